@@ -1,0 +1,403 @@
+//! `AdmissionReview` v1 and v1beta1, decoded in one pass over the body. Objects stay raw; of them only the wanted
+//! [`Fields`] are looked at.
+//!
+//! The two versions have the same request. API server 1.35 still sends v1beta1 to webhooks whose `admissionReviewVersions`
+//! ask for it; the answer must name the version of the question.
+
+use std::borrow::Cow;
+
+use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, Object};
+use crate::json::{JsonError, Raw, Scanner, Shape};
+use crate::request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
+
+/// Which version of the review was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiVersion {
+    /// `admission.k8s.io/v1`
+    V1,
+    /// `admission.k8s.io/v1beta1`
+    V1beta1,
+}
+
+impl ApiVersion {
+    /// As it stands in `apiVersion`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "admission.k8s.io/v1",
+            Self::V1beta1 => "admission.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// A decoded review.
+#[derive(Debug, Clone)]
+pub struct Review<'a> {
+    /// The version of the question, and so of the answer.
+    pub api_version: ApiVersion,
+    /// The question.
+    pub request: Request<'a>,
+}
+
+/// Why a body is not a review. The text is the answer's body: it reaches the person through the API server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// The body is not UTF-8.
+    #[error("the body is not UTF-8 (line {line}, column {column})")]
+    NotUtf8 {
+        /// Counted from 1.
+        line: usize,
+        /// In bytes, counted from 1.
+        column: usize,
+    },
+    /// The body is not JSON, or a field of the envelope has the wrong type.
+    #[error("the body is not an AdmissionReview in JSON: {what} (line {line}, column {column})")]
+    NotJson {
+        /// What was expected.
+        what: &'static str,
+        /// Counted from 1.
+        line: usize,
+        /// In bytes, counted from 1.
+        column: usize,
+    },
+    /// `kind` is something else.
+    #[error("the body is a {kind:?}, not an AdmissionReview (line 1, column 1)")]
+    NotAReview {
+        /// What `kind` says.
+        kind: String,
+    },
+    /// `apiVersion` is not one that is spoken here.
+    #[error(
+        "AdmissionReview version {got:?} is not spoken here, only admission.k8s.io/v1 and v1beta1 (line 1, column 1)"
+    )]
+    WrongVersion {
+        /// What `apiVersion` says.
+        got: String,
+    },
+    /// There is no `request`.
+    #[error("the AdmissionReview has no request (line 1, column 1)")]
+    NoRequest,
+    /// The request lacks something without which it cannot be answered.
+    #[error("the request has no {field} (line 1, column 1)")]
+    Missing {
+        /// Its key.
+        field: &'static str,
+    },
+}
+
+/// Decodes `body`, filling the fields that `wanted` names in object and old object.
+pub fn decode<'a>(body: &'a [u8], wanted: &Fields) -> Result<Review<'a>, Malformed> {
+    let text = std::str::from_utf8(body).map_err(|error| {
+        let (line, column) = position(body, error.valid_up_to());
+        Malformed::NotUtf8 { line, column }
+    })?;
+    let not_json = |error: JsonError| {
+        let (line, column) = position(body, error.at);
+        Malformed::NotJson { what: error.what, line, column }
+    };
+    let mut scanner = Scanner::new(text);
+    let mut review = Parts::default();
+    review.decode(&mut scanner, wanted).map_err(not_json)?;
+    scanner.end().map_err(not_json)?;
+    review.finish()
+}
+
+/// The envelope while it is read; keys may come in any order.
+#[derive(Default)]
+struct Parts<'a> {
+    api_version: Option<Cow<'a, str>>,
+    kind: Option<Cow<'a, str>>,
+    request: Option<Asked<'a>>,
+}
+
+impl<'a> Parts<'a> {
+    fn decode(&mut self, scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<(), JsonError> {
+        scanner.object(|scanner, key| match key.as_ref() {
+            "apiVersion" => scanner.string().map(|v| self.api_version = Some(v)),
+            "kind" => scanner.string().map(|k| self.kind = Some(k)),
+            "request" if self.request.is_some() => {
+                Err(JsonError { at: scanner.offset(), what: "request stands twice" })
+            }
+            "request" if scanner.peek()? == Shape::Null => scanner.value().map(drop),
+            "request" => {
+                let mut asked = Asked::default();
+                scanner.object(|scanner, key| asked.field(scanner, &key, wanted))?;
+                self.request = Some(asked);
+                Ok(())
+            }
+            _ => scanner.value().map(drop),
+        })
+    }
+
+    fn finish(self) -> Result<Review<'a>, Malformed> {
+        let kind = self.kind.unwrap_or_default();
+        if kind != "AdmissionReview" {
+            return Err(Malformed::NotAReview { kind: shortened(&kind) });
+        }
+        let api_version = match self.api_version.as_deref() {
+            Some("admission.k8s.io/v1") => ApiVersion::V1,
+            Some("admission.k8s.io/v1beta1") => ApiVersion::V1beta1,
+            other => return Err(Malformed::WrongVersion { got: shortened(other.unwrap_or_default()) }),
+        };
+        let request = self.request.ok_or(Malformed::NoRequest)?.finish()?;
+        Ok(Review { api_version, request })
+    }
+}
+
+/// The request while it is read.
+#[derive(Default)]
+struct Asked<'a> {
+    uid: Cow<'a, str>,
+    kind: GroupVersionKind<'a>,
+    resource: GroupVersionResource<'a>,
+    subresource: Cow<'a, str>,
+    request_kind: Option<GroupVersionKind<'a>>,
+    request_resource: Option<GroupVersionResource<'a>>,
+    request_subresource: Cow<'a, str>,
+    name: Cow<'a, str>,
+    namespace: Cow<'a, str>,
+    operation: Option<Operation>,
+    user: User<'a>,
+    object: Option<Object<'a>>,
+    old_object: Option<Object<'a>>,
+    options: Option<Raw<'a>>,
+    dry_run: bool,
+}
+
+impl<'a> Asked<'a> {
+    fn field(&mut self, scanner: &mut Scanner<'a>, key: &str, wanted: &Fields) -> Result<(), JsonError> {
+        if scanner.peek()? == Shape::Null {
+            return scanner.value().map(drop);
+        }
+        match key {
+            "uid" => self.uid = scanner.string()?,
+            "kind" => self.kind = group_version_kind(scanner)?,
+            "resource" => self.resource = group_version_resource(scanner)?,
+            "subResource" => self.subresource = scanner.string()?,
+            "requestKind" => self.request_kind = Some(group_version_kind(scanner)?),
+            "requestResource" => self.request_resource = Some(group_version_resource(scanner)?),
+            "requestSubResource" => self.request_subresource = scanner.string()?,
+            "name" => self.name = scanner.string()?,
+            "namespace" => self.namespace = scanner.string()?,
+            "operation" => {
+                let at = scanner.offset();
+                let operation = Operation::from_word(&scanner.string()?);
+                let what = "operation is none of CREATE, UPDATE, DELETE, CONNECT";
+                self.operation = Some(operation.ok_or(JsonError { at, what })?);
+            }
+            "userInfo" => self.user = User::decode(scanner)?,
+            "object" => self.object = wanted.capture(scanner)?,
+            "oldObject" => self.old_object = wanted.capture(scanner)?,
+            "options" => self.options = Some(scanner.value()?),
+            "dryRun" => match scanner.peek()? {
+                Shape::Bool => self.dry_run = scanner.value()?.is_true(),
+                _ => {
+                    return Err(JsonError { at: scanner.offset(), what: "dryRun is neither true nor false" });
+                }
+            },
+            _ => drop(scanner.value()?),
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Request<'a>, Malformed> {
+        if self.uid.is_empty() {
+            return Err(Malformed::Missing { field: "uid" });
+        }
+        let operation = self.operation.ok_or(Malformed::Missing { field: "operation" })?;
+        if self.name.is_empty() {
+            let named = |object: Option<Object<'a>>| object.and_then(|o| o.own(OWN_NAME)).and_then(Raw::text);
+            self.name = named(self.old_object).or_else(|| named(self.object)).unwrap_or_default();
+        }
+        if self.resource.group.is_empty()
+            && self.resource.resource == "namespaces"
+            && self.namespace.is_empty()
+        {
+            self.namespace = self.name.clone();
+        }
+        let dry_run = self.dry_run || self.evicts_dry();
+        Ok(Request {
+            uid: self.uid,
+            kind: self.kind,
+            resource: self.resource,
+            subresource: self.subresource,
+            request_kind: self.request_kind,
+            request_resource: self.request_resource,
+            request_subresource: self.request_subresource,
+            name: self.name,
+            namespace: self.namespace,
+            operation,
+            user: self.user,
+            object: self.object,
+            old_object: self.old_object,
+            options: self.options,
+            dry_run,
+        })
+    }
+
+    /// An eviction carries its delete options in the object; any entry of `dryRun` there (the API knows only `All`) counts.
+    fn evicts_dry(&self) -> bool {
+        self.subresource == "eviction"
+            && self.object.and_then(|object| object.own(OWN_DRY_RUN)).is_some_and(|list| {
+                list.shape() == Shape::Array
+                    && list.parse::<Vec<Cow<'_, str>>>().map_or(true, |all| !all.is_empty())
+            })
+    }
+}
+
+fn group_version_kind<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionKind<'a>, JsonError> {
+    let [group, version, kind] = three(scanner, "kind")?;
+    Ok(GroupVersionKind { group, version, kind })
+}
+
+fn group_version_resource<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionResource<'a>, JsonError> {
+    let [group, version, resource] = three(scanner, "resource")?;
+    Ok(GroupVersionResource { group, version, resource })
+}
+
+fn three<'a>(scanner: &mut Scanner<'a>, last: &str) -> Result<[Cow<'a, str>; 3], JsonError> {
+    let mut out = <[Cow<'a, str>; 3]>::default();
+    let [group, version, third] = &mut out;
+    scanner.object(|scanner, key| {
+        match key.as_ref() {
+            "group" => *group = scanner.string()?,
+            "version" => *version = scanner.string()?,
+            key if key == last => *third = scanner.string()?,
+            _ => drop(scanner.value()?),
+        }
+        Ok::<(), JsonError>(())
+    })?;
+    Ok(out)
+}
+
+/// Line and column, in bytes, both from 1.
+fn position(body: &[u8], at: usize) -> (usize, usize) {
+    let before = body.get(..at).unwrap_or(body);
+    let mut lines = before.split(|&b| b == b'\n');
+    let column = 1 + lines.next_back().map_or(0, <[u8]>::len);
+    (lines.count() + 1, column)
+}
+
+/// A foreign text in an error message: no longer than a line.
+fn shortened(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn review(request: &str) -> String {
+        format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{request}}}"#)
+    }
+
+    fn request_of(body: &str) -> Request<'_> {
+        decode(body.as_bytes(), &Fields::none()).unwrap().request
+    }
+
+    fn error_of(body: &str) -> String {
+        decode(body.as_bytes(), &Fields::none()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn reads_a_whole_request() {
+        let body = review(
+            r#"{"uid":"u","kind":{"group":"autoscaling","version":"v1","kind":"Scale"},
+            "resource":{"group":"apps","version":"v1","resource":"statefulsets"},"subResource":"scale",
+            "requestKind":{"group":"autoscaling","version":"v1","kind":"Scale"},
+            "requestResource":{"group":"apps","version":"v1","resource":"statefulsets"},"requestSubResource":"scale",
+            "name":"db","namespace":"shop","operation":"UPDATE","dryRun":true,
+            "userInfo":{"username":"ann","uid":"7","groups":["a","b\u0021"],"extra":{"x":["y"]}},
+            "object":{"spec":1},"oldObject":{"spec":2},"options":{"kind":"UpdateOptions"}}"#,
+        );
+        let request = request_of(&body);
+        assert_eq!(
+            (request.uid.as_ref(), request.name.as_ref(), request.namespace.as_ref()),
+            ("u", "db", "shop")
+        );
+        assert_eq!(request.kind.kind, "Scale");
+        assert_eq!(request.resource.resource, "statefulsets");
+        assert_eq!(request.subresource, "scale");
+        assert_eq!(request.request_kind.as_ref().unwrap().kind, "Scale");
+        assert_eq!(request.request_resource.as_ref().unwrap().group, "apps");
+        assert_eq!(request.operation, Operation::Update);
+        assert!(request.dry_run);
+        assert_eq!(request.user.name, "ann");
+        assert_eq!(request.user.groups(), ["a", "b!"]);
+        assert!(request.user.is_in("b!") && !request.user.is_in("c"));
+        assert_eq!(request.object.unwrap().raw().get(), r#"{"spec":1}"#);
+        assert_eq!(request.old_object.unwrap().raw().get(), r#"{"spec":2}"#);
+        assert_eq!(request.options.unwrap().get(), r#"{"kind":"UpdateOptions"}"#);
+    }
+
+    #[test]
+    fn the_name_of_a_deletecollection_is_the_old_objects() {
+        let body = review(
+            r#"{"uid":"u","operation":"DELETE","name":"","object":null,"oldObject":{"metadata":{"name":"web-0"}}}"#,
+        );
+        let request = request_of(&body);
+        assert_eq!(request.name, "web-0");
+        assert!(request.object.is_none());
+    }
+
+    #[test]
+    fn a_namespace_is_in_the_namespace_of_its_own_name() {
+        let body = review(
+            r#"{"uid":"u","operation":"DELETE","resource":{"group":"","version":"v1","resource":"namespaces"},
+            "oldObject":{"metadata":{"name":"shop"}}}"#,
+        );
+        assert_eq!(request_of(&body).namespace, "shop");
+    }
+
+    #[test]
+    fn an_eviction_is_dry_when_its_delete_options_say_so() {
+        let eviction = |options: &str| {
+            review(&format!(
+                r#"{{"uid":"u","operation":"CREATE","subResource":"eviction","dryRun":false,"object":{{"deleteOptions":{options}}}}}"#
+            ))
+        };
+        assert!(request_of(&eviction(r#"{"dryRun":["All"]}"#)).dry_run);
+        assert!(!request_of(&eviction(r#"{"dryRun":[]}"#)).dry_run);
+        assert!(!request_of(&eviction("{}")).dry_run);
+        assert!(!request_of(&eviction("{}").replace("eviction", "binding")).dry_run);
+    }
+
+    #[test]
+    fn keys_may_come_in_any_order_and_unknown_ones_are_passed_over() {
+        let body = r#"{"request":{"later":[{}],"operation":"CONNECT","uid":"u"},"new":{"a":[1]},"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1"}"#;
+        let review = decode(body.as_bytes(), &Fields::none()).unwrap();
+        assert_eq!(review.api_version, ApiVersion::V1beta1);
+        assert_eq!(review.request.operation, Operation::Connect);
+    }
+
+    #[test]
+    fn tells_line_and_column_of_what_is_not_json() {
+        assert_eq!(
+            error_of("{\n  \"kind\": AdmissionReview }"),
+            "the body is not an AdmissionReview in JSON: a string is expected (line 2, column 11)"
+        );
+        assert!(error_of("").contains("an object is expected (line 1, column 1)"));
+        assert!(error_of("{}{}").contains("something stands after the end"));
+        let latin = decode(b"{\"kind\":\"\xe9\"}", &Fields::none()).unwrap_err();
+        assert_eq!(latin.to_string(), "the body is not UTF-8 (line 1, column 10)");
+    }
+
+    #[test]
+    fn tells_apart_what_is_missing() {
+        assert!(error_of(r#"{"kind":"Pod","apiVersion":"v1"}"#).contains(r#"the body is a "Pod""#));
+        assert!(error_of(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2"}"#).contains("v2"));
+        assert!(
+            error_of(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#)
+                .contains("no request")
+        );
+        assert!(error_of(&review("null")).contains("no request"));
+        assert!(error_of(&review("{}")).contains("no uid"));
+        assert!(error_of(&review(r#"{"uid":"u"}"#)).contains("no operation"));
+        assert!(error_of(&review(r#"{"uid":"u","operation":"PATCH"}"#)).contains("none of CREATE"));
+        assert!(error_of(&review(r#"{"uid":7}"#)).contains("a string is expected"));
+        assert!(error_of(&review("{},\"request\":{}")).contains("request stands twice"));
+        assert!(
+            error_of(&review(r#"{"uid":"u","operation":"CREATE","userInfo":{"groups":[1]}}"#))
+                .contains("a string is expected")
+        );
+    }
+}

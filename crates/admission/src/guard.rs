@@ -1,0 +1,31 @@
+//! The one trait between the door and whoever decides.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Instant;
+
+use crate::fields::Fields;
+use crate::request::Request;
+use crate::stance::Stance;
+use crate::verdict::Ruling;
+
+/// A future that can cross threads, boxed because guards are called through `dyn`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A guard that is ready to rule: configured, and connected to what it looks at.
+pub trait Guard: Send + Sync {
+    /// The path it answers on without the slash, its metric label and its key in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// The fields of object and old object that decoding fills for it.
+    fn fields(&self) -> &Fields;
+
+    /// What Unknown becomes, and whether denials bind at all.
+    fn stance(&self) -> &Stance;
+
+    /// Whether every ruling is logged. Guards that look outward say yes: their verdict cannot be read off the object.
+    fn looks_outward(&self) -> bool;
+
+    /// Rules on one request, before `deadline`. What cannot be found out in time is Unknown; dropping the future must be safe.
+    fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling>;
+}

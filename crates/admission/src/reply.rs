@@ -1,0 +1,184 @@
+//! The answer as the API server takes it: HTTP 200 in every case, same uid, same version, patch in base64.
+//!
+//! Fact: `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go` refuses a v1 answer with another uid or version,
+//! a patch without patchType, and a patchType without patch. `kube::core::admission` writes the patch as an array of numbers
+//! and the denial without code and reason, which is why this is not it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
+
+use crate::courtesy::Audit;
+use crate::envelope::Review;
+use crate::stance::Settled;
+use crate::verdict::{Answer, Denial};
+
+/// The body of the answer to `review`.
+pub fn encode(review: &Review<'_>, settled: &Settled) -> Vec<u8> {
+    let patch = match &settled.answer {
+        Answer::Mutate(patch) => Some(STANDARD.encode(patch.to_json())),
+        Answer::Allow | Answer::Deny(_) => None,
+    };
+    let request = &review.request;
+    let reply = Reply {
+        api_version: review.api_version.as_str(),
+        kind: "AdmissionReview",
+        response: Response {
+            uid: &request.uid,
+            allowed: !matches!(settled.answer, Answer::Deny(_)),
+            status: match &settled.answer {
+                Answer::Deny(denial) => Some(Status::new(denial, request)),
+                Answer::Allow | Answer::Mutate(_) => None,
+            },
+            patch_type: patch.as_ref().map(|_| "JSONPatch"),
+            patch: patch.as_deref(),
+            warnings: settled.warnings.fitted(),
+            audit_annotations: &settled.audit,
+        },
+    };
+    let mut body = Vec::with_capacity(256 + patch.as_ref().map_or(0, String::len));
+    // Strings and numbers into memory: there is nothing that could fail.
+    let _ = serde_json::to_writer(&mut body, &reply);
+    body
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Reply<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Audit::is_empty", serialize_with = "audit_map")]
+    audit_annotations: &'a Audit,
+}
+
+// The reference to a reference is what serde hands to `serialize_with` for a borrowed field.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn audit_map<S: Serializer>(audit: &&Audit, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    for (key, value) in audit.iter() {
+        map.serialize_entry(key, value)?;
+    }
+    map.end()
+}
+
+// The field is named by the API.
+#[allow(clippy::struct_field_names)]
+#[derive(Serialize)]
+struct Status<'a> {
+    status: &'static str,
+    code: u16,
+    reason: &'static str,
+    message: &'a str,
+    details: Details<'a>,
+}
+
+#[derive(Serialize)]
+struct Details<'a> {
+    name: &'a str,
+    group: &'a str,
+    kind: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<CauseOut<'a>>,
+}
+
+#[derive(Serialize)]
+struct CauseOut<'a> {
+    reason: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    field: &'a str,
+}
+
+impl<'a> Status<'a> {
+    fn new(denial: &'a Denial, request: &'a crate::Request<'_>) -> Self {
+        let causes = denial.causes.iter();
+        Self {
+            status: "Failure",
+            code: denial.code.number(),
+            reason: denial.code.reason(),
+            message: &denial.message,
+            details: Details {
+                name: &request.name,
+                group: &request.resource.group,
+                // In a Status this is the resource, as the API server's own errors have it.
+                kind: &request.resource.resource,
+                causes: causes
+                    .map(|c| CauseOut { reason: &c.reason, message: &c.message, field: &c.field })
+                    .collect(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{Denial, DenialCause, Fields, Patch, Pointer, Ruling, Stance, Verdict, decode, settle};
+
+    fn answered(version: &str, ruling: Ruling) -> Value {
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/{version}","kind":"AdmissionReview","request":{{"uid":"u-1","operation":"DELETE","name":"shop","resource":{{"group":"","version":"v1","resource":"namespaces"}}}}}}"#
+        );
+        let review = decode(body.as_bytes(), &Fields::none()).unwrap();
+        let settled = settle(&review.request, ruling, &Stance::deny_when_unknown());
+        serde_json::from_slice(&encode(&review, &settled)).unwrap()
+    }
+
+    #[test]
+    fn an_allow_echoes_uid_and_version_and_says_nothing_else() {
+        for version in ["v1", "v1beta1"] {
+            assert_eq!(
+                answered(version, Ruling::allow()),
+                json!({"apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview", "response": {"uid": "u-1", "allowed": true}})
+            );
+        }
+    }
+
+    #[test]
+    fn a_patch_is_base64_and_has_its_type() {
+        let mut patch = Patch::new();
+        patch.add(&Pointer::root().key("a"), &"b").unwrap();
+        let answer = answered("v1", Ruling::new(Verdict::Mutate(patch)));
+        let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
+        assert_eq!(patch, br#"[{"op":"add","path":"/a","value":"b"}]"#);
+        assert_eq!(answer["response"]["patchType"], "JSONPatch");
+        assert_eq!(answer["response"]["allowed"], true);
+    }
+
+    #[test]
+    fn a_denial_has_code_reason_message_and_causes() {
+        let mut denial = Denial::forbidden("in use\nsecond line");
+        denial.causes.push(DenialCause {
+            reason: "InUse".into(),
+            message: "3 pods".into(),
+            field: "m1".into(),
+        });
+        let answer = answered("v1", Ruling::deny(denial).warn("w").audit("clusters", "m1"));
+        assert_eq!(
+            answer["response"],
+            json!({"uid": "u-1", "allowed": false, "warnings": ["w"], "auditAnnotations": {"clusters": "m1"},
+                "status": {"status": "Failure", "code": 403, "reason": "Forbidden", "message": "in use\nsecond line",
+                    "details": {"name": "shop", "group": "", "kind": "namespaces",
+                        "causes": [{"reason": "InUse", "message": "3 pods", "field": "m1"}]}}})
+        );
+    }
+}
