@@ -1,1 +1,19 @@
-//! crates/guards
+//! The guards of Durward, and the world that they look at.
+//!
+//! A guard lives in a room of its own: a folder with its configuration, its decision, its page for users and its cases. To add
+//! one, add a folder and two lines here: the `mod` and the entry in [`KINDS`]. Route, metric label, configuration section,
+//! webhook entries, permissions, command line listing and documentation all come from that list.
+
+pub mod config;
+pub mod world;
+
+mod exempt;
+mod kind;
+mod terms;
+
+pub use exempt::{Exempt, Exemption};
+pub use kind::{Configured, Kind, Permission};
+pub use terms::{Defaults, Terms};
+
+/// Every kind of guard there is.
+pub static KINDS: &[&dyn Kind] = &[];

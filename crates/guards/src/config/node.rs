@@ -1,0 +1,158 @@
+//! YAML as a tree with positions.
+//!
+//! Two things of YAML are refused rather than guessed at: several documents in one file, and aliases (a file that is built
+//! from references cannot be told about line by line; write the value out, or generate the file).
+
+use granit_parser::{Event, Parser, ScalarStyle, Span};
+
+use super::problem::{Place, Problem};
+
+/// A value and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Where it begins.
+    pub place: Place,
+    /// What it is.
+    pub value: Value,
+}
+
+/// What a node holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A text; whether it is meant as a number or `true` is the reader's to say, unless it was quoted.
+    Scalar {
+        /// After YAML's own escapes.
+        text: String,
+        /// Whether quotes made it a string.
+        quoted: bool,
+    },
+    /// `- …`
+    List(Vec<Node>),
+    /// `key: …`, in the order of the file.
+    Map(Vec<(String, Place, Node)>),
+}
+
+impl Node {
+    /// Whether nothing is written there (`key:` and `key: null` alike).
+    pub fn is_null(&self) -> bool {
+        matches!(&self.value, Value::Scalar { text, quoted: false } if matches!(text.as_str(), "" | "~" | "null"))
+    }
+}
+
+/// Reads one document. `None` for an empty file.
+pub fn parse(file: &str, text: &str) -> Result<Option<Node>, Vec<Problem>> {
+    let mut tree = Tree { file, open: Vec::new(), root: None, problems: Vec::new() };
+    for event in Parser::new_from_str(text) {
+        match event {
+            Ok((event, span)) => tree.event(event, &span),
+            Err(error) => {
+                let mark = error.marker();
+                let place = Place { file: file.to_owned(), line: mark.line(), column: mark.col() + 1 };
+                tree.problems.push(Problem::new("the file is not YAML").at(place).why(error.info()));
+                break;
+            }
+        }
+    }
+    if tree.problems.is_empty() { Ok(tree.root) } else { Err(tree.problems) }
+}
+
+struct Tree<'f> {
+    file: &'f str,
+    open: Vec<Open>,
+    root: Option<Node>,
+    problems: Vec<Problem>,
+}
+
+enum Open {
+    List(Place, Vec<Node>),
+    Map(Place, Vec<(String, Place, Node)>, Option<(String, Place)>),
+}
+
+impl Tree<'_> {
+    fn event(&mut self, event: Event<'_>, span: &Span) {
+        let place =
+            Place { file: self.file.to_owned(), line: span.start.line(), column: span.start.col() + 1 };
+        match event {
+            Event::Scalar(text, style, ..) => {
+                let quoted = !matches!(style, ScalarStyle::Plain);
+                self.value(Node { place, value: Value::Scalar { text: text.into_owned(), quoted } });
+            }
+            Event::SequenceStart(..) => self.open.push(Open::List(place, Vec::new())),
+            Event::MappingStart(..) => self.open.push(Open::Map(place, Vec::new(), None)),
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some(Open::List(place, items)) => self.value(Node { place, value: Value::List(items) }),
+                Some(Open::Map(place, entries, _)) => self.value(Node { place, value: Value::Map(entries) }),
+                None => {}
+            },
+            Event::Alias(_) => {
+                let problem = Problem::new("an alias (*name) stands here").at(place.clone());
+                self.problems.push(problem.next("write the value out; aliases are not supported"));
+                self.value(Node { place, value: Value::Scalar { text: String::new(), quoted: false } });
+            }
+            Event::DocumentStart(..) if self.root.is_some() => {
+                let problem = Problem::new("a second document begins here").at(place);
+                self.problems.push(problem.next("keep one document in the file"));
+            }
+            _ => {}
+        }
+    }
+
+    fn value(&mut self, node: Node) {
+        match self.open.last_mut() {
+            None => self.root = self.root.take().or(Some(node)),
+            Some(Open::List(_, items)) => items.push(node),
+            Some(Open::Map(_, entries, key)) => match (key.take(), node) {
+                (Some((name, at)), node) => {
+                    if let Some((_, first, _)) = entries.iter().find(|(other, ..)| *other == name) {
+                        let problem = Problem::new(format!("{name}: this key stands twice")).at(at.clone());
+                        self.problems.push(problem.why(format!("it stands in line {} too", first.line)));
+                    }
+                    entries.push((name, at, node));
+                }
+                (None, Node { place, value: Value::Scalar { text, .. } }) => *key = Some((text, place)),
+                (None, Node { place, .. }) => {
+                    self.problems.push(Problem::new("a key must be a plain text").at(place.clone()));
+                    *key = Some((String::new(), place));
+                }
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> String {
+        let problems = parse("d.yaml", text).unwrap_err();
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn knows_where_everything_stands() {
+        let root = parse("d.yaml", "a: 1\nb:\n  - \"2\"\n  - c: x\n").unwrap().unwrap();
+        let Value::Map(entries) = &root.value else { panic!() };
+        let (name, place, node) = &entries[1];
+        assert_eq!((name.as_str(), place.line, place.column), ("b", 2, 1));
+        let Value::List(items) = &node.value else { panic!() };
+        assert_eq!((items[0].place.line, items[0].place.column), (3, 5));
+        assert_eq!(items[0].value, Value::Scalar { text: "2".into(), quoted: true });
+    }
+
+    #[test]
+    fn an_empty_file_is_no_node() {
+        assert_eq!(parse("d.yaml", "# nothing\n").unwrap(), None);
+    }
+
+    #[test]
+    fn refuses_what_it_will_not_guess_at() {
+        assert!(problems("a: [1").starts_with("d.yaml:"));
+        assert!(
+            problems("a: 1\nb: 2\na: 3\n")
+                .contains("d.yaml:3:1: a: this key stands twice: it stands in line 1 too")
+        );
+        assert!(problems("a: &x 1\nb: *x\n").contains("d.yaml:2:4: an alias"));
+        assert!(problems("a: 1\n---\nb: 2\n").contains("a second document"));
+        assert!(problems("[a]: 1\n").contains("plain text"));
+    }
+}

@@ -1,0 +1,574 @@
+//! Reading a section key by key; see the head of [`config`](super).
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::node::{Node, Value};
+use super::problem::{Place, Problem, nearest};
+use super::shape::{Key, Shape};
+
+/// Reads `root` with `reader`. Gives what was read, the keys there are, and what is wrong; whoever gets problems throws the
+/// value away. `None` for `root` reads an empty section: that is how the keys are listed.
+pub fn read<T>(
+    file: &str,
+    root: Option<&Node>,
+    reader: impl FnOnce(&mut Section<'_>) -> T,
+) -> (T, Vec<Key>, Vec<Problem>) {
+    let start = Place { file: file.to_owned(), line: 1, column: 1 };
+    let problems = Rc::new(RefCell::new(Vec::new()));
+    let mut section = Section {
+        path: String::new(),
+        place: start,
+        entries: &[],
+        written: false,
+        keys: Vec::new(),
+        problems,
+    };
+    section.open(root);
+    let value = reader(&mut section);
+    let problems = Rc::clone(&section.problems);
+    let keys = section.close();
+    let mut problems = problems.take();
+    problems.sort_by(|a, b| a.place.cmp(&b.place));
+    (value, keys, problems)
+}
+
+/// A map of the configuration while it is read.
+#[derive(Debug)]
+pub struct Section<'n> {
+    path: String,
+    place: Place,
+    entries: &'n [(String, Place, Node)],
+    written: bool,
+    keys: Vec<Key>,
+    problems: Rc<RefCell<Vec<Problem>>>,
+}
+
+impl<'n> Section<'n> {
+    /// Whether the section stands in the file at all. Rules between keys are only checked then.
+    pub fn is_written(&self) -> bool {
+        self.written
+    }
+
+    /// Whether `key` stands in this section.
+    pub fn has(&self, key: &str) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// Whether a map stands at `key`, for keys that take a word or a map.
+    pub fn is_map(&self, key: &str) -> bool {
+        self.find(key).is_some_and(|node| matches!(node.value, Value::Map(_)))
+    }
+
+    /// Where this section begins.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Reports a problem with `key` of this section.
+    pub fn problem(&mut self, key: &str, why: impl Into<String>, next: Option<String>) {
+        let entry = self.entries.iter().find(|(name, ..)| name == key);
+        let place = entry.map_or_else(|| self.place.clone(), |(_, _, node)| node.place.clone());
+        let problem = Problem { what: self.full(key), place: Some(place), why: Some(why.into()), next };
+        self.problems.borrow_mut().push(problem);
+    }
+
+    /// `true` or `false`.
+    pub fn bool(&mut self, key: &'static str, doc: &'static str, default: bool) -> bool {
+        self.scalar(key, doc, &Shape::Bool, Some(default.to_string()), |text| match text {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(String::new()),
+        })
+        .unwrap_or(default)
+    }
+
+    /// A whole number.
+    pub fn number(&mut self, key: &'static str, doc: &'static str, default: u64, bounds: (u64, u64)) -> u64 {
+        let shape = Shape::Number(bounds.0, bounds.1);
+        self.scalar(key, doc, &shape, Some(default.to_string()), |text| match text.parse::<u64>() {
+            Ok(number) if (bounds.0..=bounds.1).contains(&number) => Ok(number),
+            _ => Err(String::new()),
+        })
+        .unwrap_or(default)
+    }
+
+    /// Any text.
+    pub fn text(
+        &mut self,
+        key: &'static str,
+        what: &'static str,
+        doc: &'static str,
+        default: &str,
+    ) -> String {
+        let default_yaml = Some(if default.is_empty() { "\"\"".to_owned() } else { default.to_owned() });
+        self.scalar(key, doc, &Shape::Text(what), default_yaml, |text| Ok(text.to_owned()))
+            .unwrap_or_else(|| default.to_owned())
+    }
+
+    /// A text for which there is no default; none where the key is absent.
+    pub fn optional_text(
+        &mut self,
+        key: &'static str,
+        what: &'static str,
+        doc: &'static str,
+    ) -> Option<String> {
+        self.scalar(key, doc, &Shape::Text(what), None, |text| Ok(text.to_owned()))
+    }
+
+    /// A text that must be there, if the section is.
+    pub fn required_text(&mut self, key: &'static str, what: &'static str, doc: &'static str) -> String {
+        let text = self.optional_text(key, what, doc);
+        if self.written && !self.has(key) {
+            self.problem(key, "is missing", Some(format!("add: {key}: <{what}>")));
+        }
+        text.unwrap_or_default()
+    }
+
+    /// A text that a type of the caller's can read; its error is shown.
+    pub fn parsed<T: FromStr<Err = E>, E: ToString>(
+        &mut self,
+        key: &'static str,
+        what: &'static str,
+        doc: &'static str,
+        default: Option<(&str, T)>,
+    ) -> Option<T> {
+        let (yaml, default) =
+            default.map_or((None, None), |(yaml, value)| (Some(yaml.to_owned()), Some(value)));
+        self.scalar(key, doc, &Shape::Text(what), yaml, |text| text.parse().map_err(|e: E| e.to_string()))
+            .or(default)
+    }
+
+    /// A time like `300ms`, `10s`, `2m`, `12h`.
+    pub fn duration(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        default: &str,
+        most: Duration,
+    ) -> Duration {
+        let read = |text: &str| match duration(text) {
+            Some(time) if time <= most => Ok(time),
+            Some(_) => Err(format!("is longer than {most:?}")),
+            None => Err(String::new()),
+        };
+        let shape = Shape::Text("time like 300ms, 10s, 2m or 12h");
+        self.scalar(key, doc, &shape, Some(default.to_owned()), read)
+            .or_else(|| duration(default))
+            .unwrap_or_default()
+    }
+
+    /// A size like `8Mi`.
+    pub fn size(&mut self, key: &'static str, doc: &'static str, default: &str) -> usize {
+        let shape = Shape::Text("size like 512Ki, 8Mi or 1Gi");
+        self.scalar(key, doc, &shape, Some(default.to_owned()), |text| size(text).ok_or_else(String::new))
+            .or_else(|| size(default))
+            .unwrap_or_default()
+    }
+
+    /// One of a few words.
+    pub fn choice<T: Copy + PartialEq>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        words: &[(&'static str, T)],
+        default: T,
+    ) -> T {
+        let yaml = words.iter().find(|(_, value)| *value == default).map(|(word, _)| (*word).to_owned());
+        let shape = Shape::Choice(words.iter().map(|(word, _)| *word).collect());
+        self.scalar(key, doc, &shape, yaml, |text| {
+            let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+            found.ok_or_else(|| suggestion(text, words.iter().map(|(word, _)| *word)))
+        })
+        .unwrap_or(default)
+    }
+
+    /// A list of texts.
+    pub fn texts(
+        &mut self,
+        key: &'static str,
+        what: &'static str,
+        doc: &'static str,
+        default: &[&str],
+    ) -> Vec<String> {
+        let read = |text: &str| Ok(text.to_owned());
+        let yaml = format!("[{}]", default.join(", "));
+        self.list(key, doc, &Shape::Text(what), Some(yaml), read)
+            .unwrap_or_else(|| default.iter().map(|&text| text.to_owned()).collect())
+    }
+
+    /// A list of a few words, each at most once.
+    pub fn choices<T: Copy + PartialEq>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        words: &[(&'static str, T)],
+        default: &[T],
+    ) -> Vec<T> {
+        let offered: Vec<&'static str> = words.iter().map(|(word, _)| *word).collect();
+        let word_of = |value: &T| words.iter().find(|(_, v)| v == value).map_or("", |(word, _)| word);
+        let yaml = format!("[{}]", default.iter().map(word_of).collect::<Vec<_>>().join(", "));
+        let read = |text: &str| {
+            let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+            found.ok_or_else(|| suggestion(text, offered.iter().copied()))
+        };
+        let values = self.list(key, doc, &Shape::Choice(offered.clone()), Some(yaml), read);
+        let values = values.unwrap_or_else(|| default.to_vec());
+        if values.iter().enumerate().any(|(at, value)| values.iter().take(at).any(|earlier| earlier == value))
+        {
+            self.problem(key, "names the same thing twice", None);
+        }
+        values
+    }
+
+    /// Names with texts.
+    pub fn labels(&mut self, key: &'static str, doc: &'static str) -> BTreeMap<String, String> {
+        self.declare(key, doc, Shape::Labels, Some("{}".to_owned()));
+        let mut labels = BTreeMap::new();
+        match self.find(key).map(|node| &node.value) {
+            None => {}
+            Some(Value::Map(entries)) => {
+                for (name, place, node) in entries {
+                    match &node.value {
+                        Value::Scalar { text, .. } => drop(labels.insert(name.clone(), text.clone())),
+                        _ => self.misplaced(key, place.clone(), &Shape::Labels),
+                    }
+                }
+            }
+            Some(_) => {
+                self.problem(key, "is not a map", Some(format!("allowed: {}", Shape::Labels.allowed())));
+            }
+        }
+        labels
+    }
+
+    /// A section within this one. The reader is called in any case: with an empty section where the key is absent.
+    pub fn section<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        reader: impl FnOnce(&mut Section<'_>) -> T,
+    ) -> T {
+        let mut inner = self.inner(key);
+        inner.open(self.find(key));
+        let value = reader(&mut inner);
+        let keys = inner.close();
+        self.declare(key, doc, Shape::Section(keys), None);
+        value
+    }
+
+    /// A list of sections.
+    pub fn sections<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        mut reader: impl FnMut(&mut Section<'_>) -> T,
+    ) -> Vec<T> {
+        // Once over nothing, to learn the keys.
+        let mut empty = self.inner(key);
+        reader(&mut empty);
+        self.declare(key, doc, Shape::List(Box::new(Shape::Section(empty.keys))), Some("[]".to_owned()));
+        let mut out = Vec::new();
+        match self.find(key).map(|node| &node.value) {
+            None => {}
+            Some(Value::List(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    let mut inner = self.inner(key);
+                    inner.path = format!("{}[{index}]", inner.path);
+                    inner.place = item.place.clone();
+                    inner.open(Some(item));
+                    out.push(reader(&mut inner));
+                    inner.close();
+                }
+            }
+            Some(_) => self.problem(key, "is not a list", None),
+        }
+        out
+    }
+
+    fn scalar<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        shape: &Shape,
+        default: Option<String>,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        self.declare(key, doc, shape.clone(), default);
+        let node = self.find(key)?;
+        let value = self.entry(key, node, shape, read);
+        if value.is_none() && node.is_null() {
+            return None;
+        }
+        value
+    }
+
+    fn list<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        of: &Shape,
+        default: Option<String>,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
+        self.declare(key, doc, Shape::List(Box::new(of.clone())), default);
+        let node = self.find(key)?;
+        let Value::List(items) = &node.value else {
+            self.problem(
+                key,
+                "is not a list",
+                Some(format!("write: {key}: [ … ], each entry {}", of.allowed())),
+            );
+            return None;
+        };
+        Some(items.iter().filter_map(|item| self.entry(key, item, of, &read)).collect())
+    }
+
+    /// Reads one scalar; reports it if it cannot be read.
+    fn entry<T>(
+        &mut self,
+        key: &str,
+        node: &Node,
+        shape: &Shape,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let Value::Scalar { text, quoted } = &node.value else {
+            self.misplaced(key, node.place.clone(), shape);
+            return None;
+        };
+        let wrongly_quoted = *quoted && matches!(shape, Shape::Bool | Shape::Number(..));
+        let read = if wrongly_quoted { Err("is a text in quotes".to_owned()) } else { read(text) };
+        match read {
+            Ok(value) => Some(value),
+            Err(why) => {
+                let what = format!("{}: {text:?}", self.full(key));
+                let why = if why.is_empty() { "cannot stand here".to_owned() } else { why };
+                let next = Some(format!("allowed: {}", shape.allowed()));
+                self.problems.borrow_mut().push(Problem {
+                    what,
+                    place: Some(node.place.clone()),
+                    why: Some(why),
+                    next,
+                });
+                None
+            }
+        }
+    }
+
+    fn misplaced(&mut self, key: &str, place: Place, shape: &Shape) {
+        let problem = Problem::new(self.full(key)).at(place).why("is a list or a map");
+        self.problems.borrow_mut().push(problem.next(format!("allowed: {}", shape.allowed())));
+    }
+
+    fn declare(&mut self, name: &'static str, doc: &'static str, shape: Shape, default: Option<String>) {
+        if !self.keys.iter().any(|key| key.name == name) {
+            self.keys.push(Key { name, doc, shape, default });
+        }
+    }
+
+    /// The node at `key`, unless nothing is written there.
+    fn find(&self, key: &str) -> Option<&'n Node> {
+        self.entries
+            .iter()
+            .find(|(name, ..)| name == key)
+            .map(|(_, _, node)| node)
+            .filter(|node| !node.is_null())
+    }
+
+    fn full(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    fn inner<'i>(&self, key: &str) -> Section<'i> {
+        let entry = self.entries.iter().find(|(name, ..)| name == key);
+        Section {
+            path: self.full(key),
+            place: entry.map_or_else(|| self.place.clone(), |(_, place, _)| place.clone()),
+            entries: &[],
+            written: false,
+            keys: Vec::new(),
+            problems: Rc::clone(&self.problems),
+        }
+    }
+
+    fn open(&mut self, node: Option<&'n Node>) {
+        match node.map(|node| (&node.value, &node.place)) {
+            None => {}
+            Some((Value::Map(entries), _)) => {
+                self.entries = entries;
+                self.written = true;
+            }
+            Some((_, place)) => {
+                let what = if self.path.is_empty() { "the file".to_owned() } else { self.path.clone() };
+                let problem = Problem::new(what).at(place.clone()).why("is not a map of keys");
+                self.problems.borrow_mut().push(problem);
+            }
+        }
+    }
+
+    /// Reports the keys that nobody asked for.
+    fn close(self) -> Vec<Key> {
+        for (name, place, _) in self.entries {
+            let known = || self.keys.iter().map(|key| key.name);
+            if !known().any(|key| key == name) {
+                let allowed = format!("allowed here: {}", known().collect::<Vec<_>>().join(", "));
+                let problem = Problem::new(self.full(name)).at(place.clone());
+                let why = suggestion(name, known());
+                let why = if why.is_empty() {
+                    "there is no such key".to_owned()
+                } else {
+                    format!("there is no such key; {why}")
+                };
+                self.problems.borrow_mut().push(problem.why(why).next(allowed));
+            }
+        }
+        self.keys
+    }
+}
+
+fn suggestion<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, allowed).map_or_else(String::new, |near| format!("did you mean {near}?"))
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(digits)?;
+    let number: u64 = number.parse().ok()?;
+    match unit {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        "m" => number.checked_mul(60).map(Duration::from_secs),
+        "h" => number.checked_mul(3600).map(Duration::from_secs),
+        _ => None,
+    }
+}
+
+fn size(text: &str) -> Option<usize> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(digits)?;
+    let number: usize = number.parse().ok()?;
+    let unit: usize = match unit {
+        "" => 1,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+
+    fn problems<T>(text: &str, reader: impl FnOnce(&mut Section<'_>) -> T) -> Vec<String> {
+        let root = parse("d.yaml", text).unwrap();
+        read("d.yaml", root.as_ref(), reader).2.iter().map(ToString::to_string).collect()
+    }
+
+    fn values<T>(text: &str, reader: impl FnOnce(&mut Section<'_>) -> T) -> T {
+        let root = parse("d.yaml", text).unwrap();
+        let (value, _, problems) = read("d.yaml", root.as_ref(), reader);
+        assert_eq!(problems, []);
+        value
+    }
+
+    #[test]
+    fn tells_every_problem_at_once_in_the_order_of_the_file() {
+        let text =
+            "listn: x\nlimits:\n  inFlight: 0\n  deadline: soon\nmode: enforced\nflag: \"true\"\nnames: x\n";
+        let told = problems(text, |s| {
+            s.text("listen", "address", "Where.", "0.0.0.0:1");
+            s.section("limits", "Limits.", |s| {
+                s.number("inFlight", "How many.", 256, (1, 4096));
+                s.duration("deadline", "How long.", "10s", Duration::from_secs(30));
+            });
+            s.choice("mode", "How.", &[("enforce", 1), ("audit", 2)], 1);
+            s.bool("flag", "Whether.", false);
+            s.texts("names", "name", "Which.", &[]);
+        });
+        assert_eq!(
+            told,
+            [
+                "d.yaml:1:1: listn: there is no such key; did you mean listen?\n    allowed here: listen, limits, mode, flag, names",
+                "d.yaml:3:13: limits.inFlight: \"0\": cannot stand here\n    allowed: a whole number from 1 to 4096",
+                "d.yaml:4:13: limits.deadline: \"soon\": cannot stand here\n    allowed: a time like 300ms, 10s, 2m or 12h",
+                "d.yaml:5:7: mode: \"enforced\": did you mean enforce?\n    allowed: enforce, audit",
+                "d.yaml:6:7: flag: \"true\": is a text in quotes\n    allowed: true or false",
+                "d.yaml:7:8: names: is not a list\n    write: names: [ … ], each entry a name",
+            ]
+        );
+    }
+
+    #[test]
+    fn absent_and_null_keys_take_the_default() {
+        let read = |s: &mut Section<'_>| {
+            (
+                s.bool("a", "A.", true),
+                s.size("b", "B.", "8Mi"),
+                s.texts("c", "name", "C.", &["x"]),
+                s.optional_text("d", "name", "D."),
+            )
+        };
+        let defaults = (true, 8 << 20, vec!["x".to_owned()], None);
+        assert_eq!(values("a:\nb: null\n", read), defaults);
+        assert_eq!(values("{}", read), defaults);
+        assert_eq!(
+            values("a: false\nb: 1Ki\nc: []\nd: y\n", read),
+            (false, 1024, vec![], Some("y".to_owned()))
+        );
+    }
+
+    #[test]
+    fn reads_lists_of_sections_and_names_the_entry_that_is_wrong() {
+        let reader = |s: &mut Section<'_>| {
+            s.sections("acknowledge", "A.", |s| s.required_text("cluster", "name", "Which."))
+        };
+        assert_eq!(values("acknowledge: [{cluster: a}, {cluster: b}]", reader), ["a", "b"]);
+        assert_eq!(
+            problems("acknowledge:\n- cluster: a\n- {clustr: b}\n", reader),
+            [
+                "d.yaml:3:3: acknowledge[1].cluster: is missing\n    add: cluster: <name>",
+                "d.yaml:3:4: acknowledge[1].clustr: there is no such key; did you mean cluster?\n    allowed here: cluster",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_readers_calls_tell_which_keys_there_are() {
+        let ((), keys, _) = read("-", None, |s| {
+            s.bool("initContainers", "Also init containers.", false);
+            s.section("optIn", "Ways to opt in.", |s| {
+                s.bool("label", "By label.", true);
+            });
+            s.optional_text("root", "path", "Where.");
+        });
+        assert_eq!(
+            Key::defaults(&keys),
+            "# Also init containers.\ninitContainers: false\n# Ways to opt in.\noptIn:\n  # By label.\n  label: true\n# Where.\n# root: a path\n"
+        );
+        let schema = Shape::Section(keys).schema();
+        assert_eq!(schema["properties"]["optIn"]["properties"]["label"]["type"], "boolean");
+        assert_eq!(schema["additionalProperties"], false);
+    }
+
+    #[test]
+    fn selectors_are_read_as_kubernetes_writes_them() {
+        let text = "s:\n  matchLabels: {team: shop}\n  matchExpressions:\n  - {key: tier, operator: In, values: [a]}\n";
+        let selector = values(text, |s| s.selector("s", "Which.")).unwrap();
+        assert!(selector.matches(|key| match key {
+            "team" => Some("shop"),
+            "tier" => Some("a"),
+            _ => None,
+        }));
+        assert_eq!(values("{}", |s| s.selector("s", "Which.")), None);
+        let told = problems("s: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}", |s| {
+            s.selector("s", "Which.")
+        });
+        assert!(told[0].contains("Exists and DoesNotExist take no values"), "{told:?}");
+    }
+}

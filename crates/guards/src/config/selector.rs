@@ -1,0 +1,39 @@
+//! A label selector in configuration: the same two keys as in Kubernetes.
+
+use admission::{LabelSelector, Requirement, SelectorOperator};
+
+use super::section::Section;
+
+const OPERATORS: [(&str, SelectorOperator); 4] = [
+    ("In", SelectorOperator::In),
+    ("NotIn", SelectorOperator::NotIn),
+    ("Exists", SelectorOperator::Exists),
+    ("DoesNotExist", SelectorOperator::DoesNotExist),
+];
+
+impl Section<'_> {
+    /// A label selector; none where the key is absent.
+    pub fn selector(&mut self, key: &'static str, doc: &'static str) -> Option<LabelSelector> {
+        let mut selector = LabelSelector::default();
+        let written = self.section(key, doc, |section| {
+            selector.match_labels = section.labels("matchLabels", "Labels that must have these values.");
+            selector.match_expressions =
+                section.sections("matchExpressions", "Requirements that must all hold.", requirement);
+            section.is_written()
+        });
+        written.then_some(selector)
+    }
+}
+
+fn requirement(section: &mut Section<'_>) -> Requirement {
+    let key = section.required_text("key", "label", "The label.");
+    let operator = section.choice("operator", "How it is compared.", &OPERATORS, SelectorOperator::In);
+    let values = section.texts("values", "value", "With what; none for Exists and DoesNotExist.", &[]);
+    let wants_values = matches!(operator, SelectorOperator::In | SelectorOperator::NotIn);
+    if section.is_written() && wants_values == values.is_empty() {
+        let word =
+            if wants_values { "In and NotIn need values" } else { "Exists and DoesNotExist take no values" };
+        section.problem("values", word, None);
+    }
+    Requirement { key, operator, values }
+}

@@ -1,0 +1,104 @@
+//! Which keys a section has: told by the readers themselves, see [`Section`](super::Section).
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+/// One key of a section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// As written.
+    pub name: &'static str,
+    /// One sentence.
+    pub doc: &'static str,
+    /// What may stand there.
+    pub shape: Shape,
+    /// What holds where nothing stands, as YAML in one line; none for a key that has no default.
+    pub default: Option<String>,
+}
+
+/// What may stand at a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shape {
+    /// `true` or `false`.
+    Bool,
+    /// Any text, and a word for what it is (`address`, `path`, …).
+    Text(&'static str),
+    /// A whole number within these bounds.
+    Number(u64, u64),
+    /// One of these words.
+    Choice(Vec<&'static str>),
+    /// A list of these.
+    List(Box<Shape>),
+    /// Keys of its own.
+    Section(Vec<Key>),
+    /// Names to texts.
+    Labels,
+}
+
+impl Shape {
+    /// The JSON schema of a value of this shape.
+    pub fn schema(&self) -> Value {
+        match self {
+            Self::Bool => json!({"type": "boolean"}),
+            Self::Text(_) => json!({"type": "string"}),
+            Self::Number(least, most) => json!({"type": "integer", "minimum": least, "maximum": most}),
+            Self::Choice(words) => json!({"enum": words}),
+            Self::List(of) => json!({"type": "array", "items": of.schema()}),
+            Self::Labels => json!({"type": "object", "additionalProperties": {"type": "string"}}),
+            Self::Section(keys) => {
+                let properties: Map<String, Value> =
+                    keys.iter().map(|k| (k.name.to_owned(), k.schema())).collect();
+                json!({"type": "object", "additionalProperties": false, "properties": properties})
+            }
+        }
+    }
+
+    /// What is allowed, for an error message.
+    pub fn allowed(&self) -> String {
+        match self {
+            Self::Bool => "true or false".to_owned(),
+            Self::Text(what) => {
+                format!("{} {what}", if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" })
+            }
+            Self::Number(least, most) => format!("a whole number from {least} to {most}"),
+            Self::Choice(words) => words.join(", "),
+            Self::List(of) => format!("a list, each entry {}", of.allowed()),
+            Self::Labels => "names with texts".to_owned(),
+            Self::Section(keys) => keys.iter().map(|k| k.name).collect::<Vec<_>>().join(", "),
+        }
+    }
+}
+
+impl Key {
+    fn schema(&self) -> Value {
+        let mut schema = self.shape.schema();
+        if let Some(object) = schema.as_object_mut() {
+            object.insert("description".to_owned(), self.doc.into());
+        }
+        schema
+    }
+
+    /// Every key with its default and its sentence, as commented YAML.
+    pub fn defaults(keys: &[Self]) -> String {
+        let mut out = String::new();
+        write_defaults(keys, 0, &mut out);
+        out
+    }
+}
+
+fn write_defaults(keys: &[Key], indent: usize, out: &mut String) {
+    let pad = " ".repeat(indent);
+    for key in keys {
+        // Writing to a String cannot fail.
+        let _ = match (&key.shape, &key.default) {
+            (Shape::Section(inner), None) if !inner.is_empty() => {
+                let _ = writeln!(out, "{pad}# {}\n{pad}{}:", key.doc, key.name);
+                write_defaults(inner, indent + 2, out);
+                Ok(())
+            }
+            (_, Some(default)) => writeln!(out, "{pad}# {}\n{pad}{}: {default}", key.doc, key.name),
+            (shape, None) => writeln!(out, "{pad}# {}\n{pad}# {}: {}", key.doc, key.name, shape.allowed()),
+        };
+    }
+}

@@ -1,0 +1,71 @@
+//! A guard before it is configured, and between configuration and service.
+//!
+//! `Kind` (there is one, static) → `Configured` (read from a section; tells what it wants registered, permitted and watched)
+//! → [`Guard`] (built upon a world; rules). Nothing about registration is static: which namespaces a guard asks about depends
+//! on its configuration.
+
+use std::sync::Arc;
+
+use admission::{Guard, WebhookEntry};
+use serde::Serialize;
+
+use crate::config::Section;
+use crate::world::{Resource, World};
+
+/// One kind of guard. Its name is path, metric label and configuration key.
+pub trait Kind: Sync {
+    /// A word of lower-case letters.
+    fn name(&self) -> &'static str;
+
+    /// What it protects, in one sentence.
+    fn summary(&self) -> &'static str;
+
+    /// The user's page: the README of its room.
+    fn page(&self) -> &'static str;
+
+    /// Reads its section. Called with an empty one too, to learn the keys; problems are the section's to collect, and whoever
+    /// finds some throws the result away.
+    fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured>;
+}
+
+/// A guard that knows what it is to do, before it is connected to anything.
+pub trait Configured: Send + Sync {
+    /// What it wants to be asked.
+    fn webhooks(&self) -> Vec<WebhookEntry>;
+
+    /// What its account must be allowed to do.
+    fn permissions(&self) -> Vec<Permission>;
+
+    /// What the world should keep at hand for it.
+    fn watches(&self) -> Vec<Resource>;
+
+    /// The guard itself. Synchronous, and starts nothing: what runs in the background is the world's.
+    fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard>;
+}
+
+/// A rule of a Role or `ClusterRole`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Permission {
+    /// Empty string for the core group.
+    pub api_groups: Vec<String>,
+    /// Plural names.
+    pub resources: Vec<String>,
+    /// Only these objects; all where empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resource_names: Vec<String>,
+    /// `get`, `list`, `watch`, …
+    pub verbs: Vec<String>,
+}
+
+impl Permission {
+    /// Verbs on one resource of one group.
+    pub fn on(group: &str, resource: &str, verbs: &[&str]) -> Self {
+        Self {
+            api_groups: vec![group.to_owned()],
+            resources: vec![resource.to_owned()],
+            resource_names: Vec::new(),
+            verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
+        }
+    }
+}

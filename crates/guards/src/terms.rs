@@ -1,0 +1,166 @@
+//! The terms on which every guard serves: mode, stance when blind, exemptions, and how it is registered. The keys are the same
+//! in each guard's section; only the defaults differ.
+
+use admission::{FailurePolicy, Glob, LabelSelector, Mode, OnUnknown, Stance};
+
+use crate::config::Section;
+use crate::exempt::Exempt;
+
+/// What a kind of guard starts from.
+#[derive(Debug, Clone, Copy)]
+pub struct Defaults {
+    /// What Unknown becomes.
+    pub when_unknown: OnUnknown,
+    /// What happens while no Durward answers.
+    pub failure_policy: FailurePolicy,
+    /// How long the API server waits.
+    pub timeout_seconds: u8,
+}
+
+/// The keys that every guard has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// `mode`, `whenUnknown` and `controllers`.
+    pub stance: Stance,
+    /// `exempt`.
+    pub exempt: Exempt,
+    /// `webhook.failurePolicy`.
+    pub failure_policy: FailurePolicy,
+    /// `webhook.timeoutSeconds`.
+    pub timeout_seconds: u8,
+    /// `webhook.reviewVersions`.
+    pub review_versions: Vec<String>,
+    /// `webhook.namespaceSelector`, in addition to what the guard itself selects.
+    pub namespace_selector: LabelSelector,
+    /// `installNamespace`: left alone by name, so that a Durward that is down can be put up again.
+    pub install_namespace: String,
+}
+
+const ON_UNKNOWN: [(&str, OnUnknown); 2] = [("deny", OnUnknown::Deny), ("allow", OnUnknown::Allow)];
+
+impl Terms {
+    /// Reads the keys.
+    pub fn read(section: &mut Section<'_>, defaults: Defaults) -> Self {
+        let words = [("enforce", Mode::Enforce), ("audit", Mode::Audit)];
+        let mode = section.choice(
+            "mode",
+            "Whether a denial binds, or is only told and counted (audit).",
+            &words,
+            Mode::Enforce,
+        );
+        let (people, controllers) = when_unknown(section, defaults.when_unknown);
+        let named = section.texts(
+            "controllers",
+            "user name",
+            "Users treated as controllers beside those of Kubernetes itself; * is any run of characters.",
+            &[],
+        );
+        let exempt = Exempt::read(section);
+        let install_namespace = section.text(
+            "installNamespace",
+            "namespace",
+            "Durward's own namespace, left alone by name.",
+            "durward-system",
+        );
+        let stance = Stance {
+            mode,
+            people,
+            controllers,
+            more_controllers: named.into_iter().map(Glob::new).collect(),
+        };
+        section.section("webhook", "How the guard is registered.", |s| {
+            let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
+            let failure_policy = s.choice(
+                "failurePolicy",
+                "What happens to a request while no Durward answers.",
+                &policies,
+                defaults.failure_policy,
+            );
+            let seconds = s.number(
+                "timeoutSeconds",
+                "How long the API server waits for an answer.",
+                u64::from(defaults.timeout_seconds),
+                (1, 30),
+            );
+            let versions = s.choices(
+                "reviewVersions",
+                "Which versions of AdmissionReview are taken, best first.",
+                &[("v1", "v1"), ("v1beta1", "v1beta1")],
+                &["v1"],
+            );
+            if versions.is_empty() {
+                s.problem("reviewVersions", "is empty", Some("allowed: v1, v1beta1".to_owned()));
+            }
+            let namespace_selector = s.selector(
+                "namespaceSelector",
+                "Only objects in namespaces with these labels are asked about.",
+            );
+            Self {
+                stance,
+                exempt,
+                failure_policy,
+                timeout_seconds: u8::try_from(seconds).unwrap_or(defaults.timeout_seconds),
+                review_versions: versions.into_iter().map(str::to_owned).collect(),
+                namespace_selector: namespace_selector.unwrap_or_default(),
+                install_namespace,
+            }
+        })
+    }
+}
+
+/// `whenUnknown: deny`, or `whenUnknown: {people: deny, controllers: allow}`.
+fn when_unknown(section: &mut Section<'_>, default: OnUnknown) -> (OnUnknown, OnUnknown) {
+    const DOC: &str = "What becomes of a request that could not be checked; or {people: …, controllers: …}.";
+    if !section.is_map("whenUnknown") {
+        let both = section.choice("whenUnknown", DOC, &ON_UNKNOWN, default);
+        return (both, both);
+    }
+    section.section("whenUnknown", DOC, |s| {
+        (
+            s.choice("people", "For people.", &ON_UNKNOWN, default),
+            s.choice("controllers", "For controllers.", &ON_UNKNOWN, default),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{parse, read};
+
+    const DEFAULTS: Defaults =
+        Defaults { when_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+
+    fn terms(yaml: &str) -> (Terms, Vec<String>) {
+        let root = parse("-", yaml).unwrap();
+        let (terms, _, problems) = read("-", root.as_ref(), |s| Terms::read(s, DEFAULTS));
+        (terms, problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn defaults_are_the_kinds() {
+        let (terms, problems) = terms("{}");
+        assert_eq!(problems, [""; 0]);
+        assert_eq!(terms.stance, Stance::deny_when_unknown());
+        assert_eq!((terms.failure_policy, terms.timeout_seconds), (FailurePolicy::Fail, 10));
+        assert_eq!(
+            (terms.review_versions, terms.install_namespace.as_str()),
+            (vec!["v1".to_owned()], "durward-system")
+        );
+    }
+
+    #[test]
+    fn when_unknown_is_one_word_or_two() {
+        assert_eq!(terms("whenUnknown: allow").0.stance.people, OnUnknown::Allow);
+        let (two, problems) = terms("whenUnknown: {controllers: allow}");
+        assert_eq!((two.stance.people, two.stance.controllers), (OnUnknown::Deny, OnUnknown::Allow));
+        assert_eq!(problems, [""; 0]);
+        assert!(terms("whenUnknown: maybe").1[0].contains("allowed: deny, allow"));
+    }
+
+    #[test]
+    fn a_timeout_that_the_api_server_would_refuse_is_refused() {
+        assert!(terms("webhook: {timeoutSeconds: 31}").1[0].contains("a whole number from 1 to 30"));
+        assert!(terms("webhook: {reviewVersions: [v2]}").1[0].contains("allowed: v1, v1beta1"));
+    }
+}
