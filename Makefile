@@ -1,0 +1,60 @@
+# The task file: `make` alone lists what can be done.
+#
+# Targets ending in a check fail with what is wrong and what to do. Nothing here needs more than Rust, Go, apt and root on
+# Debian 12; what else is needed is installed by the target that needs it, and said.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help test unit e2e soak parity bench fuzz lint fmt docs clean prepare demo
+
+CARGO_DENY := 0.20.2
+FUZZ_SECONDS ?= 60
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+test: unit e2e ## Everything: unit, conformance, end to end (first run builds a control plane: about 10 minutes)
+
+unit: ## The fast loop: all crates but the end-to-end tests
+	cargo test --workspace --exclude durward-e2e
+
+e2e: prepare ## Against a real kube-apiserver; TEST=name runs those that contain it
+	cargo build -p durward
+	cargo test -p durward-e2e -- $(TEST)
+
+soak: ## Rollouts, rotations and long faults (nothing here yet that takes longer than e2e)
+	@echo "soak: nothing takes longer than make e2e yet"
+
+parity: ## Long differentials against other implementations (nothing here yet)
+	@echo "parity: no differential takes longer than make test yet"
+
+bench: ## Speed and memory, each figure beside a peer or a limit of the same run
+	cargo build --release -p durward -p durward-bench
+	cargo bench -p durward-bench
+	cargo run --release -p durward-bench
+
+fuzz: ## Both fuzz targets, FUZZ_SECONDS each (nightly Rust)
+	@command -v cargo-fuzz >/dev/null || { echo "fuzz: installing cargo-fuzz"; cargo install cargo-fuzz --locked; }
+	for target in envelope injection; do cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); done
+
+lint: ## Formatting, clippy, dependency rules
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "lint: installing cargo-deny $(CARGO_DENY) (about 4 minutes, once)"; cargo install cargo-deny --locked --version $(CARGO_DENY); }
+	cargo deny check bans licenses sources
+
+fmt: ## Format everything
+	cargo fmt --all
+
+docs: ## The API documentation of all crates
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+demo: ## The whole product in ten seconds
+	cargo run --release -- demo
+
+clean: ## Remove what builds made here (the control plane's cache stays: see e2e/README.md)
+	cargo clean
+
+prepare:
+	@scripts/prepare.sh

@@ -1,0 +1,147 @@
+//! Starting the two servers, and reading what the kernel knows of them.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{Result, SERVER_CORE};
+
+/// Certificate, configuration and world for the servers; removed at the end.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("durward-bench-{}", std::process::id()));
+        fs::create_dir_all(path.join("world/here"))?;
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+        fs::write(path.join("tls.crt"), made.cert.pem())?;
+        fs::write(path.join("tls.key"), made.signing_key.serialize_pem())?;
+        fs::write(path.join("durward.yaml"), CONFIGURATION)?;
+        fs::write(path.join("world/world.yaml"), WORLD)?;
+        fs::write(path.join("world/here/core_v1_namespaces.json"), NAMESPACES)?;
+        Ok(Self(path))
+    }
+
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.0.join("tls.crt")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder in the temporary directory: what is left there is no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const CONFIGURATION: &str = "version: 1
+server:
+  tls: {files: {cert: tls.crt, key: tls.key, ca: tls.crt}}
+  registration: {manage: none, url: \"https://127.0.0.1:8443\"}
+guards:
+  lxcfs: {}
+";
+const WORLD: &str = "version: 1\nclusters: [{name: here}]\n";
+const NAMESPACES: &str = r#"{"apiVersion":"v1","kind":"NamespaceList","items":[{"metadata":{"name":"shop","labels":{"kubernetes.io/metadata.name":"shop"}}}]}"#;
+
+/// A server that is being measured.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) path: &'static str,
+}
+
+impl Server {
+    /// The echo: this very program, called otherwise.
+    pub(crate) fn echo(folder: &Folder) -> Result<Self> {
+        let mut child = Command::new("taskset")
+            .args(["-c", SERVER_CORE])
+            .arg(std::env::current_exe()?)
+            .arg("echo")
+            .args([folder.certificate(), folder.file("tls.key")])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut port = String::new();
+        BufReader::new(child.stdout.take().ok_or("the echo has no output")?).read_line(&mut port)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.trim().parse()?));
+        Ok(Self { child, address, path: "/echo" })
+    }
+
+    /// Durward, as shipped, with the LXCFS guard and a world on disk.
+    pub(crate) fn durward(folder: &Folder) -> Result<Self> {
+        let [listen, admin, local] = [free_port()?, free_port()?, free_port()?];
+        let child = Command::new("taskset")
+            .args(["-c", SERVER_CORE])
+            .arg(binary()?)
+            .arg("serve")
+            .arg("--config")
+            .arg(folder.file("durward.yaml"))
+            .arg("--world")
+            .arg(folder.file("world"))
+            .args([
+                "--listen",
+                &listen.to_string(),
+                "--admin",
+                &admin.to_string(),
+                "--local",
+                &local.to_string(),
+            ])
+            .args(["--log-level", "warn"])
+            .stdout(Stdio::null())
+            .spawn()?;
+        let server = Self { child, address: listen, path: "/lxcfs?timeout=5s" };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(listen).is_err() {
+            if Instant::now() > deadline {
+                return Err(format!("durward did not listen on {listen} within 10 s").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    /// What its threads have run so far, from the scheduler's own count in nanoseconds.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        let mut total = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let text = fs::read_to_string(task?.path().join("schedstat"))?;
+            total += text.split_whitespace().next().ok_or("an empty schedstat")?.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(total))
+    }
+
+    /// Resident memory in MiB.
+    pub(crate) fn resident(&self) -> Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kib / 1024.0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Our own child, by its handle; both answers only say that it has gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+fn binary() -> Result<PathBuf> {
+    let beside = std::env::current_exe()?.with_file_name("durward");
+    if Path::exists(&beside) {
+        return Ok(beside);
+    }
+    Err(format!("{} does not exist: cargo build --release -p durward", beside.display()).into())
+}
