@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         within &= allocated < LIMIT;
         let ours = time(|| drop(black_box(decode(black_box(&body), &fields))));
         let raw = time(|| {
-            drop(black_box(serde_json::from_slice::<&serde_json::value::RawValue>(black_box(&body))))
+            drop(black_box(serde_json::from_slice::<&serde_json::value::RawValue>(black_box(&body))));
         });
         let tree = time(|| drop(black_box(serde_json::from_slice::<Value>(black_box(&body)))));
         println!("{name:>14} {:>9} {ours:>12.1?} {allocated:>8} B {raw:>12.1?} {tree:>12.1?}", body.len());

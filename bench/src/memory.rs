@@ -35,7 +35,7 @@ pub(crate) fn measure(folder: &Folder) -> Result<bool> {
     println!("  idle, after 1,000 reviews over 25 connections   {idle:>6.1} MiB (limit {IDLE})");
     println!(
         "  {} MiB of bodies in flight                      {full:>6.1} MiB (limit {FULL})",
-        BODIES * BODY >> 20
+        (BODIES * BODY) >> 20
     );
     Ok(idle < IDLE && full < FULL)
 }

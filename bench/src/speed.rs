@@ -56,7 +56,7 @@ fn round(server: &Server, certificate: &Path, body: &[u8]) -> Result<Figures> {
     load::closed(server.address, &config, &request, 8, REQUESTS / 8)?;
     let before = server.cpu()?;
     load::closed(server.address, &config, &request, 8, REQUESTS)?;
-    let cpu = (server.cpu()? - before) / u32::try_from(REQUESTS)?;
+    let cpu = server.cpu()?.saturating_sub(before) / u32::try_from(REQUESTS)?;
     let latencies = load::open(server.address, &config, &request, 25, RATE, Duration::from_secs(4))?;
     let p99 = latencies.get(latencies.len() * 99 / 100).copied().ok_or("no latencies")?;
     Ok(Figures { cpu, p99 })
