@@ -1,0 +1,190 @@
+//! The API server as a test wants it: one call, one answer with its status, its warnings and its body, whatever they are.
+//!
+//! Nothing is retried and nothing is turned into an error for being refused: a test that counts failed calls must see each of them.
+//! Calls block; a test that wants many at once has threads. Typed objects stay out: what the API server says is what is compared.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use http::{HeaderMap, Method, Request};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+/// A client of one API server, in one user's name.
+#[derive(Clone)]
+pub struct Api {
+    client: kube::Client,
+    runtime: Arc<Runtime>,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Api")
+    }
+}
+
+impl Api {
+    /// A client with what a kubeconfig says. Connects when first asked.
+    pub fn new(runtime: &Arc<Runtime>, kubeconfig: &Value) -> Result<Self> {
+        let kubeconfig: Kubeconfig =
+            serde_json::from_value(kubeconfig.clone()).context("not a kubeconfig")?;
+        let client = runtime.block_on(async {
+            let mut config =
+                kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+            config.default_retry = false;
+            anyhow::Ok(kube::Client::try_from(config)?)
+        })?;
+        Ok(Self { client, runtime: Arc::clone(runtime) })
+    }
+
+    /// GET.
+    pub fn get(&self, path: &str) -> Result<Answer> {
+        self.call(Method::GET, path, "application/json", None)
+    }
+
+    /// POST to a collection; query parameters such as `?dryRun=All` are part of the path.
+    pub fn create(&self, path: &str, object: &Value) -> Result<Answer> {
+        self.call(Method::POST, path, "application/json", Some(object))
+    }
+
+    /// PUT.
+    pub fn replace(&self, path: &str, object: &Value) -> Result<Answer> {
+        self.call(Method::PUT, path, "application/json", Some(object))
+    }
+
+    /// A merge patch.
+    pub fn merge(&self, path: &str, changes: &Value) -> Result<Answer> {
+        self.call(Method::PATCH, path, "application/merge-patch+json", Some(changes))
+    }
+
+    /// A server-side apply by this field manager.
+    pub fn apply(&self, path: &str, manager: &str, object: &Value) -> Result<Answer> {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let path = format!("{path}{mark}fieldManager={manager}");
+        self.call(Method::PATCH, &path, "application/apply-patch+yaml", Some(object))
+    }
+
+    /// DELETE.
+    pub fn delete(&self, path: &str) -> Result<Answer> {
+        self.call(Method::DELETE, path, "application/json", None)
+    }
+
+    /// GET of something that is not JSON, such as `/metrics`.
+    pub fn text(&self, path: &str) -> Result<String> {
+        let (status, _, body) = self.exchange(Method::GET, path, "application/json", None)?;
+        let text = String::from_utf8_lossy(&body).into_owned();
+        if status >= 300 {
+            bail!("GET {path}: {status}: {text}");
+        }
+        Ok(text)
+    }
+
+    fn call(&self, method: Method, path: &str, content: &str, body: Option<&Value>) -> Result<Answer> {
+        let began = Instant::now();
+        let what = format!("{method} {path}");
+        let (status, headers, bytes) = self.exchange(method, path, content, body)?;
+        let body = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        Ok(Answer { what, status, warnings: warnings(&headers), body, took: began.elapsed() })
+    }
+
+    fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        content: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, HeaderMap, Vec<u8>)> {
+        let what = format!("{method} {path}");
+        let bytes = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content)
+            .header("accept", "application/json, */*")
+            .body(Body::from(bytes))?;
+        self.runtime
+            .block_on(async {
+                let response = self.client.send(request).await?;
+                let (head, body) = response.into_parts();
+                let body = body.collect().await?.to_bytes().to_vec();
+                anyhow::Ok((head.status.as_u16(), head.headers, body))
+            })
+            .with_context(|| format!("{what}: no answer"))
+    }
+}
+
+/// What the API server answered.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Method and path, for errors.
+    pub what: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// The texts of its `Warning` headers, in order.
+    pub warnings: Vec<String>,
+    /// The object, or the Status.
+    pub body: Value,
+    /// From the first byte sent to the last received.
+    pub took: Duration,
+}
+
+impl Answer {
+    /// Whether it was done.
+    pub fn is_success(&self) -> bool {
+        self.status < 300
+    }
+
+    /// A Status's message; empty if there is none.
+    pub fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+
+    /// Itself if it was done, else an error with what the API server said.
+    pub fn succeeded(self) -> Result<Self> {
+        if self.is_success() {
+            return Ok(self);
+        }
+        let said = if self.message().is_empty() { self.body.to_string() } else { self.message().to_owned() };
+        bail!("{}: {}: {said}", self.what, self.status)
+    }
+}
+
+fn warnings(headers: &HeaderMap) -> Vec<String> {
+    headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).map(warning_text).collect()
+}
+
+/// The text of `299 - "text"` (RFC 7234 5.5), a quoted string whose backslashes say that the next character stands for itself. What has
+/// another form is returned as it is.
+fn warning_text(header: &str) -> String {
+    let Some((_, quoted)) = header.split_once('"') else { return header.to_owned() };
+    let mut text = String::new();
+    let mut rest = quoted.chars();
+    while let Some(next) = rest.next() {
+        match next {
+            '"' => break,
+            '\\' => text.extend(rest.next()),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::warning_text;
+
+    #[test]
+    fn reads_the_text_of_a_warning_header() {
+        assert_eq!(warning_text(r#"299 - "pod \"web\" is not \\ mounted""#), r#"pod "web" is not \ mounted"#);
+    }
+
+    #[test]
+    fn keeps_a_warning_of_another_form_whole() {
+        assert_eq!(warning_text("odd"), "odd");
+    }
+}

@@ -1,0 +1,175 @@
+//! Certificates and kubeconfigs for one run: an authority, leaves signed by it, and the key that signs service account tokens.
+//!
+//! All keys are EC P-256, which every part accepts, service account tokens included (ES256).
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::json;
+
+/// A certificate authority.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Authority")
+    }
+}
+
+impl Authority {
+    /// Makes a new one.
+    pub fn new(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = distinguished(name, None);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
+    }
+
+    /// Its own certificate.
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// A serving certificate for these names and addresses. No two are alike: each has a key and a serial number of its own.
+    pub fn server(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Leaf> {
+        let mut params =
+            CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
+        params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
+        params.distinguished_name = distinguished(names.first().copied().unwrap_or("server"), None);
+        self.leaf(params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A client certificate: to the API server, this user, in this group. One group is all that rcgen's names can hold; a user in
+    /// several is had by impersonation, see [`kubeconfig`].
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Leaf> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = distinguished(user, group);
+        self.leaf(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn leaf(&self, mut params: CertificateParams, purpose: ExtendedKeyUsagePurpose) -> Result<Leaf> {
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = vec![purpose];
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Leaf { certificate: certificate.pem(), key: key.serialize_pem(), der: certificate.der().clone() })
+    }
+}
+
+fn distinguished(name: &str, group: Option<&str>) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    if let Some(group) = group {
+        distinguished.push(DnType::OrganizationName, group);
+    }
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+/// A certificate with its key, in PEM.
+#[derive(Debug, Clone)]
+pub struct Leaf {
+    /// The certificate.
+    pub certificate: String,
+    /// Its key, PKCS #8.
+    pub key: String,
+    /// The certificate as it goes over the wire, to tell it from another.
+    pub der: CertificateDer<'static>,
+}
+
+impl Leaf {
+    /// Writes `<name>.crt` and `<name>.key` into a folder and returns the two paths.
+    pub fn write(&self, folder: &Path, name: &str) -> Result<(PathBuf, PathBuf)> {
+        let certificate = write(folder, &format!("{name}.crt"), &self.certificate)?;
+        let key = write(folder, &format!("{name}.key"), &self.key)?;
+        Ok((certificate, key))
+    }
+}
+
+/// The key pair that signs service account tokens: `(private, public)` in PEM.
+pub fn token_key() -> Result<(String, String)> {
+    let key = KeyPair::generate()?;
+    Ok((key.serialize_pem(), key.public_key_pem()))
+}
+
+/// A kubeconfig with everything in it, so that the file can be moved. JSON, which is YAML.
+///
+/// With `impersonated`, requests are made in the name of that user with those groups: the API server, and every webhook behind it, then
+/// knows of nobody else. The client must be allowed to impersonate.
+pub fn kubeconfig(
+    server: &str,
+    authority: &Authority,
+    client: &Leaf,
+    impersonated: Option<(&str, &[&str])>,
+) -> serde_json::Value {
+    let mut user = json!({
+        "client-certificate-data": STANDARD.encode(&client.certificate),
+        "client-key-data": STANDARD.encode(&client.key),
+    });
+    if let Some((name, groups)) = impersonated {
+        user["as"] = json!(name);
+        user["as-groups"] = json!(groups);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "e2e", "cluster": {
+            "server": server,
+            "certificate-authority-data": STANDARD.encode(authority.pem()),
+        }}],
+        "users": [{"name": "e2e", "user": user}],
+        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
+        "current-context": "e2e",
+    })
+}
+
+/// Opens a connection and returns the certificate that is served on it, verified against the authority and the name.
+pub fn served(
+    at: std::net::SocketAddr,
+    name: &str,
+    authority: &Authority,
+) -> Result<CertificateDer<'static>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority.issuer.der().clone())?;
+    let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let name = ServerName::try_from(name.to_owned()).with_context(|| format!("{name} is no server name"))?;
+    let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;
+    let mut stream = std::net::TcpStream::connect(at).with_context(|| format!("cannot connect to {at}"))?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut stream).with_context(|| format!("no TLS with {at}"))?;
+    }
+    let served =
+        connection.peer_certificates().and_then(<[_]>::first).context("no certificate was served")?;
+    Ok(served.clone().into_owned())
+}
+
+/// Writes a file that only its owner reads.
+pub fn write(folder: &Path, name: &str, content: &str) -> Result<PathBuf> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = folder.join(name);
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    file.write_all(content.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}

@@ -1,0 +1,57 @@
+//! The etcd of a run. One member, a folder that ends with the run, nothing synchronised to disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::keeper::{Keeper, Part, Tool};
+use crate::parts::Binary;
+use crate::patience::{Seen, eventually};
+use crate::{ports, web};
+
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// A running etcd.
+#[derive(Debug)]
+pub struct Etcd {
+    url: String,
+    _part: Part,
+}
+
+impl Etcd {
+    /// Starts it and returns when it is healthy.
+    pub(crate) fn start(keeper: &Arc<Keeper>) -> Result<Self> {
+        let client = ports::free()?;
+        let url = format!("http://127.0.0.1:{client}");
+        let peer = format!("http://127.0.0.1:{}", ports::free()?);
+        let tool = Tool::new("etcd", Binary::Etcd.path(keeper)?)
+            .grace(Duration::ZERO)
+            .flag("name", "e2e")
+            .flag("data-dir", keeper.work().join("etcd").display())
+            .flag("listen-client-urls", &url)
+            .flag("advertise-client-urls", &url)
+            .flag("listen-peer-urls", &peer)
+            .flag("initial-advertise-peer-urls", &peer)
+            .flag("initial-cluster", format_args!("e2e={peer}"))
+            .argument("--unsafe-no-fsync");
+        let part = keeper.start_part(tool)?;
+        eventually("etcd to be healthy", READY_WITHIN, || {
+            if let Some(ending) = part.wait(Duration::ZERO)? {
+                return Err(part.trouble(format_args!("ended while it was starting, with {ending}")));
+            }
+            Ok(match web::get(([127, 0, 0, 1], client).into(), "/health") {
+                Ok(page) if page.status == 200 => Seen::Yes(()),
+                Ok(page) => Seen::NotYet(format!("{} {}", page.status, page.body)),
+                Err(error) => Seen::NotYet(format!("{error:#}")),
+            })
+        })
+        .map_err(|error| part.trouble(error))?;
+        Ok(Self { url, _part: part })
+    }
+
+    /// Where it answers, over plain HTTP.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}

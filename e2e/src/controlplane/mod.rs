@@ -1,0 +1,262 @@
+//! A control plane of its own for a test, or for the tests that can share one: kube-apiserver before etcd, and controllers if wanted.
+//!
+//! No node, no kubelet, no scheduler: pods are created, changed by webhooks, stored and never run, which is all that admission knows.
+//! One etcd serves all control planes of a run, a key prefix each. All of it is thrown away, so nothing is synchronised
+//! to disk and nothing is asked to end politely. Memory is about 300 MB for an API server and 100 for controllers.
+
+mod etcd;
+mod options;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use tokio::runtime::Runtime;
+
+pub use etcd::Etcd;
+pub use options::Options;
+
+use crate::api::Api;
+use crate::certificates::{self, Authority, Leaf};
+use crate::keeper::{Keeper, Part, Tool};
+use crate::kubectl::Kubectl;
+use crate::metrics::Metrics;
+use crate::namespace::Namespace;
+use crate::parts::Binary;
+use crate::patience::{Seen, eventually};
+use crate::ports;
+use crate::words::tell;
+
+/// An API server is ready in three to six seconds on an idle machine; this is for one that builds something beside it.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// `ClusterIPs`, which nothing here routes.
+const SERVICE_RANGE: &str = "10.0.0.0/24";
+
+const TOKEN_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// A running control plane. It ends when the last owner drops it, and with the run at the latest.
+#[derive(Debug)]
+pub struct Cluster {
+    options: Options,
+    keeper: Arc<Keeper>,
+    runtime: Arc<Runtime>,
+    folder: PathBuf,
+    kubectl: PathBuf,
+    url: String,
+    authority: Authority,
+    admin_leaf: Leaf,
+    admin: User,
+    server: Part,
+    controllers: Option<Part>,
+    namespaces: AtomicU32,
+    users: AtomicU32,
+}
+
+/// Somebody who may talk to the API server, by hand and by kubectl.
+#[derive(Debug, Clone)]
+pub struct User {
+    /// The API in this user's name.
+    pub api: Api,
+    /// kubectl in this user's name.
+    pub kubectl: Kubectl,
+}
+
+impl Cluster {
+    /// Starts one and returns when it is ready. Tests get theirs from [`crate::stage::Stage::cluster`].
+    pub(crate) fn start(
+        keeper: &Arc<Keeper>,
+        runtime: &Arc<Runtime>,
+        etcd: &Etcd,
+        options: &Options,
+        number: u32,
+    ) -> Result<Self> {
+        let began = Instant::now();
+        let folder = keeper.work().join(format!("cluster-{number}-{}", options.name()));
+        let kubectl = Binary::Kubectl.path(keeper)?;
+        let authority = Authority::new("e2e")?;
+        let admin_leaf = authority.client("admin", Some("system:masters"))?;
+        let pki = Pki::write(&folder, &authority)?;
+        let port = ports::free()?;
+        let url = format!("https://127.0.0.1:{port}");
+        let tool = Tool::new(format!("kube-apiserver-{}", options.name()), Binary::ApiServer.path(keeper)?)
+            .grace(Duration::ZERO)
+            .arguments(server_flags(&pki, etcd, port, number))
+            .arguments(options.server_flags(&folder)?);
+        let server = keeper.start_part(tool)?;
+        let config = certificates::kubeconfig(&url, &authority, &admin_leaf, None);
+        let path = certificates::write(&folder, "admin.kubeconfig", &config.to_string())?;
+        let admin =
+            User { api: Api::new(runtime, &config)?, kubectl: Kubectl::new(keeper, kubectl.clone(), path) };
+        await_ready(&server, &admin.api)?;
+        let mut cluster = Self {
+            options: options.clone(),
+            keeper: Arc::clone(keeper),
+            runtime: Arc::clone(runtime),
+            folder,
+            kubectl,
+            url,
+            authority,
+            admin_leaf,
+            admin,
+            server,
+            controllers: None,
+            namespaces: AtomicU32::new(1),
+            users: AtomicU32::new(1),
+        };
+        cluster.controllers = cluster.start_controllers(&pki)?;
+        tell(format_args!(
+            "cluster {} is ready after {:.1} s",
+            options.name(),
+            began.elapsed().as_secs_f32()
+        ));
+        Ok(cluster)
+    }
+
+    /// The API in the name of an administrator (`system:masters`).
+    pub fn api(&self) -> &Api {
+        &self.admin.api
+    }
+
+    /// kubectl in the name of an administrator.
+    pub fn kubectl(&self) -> &Kubectl {
+        &self.admin.kubectl
+    }
+
+    /// Where the API server listens, `https://127.0.0.1:…`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A user of this name, in these groups, who may do nothing until a binding says otherwise. A service account is one too, by its full
+    /// name.
+    pub fn user(&self, name: &str, groups: &[&str]) -> Result<User> {
+        let config =
+            certificates::kubeconfig(&self.url, &self.authority, &self.admin_leaf, Some((name, groups)));
+        let number = self.users.fetch_add(1, Ordering::Relaxed);
+        let path =
+            certificates::write(&self.folder, &format!("user-{number}.kubeconfig"), &config.to_string())?;
+        let kubectl = Kubectl::new(&self.keeper, self.kubectl.clone(), path);
+        Ok(User { api: Api::new(&self.runtime, &config)?, kubectl })
+    }
+
+    /// Makes a namespace that no other test has: the name given, and a number. With controllers, pods can be created in it on return.
+    pub fn namespace(&self, name: &str) -> Result<Namespace<'_>> {
+        self.labelled_namespace(name, &[])
+    }
+
+    /// The same, created with labels.
+    pub fn labelled_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
+        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
+        self.exact_namespace(&format!("{name}-{number}"), labels)
+    }
+
+    /// A namespace of exactly this name, for what must have it (`durward-system`). To be had once in a cluster.
+    pub fn exact_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
+        let namespace = Namespace::create(self, name.to_owned(), labels)?;
+        if self.controllers.is_some() {
+            namespace.await_account()?;
+        }
+        Ok(namespace)
+    }
+
+    /// The API server's own metrics, now.
+    pub fn metrics(&self) -> Result<Metrics> {
+        Metrics::parse(&self.admin.api.text("/metrics")?)
+    }
+
+    /// What failed, with the end of the API server's log.
+    pub fn trouble(&self, what: impl std::fmt::Display) -> anyhow::Error {
+        self.server.trouble(what)
+    }
+
+    fn start_controllers(&self, pki: &Pki) -> Result<Option<Part>> {
+        let Some(controllers) = self.options.controllers() else { return Ok(None) };
+        let leaf = self.authority.client("system:kube-controller-manager", None)?;
+        let config = certificates::kubeconfig(&self.url, &self.authority, &leaf, None);
+        let path = certificates::write(&self.folder, "controllers.kubeconfig", &config.to_string())?;
+        let name = format!("kube-controller-manager-{}", self.options.name());
+        let tool = Tool::new(name, Binary::ControllerManager.path(&self.keeper)?)
+            .grace(Duration::ZERO)
+            .flag("kubeconfig", path.display())
+            .flag("controllers", controllers)
+            .flag("use-service-account-credentials", true)
+            .flag("service-account-private-key-file", pki.token_private.display())
+            .flag("root-ca-file", pki.authority.display())
+            .flag("leader-elect", false)
+            .flag("secure-port", 0)
+            // With its own defaults of 20 and 30 it takes four seconds longer to begin.
+            .flag("kube-api-qps", 200)
+            .flag("kube-api-burst", 400);
+        self.keeper.start_part(tool).map(Some)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // At the end of a run the keeper is quicker: then the order is refused, and the part is gone all the same.
+        for part in self.controllers.iter().chain([&self.server]) {
+            let _ = part.end();
+        }
+    }
+}
+
+/// The files that the API server and the controllers share.
+struct Pki {
+    authority: PathBuf,
+    server: (PathBuf, PathBuf),
+    token_private: PathBuf,
+    token_public: PathBuf,
+}
+
+impl Pki {
+    fn write(folder: &Path, authority: &Authority) -> Result<Self> {
+        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+        let server = authority.server(&names, &[[127, 0, 0, 1].into(), [10, 0, 0, 1].into()])?;
+        let (private, public) = certificates::token_key()?;
+        Ok(Self {
+            authority: certificates::write(folder, "ca.crt", &authority.pem())?,
+            server: server.write(folder, "apiserver")?,
+            token_private: certificates::write(folder, "tokens.key", &private)?,
+            token_public: certificates::write(folder, "tokens.pub", &public)?,
+        })
+    }
+}
+
+fn server_flags(pki: &Pki, etcd: &Etcd, port: u16, number: u32) -> Vec<String> {
+    let (certificate, key) = &pki.server;
+    vec![
+        format!("--etcd-servers={}", etcd.url()),
+        format!("--etcd-prefix=/cluster-{number}"),
+        format!("--secure-port={port}"),
+        // Several API servers share this host's addresses: none of them may claim to be *the* endpoint of `kubernetes`.
+        "--advertise-address=127.0.0.1".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+        format!("--service-cluster-ip-range={SERVICE_RANGE}"),
+        format!("--tls-cert-file={}", certificate.display()),
+        format!("--tls-private-key-file={}", key.display()),
+        format!("--client-ca-file={}", pki.authority.display()),
+        "--anonymous-auth=false".to_owned(),
+        "--authorization-mode=RBAC".to_owned(),
+        "--allow-privileged=true".to_owned(),
+        format!("--service-account-issuer={TOKEN_ISSUER}"),
+        format!("--service-account-key-file={}", pki.token_public.display()),
+        format!("--service-account-signing-key-file={}", pki.token_private.display()),
+    ]
+}
+
+fn await_ready(server: &Part, api: &Api) -> Result<()> {
+    eventually("the API server to be ready", READY_WITHIN, || {
+        if let Some(ending) = server.wait(Duration::ZERO)? {
+            return Err(server.trouble(format_args!("ended while it was starting, with {ending}")));
+        }
+        Ok(match api.get("/readyz") {
+            Ok(answer) if answer.is_success() => Seen::Yes(()),
+            Ok(answer) => Seen::NotYet(format!("{} {}", answer.status, answer.body)),
+            Err(error) => Seen::NotYet(format!("{error:#}")),
+        })
+    })
+    .with_context(|| server.trouble("is not ready"))
+}

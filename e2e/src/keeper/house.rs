@@ -1,0 +1,165 @@
+//! The keeper's own side: read orders until the pipe closes, then end everything.
+//!
+//! It makes no decision of its own. Orders that take long (a wait, an end) are answered from a thread each; all others in turn.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, Write as _};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::journal::{Entry, Journal, lock_in};
+use super::order::{Answer, GREETING, Order, Question, Reply};
+use super::part::Part;
+use super::{journal, loopback};
+use crate::words::tell;
+
+/// The whole of the `e2e-keeper` binary.
+pub fn main() -> ExitCode {
+    use std::io::IsTerminal as _;
+    if std::io::stdin().is_terminal() {
+        tell(
+            "this program is started by the end-to-end tests and takes its orders from them; run `make e2e`",
+        );
+        return ExitCode::from(2);
+    }
+    // A session of its own: neither Ctrl-C nor the terminal's end reaches it. It fails only for a group's leader, which a child never is.
+    if let Err(error) = rustix::process::setsid() {
+        tell(format_args!("the keeper cannot have a session of its own ({error}): Ctrl-C will end it too"));
+    }
+    match Keeper::open() {
+        Ok(mut keeper) => {
+            keeper.serve();
+            keeper.close();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            say(GREETING, &Err(format!("{error:#}")));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Keeper {
+    cache: PathBuf,
+    journal: Arc<Mutex<Journal>>,
+    parts: HashMap<u64, Arc<Part>>,
+    addresses: Vec<Ipv4Addr>,
+    passed: bool,
+}
+
+impl Keeper {
+    fn open() -> Result<Self> {
+        let cache = crate::parts::cache()?;
+        let journal = Journal::open(&cache)?;
+        let ready = Reply::Ready { work: journal.head.work.clone(), logs: journal.head.logs.clone() };
+        say(GREETING, &Ok(ready));
+        let journal = Arc::new(Mutex::new(journal));
+        Ok(Self { cache, journal, parts: HashMap::new(), addresses: Vec::new(), passed: false })
+    }
+
+    /// Until the tests' end of the pipe closes. A line that is no order is told and passed over: its asker is none of ours.
+    fn serve(&mut self) {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            match serde_json::from_str::<Question>(&line) {
+                Ok(question) => self.answer(question),
+                Err(error) => tell(format_args!("the keeper does not understand {line:?}: {error}")),
+            }
+        }
+    }
+
+    fn answer(&mut self, Question { id, order }: Question) {
+        let result = match order {
+            Order::Start(start) => self.start(id, &start),
+            Order::Wait(part) => {
+                return self.later(id, part, |part| Reply::Ended(part.wait()));
+            }
+            Order::End(part) => return self.later(id, part, |part| Reply::Ended(part.end())),
+            Order::Signal { part, signal } => {
+                self.part(part).and_then(|part| part.signal(signal)).map(|()| Reply::Done)
+            }
+            Order::Address => self.address().map(Reply::Address),
+            Order::Passed => {
+                self.passed = true;
+                self.write(&Entry::Passed).map(|()| Reply::Done)
+            }
+        };
+        say(id, &result.map_err(|error| format!("{error:#}")));
+    }
+
+    /// The part's name is the number of the order that started it.
+    fn start(&mut self, id: u64, start: &super::order::Start) -> Result<Reply> {
+        let part = Part::start(start, &self.journal)?;
+        let pid = part.pid;
+        self.parts.insert(id, part);
+        Ok(Reply::Started { part: id, pid })
+    }
+
+    fn later(&self, id: u64, part: u64, what: impl FnOnce(&Part) -> Reply + Send + 'static) {
+        match self.part(part) {
+            Ok(part) => drop(std::thread::spawn(move || say(id, &Ok(what(&part))))),
+            Err(error) => say(id, &Err(format!("{error:#}"))),
+        }
+    }
+
+    fn part(&self, part: u64) -> Result<Arc<Part>> {
+        self.parts.get(&part).cloned().with_context(|| format!("no part has the number {part}"))
+    }
+
+    /// Takes the first address of its range that this host does not have yet. Under the lock of all runs, and written down before it is
+    /// added: a killed keeper's address is always found, and never mistaken for another run's.
+    fn address(&mut self) -> Result<Ipv4Addr> {
+        let _lock = lock_in(&self.cache)?;
+        for attempt in 0..254 {
+            let address = loopback::candidate(attempt);
+            if loopback::is_present(address) {
+                continue;
+            }
+            self.write(&Entry::Address(address))?;
+            if let Err(error) = loopback::add(address) {
+                self.write(&Entry::AddressReturned(address))?;
+                // A run with another cache, and so another lock, may have been quicker.
+                if loopback::is_present(address) {
+                    continue;
+                }
+                return Err(error);
+            }
+            self.addresses.push(address);
+            return Ok(address);
+        }
+        bail!("every address from 10.99.1.1 to 10.99.254.1 is on this host already")
+    }
+
+    fn write(&self, entry: &Entry) -> Result<()> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).write(entry)
+    }
+
+    /// Ends all parts at once, each with its own grace; then what the host lent; then the folders and the journal.
+    fn close(self) {
+        std::thread::scope(|scope| {
+            for part in self.parts.values() {
+                scope.spawn(|| part.end());
+            }
+        });
+        for address in &self.addresses {
+            loopback::remove(*address);
+        }
+        // A watcher may still hold the journal for its last line; taking it by value would have to wait for that.
+        let head = self.journal.lock().unwrap_or_else(PoisonError::into_inner).head.clone();
+        journal::close(&self.cache, &head, self.passed);
+    }
+}
+
+/// One answer, one line. A broken pipe means that the tests are gone, which the next read finds out.
+fn say(id: u64, result: &Result<Reply, String>) {
+    let answer = Answer { id, result: result.clone() };
+    if let Ok(mut line) = serde_json::to_vec(&answer) {
+        line.push(b'\n');
+        let mut stdout = std::io::stdout().lock();
+        let _ = stdout.write_all(&line).and_then(|()| stdout.flush());
+    }
+}

@@ -1,0 +1,38 @@
+//! Waiting for something that another process does: look, and look again, until it is so or the time is up.
+//!
+//! No wait in the harness is a guess. What is waited for has a name, and the error says what was seen last.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// Between two looks. Short enough to cost nothing beside a second of start-up, long enough not to load the parts that are starting.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What one look found.
+#[derive(Debug)]
+pub enum Seen<T> {
+    /// It is so, and this is what was wanted of it.
+    Yes(T),
+    /// Not yet; what there is instead, for the error.
+    NotYet(String),
+}
+
+/// Looks until `look` says yes. An error from `look` ends the wait at once: return [`Seen::NotYet`] for what may still come right.
+pub fn eventually<T>(
+    what: impl std::fmt::Display,
+    within: Duration,
+    mut look: impl FnMut() -> Result<Seen<T>>,
+) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        let last = match look()? {
+            Seen::Yes(found) => return Ok(found),
+            Seen::NotYet(last) => last,
+        };
+        if began.elapsed() >= within {
+            bail!("waited {within:?} in vain for {what}; seen last: {last}");
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,39 @@
+//! Free ports of this host for parts that must be told theirs.
+//!
+//! They come from below the kernel's range for outgoing connections (32768 and up on Linux), so nothing but another listener can
+//! take a port between the moment it is found free and the moment the part binds it; within one run none is given out twice.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use anyhow::{Result, bail};
+
+const FIRST: u16 = 20_000;
+const COUNT: u16 = 12_000;
+
+/// How many have been given out in this process.
+static GIVEN: AtomicU16 = AtomicU16::new(0);
+
+/// A port that nobody listens on, on any address of this host.
+pub fn free() -> Result<u16> {
+    // Runs beside each other begin at different places: the process id spreads them.
+    let begin = std::process::id().wrapping_mul(97) % u32::from(COUNT);
+    for _ in 0..COUNT {
+        let given = GIVEN.fetch_add(1, Ordering::Relaxed);
+        let step = (begin + u32::from(given)) % u32::from(COUNT);
+        let port = FIRST + u16::try_from(step).unwrap_or_default();
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port between {FIRST} and {} is free on this host", FIRST + COUNT)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn gives_no_port_twice() {
+        let ports: std::collections::BTreeSet<_> = (0..50).map(|_| super::free().unwrap()).collect();
+        assert_eq!(ports.len(), 50);
+    }
+}

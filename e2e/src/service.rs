@@ -1,0 +1,54 @@
+//! A Service whose `EndpointSlice` is written by hand: how a webhook on this host stands behind a name, and how it is replaced by
+//! another under load.
+//!
+//! Only of use on a cluster with [`crate::controlplane::Options::with_aggregator_routing`]: the API server then connects to the
+//! slice's address itself. It does not accept loopback addresses there; [`crate::stage::Stage::address`] gives one that it does.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::namespace::Namespace;
+
+/// The port of the Service, which is also the default of a webhook's `clientConfig.service`.
+const PORT: u16 = 443;
+
+/// A Service without a selector.
+#[derive(Debug)]
+pub struct Service<'a> {
+    namespace: &'a Namespace<'a>,
+    name: String,
+}
+
+impl<'a> Service<'a> {
+    pub(crate) fn create(namespace: &'a Namespace<'a>, name: &str) -> Result<Self> {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"ports": [{"name": "https", "port": PORT, "protocol": "TCP"}]},
+        });
+        namespace.cluster().api().create(&namespace.path("services"), &object)?.succeeded()?;
+        Ok(Self { namespace, name: name.to_owned() })
+    }
+
+    /// The name that a certificate behind it must carry.
+    pub fn host(&self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace.name())
+    }
+
+    /// Makes it lead to this listener and to no other, from now on: the API server follows within a moment, but keeps the
+    /// connections that it has.
+    pub fn leads_to(&self, listener: SocketAddr) -> Result<()> {
+        let name = format!("{}-by-hand", self.name);
+        let object = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": self.name}},
+            "addressType": if listener.is_ipv4() { "IPv4" } else { "IPv6" },
+            "endpoints": [{"addresses": [listener.ip().to_string()], "conditions": {"ready": true}}],
+            "ports": [{"name": "https", "port": listener.port(), "protocol": "TCP"}],
+        });
+        let path = format!("{}/{name}", self.namespace.path("discovery.k8s.io/v1/endpointslices"));
+        self.namespace.cluster().api().apply(&path, "e2e", &object)?.succeeded()?;
+        Ok(())
+    }
+}

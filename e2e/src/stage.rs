@@ -1,0 +1,163 @@
+//! What all tests of a run share: the keeper, the parts, the clusters. Everything begins when the first test asks for it.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use crate::certificates;
+use crate::controlplane::{Cluster, Etcd, Options};
+use crate::keeper::{Keeper, Output, Tool};
+use crate::words::tell;
+
+/// A build of the product from nothing, on two cores that others use too.
+const BUILD_WITHIN: Duration = Duration::from_secs(3_600);
+
+/// The run. Tests get a reference to it.
+#[derive(Debug)]
+pub struct Stage {
+    program: PathBuf,
+    runtime: Arc<Runtime>,
+    keeper: Once<Keeper>,
+    etcd: Once<Etcd>,
+    durward: Once<PathBuf>,
+    clusters: Mutex<HashMap<Options, Arc<Once<Cluster>>>>,
+    numbers: AtomicU32,
+}
+
+impl Stage {
+    /// Starts nothing yet. `keeper` is the path of the `e2e-keeper` binary, which only a test target knows
+    /// (`env!("CARGO_BIN_EXE_e2e-keeper")`).
+    pub fn new(keeper: &str) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        Ok(Self {
+            program: keeper.into(),
+            runtime: Arc::new(runtime),
+            keeper: Once::default(),
+            etcd: Once::default(),
+            durward: Once::default(),
+            clusters: Mutex::default(),
+            numbers: AtomicU32::new(1),
+        })
+    }
+
+    /// The keeper of this run.
+    pub fn keeper(&self) -> Result<Arc<Keeper>> {
+        self.keeper.get(|| Keeper::start(&self.program))
+    }
+
+    /// The cluster with these options: started now if no test has asked for it before, else the very same.
+    pub fn cluster(&self, options: &Options) -> Result<Arc<Cluster>> {
+        let once = {
+            let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(clusters.entry(options.clone()).or_default())
+        };
+        once.get(|| self.own_cluster(options).map(Arc::new))
+    }
+
+    /// A cluster that nobody else gets. It ends when it is dropped.
+    pub fn own_cluster(&self, options: &Options) -> Result<Cluster> {
+        let keeper = self.keeper()?;
+        let etcd = self.etcd.get(|| Etcd::start(&keeper).map(Arc::new))?;
+        Cluster::start(&keeper, &self.runtime, &etcd, options, self.number())
+            .with_context(|| format!("cluster {} does not start", options.name()))
+    }
+
+    /// An address of this host that the API server accepts in an `EndpointSlice`. Given back by the keeper.
+    pub fn address(&self) -> Result<Ipv4Addr> {
+        self.keeper()?.address()
+    }
+
+    /// An empty folder of its own for a test, gone with the run.
+    pub fn folder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.keeper()?.work().join(format!("{name}-{}", self.number()));
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// A client of any API server, in the name that the kubeconfig says.
+    pub fn api(&self, kubeconfig: &Value) -> Result<crate::api::Api> {
+        crate::api::Api::new(&self.runtime, kubeconfig)
+    }
+
+    /// The product's binary: `DURWARD_BIN` if that is set, else built once by cargo as this checkout has it.
+    pub fn durward_program(&self) -> Result<PathBuf> {
+        let program = self.durward.get(|| match std::env::var_os("DURWARD_BIN") {
+            Some(program) => Ok(Arc::new(std::path::absolute(program)?)),
+            None => build_durward(&self.keeper()?).map(Arc::new),
+        })?;
+        Ok(program.to_path_buf())
+    }
+
+    /// Where the logs are; none if no test has needed a part yet.
+    pub fn logs(&self) -> Option<PathBuf> {
+        Some(self.keeper.seen()?.logs().to_owned())
+    }
+
+    /// Ends the run, and everything that it started. Logs are kept if it did not pass.
+    pub fn finish(&self, passed: bool) -> Result<()> {
+        self.keeper.seen().map_or(Ok(()), |keeper| keeper.finish(passed))
+    }
+
+    fn number(&self) -> u32 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Builds the product in the workspace's own target folder and returns what cargo says it built.
+fn build_durward(keeper: &Arc<Keeper>) -> Result<PathBuf> {
+    tell("building durward");
+    let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("e2e has no parent folder")?;
+    let tool = Tool::new("cargo-build-durward", cargo).folder(workspace).arguments([
+        "build",
+        "-p",
+        "durward",
+        "--bin",
+        "durward",
+        "--message-format=json-render-diagnostics",
+    ]);
+    let output =
+        keeper.run(tool, BUILD_WITHIN).and_then(Output::succeeded).context("cannot build durward")?;
+    output
+        .stdout
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "durward")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo built durward and names no executable")
+}
+
+/// Something that is made once, by whoever comes first, and that fails for all if it fails for the first.
+#[derive(Debug)]
+struct Once<T>(OnceLock<Result<Arc<T>, String>>);
+
+impl<T> Default for Once<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<T> Once<T> {
+    fn get(&self, make: impl FnOnce() -> Result<Arc<T>>) -> Result<Arc<T>> {
+        self.0
+            .get_or_init(|| make().map_err(|error| format!("{error:#}")))
+            .clone()
+            .map_err(anyhow::Error::msg)
+    }
+
+    fn seen(&self) -> Option<Arc<T>> {
+        self.0.get()?.as_ref().ok().cloned()
+    }
+}
+
+/// Writes a file into a folder and returns its path: configuration files of a case, mostly.
+pub fn write(folder: &Path, name: &str, content: &str) -> Result<PathBuf> {
+    certificates::write(folder, name, content)
+}

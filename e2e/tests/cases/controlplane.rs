@@ -1,0 +1,122 @@
+//! That the control plane of the tests is a real one, before Durward stands in it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::controlplane::Options;
+use e2e::parts::Binary;
+use e2e::stage::Stage;
+use serde_json::{Value, json};
+
+pub(crate) fn plain() -> Options {
+    Options::named("plain")
+}
+
+pub(crate) fn full() -> Options {
+    Options::named("full").with_controllers()
+}
+
+pub(crate) fn api_server_answers_its_version(stage: &Stage) -> Result<()> {
+    let cluster = stage.cluster(&plain())?;
+    let version = cluster.api().get("/version")?.succeeded()?.body;
+    let pinned = Binary::ApiServer.version()?;
+    ensure!(version["gitVersion"] == pinned.as_str(), "expected {pinned}, and it is {version}");
+    let minor = pinned.split('.').nth(1).context("no minor")?;
+    ensure!(version["minor"] == minor, "expected minor {minor}, and it is {version}");
+    Ok(())
+}
+
+pub(crate) fn kubectl_creates_and_lists_a_pod(stage: &Stage) -> Result<()> {
+    let cluster = stage.cluster(&plain())?;
+    let shop = cluster.namespace("shop")?;
+    let kubectl = cluster.kubectl();
+    kubectl.run(&["-n", shop.name(), "run", "web", "--image=images.example/web:1"])?.succeeded()?;
+    let pods = kubectl.get(&["-n", shop.name(), "pods"])?;
+    let names: Vec<&Value> =
+        pods["items"].as_array().into_iter().flatten().map(|pod| &pod["metadata"]["name"]).collect();
+    ensure!(names == [&json!("web")], "expected web, and there is {names:?}");
+    let client = kubectl.get(&["--raw", "/version"]).err();
+    ensure!(
+        client.is_some(),
+        "kubectl takes --raw together with -o json, which it should refuse: exit codes do not reach us"
+    );
+    Ok(())
+}
+
+pub(crate) fn controllers_turn_a_deployment_into_a_pod(stage: &Stage) -> Result<()> {
+    let cluster = stage.cluster(&full())?;
+    let shop = cluster.namespace("shop")?;
+    let admitted = shop
+        .pod("web")
+        .annotated("example.org/why", "test")
+        .from_a_deployment()
+        .is_admitted()?
+        .untouched()?;
+    ensure!(admitted.name().starts_with("web-"), "a pod of a Deployment is called {}", admitted.name());
+    let owner = &admitted.pod["metadata"]["ownerReferences"][0]["kind"];
+    ensure!(owner == "ReplicaSet", "expected a ReplicaSet to own the pod, and it is {owner}");
+    Ok(())
+}
+
+pub(crate) fn restricted_default_refuses_a_privileged_pod(stage: &Stage) -> Result<()> {
+    let cluster = stage.cluster(&Options::named("restricted").with_pod_security_default("restricted"))?;
+    let shop = cluster.namespace("shop")?;
+    let privileged = json!({"securityContext": {"privileged": true}});
+    let refused = shop
+        .pod("root")
+        .container_like("app", privileged.clone())
+        .is_refused_with("violates PodSecurity \"restricted:latest\"")?;
+    ensure!(refused.status == Some(403), "expected 403, and it is {:?}", refused.status);
+    // The same pod where the namespace says otherwise: so it is the default that refuses it.
+    let lenient =
+        cluster.labelled_namespace("lenient", &[("pod-security.kubernetes.io/enforce", "privileged")])?;
+    lenient.pod("root").container_like("app", privileged).is_admitted()?;
+    Ok(())
+}
+
+pub(crate) fn a_user_may_do_only_what_a_binding_says(stage: &Stage) -> Result<()> {
+    let cluster = stage.cluster(&plain())?;
+    let shop = cluster.namespace("shop")?;
+    let jane = cluster.user("jane", &["devs", "ops"])?;
+    shop.pod("web").by(&jane).is_refused_with("User \"jane\" cannot create resource \"pods\"")?;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "ops"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "ops"}],
+    });
+    cluster.api().create(&shop.path("rbac.authorization.k8s.io/v1/rolebindings"), &binding)?.succeeded()?;
+    // The authorizer sees a new binding through a watch, a moment later.
+    e2e::patience::eventually("the binding to count", Duration::from_secs(30), || {
+        let answer = jane.api.get(&shop.path("pods"))?;
+        Ok(if answer.is_success() {
+            e2e::patience::Seen::Yes(())
+        } else {
+            e2e::patience::Seen::NotYet(answer.message().to_owned())
+        })
+    })?;
+    shop.pod("web").by(&jane).is_admitted()?;
+    let output = jane.kubectl.run(&["get", "nodes"])?;
+    ensure!(
+        output.code() == Some(1) && output.stderr.contains("Forbidden"),
+        "kubectl let jane see nodes: {output:?}"
+    );
+    Ok(())
+}
+
+pub(crate) fn two_api_servers_share_an_etcd_and_no_object(stage: &Stage) -> Result<()> {
+    let (one, other) = (stage.cluster(&plain())?, stage.cluster(&full())?);
+    ensure!(one.url() != other.url(), "both clusters are {}", one.url());
+    let here = one.namespace("only-here")?;
+    let answer = other.api().get(&format!("/api/v1/namespaces/{}", here.name()))?;
+    ensure!(answer.status == 404, "a namespace of one cluster is in the other: {}", answer.body);
+    Ok(())
+}
+
+pub(crate) fn an_api_server_that_cannot_start_says_why(stage: &Stage) -> Result<()> {
+    let started = stage.own_cluster(&Options::named("broken").flag("--no-such-flag=1"));
+    let error = format!("{:#}", started.err().context("it started")?);
+    for words in ["kube-apiserver-broken", "unknown flag: --no-such-flag", "kube-apiserver-broken.log"] {
+        ensure!(error.contains(words), "the error does not say {words:?}: {error}");
+    }
+    Ok(())
+}

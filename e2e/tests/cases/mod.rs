@@ -1,0 +1,5 @@
+//! The cases, by what they are about.
+
+pub(crate) mod controlplane;
+pub(crate) mod keeper;
+pub(crate) mod sentences;

@@ -1,0 +1,163 @@
+//! That the sentences which the cases about Durward are made of mean what they say.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::controlplane::{Cluster, Options};
+use e2e::foreign::Webhook;
+use e2e::namespace::Namespace;
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use serde_json::{Value, json};
+
+use super::controlplane::{full, plain};
+
+/// The API server hears of new webhooks and endpoints through watches.
+const HEARD_WITHIN: Duration = Duration::from_secs(30);
+
+fn routed() -> Options {
+    Options::named("routed").with_aggregator_routing()
+}
+
+pub(crate) fn every_way_of_creating_a_pod_gives_that_pod(stage: &Stage) -> Result<()> {
+    let cluster = stage.cluster(&full())?;
+    let shop = cluster.namespace("shop")?;
+    let mounted = json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]});
+    let pod = |name| {
+        shop.pod(name)
+            .annotated("example.org/a", "1")
+            .labelled("example.org/b", "2")
+            .container("plain")
+            .container_like("mounted", mounted.clone())
+            .with(|pod| pod["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]))
+    };
+    let ways = [
+        pod("posted"),
+        pod("generated").with_generated_name(),
+        pod("applied").by_kubectl_apply(),
+        pod("applied-there").by_server_side_apply(),
+        pod("deployed").from_a_deployment(),
+    ];
+    for way in ways {
+        let admitted = way
+            .is_admitted()?
+            .untouched()?
+            .without_warnings()?
+            .with_annotation("example.org/a", "1")?
+            .without_annotation("example.org/z")?
+            .with_field("/metadata/labels/example.org~1b", &json!("2"))?
+            .with_mounts_in("plain", &[])?
+            .with_mounts_in("mounted", &["/v"])?;
+        let stored = cluster.api().get(&format!("{}/{}", shop.path("pods"), admitted.name()))?.succeeded()?;
+        ensure!(
+            stored.body["metadata"]["uid"] == admitted.pod["metadata"]["uid"],
+            "{} is another pod",
+            admitted.name()
+        );
+        ensure!(admitted.with_mounts(&["/v"]).is_err(), "a look that should fail does not");
+    }
+    let warned = shop
+        .pod("warned")
+        .with(|pod| pod["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/os": "linux"}));
+    warned.clone().as_dry_run().is_admitted()?.with_warning("beta.kubernetes.io/os")?;
+    warned.by_kubectl_apply().is_admitted()?.with_warning("beta.kubernetes.io/os")?;
+    Ok(())
+}
+
+pub(crate) fn a_dry_run_stores_nothing(stage: &Stage) -> Result<()> {
+    let cluster = stage.cluster(&plain())?;
+    let shop = cluster.namespace("shop")?;
+    shop.pod("a").as_dry_run().is_admitted()?;
+    shop.pod("b").by_kubectl_apply().as_dry_run().is_admitted()?;
+    shop.pod("c").by_server_side_apply().as_dry_run().is_admitted()?;
+    let pods = cluster.api().get(&shop.path("pods"))?.succeeded()?.body;
+    ensure!(pods["items"] == json!([]), "dry runs stored {}", pods["items"]);
+    Ok(())
+}
+
+pub(crate) fn a_foreign_webhook_is_called_at_its_address(stage: &Stage) -> Result<()> {
+    let cluster = stage.cluster(&routed())?;
+    let shop = cluster.labelled_namespace("shop", &[("foreign", "by-address")])?;
+    let webhook = Webhook::start([127, 0, 0, 1], &[], |_| vec![annotate("by-address")])?;
+    register(&cluster, &webhook.registration("by-address", ("foreign", "by-address")))?;
+    await_call(&shop, "by-address")?;
+    let names: Vec<Value> = webhook.requests().iter().map(|request| request["namespace"].clone()).collect();
+    ensure!(
+        !names.is_empty() && names.iter().all(|name| name == shop.name()),
+        "it was asked about {names:?}"
+    );
+    let pod = shop.pod("web").is_admitted()?.with_annotation("foreign", "by-address")?;
+    ensure!(pod.untouched().is_err(), "a pod that a webhook has annotated is called untouched");
+    Ok(())
+}
+
+pub(crate) fn a_foreign_webhook_is_called_behind_a_service_and_follows_its_endpoints(
+    stage: &Stage,
+) -> Result<()> {
+    let cluster = stage.cluster(&routed())?;
+    let shop = cluster.labelled_namespace("shop", &[("foreign", "by-service")])?;
+    let service = shop.service("hook")?;
+    let host = service.host();
+    let address = stage.address()?;
+    let old = Webhook::start(address, &[&host], |_| vec![annotate("old")])?;
+    service.leads_to(old.address())?;
+    let registration =
+        old.service_registration("by-service", ("foreign", "by-service"), (shop.name(), "hook"));
+    register(&cluster, &registration)?;
+    await_call(&shop, "old")?;
+
+    let new = Webhook::start(address, &[&host], |_| vec![annotate("new")])?;
+    service.leads_to(new.address())?;
+    let answer = new.service_registration("by-service", ("foreign", "by-service"), (shop.name(), "hook"));
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/by-service";
+    cluster.api().merge(path, &json!({"webhooks": answer["webhooks"]}))?.succeeded()?;
+    await_call(&shop, "new")
+}
+
+pub(crate) fn a_webhook_that_is_gone_shows_in_the_api_servers_counters(stage: &Stage) -> Result<()> {
+    let cluster = stage.own_cluster(&Options::named("counted"))?;
+    let shop = cluster.labelled_namespace("shop", &[("foreign", "gone")])?;
+    let webhook = Webhook::start([127, 0, 0, 1], &[], |_| vec![annotate("here")])?;
+    register(&cluster, &webhook.registration("gone", ("foreign", "gone")))?;
+    await_call(&shop, "here")?;
+    let failed = |labels: &[(&str, &str)]| {
+        cluster.metrics().map(|metrics| metrics.sum("apiserver_admission_webhook_rejection_count", labels))
+    };
+    let labels = [("name", "pods.foreign.example"), ("error_type", "calling_webhook_error")];
+    ensure!(failed(&labels)? < 0.5, "calls failed before the webhook was gone");
+
+    let unreachable = json!({"webhooks": [{"name": "pods.foreign.example", "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "namespaceSelector": {"matchLabels": {"foreign": "gone"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]});
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gone";
+    cluster.api().merge(path, &unreachable)?.succeeded()?;
+    eventually("a pod to be refused", HEARD_WITHIN, || {
+        let pod = shop.pod("web").as_dry_run();
+        Ok(match pod.is_refused_with("failed calling webhook") {
+            Ok(refused) => Seen::Yes(refused),
+            Err(error) => Seen::NotYet(format!("{error:#}")),
+        })
+    })?;
+    ensure!(failed(&labels)? > 0.5, "a call failed, and no counter says so");
+    Ok(())
+}
+
+/// Creates a webhook's configuration.
+fn register(cluster: &Cluster, configuration: &Value) -> Result<()> {
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    cluster.api().create(path, configuration)?.succeeded().map(drop)
+}
+
+fn annotate(value: &str) -> Value {
+    json!({"op": "add", "path": "/metadata/annotations", "value": {"foreign": value}})
+}
+
+/// Until pods are annotated so by the webhook. Whatever else happens meanwhile, no pod may be refused.
+fn await_call(namespace: &Namespace<'_>, value: &str) -> Result<()> {
+    eventually(format_args!("the webhook to annotate pods with {value}"), HEARD_WITHIN, || {
+        let admitted = namespace.pod("probe").as_dry_run().is_admitted()?;
+        let has = admitted.pod["metadata"]["annotations"]["foreign"].clone();
+        Ok(if has == value { Seen::Yes(()) } else { Seen::NotYet(has.to_string()) })
+    })
+}
