@@ -1,5 +1,7 @@
 //! Reviews recorded from a real API server, and what a guard must see of each.
 
+#![allow(clippy::panic, reason = "a test fails by it")]
+
 use admission::{Fields, Operation, Request, Shape, decode};
 
 /// Decodes a recorded review and lets `check` look at it.
