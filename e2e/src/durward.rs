@@ -137,7 +137,7 @@ impl Durward {
     fn await_readiness(&self, ready: bool) -> Result<()> {
         let what = if ready { "Durward to be ready" } else { "Durward to say that it is not ready" };
         eventually(what, READY_WITHIN, || {
-            if let Some(ending) = self.part.wait(Duration::ZERO)? {
+            if let Some(ending) = self.part.ending()? {
                 return Err(self.part.trouble(format_args!("ended with {ending}")));
             }
             Ok(match self.page("/readyz") {

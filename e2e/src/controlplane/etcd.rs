@@ -37,7 +37,7 @@ impl Etcd {
             .argument("--unsafe-no-fsync");
         let part = keeper.start_part(tool)?;
         eventually("etcd to be healthy", READY_WITHIN, || {
-            if let Some(ending) = part.wait(Duration::ZERO)? {
+            if let Some(ending) = part.ending()? {
                 return Err(part.trouble(format_args!("ended while it was starting, with {ending}")));
             }
             Ok(match web::get(([127, 0, 0, 1], client).into(), "/health") {

@@ -249,7 +249,7 @@ fn server_flags(pki: &Pki, etcd: &Etcd, port: u16, number: u32) -> Vec<String> {
 
 fn await_ready(server: &Part, api: &Api) -> Result<()> {
     eventually("the API server to be ready", READY_WITHIN, || {
-        if let Some(ending) = server.wait(Duration::ZERO)? {
+        if let Some(ending) = server.ending()? {
             return Err(server.trouble(format_args!("ended while it was starting, with {ending}")));
         }
         Ok(match api.get("/readyz") {

@@ -48,7 +48,8 @@ impl Options {
         }
     }
 
-    /// With a controller-manager: Deployments become pods, namespaces have a service account and can be deleted.
+    /// With a controller-manager: Deployments become pods, namespaces have a service account and can be deleted, and the ready-made
+    /// cluster roles `view`, `edit` and `admin`, which are put together from others, allow something.
     #[must_use]
     pub fn with_controllers(mut self) -> Self {
         self.controllers = CONTROLLERS.iter().map(|&name| name.to_owned()).collect();

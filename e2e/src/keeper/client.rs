@@ -337,6 +337,14 @@ impl Part {
         self.keeper.ask(order).with_context(|| format!("cannot signal {}", self.name)).map(drop)
     }
 
+    /// How it ended; none if it still runs.
+    pub fn ending(&self) -> Result<Option<Ending>> {
+        match self.keeper.ask(Order::Look(self.number))? {
+            Reply::Running => Ok(None),
+            reply => ended(&reply).map(Some),
+        }
+    }
+
     /// Waits for its end, so long and no longer. None if it still runs then.
     pub fn wait(&self, within: Duration) -> Result<Option<Ending>> {
         let answer = self.keeper.ask_later(Order::Wait(self.number))?;

@@ -79,6 +79,9 @@ impl Keeper {
                 return self.later(id, part, |part| Reply::Ended(part.wait()));
             }
             Order::End(part) => return self.later(id, part, |part| Reply::Ended(part.end())),
+            Order::Look(part) => {
+                self.part(part).map(|part| part.ending().map_or(Reply::Running, Reply::Ended))
+            }
             Order::Signal { part, signal } => {
                 self.part(part).and_then(|part| part.signal(signal)).map(|()| Reply::Done)
             }

@@ -34,6 +34,8 @@ pub enum Order {
     Start(Start),
     /// Answered with [`Reply::Ended`] when the part ends, which may be long after.
     Wait(u64),
+    /// Answered at once, with [`Reply::Ended`] or [`Reply::Running`].
+    Look(u64),
     /// Send a signal, by its Linux number.
     Signal {
         /// The part.
@@ -92,6 +94,8 @@ pub enum Reply {
     },
     /// A part has ended.
     Ended(Ending),
+    /// A part has not ended.
+    Running,
     /// The address that was added.
     Address(Ipv4Addr),
     /// Nothing more to say.

@@ -91,6 +91,14 @@ impl Part {
         }
     }
 
+    /// How it ended, if it has.
+    pub(super) fn ending(&self) -> Option<Ending> {
+        match &*self.state() {
+            State::Running(_) => None,
+            State::Ended(ending) => Some(*ending),
+        }
+    }
+
     /// Blocks until the process has ended.
     pub(super) fn wait(&self) -> Ending {
         let mut state = self.state();
@@ -118,10 +126,8 @@ impl Part {
             .ended
             .wait_timeout_while(self.state(), time, |state| matches!(state, State::Running(_)))
             .unwrap_or_else(PoisonError::into_inner);
-        match &*state {
-            State::Running(_) => None,
-            State::Ended(ending) => Some(*ending),
-        }
+        drop(state);
+        self.ending()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -119,7 +119,7 @@ pub(crate) fn ends_a_part_that_does_not_listen(stage: &Stage) -> Result<()> {
 
 fn await_words(part: &Part, words: &str) -> Result<String> {
     eventually(format_args!("{words:?} from {}", part.name()), Duration::from_secs(60), || {
-        if let Some(ending) = part.wait(Duration::ZERO)?
+        if let Some(ending) = part.ending()?
             && !std::fs::read_to_string(part.log())?.contains(words)
         {
             return Err(part.trouble(format_args!("ended with {ending}")));
