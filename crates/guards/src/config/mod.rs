@@ -14,6 +14,7 @@ mod selector;
 mod shape;
 
 pub use node::{Node, Value, parse};
+pub(crate) use problem::nearest;
 pub use problem::{Place, Problem};
 pub use section::{Section, read};
 pub use shape::{Key, Shape};

@@ -1,56 +1,29 @@
 //! The one seam between guards and everything outside.
 //!
 //! A guard asks the world and gets an answer or a named [`Cause`]; nothing a guard cannot see is reported as empty. There are
-//! two worlds: live (an API server, watched and asked) and a folder on disk ([`folder`]), out of which a verdict can be replayed.
-//! The world outlives plans: a configuration reload empties no cache and makes nothing unknown.
+//! three worlds: [`Live`](live::Live), an API server that is watched and asked; [`Folder`](folder::Folder), a recording on
+//! disk out of which a verdict can be replayed (its format is in this folder's README); and [`Blind`], for a Durward that was
+//! given neither. The world outlives plans: a configuration reload empties no cache and makes nothing unknown.
 //!
 //! The world only looks. What changes something goes another way.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+pub mod cause;
+pub mod folder;
+pub mod live;
+
+mod blind;
+mod metadata;
+mod objects;
+mod resource;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
 
-/// What a question is about: objects of one resource.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Resource {
-    /// Empty for the core group.
-    pub group: Cow<'static, str>,
-    /// The version to ask at.
-    pub version: Cow<'static, str>,
-    /// The plural name, as in a path.
-    pub plural: Cow<'static, str>,
-}
-
-impl Resource {
-    /// Namespaces, which most guards ask about.
-    pub const NAMESPACES: Self =
-        Self { group: Cow::Borrowed(""), version: Cow::Borrowed("v1"), plural: Cow::Borrowed("namespaces") };
-}
-
-/// One object's address.
-#[derive(Debug, Clone, Copy)]
-pub struct Address<'a> {
-    /// What it is one of.
-    pub resource: &'a Resource,
-    /// Empty where the resource has none.
-    pub namespace: &'a str,
-    /// Its name.
-    pub name: &'a str,
-}
-
-/// What is kept of an object: its metadata, as far as guards read it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Metadata {
-    /// Labels.
-    pub labels: BTreeMap<String, String>,
-    /// Annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// Whether it is being deleted.
-    pub deleting: bool,
-}
+pub use blind::Blind;
+pub use metadata::Metadata;
+pub use resource::{Address, Resource};
 
 /// An answer: the object, the certainty that there is none, or why neither can be said.
 pub type Answer = Result<Option<Arc<Metadata>>, Cause>;
@@ -59,5 +32,30 @@ pub type Answer = Result<Option<Arc<Metadata>>, Cause>;
 pub trait World: Send + Sync {
     /// The metadata of one object of the API server that asks. What is watched and known to be fresh is answered at once;
     /// what is not in the cache is fetched, because a namespace may be younger than the watch's last word.
+    ///
+    /// `Ok(None)` is certainty: whoever could have known was asked and said that there is no such object. The answer comes
+    /// before `deadline`, early enough to be made use of; dropping the future is safe. The code of a [`Cause`] is one of
+    /// [`cause::ALL`].
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer>;
+
+    /// Asks the world to keep the objects of a resource at hand from now on. Asking twice is asking once. A world that has
+    /// everything at hand (or nothing) has nothing to do.
+    fn watch(&self, _resource: &Resource) {}
+
+    /// What `/readyz` says of the world: one line for each thing that it keeps at hand.
+    fn readiness(&self) -> Vec<Readiness> {
+        Vec::new()
+    }
+}
+
+/// Whether one thing that the world keeps at hand is there, and how fresh it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readiness {
+    /// What it is: `namespaces`, `deployments.apps`.
+    pub name: String,
+    /// Whether it has been read at all. It stays so when the API server cannot be reached later: every replica sees the same
+    /// API server, and none would be better off if all of them took themselves out of service.
+    pub ok: bool,
+    /// How it stands right now: `watched, last word 3 s ago`.
+    pub reason: String,
 }

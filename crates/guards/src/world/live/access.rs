@@ -1,0 +1,130 @@
+//! Where the API server is and who asks it: from flags, from a kubeconfig, from the pod's service account.
+//!
+//! Reading kubeconfigs, running credential plugins and re-reading tokens is kube's work. Here is which source counts, and what
+//! is said when it does not do.
+
+use std::path::PathBuf;
+
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+use crate::config::{Problem, nearest};
+
+/// What the flags say of the way to the API server; nothing, by default.
+///
+/// The source is, first one that is there: the named kubeconfig; `$KUBECONFIG`; `~/.kube/config`; the service account of the
+/// pod. A kubeconfig that is there and cannot be used is a problem, never a reason to look further: whoever named a cluster
+/// must not get another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// `--kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--context`; the kubeconfig's current one where absent.
+    pub context: Option<String>,
+}
+
+impl Access {
+    /// What kube needs to know.
+    pub(super) async fn config(&self) -> Result<Config, Problem> {
+        let (kubeconfig, source) = match self.kubeconfig()? {
+            Some(found) => found,
+            None => return self.in_cluster(),
+        };
+        let what = || Problem::new(format!("kubeconfig {source}"));
+        if let Some(problem) = self.context_problem(&kubeconfig) {
+            return Err(Problem { next: problem.next, ..what().why(problem.what) });
+        }
+        if let Some(proxy) = proxy_of(&kubeconfig, self.context.as_deref()) {
+            let problem =
+                what().why(format!("reaches its cluster through a proxy ({proxy}), which is not supported"));
+            return Err(problem.next("give a kubeconfig whose server can be reached directly"));
+        }
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        config.map_err(|error| what().why(with_sources(&error)).next("see: kubectl config view"))
+    }
+
+    /// The kubeconfig and its name, unless there is none.
+    fn kubeconfig(&self) -> Result<Option<(Kubeconfig, String)>, Problem> {
+        if let Some(path) = &self.kubeconfig {
+            let name = path.display().to_string();
+            return match Kubeconfig::read_from(path) {
+                Ok(kubeconfig) => Ok(Some((kubeconfig, name))),
+                Err(error) => Err(Problem::new(format!("kubeconfig {name}")).why(with_sources(&error))),
+            };
+        }
+        let from_environment = Kubeconfig::from_env()
+            .map_err(|error| Problem::new("kubeconfig $KUBECONFIG").why(with_sources(&error)))?;
+        if let Some(kubeconfig) = from_environment {
+            return Ok(Some((kubeconfig, "$KUBECONFIG".to_owned())));
+        }
+        match Kubeconfig::read() {
+            Ok(kubeconfig) => Ok(Some((kubeconfig, "~/.kube/config".to_owned()))),
+            Err(KubeconfigError::FindPath) => Ok(None),
+            Err(KubeconfigError::ReadConfig(error, _)) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(error) => Err(Problem::new("kubeconfig ~/.kube/config").why(with_sources(&error))),
+        }
+    }
+
+    /// The pod's own service account.
+    fn in_cluster(&self) -> Result<Config, Problem> {
+        if let Some(context) = &self.context {
+            let problem =
+                Problem::new(format!("--context {context}")).why("there is no kubeconfig to find it in");
+            return Err(problem.next("give --kubeconfig FILE too"));
+        }
+        Config::incluster().map_err(|error| {
+            Problem::new("there is no API server to ask")
+                .why(format!(
+                    "there is no kubeconfig, and no service account of a pod ({})",
+                    with_sources(&error)
+                ))
+                .next("give --kubeconfig FILE, or a recording with --world DIR")
+        })
+    }
+
+    fn context_problem(&self, kubeconfig: &Kubeconfig) -> Option<Problem> {
+        let names: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+        let there =
+            if names.is_empty() { "it has none".to_owned() } else { format!("it has: {}", names.join(", ")) };
+        match self
+            .context
+            .as_deref()
+            .or(kubeconfig.current_context.as_deref())
+            .filter(|name| !name.is_empty())
+        {
+            None => Some(Problem::new("no context is current").next(format!("give --context NAME; {there}"))),
+            Some(name) if !names.contains(&name) => {
+                let meant = nearest(name, names.iter().copied());
+                let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
+                Some(Problem::new(format!("there is no context {name:?}")).next(format!("{there}{meant}")))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+/// The proxy that the cluster's own entry names. `HTTPS_PROXY` is not looked at: API servers are reached directly.
+fn proxy_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let name = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|context| context.name == name)?.context.as_ref()?;
+    let cluster =
+        kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
+    cluster.proxy_url.clone().filter(|url| !url.is_empty())
+}
+
+/// An error with what it stands on, said once: many errors repeat their source in their own text.
+pub(super) fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        source = inner.source();
+    }
+    text
+}

@@ -1,0 +1,179 @@
+//! The live world: one API server, watched and asked.
+//!
+//! What is watched is answered out of memory while it is fresh; everything else is asked for. [`watch`] has the rule, all of it.
+//! Whatever fails is a named cause: [`api`] tells which. The world owns its tasks and connections, and ends them when dropped.
+
+mod access;
+mod api;
+mod flights;
+mod follow;
+mod transport;
+mod watch;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use admission::{BoxFuture, Cause};
+use kube::Client;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+
+use super::{Address, Answer, Readiness, Resource, World, cause};
+use crate::config::Problem;
+use api::Api;
+use flights::{Flights, Key};
+use watch::{Held, Watch};
+
+pub use access::Access;
+
+/// Credential plugins ask a cloud; one that waits for somebody to type is not for a server.
+const CREDENTIALS_WITHIN: Duration = Duration::from_secs(30);
+
+/// A question under way for longer is not joined: it may hang where a new one would not.
+const JOINED_WITHIN: Duration = Duration::from_secs(1);
+
+/// What is left of a deadline for whoever asked, to say that there was no answer: 100 ms, and a tenth of a short one.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// An API server, watched and asked.
+pub struct Live {
+    server: String,
+    api: Api,
+    runtime: Handle,
+    watches: RwLock<HashMap<Resource, Kept>>,
+    flights: Flights,
+}
+
+/// A watch and the task that keeps it.
+struct Kept {
+    watch: Arc<Watch>,
+    task: AbortHandle,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Live {
+    /// Finds the API server and the credentials, and makes everything ready to ask. It is not asked yet: one that is down now
+    /// is a cause of each question until it is up, no reason not to start.
+    ///
+    /// Must be called within a tokio runtime, which the watches and connections then live in.
+    pub async fn connect(access: &Access) -> Result<Self, Problem> {
+        let config = access.config().await?;
+        let server = config.cluster_url.to_string();
+        // A credential plugin is a program that is run and waited for.
+        let making = tokio::task::spawn_blocking(move || transport::client(&config));
+        match tokio::time::timeout(CREDENTIALS_WITHIN, making).await {
+            Ok(Ok(client)) => Ok(Self::over(client?, server)),
+            Ok(Err(error)) => {
+                Err(Problem::new(format!("the credentials for {server}")).why(error.to_string()))
+            }
+            Err(_) => Err(Problem::new(format!("the credentials for {server}"))
+                .why(format!("the credential plugin was not done after {} s", CREDENTIALS_WITHIN.as_secs()))
+                .next("run it by hand; it must not ask for anything")),
+        }
+    }
+
+    fn over(client: Client, server: String) -> Self {
+        Self {
+            server,
+            api: Api::new(client),
+            runtime: Handle::current(),
+            watches: RwLock::default(),
+            flights: Flights::default(),
+        }
+    }
+
+    /// The API server's URL, for the log.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    fn held(&self, address: Address<'_>, now: Instant) -> Held {
+        let watches = self.watches.read().unwrap_or_else(PoisonError::into_inner);
+        watches
+            .get(address.resource)
+            .map_or(Held::Nothing, |kept| kept.watch.held(address.namespace, address.name, now))
+    }
+
+    async fn look_up(&self, address: Address<'_>, deadline: Instant) -> Answer {
+        let now = Instant::now();
+        let left = deadline.saturating_duration_since(now);
+        let limit = match self.held(address, now) {
+            Held::Fresh(object) => return Ok(Some(object)),
+            // There is something to fall back on: half of the time stays for what the guard does with it.
+            Held::Recent(_) => now + left / 2,
+            Held::Nothing => now + left.saturating_sub(MARGIN.min(left / 10)),
+        };
+        let answer = self.ask(address, now, limit).await;
+        if let Err(Cause { code: cause::UNREACHABLE | cause::TIMEOUT | cause::BUSY, .. }) = answer {
+            // Looked at again: the watch may have heard something since.
+            if let Held::Fresh(object) | Held::Recent(object) = self.held(address, Instant::now()) {
+                return Ok(Some(object));
+            }
+        }
+        answer
+    }
+
+    /// Asks the API server, together with others who ask the same right now.
+    async fn ask(&self, address: Address<'_>, now: Instant, limit: Instant) -> Answer {
+        let late = || {
+            let waited = limit.saturating_duration_since(now).as_secs_f64();
+            let text =
+                format!("{address} could not be looked up: the API server did not answer in {waited:.1} s");
+            Cause::new(cause::TIMEOUT, text)
+        };
+        let not_before = now.checked_sub(JOINED_WITHIN).unwrap_or(now);
+        let (flight, was_joined) =
+            self.flights.join(Key::from(address), not_before, now, |key| self.question(key));
+        let answer = timeout_at(limit, flight).await.unwrap_or_else(|_| Err(late()));
+        if !was_joined || matches!(answer, Ok(Some(_))) || Instant::now() >= limit {
+            return answer;
+        }
+        // Someone else's question found nothing, but it was asked before ours: the object may have been made in between.
+        let (flight, _) =
+            self.flights.join(Key::from(address), now, Instant::now(), |key| self.question(key));
+        timeout_at(limit, flight).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    fn question(&self, key: Key) -> BoxFuture<'static, Answer> {
+        let api = self.api.clone();
+        Box::pin(async move { api.get(key.address()).await })
+    }
+}
+
+impl World for Live {
+    fn get<'a>(&'a self, address: Address<'a>, deadline: std::time::Instant) -> BoxFuture<'a, Answer> {
+        Box::pin(self.look_up(address, Instant::from_std(deadline)))
+    }
+
+    fn watch(&self, resource: &Resource) {
+        let mut watches = self.watches.write().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Vacant(entry) = watches.entry(resource.clone()) {
+            let watch = Arc::new(Watch::new(resource.clone()));
+            let task = self.runtime.spawn(follow::follow(self.api.clone(), Arc::clone(&watch)));
+            entry.insert(Kept { watch, task: task.abort_handle() });
+        }
+    }
+
+    fn readiness(&self) -> Vec<Readiness> {
+        let now = Instant::now();
+        let watches = self.watches.read().unwrap_or_else(PoisonError::into_inner);
+        let mut lines: Vec<_> = watches.values().map(|kept| kept.watch.readiness(now)).collect();
+        lines.sort_by(|a, b| a.name.cmp(&b.name));
+        lines
+    }
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live").field("server", &self.server).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,146 @@
+//! What is asked about: resources and single objects.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// What a question is about: objects of one resource.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resource {
+    /// Empty for the core group.
+    pub group: Cow<'static, str>,
+    /// The version to ask at.
+    pub version: Cow<'static, str>,
+    /// The plural name, as in a path.
+    pub plural: Cow<'static, str>,
+}
+
+impl Resource {
+    /// Namespaces, which most guards ask about.
+    pub const NAMESPACES: Self =
+        Self { group: Cow::Borrowed(""), version: Cow::Borrowed("v1"), plural: Cow::Borrowed("namespaces") };
+
+    /// The name under which its List is recorded in a folder, without `.json`: `core_v1_namespaces`.
+    pub fn stem(&self) -> String {
+        let group = if self.group.is_empty() { "core" } else { &self.group };
+        format!("{group}_{}_{}", self.version, self.plural)
+    }
+
+    /// Reads [`stem`](Self::stem) back. None of the three parts can hold an underscore: groups are DNS names, versions and
+    /// plurals DNS labels.
+    pub fn from_stem(stem: &str) -> Option<Self> {
+        let mut parts = stem.split('_');
+        let (group, version, plural) = (parts.next()?, parts.next()?, parts.next()?);
+        let parts_are_names = is_dns_name(group) && is_dns_label(version) && is_dns_label(plural);
+        if parts.next().is_some() || !parts_are_names {
+            return None;
+        }
+        let group = if group == "core" { "" } else { group };
+        let owned = |part: &str| Cow::Owned(part.to_owned());
+        Some(Self { group: owned(group), version: owned(version), plural: owned(plural) })
+    }
+
+    /// `v1`, `apps/v1`: as `apiVersion` has it.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
+impl fmt::Display for Resource {
+    /// As kubectl and RBAC messages have it: `namespaces`, `deployments.apps`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.plural)?;
+        if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
+    }
+}
+
+/// One object's address.
+#[derive(Debug, Clone, Copy)]
+pub struct Address<'a> {
+    /// What it is one of.
+    pub resource: &'a Resource,
+    /// Empty where the resource has none.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+}
+
+impl fmt::Display for Address<'_> {
+    /// `namespaces "shop"`, `pods "web" in namespace "shop"`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.resource, self.name)?;
+        if self.namespace.is_empty() { Ok(()) } else { write!(f, " in namespace {:?}", self.namespace) }
+    }
+}
+
+/// RFC 1123's label: lower-case letters, digits and inner hyphens.
+pub(super) fn is_dns_label(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.iter().all(|&byte| plain(byte) || byte == b'-')
+        && bytes.first().is_some_and(|&byte| plain(byte))
+        && bytes.last().is_some_and(|&byte| plain(byte))
+        && bytes.len() <= 63
+}
+
+/// Labels with dots between them.
+pub(super) fn is_dns_name(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_dns_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stem_is_read_back_as_it_was_written() {
+        let deployments =
+            Resource { group: "apps".into(), version: "v1".into(), plural: "deployments".into() };
+        for (resource, stem, shown) in [
+            (Resource::NAMESPACES, "core_v1_namespaces", "namespaces"),
+            (deployments, "apps_v1_deployments", "deployments.apps"),
+        ] {
+            assert_eq!(resource.stem(), stem);
+            assert_eq!(Resource::from_stem(stem), Some(resource.clone()));
+            assert_eq!(resource.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_no_stem_is_not_guessed_at() {
+        for stem in [
+            "",
+            "core",
+            "core_v1",
+            "core_v1_",
+            "_v1_pods",
+            "core_v1_pods_x",
+            "Core_v1_pods",
+            "../x_v1_y",
+            "a/b_v1_c",
+        ] {
+            assert_eq!(Resource::from_stem(stem), None, "{stem}");
+        }
+    }
+
+    #[test]
+    fn dns_names_are_told_from_others() {
+        for (text, expected) in [
+            ("m1", true),
+            ("edge-7.example.org", true),
+            ("", false),
+            (".", false),
+            ("..", false),
+            ("a..b", false),
+            ("-a", false),
+            ("a-", false),
+            ("A", false),
+            ("a/b", false),
+        ] {
+            assert_eq!(is_dns_name(text), expected, "{text}");
+        }
+    }
+}
