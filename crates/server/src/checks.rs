@@ -81,6 +81,11 @@ impl Checks {
         Some(readiness)
     }
 
+    /// The names of all checks, in the order in which they were added.
+    pub fn names(&self) -> Vec<String> {
+        self.lock().iter().map(|check| check.0.name.clone()).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Check>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -29,19 +29,33 @@
 //! # Ok(()) }
 //! ```
 
+mod admin;
+mod body;
+mod caught;
 mod checks;
+mod connection;
+mod deadline;
+mod drain;
+mod errors;
+mod limits;
+mod listener;
 mod metrics;
+mod pipeline;
 mod plan;
 mod server;
 mod settings;
 mod shutdown;
+mod socket;
+mod tls;
 
 pub use checks::{Check, Checks, Readiness};
+pub use errors::{BindError, Port};
 pub use metrics::Metrics;
 pub use plan::{Plan, PlanCell, PlanError};
-pub use server::{Addresses, BindError, Bound, LogControl, Port, Server};
+pub use server::{Addresses, Bound, LogControl, Server};
 pub use settings::{
     CertificateFiles, CertificatePem, CertificateSource, ClientCertificates, Drain, Limits, Settings,
     Timeouts, TlsSettings, TlsVersion, UnknownTlsVersion,
 };
 pub use shutdown::{Shutdown, Stop, Stopped};
+pub use tls::{Certificate, CertificateError, CertificateFault};

@@ -1,17 +1,26 @@
-//! From settings to a server that runs: everything that can go wrong goes wrong in [`Server::bind`].
+//! From settings to a server that runs, and from there to its end. Everything that can go wrong at the start goes wrong in
+//! [`Server::bind`]; after that only being asked ends it.
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
+use crate::admin::{self, Admin, Local};
 use crate::checks::Checks;
+use crate::connection::Connections;
+use crate::drain::Leaving;
+use crate::errors::{BindError, Port};
+use crate::listener::accept_for_ever;
 use crate::metrics::Metrics;
+use crate::pipeline::Pipeline;
 use crate::plan::PlanCell;
-use crate::settings::Settings;
+use crate::settings::{Limits, Settings};
 use crate::shutdown::{Shutdown, Stopped};
+use crate::tls::{Keeper, keep};
 
 /// Reads and sets what is logged while the server runs; given by whoever set logging up.
 pub trait LogControl: Send + Sync {
@@ -34,6 +43,7 @@ pub struct Bound {
     metrics: Metrics,
     checks: Checks,
     log: Option<Arc<dyn LogControl>>,
+    keeper: Keeper,
     listen: TcpListener,
     admin: TcpListener,
     local: Option<TcpListener>,
@@ -51,50 +61,10 @@ pub struct Addresses {
     pub local: Option<SocketAddr>,
 }
 
-/// One of the server's sockets, by its key in the configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Port {
-    /// `server.listen`
-    Listen,
-    /// `server.admin`
-    Admin,
-    /// `server.local`
-    Local,
-}
-
-impl fmt::Display for Port {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Listen => "server.listen",
-            Self::Admin => "server.admin",
-            Self::Local => "server.local",
-        })
-    }
-}
-
-/// Why a server cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// A socket cannot be opened.
-    #[error("cannot listen on {address} ({port}): {source}")]
-    Address {
-        /// Which one.
-        port: Port,
-        /// Where.
-        address: SocketAddr,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The local port is reachable from elsewhere.
-    #[error("{address} (server.local) is not a loopback address")]
-    NotLoopback {
-        /// Where.
-        address: SocketAddr,
-    },
-}
-
 impl Server {
     /// Opens the sockets and loads the certificate. Nobody is answered before [`Bound::serve`].
+    ///
+    /// Adds the checks `certificate` and `shutdown` to `checks`.
     pub async fn bind(
         settings: Settings,
         plan: PlanCell,
@@ -102,28 +72,18 @@ impl Server {
         checks: Checks,
         log: Option<Arc<dyn LogControl>>,
     ) -> Result<Bound, BindError> {
-        if let Some(address) = settings.local.filter(|address| !address.ip().is_loopback()) {
-            return Err(BindError::NotLoopback { address });
-        }
-        let listen = open(Port::Listen, settings.listen).await?;
-        let admin = open(Port::Admin, settings.admin).await?;
+        check(&settings)?;
+        let now = SystemTime::now();
+        let keeper = Keeper::start(settings.tls.clone(), metrics.clone(), checks.add("certificate"), now)?;
+        let (listen, listen_address) = open(Port::Listen, settings.listen).await?;
+        let (admin, admin_address) = open(Port::Admin, settings.admin).await?;
         let local = match settings.local {
             Some(address) => Some(open(Port::Local, address).await?),
             None => None,
         };
-        let addresses =
-            Addresses { listen: listen.1, admin: admin.1, local: local.as_ref().map(|local| local.1) };
-        Ok(Bound {
-            settings,
-            plan,
-            metrics,
-            checks,
-            log,
-            listen: listen.0,
-            admin: admin.0,
-            local: local.map(|local| local.0),
-            addresses,
-        })
+        let (local, local_address) = local.unzip();
+        let addresses = Addresses { listen: listen_address, admin: admin_address, local: local_address };
+        Ok(Bound { settings, plan, metrics, checks, log, keeper, listen, admin, local, addresses })
     }
 }
 
@@ -134,18 +94,144 @@ async fn open(port: Port, address: SocketAddr) -> Result<(TcpListener, SocketAdd
     Ok((listener, bound))
 }
 
+/// Settings with which a server would start and then serve nobody.
+fn check(settings: &Settings) -> Result<(), BindError> {
+    if let Some(address) = settings.local.filter(|address| !address.ip().is_loopback()) {
+        return Err(BindError::NotLoopback { address });
+    }
+    let Limits { in_flight, body_bytes, bytes_in_flight, deadline, connections } = &settings.limits;
+    let zero = "nothing could be served with none".to_owned();
+    for (key, is_zero) in [
+        ("server.limits.inFlight", *in_flight == 0),
+        ("server.limits.bodyBytes", *body_bytes == 0),
+        ("server.limits.connections", *connections == 0),
+        ("server.limits.deadline", deadline.is_zero()),
+        ("server.tls.poll", settings.tls.poll.is_zero()),
+    ] {
+        if is_zero {
+            return Err(BindError::Setting { key, why: zero });
+        }
+    }
+    if bytes_in_flight < body_bytes {
+        let why = format!(
+            "{bytes_in_flight} bytes for all bodies are less than the {body_bytes} that one may have"
+        );
+        return Err(BindError::Setting { key: "server.limits.bytesInFlight", why });
+    }
+    Ok(())
+}
+
 impl Bound {
     /// Where it listens.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// Serves until `shutdown` says so.
+    /// Serves until `shutdown` says so, then leaves in order: not ready and `Connection: close` on every answer; accepting for
+    /// `drain.lame_duck` more; then no new connection, idle ones ended, and what is in flight awaited for `drain.finish`.
     pub async fn serve(self, mut shutdown: Shutdown) -> Stopped {
-        let Self {
-            settings: _, plan: _, metrics: _, checks: _, log: _, listen: _, admin: _, local: _, ..
-        } = self;
-        shutdown.asked().await;
-        Stopped::Clean
+        let Self { settings, plan, metrics, checks, log, keeper, listen, admin, local, .. } = self;
+        let leaving = Arc::new(Leaving::new());
+        let standing = checks.add("shutdown");
+        standing.pass();
+        let greeting = keeper.greeting();
+        // What runs beside the door ends when this is dropped: last of all, so that probes and scrapes see the drain.
+        let mut beside = JoinSet::new();
+        beside.spawn(keep(keeper, settings.tls.poll));
+        let page = Arc::new(Admin { checks, metrics: metrics.clone() });
+        beside.spawn(admin::serve(admin, page, metrics.clone()));
+        if let Some(local) = local {
+            beside.spawn(admin::serve(local, Arc::new(Local { log }), metrics.clone()));
+        }
+        let limits = settings.limits;
+        let most = limits.connections;
+        let pipeline = Pipeline::new(plan, limits, &settings.timeouts, Arc::clone(&leaving), &metrics);
+        let door = Door {
+            listener: listen,
+            most,
+            connections: Arc::new(Connections {
+                greeting,
+                pipeline: Arc::new(pipeline),
+                timeouts: settings.timeouts,
+                numbers: metrics.door().clone(),
+            }),
+            leaving,
+        };
+        let mut open = JoinSet::new();
+        tokio::select! {
+            never = door.accept(&mut open) => match never {},
+            () = shutdown.asked() => {}
+        }
+        standing.fail("the server is stopping");
+        door.leaving.close_connections();
+        tracing::info!(lame_duck = ?settings.drain.lame_duck, connections = open.len(), "stopping: no longer ready");
+        tokio::select! {
+            never = door.accept(&mut open) => match never {},
+            () = sleep(settings.drain.lame_duck) => {}
+            () = shutdown.asked_twice() => return aborted(open.len()),
+        }
+        door.leaving.drain();
+        drop(door);
+        tracing::info!(finish = ?settings.drain.finish, connections = open.len(), "stopping: no longer accepting");
+        let ended = async { while open.join_next().await.is_some() {} };
+        let stopped = tokio::select! {
+            ended = timeout(settings.drain.finish, ended) => ended.is_ok(),
+            () = shutdown.asked_twice() => return aborted(open.len()),
+        };
+        if stopped {
+            tracing::info!("stopped: everything in flight was answered");
+            return Stopped::Clean;
+        }
+        tracing::warn!(connections = open.len(), "stopped: connections were still busy and are cut");
+        Stopped::CutOff { connections: open.len() }
+    }
+}
+
+fn aborted(connections: usize) -> Stopped {
+    tracing::warn!(connections, "asked to stop a second time: stopped at once");
+    Stopped::Aborted
+}
+
+/// The listening socket with what it needs to serve.
+struct Door {
+    listener: TcpListener,
+    most: usize,
+    connections: Arc<Connections>,
+    leaving: Arc<Leaving>,
+}
+
+impl Door {
+    async fn accept(&self, open: &mut JoinSet<()>) -> std::convert::Infallible {
+        let numbers = &self.connections.numbers;
+        let take = |tcp, peer, already: usize| {
+            numbers.connections_accepted.inc();
+            if already >= self.most {
+                numbers.count_shed("connections");
+                return None;
+            }
+            let counted = Counted::new(&numbers.connections);
+            let (connections, leaving) = (Arc::clone(&self.connections), self.leaving.listen());
+            Some(async move {
+                let _counted = counted;
+                connections.serve(tcp, peer, leaving).await;
+            })
+        };
+        accept_for_ever(&self.listener, open, &numbers.accept_errors, take).await
+    }
+}
+
+/// One in a gauge for as long as it lives.
+struct Counted(prometheus_client::metrics::gauge::Gauge);
+
+impl Counted {
+    fn new(gauge: &prometheus_client::metrics::gauge::Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

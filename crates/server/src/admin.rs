@@ -1,0 +1,243 @@
+//! The two ports without TLS. The admin port is for kubelet and Prometheus and read-only; the local port changes the log level
+//! and listens on loopback only.
+//!
+//! One request to a connection and ten seconds for all of it: whoever holds a connection here must not keep kubelet out, which
+//! would end the pod.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::checks::{Checks, Readiness};
+use crate::listener::accept_for_ever;
+use crate::metrics::{self, Metrics};
+use crate::server::LogControl;
+use crate::socket::Socket;
+
+/// For a whole request, its connection included.
+const WHOLE: Duration = Duration::from_secs(10);
+/// Connections to one of these ports at once; kubelet needs two and Prometheus one.
+const CONNECTIONS: usize = 256;
+/// A log filter is a line.
+const LONGEST_FILTER: usize = 4 << 10;
+
+/// What answers on a port.
+pub(crate) trait Page: Send + Sync + 'static {
+    /// Answers one request.
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
+}
+
+/// Status, media type, text.
+pub(crate) struct Answer {
+    status: StatusCode,
+    media_type: &'static str,
+    text: String,
+    allow: Option<&'static str>,
+}
+
+impl Answer {
+    fn plain(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, media_type: "text/plain; charset=utf-8", text: text.into(), allow: None }
+    }
+
+    fn wrong_method(allow: &'static str) -> Self {
+        let text = format!("only {allow} is understood here\n");
+        Self { allow: Some(allow), ..Self::plain(StatusCode::METHOD_NOT_ALLOWED, text) }
+    }
+
+    fn response(self) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::new(Bytes::from(self.text)));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.media_type));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let nosniff = HeaderName::from_static("x-content-type-options");
+        headers.insert(nosniff, HeaderValue::from_static("nosniff"));
+        if let Some(allow) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        response
+    }
+}
+
+/// Serves a page on a port until it is dropped.
+pub(crate) async fn serve<P: Page>(listener: TcpListener, page: Arc<P>, metrics: Metrics) {
+    let mut tasks = JoinSet::new();
+    let errors = metrics.door().accept_errors.clone();
+    let take = |tcp, _, open: usize| {
+        let page = Arc::clone(&page);
+        (open < CONNECTIONS).then_some(async move {
+            let service = service_fn(move |request| {
+                let page = Arc::clone(&page);
+                async move { Ok::<_, Infallible>(page.answer(request).await.response()) }
+            });
+            let mut http = http1::Builder::new();
+            http.keep_alive(false).max_buf_size(16 << 10);
+            let connection = http.serve_connection(TokioIo::new(Socket::new(tcp, WHOLE)), service);
+            // Who is slow or breaks off has had its chance; there is nothing to say to it.
+            let _ = timeout(WHOLE, connection).await;
+        })
+    };
+    match accept_for_ever(&listener, &mut tasks, &errors, take).await {}
+}
+
+// === the admin port ===
+
+/// `/livez`, `/readyz`, `/metrics`.
+pub(crate) struct Admin {
+    pub(crate) checks: Checks,
+    pub(crate) metrics: Metrics,
+}
+
+impl Page for Admin {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Answer::wrong_method("GET, HEAD");
+        }
+        let verbose = request.uri().query().is_some_and(|query| {
+            query.split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="))
+        });
+        match request.uri().path() {
+            // Whoever reads this was answered by the same runtime that answers reviews: it lives.
+            "/livez" if verbose => Answer::plain(StatusCode::OK, "[+]ping ok\nlivez check passed\n"),
+            "/livez" => Answer::plain(StatusCode::OK, "ok"),
+            "/readyz" => readyz(self.checks.readiness(), verbose),
+            "/metrics" => Answer {
+                media_type: metrics::CONTENT_TYPE,
+                ..Answer::plain(StatusCode::OK, self.metrics.encode())
+            },
+            path => match path.strip_prefix("/readyz/") {
+                Some(name) => self.one(name),
+                None => Answer::plain(
+                    StatusCode::NOT_FOUND,
+                    "nothing is here; there are /livez, /readyz (?verbose shows every check), /readyz/<check> and /metrics\n",
+                ),
+            },
+        }
+    }
+}
+
+impl Admin {
+    fn one(&self, name: &str) -> Answer {
+        if let Some(readiness) = self.checks.readiness_of(name) {
+            return readyz(readiness, true);
+        }
+        let mut text = "there is no such check; these there are:\n".to_owned();
+        for name in self.checks.names() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{name}");
+        }
+        Answer::plain(StatusCode::NOT_FOUND, text)
+    }
+}
+
+/// Like kube-apiserver: a plain "ok" unless more is asked for, and every check with its reason once one failed.
+fn readyz(readiness: Readiness, verbose: bool) -> Answer {
+    match readiness.ready {
+        true if !verbose => Answer::plain(StatusCode::OK, "ok"),
+        true => Answer::plain(StatusCode::OK, readiness.text),
+        false => Answer::plain(StatusCode::SERVICE_UNAVAILABLE, readiness.text),
+    }
+}
+
+// === the local port ===
+
+/// `/log-level`.
+pub(crate) struct Local {
+    pub(crate) log: Option<Arc<dyn LogControl>>,
+}
+
+impl Page for Local {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        if !is_local(request.headers()) {
+            return Answer::plain(
+                StatusCode::FORBIDDEN,
+                "this port answers to localhost, 127.0.0.1 and [::1] only, so that no web page can talk to it\n",
+            );
+        }
+        if request.uri().path() != "/log-level" {
+            return Answer::plain(StatusCode::NOT_FOUND, "nothing is here; there is /log-level (GET, PUT)\n");
+        }
+        let Some(log) = &self.log else {
+            let text = "the log filter of this process cannot be changed while it runs\n";
+            return Answer::plain(StatusCode::NOT_FOUND, text);
+        };
+        match *request.method() {
+            Method::GET | Method::HEAD => Answer::plain(StatusCode::OK, format!("{}\n", log.filter())),
+            Method::PUT => put(log.as_ref(), request.into_body()).await,
+            _ => Answer::wrong_method("GET, HEAD, PUT"),
+        }
+    }
+}
+
+async fn put(log: &dyn LogControl, body: Incoming) -> Answer {
+    let bad = |text: String| Answer::plain(StatusCode::BAD_REQUEST, text);
+    let Ok(body) = Limited::new(body, LONGEST_FILTER).collect().await else {
+        return bad("the filter did not arrive, or is longer than 4 KiB\n".to_owned());
+    };
+    let body = body.to_bytes();
+    let Ok(filter) = std::str::from_utf8(&body).map(str::trim) else {
+        return bad("the filter is not UTF-8\n".to_owned());
+    };
+    if filter.is_empty() {
+        return bad(
+            "the filter is empty; send for instance `info` or `info,durward::review=debug` as the body\n"
+                .to_owned(),
+        );
+    }
+    let before = log.filter();
+    match log.set_filter(filter) {
+        Ok(()) => {
+            let now = log.filter();
+            tracing::info!(before, now, "log filter changed");
+            Answer::plain(StatusCode::OK, format!("{now}\n"))
+        }
+        Err(why) => bad(format!("{why}; the filter stays {before:?}\n")),
+    }
+}
+
+/// A web page that has its own name resolve to loopback can send anything here but its own name in `Host`.
+fn is_local(headers: &HeaderMap) -> bool {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_loopback_are_local() {
+        for (host, expected) in [
+            ("localhost:8081", true),
+            ("127.0.0.1:8081", true),
+            ("[::1]:8081", true),
+            ("[::1]", true),
+            ("localhost", true),
+            ("evil.example:8081", false),
+            ("localhost.evil.example", false),
+            ("", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static(host));
+            assert_eq!(is_local(&headers), expected, "{host}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! One connection: handshake, then requests one after the other, until the peer leaves, is quiet for too long, or the server
+//! leaves.
+//!
+//! hyper's own `header_read_timeout` also runs while a connection is idle, sets a timer for every request, and cannot tell the
+//! first head from the later ones. Here one timer per connection does all of it and is moved only when it fires.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::drain::drains;
+use crate::metrics::Door;
+use crate::pipeline::Pipeline;
+use crate::settings::Timeouts;
+use crate::socket::Socket;
+use crate::tls::Greeting;
+
+/// The most that hyper buffers of one connection. Heads of the API server are below 1 kB; bodies pass through in pieces.
+const READ_BUFFER: usize = 32 << 10;
+/// How long a connection that is told to end may take over it before it is dropped.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// What all connections share.
+pub(crate) struct Connections {
+    pub(crate) greeting: Arc<ArcSwap<Greeting>>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) numbers: Door,
+}
+
+impl Connections {
+    /// Serves one connection from accept to its end.
+    pub(crate) async fn serve(&self, tcp: TcpStream, peer: SocketAddr, leaving: watch::Receiver<bool>) {
+        // Answers are written in one go; waiting for more to send with them only costs time.
+        if let Err(error) = tcp.set_nodelay(true) {
+            tracing::debug!(%peer, reason = %error, "TCP_NODELAY cannot be set");
+        }
+        let socket = Socket::new(tcp, self.timeouts.write_stall);
+        if let Some(stream) = self.handshake(socket, peer).await {
+            self.requests(stream, peer, leaving).await;
+        }
+    }
+
+    async fn handshake(&self, socket: Socket, peer: SocketAddr) -> Option<TlsStream<Socket>> {
+        let greeting = self.greeting.load_full();
+        let acceptor = TlsAcceptor::from(Arc::clone(&greeting.config));
+        let (reason, text) = match timeout(self.timeouts.handshake, acceptor.accept(socket)).await {
+            Ok(Ok(stream)) => {
+                if let Some(presented) = greeting.presented(stream.get_ref().1.peer_certificates()) {
+                    self.numbers.count_client_certificate(presented);
+                }
+                return Some(stream);
+            }
+            Ok(Err(error)) => (failure(&error), error.to_string()),
+            Err(_) => ("timeout", "the handshake took too long".to_owned()),
+        };
+        self.numbers.count_handshake_failed(reason);
+        if reason == "hung_up" {
+            // Load balancers and port probes connect and leave; that is no news.
+            tracing::debug!(%peer, reason, text = text.as_str(), "TLS handshake failed");
+        } else {
+            tracing::info!(%peer, reason, text = text.as_str(), "TLS handshake failed");
+        }
+        None
+    }
+
+    async fn requests(
+        &self,
+        stream: TlsStream<Socket>,
+        peer: SocketAddr,
+        mut leaving: watch::Receiver<bool>,
+    ) {
+        let activity = Arc::new(Activity::new());
+        let service = service_fn(|request| {
+            let (pipeline, activity) = (Arc::clone(&self.pipeline), Arc::clone(&activity));
+            activity.begin();
+            async move {
+                let response = pipeline.answer(request, peer).await;
+                activity.end();
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let mut http = http1::Builder::new();
+        http.max_buf_size(READ_BUFFER);
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+        let mut timer = pin!(sleep_until(activity.born + self.timeouts.first_header));
+        let (mut told_to_leave, mut ending) = (false, false);
+        loop {
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%peer, reason = %error, "connection ended");
+                    }
+                    return;
+                }
+                () = timer.as_mut() => {
+                    let now = Instant::now();
+                    match activity.ends_at(&self.timeouts) {
+                        None => timer.as_mut().reset(now + self.timeouts.idle),
+                        Some(later) if !ending && !told_to_leave && later > now => timer.as_mut().reset(later),
+                        _ if ending => return,
+                        _ => {
+                            ending = true;
+                            connection.as_mut().graceful_shutdown();
+                            timer.as_mut().reset(now + GOODBYE);
+                        }
+                    }
+                }
+                () = drains(&mut leaving), if !told_to_leave => {
+                    told_to_leave = true;
+                    if activity.is_fresh() {
+                        // Its first request may be on the way; the answer will end the connection.
+                        timer.as_mut().reset(Instant::now() + GOODBYE);
+                    } else {
+                        connection.as_mut().graceful_shutdown();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why a handshake failed: the label of `durward_handshakes_failed_total`.
+fn failure(error: &std::io::Error) -> &'static str {
+    use rustls::{AlertDescription as Alert, Error};
+
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match tls {
+        None => "hung_up",
+        // What a Go client says when the caBundle does not fit, which is worth a word of its own.
+        Some(Error::AlertReceived(
+            Alert::BadCertificate
+            | Alert::UnknownCA
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnsupportedCertificate,
+        )) => "our_certificate_refused",
+        Some(Error::NoCertificatesPresented | Error::InvalidCertificate(_)) => "client_certificate",
+        Some(_) => "protocol",
+    }
+}
+
+/// Whether a connection is at work, and since when it is not: written twice per request, read when the timer fires.
+struct Activity {
+    born: Instant,
+    state: AtomicU64,
+}
+
+/// No request yet.
+const FRESH: u64 = u64::MAX;
+/// A request is being answered.
+const BUSY: u64 = u64::MAX - 1;
+
+impl Activity {
+    fn new() -> Self {
+        Self { born: Instant::now(), state: AtomicU64::new(FRESH) }
+    }
+
+    fn begin(&self) {
+        self.state.store(BUSY, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        let age = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(BUSY - 1);
+        self.state.store(age, Ordering::Relaxed);
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == FRESH
+    }
+
+    /// When the connection ends if nothing more comes; none while it is at work.
+    fn ends_at(&self, timeouts: &Timeouts) -> Option<Instant> {
+        match self.state.load(Ordering::Relaxed) {
+            BUSY => None,
+            FRESH => Some(self.born + timeouts.first_header),
+            age => Some(self.born + Duration::from_millis(age) + timeouts.idle),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What stays of a review: its numbers and at most one log line. Guards that look outward are logged with every ruling, since
+//! their verdict cannot be read off the object; the others whenever something was not simply allowed. The object's contents
+//! are in no line.
+
+use std::time::Instant;
+
+use admission::{Answer, Cause, Request, Settled};
+
+use crate::plan::Route;
+
+/// A review from the moment when it is understood. If it is dropped before it was answered, the caller has hung up, and that
+/// is counted and logged as well: no review ends without a trace.
+pub(crate) struct Record<'a> {
+    route: &'a Route,
+    request: &'a Request<'a>,
+    began: Instant,
+    bytes: usize,
+    answered: bool,
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn begin(route: &'a Route, request: &'a Request<'a>, began: Instant, bytes: usize) -> Self {
+        Self { route, request, began, bytes, answered: false }
+    }
+
+    /// The review is answered with this.
+    pub(crate) fn answered(mut self, settled: &Settled) {
+        self.answered = true;
+        let duration = self.began.elapsed().as_secs_f64();
+        self.route.numbers.count(self.request.operation, settled, duration, self.bytes);
+        if settled.verdict != "allow" || self.route.guard.looks_outward() {
+            self.line(settled, duration);
+        }
+    }
+
+    fn line(&self, settled: &Settled, duration: f64) {
+        let request = self.request;
+        // Strings are given as values and not by `%`, so that the subscriber escapes them: a user's name is the user's choice.
+        tracing::info!(
+            target: "durward::review",
+            uid = request.uid.as_ref(),
+            guard = self.route.guard.name(),
+            operation = request.operation.as_str(),
+            kind = request.kind.kind.as_ref(),
+            group = request.kind.group.as_ref(),
+            resource = request.resource.resource.as_ref(),
+            subresource = request.subresource.as_ref(),
+            namespace = request.namespace.as_ref(),
+            name = request.name.as_ref(),
+            user = request.user.name.as_ref(),
+            dry_run = request.dry_run,
+            verdict = settled.verdict,
+            answer = answer(settled),
+            causes = causes(&settled.causes).as_str(),
+            duration_ms = duration * 1000.0,
+            "reviewed"
+        );
+    }
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        self.route.numbers.abandoned.inc();
+        tracing::warn!(
+            target: "durward::review",
+            uid = self.request.uid.as_ref(),
+            guard = self.route.guard.name(),
+            operation = self.request.operation.as_str(),
+            kind = self.request.kind.kind.as_ref(),
+            namespace = self.request.namespace.as_ref(),
+            name = self.request.name.as_ref(),
+            user = self.request.user.name.as_ref(),
+            duration_ms = self.began.elapsed().as_secs_f64() * 1000.0,
+            "the caller hung up before the review was answered"
+        );
+    }
+}
+
+fn answer(settled: &Settled) -> &'static str {
+    match &settled.answer {
+        Answer::Allow if settled.would_deny => "would-deny",
+        Answer::Allow => "allow",
+        Answer::Deny(_) => "deny",
+        Answer::Mutate(_) => "mutate",
+    }
+}
+
+fn causes(causes: &[Cause]) -> String {
+    causes.iter().map(|cause| format!("{}: {}", cause.code, cause.text)).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,125 @@
+//! The ways out of the pipeline before a guard has ruled. Each is a status, a word for the metric and a sentence in text/plain:
+//! the API server passes the text of a failed call on to the person only if it is `text/*`.
+
+use std::time::Duration;
+
+use admission::Malformed;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+
+use crate::deadline::{BadTimeout, told};
+
+/// Why a request is not reviewed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("no guard answers at {path}; those that do: {known}")]
+    UnknownPath { path: String, known: String },
+    #[error("{method} is not understood here: an AdmissionReview is sent with POST")]
+    Method { method: String },
+    #[error(
+        "the request has no Content-Length: how large a review is must be known before it is read, so chunked bodies are not taken"
+    )]
+    NoLength,
+    #[error("the body has {length} bytes and {most} are the most that is taken (server.limits.bodyBytes)")]
+    TooLarge { length: u64, most: usize },
+    #[error("the Content-Type is {got:?} and must be application/json")]
+    ContentType { got: String },
+    #[error("{0}")]
+    Timeout(#[from] BadTimeout),
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+    #[error("of {length} bytes only {arrived} arrived within {}", told(*.time))]
+    Slow { length: usize, arrived: usize, time: Duration },
+    #[error("of {length} bytes only {arrived} arrived before the connection broke")]
+    Broken { length: usize, arrived: usize },
+    #[error("too many reviews are being decided here just now; ask again in a second")]
+    TooManyReviews,
+    #[error(
+        "the reviews that are here just now fill the memory that is set aside for them; ask again in a second"
+    )]
+    TooManyBytes,
+}
+
+impl Refusal {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::UnknownPath { .. } => StatusCode::NOT_FOUND,
+            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NoLength => StatusCode::LENGTH_REQUIRED,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Timeout(_) | Self::Malformed(_) | Self::Broken { .. } => StatusCode::BAD_REQUEST,
+            Self::Slow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::TooManyReviews | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The label of `durward_requests_refused_total`.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::UnknownPath { .. } => "unknown_path",
+            Self::Method { .. } => "method",
+            Self::NoLength => "no_length",
+            Self::TooLarge { .. } => "too_large",
+            Self::ContentType { .. } => "content_type",
+            Self::Timeout(_) => "timeout_syntax",
+            Self::Malformed(_) => "malformed",
+            Self::Slow { .. } => "slow_body",
+            Self::Broken { .. } => "broken_body",
+            Self::TooManyReviews | Self::TooManyBytes => "shed",
+        }
+    }
+
+    /// The label of `durward_shed_total`, if a limit is the reason.
+    pub(crate) fn shed(&self) -> Option<&'static str> {
+        match self {
+            Self::TooManyReviews => Some("in_flight"),
+            Self::TooManyBytes => Some("bytes"),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection cannot be used again: its body was not read to the end, or the caller should go elsewhere.
+    fn closes(&self) -> bool {
+        !matches!(self, Self::Malformed(_))
+    }
+
+    pub(crate) fn response(&self) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::new(Bytes::from(format!("{self}\n"))));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if self.closes() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if self.shed().is_some() {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if matches!(self, Self::Method { .. }) {
+            headers.insert(ALLOW, HeaderValue::from_static("POST"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_shed_is_worth_trying_again() {
+        let shed = Refusal::TooManyBytes.response();
+        assert_eq!(shed.status(), 503);
+        assert_eq!(shed.headers()[RETRY_AFTER], "1");
+        assert_eq!(shed.headers()[CONNECTION], "close");
+        let other = Refusal::NoLength.response();
+        assert!(!other.headers().contains_key(RETRY_AFTER));
+    }
+
+    #[test]
+    fn a_review_that_was_read_to_its_end_leaves_the_connection_open() {
+        assert!(!Refusal::Malformed(Malformed::NoRequest).response().headers().contains_key(CONNECTION));
+    }
+}

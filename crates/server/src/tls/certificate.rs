@@ -1,0 +1,388 @@
+//! A serving certificate as it comes out of PEM: looked at whole before it is let near a handshake.
+//!
+//! What is checked is what kube-apiserver's client (Go's `crypto/tls`) will check: names in the subject alternative name (the
+//! common name counts for nothing), server authentication where usages are stated, the time. Beyond that key and leaf belong
+//! together and each certificate was issued by the next.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{PemObject, SectionKind};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+};
+use rustls::sign::CertifiedKey;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer as _;
+use x509_parser::time::ASN1Time;
+
+use crate::settings::CertificateSource;
+
+/// No PEM file of certificates comes near this; a path that points at something else should not fill the memory.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// A certificate with its key, ready to be served.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    pub(super) certified: Arc<CertifiedKey>,
+    serial: String,
+    names: Vec<String>,
+    not_before: i64,
+    not_after: i64,
+}
+
+/// Why a certificate cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {fault}")]
+pub struct CertificateError {
+    /// The file, or "the certificate in memory".
+    pub place: String,
+    /// What is wrong with it.
+    pub fault: CertificateFault,
+}
+
+/// What can be wrong with a certificate, its key, or a file of authorities.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateFault {
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
+    Unreadable(#[source] io::Error),
+    /// A directory, a pipe, a device.
+    #[error("is not a file")]
+    NotAFile,
+    /// More than a MiB.
+    #[error("is larger than 1 MiB, so it is no PEM file of certificates")]
+    TooLarge,
+    /// A damaged PEM block.
+    #[error("holds a PEM block that is damaged: {0}")]
+    Damaged(String),
+    /// No certificate.
+    #[error("holds no PEM block CERTIFICATE{}", if *.key { ", but a private key: are certificate and key exchanged?" } else { "" })]
+    NoCertificate {
+        /// Whether there is a key instead.
+        key: bool,
+    },
+    /// No key.
+    #[error("holds no PEM block PRIVATE KEY{}", if *.certificate { ", but a certificate: are certificate and key exchanged?" } else { "" })]
+    NoKey {
+        /// Whether there is a certificate instead.
+        certificate: bool,
+    },
+    /// The key asks for a password.
+    #[error(
+        "holds an encrypted private key, and nobody is there to type a password: decrypt it with `openssl pkey -in FILE -out FILE`"
+    )]
+    EncryptedKey,
+    /// More than one key.
+    #[error("holds {0} private keys; it must be clear which one is meant, so leave one")]
+    SeveralKeys(usize),
+    /// The key cannot be used.
+    #[error(
+        "holds a private key that cannot be used ({0}): RSA from 2048 bits, ECDSA P-256, P-384, P-521 and Ed25519 can"
+    )]
+    UnusableKey(#[source] rustls::Error),
+    /// A certificate cannot be read.
+    #[error("certificate {number} of the chain cannot be read: {why}")]
+    Unparsable {
+        /// Counted from 1.
+        number: usize,
+        /// What the parser says.
+        why: String,
+    },
+    /// Key and leaf do not belong together.
+    #[error(
+        "the private key does not belong to the first certificate: write both together, the leaf before its issuers"
+    )]
+    KeyMismatch,
+    /// The chain is not one.
+    #[error(
+        "certificate {number} of the chain was issued by {issuer:?}, but the next one is {next:?}: order them from leaf to root"
+    )]
+    BrokenChain {
+        /// Counted from 1.
+        number: usize,
+        /// Who issued it.
+        issuer: String,
+        /// Who stands there.
+        next: String,
+    },
+    /// No names.
+    #[error(
+        "the certificate has no subject alternative name, the only place where the API server looks for the service's name"
+    )]
+    NoNames,
+    /// Made for something else.
+    #[error("the certificate's extended key usage does not allow server authentication")]
+    NotForServers,
+    /// It has ended.
+    #[error("the certificate ended at {not_after}: renew it")]
+    Ended {
+        /// In RFC 3339.
+        not_after: String,
+    },
+    /// It has not begun.
+    #[error("the certificate is valid only from {not_before}: is this machine's clock right?")]
+    NotYet {
+        /// In RFC 3339.
+        not_before: String,
+    },
+    /// The TLS library takes certificate and key, but not together with the other settings.
+    #[error("cannot be served: {0}")]
+    Unservable(#[source] rustls::Error),
+    /// The authorities cannot be used.
+    #[error("holds authorities that callers cannot be checked against: {0}")]
+    Authorities(String),
+}
+
+/// The bytes that a certificate is made of, and where they were found.
+pub(super) struct Material {
+    pub(super) cert: Vec<u8>,
+    pub(super) cert_place: String,
+    pub(super) key: Vec<u8>,
+    pub(super) key_place: String,
+}
+
+impl Material {
+    pub(super) fn read(source: &CertificateSource) -> Result<Self, CertificateError> {
+        Ok(match source {
+            CertificateSource::Files(files) => Self {
+                cert: read_file(&files.cert)?,
+                cert_place: files.cert.display().to_string(),
+                key: read_file(&files.key)?,
+                key_place: files.key.display().to_string(),
+            },
+            CertificateSource::Pem(pem) => Self {
+                cert: pem.cert.clone(),
+                cert_place: "the certificate in memory".to_owned(),
+                key: pem.key.clone(),
+                key_place: "the key in memory".to_owned(),
+            },
+        })
+    }
+}
+
+impl Certificate {
+    /// Reads and checks a certificate and its key; the time is looked at by [`Certificate::valid_at`].
+    pub fn load(source: &CertificateSource) -> Result<Self, CertificateError> {
+        Self::from_material(&Material::read(source)?)
+    }
+
+    pub(super) fn from_material(material: &Material) -> Result<Self, CertificateError> {
+        let in_cert = |fault| CertificateError { place: material.cert_place.clone(), fault };
+        let in_key = |fault| CertificateError { place: material.key_place.clone(), fault };
+        let chain = chain(&material.cert).map_err(in_cert)?;
+        let key = key(&material.key).map_err(in_key)?;
+        let leaf = leaf(&chain).map_err(in_cert)?;
+        let certified = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => in_key(CertificateFault::KeyMismatch),
+            other => in_key(CertificateFault::UnusableKey(other)),
+        })?;
+        Ok(Self {
+            certified: Arc::new(certified),
+            serial: leaf.serial,
+            names: leaf.names,
+            not_before: leaf.not_before,
+            not_after: leaf.not_after,
+        })
+    }
+
+    /// The leaf's serial number, as `openssl x509 -serial` groups it: `0a:1b:…`.
+    pub fn serial(&self) -> &str {
+        &self.serial
+    }
+
+    /// The DNS names and addresses that the leaf speaks for.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// When the leaf ends.
+    pub fn not_after(&self) -> SystemTime {
+        moment(self.not_after)
+    }
+
+    /// When the leaf ends, in RFC 3339.
+    pub fn not_after_text(&self) -> String {
+        rfc3339(self.not_after)
+    }
+
+    pub(super) fn not_after_seconds(&self) -> i64 {
+        self.not_after
+    }
+
+    /// Whether the leaf is valid at that time.
+    pub fn valid_at(&self, now: SystemTime) -> Result<(), CertificateFault> {
+        if now > moment(self.not_after) {
+            return Err(CertificateFault::Ended { not_after: rfc3339(self.not_after) });
+        }
+        if now < moment(self.not_before) {
+            return Err(CertificateFault::NotYet { not_before: rfc3339(self.not_before) });
+        }
+        Ok(())
+    }
+}
+
+/// The provider that the process installed, else the one that is built in.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    CryptoProvider::get_default()
+        .cloned()
+        .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+}
+
+/// A whole file, if it is a file and of a size that a PEM file may have.
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    let failed = |fault| CertificateError { place: path.display().to_string(), fault };
+    let unreadable = |error| failed(CertificateFault::Unreadable(error));
+    // Looked at before it is opened: opening a pipe would wait for its other end.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(failed(CertificateFault::NotAFile));
+    }
+    let mut contents = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(LARGEST_FILE + 1).read_to_end(&mut contents).map_err(unreadable)?;
+    if contents.len() as u64 > LARGEST_FILE {
+        return Err(failed(CertificateFault::TooLarge));
+    }
+    Ok(contents)
+}
+
+/// All PEM blocks that are known, in order.
+fn blocks(pem: &[u8]) -> Result<Vec<(SectionKind, Vec<u8>)>, CertificateFault> {
+    <(SectionKind, Vec<u8>)>::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|error| CertificateFault::Damaged(error.to_string()))
+}
+
+fn is_key(kind: SectionKind) -> bool {
+    matches!(kind, SectionKind::PrivateKey | SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey)
+}
+
+/// The certificates of a PEM file, at least one.
+pub(super) fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateFault> {
+    let blocks = blocks(pem)?;
+    let key = blocks.iter().any(|(kind, _)| is_key(*kind));
+    let chain: Vec<_> = blocks
+        .into_iter()
+        .filter(|(kind, _)| *kind == SectionKind::Certificate)
+        .map(|(_, der)| CertificateDer::from(der))
+        .collect();
+    if chain.is_empty() { Err(CertificateFault::NoCertificate { key }) } else { Ok(chain) }
+}
+
+fn key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateFault> {
+    if is_encrypted(pem) {
+        return Err(CertificateFault::EncryptedKey);
+    }
+    let blocks = blocks(pem)?;
+    let certificate = blocks.iter().any(|(kind, _)| *kind == SectionKind::Certificate);
+    let mut keys: Vec<_> = blocks.into_iter().filter(|(kind, _)| is_key(*kind)).collect();
+    if keys.len() > 1 {
+        return Err(CertificateFault::SeveralKeys(keys.len()));
+    }
+    Ok(match keys.pop() {
+        Some((SectionKind::RsaPrivateKey, der)) => PrivatePkcs1KeyDer::from(der).into(),
+        Some((SectionKind::EcPrivateKey, der)) => PrivateSec1KeyDer::from(der).into(),
+        Some((_, der)) => PrivatePkcs8KeyDer::from(der).into(),
+        None => return Err(CertificateFault::NoKey { certificate }),
+    })
+}
+
+/// Both ways of writing an encrypted key: PKCS#8's own block, and the header of the older formats.
+fn is_encrypted(pem: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(pem);
+    text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED")
+}
+
+/// What is read of the first certificate, once all of them were looked at.
+struct Leaf {
+    serial: String,
+    names: Vec<String>,
+    not_before: i64,
+    not_after: i64,
+}
+
+fn leaf(chain: &[CertificateDer<'_>]) -> Result<Leaf, CertificateFault> {
+    let mut parsed = Vec::with_capacity(chain.len());
+    for (index, der) in chain.iter().enumerate() {
+        let unparsable = |why: String| CertificateFault::Unparsable { number: index + 1, why };
+        let (_, certificate) =
+            X509Certificate::from_der(der).map_err(|error| unparsable(error.to_string()))?;
+        parsed.push(certificate);
+    }
+    for (index, pair) in parsed.windows(2).enumerate() {
+        if let [certificate, next] = pair
+            && certificate.issuer().as_raw() != next.subject().as_raw()
+        {
+            return Err(CertificateFault::BrokenChain {
+                number: index + 1,
+                issuer: certificate.issuer().to_string(),
+                next: next.subject().to_string(),
+            });
+        }
+    }
+    let first = parsed.first().ok_or(CertificateFault::NoCertificate { key: false })?;
+    let names = names(first)?;
+    let usage = first.extended_key_usage().ok().flatten();
+    if usage.is_some_and(|usage| !usage.value.server_auth && !usage.value.any) {
+        return Err(CertificateFault::NotForServers);
+    }
+    Ok(Leaf {
+        serial: first.raw_serial_as_string(),
+        names,
+        not_before: first.validity().not_before.timestamp(),
+        not_after: first.validity().not_after.timestamp(),
+    })
+}
+
+fn names(certificate: &X509Certificate<'_>) -> Result<Vec<String>, CertificateFault> {
+    let extension = certificate
+        .subject_alternative_name()
+        .map_err(|error| CertificateFault::Unparsable { number: 1, why: error.to_string() })?;
+    let names: Vec<String> = extension
+        .iter()
+        .flat_map(|extension| &extension.value.general_names)
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => address(bytes),
+            _ => None,
+        })
+        .collect();
+    if names.is_empty() { Err(CertificateFault::NoNames) } else { Ok(names) }
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    let four = <[u8; 4]>::try_from(bytes).map(|bytes| std::net::Ipv4Addr::from(bytes).to_string());
+    let sixteen = || <[u8; 16]>::try_from(bytes).map(|bytes| std::net::Ipv6Addr::from(bytes).to_string());
+    four.or_else(|_| sixteen()).ok()
+}
+
+/// A certificate may have been valid since before 1970.
+fn moment(seconds: i64) -> SystemTime {
+    let distance = Duration::from_secs(seconds.unsigned_abs());
+    let moment =
+        if seconds < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
+    moment.unwrap_or(UNIX_EPOCH)
+}
+
+fn rfc3339(seconds: i64) -> String {
+    ASN1Time::from_timestamp(seconds).map_or_else(
+        |_| format!("{seconds} s after 1970"),
+        |time| {
+            let time = time.to_datetime();
+            format!(
+                "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+                time.year(),
+                u8::from(time.month()),
+                time.day(),
+                time.hour(),
+                time.minute(),
+                time.second()
+            )
+        },
+    )
+}

@@ -1,0 +1,193 @@
+//! Keeps the greeting in step with the files: reads them again and again, compares by content, and exchanges certificate, key
+//! and authorities only as a whole that can be served. Whatever is wrong with new files, the old certificate stays.
+//!
+//! Files are polled, not watched: kubelet replaces a mounted Secret by swapping the symlink `..data`, which watchers of the
+//! file itself do not see (kubewarden/policy-server#1026, #1061).
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use sha2::{Digest as _, Sha256};
+use tokio::time::MissedTickBehavior;
+
+use super::Greeting;
+use super::certificate::{Certificate, CertificateError, Material, read_file};
+use crate::checks::Check;
+use crate::metrics::Metrics;
+use crate::settings::TlsSettings;
+
+/// Holds what is served and knows what it was made of.
+pub(crate) struct Keeper {
+    settings: TlsSettings,
+    greeting: Arc<ArcSwap<Greeting>>,
+    served: Served,
+    complaint: Option<String>,
+    metrics: Metrics,
+    check: Check,
+}
+
+struct Served {
+    certificate: Certificate,
+    digest: [u8; 32],
+}
+
+/// What the files hold at one moment.
+struct Found {
+    material: Material,
+    authorities: Option<Vec<u8>>,
+    digest: [u8; 32],
+}
+
+impl Found {
+    fn read(settings: &TlsSettings) -> Result<Self, CertificateError> {
+        let material = Material::read(&settings.certificate)?;
+        let authorities = settings.client.ca().map(|path| read_file(path)).transpose()?;
+        let mut digest = Sha256::new();
+        for part in [Some(&material.cert), Some(&material.key), authorities.as_ref()].into_iter().flatten() {
+            digest.update(part.len().to_be_bytes());
+            digest.update(part);
+        }
+        Ok(Self { material, authorities, digest: digest.finalize().into() })
+    }
+
+    fn made(&self, settings: &TlsSettings) -> Result<(Certificate, Greeting), CertificateError> {
+        let certificate = Certificate::from_material(&self.material)?;
+        let place = || match settings.client.ca() {
+            Some(path) => path.display().to_string(),
+            None => self.material.cert_place.clone(),
+        };
+        let greeting =
+            Greeting::new(&certificate, settings.min_version, &settings.client, self.authorities.as_deref())
+                .map_err(|fault| CertificateError { place: place(), fault })?;
+        Ok((certificate, greeting))
+    }
+}
+
+impl Keeper {
+    /// Reads the files for the first time. Here, with nothing older to fall back on, every fault is an error.
+    pub(crate) fn start(
+        settings: TlsSettings,
+        metrics: Metrics,
+        check: Check,
+        now: SystemTime,
+    ) -> Result<Self, CertificateError> {
+        let found = Found::read(&settings)?;
+        let (certificate, greeting) = found.made(&settings)?;
+        certificate
+            .valid_at(now)
+            .map_err(|fault| CertificateError { place: found.material.cert_place.clone(), fault })?;
+        metrics.door().certificate_not_after.set(certificate.not_after_seconds());
+        check.pass();
+        Ok(Self {
+            settings,
+            greeting: Arc::new(ArcSwap::from_pointee(greeting)),
+            served: Served { certificate, digest: found.digest },
+            complaint: None,
+            metrics,
+            check,
+        })
+    }
+
+    /// Where the greeting in force lies.
+    pub(crate) fn greeting(&self) -> Arc<ArcSwap<Greeting>> {
+        Arc::clone(&self.greeting)
+    }
+
+    /// Looks at the files once.
+    pub(crate) fn look(&mut self, now: SystemTime) {
+        match self.changed(now) {
+            Ok(None) => self.nothing_new(now),
+            Ok(Some((certificate, greeting, digest))) => self.take(certificate, greeting, digest, now),
+            Err(error) => self.complain(&error.to_string(), now),
+        }
+    }
+
+    fn changed(
+        &self,
+        now: SystemTime,
+    ) -> Result<Option<(Certificate, Greeting, [u8; 32])>, CertificateError> {
+        let found = Found::read(&self.settings)?;
+        if found.digest == self.served.digest {
+            return Ok(None);
+        }
+        let (certificate, greeting) = found.made(&self.settings)?;
+        match certificate.valid_at(now) {
+            // Two invalid certificates: the files are what the operator can see, so they win.
+            Err(fault) if self.served.certificate.valid_at(now).is_ok() => {
+                Err(CertificateError { place: found.material.cert_place, fault })
+            }
+            _ => Ok(Some((certificate, greeting, found.digest))),
+        }
+    }
+
+    fn nothing_new(&mut self, now: SystemTime) {
+        self.complaint = None;
+        self.say_how_it_stands(now);
+    }
+
+    fn take(&mut self, certificate: Certificate, greeting: Greeting, digest: [u8; 32], now: SystemTime) {
+        self.greeting.store(Arc::new(greeting));
+        let door = self.metrics.door();
+        door.certificate_not_after.set(certificate.not_after_seconds());
+        door.count_certificate_load("taken");
+        tracing::info!(
+            serial = certificate.serial(),
+            names = certificate.names().join(","),
+            not_after = certificate.not_after_text(),
+            "new certificate in force"
+        );
+        self.served = Served { certificate, digest };
+        self.complaint = None;
+        self.say_how_it_stands(now);
+    }
+
+    fn complain(&mut self, why: &str, now: SystemTime) {
+        if self.complaint.as_deref() != Some(why) {
+            self.metrics.door().count_certificate_load("refused");
+            tracing::warn!(
+                reason = why,
+                serial = self.served.certificate.serial(),
+                not_after = self.served.certificate.not_after_text(),
+                "the certificate files changed and cannot be served: the certificate from before stays in force"
+            );
+            self.complaint = Some(why.to_owned());
+        }
+        self.say_how_it_stands(now);
+    }
+
+    fn say_how_it_stands(&self, now: SystemTime) {
+        let ended = self.served.certificate.valid_at(now).err();
+        match (ended, &self.complaint) {
+            (None, None) => self.check.pass(),
+            (None, Some(why)) => self.check.note(format!(
+                "new files cannot be served: {why}; the certificate from before stays, until {}",
+                self.served.certificate.not_after_text()
+            )),
+            (Some(fault), None) => self.check.fail(fault.to_string()),
+            (Some(fault), Some(why)) => {
+                self.check.fail(format!("{fault}; and new files cannot be served: {why}"));
+            }
+        }
+    }
+}
+
+/// Looks at the files every `poll`, until it is dropped.
+pub(crate) async fn keep(keeper: Keeper, poll: Duration) {
+    let keeper = Arc::new(Mutex::new(keeper));
+    let mut ticks = tokio::time::interval(poll);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is at once, and start has just looked.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let keeper = Arc::clone(&keeper);
+        // A mounted file system may hang; a worker that serves must not hang with it.
+        let looked = tokio::task::spawn_blocking(move || {
+            keeper.lock().unwrap_or_else(PoisonError::into_inner).look(SystemTime::now());
+        });
+        if let Err(error) = looked.await {
+            tracing::error!(reason = %error, "looking at the certificate files failed; the certificate in force stays");
+        }
+    }
+}
