@@ -63,6 +63,11 @@ impl<'n> Section<'n> {
         self.find(key).is_some_and(|node| matches!(node.value, Value::Map(_)))
     }
 
+    /// Whether `key` stands in this section with nothing behind it.
+    pub fn is_blank(&self, key: &str) -> bool {
+        self.entries.iter().any(|(name, _, node)| name == key && node.is_null())
+    }
+
     /// Where this section begins.
     pub fn place(&self) -> &Place {
         &self.place
@@ -208,12 +213,24 @@ impl<'n> Section<'n> {
         words: &[(&'static str, T)],
         default: &[T],
     ) -> Vec<T> {
+        self.choices_except(key, doc, words, default, |_| None)
+    }
+
+    /// The same, where some words are refused for a reason that is worth telling.
+    pub fn choices_except<T: Copy + PartialEq>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        words: &[(&'static str, T)],
+        default: &[T],
+        refused: impl Fn(&str) -> Option<String>,
+    ) -> Vec<T> {
         let offered: Vec<&'static str> = words.iter().map(|(word, _)| *word).collect();
         let word_of = |value: &T| words.iter().find(|(_, v)| v == value).map_or("", |(word, _)| word);
         let yaml = format!("[{}]", default.iter().map(word_of).collect::<Vec<_>>().join(", "));
         let read = |text: &str| {
             let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
-            found.ok_or_else(|| suggestion(text, offered.iter().copied()))
+            found.ok_or_else(|| refused(text).unwrap_or_else(|| suggestion(text, offered.iter().copied())))
         };
         let values = self.list(key, doc, &Shape::Choice(offered.clone()), Some(yaml), read);
         let values = values.unwrap_or_else(|| default.to_vec());

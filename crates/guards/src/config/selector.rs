@@ -12,16 +12,16 @@ const OPERATORS: [(&str, SelectorOperator); 4] = [
 ];
 
 impl Section<'_> {
-    /// A label selector; none where the key is absent.
+    /// A label selector; none where the key is absent or selects by nothing. An empty selector would select everything, which
+    /// nobody means who leaves one empty.
     pub fn selector(&mut self, key: &'static str, doc: &'static str) -> Option<LabelSelector> {
         let mut selector = LabelSelector::default();
-        let written = self.section(key, doc, |section| {
+        self.section(key, doc, |section| {
             selector.match_labels = section.labels("matchLabels", "Labels that must have these values.");
             selector.match_expressions =
                 section.sections("matchExpressions", "Requirements that must all hold.", requirement);
-            section.is_written()
         });
-        written.then_some(selector)
+        (!selector.is_empty()).then_some(selector)
     }
 }
 

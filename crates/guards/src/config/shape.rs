@@ -97,6 +97,10 @@ fn write_defaults(keys: &[Key], indent: usize, out: &mut String) {
                 write_defaults(inner, indent + 2, out);
                 Ok(())
             }
+            // Words that other readers of YAML take for a number or a truth value.
+            (Shape::Choice(_), Some(word)) if word.parse::<f64>().is_ok() || matches!(word.as_str(), "on" | "off") => {
+                writeln!(out, "{pad}# {}\n{pad}{}: {word:?}", key.doc, key.name)
+            }
             (_, Some(default)) => writeln!(out, "{pad}# {}\n{pad}{}: {default}", key.doc, key.name),
             (shape, None) => writeln!(out, "{pad}# {}\n{pad}# {}: {}", key.doc, key.name, shape.allowed()),
         };

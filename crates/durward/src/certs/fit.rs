@@ -1,0 +1,46 @@
+//! Whether certificates fit together, judged by the code that TLS clients judge by.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+/// Whether something fits, and why not.
+pub(crate) type Verdict = Result<(), String>;
+
+/// Whether a client that trusts `authorities` and calls the server `name` takes `chain` at the moment `now`.
+pub(crate) fn signs(
+    authorities: &[CertificateDer<'static>],
+    chain: &[CertificateDer<'static>],
+    name: &ServerName<'_>,
+    now: i64,
+) -> Verdict {
+    let (leaf, between) = chain.split_first().ok_or("there is no certificate")?;
+    let mut roots = RootCertStore::empty();
+    let (taken, _) = roots.add_parsable_certificates(authorities.iter().cloned());
+    if taken == 0 {
+        return Err("there is no authority".to_owned());
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| error.to_string())?;
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now).unwrap_or_default()));
+    verifier.verify_server_cert(leaf, between, name, &[], now).map(drop).map_err(|error| error.to_string())
+}
+
+/// Whether `key` is the one that a certificate with `public_key` was made for.
+pub(super) fn opens(key: &PrivateKeyDer<'_>, public_key: &[u8]) -> Result<bool, String> {
+    let key = aws_lc_rs::sign::any_supported_type(key).map_err(|error| error.to_string())?;
+    Ok(key.public_key().is_some_and(|own| own.as_ref() == public_key))
+}
+
+/// A name in a certificate as a client would call it; a wildcard is called by some name under it.
+pub(crate) fn server_name(name: &str) -> Option<ServerName<'static>> {
+    let called = name.strip_prefix("*.").map_or_else(|| name.to_owned(), |rest| format!("any.{rest}"));
+    ServerName::try_from(called).ok()
+}

@@ -1,0 +1,243 @@
+//! `certs new`: an authority and a serving certificate, into a folder or into memory.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use guards::config::Problem;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+
+use super::facts::Facts;
+use super::pem::Pem;
+use super::time::{now, rfc3339};
+use crate::cli::CertsNew;
+use crate::exit::{Exit, Outcome};
+use crate::output;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Certificates begin this much before now: clocks in a cluster differ.
+const SKEW: Duration = Duration::from_secs(300);
+
+/// What a serving certificate is good for.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Vec<SanType>);
+
+impl Names {
+    /// The names by which clients in a cluster call a Service; the API server calls it by the first.
+    fn service(&mut self, service: &str) -> Result<(), Problem> {
+        let wrong = || {
+            let problem = Problem::new(format!("--service {service:?}")).why("is not NAME.NAMESPACE");
+            problem.next("write for instance: --service durward.durward-system")
+        };
+        let (name, namespace) = service.split_once('.').ok_or_else(wrong)?;
+        if name.is_empty() || namespace.is_empty() || namespace.contains('.') {
+            return Err(wrong());
+        }
+        for tail in [".svc", "", ".svc.cluster.local"] {
+            self.dns("--service", &format!("{name}.{namespace}{tail}"))?;
+        }
+        Ok(())
+    }
+
+    /// A DNS name; `flag` is what errors call it.
+    pub(crate) fn dns(&mut self, flag: &str, name: &str) -> Result<(), Problem> {
+        let wrong = || Problem::new(format!("{flag} {name:?}")).why("is no DNS name");
+        if super::fit::server_name(name)
+            .is_none_or(|name| matches!(name, rustls::pki_types::ServerName::IpAddress(_)))
+        {
+            return Err(wrong().next("give addresses by --address"));
+        }
+        self.0.push(SanType::DnsName(name.to_owned().try_into().map_err(|_| wrong())?));
+        Ok(())
+    }
+
+    /// An address.
+    pub(crate) fn address(&mut self, address: IpAddr) {
+        self.0.push(SanType::IpAddress(address));
+    }
+
+    fn first(&self) -> String {
+        match self.0.first() {
+            Some(SanType::DnsName(name)) => name.to_string(),
+            Some(SanType::IpAddress(address)) => address.to_string(),
+            _ => "durward".to_owned(),
+        }
+    }
+}
+
+/// An authority that can sign.
+pub(crate) struct Authority {
+    /// Its certificate, PEM.
+    pub(crate) cert: String,
+    /// Its key, PEM.
+    pub(crate) key: String,
+    issuer: Issuer<'static, KeyPair>,
+    ends: SystemTime,
+}
+
+/// A serving certificate.
+pub(crate) struct Leaf {
+    /// PEM.
+    pub(crate) cert: String,
+    /// PEM.
+    pub(crate) key: String,
+}
+
+fn failed(error: &rcgen::Error) -> Problem {
+    Problem::new("a certificate cannot be made").why(error.to_string())
+}
+
+impl Authority {
+    /// A new one, good from now for `lasts`.
+    pub(crate) fn make(lasts: Duration) -> Result<Self, Problem> {
+        let key = KeyPair::generate().map_err(|error| failed(&error))?;
+        let begins = SystemTime::now() - SKEW;
+        let ends = SystemTime::now() + lasts;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        // The moment makes it tell apart from its predecessor in a bundle of two.
+        params.distinguished_name.push(DnType::CommonName, format!("Durward authority {}", rfc3339(now())));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.not_before = begins.into();
+        params.not_after = ends.into();
+        let cert = params.self_signed(&key).map_err(|error| failed(&error))?.pem();
+        let pem = key.serialize_pem();
+        Ok(Self { cert, key: pem, issuer: Issuer::new(params, key), ends })
+    }
+
+    /// The one whose `ca.crt` and `ca.key` stand in `folder`.
+    fn open(folder: &Path) -> Result<Self, Problem> {
+        let read = |name: &str| {
+            let path = folder.join(name);
+            fs::read_to_string(&path).map_err(|error| {
+                let problem = Problem::new(format!("--ca: {} cannot be read", path.display()));
+                problem.why(error.to_string()).next("give a folder that `durward certs new` has written")
+            })
+        };
+        let (cert, key) = (read("ca.crt")?, read("ca.key")?);
+        let name = folder.join("ca.crt").display().to_string();
+        let parsed = Pem::read(&name, cert.as_bytes())?;
+        let first = parsed
+            .certificates
+            .first()
+            .ok_or_else(|| Problem::new(format!("{name} holds no certificate")))?;
+        let facts = Facts::of(&name, first)?;
+        if !facts.authority {
+            return Err(Problem::new(format!("{name} is not an authority"))
+                .why("its certificate may not sign others"));
+        }
+        if facts.ends <= now() {
+            return Err(Problem::new(format!("{name} ended at {}", facts.not_after))
+                .next("make a new authority: leave --ca out"));
+        }
+        let pair = KeyPair::from_pem(&key).map_err(|error| {
+            Problem::new(format!("{} cannot be read", folder.join("ca.key").display())).why(error.to_string())
+        })?;
+        let key_der = Pem::read(&name, key.as_bytes())?;
+        let fits =
+            key_der.keys.first().is_some_and(|key| super::fit::opens(key, &facts.public_key) == Ok(true));
+        if !fits {
+            return Err(
+                Problem::new(format!("--ca {}", folder.display())).why("ca.key does not belong to ca.crt")
+            );
+        }
+        let issuer = Issuer::from_ca_cert_pem(&cert, pair).map_err(|error| failed(&error))?;
+        let ends =
+            SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(facts.ends).unwrap_or_default());
+        Ok(Self { cert, key, issuer, ends })
+    }
+
+    /// Signs a serving certificate that is good from now for `lasts`, but never longer than the authority itself.
+    pub(crate) fn sign(&self, names: Names, lasts: Duration) -> Result<Leaf, Problem> {
+        let key = KeyPair::generate().map_err(|error| failed(&error))?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, names.first());
+        params.subject_alt_names = names.0;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        params.not_before = (SystemTime::now() - SKEW).into();
+        params.not_after = (SystemTime::now() + lasts).min(self.ends).into();
+        let cert = params.signed_by(&key, &self.issuer).map_err(|error| failed(&error))?;
+        Ok(Leaf { cert: cert.pem(), key: key.serialize_pem() })
+    }
+}
+
+/// `certs new`
+pub(crate) fn new(args: &CertsNew) -> Outcome {
+    let mut names = Names::default();
+    for service in &args.service {
+        names.service(service)?;
+    }
+    for name in &args.name {
+        names.dns("--name", name)?;
+    }
+    for address in &args.address {
+        names.address(*address);
+    }
+    let lasts = DAY * args.days;
+    let authority = match &args.ca {
+        Some(folder) => Authority::open(folder)?,
+        None => Authority::make(lasts * 10)?,
+    };
+    if SystemTime::now() + lasts > authority.ends {
+        output::note("note: the authority ends before that, so the certificate ends with it");
+    }
+    let leaf = authority.sign(names, lasts)?;
+    let mut files = vec![
+        ("ca.crt", &authority.cert, 0o644),
+        ("tls.crt", &leaf.cert, 0o644),
+        ("tls.key", &leaf.key, 0o600),
+    ];
+    if args.ca.is_none() {
+        files.push(("ca.key", &authority.key, 0o600));
+    }
+    write_all(&args.out, &files, args.force)?;
+    let told: Vec<String> =
+        files.iter().map(|(name, ..)| format!("{}\n", args.out.join(name).display())).collect();
+    output::data(&told.concat())?;
+    Ok(Exit::Done)
+}
+
+/// Writes files that appear whole or not at all; without `force` none is replaced, and then nothing is written.
+fn write_all(folder: &Path, files: &[(&str, &String, u32)], force: bool) -> Result<(), Vec<Problem>> {
+    let cannot = |path: &Path, error: std::io::Error| {
+        vec![Problem::new(format!("{} cannot be written", path.display())).why(error.to_string())]
+    };
+    fs::create_dir_all(folder).map_err(|error| cannot(folder, error))?;
+    let standing: Vec<Problem> = files
+        .iter()
+        .map(|(name, ..)| folder.join(name))
+        .filter(|path| !force && fs::symlink_metadata(path).is_ok())
+        .map(|path| {
+            Problem::new(format!("{} is there already", path.display()))
+                .next("give another --out, or --force to replace it")
+        })
+        .collect();
+    if !standing.is_empty() {
+        return Err(standing);
+    }
+    for (name, text, mode) in files {
+        let path = folder.join(name);
+        let beside = folder.join(format!(".{name}.new"));
+        // What an interrupted run left has perhaps another mode.
+        let _ = fs::remove_file(&beside);
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(*mode)
+            .open(&beside)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| fs::rename(&beside, &path));
+        written.map_err(|error| cannot(&path, error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! `certs show`: what certificates hold, whether they fit together, when they end.
+
+use rustls::pki_types::CertificateDer;
+use serde::Serialize;
+
+use super::facts::Facts;
+use super::fit::{opens, server_name, signs};
+use super::sources::{self, Source};
+use super::time::{days_until, now};
+use crate::cli::{CertsShow, Format};
+use crate::exit::{Exit, Outcome};
+use crate::output::{self, Style};
+
+/// The JSON of `certs show`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    certificates: Vec<Certificate>,
+    keys: Vec<Key>,
+    /// What is wrong; empty where all is well.
+    problems: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Certificate {
+    /// Where it was found.
+    from: String,
+    #[serde(flatten)]
+    facts: Facts,
+    /// Whole days until it ends; negative once it has.
+    days_left: i64,
+    /// Where its key was found, if it was.
+    key: Option<String>,
+    /// Whether one of the authorities found signs it; none where no authority was given.
+    signed: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+struct Key {
+    from: String,
+    /// Whether a certificate was found that it belongs to.
+    fits: bool,
+}
+
+/// `certs show`
+pub(crate) fn show(args: &CertsShow) -> Outcome {
+    let mut found = Vec::new();
+    let mut problems = Vec::new();
+    for path in &args.paths {
+        match sources::at(path) {
+            Ok(sources) => found.extend(sources),
+            Err(wrong) => problems.extend(wrong.problems),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    let shown = judge(&found, now())?;
+    match args.output {
+        Format::Json => output::json(&shown)?,
+        Format::Text => output::data(&text(&shown, Style::of_stdout()))?,
+    }
+    Ok(if shown.problems.is_empty() { Exit::Done } else { Exit::No })
+}
+
+fn judge(sources: &[Source], now: i64) -> Result<Shown, guards::config::Problem> {
+    let mut shown = Shown { certificates: Vec::new(), keys: Vec::new(), problems: Vec::new() };
+    let mut authorities: Vec<CertificateDer<'static>> = Vec::new();
+    let mut facts = Vec::new();
+    for source in sources {
+        for certificate in &source.pem.certificates {
+            let known = Facts::of(&source.name, certificate)?;
+            if known.authority || source.trusted {
+                authorities.push(certificate.clone());
+            }
+            facts.push((source, known));
+        }
+    }
+    let keys: Vec<_> = sources
+        .iter()
+        .flat_map(|source| source.pem.keys.iter().map(move |key| (&source.name, key)))
+        .collect();
+    for (name, key) in &keys {
+        let fits = facts.iter().any(|(_, known)| opens(key, &known.public_key) == Ok(true));
+        if !fits {
+            shown.problems.push(format!("{name}: the key belongs to none of the certificates"));
+        }
+        shown.keys.push(Key { from: (*name).clone(), fits });
+    }
+    for (source, known) in facts {
+        let is_leaf = !known.authority && !source.trusted;
+        let days_left = days_until(known.ends, now);
+        if known.ends <= now {
+            shown.problems.push(format!("{}: {} ended at {}", source.name, known.subject, known.not_after));
+        } else if known.begins > now {
+            shown
+                .problems
+                .push(format!("{}: {} begins only at {}", source.name, known.subject, known.not_before));
+        }
+        let mut signed = None;
+        if is_leaf && known.names.is_empty() {
+            shown
+                .problems
+                .push(format!("{}: names no DNS name or address, so no client takes it", source.name));
+        } else if is_leaf && !authorities.is_empty() {
+            let name = known.names.first().and_then(|name| server_name(name));
+            let verdict = name.ok_or_else(|| "its first name cannot be called".to_owned()).and_then(|name| {
+                signs(&authorities, &source.pem.certificates, &name, known.ends.min(now.max(known.begins)))
+            });
+            signed = Some(verdict.is_ok());
+            if let Err(why) = verdict {
+                shown.problems.push(format!("{}: no authority given here signs it: {why}", source.name));
+            }
+        }
+        let key = keys.iter().find(|(_, key)| opens(key, &known.public_key) == Ok(true));
+        if is_leaf && key.is_none() && !keys.is_empty() {
+            shown.problems.push(format!("{}: none of the keys belongs to it", source.name));
+        }
+        let key = key.map(|(name, _)| (*name).clone());
+        shown.certificates.push(Certificate {
+            from: source.name.clone(),
+            facts: known,
+            days_left,
+            key,
+            signed,
+        });
+    }
+    Ok(shown)
+}
+
+fn text(shown: &Shown, style: Style) -> String {
+    let mut out = String::new();
+    for Certificate { from, facts, days_left, key, signed } in &shown.certificates {
+        let what = if facts.authority { "authority" } else { "serving certificate" };
+        let mut lines = vec![style.bold(from), format!("  {what}: {}", facts.subject)];
+        if !facts.names.is_empty() {
+            lines.push(format!("  good for:  {}", facts.names.join(", ")));
+        }
+        lines.push(format!("  issued by: {}", facts.issuer));
+        lines.push(format!("  serial:    {}", facts.serial));
+        let ends = format!("{} ({days_left} days left)", facts.not_after);
+        lines.push(format!("  ends:      {}", if *days_left < 0 { style.red(&ends) } else { ends }));
+        if let Some(key) = key {
+            lines.push(format!("  key:       {key}"));
+        }
+        match signed {
+            Some(true) => lines.push(format!("  signed:    {}", style.green("by an authority given here"))),
+            Some(false) => {
+                lines.push(format!("  signed:    {}", style.red("by none of the authorities given here")))
+            }
+            None => {}
+        }
+        out.push_str(&lines.join("\n"));
+        out.push_str("\n\n");
+    }
+    if shown.problems.is_empty() {
+        out.push_str(&style.green("everything fits together"));
+        out.push('\n');
+    }
+    for problem in &shown.problems {
+        out.push_str(&format!("{} {problem}\n", style.red("wrong:")));
+    }
+    out
+}

@@ -1,0 +1,108 @@
+//! Where `certs show` finds certificates: PEM files, folders of them, and Kubernetes objects that carry some.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use guards::config::Problem;
+
+use super::pem::Pem;
+use crate::documents::{Documents, Tree, shown, text_of};
+use crate::exit::Stop;
+
+/// A text with certificates or keys, and where it was found.
+pub(super) struct Source {
+    /// As people call it.
+    pub(super) name: String,
+    /// What stands in it.
+    pub(super) pem: Pem,
+    /// Whether everything in it is an authority by being in a caBundle.
+    pub(super) trusted: bool,
+}
+
+/// Everything that stands at `path`.
+pub(super) fn at(path: &Path) -> Result<Vec<Source>, Stop> {
+    if path.is_dir() {
+        return folder(path);
+    }
+    let name = shown(path);
+    let text = text_of(path)?;
+    if text.contains("-----BEGIN ") && !looks_like_an_object(&text) {
+        return Ok(vec![Source { pem: Pem::read(&name, text.as_bytes())?, name, trusted: false }]);
+    }
+    let mut sources = Vec::new();
+    for json in Documents::parse(&name, text)?.iter() {
+        object(&name, &Tree::from_json(json)?, &mut sources)?;
+    }
+    if sources.is_empty() {
+        let problem = Problem::new(format!("{name} holds no certificate"));
+        return Err(problem.next("give PEM, a Secret, or a webhook configuration with a caBundle").into());
+    }
+    Ok(sources)
+}
+
+fn looks_like_an_object(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("kind:") || line.trim_start().starts_with("\"kind\""))
+}
+
+/// The files of a folder that end as certificates and keys do. A mounted Secret keeps its versions in folders that begin with
+/// two dots.
+fn folder(path: &Path) -> Result<Vec<Source>, Stop> {
+    let cannot = |error: std::io::Error| {
+        Problem::new(format!("{} cannot be read", path.display())).why(error.to_string())
+    };
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(path).map_err(cannot)? {
+        let file = entry.map_err(cannot)?.path();
+        let ending = file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let hidden = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if !hidden && matches!(ending, "crt" | "pem" | "key" | "cer") && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        let problem = Problem::new(format!("{} holds no certificate", path.display()));
+        return Err(problem.next("looked for: *.crt, *.pem, *.cer, *.key").into());
+    }
+    let (mut sources, mut problems) = (Vec::new(), Vec::new());
+    for file in files {
+        match at(&file) {
+            Ok(found) => sources.extend(found),
+            Err(found) => problems.extend(found.problems),
+        }
+    }
+    if problems.is_empty() { Ok(sources) } else { Err(problems.into()) }
+}
+
+fn object(file: &str, tree: &Tree, sources: &mut Vec<Source>) -> Result<(), Problem> {
+    let kind = tree.get("kind").and_then(Tree::text).unwrap_or_default();
+    let name = tree.get("metadata").and_then(|m| m.get("name")).and_then(Tree::text).unwrap_or_default();
+    if let Some(items) = tree.get("items") {
+        return items.items().iter().try_for_each(|item| object(file, item, sources));
+    }
+    if kind == "Secret" {
+        let Some(Tree::Map(entries)) = tree.get("data") else { return Ok(()) };
+        for (key, value) in entries {
+            let bytes = STANDARD.decode(value.text().unwrap_or_default()).unwrap_or_default();
+            if bytes.starts_with(b"-----BEGIN ") {
+                let name = format!("Secret {name}, {key}");
+                sources.push(Source { pem: Pem::read(&name, &bytes)?, name, trusted: false });
+            }
+        }
+    }
+    for webhook in tree.get("webhooks").map(Tree::items).unwrap_or_default() {
+        let webhook_name = webhook.get("name").and_then(Tree::text).unwrap_or_default();
+        let origin = format!("{kind} {name}, caBundle of {webhook_name}");
+        let Some(text) = webhook.get("clientConfig").and_then(|c| c.get("caBundle")).and_then(Tree::text)
+        else {
+            continue;
+        };
+        let bytes = STANDARD
+            .decode(text)
+            .map_err(|error| Problem::new(format!("{origin}: is not base64")).why(error.to_string()))?;
+        sources.push(Source { pem: Pem::read(&origin, &bytes)?, name: origin, trusted: true });
+    }
+    Ok(())
+}

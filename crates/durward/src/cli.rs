@@ -1,0 +1,378 @@
+//! The command line: every command with its flags and an example. What they do is elsewhere, a module for each.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use clap::{ArgGroup, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "durward",
+    version,
+    about = "Keeper of the Kubernetes API server's door: one admission webhook server, several guards.",
+    after_help = "Try it first:\n  durward demo\n\nThen:\n  durward config defaults > durward.yaml\n  durward serve --config durward.yaml",
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 110
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Shows the whole product in a few seconds: a real server on loopback, real reviews over HTTPS
+    #[command(after_help = "Example:\n  durward demo --keep")]
+    Demo(Demo),
+    /// Runs the webhook server
+    #[command(
+        after_help = "Example:\n  durward serve --config durward.yaml --listen 127.0.0.1:8443 --log-format text\n\nSIGHUP reads the configuration again; SIGTERM drains and leaves; a second SIGTERM leaves at once."
+    )]
+    Serve(Serve),
+    /// Answers AdmissionReview documents without a server
+    #[command(
+        after_help = "Example:\n  durward review pod.json --config durward.yaml --world examples/world -v\n\nExit code: 0 all allowed, 1 something denied, 2 bad input."
+    )]
+    Review(Review),
+    /// Prints pods and workloads as they are after the LXCFS guard
+    #[command(
+        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nYAML comes out as YAML without its comments; JSON keeps every byte that is not added to."
+    )]
+    Inject(Inject),
+    /// Prints webhook configurations and RBAC for the guards that the file turns on
+    #[command(after_help = "Example:\n  durward manifests --config durward.yaml | kubectl apply -f -")]
+    Manifests(Manifests),
+    /// Tells about the configuration file
+    #[command(subcommand, after_help = "Example:\n  durward config check durward.yaml")]
+    Config(Config),
+    /// Lists what each guard protects, needs and leaves alone by default
+    #[command(after_help = "Example:\n  durward guards -o json")]
+    Guards(Guards),
+    /// Makes and reads certificates
+    #[command(
+        subcommand,
+        after_help = "Example:\n  durward certs new --out certs --service durward.durward-system\n  durward certs show certs"
+    )]
+    Certs(Certs),
+    /// Prints completions for a shell, or for kubectl
+    #[command(
+        after_help = "Examples:\n  durward completions bash > /etc/bash_completion.d/durward\n  durward completions --kubectl > /usr/local/bin/kubectl_complete-durward && chmod +x /usr/local/bin/kubectl_complete-durward"
+    )]
+    Completions(Completions),
+    /// Prints the manual page, or writes one for each command
+    #[command(after_help = "Example:\n  durward man --out /usr/local/share/man/man1")]
+    Man(Man),
+    /// Tells the version
+    #[command(after_help = "Example:\n  durward version -o json")]
+    Version(Version),
+    /// What kubectl asks for when a person presses Tab
+    #[command(name = "__complete", hide = true)]
+    Complete(Complete),
+}
+
+/// Text for people or JSON for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs; the fields stay as they are.
+    Json,
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One JSON object a line.
+    #[default]
+    Json,
+    /// For reading along.
+    Text,
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Leave the server running and tell what to try
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Only this guard's scenario
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scenario: Option<String>,
+}
+
+/// `serve`
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+    #[command(flatten)]
+    pub(crate) world: WorldFlags,
+    /// What is logged: error, warn, info, debug, trace, or per part: info,server=debug
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub(crate) log_level: String,
+    /// How it is logged
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+}
+
+/// Flags that override the `server` section of the file.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ServerFlags {
+    /// Where the API server calls, over TLS; port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Where /livez, /readyz and /metrics are
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<SocketAddr>,
+    /// Where the log level is changed; loopback only
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) local: Option<SocketAddr>,
+    /// The serving certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+/// Which world the guards look at.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct WorldFlags {
+    /// The cluster to look at; within a pod its own cluster needs no flag
+    #[arg(long, value_name = "FILE", conflicts_with = "world")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Another context of the kubeconfig than its current one
+    #[arg(long, value_name = "NAME", conflicts_with = "world")]
+    pub(crate) context: Option<String>,
+    /// A world on disk instead of a cluster
+    #[arg(long, value_name = "DIR")]
+    pub(crate) world: Option<PathBuf>,
+}
+
+/// `review`
+#[derive(Debug, Args)]
+pub(crate) struct Review {
+    /// Files with AdmissionReviews, JSON or YAML, many per file; - is standard input, as is no file at all
+    #[arg(value_name = "FILE|-")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// A world on disk for the guards to look at
+    #[arg(long, value_name = "DIR")]
+    pub(crate) world: Option<PathBuf>,
+    /// The guard to ask; otherwise those whose webhook rules fit the review
+    #[arg(long, value_name = "NAME")]
+    pub(crate) guard: Option<String>,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+    /// Tell the way it took: guard, rule, stance, time
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+    /// Print the object as it is after the patch
+    #[arg(long)]
+    pub(crate) show_patch: bool,
+}
+
+/// `inject`
+#[derive(Debug, Args)]
+pub(crate) struct Inject {
+    /// A file with pods, workloads or Lists, JSON or YAML; - is standard input, as is no file at all
+    #[arg(value_name = "FILE|-", default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Print what changes instead of the objects
+    #[arg(long)]
+    pub(crate) diff: bool,
+    /// The namespace of objects that name none
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// The labels of that namespace, key=value,…; "" for none. Without it, or --world, the labels are unknown
+    #[arg(long, value_name = "LABELS", conflicts_with = "world")]
+    pub(crate) namespace_labels: Option<String>,
+    /// A world on disk that knows the namespaces
+    #[arg(long, value_name = "DIR")]
+    pub(crate) world: Option<PathBuf>,
+}
+
+/// `manifests`
+#[derive(Debug, Args)]
+pub(crate) struct Manifests {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Only this part
+    #[arg(long, value_enum, value_name = "PART")]
+    pub(crate) only: Option<Part>,
+}
+
+/// What `manifests` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// The webhook configurations.
+    Registration,
+    /// The service account and what it may do.
+    Rbac,
+}
+
+/// `config`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Prints the JSON schema of the configuration file, for editors
+    #[command(after_help = "Example:\n  durward config schema > durward.schema.json")]
+    Schema,
+    /// Tells every problem of a configuration file at once
+    #[command(after_help = "Example:\n  durward config check durward.yaml")]
+    Check {
+        /// The configuration file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Prints every key with its default and what it does
+    #[command(after_help = "Example:\n  durward config defaults > durward.yaml")]
+    Defaults,
+}
+
+/// `guards`
+#[derive(Debug, Args)]
+pub(crate) struct Guards {
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+/// `certs`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Certs {
+    /// Makes an authority and a serving certificate
+    #[command(
+        after_help = "Example:\n  durward certs new --out certs --service durward.durward-system --address 10.0.0.7\n\nWrites ca.crt, ca.key, tls.crt, tls.key. Keep ca.key where the server does not see it."
+    )]
+    New(CertsNew),
+    /// Tells what certificates hold, whether they fit together, and when they end
+    #[command(
+        after_help = "Examples:\n  durward certs show certs\n  kubectl get mutatingwebhookconfiguration durward -o yaml | durward certs show -\n\nExit code: 0 all well, 1 expired or do not fit, 2 bad input."
+    )]
+    Show(CertsShow),
+}
+
+/// `certs new`
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("names").required(true).multiple(true).args(["service", "name", "address"]))]
+pub(crate) struct CertsNew {
+    /// The folder to write to; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// A Service as NAME.NAMESPACE: all names that clients in a cluster call it by
+    #[arg(long, value_name = "NAME.NAMESPACE")]
+    pub(crate) service: Vec<String>,
+    /// A DNS name
+    #[arg(long, value_name = "DNS")]
+    pub(crate) name: Vec<String>,
+    /// An IP address
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: Vec<IpAddr>,
+    /// How long the serving certificate lasts; the authority lasts ten times as long
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub(crate) days: u32,
+    /// A folder with ca.crt and ca.key to sign with, instead of a new authority
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Replace files that stand there already
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// `certs show`
+#[derive(Debug, Args)]
+pub(crate) struct CertsShow {
+    /// PEM files, folders of them, or webhook configurations in YAML or JSON; - is standard input
+    #[arg(value_name = "FILE|DIR|-", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_enum, required_unless_present = "kubectl")]
+    pub(crate) shell: Option<Shell>,
+    /// The script by which `kubectl durward` completes; it must be called kubectl_complete-durward and stand in the PATH
+    #[arg(long, conflicts_with = "shell")]
+    pub(crate) kubectl: bool,
+}
+
+/// `man`
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Write a page for each command into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// `version`
+#[derive(Debug, Args)]
+pub(crate) struct Version {
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+/// `__complete`
+#[derive(Debug, Args)]
+pub(crate) struct Complete {
+    /// The words so far, the last one unfinished.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
+}
+
+/// Reads a command line, program name first.
+pub(crate) fn parse(line: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let line: Vec<OsString> = line.collect();
+    let matches = command(line.first().map_or(Path::new("durward"), Path::new)).try_get_matches_from(line)?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// The parser, speaking of itself by the name that it was called by: `kubectl-durward` is `kubectl durward` to its user.
+pub(crate) fn command(program: &Path) -> clap::Command {
+    let plugin = program.file_stem().is_some_and(|name| name == "kubectl-durward");
+    Cli::command().bin_name(if plugin { "kubectl durward" } else { "durward" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parser_is_sound() {
+        command(Path::new("durward")).debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        fn check(command: &clap::Command) {
+            for inner in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+                let help = inner.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("Example"), "{} has no example", inner.get_name());
+                check(inner);
+            }
+        }
+        check(&command(Path::new("durward")));
+    }
+}

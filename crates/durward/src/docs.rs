@@ -1,0 +1,159 @@
+//! `completions`, `man`, and what kubectl asks when a person presses Tab: all from the command line's own definition.
+
+use std::fs;
+use std::path::Path;
+
+use clap_mangen::Man as Page;
+use guards::config::Problem;
+
+use crate::cli::{self, Complete, Completions, Man};
+use crate::exit::{Exit, Outcome};
+use crate::output;
+
+/// kubectl runs a program of the name `kubectl_complete-<plugin>` with the words so far
+/// (`k8s.io/kubectl/pkg/cmd/plugin/plugin_completion.go`).
+const KUBECTL: &str = "#!/bin/sh\n# Completion of `kubectl durward`. Call it kubectl_complete-durward, executable, somewhere in the PATH.\nexec kubectl-durward __complete \"$@\"\n";
+
+/// No file names beside our words, and file names: cobra's `ShellCompDirective`.
+const ONLY_THESE: &str = ":4";
+const FILES: &str = ":0";
+
+/// `completions`
+pub(crate) fn completions(args: &Completions) -> Outcome {
+    let Some(shell) = args.shell else {
+        output::data(KUBECTL)?;
+        return Ok(Exit::Done);
+    };
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut cli::command(Path::new("durward")), "durward", &mut out);
+    output::data(&String::from_utf8_lossy(&out))?;
+    Ok(Exit::Done)
+}
+
+/// `man`
+pub(crate) fn man(args: &Man) -> Outcome {
+    let mut command = cli::command(Path::new("durward"));
+    command.build();
+    let Some(folder) = &args.out else {
+        output::data(&page(command)?)?;
+        return Ok(Exit::Done);
+    };
+    let cannot = |path: &Path, error: std::io::Error| {
+        Problem::new(format!("{} cannot be written", path.display())).why(error.to_string())
+    };
+    fs::create_dir_all(folder).map_err(|error| cannot(folder, error))?;
+    let mut told = String::new();
+    for (name, command) in pages("durward", command) {
+        let path = folder.join(format!("{name}.1"));
+        fs::write(&path, page(command)?).map_err(|error| cannot(&path, error))?;
+        told.push_str(&format!("{}\n", path.display()));
+    }
+    output::data(&told)?;
+    Ok(Exit::Done)
+}
+
+/// A page for the command and for each below it that people may see.
+fn pages(name: &str, command: clap::Command) -> Vec<(String, clap::Command)> {
+    let below: Vec<_> = command
+        .get_subcommands()
+        .filter(|inner| !inner.is_hide_set() && inner.get_name() != "help")
+        .flat_map(|inner| pages(&format!("{name}-{}", inner.get_name()), inner.clone()))
+        .collect();
+    let own = command.display_name(name.to_owned());
+    std::iter::once((name.to_owned(), own)).chain(below).collect()
+}
+
+fn page(command: clap::Command) -> Result<String, Problem> {
+    let mut out = Vec::new();
+    let rendered = Page::new(command).render(&mut out);
+    rendered.map_err(|error| Problem::new("the manual page cannot be made").why(error.to_string()))?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// `__complete`
+pub(crate) fn complete(args: &Complete) -> Outcome {
+    output::data(&candidates(&args.words))?;
+    Ok(Exit::Done)
+}
+
+/// What may stand in place of the last word, one a line with what it does, and whether files may.
+fn candidates(words: &[String]) -> String {
+    let (last, before) =
+        words.split_last().map_or(("", [].as_slice()), |(last, before)| (last.as_str(), before));
+    let root = cli::command(Path::new("kubectl-durward"));
+    let mut command = &root;
+    for word in before.iter().filter(|word| !word.starts_with('-')) {
+        command = command.find_subcommand(word).unwrap_or(command);
+    }
+    let flag =
+        before.last().and_then(|word| named(command, word)).filter(|flag| flag.get_action().takes_values());
+    if let Some(flag) = flag {
+        let values: Vec<_> = flag
+            .get_possible_values()
+            .iter()
+            .map(|v| (v.get_name().to_owned(), help(v.get_help())))
+            .collect();
+        return lines(values, last, flag.get_possible_values().is_empty());
+    }
+    if last.starts_with('-') {
+        let flags = command.get_arguments().filter(|flag| !flag.is_hide_set());
+        let named = flags.filter_map(|flag| Some((format!("--{}", flag.get_long()?), help(flag.get_help()))));
+        return lines(named.collect(), last, false);
+    }
+    let below = command.get_subcommands().filter(|inner| !inner.is_hide_set());
+    let mut found: Vec<_> =
+        below.map(|inner| (inner.get_name().to_owned(), help(inner.get_about()))).collect();
+    for positional in command.get_positionals() {
+        found.extend(
+            positional.get_possible_values().iter().map(|v| (v.get_name().to_owned(), help(v.get_help()))),
+        );
+    }
+    let takes_files = found.is_empty() && command.get_positionals().next().is_some();
+    lines(found, last, takes_files)
+}
+
+/// The flag that a word names.
+fn named<'c>(command: &'c clap::Command, word: &str) -> Option<&'c clap::Arg> {
+    command.get_arguments().find(|flag| {
+        let long = flag.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
+        long || flag
+            .get_short()
+            .is_some_and(|short| word.strip_prefix('-') == Some(short.encode_utf8(&mut [0; 4])))
+    })
+}
+
+fn help(text: Option<&clap::builder::StyledStr>) -> String {
+    text.map(ToString::to_string).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
+}
+
+fn lines(found: Vec<(String, String)>, begin: &str, takes_files: bool) -> String {
+    let matching = found.into_iter().filter(|(word, _)| word.starts_with(begin));
+    let mut out: String = matching
+        .map(|(word, help)| if help.is_empty() { format!("{word}\n") } else { format!("{word}\t{help}\n") })
+        .collect();
+    out.push_str(if takes_files { FILES } else { ONLY_THESE });
+    out.push('\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &[&str]) -> Vec<String> {
+        let words: Vec<_> = line.iter().map(|&word| word.to_owned()).collect();
+        candidates(&words).lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn tab_completes_commands_flags_values_and_files() {
+        assert_eq!(words(&["rev"]), ["review", ":4"]);
+        assert_eq!(words(&["certs", ""]), ["new", "show", "help", ":4"]);
+        assert_eq!(words(&["serve", "--tls-"]), ["--tls-cert", "--tls-key", ":4"]);
+        assert_eq!(words(&["review", "-o", ""]), ["text", "json", ":4"]);
+        assert_eq!(words(&["review", "--config", ""]), [":0"]);
+        assert_eq!(words(&["review", ""]), [":0"]);
+        assert_eq!(words(&["completions", "z"]), ["zsh", ":4"]);
+        assert!(!words(&[""]).contains(&"__complete".to_owned()));
+    }
+}

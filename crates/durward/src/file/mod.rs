@@ -1,0 +1,195 @@
+//! The configuration file: what was typed, checked as far as it can be checked without acting on it.
+//!
+//! One reader function per section, on [`Section`]: what they ask for is what `config schema` and `config defaults` list. All
+//! problems of the file are told at once, relations between keys and files that do not exist included. What the file means as
+//! ready objects is [`plan`](crate::plan)'s. JSON is read too: it is YAML.
+
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use guards::config::{Key, Problem, Section, parse, read};
+use guards::{Configured, KINDS, Kind};
+
+pub(crate) use server::{Reach, Registration, ServerSection, Tls};
+
+use server::read_server;
+
+/// What the file is read for: which of the files that it names must be there. Who writes manifests on a laptop has no key there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Only the guards: nothing that it names is opened.
+    Guards,
+    /// Registration: the authority's certificate.
+    Registration,
+    /// Serving, with what the flags bring already.
+    Serving {
+        /// `--tls-cert`
+        cert_given: bool,
+        /// `--tls-key`
+        key_given: bool,
+    },
+}
+
+/// The file, read.
+pub(crate) struct File {
+    /// As the person named it.
+    pub(crate) path: PathBuf,
+    /// What stood in it, by which a change is seen.
+    pub(crate) text: String,
+    /// `server`
+    pub(crate) server: ServerSection,
+    /// `kubeconfig` and `context`
+    pub(crate) cluster: Cluster,
+    /// `guards`, those that are on.
+    pub(crate) guards: Vec<Guarded>,
+}
+
+/// The cluster that guards look at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    /// None: the one that Durward runs in.
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// None: the kubeconfig's current one.
+    pub(crate) context: Option<String>,
+}
+
+/// A guard that is on.
+pub(crate) struct Guarded {
+    /// Which one.
+    pub(crate) kind: &'static dyn Kind,
+    /// What its section says.
+    pub(crate) configured: Box<dyn Configured>,
+}
+
+impl File {
+    /// Reads and checks the file.
+    pub(crate) fn load(path: &Path, purpose: Purpose) -> Result<Self, Vec<Problem>> {
+        let text = fs::read_to_string(path).map_err(|error| {
+            let problem = Problem::new(format!("the configuration file {} cannot be read", path.display()));
+            vec![problem.why(error.to_string()).next("begin with: durward config defaults > durward.yaml")]
+        })?;
+        Self::from_text(path, text, purpose)
+    }
+
+    /// Checks a text as if it stood in the file `path`.
+    pub(crate) fn from_text(path: &Path, text: String, purpose: Purpose) -> Result<Self, Vec<Problem>> {
+        let name = path.display().to_string();
+        let root = parse(&name, &text)?;
+        if root.is_none() {
+            let problem = Problem::new(format!("the configuration file {name} is empty"));
+            return Err(vec![problem.next("begin with: durward config defaults > durward.yaml")]);
+        }
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let ((server, cluster, guards), _, problems) =
+            read(&name, root.as_ref(), |section| read_root(section, &Within { folder, purpose }));
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Self { path: path.to_owned(), text, server, cluster, guards })
+    }
+
+    /// The guard of that name, if it is on.
+    pub(crate) fn guard(&self, name: &str) -> Option<&Guarded> {
+        self.guards.iter().find(|guard| guard.kind.name() == name)
+    }
+}
+
+/// Every key that there is, told by the readers.
+pub(crate) fn keys() -> Vec<Key> {
+    let within = Within { folder: Path::new("."), purpose: Purpose::Guards };
+    let (_, keys, _) = read("durward.yaml", None, |section| read_root(section, &within));
+    keys
+}
+
+/// What a reader must know beside its section.
+#[derive(Debug, Clone, Copy)]
+struct Within<'p> {
+    folder: &'p Path,
+    purpose: Purpose,
+}
+
+impl Within<'_> {
+    /// The path at `key`, relative to the file; must be there as a file where `needed`.
+    fn path(
+        &self,
+        section: &mut Section<'_>,
+        key: &'static str,
+        doc: &'static str,
+        needed: bool,
+    ) -> Option<PathBuf> {
+        let text = section.optional_text(key, "path", doc)?;
+        if text.is_empty() {
+            section.problem(key, "is empty", Some("allowed: a path".to_owned()));
+            return None;
+        }
+        let path = self.folder.join(text);
+        if needed && let Err(why) = readable(&path) {
+            section.problem(key, format!("{}: {why}", path.display()), None);
+        }
+        Some(path)
+    }
+}
+
+fn readable(path: &Path) -> Result<(), String> {
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    match file.metadata() {
+        Ok(metadata) if metadata.is_dir() => Err("is a folder, not a file".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> (ServerSection, Cluster, Vec<Guarded>) {
+    section.number("version", "The version of this format.", 1, (1, 1));
+    if section.is_written() && !section.has("version") {
+        section.problem("version", "is missing", Some("add: version: 1".to_owned()));
+    }
+    let server = section
+        .section("server", "How Durward is reached, and how it is registered.", |s| read_server(s, within));
+    let serving = matches!(within.purpose, Purpose::Serving { .. });
+    let cluster = Cluster {
+        kubeconfig: within.path(
+            section,
+            "kubeconfig",
+            "The cluster that guards look at, from outside of it; within a pod its own needs no key.",
+            serving,
+        ),
+        context: section.optional_text(
+            "context",
+            "name",
+            "Another context of the kubeconfig than its current one.",
+        ),
+    };
+    let guards =
+        section.section("guards", "The guards that are on; one without a section is off.", read_guards);
+    if section.is_written() && guards.is_empty() {
+        let names: Vec<_> = KINDS.iter().map(|kind| format!("{}: {{}}", kind.name())).collect();
+        section.problem(
+            "guards",
+            "no guard is on",
+            Some(format!("under guards: add {}", names.join(" or "))),
+        );
+    }
+    (server, cluster, guards)
+}
+
+fn read_guards(section: &mut Section<'_>) -> Vec<Guarded> {
+    let mut on = Vec::new();
+    for &kind in KINDS {
+        let name = kind.name();
+        if section.is_blank(name) {
+            let next = format!("write {name}: {{}} to turn it on with its defaults, or take the line out");
+            section.problem(name, "nothing stands here", Some(next));
+        }
+        let written = section.has(name);
+        let configured = section.section(name, kind.summary(), |s| kind.read(s));
+        if written {
+            on.push(Guarded { kind, configured });
+        }
+    }
+    on
+}

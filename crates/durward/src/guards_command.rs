@@ -1,0 +1,131 @@
+//! `guards`: what each guard protects, needs and leaves alone, as it stands with its defaults.
+
+use admission::{LabelSelector, SelectorOperator, WebhookEntry, WebhookType};
+use guards::config::read;
+use guards::{Configured, KINDS, Permission};
+use serde::Serialize;
+
+use crate::cli::{Format, Guards};
+use crate::exit::{Exit, Outcome};
+use crate::output::{self, Style};
+
+/// One guard in the JSON of `guards`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Guard {
+    name: &'static str,
+    protects: &'static str,
+    permissions: Vec<Permission>,
+    /// What the world keeps at hand for it, as `plural.group/version`.
+    watches: Vec<String>,
+    webhooks: Vec<Webhook>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Webhook {
+    name: String,
+    mutating: bool,
+    asked_about: Vec<String>,
+    failure_policy: admission::FailurePolicy,
+    timeout_seconds: u8,
+    namespace_selector: LabelSelector,
+    object_selector: LabelSelector,
+    /// Expressions that must all hold: what is left alone by name stands here.
+    match_conditions: Vec<admission::MatchCondition>,
+}
+
+/// `guards`
+pub(crate) fn run(args: &Guards) -> Outcome {
+    let guards: Vec<Guard> = KINDS
+        .iter()
+        .map(|kind| {
+            let (configured, _, _) = read("-", None, |section| kind.read(section));
+            told(kind.name(), kind.summary(), configured.as_ref())
+        })
+        .collect();
+    match args.output {
+        Format::Json => output::json(&guards)?,
+        Format::Text => output::data(&text(&guards, Style::of_stdout()))?,
+    }
+    Ok(Exit::Done)
+}
+
+fn told(name: &'static str, protects: &'static str, configured: &dyn Configured) -> Guard {
+    let watches = configured.watches().into_iter().map(|r| {
+        let group = if r.group.is_empty() { String::new() } else { format!(".{}", r.group) };
+        format!("{}{group}/{}", r.plural, r.version)
+    });
+    Guard {
+        name,
+        protects,
+        permissions: configured.permissions(),
+        watches: watches.collect(),
+        webhooks: configured.webhooks().into_iter().map(webhook).collect(),
+    }
+}
+
+fn webhook(entry: WebhookEntry) -> Webhook {
+    let asked = entry.rules.iter().flat_map(|rule| {
+        rule.resources.iter().map(|resource| format!("{} {resource}", rule.operations.join("/")))
+    });
+    Webhook {
+        asked_about: asked.collect(),
+        name: entry.name,
+        mutating: entry.webhook_type == WebhookType::Mutating,
+        failure_policy: entry.failure_policy,
+        timeout_seconds: entry.timeout_seconds,
+        namespace_selector: entry.namespace_selector,
+        object_selector: entry.object_selector,
+        match_conditions: entry.match_conditions,
+    }
+}
+
+fn text(guards: &[Guard], style: Style) -> String {
+    let mut lines = Vec::new();
+    for guard in guards {
+        lines.push(format!("{}  {}", style.bold(guard.name), guard.protects));
+        for permission in &guard.permissions {
+            let groups = permission.api_groups.join(", ");
+            let of = if groups.is_empty() { String::new() } else { format!(" of {groups}") };
+            lines.push(format!(
+                "  needs        {} {}{of}",
+                permission.verbs.join("/"),
+                permission.resources.join(", ")
+            ));
+        }
+        for webhook in &guard.webhooks {
+            lines.push(format!("  is asked by  {}: {}", webhook.name, webhook.asked_about.join(", ")));
+            let failing =
+                format!("{:?} after {} s without an answer", webhook.failure_policy, webhook.timeout_seconds);
+            lines.push(format!("    if silent  {failing}"));
+            for (what, selector) in
+                [("namespaces", &webhook.namespace_selector), ("objects", &webhook.object_selector)]
+            {
+                if !selector.is_empty() {
+                    lines.push(format!("    {what:<9}  {}", selected(selector)));
+                }
+            }
+            for condition in &webhook.match_conditions {
+                lines.push(format!("    only if    {}: {}", condition.name, condition.expression));
+            }
+        }
+        lines.push(String::new());
+    }
+    lines.join("\n")
+}
+
+/// A selector as kubectl's `-l` has it.
+fn selected(selector: &LabelSelector) -> String {
+    let labels = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
+    let expressions = selector.match_expressions.iter().map(|r| {
+        let values = r.values.join(",");
+        match r.operator {
+            SelectorOperator::In => format!("{} in ({values})", r.key),
+            SelectorOperator::NotIn => format!("{} notin ({values})", r.key),
+            SelectorOperator::Exists => r.key.clone(),
+            SelectorOperator::DoesNotExist => format!("!{}", r.key),
+        }
+    });
+    labels.chain(expressions).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,94 @@
+//! Log lines on standard error, JSON or text, with a filter that can be changed while the server runs.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use guards::config::Problem;
+use server::LogControl;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, Registry, fmt, reload};
+
+use crate::cli::LogFormat;
+use crate::output::Style;
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Starts logging; once per process.
+pub(crate) fn start(filter: &str, format: LogFormat) -> Result<Arc<dyn LogControl>, Problem> {
+    let targets = parse(filter).map_err(|why| {
+        Problem::new(format!("--log-level {filter:?}"))
+            .why(why)
+            .next("write for instance: info, or info,server=debug")
+    })?;
+    let (filtering, handle) = reload::Layer::new(targets);
+    let lines = fmt::layer().with_writer(io::stderr).with_ansi(Style::of_stderr().is_coloured());
+    let lines = match format {
+        LogFormat::Json => {
+            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
+        }
+        LogFormat::Text => lines.boxed(),
+    };
+    let subscriber = tracing_subscriber::registry().with(lines.with_filter(filtering));
+    subscriber
+        .try_init()
+        .map_err(|error| Problem::new("logging cannot be started").why(error.to_string()))?;
+    Ok(Arc::new(Control { handle, filter: Mutex::new(filter.to_owned()) }))
+}
+
+struct Control {
+    handle: reload::Handle<Targets, Registry>,
+    filter: Mutex<String>,
+}
+
+impl LogControl for Control {
+    fn filter(&self) -> String {
+        self.filter.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_filter(&self, filter: &str) -> Result<(), String> {
+        let targets = parse(filter)?;
+        self.handle.reload(targets).map_err(|error| error.to_string())?;
+        filter.clone_into(&mut self.filter.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(())
+    }
+}
+
+/// The library takes every word that is no level for the name of a part, which then logs everything: a slip of the pen would
+/// turn the log off.
+fn parse(filter: &str) -> Result<Targets, String> {
+    for part in filter.split(',').map(str::trim) {
+        let level = part.split_once('=').map_or(part, |(_, level)| level);
+        if !LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
+            return Err(format!("{level:?} is no level: {} are", LEVELS.join(", ")));
+        }
+    }
+    let spaceless: String = filter.chars().filter(|c| !c.is_whitespace()).collect();
+    spaceless.parse::<Targets>().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn a_filter_is_a_level_or_a_level_for_a_part() {
+        let targets = parse("warn, server=debug").unwrap();
+        assert!(targets.would_enable("server::tls", &Level::DEBUG));
+        assert!(!targets.would_enable("guards", &Level::INFO));
+        assert!(!parse("off").unwrap().would_enable("server", &Level::ERROR));
+    }
+
+    #[test]
+    fn a_slip_of_the_pen_is_told() {
+        assert_eq!(
+            parse("inof").unwrap_err(),
+            "\"inof\" is no level: off, error, warn, info, debug, trace are"
+        );
+        assert!(parse("server=loud").is_err());
+        assert!(parse("").is_err());
+    }
+}

@@ -1,0 +1,151 @@
+//! `manifests`: what a cluster must be given so that the guards are asked and may look: webhook configurations and RBAC, as
+//! `kubectl apply -f -` takes them. Every rule comes out of the guards' own values; nothing is typed twice.
+//!
+//! The names are our own. Karmada's control plane has configurations called `mutating-config` and `validating-config`, and
+//! whoever applies others of these names takes Karmada's webhooks away.
+
+mod rbac;
+mod webhooks;
+
+use std::fs;
+use std::path::Path;
+
+use guards::config::Problem;
+use serde::Serialize;
+
+use crate::certs::{Facts, Pem, bundle, days_until, now, server_name, signs};
+use crate::cli::{Manifests, Part};
+use crate::documents::{Tree, yaml_stream};
+use crate::exit::{Exit, Outcome};
+use crate::file::{File, Purpose, Reach};
+use crate::output;
+
+/// What every object of ours is called, and labelled as.
+const NAME: &str = "durward";
+
+/// `metadata` of what is printed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Metadata {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    labels: Labels,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Labels {
+    #[serde(rename = "app.kubernetes.io/name")]
+    name: &'static str,
+}
+
+impl Metadata {
+    fn named(namespace: Option<&str>) -> Self {
+        Self { name: NAME.to_owned(), namespace: namespace.map(str::to_owned), labels: Labels { name: NAME } }
+    }
+}
+
+/// `manifests`
+pub(crate) fn run(args: &Manifests) -> Outcome {
+    let file = File::load(&args.config, Purpose::Registration)?;
+    let mut objects = Vec::new();
+    if args.only != Some(Part::Registration) {
+        objects.extend(rbac::objects(&file)?);
+        let namespace = rbac::namespace(&file);
+        output::note(format!(
+            "note: the namespace {namespace} must be there: kubectl create namespace {namespace}"
+        ));
+    }
+    if args.only != Some(Part::Rbac) {
+        let bundle = file.server.tls.ca.as_deref().map(authority).transpose()?;
+        match &bundle {
+            None => output::note(
+                "note: server.tls.files.ca is not set, so no caBundle is printed and the API server trusts what its system trusts",
+            ),
+            Some(authorities) => notes(&file, authorities),
+        }
+        objects.extend(webhooks::objects(&file, bundle.as_ref().map(|pem| self::bundle(&pem.certificates)))?);
+    }
+    output::data(&yaml_stream(&objects))?;
+    Ok(Exit::Done)
+}
+
+/// The authority's certificates: public, so a key among them is a mistake that must not reach a cluster.
+fn authority(path: &Path) -> Result<Pem, Problem> {
+    let name = path.display().to_string();
+    let text = fs::read(path)
+        .map_err(|error| Problem::new(format!("{name} cannot be read")).why(error.to_string()))?;
+    let pem = Pem::read(&name, &text)?;
+    if !pem.keys.is_empty() {
+        let problem = Problem::new(format!("server.tls.files.ca: {name} holds a private key"));
+        return Err(problem
+            .why("everyone may read a caBundle")
+            .next("keep only the certificate in that file"));
+    }
+    for certificate in &pem.certificates {
+        let facts = Facts::of(&name, certificate)?;
+        if facts.ends <= now() {
+            let problem =
+                Problem::new(format!("server.tls.files.ca: {} ended at {}", facts.subject, facts.not_after));
+            return Err(problem.next("make another: durward certs new"));
+        }
+    }
+    Ok(pem)
+}
+
+/// What is worth knowing before it is applied: the certificate may lie here too.
+fn notes(file: &File, authorities: &Pem) {
+    let ends =
+        authorities.certificates.iter().filter_map(|c| Facts::of("ca", c).ok()).map(|facts| facts.ends).min();
+    if let Some(days) = ends.map(|ends| days_until(ends, now())).filter(|days| *days < 30) {
+        output::note(format!("note: the authority ends in {days} days; after that no call succeeds"));
+    }
+    let Some(path) = &file.server.tls.cert else { return };
+    let Ok(text) = fs::read(path) else { return };
+    let Ok(served) = Pem::read("cert", &text) else { return };
+    let called = called(&file.server.registration.reach);
+    let Some(name) = server_name(&called) else { return };
+    if let Err(why) = signs(&authorities.certificates, &served.certificates, &name, now()) {
+        output::note(format!(
+            "note: an API server with this caBundle that calls {called} refuses {}: {why}",
+            path.display()
+        ));
+    }
+}
+
+/// The name by which the API server calls, and which the certificate must have.
+pub(crate) fn called(reach: &Reach) -> String {
+    match reach {
+        Reach::Service { name, namespace, .. } => format!("{name}.{namespace}.svc"),
+        Reach::Url(url) => {
+            let host = url.trim_start_matches("https://").split('/').next().unwrap_or_default();
+            let host = match host.rsplit_once(':') {
+                Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+                _ => host,
+            };
+            host.trim_start_matches('[').trim_end_matches(']').to_owned()
+        }
+    }
+}
+
+fn tree(object: &impl Serialize) -> Result<Tree, Problem> {
+    Tree::of(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_that_is_called_is_the_one_in_the_address() {
+        let service = Reach::Service { name: "d".into(), namespace: "s".into(), port: 443 };
+        assert_eq!(called(&service), "d.s.svc");
+        for (url, name) in [
+            ("https://10.0.0.7:8443", "10.0.0.7"),
+            ("https://door.example.org/x", "door.example.org"),
+            ("https://[::1]:8443", "::1"),
+            ("https://[::1]", "::1"),
+        ] {
+            assert_eq!(called(&Reach::Url(url.into())), name);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What the file means: guards built upon the world, and settings for the server.
+
+use std::sync::Arc;
+
+use guards::config::Problem;
+use guards::world::World;
+use server::{CertificateFiles, CertificateSource, Metrics, Plan, Settings, Timeouts, TlsSettings};
+
+use crate::cli::ServerFlags;
+use crate::file::{File, ServerSection};
+
+/// The guards of a file, ready to rule. What they watch is asked of the world here; it stays asked.
+pub(crate) fn plan(
+    file: &File,
+    generation: u64,
+    world: &Arc<dyn World>,
+    metrics: &Metrics,
+) -> Result<Plan, Problem> {
+    let mut guards = Vec::with_capacity(file.guards.len());
+    for guard in &file.guards {
+        for resource in guard.configured.watches() {
+            world.watch(&resource);
+        }
+        guards.push(guard.configured.build(world));
+    }
+    Plan::new(generation, guards, metrics).map_err(|error| Problem::new(error.to_string()))
+}
+
+/// How the server is to run: the file, with what the flags say instead.
+pub(crate) fn settings(server: &ServerSection, flags: &ServerFlags) -> Result<Settings, Problem> {
+    let cert = flags.tls_cert.as_ref().or(server.tls.cert.as_ref());
+    let key = flags.tls_key.as_ref().or(server.tls.key.as_ref());
+    let (Some(cert), Some(key)) = (cert, key) else {
+        let problem = Problem::new("there is no certificate to serve with");
+        return Err(problem.next("give server.tls.files.cert and .key, or --tls-cert and --tls-key"));
+    };
+    let files = CertificateFiles { cert: cert.clone(), key: key.clone() };
+    let mut tls = TlsSettings::new(CertificateSource::Files(files));
+    tls.min_version = server.tls.min_version;
+    tls.client = server.tls.client.clone();
+    Ok(Settings {
+        listen: flags.listen.unwrap_or(server.listen),
+        admin: flags.admin.unwrap_or(server.admin),
+        local: flags.local.or(server.local),
+        tls,
+        limits: server.limits.clone(),
+        timeouts: Timeouts::default(),
+        drain: server.drain.clone(),
+    })
+}

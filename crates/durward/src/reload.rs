@@ -1,0 +1,196 @@
+//! Reloading: another plan while the server serves.
+//!
+//! The file is looked at on SIGHUP and every ten seconds, by content: a mounted `ConfigMap` changes by kubelet's swap of a
+//! symlink, which watching the file itself does not see. A file that is wrong changes nothing: the plan in force stays, and the
+//! log (each problem), the metrics and `/readyz?verbose` say so. What cannot change while serving is told, not ignored.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use guards::config::Problem;
+use guards::world::World;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use server::{Check, Checks, Metrics, PlanCell};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::exit::Stop;
+use crate::file::{File, Purpose, ServerSection};
+use crate::plan::plan;
+
+/// Kubelet brings a changed `ConfigMap` within about a minute; ten seconds more do not matter, and reading a small file costs
+/// nothing.
+const POLL: Duration = Duration::from_secs(10);
+
+/// What keeps the plan true to the file.
+pub(crate) struct Reload {
+    /// The file in force.
+    file: File,
+    /// What was read last, in force or refused; nothing where it could not be read.
+    seen: Option<String>,
+    /// The `server` section of the start, which still holds.
+    started: ServerSection,
+    purpose: Purpose,
+    generation: u64,
+    cell: PlanCell,
+    world: Arc<dyn World>,
+    metrics: Metrics,
+    check: Check,
+    numbers: Numbers,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Numbers {
+    refused: Counter,
+    stale: Gauge<i64, AtomicI64>,
+}
+
+/// What a look at the file came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// The same as before.
+    Unchanged,
+    /// A new plan is in force.
+    Swapped,
+    /// The file is wrong; the plan stayed.
+    Refused,
+}
+
+impl Reload {
+    /// Begins with the file that is in force as generation 1.
+    pub(crate) fn new(
+        file: File,
+        purpose: Purpose,
+        cell: PlanCell,
+        world: Arc<dyn World>,
+        metrics: Metrics,
+        checks: &Checks,
+    ) -> Self {
+        let numbers = Numbers::default();
+        metrics.register(|registry| {
+            registry.register(
+                "config_refused",
+                "New contents of the configuration file that were refused",
+                numbers.refused.clone(),
+            );
+            registry.register(
+                "config_stale",
+                "1 while the configuration file holds something else than what is in force",
+                numbers.stale.clone(),
+            );
+        });
+        let check = checks.add("configuration");
+        check.pass();
+        let (seen, started) = (Some(file.text.clone()), file.server.clone());
+        Self { file, seen, started, purpose, generation: 1, cell, world, metrics, check, numbers }
+    }
+
+    /// Looks at the file for as long as the process lives. Signals are caught before this returns.
+    pub(crate) fn follow(mut self) -> Result<impl Future<Output = ()> + Send, Stop> {
+        let mut hangup = signal(SignalKind::hangup())
+            .map_err(|error| Stop::fault(Problem::new("SIGHUP cannot be caught").why(error.to_string())))?;
+        Ok(async move {
+            let mut ticks = interval(POLL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            loop {
+                let asked = tokio::select! {
+                    _ = hangup.recv() => true,
+                    _ = ticks.tick() => false,
+                };
+                if self.look(asked) == Looked::Unchanged && asked {
+                    tracing::info!(generation = self.generation, "the configuration is unchanged");
+                }
+            }
+        })
+    }
+
+    /// Looks at the file once. What was refused already is told again only when `asked`.
+    pub(crate) fn look(&mut self, asked: bool) -> Looked {
+        let text = std::fs::read_to_string(&self.file.path);
+        let read = text.as_ref().ok().cloned();
+        if read == self.seen && !(asked && read.as_ref() != Some(&self.file.text)) {
+            return Looked::Unchanged;
+        }
+        self.seen = read;
+        let loaded = match text {
+            // Put back as it was after something wrong stood there: nothing to build.
+            Ok(text) if text == self.file.text => return self.mended(),
+            Ok(text) => File::from_text(&self.file.path, text, self.purpose),
+            Err(error) => {
+                let problem = Problem::new(format!("{} cannot be read", self.file.path.display()));
+                Err(vec![problem.why(error.to_string())])
+            }
+        };
+        let next = self.generation + 1;
+        let built = loaded.and_then(|file| match plan(&file, next, &self.world, &self.metrics) {
+            Ok(plan) => Ok((file, plan)),
+            Err(problem) => Err(vec![problem]),
+        });
+        match built {
+            Ok((file, plan)) => {
+                self.tell_differences(&file);
+                self.cell.swap(plan);
+                self.generation = next;
+                self.file = file;
+                self.mended()
+            }
+            Err(problems) => self.refused(&problems),
+        }
+    }
+
+    fn mended(&mut self) -> Looked {
+        self.check.pass();
+        self.numbers.stale.set(0);
+        let guards: Vec<_> = self.file.guards.iter().map(|guard| guard.kind.name()).collect();
+        tracing::info!(generation = self.generation, guards = guards.join(","), "configuration in force");
+        Looked::Swapped
+    }
+
+    fn refused(&self, problems: &[Problem]) -> Looked {
+        for problem in problems {
+            tracing::error!(generation = self.generation, %problem, "the new configuration is refused");
+        }
+        let more = match problems.len() {
+            0 | 1 => String::new(),
+            many => format!(" (and {} more, see the log)", many - 1),
+        };
+        let first = problems.first().map(ToString::to_string).unwrap_or_default();
+        let first = first.lines().next().unwrap_or_default();
+        self.check.note(format!(
+            "generation {} stays in force; the file is refused: {first}{more}",
+            self.generation
+        ));
+        self.numbers.refused.inc();
+        self.numbers.stale.set(1);
+        Looked::Refused
+    }
+
+    /// What a new plan does not bring by itself.
+    fn tell_differences(&self, file: &File) {
+        let (was, is) = (&self.started, &file.server);
+        for (key, same) in [
+            ("server.listen", was.listen == is.listen),
+            ("server.admin", was.admin == is.admin),
+            ("server.local", was.local == is.local),
+            ("server.tls", was.tls == is.tls),
+            ("server.limits", was.limits == is.limits),
+            ("server.drain", was.drain == is.drain),
+            ("kubeconfig, context", self.file.cluster == file.cluster),
+        ] {
+            if !same {
+                tracing::warn!(key, "has changed in the file and takes effect at the next start");
+            }
+        }
+        let asked = |file: &File| {
+            let all = file.guards.iter();
+            all.map(|guard| (guard.kind.name(), guard.configured.webhooks())).collect::<Vec<_>>()
+        };
+        if asked(&self.file) != asked(file) || self.file.server.registration != is.registration {
+            tracing::warn!(
+                "what the guards want to be asked has changed: apply again what `durward manifests` prints"
+            );
+        }
+    }
+}

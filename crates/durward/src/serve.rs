@@ -1,0 +1,114 @@
+//! `serve`: file, world, plan and server put together, and kept together until a signal says stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use guards::config::Problem;
+use guards::world::World;
+use server::{Addresses, BindError, Bound, Checks, Metrics, PlanCell, Server, Shutdown, Stopped};
+
+use crate::cli::Serve;
+use crate::exit::{Exit, Outcome, Stop};
+use crate::file::{File, Purpose};
+use crate::reload::Reload;
+use crate::version::VERSION;
+use crate::{log, plan, world};
+
+/// How often the world's state is written into `/readyz`.
+const LOOKS: Duration = Duration::from_secs(1);
+
+/// `serve`
+pub(crate) fn run(args: &Serve) -> Outcome {
+    let purpose = Purpose::Serving {
+        cert_given: args.server.tls_cert.is_some(),
+        key_given: args.server.tls_key.is_some(),
+    };
+    let file = File::load(&args.config, purpose)?;
+    let control = log::start(&args.log_level, args.log_format)?;
+    runtime()?.block_on(async {
+        let world = world::open(&args.world, &file).await?;
+        let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
+        let cell = PlanCell::new(plan::plan(&file, 1, &world, &metrics)?);
+        let settings = plan::settings(&file.server, &args.server)?;
+        let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
+            .await
+            .map_err(refused)?;
+        let shutdown = Shutdown::on_signals()
+            .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
+        let reload = Reload::new(file, purpose, cell, Arc::clone(&world), metrics, &checks);
+        let beside = [tokio::spawn(reload.follow()?), tokio::spawn(watch_world(world, checks))];
+        let exit = serve(bound, shutdown).await;
+        beside.iter().for_each(tokio::task::JoinHandle::abort);
+        Ok(exit)
+    })
+}
+
+/// As many threads as the container may use: the standard library counts by cgroup quota.
+fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("durward")
+        .build()
+        .map_err(|error| Stop::fault(Problem::new("threads cannot be started").why(error.to_string())))
+}
+
+/// Why the server does not start: what the configuration says is exit 2, what the system says is exit 1.
+pub(crate) fn refused(error: BindError) -> Stop {
+    let problem = Problem::new(error.what()).why(error.why()).next(error.next());
+    match error {
+        BindError::Address { .. } => Stop::fault(problem),
+        _ => problem.into(),
+    }
+}
+
+async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
+    let Addresses { listen, admin, local } = bound.addresses();
+    // Scripts read these lines: with port 0 nobody knows the port before.
+    tracing::info!(listener = "listen", address = %listen, version = VERSION, "listening");
+    tracing::info!(listener = "admin", address = %admin, "listening");
+    if let Some(local) = local {
+        tracing::info!(listener = "local", address = %local, "listening");
+    }
+    match bound.serve(shutdown).await {
+        Stopped::Clean => {
+            tracing::info!("stopped; everything in flight was answered");
+            Exit::Done
+        }
+        Stopped::CutOff { connections } => {
+            tracing::error!(
+                connections,
+                "stopped; these connections were still busy after drain.finish and were cut"
+            );
+            Exit::No
+        }
+        Stopped::Aborted => {
+            tracing::error!("stopped at once, since a second signal asked for it");
+            Exit::No
+        }
+    }
+}
+
+/// Keeps `/readyz` true to what the world has at hand. Until everything has been read once, it makes the server unready;
+/// afterwards it only tells: every replica sees the same API server, and none is better off if all take themselves away. So
+/// what a reload adds to be watched does not make a serving server unready either.
+async fn watch_world(world: Arc<dyn World>, checks: Checks) {
+    let mut was_ready = false;
+    let mut ticks = tokio::time::interval(LOOKS);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        let all = world.readiness();
+        for one in &all {
+            let check = checks.add(format!("world-{}", one.name));
+            match (one.ok, was_ready) {
+                (true, _) => check.note(&one.reason),
+                (false, true) => check.note(format!("{} (added while serving)", one.reason)),
+                (false, false) => check.fail(&one.reason),
+            }
+        }
+        if !was_ready && all.iter().all(|one| one.ok) {
+            was_ready = true;
+            tracing::info!("the world is read");
+        }
+    }
+}

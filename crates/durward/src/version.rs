@@ -1,0 +1,37 @@
+//! `version`: what this binary is.
+
+use serde::Serialize;
+
+use crate::cli::{Format, Version};
+use crate::exit::{Exit, Outcome};
+use crate::output;
+
+/// The release.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The JSON of `version`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    version: &'static str,
+    /// The versions of `AdmissionReview` that are answered.
+    review_versions: [&'static str; 2],
+    /// The guards that this binary has.
+    guards: Vec<&'static str>,
+    /// The version of the configuration format.
+    configuration: u8,
+}
+
+/// `version`
+pub(crate) fn run(args: &Version) -> Outcome {
+    match args.output {
+        Format::Text => output::data(&format!("durward {VERSION}\n"))?,
+        Format::Json => output::json(&Told {
+            version: VERSION,
+            review_versions: ["v1", "v1beta1"],
+            guards: guards::KINDS.iter().map(|kind| kind.name()).collect(),
+            configuration: 1,
+        })?,
+    }
+    Ok(Exit::Done)
+}

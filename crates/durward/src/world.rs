@@ -1,0 +1,102 @@
+//! Which world the guards look at: a folder on disk, a cluster, or none. Opened once; it outlives every plan.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use admission::BoxFuture;
+use guards::config::Problem;
+use guards::world::folder::Folder;
+use guards::world::live::{Access, Live};
+use guards::world::{Address, Answer, Blind, Metadata, Resource, World};
+
+use crate::cli::WorldFlags;
+use crate::exit::Stop;
+use crate::file::File;
+
+/// Opens what flags and file name. Without either it is the cluster that a kubeconfig or the pod's own account leads to, as
+/// for kubectl; where there is none, guards that look at nothing outside still work.
+pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Arc<dyn World>, Stop> {
+    if let Some(folder) = &flags.world {
+        return recorded(folder);
+    }
+    let given = flags.kubeconfig.is_some() || flags.context.is_some();
+    let access = if given {
+        Access { kubeconfig: flags.kubeconfig.clone(), context: flags.context.clone() }
+    } else {
+        Access { kubeconfig: file.cluster.kubeconfig.clone(), context: file.cluster.context.clone() }
+    };
+    let looks = file.guards.iter().any(|guard| !guard.configured.watches().is_empty());
+    match Live::connect(&access).await {
+        Ok(live) => {
+            tracing::info!(cluster = live.server(), "guards look at this cluster");
+            Ok(Arc::new(live))
+        }
+        Err(problem) if looks || access != Access::default() => Err(problem.into()),
+        Err(problem) => {
+            tracing::warn!(why = %problem, "no cluster is looked at; the guards that are on do not need one");
+            Ok(Arc::new(Blind))
+        }
+    }
+}
+
+/// The world in a folder.
+pub(crate) fn recorded(folder: &PathBuf) -> Result<Arc<dyn World>, Stop> {
+    Ok(Arc::new(Folder::open(folder)?))
+}
+
+/// The world in a folder, or none: for commands that work without a cluster.
+pub(crate) fn offline(folder: Option<&PathBuf>) -> Result<Arc<dyn World>, Stop> {
+    folder.map_or_else(|| Ok(Arc::new(Blind) as Arc<dyn World>), recorded)
+}
+
+/// A world in which every namespace has the labels that a person gave, and nothing else is known.
+#[derive(Debug)]
+pub(crate) struct Given(Arc<Metadata>);
+
+impl Given {
+    /// With these labels.
+    pub(crate) fn new(labels: BTreeMap<String, String>) -> Self {
+        Self(Arc::new(Metadata { labels, ..Metadata::default() }))
+    }
+}
+
+impl World for Given {
+    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+        if *address.resource == Resource::NAMESPACES {
+            return Box::pin(std::future::ready(Ok(Some(Arc::clone(&self.0)))));
+        }
+        Blind.get(address, deadline)
+    }
+}
+
+/// Labels as a person types them: `key=value,…`.
+pub(crate) fn labels(flag: &str, text: &str) -> Result<BTreeMap<String, String>, Problem> {
+    let mut labels = BTreeMap::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (key, value) = part.split_once('=').ok_or_else(|| {
+            let problem = Problem::new(format!("{flag} {text:?}")).why(format!("{part:?} is not key=value"));
+            problem.next(format!("write for instance: {flag} team=shop,tier=web; \"\" for none"))
+        })?;
+        if labels.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(Problem::new(format!("{flag} {text:?}")).why(format!("{key} stands twice")));
+        }
+    }
+    Ok(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_pairs() {
+        let read = labels("--l", "a=b, c=,d.e/f=g=h").unwrap();
+        let pairs: Vec<_> = read.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(pairs, [("a", "b"), ("c", ""), ("d.e/f", "g=h")]);
+        assert!(labels("--l", "").unwrap().is_empty());
+        assert!(labels("--l", "a").unwrap_err().to_string().contains("\"a\" is not key=value"));
+        assert!(labels("--l", "a=1,a=2").unwrap_err().to_string().contains("stands twice"));
+    }
+}
