@@ -9,6 +9,7 @@ pub mod world;
 
 mod exempt;
 mod kind;
+mod lxcfs;
 mod terms;
 
 pub use exempt::{Exempt, Exemption};
@@ -16,4 +17,4 @@ pub use kind::{Configured, Kind, Permission};
 pub use terms::{Defaults, Terms};
 
 /// Every kind of guard there is.
-pub static KINDS: &[&dyn Kind] = &[];
+pub static KINDS: &[&dyn Kind] = &[&lxcfs::Lxcfs];

@@ -1,0 +1,186 @@
+//! The guard's section of the configuration.
+
+use std::str::FromStr;
+
+use super::files::{File, Files, why_refused};
+use crate::config::Section;
+use crate::terms::{Defaults, Terms};
+
+/// What the section says.
+#[derive(Debug, Clone)]
+pub(super) struct Config {
+    /// The keys that every guard has.
+    pub(super) terms: Terms,
+    /// The files that a pod gets unless it asks for fewer.
+    pub(super) files: Files,
+    /// By what a pod is opted in.
+    pub(super) opt_in: OptIn,
+    /// Whether what stands under `initContainers` gets the files too, sidecars among them.
+    pub(super) init_containers: bool,
+    /// Whether a container gets only the files whose limit it has.
+    pub(super) only_if_limited: bool,
+    /// Names of runtime classes that are known to take the mounts.
+    pub(super) runtimes: Vec<String>,
+    /// Where LXCFS is mounted on the nodes.
+    pub(super) root: Root,
+    /// What holds for namespaces without a Pod Security label.
+    pub(super) pod_security_default: PodSecurity,
+}
+
+/// The ways to opt in; each can be turned off. Opting out cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OptIn {
+    /// By the pod's annotation, ours or the older one.
+    pub(super) annotation: bool,
+    /// By the pod's label.
+    pub(super) label: bool,
+    /// By the namespace's label.
+    pub(super) namespace_label: bool,
+}
+
+/// The levels of Pod Security admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PodSecurity {
+    /// Lets hostPath volumes in.
+    Privileged,
+    /// Refuses them.
+    Baseline,
+    /// Refuses them.
+    Restricted,
+}
+
+impl PodSecurity {
+    const WORDS: [(&'static str, Self); 3] =
+        [("privileged", Self::Privileged), ("baseline", Self::Baseline), ("restricted", Self::Restricted)];
+
+    /// The level that a label's value stands for. What is no level counts as the strictest, as in Pod Security admission
+    /// itself (`ParseLevel` in `k8s.io/pod-security-admission/api`).
+    pub(super) fn from_label(value: &str) -> Self {
+        Self::WORDS.iter().find(|(word, _)| *word == value).map_or(Self::Restricted, |(_, level)| *level)
+    }
+
+    /// The word for it.
+    pub(super) fn as_str(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, level)| *level == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// The folder on the nodes under which LXCFS serves: absolute, and written in the one shortest way, because what a pod mounts
+/// is compared with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Root {
+    path: String,
+    sources: Vec<String>,
+}
+
+impl Root {
+    fn new(path: &str) -> Self {
+        let sources = File::ALL.iter().map(|file| format!("{path}{}", file.path())).collect();
+        Self { path: path.to_owned(), sources }
+    }
+
+    /// The folder.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where `file` stands on the node.
+    pub(super) fn source(&self, file: File) -> &str {
+        self.sources.get(file as usize).map_or("", String::as_str)
+    }
+
+    /// The file that stands at this path of the node.
+    pub(super) fn file_at(&self, path: &str) -> Option<File> {
+        let inner = path.strip_prefix(self.path.as_str())?;
+        File::ALL.into_iter().find(|file| file.path() == inner)
+    }
+}
+
+impl FromStr for Root {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let segments = text.strip_prefix('/').ok_or("is not absolute: it must begin with /")?;
+        if segments.is_empty() {
+            return Err("is the node's whole file system".to_owned());
+        }
+        if segments.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+            return Err("is not written the shortest way: no //, /./, /../ and no / at the end".to_owned());
+        }
+        if text.contains(|c: char| c == ':' || c.is_control()) {
+            return Err("has a character that no hostPath may have".to_owned());
+        }
+        Ok(Self::new(text))
+    }
+}
+
+const DEFAULT_ROOT: &str = "/var/lib/lxcfs";
+
+/// Reads the section.
+pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
+    let words = File::ALL.map(|file| (file.name(), file));
+    let files = section.choices_except(
+        "files",
+        "The files of LXCFS that a pod gets; a pod may ask for fewer.",
+        &words,
+        &File::DEFAULT,
+        |word| why_refused(word).map(str::to_owned),
+    );
+    if files.is_empty() {
+        let next = "name at least one, or leave the lxcfs section out".to_owned();
+        section.problem("files", "names no file that LXCFS serves", Some(next));
+    }
+    let opt_in = section.section("optIn", "By what a pod is opted in. Opting out always works.", |s| {
+        let ways = OptIn {
+            annotation: s.bool(
+                "annotation",
+                "By the pod's annotation durward.dev/lxcfs or sidecar-injector.lxcfs/inject.",
+                true,
+            ),
+            label: s.bool("label", "By the pod's label durward.dev/lxcfs.", true),
+            namespace_label: s.bool("namespaceLabel", "By the namespace's label durward.dev/lxcfs.", true),
+        };
+        if s.is_written() && !(ways.annotation || ways.label || ways.namespace_label) {
+            let next = "leave one of them true, or leave the lxcfs section out".to_owned();
+            s.problem("namespaceLabel", "is false like the others, so no pod could be opted in", Some(next));
+        }
+        ways
+    });
+    let init_containers =
+        section.bool("initContainers", "Whether init containers, sidecars among them, get the files.", false);
+    let only_if_limited = section.bool(
+        "onlyIfLimited",
+        "Whether a container gets only the files that show a limit which it has.",
+        false,
+    );
+    let runtimes = section.section("runtimes", "Container runtimes that take the mounts.", |s| {
+        s.texts(
+            "allow",
+            "runtime class",
+            "RuntimeClasses whose pods get the files; a pod that names none always may.",
+            &["runc"],
+        )
+    });
+    let root = section.parsed(
+        "root",
+        "path",
+        "Where LXCFS is mounted on the nodes.",
+        Some((DEFAULT_ROOT, Root::new(DEFAULT_ROOT))),
+    );
+    let pod_security_default = section.choice(
+        "podSecurityDefault",
+        "What Pod Security admission enforces on this cluster in namespaces without a label of their own.",
+        &PodSecurity::WORDS,
+        PodSecurity::Privileged,
+    );
+    Config {
+        terms: Terms::read(section, defaults),
+        files: Files::of(&files),
+        opt_in,
+        init_containers,
+        only_if_limited,
+        runtimes,
+        root: root.unwrap_or_else(|| Root::new(DEFAULT_ROOT)),
+        pod_security_default,
+    }
+}

@@ -1,0 +1,176 @@
+//! The decision, pure: what is asked, what the pod wants, and once the namespace's labels are known, what is done.
+//!
+//! Two steps, so that the world is asked about the namespace only when the answer depends on it: [`open`] rules by itself, or
+//! names what [`close`] needs the labels for.
+
+use std::collections::BTreeMap;
+
+use admission::{Mode, Operation, Request, Ruling, Verdict};
+
+use super::config::Config;
+use super::inject::{self, Injection};
+use super::pod::{Pod, Unreadable, Volumes};
+use super::prove;
+use super::skip::{self, Skip};
+use super::status;
+use super::wish::{SWITCH, Wanted, Wish};
+use crate::exempt::Exemption;
+
+/// What every warning begins with, so that a person knows who speaks.
+const VOICE: &str = "lxcfs: ";
+
+/// Namespaces that are left alone by name, beside the one of the installation: what runs the cluster must start while Durward
+/// or LXCFS is broken.
+pub(super) const LEFT_ALONE: &str = "kube-system";
+
+/// What comes after the first look.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// It is decided.
+    Rule(Ruling),
+    /// The namespace's labels decide.
+    Ask(Opened<'a>),
+}
+
+/// A pod that was looked at once.
+#[derive(Debug)]
+pub(super) struct Opened<'a> {
+    request: &'a Request<'a>,
+    asked: Asked,
+    pod: Pod<'a>,
+    wish: Wish<'a>,
+    wanted: Wanted,
+    skips: Vec<Skip>,
+}
+
+/// The two things that this guard is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// A pod is made.
+    New,
+    /// A running pod gets ephemeral containers.
+    Running,
+}
+
+/// Looks at the request alone.
+pub(super) fn open<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
+    let Some(asked) = asked(request) else { return Step::Rule(Ruling::allow()) };
+    let namespace = request.namespace.as_ref();
+    if namespace == LEFT_ALONE || namespace == config.terms.install_namespace {
+        return Step::Rule(Ruling::allow());
+    }
+    let exemption = config.terms.exempt.of(request);
+    if let Exemption::By(part) = exemption {
+        return Step::Rule(Ruling::allow().audit("exempt", part));
+    }
+    let seen = Pod::see(request.object.as_ref()).and_then(|pod| Ok((pod, Wish::read(pod)?)));
+    let (pod, wish) = match seen {
+        Ok(seen) => seen,
+        Err(unreadable) => return Step::Rule(as_it_is(&unreadable)),
+    };
+    let wanted = wish.wanted(config.opt_in);
+    if wanted == Wanted::No {
+        return Step::Rule(Ruling::allow());
+    }
+    let skips = match asked {
+        Asked::New => skip::of_pod(config, pod, &wish),
+        // What a running pod has was decided when it was made; only a switch that is not understood still counts.
+        Asked::Running => wish.unclear().map(Skip::Unclear).into_iter().collect(),
+    };
+    let opened = Opened { request, asked, pod, wish, wanted, skips };
+    let by_namespace = wanted == Wanted::AsTheNamespace || exemption == Exemption::DependsOnNamespace;
+    let by_pod_security = asked == Asked::New && opened.skips.is_empty();
+    if by_namespace || by_pod_security {
+        Step::Ask(opened)
+    } else {
+        Step::Rule(finish(config, &opened, None))
+    }
+}
+
+/// Decides with the namespace's labels.
+pub(super) fn close(config: &Config, opened: &Opened<'_>, labels: &BTreeMap<String, String>) -> Ruling {
+    if config.terms.exempt.selects(labels) {
+        return Ruling::allow().audit("exempt", "exempt.namespaceSelector");
+    }
+    let is_enabled = labels.get(SWITCH).is_some_and(|value| value == "enabled");
+    if opened.wanted == Wanted::AsTheNamespace && !is_enabled {
+        return Ruling::allow();
+    }
+    finish(config, opened, Some(labels))
+}
+
+fn asked(request: &Request<'_>) -> Option<Asked> {
+    let resource = &request.resource;
+    if !resource.group.is_empty() || resource.resource != "pods" {
+        return None;
+    }
+    match (request.operation, request.subresource.as_ref()) {
+        (Operation::Create, "") => Some(Asked::New),
+        (Operation::Update, "ephemeralcontainers") => Some(Asked::Running),
+        _ => None,
+    }
+}
+
+fn finish(config: &Config, opened: &Opened<'_>, labels: Option<&BTreeMap<String, String>>) -> Ruling {
+    match injection(config, opened, labels) {
+        Ok(injection) if prove::applies(opened.pod, &injection.additions) => ruling(config, injection),
+        Ok(_) => as_it_is(&Unreadable::new("the patch", "does not fit the pod")),
+        Err(unreadable) => as_it_is(&unreadable),
+    }
+}
+
+fn injection(
+    config: &Config,
+    opened: &Opened<'_>,
+    labels: Option<&BTreeMap<String, String>>,
+) -> Result<Injection, Unreadable> {
+    let Opened { request, asked, pod, wish, .. } = opened;
+    let mut skips = opened.skips.clone();
+    let volumes = Volumes::read(*pod, &config.root)?;
+    if *asked == Asked::New {
+        skips.extend(skip::of_volumes(config, &volumes));
+        skips.extend(labels.and_then(|labels| skip::of_namespace(config, &request.namespace, labels)));
+    }
+    if skips.is_empty() {
+        return match asked {
+            Asked::New => inject::into_new(config, *pod, wish, &volumes),
+            Asked::Running => {
+                let old = Pod::see(request.old_object.as_ref())?;
+                inject::into_running(config, *pod, old, wish, &volumes)
+            }
+        };
+    }
+    let mut injection = Injection {
+        warnings: vec![format!("nothing is added to this pod: {}", status::reasons(&skips))],
+        summary: status::skipped(&skips),
+        ..Injection::default()
+    };
+    // The kubelet compares the mirror with its own file, and a running pod's annotations are not to be changed this way.
+    if *asked == Asked::New && !skips.contains(&Skip::Mirror) {
+        injection.status(*pod, wish)?;
+    }
+    Ok(injection)
+}
+
+fn ruling(config: &Config, injection: Injection) -> Ruling {
+    let Injection { patch, summary, warnings, .. } = injection;
+    let is_audit = config.terms.stance.mode == Mode::Audit;
+    let would_change = is_audit && !patch.is_empty();
+    let mut ruling =
+        if is_audit || patch.is_empty() { Ruling::allow() } else { Ruling::new(Verdict::Mutate(patch)) };
+    for warning in warnings {
+        ruling.warnings.push(format!("{VOICE}{warning}"));
+    }
+    if would_change {
+        ruling.warnings.push(format!(
+            "{VOICE}mode is audit, so the pod is left as it is; enforced it would become: {summary}"
+        ));
+        ruling.audit.set("would-inject", summary);
+    }
+    ruling
+}
+
+/// A pod that cannot be read is let through as it is; the API server will tell what is wrong with it.
+fn as_it_is(unreadable: &Unreadable) -> Ruling {
+    Ruling::allow().warn(format!("{VOICE}the pod is left as it is: {unreadable}"))
+}

@@ -1,0 +1,276 @@
+//! What is added to a pod: which file to which container, and the patch that does it.
+//!
+//! Judged by what is mounted, container by container: a second pass over the same pod, or over a copy of it, adds nothing, and
+//! one over a pod to which another webhook has added a container adds to that container alone.
+//!
+//! A hostPath volume of type File lets the kubelet hold the container back with a clear event while LXCFS is not there;
+//! without a type the runtime would make an empty folder in its place. One volume per file and no subPath, because a subPath
+//! into a FUSE file system that went away blocks the pod's end (lxc/lxcfs#683). Read-only, because a writable LXCFS is a way
+//! onto the node.
+
+use std::borrow::Cow;
+
+use admission::{Patch, Pointer, Raw, Shape};
+use serde::Serialize;
+
+use super::config::Config;
+use super::files::{File, Files, Shows};
+use super::pod::{ANNOTATIONS, Container, Limits, List, Pod, Standing, Unreadable, Volumes};
+use super::prove::{Addition, Target};
+use super::status;
+use super::wish::{Chosen, STATUS, Wish};
+
+/// All annotations of an object together may have 256 KiB (`TotalAnnotationSizeLimitB` in `apimachinery/pkg/api/validation`).
+const ANNOTATIONS_LIMIT: usize = 256 << 10;
+
+/// What is to be added, and what is to be said of it.
+#[derive(Debug, Default)]
+pub(super) struct Injection {
+    /// The additions; empty if the pod has everything already.
+    pub(super) patch: Patch,
+    /// Where they go, for the proof.
+    pub(super) additions: Vec<Addition>,
+    /// What the pod has after the patch.
+    pub(super) summary: String,
+    /// For the person.
+    pub(super) warnings: Vec<String>,
+}
+
+/// A container that is chosen, and the files that it is to get.
+#[derive(Debug)]
+pub(super) struct Share<'a> {
+    /// The container.
+    pub(super) container: Container<'a>,
+    /// The files that it should show in the end.
+    pub(super) wanted: Files,
+    /// Those of them that are to be added.
+    pub(super) adds: Files,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NewVolume<'a> {
+    name: &'a str,
+    host_path: HostPath<'a>,
+}
+
+#[derive(Serialize)]
+struct HostPath<'a> {
+    path: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NewMount<'a> {
+    name: &'a str,
+    mount_path: &'static str,
+    read_only: bool,
+}
+
+/// The name of each file's volume.
+type VolumeNames<'v> = [Cow<'v, str>; File::ALL.len()];
+
+/// Adds the files to a pod that is being made.
+pub(super) fn into_new(
+    config: &Config,
+    pod: Pod<'_>,
+    wish: &Wish<'_>,
+    volumes: &Volumes<'_>,
+) -> Result<Injection, Unreadable> {
+    let chosen = wish.containers();
+    let mut containers = Vec::new();
+    Container::read(pod, List::Containers, volumes, &mut containers)?;
+    if config.init_containers || chosen.is_some() {
+        Container::read(pod, List::Init, volumes, &mut containers)?;
+    }
+    let (files, mut warnings) = wish.files(config.files);
+    let names = names(&containers)?;
+    warnings.extend(chosen.as_ref().and_then(|chosen| chosen.wrong(&names)));
+    let shares = shares(config, pod, containers, chosen.as_ref(), files);
+    warnings.extend(status::conflicts(&shares));
+    warnings.extend(status::nothing(&shares, files));
+
+    let mut injection = Injection { summary: status::summary(&shares), warnings, ..Injection::default() };
+    let needed = shares.iter().fold(Files::default(), |all, share| all.and(share.adds));
+    let volume_names = injection.volumes(config, volumes, needed)?;
+    injection.mounts(&shares, &volume_names)?;
+    injection.status(pod, wish)?;
+    Ok(injection)
+}
+
+/// Adds the files to the ephemeral containers that a running pod is getting. Its volumes cannot be changed any more, so only
+/// what it already has can be mounted; nor can its annotations, so no status is written.
+pub(super) fn into_running(
+    config: &Config,
+    pod: Pod<'_>,
+    old: Pod<'_>,
+    wish: &Wish<'_>,
+    volumes: &Volumes<'_>,
+) -> Result<Injection, Unreadable> {
+    let (mut containers, mut before) = (Vec::new(), Vec::new());
+    Container::read(pod, List::Ephemeral, volumes, &mut containers)?;
+    Container::read(old, List::Ephemeral, volumes, &mut before)?;
+    names(&containers)?;
+    let before = names(&before)?;
+    containers.retain(|container| before.binary_search(&container.name.as_ref()).is_err());
+    let (files, _) = wish.files(config.files);
+    let had = files.filter(|file| volumes.ours(file).is_some());
+    let chosen = wish.containers();
+    let shares = shares(config, pod, containers, chosen.as_ref(), had);
+
+    let mut injection = Injection { summary: status::summary(&shares), ..Injection::default() };
+    injection.warnings.extend(status::conflicts(&shares));
+    if had.is_empty() && !shares.is_empty() {
+        injection.warnings.push(
+            "nothing is added to this container: the pod was made without volumes of LXCFS, and a running pod takes no new ones"
+                .to_owned(),
+        );
+    }
+    let volume_names = File::ALL.map(|file| name_of(volumes, file));
+    injection.mounts(&shares, &volume_names)?;
+    Ok(injection)
+}
+
+/// The names of all containers, sorted.
+fn names<'c>(containers: &'c [Container<'_>]) -> Result<Vec<&'c str>, Unreadable> {
+    let mut names: Vec<&str> = containers.iter().map(|container| container.name.as_ref()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair.first() == pair.last()) {
+        Some(_) => Err(Unreadable::new("a container's name", "stands twice")),
+        None => Ok(names),
+    }
+}
+
+fn shares<'a>(
+    config: &Config,
+    pod: Pod<'_>,
+    containers: Vec<Container<'a>>,
+    chosen: Option<&Chosen<'_>>,
+    files: Files,
+) -> Vec<Share<'a>> {
+    let pod_limits = pod.limits();
+    let is_chosen = |container: &Container<'_>| {
+        let by_default = container.list != List::Init || config.init_containers;
+        chosen.map_or(by_default, |chosen| chosen.has(&container.name, by_default))
+    };
+    let share = |container: Container<'a>| {
+        let limits = container.limits.and(pod_limits);
+        let wanted =
+            if config.only_if_limited { files.filter(|file| shows_a_limit(file, limits)) } else { files };
+        let kept = container.kept.iter().fold(Files::default(), |kept, (file, _)| kept.with(*file));
+        let adds = wanted.without(container.shown).without(kept);
+        Share { container, wanted, adds }
+    };
+    containers.into_iter().filter(is_chosen).map(share).collect()
+}
+
+fn shows_a_limit(file: File, limits: Limits) -> bool {
+    match file.shows() {
+        Shows::Memory => limits.memory,
+        Shows::Cpu => limits.cpu,
+        Shows::Container => limits.memory || limits.cpu,
+    }
+}
+
+fn name_of<'v>(volumes: &'v Volumes<'_>, file: File) -> Cow<'v, str> {
+    volumes.ours(file).map_or_else(|| volumes.free_name(file), |source| Cow::Borrowed(&source.name))
+}
+
+impl Injection {
+    /// Adds the volumes that are missing.
+    fn volumes<'v>(
+        &mut self,
+        config: &Config,
+        volumes: &'v Volumes<'_>,
+        needed: Files,
+    ) -> Result<VolumeNames<'v>, Unreadable> {
+        let names = File::ALL.map(|file| name_of(volumes, file));
+        let missing = needed.filter(|file| volumes.ours(file).is_none());
+        let new = missing.iter().zip_names(&names).map(|(file, name)| NewVolume {
+            name,
+            host_path: HostPath { path: config.root.source(file), kind: "File" },
+        });
+        let at = Pointer::root().key("spec").key("volumes");
+        self.add_all(Target::Volumes, volumes.standing, at, new, missing.len())?;
+        Ok(names)
+    }
+
+    /// Adds the mounts.
+    fn mounts(&mut self, shares: &[Share<'_>], names: &VolumeNames<'_>) -> Result<(), Unreadable> {
+        for Share { container, adds, .. } in shares {
+            let new = adds.iter().zip_names(names).map(|(file, name)| NewMount {
+                name,
+                mount_path: file.path(),
+                read_only: true,
+            });
+            let list = Pointer::root().key("spec").key(container.list.key());
+            let at = list.index(container.index).key("volumeMounts");
+            let target = Target::Mounts(container.list, container.index);
+            self.add_all(target, container.mounts, at, new, adds.len())?;
+        }
+        Ok(())
+    }
+
+    /// Adds `new` to a list, or as a list where there is none.
+    fn add_all(
+        &mut self,
+        target: Target,
+        standing: Standing,
+        at: Pointer,
+        new: impl Iterator<Item = impl Serialize>,
+        count: usize,
+    ) -> Result<(), Unreadable> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.additions.push(Addition { target, standing });
+        match standing {
+            Standing::Missing => self.add(&at, &new.collect::<Vec<_>>()),
+            Standing::There => {
+                let end = at.append();
+                let mut new = new;
+                new.try_for_each(|value| self.add(&end, &value))
+            }
+        }
+    }
+
+    /// Writes the summary into the pod's annotation, unless just that stands there.
+    pub(super) fn status(&mut self, pod: Pod<'_>, wish: &Wish<'_>) -> Result<(), Unreadable> {
+        if wish.status.as_deref() == Some(self.summary.as_str()) {
+            return Ok(());
+        }
+        let annotations = pod.field(ANNOTATIONS);
+        let written = annotations.map_or(0, |raw: Raw<'_>| raw.get().len());
+        if written + STATUS.len() + self.summary.len() > ANNOTATIONS_LIMIT {
+            self.warnings.push(format!("{STATUS} is not written: the annotations have no room left"));
+            return Ok(());
+        }
+        let standing = Standing::of(annotations, Shape::Object)
+            .ok_or_else(|| Unreadable::new("metadata.annotations", "is not an object"))?;
+        self.additions.push(Addition { target: Target::Annotations, standing });
+        let at = Pointer::root().key("metadata").key("annotations");
+        let summary = std::mem::take(&mut self.summary);
+        let added = match standing {
+            Standing::Missing => self.add(&at, &std::collections::BTreeMap::from([(STATUS, &summary)])),
+            Standing::There => self.add(&at.key(STATUS), &summary),
+        };
+        self.summary = summary;
+        added
+    }
+
+    fn add(&mut self, at: &Pointer, value: &impl Serialize) -> Result<(), Unreadable> {
+        // Texts and booleans into memory: there is nothing that could fail, and if it did, nothing half would be sent.
+        self.patch.add(at, value).map_err(|_| Unreadable::new("the patch", "could not be written"))
+    }
+}
+
+/// Files with the names of their volumes.
+trait ZipNames<'n>: Iterator<Item = File> + Sized {
+    fn zip_names(self, names: &'n VolumeNames<'_>) -> impl Iterator<Item = (File, &'n str)> {
+        self.map(|file| (file, names.get(file as usize).map_or("", AsRef::as_ref)))
+    }
+}
+
+impl<I: Iterator<Item = File>> ZipNames<'_> for I {}

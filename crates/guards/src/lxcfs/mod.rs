@@ -1,0 +1,148 @@
+//! Shows containers their own limits: mounts the files of LXCFS over those of `/proc` that tell of the whole node.
+//!
+//! Protects programs that size themselves by `/proc/meminfo`, `/proc/cpuinfo` and their like (`free`, `top`, allocators,
+//! runtimes older than cgroups) from taking the node for their own. Does not run LXCFS, does not choose nodes, and cannot help
+//! programs that ask the kernel by a system call (`nproc`, `sysinfo(2)`, all of musl).
+//!
+//! It only ever adds: volumes, mounts and one annotation. What it does not know it cannot lose, because the pod is never
+//! written again ([`pod`]); a patch that might not apply is not sent ([`prove`]).
+//!
+//! Its stance when blind is *allow*: a pod without the files runs, and has run so before. So is its failurePolicy, Ignore.
+//!
+//! It looks outward for one thing, the labels of the pod's namespace: whether it opts its pods in, and whether Pod Security
+//! would refuse them with hostPath volumes.
+
+mod config;
+mod decide;
+mod files;
+mod inject;
+mod path;
+mod pod;
+mod prove;
+mod registration;
+mod skip;
+mod status;
+mod wish;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use admission::{
+    BoxFuture, Cause, FailurePolicy, Fields, Guard, OnUnknown, Request, Ruling, Stance, WebhookEntry,
+};
+
+use crate::config::Section;
+use crate::kind::{Configured, Kind, Permission};
+use crate::terms::Defaults;
+use crate::world::{Address, Resource, World, cause};
+
+use config::Config;
+use decide::Step;
+
+/// The path, the metric label and the key in the configuration.
+const NAME: &str = "lxcfs";
+
+/// Five seconds are plenty for a look into the cache, and a slow Durward must not hold up pods that can do without it.
+const DEFAULTS: Defaults =
+    Defaults { when_unknown: OnUnknown::Allow, failure_policy: FailurePolicy::Ignore, timeout_seconds: 5 };
+
+/// The kind.
+#[derive(Debug)]
+pub(crate) struct Lxcfs;
+
+// === impl Lxcfs ===
+
+impl Kind for Lxcfs {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "Shows containers their own limits in /proc, by mounting the files of LXCFS into pods that ask for it."
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("README.md")
+    }
+
+    fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {
+        Box::new(Injector { config: Arc::new(config::read(section, DEFAULTS)) })
+    }
+}
+
+/// The guard between configuration and service.
+struct Injector {
+    config: Arc<Config>,
+}
+
+// === impl Injector ===
+
+impl Configured for Injector {
+    fn webhooks(&self) -> Vec<WebhookEntry> {
+        registration::entries(&self.config)
+    }
+
+    fn permissions(&self) -> Vec<Permission> {
+        vec![Permission::on("", "namespaces", &["get", "list", "watch"])]
+    }
+
+    fn watches(&self) -> Vec<Resource> {
+        vec![Resource::NAMESPACES]
+    }
+
+    fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard> {
+        Arc::new(Door {
+            config: Arc::clone(&self.config),
+            world: Arc::clone(world),
+            fields: Fields::new(&pod::POINTERS),
+        })
+    }
+}
+
+/// The guard at the door.
+struct Door {
+    config: Arc<Config>,
+    world: Arc<dyn World>,
+    fields: Fields,
+}
+
+// === impl Door ===
+
+impl Guard for Door {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    fn stance(&self) -> &Stance {
+        &self.config.terms.stance
+    }
+
+    fn looks_outward(&self) -> bool {
+        false
+    }
+
+    fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
+        Box::pin(async move {
+            let opened = match decide::open(&self.config, request) {
+                Step::Rule(ruling) => return ruling,
+                Step::Ask(opened) => opened,
+            };
+            let name = request.namespace.as_ref();
+            let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
+            match self.world.get(address, deadline).await {
+                Ok(Some(namespace)) => decide::close(&self.config, &opened, &namespace.labels),
+                // The API server lets no pod into a namespace that is not there, so somebody looked elsewhere.
+                Ok(None) => unknown(cause::REFUSED, &format!("namespace {name:?} does not exist")),
+                Err(cause) => unknown(cause.code, &cause.text),
+            }
+        })
+    }
+}
+
+fn unknown(code: &'static str, why: &str) -> Ruling {
+    Ruling::unknown(Cause::new(code, format!("lxcfs adds nothing to the pod: {why}")))
+}

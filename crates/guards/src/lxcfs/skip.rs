@@ -1,0 +1,139 @@
+//! Why a pod as a whole is left without the files: where LXCFS would show something false, or the pod could not start or not
+//! even be admitted with them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::config::{Config, PodSecurity};
+use super::pod::{HOST_PID, HOST_USERS, NODE_OS, OS, Pod, RUNTIME_CLASS, SHARED_PROCESSES, Volumes};
+use super::wish::Wish;
+
+/// The namespace's label that Pod Security admission goes by.
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+
+/// One reason, to be read after "nothing is added to this pod: ".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Skip {
+    /// A switch says neither yes nor no.
+    Unclear(String),
+    /// The kubelet runs a static pod from its own file and takes nothing from the image in the API server.
+    Mirror,
+    /// There is no `/proc`.
+    Windows,
+    /// LXCFS finds a container by the first process of its process namespace (lxcfs `lookup_initpid_in_store`); here that is
+    /// the node's.
+    HostPid,
+    /// The same, and here it is the pause container's (lxc/lxcfs#543).
+    SharedProcesses,
+    /// The runtime mounts every volume of such a pod id-mapped; a FUSE file system refuses that unless its daemon asks for it,
+    /// and the container would not start.
+    UserNamespace,
+    /// The runtime is not known to take the mounts: Kata and Sysbox bring their own `/proc`.
+    Runtime {
+        /// The pod's runtime class.
+        class: String,
+        /// Those that are allowed.
+        allowed: String,
+    },
+    /// The pod mounts the folder of LXCFS itself, as LXCFS's own pods do: it would wait for files that it has to serve.
+    ServesLxcfs {
+        /// The folder.
+        root: String,
+    },
+    /// Pod Security admission, which comes after us, would refuse the pod for its hostPath volumes.
+    PodSecurity {
+        /// The namespace.
+        namespace: String,
+        /// Its level.
+        level: PodSecurity,
+        /// Whether the namespace says so itself.
+        is_labelled: bool,
+    },
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unclear(what) => f.write_str(what),
+            Self::Mirror => f.write_str("it is the mirror of a static pod, which the kubelet runs from its own file"),
+            Self::Windows => f.write_str("it runs on Windows, where there is no /proc"),
+            Self::HostPid => {
+                f.write_str("it has hostPID, so LXCFS would take its processes for the node's")
+            }
+            Self::SharedProcesses => f.write_str(
+                "it has shareProcessNamespace, so LXCFS would show the limits of the pause container",
+            ),
+            Self::UserNamespace => f.write_str(
+                "it has hostUsers: false, and its containers would not start, because LXCFS cannot be mounted id-mapped",
+            ),
+            Self::Runtime { class, allowed } => {
+                write!(f, "its runtimeClassName {class:?} is not among those that take the mounts ({allowed})")
+            }
+            Self::ServesLxcfs { root } => write!(f, "it mounts {root} itself, as the pods that run LXCFS do"),
+            Self::PodSecurity { namespace, level, is_labelled } => {
+                let level = level.as_str();
+                if *is_labelled {
+                    write!(f, "namespace {namespace:?} enforces Pod Security {level}, which refuses hostPath volumes")
+                } else {
+                    write!(
+                        f,
+                        "namespace {namespace:?} has no label {ENFORCE}, and podSecurityDefault {level} refuses hostPath volumes"
+                    )
+                }
+            }
+        }
+    }
+}
+
+/// The reasons that the pod itself gives, without a look at its volumes.
+pub(super) fn of_pod(config: &Config, pod: Pod<'_>, wish: &Wish<'_>) -> Vec<Skip> {
+    let mut skips = Vec::new();
+    skips.extend(wish.unclear().map(Skip::Unclear));
+    if wish.is_mirror {
+        skips.push(Skip::Mirror);
+    }
+    let is_windows = |field| pod.text(field).is_some_and(|os| os.eq_ignore_ascii_case("windows"));
+    if is_windows(OS) || is_windows(NODE_OS) {
+        skips.push(Skip::Windows);
+    }
+    if pod.is_true(HOST_PID) {
+        skips.push(Skip::HostPid);
+    }
+    if pod.is_true(SHARED_PROCESSES) {
+        skips.push(Skip::SharedProcesses);
+    }
+    if pod.field(HOST_USERS).is_some_and(|value| value.get() == "false") {
+        skips.push(Skip::UserNamespace);
+    }
+    if let Some(class) = pod.text(RUNTIME_CLASS)
+        && !class.is_empty()
+        && !config.runtimes.iter().any(|allowed| *allowed == class)
+    {
+        let allowed = config.runtimes.join(", ");
+        skips.push(Skip::Runtime {
+            class: class.into_owned(),
+            allowed: if allowed.is_empty() { "none".to_owned() } else { allowed },
+        });
+    }
+    skips
+}
+
+/// The reason that the volumes give.
+pub(super) fn of_volumes(config: &Config, volumes: &Volumes<'_>) -> Option<Skip> {
+    volumes.has_root.then(|| Skip::ServesLxcfs { root: config.root.path().to_owned() })
+}
+
+/// The reason that the namespace gives.
+pub(super) fn of_namespace(
+    config: &Config,
+    namespace: &str,
+    labels: &BTreeMap<String, String>,
+) -> Option<Skip> {
+    let label = labels.get(ENFORCE);
+    let level = label.map_or(config.pod_security_default, |value| PodSecurity::from_label(value));
+    (level != PodSecurity::Privileged).then(|| Skip::PodSecurity {
+        namespace: namespace.to_owned(),
+        level,
+        is_labelled: label.is_some(),
+    })
+}

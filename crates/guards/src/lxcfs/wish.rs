@@ -1,0 +1,282 @@
+//! What the pod itself says about LXCFS: whether it wants it, which files, in which containers.
+
+use std::borrow::Cow;
+
+use admission::Raw;
+
+use super::config::OptIn;
+use super::files::{File, Files, why_refused};
+use super::pod::{Pod, Unreadable};
+
+/// Opts in (`enabled`) or out (`disabled`), as annotation or label of a pod; opts a namespace's pods in as its label.
+pub(super) const SWITCH: &str = "durward.dev/lxcfs";
+/// The annotation of an older injector, still understood.
+pub(super) const OLD_SWITCH: &str = "sidecar-injector.lxcfs/inject";
+/// The files that a pod wants, if not all.
+const FILES: &str = "durward.dev/lxcfs-files";
+/// The containers that get them, if not all.
+const CONTAINERS: &str = "durward.dev/lxcfs-containers";
+/// Where the guard tells what it did. Read only to see whether it would say the same again: templates are copied with it.
+pub(super) const STATUS: &str = "durward.dev/lxcfs-status";
+/// Set by the kubelet on the API server's image of a static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Words for yes and no that the older annotation may have.
+const OLD_YES: [&str; 5] = ["true", "yes", "on", "1", "y"];
+/// The words that the older annotation may have for no. The registration leaves such pods alone.
+pub(super) const OLD_NO: [&str; 5] = ["false", "no", "off", "0", "n"];
+/// So much of a bad value is shown.
+const SHOWN: usize = 60;
+
+/// What a switch says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Yes,
+    No,
+    Neither,
+}
+
+/// What the pod says. Texts as they stand there; they are understood once something depends on them.
+#[derive(Debug, Default)]
+pub(super) struct Wish<'a> {
+    annotation: Option<Cow<'a, str>>,
+    label: Option<Cow<'a, str>>,
+    old: Option<Cow<'a, str>>,
+    files: Option<Cow<'a, str>>,
+    containers: Option<Cow<'a, str>>,
+    /// What an earlier pass, or the pod that this one was copied from, wrote.
+    pub(super) status: Option<Cow<'a, str>>,
+    /// Whether the pod is the image of a static one.
+    pub(super) is_mirror: bool,
+}
+
+/// Whether the pod wants the files, as far as the pod alone tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// It does.
+    Yes,
+    /// It does not, whatever its namespace says.
+    No,
+    /// It leaves that to its namespace.
+    AsTheNamespace,
+}
+
+impl<'a> Wish<'a> {
+    /// Reads annotations and labels.
+    pub(super) fn read(pod: Pod<'a>) -> Result<Self, Unreadable> {
+        let mut wish = Self::default();
+        pod.annotations(|key, value| {
+            let slot = match key {
+                SWITCH => &mut wish.annotation,
+                OLD_SWITCH => &mut wish.old,
+                FILES => &mut wish.files,
+                CONTAINERS => &mut wish.containers,
+                STATUS => &mut wish.status,
+                MIRROR => {
+                    wish.is_mirror = true;
+                    return Ok(());
+                }
+                _ => return Ok(()),
+            };
+            fill(slot, "annotation", key, value)
+        })?;
+        pod.labels(
+            |key, value| {
+                if key == SWITCH { fill(&mut wish.label, "label", key, value) } else { Ok(()) }
+            },
+        )?;
+        Ok(wish)
+    }
+
+    /// Whether the pod wants the files. `disabled` beats everything; a word that is neither counts as a wish, so that whoever
+    /// wrote it learns of it ([`Self::unclear`]).
+    pub(super) fn wanted(&self, by: OptIn) -> Wanted {
+        let annotation = self.annotation.as_deref().map(ours);
+        let label = self.label.as_deref().map(ours);
+        let old = self.old.as_deref().map(older);
+        if annotation == Some(Said::No) || label == Some(Said::No) {
+            return Wanted::No;
+        }
+        if annotation.is_some() && by.annotation || label.is_some() && by.label {
+            return Wanted::Yes;
+        }
+        match old {
+            Some(Said::No) => Wanted::No,
+            Some(_) if by.annotation => Wanted::Yes,
+            _ if by.namespace_label => Wanted::AsTheNamespace,
+            _ => Wanted::No,
+        }
+    }
+
+    /// The switches that say neither yes nor no. One may be a misspelt `disabled`, so nothing is added to such a pod.
+    pub(super) fn unclear(&self) -> Option<String> {
+        let ours_of = |what: &str, value: &Option<Cow<'_, str>>| {
+            let value = value.as_deref().filter(|value| ours(value) == Said::Neither)?;
+            Some(format!("{what} {SWITCH} is {:?}, and only enabled and disabled are understood", cut(value)))
+        };
+        let says_yes =
+            [&self.annotation, &self.label].iter().any(|v| v.as_deref().map(ours) == Some(Said::Yes));
+        ours_of("annotation", &self.annotation).or_else(|| ours_of("label", &self.label)).or_else(|| {
+            if says_yes {
+                return None;
+            }
+            let value = self.old.as_deref().filter(|value| older(value) == Said::Neither)?;
+            let (yes, no) = (OLD_YES.join(", "), OLD_NO.join(", "));
+            Some(format!(
+                "annotation {OLD_SWITCH} is {:?}, and only {yes} and {no} are understood",
+                cut(value)
+            ))
+        })
+    }
+
+    /// The files for this pod, out of those that are served, and what is wrong with the list.
+    pub(super) fn files(&self, served: Files) -> (Files, Vec<String>) {
+        let Some(list) = self.files.as_deref() else { return (served, Vec::new()) };
+        let (mut files, mut refused, mut unknown) = (Files::default(), None, Unknown::default());
+        for word in words(list) {
+            match (File::named(word), why_refused(word)) {
+                (Some(file), _) => files = files.with(file),
+                (None, Some(why)) => refused = Some((word, why)),
+                (None, None) => unknown.add(word),
+            }
+        }
+        let beyond = files.without(served);
+        files = files.without(beyond);
+        let mut wrong = Vec::new();
+        if !beyond.is_empty() {
+            wrong.push(format!(
+                "annotation {FILES} asks for {beyond}, which this cluster does not add; allowed: {served}"
+            ));
+        }
+        wrong.extend(
+            refused.map(|(word, why)| format!("annotation {FILES}: {:?} is left out: {why}", cut(word))),
+        );
+        wrong.extend(unknown.told().map(|words| {
+            format!("annotation {FILES} names {words}, which LXCFS does not have; allowed: {served}")
+        }));
+        if files.is_empty() && wrong.is_empty() {
+            wrong.push(format!("annotation {FILES} is empty; allowed: {served}"));
+        }
+        (files, wrong)
+    }
+
+    /// The containers that the pod chooses; none if it does not say.
+    pub(super) fn containers(&self) -> Option<Chosen<'_>> {
+        self.containers.as_deref().map(Chosen::read)
+    }
+}
+
+/// Which containers a pod chooses by name.
+#[derive(Debug)]
+pub(super) struct Chosen<'w> {
+    named: Vec<&'w str>,
+    without: Vec<&'w str>,
+}
+
+impl<'w> Chosen<'w> {
+    fn read(list: &'w str) -> Self {
+        let (mut named, mut without) = (Vec::new(), Vec::new());
+        for word in words(list) {
+            match word.strip_prefix('!') {
+                Some(name) => without.push(name.trim_start()),
+                None => named.push(word),
+            }
+        }
+        // Sorted, because both lists are as long as a hostile pod wants.
+        named.sort_unstable();
+        without.sort_unstable();
+        Self { named, without }
+    }
+
+    /// Whether the container is chosen: yes or no by name, or as containers of its list are by default.
+    pub(super) fn has(&self, name: &str, by_default: bool) -> bool {
+        if self.without.binary_search(&name).is_ok() {
+            false
+        } else if self.named.is_empty() {
+            by_default
+        } else {
+            self.named.binary_search(&name).is_ok()
+        }
+    }
+
+    /// What is wrong with the list, given the names of all containers, sorted.
+    pub(super) fn wrong(&self, all: &[&str]) -> Option<String> {
+        if self.named.is_empty() && self.without.is_empty() {
+            return Some(format!("annotation {CONTAINERS} is empty; write names like app,!sidecar"));
+        }
+        let mut unknown = Unknown::default();
+        for name in self.named.iter().chain(&self.without) {
+            if all.binary_search(name).is_err() {
+                unknown.add(name);
+            }
+        }
+        unknown
+            .told()
+            .map(|names| format!("annotation {CONTAINERS} names {names}, which this pod does not have"))
+    }
+}
+
+/// Words that are not understood: the first few, and how many more.
+#[derive(Debug, Default)]
+struct Unknown {
+    first: Vec<String>,
+    more: usize,
+}
+
+impl Unknown {
+    fn add(&mut self, word: &str) {
+        if self.first.len() < 4 { self.first.push(format!("{:?}", cut(word))) } else { self.more += 1 }
+    }
+
+    fn told(self) -> Option<String> {
+        if self.first.is_empty() {
+            return None;
+        }
+        let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
+        Some(format!("{}{more}", self.first.join(", ")))
+    }
+}
+
+fn words(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+fn ours(value: &str) -> Said {
+    match value {
+        "enabled" => Said::Yes,
+        "disabled" => Said::No,
+        _ => Said::Neither,
+    }
+}
+
+fn older(value: &str) -> Said {
+    let is = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(value));
+    if is(&OLD_YES) {
+        Said::Yes
+    } else if is(&OLD_NO) {
+        Said::No
+    } else {
+        Said::Neither
+    }
+}
+
+fn cut(value: &str) -> String {
+    if value.chars().count() <= SHOWN {
+        value.to_owned()
+    } else {
+        value.chars().take(SHOWN).chain(['…']).collect()
+    }
+}
+
+fn fill<'a>(
+    slot: &mut Option<Cow<'a, str>>,
+    what: &str,
+    key: &str,
+    value: Raw<'a>,
+) -> Result<(), Unreadable> {
+    let value = value.text().ok_or_else(|| Unreadable::new(format!("{what} {key}"), "is not a text"))?;
+    if slot.replace(value).is_some() {
+        return Err(Unreadable::new(format!("{what} {key}"), "stands twice"));
+    }
+    Ok(())
+}
