@@ -3,7 +3,8 @@
 //! Everything here may be called from any thread: questions go out one line at a time, answers are handed to whoever asked.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -79,7 +80,7 @@ impl Keeper {
 
     /// Starts a part that runs until it is ended. Its output goes to a log of its name, which is numbered if the name was had before.
     pub fn start_part(self: &Arc<Self>, tool: Tool) -> Result<Part> {
-        let log = self.unique(&self.logs, &tool.start.name, "log");
+        let log = self.log(&tool.start.name)?;
         let name = tool.start.name.clone();
         let start = Start { stdout: log.clone(), ..tool.start };
         let reply = self.ask(Order::Start(start))?;
@@ -89,7 +90,7 @@ impl Keeper {
 
     /// Runs a tool to its end and returns what it said, whatever its exit code.
     pub fn run(self: &Arc<Self>, tool: Tool, within: Duration) -> Result<Output> {
-        let stdout = self.unique(&self.work, &tool.start.name, "out");
+        let stdout = self.work.join(format!("{}-{}.out", tool.start.name, self.number()));
         let stderr = stdout.with_extension("err");
         let name = tool.start.name.clone();
         let stdin = match &tool.input {
@@ -145,7 +146,7 @@ impl Keeper {
     }
 
     fn ask_later(&self, order: Order) -> Result<mpsc::Receiver<Result<Reply, String>>> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = self.number();
         let (sender, receiver) = mpsc::channel();
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, sender);
         let mut line = serde_json::to_vec(&Question { id, order })?;
@@ -156,12 +157,20 @@ impl Keeper {
         Ok(receiver)
     }
 
-    fn unique(&self, folder: &Path, name: &str, extension: &str) -> PathBuf {
-        let plain = folder.join(format!("{name}.{extension}"));
-        if extension == "log" && !plain.exists() {
-            return plain;
+    /// A log of this name, numbered if the name was had before. Making the file is what decides between two who ask at once.
+    fn log(&self, name: &str) -> Result<PathBuf> {
+        let plain = self.logs.join(format!("{name}.log"));
+        match File::create_new(&plain) {
+            Ok(_) => Ok(plain),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Ok(self.logs.join(format!("{name}-{}.log", self.number())))
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot write {}", plain.display())),
         }
-        folder.join(format!("{name}-{}.{extension}", self.next.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     fn lock_pipe(&self) -> MutexGuard<'_, Option<ChildStdin>> {

@@ -253,8 +253,8 @@ fn suffer(fate: &str) -> Result<()> {
     // One that ignores SIGTERM and has a child of its own, one whose child has left for another session.
     let deaf = "trap '' TERM; while :; do sleep 600; done";
     keeper.start_part(Tool::new("deaf", "sh").arguments(["-c", deaf]).grace(Duration::from_millis(200)))?;
-    let runaway =
-        keeper.start_part(Tool::new("runaway", "sh").arguments(["-c", "setsid sleep 600 & echo gone"]))?;
+    let leaving = "setsid sh -c 'echo gone; exec sleep 600' & wait";
+    let runaway = keeper.start_part(Tool::new("runaway", "sh").arguments(["-c", leaving]))?;
     await_words(&runaway, "gone")?;
     let address = keeper.address()?;
     let run = keeper.logs().file_name().and_then(|name| name.to_str()).context("the run has no name")?;
