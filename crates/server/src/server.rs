@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::admin::{self, Admin, Local};
-use crate::checks::Checks;
+use crate::checks::{Check, Checks};
 use crate::connection::Connections;
 use crate::drain::Leaving;
 use crate::errors::{BindError, Port};
@@ -44,6 +44,7 @@ pub struct Bound {
     checks: Checks,
     log: Option<Arc<dyn LogControl>>,
     keeper: Keeper,
+    standing: Check,
     listen: TcpListener,
     admin: TcpListener,
     local: Option<TcpListener>,
@@ -75,6 +76,8 @@ impl Server {
         check(&settings)?;
         let now = SystemTime::now();
         let keeper = Keeper::start(settings.tls.clone(), metrics.clone(), checks.add("certificate"), now)?;
+        let standing = checks.add("shutdown");
+        standing.fail("not serving yet");
         let (listen, listen_address) = open(Port::Listen, settings.listen).await?;
         let (admin, admin_address) = open(Port::Admin, settings.admin).await?;
         let local = match settings.local {
@@ -83,7 +86,7 @@ impl Server {
         };
         let (local, local_address) = local.unzip();
         let addresses = Addresses { listen: listen_address, admin: admin_address, local: local_address };
-        Ok(Bound { settings, plan, metrics, checks, log, keeper, listen, admin, local, addresses })
+        Ok(Bound { settings, plan, metrics, checks, log, keeper, standing, listen, admin, local, addresses })
     }
 }
 
@@ -130,9 +133,8 @@ impl Bound {
     /// Serves until `shutdown` says so, then leaves in order: not ready and `Connection: close` on every answer; accepting for
     /// `drain.lame_duck` more; then no new connection, idle ones ended, and what is in flight awaited for `drain.finish`.
     pub async fn serve(self, mut shutdown: Shutdown) -> Stopped {
-        let Self { settings, plan, metrics, checks, log, keeper, listen, admin, local, .. } = self;
+        let Self { settings, plan, metrics, checks, log, keeper, standing, listen, admin, local, .. } = self;
         let leaving = Arc::new(Leaving::new());
-        let standing = checks.add("shutdown");
         standing.pass();
         let greeting = keeper.greeting();
         // What runs beside the door ends when this is dropped: last of all, so that probes and scrapes see the drain.

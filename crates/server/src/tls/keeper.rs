@@ -191,3 +191,100 @@ pub(crate) async fn keep(keeper: Keeper, poll: Duration) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+    use crate::checks::Checks;
+    use crate::settings::{CertificateFiles, CertificateSource};
+
+    fn year(year: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_556_952)
+    }
+
+    /// Writes a certificate that is valid from the beginning of one year to that of another.
+    fn write(folder: &Path, from: i32, to: i32) {
+        let mut params = CertificateParams::new(vec!["durward.svc".to_owned()]).unwrap();
+        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        let key = KeyPair::generate().unwrap();
+        std::fs::write(folder.join("c"), params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(folder.join("k"), key.serialize_pem()).unwrap();
+    }
+
+    fn start(folder: &Path, now: SystemTime) -> (Checks, Result<Keeper, CertificateError>) {
+        let files = CertificateFiles { cert: folder.join("c"), key: folder.join("k") };
+        let settings = TlsSettings::new(CertificateSource::Files(files));
+        let checks = Checks::new();
+        let keeper = Keeper::start(settings, Metrics::new("t"), checks.add("certificate"), now);
+        (checks, keeper)
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_valid_now_does_not_start() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 2030, 2032);
+        let early = start(folder.path(), year(2029)).1.err().unwrap().to_string();
+        assert!(
+            early.ends_with("valid only from 2030-01-01T00:00:00Z: is this machine's clock right?"),
+            "{early}"
+        );
+        let late = start(folder.path(), year(2033)).1.err().unwrap().to_string();
+        assert!(late.ends_with("the certificate ended at 2032-01-01T00:00:00Z: renew it"), "{late}");
+    }
+
+    #[test]
+    fn a_certificate_that_ends_while_it_is_served_makes_unready_until_it_is_renewed() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 2030, 2032);
+        let (checks, keeper) = start(folder.path(), year(2031));
+        let mut keeper = keeper.unwrap();
+        assert!(checks.readiness().ready);
+        keeper.look(year(2033));
+        assert!(
+            checks.readiness().text.contains("[-]certificate failed: the certificate ended at 2032-01-01")
+        );
+        write(folder.path(), 2032, 2035);
+        keeper.look(year(2033));
+        assert!(checks.readiness().ready);
+        assert!(keeper.metrics.encode().contains("durward_certificate_not_after_seconds 2051222400"));
+    }
+
+    #[test]
+    fn a_certificate_that_begins_later_is_taken_once_it_has_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 2030, 2034);
+        let (checks, keeper) = start(folder.path(), year(2031));
+        let mut keeper = keeper.unwrap();
+        write(folder.path(), 2032, 2036);
+        keeper.look(year(2031));
+        assert!(checks.readiness().text.contains("[!]certificate: new files cannot be served"));
+        keeper.look(year(2033));
+        assert_eq!(checks.readiness_of("certificate").unwrap().text, "[+]certificate ok\n");
+    }
+
+    #[test]
+    fn an_ended_certificate_is_replaced_even_by_one_that_is_not_valid_either() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 2030, 2032);
+        let (checks, keeper) = start(folder.path(), year(2031));
+        let mut keeper = keeper.unwrap();
+        write(folder.path(), 2031, 2033);
+        keeper.look(year(2034));
+        assert!(checks.readiness().text.contains("ended at 2033-01-01"), "{}", checks.readiness().text);
+    }
+
+    #[test]
+    fn the_same_fault_is_counted_once() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 2030, 2032);
+        let mut keeper = start(folder.path(), year(2031)).1.unwrap();
+        std::fs::write(folder.path().join("k"), "half a key").unwrap();
+        keeper.look(year(2031));
+        keeper.look(year(2031));
+        assert!(keeper.metrics.encode().contains("durward_certificate_loads_total{result=\"refused\"} 1"));
+    }
+}

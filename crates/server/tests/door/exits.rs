@@ -1,0 +1,168 @@
+//! Every way out before a guard is asked.
+
+use crate::harness::{House, Plans, Stub, Turn, review};
+
+async fn house() -> House {
+    Plans::new().guard(Stub::new("lxcfs", Turn::Allow)).guard(Stub::new("etcd", Turn::Allow)).start().await
+}
+
+async fn refused(house: &House, reason: &str) {
+    house.reaches(&format!("durward_requests_refused_total{{reason=\"{reason}\"}}"), 1.0).await;
+}
+
+#[tokio::test]
+async fn an_unknown_path_is_404_and_names_the_known_ones() {
+    let house = house().await;
+    for path in ["/", "/lxcfs/", "//lxcfs", "/LXCFS", "/x"] {
+        let answer = house.post(path, review("web", 0)).await;
+        assert_eq!(answer.status, 404, "{path}");
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+        assert_eq!(answer.header("location"), None);
+        assert_eq!(answer.text(), format!("no guard answers at {path}; those that do: /lxcfs, /etcd\n"));
+    }
+    house.reaches("durward_requests_refused_total{reason=\"unknown_path\"}", 5.0).await;
+}
+
+#[tokio::test]
+async fn any_method_but_post_is_405() {
+    let house = house().await;
+    for method in ["GET", "PUT", "DELETE", "OPTIONS", "BREW"] {
+        let mut client = house.connect().await;
+        client.send(format!("{method} /lxcfs HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")).await;
+        let answer = client.answer().await.unwrap();
+        assert_eq!(answer.status, 405);
+        assert_eq!(answer.header("allow"), Some("POST"));
+        assert!(answer.text().starts_with(&format!("{method} is not understood here")), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn a_body_without_a_stated_length_is_411() {
+    let house = house().await;
+    for head in ["Transfer-Encoding: chunked\r\n", ""] {
+        let mut client = house.connect().await;
+        client
+            .send(format!("POST /lxcfs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{head}\r\n"))
+            .await;
+        let answer = client.answer().await.unwrap();
+        assert_eq!(answer.status, 411);
+        assert!(answer.text().contains("no Content-Length"), "{}", answer.text());
+        assert!(answer.closes());
+    }
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_413_before_any_of_it_is_read() {
+    let house = house().await;
+    let mut client = house.connect().await;
+    client.start("/lxcfs", (8 << 20) + 1).await;
+    let answer = client.answer().await.unwrap();
+    assert_eq!(answer.status, 413);
+    assert_eq!(
+        answer.text(),
+        "the body has 8388609 bytes and 8388608 are the most that is taken (server.limits.bodyBytes)\n"
+    );
+    assert!(answer.closes());
+    refused(&house, "too_large").await;
+}
+
+#[tokio::test]
+async fn a_caller_that_sends_its_body_anyway_still_gets_to_read_the_413() {
+    let house = house().await;
+    let mut client = house.connect().await;
+    client.start("/lxcfs", 9 << 20).await;
+    client.send(vec![b'x'; 9 << 20]).await;
+    assert_eq!(client.answer().await.unwrap().status, 413);
+}
+
+#[tokio::test]
+async fn a_body_of_exactly_the_limit_is_reviewed() {
+    let house = house().await;
+    let small = review("web", 0);
+    let large = review("web", (8 << 20) - small.len());
+    assert_eq!(large.len(), 8 << 20);
+    let answer = house.post("/lxcfs", large).await;
+    assert_eq!(answer.json()["response"]["allowed"], true);
+}
+
+#[tokio::test]
+async fn a_foreign_content_type_is_415() {
+    let house = house().await;
+    for (header, said) in [("Content-Type: text/yaml\r\n", "\"text/yaml\""), ("", "\"\"")] {
+        let mut client = house.connect().await;
+        client
+            .send(format!("POST /lxcfs HTTP/1.1\r\nHost: x\r\n{header}Content-Length: 2\r\n\r\n{{}}"))
+            .await;
+        let answer = client.answer().await.unwrap();
+        assert_eq!(answer.status, 415);
+        assert_eq!(answer.text(), format!("the Content-Type is {said} and must be application/json\n"));
+    }
+    let mut client = house.connect().await;
+    let body = review("web", 0);
+    let length = body.len();
+    client
+        .send(format!(
+            "POST /lxcfs HTTP/1.1\r\nHost: x\r\nContent-Type: Application/JSON; charset=utf-8\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+        .await;
+    assert_eq!(client.answer().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn what_is_not_a_review_is_400_with_line_and_column() {
+    let house = house().await;
+    let mut client = house.connect().await;
+    for (body, said) in [
+        ("", "an object is expected (line 1, column 1)"),
+        ("{\n  \"kind\": nonsense}", "(line 2, column 11)"),
+        (
+            r#"{"kind":"Pod","apiVersion":"v1"}"#,
+            "the body is a \"Pod\", not an AdmissionReview (line 1, column 1)",
+        ),
+        (
+            r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta"}"#,
+            "v1beta\" is not spoken here",
+        ),
+        (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#, "has no request"),
+        (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{}}"#, "no uid"),
+    ] {
+        let answer = client.post("/lxcfs", body).await;
+        assert_eq!(answer.status, 400);
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+        assert!(answer.text().contains(said), "{}", answer.text());
+        assert!(!answer.closes(), "the connection can be used again");
+    }
+    let answer = client.post("/lxcfs", b"\xff\xfe").await;
+    assert!(answer.text().contains("not UTF-8 (line 1, column 1)"), "{}", answer.text());
+    assert_eq!(client.post("/lxcfs", review("web", 0)).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_timeout_that_is_no_duration_is_400() {
+    let house = house().await;
+    for value in ["10", "ten", "-1s", "1d", "%00"] {
+        let answer = house.post(&format!("/lxcfs?timeout={value}"), review("web", 0)).await;
+        assert_eq!(answer.status, 400, "{value}");
+        assert!(answer.text().contains("write it as Go does"), "{}", answer.text());
+    }
+    for value in ["10s", "1m30s", "1.5s", "300ms", "1h", "250%C2%B5s", "0s"] {
+        assert_eq!(
+            house.post(&format!("/lxcfs?timeout={value}"), review("web", 0)).await.status,
+            200,
+            "{value}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_http_ends_the_connection_and_not_the_server() {
+    let house = house().await;
+    let mut client = house.connect().await;
+    client.send("\x16\x03\x01 hello?\r\n\r\n").await;
+    assert_eq!(client.answer().await.unwrap().status, 400);
+    assert!(client.is_closed().await);
+    let mut client = house.connect().await;
+    client.send(format!("POST /lxcfs HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(64 << 10))).await;
+    assert_eq!(client.answer().await.unwrap().status, 431);
+    assert_eq!(house.post("/lxcfs", review("web", 0)).await.status, 200);
+}

@@ -1,0 +1,135 @@
+//! Guards that do one thing each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use admission::{BoxFuture, Cause, Denial, Fields, Guard, Patch, Pointer, Request, Ruling, Stance, Verdict};
+use tokio::sync::Semaphore;
+
+/// What a guard does with every review.
+#[derive(Clone)]
+pub(crate) enum Turn {
+    Allow,
+    Deny,
+    /// A denial of so many letters.
+    DenyAtLength(usize),
+    Mutate,
+    Unknown,
+    /// Waits at the gate, then allows.
+    Wait(Gate),
+    /// Never rules; tells by the flag that it was dropped.
+    Hang(Arc<AtomicBool>),
+    PanicAtOnce,
+    PanicLater,
+    /// Hangs, and panics when it is dropped.
+    PanicWhenDropped,
+}
+
+/// Where reviews wait until they are let through.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<Semaphore>);
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+
+    /// Lets so many through.
+    pub(crate) fn open(&self, reviews: usize) {
+        self.0.add_permits(reviews);
+    }
+}
+
+/// A guard of a given name that takes one turn, always.
+pub(crate) struct Stub {
+    name: &'static str,
+    turn: Turn,
+    fields: Fields,
+    stance: Stance,
+    outward: bool,
+}
+
+impl Stub {
+    pub(crate) fn new(name: &'static str, turn: Turn) -> Self {
+        let stance = Stance::deny_when_unknown();
+        Self { name, turn, fields: Fields::none(), stance, outward: false }
+    }
+
+    pub(crate) fn standing(mut self, stance: Stance) -> Self {
+        self.stance = stance;
+        self
+    }
+
+    pub(crate) fn looking_outward(mut self) -> Self {
+        self.outward = true;
+        self
+    }
+}
+
+impl Guard for Stub {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    fn stance(&self) -> &Stance {
+        &self.stance
+    }
+
+    fn looks_outward(&self) -> bool {
+        self.outward
+    }
+
+    fn review<'a>(&'a self, _: &'a Request<'a>, _: Instant) -> BoxFuture<'a, Ruling> {
+        assert!(!matches!(self.turn, Turn::PanicAtOnce), "inner words at once");
+        Box::pin(async move {
+            match &self.turn {
+                Turn::Allow | Turn::PanicAtOnce => Ruling::allow(),
+                Turn::Deny => Ruling::deny(Denial::forbidden("not on my watch")),
+                Turn::DenyAtLength(letters) => Ruling::deny(Denial::forbidden("x".repeat(*letters))),
+                Turn::Mutate => {
+                    let mut patch = Patch::new();
+                    patch.add(&Pointer::root().key("seen"), &true).unwrap();
+                    Ruling::new(Verdict::Mutate(patch))
+                }
+                Turn::Unknown => Ruling::unknown(Cause::new("unreachable", "m5 does not answer")),
+                Turn::Wait(gate) => {
+                    gate.0.acquire().await.unwrap().forget();
+                    Ruling::allow()
+                }
+                Turn::Hang(dropped) => {
+                    let _flag = Flag(Arc::clone(dropped));
+                    std::future::pending().await
+                }
+                Turn::PanicLater => {
+                    tokio::task::yield_now().await;
+                    panic!("inner words {}", "later")
+                }
+                Turn::PanicWhenDropped => {
+                    let _bomb = Bomb;
+                    std::future::pending().await
+                }
+            }
+        })
+    }
+}
+
+struct Flag(Arc<AtomicBool>);
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("inner words when dropped");
+    }
+}

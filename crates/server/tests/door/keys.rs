@@ -1,0 +1,149 @@
+//! Certificates and keys as people write them into files.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair};
+use server::{Certificate, CertificatePem, CertificateSource};
+
+use crate::harness::{Authority, Issued};
+
+fn load(cert: &str, key: &str) -> Result<Certificate, String> {
+    let pem = CertificatePem { cert: cert.as_bytes().to_vec(), key: key.as_bytes().to_vec() };
+    Certificate::load(&CertificateSource::Pem(pem)).map_err(|error| error.to_string())
+}
+
+fn issued() -> Issued {
+    Authority::new("a").issue(258)
+}
+
+/// What PKCS#8 wraps: the key in the older format of its kind. The octet string is the last of three elements.
+fn unwrapped(key: &KeyPair, label: &str) -> String {
+    let der = key.serialized_der();
+    let (_, inside) = element(der);
+    let (version, _) = element(inside);
+    let (algorithm, _) = element(&inside[version..]);
+    let (_, octets) = element(&inside[version + algorithm..]);
+    let lines: Vec<String> = STANDARD
+        .encode(octets)
+        .as_bytes()
+        .chunks(64)
+        .map(|line| String::from_utf8(line.to_vec()).unwrap())
+        .collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+/// The length of a DER element with its head, and what is in it.
+fn element(der: &[u8]) -> (usize, &[u8]) {
+    let (head, length) = match der[1] {
+        short @ ..=0x7f => (2, usize::from(short)),
+        0x81 => (3, usize::from(der[2])),
+        _ => (4, usize::from(der[2]) << 8 | usize::from(der[3])),
+    };
+    (head + length, &der[head..head + length])
+}
+
+fn self_signed(key: &KeyPair) -> String {
+    CertificateParams::new(vec!["durward.svc".to_owned()]).unwrap().self_signed(key).unwrap().pem()
+}
+
+#[test]
+fn every_way_of_writing_a_key_is_read() {
+    let ec = KeyPair::generate().unwrap();
+    let cert = self_signed(&ec);
+    load(&cert, &ec.serialize_pem()).unwrap();
+    load(&cert, &unwrapped(&ec, "EC PRIVATE KEY")).unwrap();
+    // As `openssl ecparam -genkey` writes it.
+    let parameters = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
+    load(&cert, &format!("{parameters}{}", unwrapped(&ec, "EC PRIVATE KEY"))).unwrap();
+    let rsa = KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048).unwrap();
+    load(&self_signed(&rsa), &rsa.serialize_pem()).unwrap();
+    load(&self_signed(&rsa), &unwrapped(&rsa, "RSA PRIVATE KEY")).unwrap();
+    let ed = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    load(&self_signed(&ed), &ed.serialize_pem()).unwrap();
+}
+
+#[test]
+fn a_certificate_tells_its_serial_names_and_end() {
+    let issued = issued();
+    let certificate = load(&issued.cert, &issued.key).unwrap();
+    assert_eq!(certificate.serial(), "01:02");
+    assert_eq!(certificate.names(), ["localhost", "127.0.0.1"]);
+    assert_eq!(certificate.not_after_text(), "4096-01-01T00:00:00Z");
+}
+
+#[test]
+fn a_file_with_certificate_and_key_serves_as_both() {
+    let issued = issued();
+    let both = format!("{}{}", issued.cert, issued.key);
+    load(&both, &both).unwrap();
+}
+
+#[test]
+fn a_chain_goes_from_leaf_to_root() {
+    let authority = Authority::new("root");
+    let issued = authority.issue(1);
+    load(&format!("{}{}", issued.cert, authority.pem), &issued.key).unwrap();
+    let error = load(&format!("{}{}", issued.cert, Authority::new("other").pem), &issued.key).unwrap_err();
+    assert!(
+        error.contains("certificate 1 of the chain was issued by") && error.contains("order them"),
+        "{error}"
+    );
+    let error = load(&format!("{}{}", authority.pem, issued.cert), &issued.key).unwrap_err();
+    assert!(error.contains("order them from leaf to root"), "{error}");
+}
+
+#[test]
+fn each_thing_that_is_wrong_is_told_apart() {
+    let issued = issued();
+    let (cert, key) = (issued.cert.as_str(), issued.key.as_str());
+    let other = KeyPair::generate().unwrap().serialize_pem();
+    let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let old_encrypted = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nMIIB\n-----END EC PRIVATE KEY-----\n";
+    let torn = &cert[..cert.len() / 2];
+    let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let garbage_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    for (cert, key, said) in [
+        ("", key, "the certificate in memory: holds no PEM block CERTIFICATE"),
+        (key, cert, "holds no PEM block CERTIFICATE, but a private key: are certificate and key exchanged?"),
+        (cert, "", "the key in memory: holds no PEM block PRIVATE KEY"),
+        (cert, cert, "holds no PEM block PRIVATE KEY, but a certificate"),
+        (cert, encrypted, "holds an encrypted private key"),
+        (cert, old_encrypted, "holds an encrypted private key"),
+        (cert, &format!("{key}{other}"), "holds 2 private keys"),
+        (cert, &other, "the private key does not belong to the first certificate"),
+        (torn, key, "holds a PEM block that is damaged"),
+        (garbage, key, "certificate 1 of the chain cannot be read"),
+        (cert, garbage_key, "holds a private key that cannot be used"),
+    ] {
+        let error = load(cert, key).unwrap_err();
+        assert!(error.contains(said), "{said:?} is not in {error:?}");
+        assert!(!error.contains("MIIB"), "key material in {error:?}");
+    }
+}
+
+#[test]
+fn what_an_api_server_would_refuse_is_refused_before() {
+    let authority = Authority::new("a");
+    let nameless = authority.issue_with(1, |params| params.subject_alt_names.clear());
+    let error = load(&nameless.cert, &nameless.key).unwrap_err();
+    assert!(error.contains("has no subject alternative name"), "{error}");
+    let client = authority.issue_with(2, |params| {
+        params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ClientAuth);
+    });
+    let error = load(&client.cert, &client.key).unwrap_err();
+    assert!(error.contains("does not allow server authentication"), "{error}");
+}
+
+#[test]
+fn a_path_to_something_that_is_no_file_is_told_and_does_not_hang() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = |path: &std::path::Path| {
+        let files = server::CertificateFiles { cert: path.to_owned(), key: path.to_owned() };
+        Certificate::load(&CertificateSource::Files(files)).unwrap_err().to_string()
+    };
+    assert!(files(folder.path()).ends_with("is not a file"));
+    assert!(files("/dev/zero".as_ref()).ends_with("is not a file"));
+    let large = folder.path().join("large");
+    std::fs::write(&large, vec![b'x'; (1 << 20) + 1]).unwrap();
+    assert!(files(&large).contains("larger than 1 MiB"));
+}

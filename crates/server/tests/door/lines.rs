@@ -1,0 +1,135 @@
+//! What is logged of a review.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::harness::{Gate, Plans, Stub, Turn, review};
+
+/// Everything that is logged on this thread while it lives.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn capture() -> (Self, DefaultGuard) {
+        let lines = Self::default();
+        let subscriber = tracing_subscriber::fmt().json().with_writer(lines.clone()).finish();
+        (lines, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn of_reviews(&self) -> Vec<serde_json::Value> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        assert!(!text.contains("top-secret"), "an object's contents were logged: {text}");
+        text.lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .filter(|line| line["target"] == "durward::review")
+            .collect()
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn guards_that_look_outward_log_every_ruling_and_others_all_but_allows() {
+    let (lines, _capturing) = Lines::capture();
+    let house = Plans::new()
+        .guard(Stub::new("quiet", Turn::Allow))
+        .guard(Stub::new("outward", Turn::Allow).looking_outward())
+        .guard(Stub::new("deny", Turn::Deny))
+        .guard(Stub::new("unknown", Turn::Unknown))
+        .start()
+        .await;
+    let mut client = house.connect().await;
+    for path in ["/quiet", "/outward", "/deny", "/unknown"] {
+        client.post(path, review("web", 0)).await;
+    }
+    let lines = lines.of_reviews();
+    let said: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let field = |name: &str| line["fields"][name].as_str().unwrap().to_owned();
+            (field("guard"), field("verdict"), field("answer"), field("causes"))
+        })
+        .collect();
+    let row = |a: &str, b: &str, c: &str, d: &str| (a.to_owned(), b.to_owned(), c.to_owned(), d.to_owned());
+    assert_eq!(
+        said,
+        [
+            row("outward", "allow", "allow", ""),
+            row("deny", "deny", "deny", ""),
+            row("unknown", "unknown", "deny", "unreachable: m5 does not answer"),
+        ]
+    );
+    let fields = &lines[1]["fields"];
+    for (name, value) in [
+        ("uid", "uid-web"),
+        ("operation", "CREATE"),
+        ("kind", "Pod"),
+        ("resource", "pods"),
+        ("namespace", "shop"),
+        ("name", "web"),
+        ("user", "ann"),
+    ] {
+        assert_eq!(fields[name], value, "{name}");
+    }
+    assert_eq!(fields["dry_run"], false);
+    assert!(fields["duration_ms"].as_f64().unwrap() >= 0.0);
+}
+
+#[tokio::test]
+async fn a_panic_is_logged_with_its_words_and_the_uid() {
+    let (lines, _capturing) = Lines::capture();
+    let house = Plans::new().guard(Stub::new("g", Turn::PanicLater)).start().await;
+    house.post("/g", review("web", 0)).await;
+    let lines = lines.of_reviews();
+    assert_eq!(lines[0]["level"], "ERROR");
+    assert_eq!(lines[0]["fields"]["panic"], "inner words later");
+    assert_eq!(lines[0]["fields"]["uid"], "uid-web");
+    assert_eq!(lines[1]["fields"]["verdict"], "unknown");
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_leaves_a_line() {
+    let (lines, _capturing) = Lines::capture();
+    let house = Plans::new().guard(Stub::new("g", Turn::Wait(Gate::new()))).start().await;
+    let mut client = house.connect().await;
+    let body = review("web", 0);
+    client.start("/g", body.len()).await;
+    client.send(body).await;
+    house.reaches("durward_reviews_in_flight", 1.0).await;
+    drop(client);
+    house.reaches("durward_reviews_abandoned_total{guard=\"g\"}", 1.0).await;
+    let lines = lines.of_reviews();
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0]["fields"]["uid"], "uid-web");
+    assert_eq!(lines[0]["fields"]["message"], "the caller hung up before the review was answered");
+}
+
+#[tokio::test]
+async fn a_users_name_cannot_forge_a_line() {
+    let (lines, _capturing) = Lines::capture();
+    let house = Plans::new().guard(Stub::new("g", Turn::Deny)).start().await;
+    let forged = review("web", 0).replace("\"ann\"", "\"ann\\n{\\\"uid\\\":\\\"x\\\"}\"");
+    assert_eq!(house.post("/g", forged).await.status, 200);
+    let lines = lines.of_reviews();
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0]["fields"]["user"], "ann\n{\"uid\":\"x\"}");
+}
