@@ -18,14 +18,8 @@ impl Objects {
 
     /// Whether it is the first of its name.
     pub(super) fn insert(&mut self, namespace: &str, name: &str, metadata: Metadata) -> bool {
-        let metadata = Arc::new(metadata);
-        match self.namespaces.get_mut(namespace) {
-            Some(names) => names.insert(name.into(), metadata).is_none(),
-            None => {
-                self.namespaces.insert(namespace.into(), HashMap::from([(name.into(), metadata)]));
-                true
-            }
-        }
+        let names = self.namespaces.entry(namespace.into()).or_default();
+        names.insert(name.into(), Arc::new(metadata)).is_none()
     }
 
     pub(super) fn remove(&mut self, namespace: &str, name: &str) {

@@ -41,7 +41,8 @@ struct Item {
 pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Objects, Vec<Problem>> {
     let reading = Reading { file, text, resource };
     let list: List<'_> = serde_json::from_str(text).map_err(|error| {
-        let place = Place { file: file.to_owned(), line: error.line(), column: error.column() };
+        let (line, column) = (error.line().max(1), error.column().max(1));
+        let place = Place { file: file.to_owned(), line, column };
         vec![Problem::new("this is not a List in JSON").at(place).why(bare(&error))]
     })?;
     reading.envelope(&list).map_err(|problem| vec![problem])?;

@@ -26,10 +26,7 @@ pub struct Access {
 impl Access {
     /// What kube needs to know.
     pub(super) async fn config(&self) -> Result<Config, Problem> {
-        let (kubeconfig, source) = match self.kubeconfig()? {
-            Some(found) => found,
-            None => return self.in_cluster(),
-        };
+        let Some((kubeconfig, source)) = self.kubeconfig()? else { return self.in_cluster() };
         let what = || Problem::new(format!("kubeconfig {source}"));
         if let Some(problem) = self.context_problem(&kubeconfig) {
             return Err(Problem { next: problem.next, ..what().why(problem.what) });
@@ -40,8 +37,15 @@ impl Access {
             return Err(problem.next("give a kubeconfig whose server can be reached directly"));
         }
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        config.map_err(|error| what().why(with_sources(&error)).next("see: kubectl config view"))
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .map_err(|error| what().why(with_sources(&error)).next("see: kubectl config view"))?;
+        // An empty store of authorities would be taken, and then believe nobody.
+        if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+            let problem = what().why("its certificate-authority holds no certificate");
+            return Err(problem.next("give the cluster's CA in PEM: -----BEGIN CERTIFICATE-----"));
+        }
+        Ok(config)
     }
 
     /// The kubeconfig and its name, unless there is none.

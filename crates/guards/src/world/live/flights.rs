@@ -16,10 +16,13 @@ use crate::world::{Address, Answer, Resource};
 /// A question under way. It goes on while anyone waits for it, and no longer.
 pub(super) type Flight = Shared<BoxFuture<'static, Answer>>;
 
+/// The same, without keeping it going; and since when it is under way.
+type Known = (Instant, WeakShared<BoxFuture<'static, Answer>>);
+
 /// All questions under way.
 #[derive(Default)]
 pub(super) struct Flights {
-    under_way: Mutex<HashMap<Key, (Instant, WeakShared<BoxFuture<'static, Answer>>)>>,
+    under_way: Mutex<HashMap<Key, Known>>,
 }
 
 /// An address that owns its parts.

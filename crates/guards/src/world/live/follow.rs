@@ -34,9 +34,7 @@ pub(super) async fn follow(api: Api, watch: Arc<Watch>) {
             Ok(version) => stream(&api, &watch, version, &mut pause).await,
             Err(failure) => {
                 watch.closed(Some(failure.cause));
-                if !failure.is_expired {
-                    pause.wait().await;
-                }
+                pause.wait().await;
             }
         }
     }
@@ -53,13 +51,15 @@ async fn list(api: &Api, watch: &Watch) -> Result<String, Failure> {
         for wire in page.objects {
             put(&mut objects, wire);
         }
-        match page.r#continue {
-            Some(next) => token = Some(next),
-            None => {
-                watch.listed(objects, asked);
-                return Ok(page.version);
-            }
+        if page.r#continue.is_none() {
+            watch.listed(objects, asked);
+            return Ok(page.version);
         }
+        if page.r#continue == token {
+            let text = "the API server's List does not end: a page names itself as the next one";
+            return Err(Failure { cause: Cause::new(cause::GARBAGE, text), is_expired: false });
+        }
+        token = page.r#continue;
     }
 }
 

@@ -177,3 +177,6 @@ impl fmt::Debug for Live {
         f.debug_struct("Live").field("server", &self.server).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
