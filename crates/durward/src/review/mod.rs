@@ -1,4 +1,97 @@
-//! review
-pub(crate) fn run(_: &crate::cli::Review) -> crate::exit::Outcome {
-    Ok(crate::exit::Exit::Done)
+//! `review`: answers `AdmissionReview` documents without a server, by the same decoding, settling and encoding.
+
+mod answer;
+mod ask;
+mod render;
+pub(crate) mod rules;
+mod witness;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use guards::config::Problem;
+use guards::world::World;
+
+pub(crate) use answer::Answered;
+pub(crate) use ask::{Asked, ask};
+
+use crate::cli::{Format, Review};
+use crate::documents::{Documents, members, shown, text_of};
+use crate::exit::{Exit, Outcome, Stop};
+use crate::file::{File, Purpose};
+use crate::output::{self, Style};
+use crate::world::offline;
+use witness::Witness;
+
+/// `review`
+pub(crate) fn run(args: &Review) -> Outcome {
+    let file = File::load(&args.config, Purpose::Guards)?;
+    if let Some(name) = &args.guard
+        && file.guard(name).is_none()
+    {
+        let on: Vec<_> = file.guards.iter().map(|guard| guard.kind.name()).collect();
+        let problem = Problem::new(format!("--guard {name:?}")).why("no guard of that name is on");
+        return Err(problem.next(format!("on are: {}", on.join(", "))).into());
+    }
+    let witness = Arc::new(Witness::over(offline(args.world.as_ref())?));
+    let world: Arc<dyn World> = Arc::clone(&witness) as Arc<dyn World>;
+    let asked = ask::guards(&file, &world);
+    let standard_input = [PathBuf::from("-")];
+    let files = if args.files.is_empty() { &standard_input[..] } else { &args.files[..] };
+
+    let (mut answered, mut problems) = (Vec::new(), Vec::new());
+    let runtime = runtime()?;
+    for path in files {
+        match documents(path) {
+            Ok(documents) => {
+                for (index, document) in documents.iter().enumerate() {
+                    let source = format!("{}#{}", shown(path), index + 1);
+                    let found =
+                        runtime.block_on(ask(&asked, args.guard.as_deref(), &source, document, &witness));
+                    match found {
+                        Ok(all) => answered.extend(all),
+                        Err(problem) => problems.push(problem),
+                    }
+                }
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    match args.output {
+        Format::Json => output::json(&answered)?,
+        Format::Text => {
+            let style = Style::of_stdout();
+            for one in &answered {
+                output::data(&render::text(one, args.verbose, args.show_patch, style)?)?;
+            }
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    Ok(if answered.iter().all(|one| one.allowed) { Exit::Done } else { Exit::No })
+}
+
+/// A thread is enough for one question after another.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Stop::fault(Problem::new("the runtime cannot be started").why(error.to_string())))
+}
+
+/// The reviews of a file; a list of them counts as so many.
+fn documents(path: &Path) -> Result<Vec<String>, Problem> {
+    let name = shown(path);
+    let documents = Documents::parse(&name, text_of(path)?)?;
+    let mut all = Vec::new();
+    for document in documents.iter() {
+        if document.starts_with('[') {
+            let elements = members(document).map_err(|error| Problem::new(name.clone()).why(error.what))?;
+            all.extend(elements.into_iter().filter_map(|(_, span)| document.get(span).map(str::to_owned)));
+        } else {
+            all.push(document.to_owned());
+        }
+    }
+    Ok(all)
 }

@@ -1,0 +1,76 @@
+//! An answer as text.
+
+use guards::config::Problem;
+
+use super::answer::Answered;
+use crate::documents::{Tree, yaml_stream};
+use crate::output::Style;
+
+/// What was asked, what the guard says, why; with `verbose` the way it took.
+pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style) -> Result<String, Problem> {
+    let mut lines = vec![format!("{}  {}", style.bold(&one.source), question(one))];
+    let by = one.guard.unwrap_or("no guard is asked");
+    let reason = match (&one.message, one.patch.len()) {
+        (Some(message), _) => format!(": {message}"),
+        (None, 0) => String::new(),
+        (None, 1) => ": 1 addition".to_owned(),
+        (None, many) => format!(": {many} additions"),
+    };
+    lines.push(format!("  {by}  {}{reason}", verdict(one, style)));
+    lines.extend(one.warnings.iter().map(|warning| format!("  {} {warning}", style.yellow("warning:"))));
+    if verbose {
+        lines.extend(way(one, style));
+    }
+    if show_patch && let Some(object) = &one.patched_object {
+        lines.push("  after the patch:".to_owned());
+        let yaml = yaml_stream(&[Tree::from_json(object.get())?]);
+        lines.extend(yaml.lines().map(|line| format!("    {line}")));
+    }
+    lines.push(String::new());
+    Ok(lines.join("\n"))
+}
+
+/// What was asked, in one line.
+pub(crate) fn question(one: &Answered) -> String {
+    let name = if one.name.is_empty() { "(no name yet)" } else { &one.name };
+    let place = if one.namespace.is_empty() { String::new() } else { format!("{}/", one.namespace) };
+    let dry = if one.dry_run { ", dry run" } else { "" };
+    let by = if one.user.is_empty() { String::new() } else { format!(" by {}", one.user) };
+    format!("{} {} {place}{name}{by}{dry}", one.operation, one.kind)
+}
+
+fn verdict(one: &Answered, style: Style) -> String {
+    match (one.verdict, one.allowed) {
+        ("allow", true) => style.green("allow"),
+        ("unasked", _) => style.green("passes"),
+        ("mutate", _) => style.cyan("mutate"),
+        ("deny", false) => style.red("deny"),
+        ("deny", true) => style.yellow("allow (would deny: mode is audit)"),
+        (_, true) => style.yellow("unknown, so allow"),
+        (_, false) => style.red("unknown, so deny"),
+    }
+}
+
+fn way(one: &Answered, style: Style) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut tell = |what: &str, text: &str| lines.push(style.dim(&format!("  {what:<9} {text}")));
+    if one.guard.is_none() {
+        tell("rule", "none of the guards that are on has a rule that fits");
+        return lines;
+    }
+    let rules = if one.way.rules.is_empty() {
+        "none fits; asked by --guard".to_owned()
+    } else {
+        one.way.rules.join(", ")
+    };
+    tell("rule", &rules);
+    if one.way.facts.is_empty() {
+        tell("facts", "nothing was looked at but the object");
+    }
+    one.way.facts.iter().for_each(|fact| tell("fact", fact));
+    one.causes.iter().for_each(|cause| tell("cause", &format!("{}: {}", cause.code, cause.text)));
+    one.audit.iter().for_each(|(key, value)| tell("audit", &format!("{key}={value}")));
+    tell("stance", &one.stance);
+    tell("time", &format!("{} us", one.way.took.as_micros()));
+    lines
+}

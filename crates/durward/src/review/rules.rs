@@ -1,0 +1,77 @@
+//! Which guards are asked about a request, by the rules of their webhook entries.
+//!
+//! Facts: `apiserver/pkg/admission/plugin/webhook/predicates/rules`. Selectors and matchConditions are the API server's work
+//! and are not looked at here: a review that is at hand has passed them, or is asked about as if it had.
+
+use admission::{Request, Rule, Scope, WebhookEntry};
+
+/// Whether one of the entry's rules fits the request.
+pub(crate) fn fits(entry: &WebhookEntry, request: &Request<'_>) -> bool {
+    entry.rules.iter().any(|rule| rule_fits(rule, request))
+}
+
+fn rule_fits(rule: &Rule, request: &Request<'_>) -> bool {
+    let among = |list: &[String], word: &str| list.iter().any(|entry| entry == "*" || entry == word);
+    among(&rule.operations, request.operation.as_str())
+        && among(&rule.api_groups, &request.resource.group)
+        && among(&rule.api_versions, &request.resource.version)
+        && rule.resources.iter().any(|resource| resource_fits(resource, request))
+        && match rule.scope {
+            Scope::All => true,
+            Scope::Namespaced => is_namespaced(request),
+            Scope::Cluster => !is_namespaced(request),
+        }
+}
+
+fn resource_fits(pattern: &str, request: &Request<'_>) -> bool {
+    let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
+    let fits = |pattern: &str, word: &str| pattern == "*" || pattern == word;
+    fits(resource, &request.resource.resource) && fits(subresource, &request.subresource)
+}
+
+/// A Namespace carries its own name as its namespace, and lives in none.
+fn is_namespaced(request: &Request<'_>) -> bool {
+    let is_namespace = request.resource.group.is_empty() && request.resource.resource == "namespaces";
+    !request.namespace.is_empty() && !is_namespace
+}
+
+#[cfg(test)]
+mod tests {
+    use admission::{Fields, decode};
+
+    use super::*;
+
+    fn is_asked(rule: (&str, &str, &str, Scope), resource: &str, subresource: &str, namespace: &str) -> bool {
+        let (operations, group, resources, scope) = rule;
+        let rule = Rule {
+            operations: vec![operations.into()],
+            api_groups: vec![group.into()],
+            api_versions: vec!["v1".into()],
+            resources: vec![resources.into()],
+            scope,
+        };
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE",
+            "resource":{{"group":"","version":"v1","resource":"{resource}"}},"subResource":"{subresource}","name":"n","namespace":"{namespace}"}}}}"#
+        );
+        rule_fits(&rule, &decode(body.as_bytes(), &Fields::none()).unwrap().request)
+    }
+
+    #[test]
+    fn rules_fit_as_the_api_server_fits_them() {
+        let all = Scope::All;
+        assert!(is_asked(("CREATE", "", "pods", all), "pods", "", "shop"));
+        assert!(is_asked(("*", "*", "*", all), "pods", "", "shop"));
+        assert!(is_asked(("*", "*", "*/*", all), "pods", "eviction", "shop"));
+        assert!(is_asked(("*", "*", "*/*", all), "pods", "", "shop"));
+        assert!(is_asked(("*", "", "pods/*", all), "pods", "", "shop"));
+        assert!(is_asked(("CREATE", "", "pods/eviction", all), "pods", "eviction", "shop"));
+        assert!(!is_asked(("CREATE", "", "pods", all), "pods", "eviction", "shop"));
+        assert!(!is_asked(("*", "*", "*", all), "pods", "eviction", "shop"));
+        assert!(!is_asked(("UPDATE", "", "pods", all), "pods", "", "shop"));
+        assert!(!is_asked(("CREATE", "apps", "pods", all), "pods", "", "shop"));
+        assert!(!is_asked(("CREATE", "", "namespaces", Scope::Namespaced), "namespaces", "", ""));
+        assert!(is_asked(("CREATE", "", "namespaces", Scope::Cluster), "namespaces", "", ""));
+        assert!(!is_asked(("CREATE", "", "pods", Scope::Cluster), "pods", "", "shop"));
+    }
+}
