@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::api::{Api, Failure};
+use super::api::Api;
+use super::failure::Failure;
 use super::watch::{FRESH_FOR, Watch, put};
 use crate::world::cause;
 use crate::world::objects::Objects;
-use admission::Cause;
 
 /// A page, and the opening of a watch: the API server gives up itself after 60 s (`--request-timeout`).
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ async fn list(api: &Api, watch: &Watch) -> Result<String, Failure> {
         }
         if page.r#continue == token {
             let text = "the API server's List does not end: a page names itself as the next one";
-            return Err(Failure { cause: Cause::new(cause::GARBAGE, text), is_expired: false });
+            return Err(Failure::new(cause::GARBAGE, text));
         }
         token = page.r#continue;
     }
@@ -111,8 +111,7 @@ async fn one_stream(api: &Api, watch: &Watch, version: &mut String) -> Result<()
 }
 
 fn silent(what: &str) -> Failure {
-    let text = format!("{what} within {} s", ANSWER_WITHIN.as_secs());
-    Failure { cause: Cause::new(cause::TIMEOUT, text), is_expired: false }
+    Failure::new(cause::TIMEOUT, format!("{what} within {} s", ANSWER_WITHIN.as_secs()))
 }
 
 /// Growing pauses, each between half and the whole of its length, so that replicas do not come all at once.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use admission::Cause;
 use tokio::time::Instant;
 
-use super::api::Event;
+use super::events::Event;
 use crate::world::metadata::Wire;
 use crate::world::objects::Objects;
 use crate::world::{Metadata, Readiness, Resource};

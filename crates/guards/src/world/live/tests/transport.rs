@@ -299,7 +299,6 @@ async fn a_credential_plugin_is_run() {
     let user = format!(
         "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, args: [-c, 'echo ''{credential}''']}}"
     );
-    let user = user.replace("''", "\u{27}\u{27}");
     let plugin = kubeconfig(&format!("https://{}", server.address), &server.certificate, "", &user);
     let world = connected(&plugin).await;
     assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));

@@ -1,0 +1,131 @@
+//! What an answer means that is not the one that was hoped for.
+//!
+//! This is where certainty is made: absence is believed only from a 404 that carries a `Status` of reason `NotFound` about the
+//! very object. A path that is not served, a proxy on the way, a mistyped server all answer 404 too, as plain text.
+
+use admission::Cause;
+use hyper::StatusCode;
+use serde::Deserialize;
+
+use super::access::with_sources;
+use crate::world::{Address, Resource, cause};
+
+/// A question that came to nothing. The cause's text is the end of a sentence: `no connection: refused`.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) cause: Cause,
+    /// 410: the version that was asked from is too old, and only a new List helps.
+    pub(super) is_expired: bool,
+}
+
+impl Failure {
+    pub(super) fn new(code: &'static str, text: impl Into<String>) -> Self {
+        Self { cause: Cause::new(code, text), is_expired: false }
+    }
+}
+
+/// What an API server says in place of what was asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Status {
+    kind: String,
+    reason: String,
+    message: String,
+    pub(super) code: Option<u16>,
+    details: Option<Details>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Details {
+    name: String,
+    group: String,
+    kind: String,
+}
+
+/// Whether a 404 is about this very object. `details.kind` holds the plural name in truth.
+pub(super) fn is_about(body: &[u8], address: Address<'_>) -> bool {
+    let Ok(Status { kind, reason, details: Some(details), .. }) = serde_json::from_slice(body) else {
+        return false;
+    };
+    kind == "Status"
+        && reason == "NotFound"
+        && details.name == address.name
+        && details.group == address.resource.group
+        && details.kind == address.resource.plural
+}
+
+/// The cause of an answer other than 200.
+pub(super) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Resource) -> Failure {
+    let told: Status = serde_json::from_slice(body).unwrap_or_default();
+    let number = status.as_u16();
+    let (code, text) = match number {
+        401 => (cause::CREDENTIALS, "the API server does not accept Durward's credentials".to_owned()),
+        403 => {
+            (cause::FORBIDDEN, format!("Durward is not permitted to {verb} {resource} (RBAC: verb {verb})"))
+        }
+        404 => {
+            let known = format!("the API server does not know {resource} in {}", resource.api_version());
+            (
+                cause::GARBAGE,
+                if told.kind == "Status" {
+                    known
+                } else {
+                    format!("{known}, or it is none (404 without a Status)")
+                },
+            )
+        }
+        410 => (cause::BUSY, "the API server has forgotten the version that was asked from".to_owned()),
+        429 | 500..=599 => {
+            (cause::BUSY, format!("the API server cannot answer now ({number}{})", said(&told)))
+        }
+        _ => (cause::REFUSED, format!("the API server answers {number}{}", said(&told))),
+    };
+    let is_expired = number == 410 || matches!(told.reason.as_str(), "Expired" | "Gone");
+    Failure { cause: Cause::new(code, text), is_expired }
+}
+
+fn said(status: &Status) -> String {
+    if status.message.is_empty() { String::new() } else { format!(": {}", brief(&status.message)) }
+}
+
+/// A request without an answer.
+pub(super) fn not_sent(error: &(dyn std::error::Error + 'static)) -> Failure {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        if source.is::<kube::client::AuthError>() {
+            return Failure::new(
+                cause::CREDENTIALS,
+                format!("there are no credentials: {}", brief(&with_sources(source))),
+            );
+        }
+        innermost = source;
+    }
+    if innermost.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
+    {
+        return Failure::new(cause::TIMEOUT, "the API server takes no connection in time");
+    }
+    Failure::new(
+        cause::UNREACHABLE,
+        format!("no connection to the API server: {}", brief(&innermost.to_string())),
+    )
+}
+
+/// Bytes that make no sense.
+pub(super) fn not_understood(error: &serde_json::Error, body: &[u8]) -> Failure {
+    let begins = String::from_utf8_lossy(body.get(..40).unwrap_or(body)).into_owned();
+    Failure::new(
+        cause::GARBAGE,
+        format!("the answer cannot be understood: {error}; it begins {:?}", brief(&begins)),
+    )
+}
+
+/// Text from outside, cut so that a sentence around it stays one.
+pub(super) fn brief(text: &str) -> String {
+    const MOST: usize = 160;
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+        None => line,
+    }
+}
