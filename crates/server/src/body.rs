@@ -2,6 +2,8 @@
 //!
 //! A small review (most are 2 to 20 kB) mostly arrives whole in the connection's read buffer and is used from there, without
 //! a copy. A larger one goes into a buffer that grows with what has arrived and is never larger than what was announced.
+//! It grows in few large steps: each step leaves a hole where the buffer was, and with 64 MiB of bodies in flight the holes of
+//! doubling alone came to 28 MiB of resident memory.
 
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use crate::limits::Share;
 
 /// Up to here a buffer is made in one go for all that was announced: a TLS record, and not worth growing for.
 const AT_ONCE: usize = 16 << 10;
+/// A step. Memory that was reserved and not written to is not resident, so that a step too large costs addresses only.
+const STEP: usize = 8;
 
 /// A body that has arrived.
 pub(crate) enum Body {
@@ -96,12 +100,12 @@ impl Arriving {
         self.joined.extend_from_slice(&data);
     }
 
-    /// Doubles, so that copying stays linear; but never past what was announced.
+    /// Grows by a factor, so that copying stays linear; but never past what was announced.
     fn make_room(&mut self, more: usize) {
         let needed = self.joined.len() + more;
         if needed > self.joined.capacity() {
-            let doubled = (self.joined.capacity() * 2).max(AT_ONCE).min(self.length);
-            self.joined.reserve_exact(doubled.max(needed) - self.joined.len());
+            let larger = (self.joined.capacity() * STEP).max(AT_ONCE).min(self.length);
+            self.joined.reserve_exact(larger.max(needed) - self.joined.len());
         }
     }
 
@@ -151,7 +155,7 @@ mod tests {
         while arriving.arrived() < length {
             let chunk = 10_000.min(length - arriving.arrived());
             arriving.push(Bytes::from(vec![1; chunk]));
-            assert!(arriving.joined.capacity() <= (2 * arriving.arrived()).max(AT_ONCE));
+            assert!(arriving.joined.capacity() <= (STEP * arriving.arrived()).max(AT_ONCE));
         }
         assert_eq!(arriving.joined.capacity(), length);
     }

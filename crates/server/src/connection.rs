@@ -28,8 +28,9 @@ use crate::settings::Timeouts;
 use crate::socket::Socket;
 use crate::tls::Greeting;
 
-/// The most that hyper buffers of one connection. Heads of the API server are below 1 kB; bodies pass through in pieces.
-const READ_BUFFER: usize = 32 << 10;
+/// The most that hyper buffers of one connection: a TLS record. Heads of the API server are below 1 kB; bodies pass through in
+/// pieces.
+const READ_BUFFER: usize = 16 << 10;
 /// How long a connection that is told to end may take over it before it is dropped.
 const GOODBYE: Duration = Duration::from_secs(2);
 

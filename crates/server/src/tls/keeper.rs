@@ -107,11 +107,21 @@ impl Keeper {
         &self,
         now: SystemTime,
     ) -> Result<Option<(Certificate, Greeting, [u8; 32])>, CertificateError> {
-        let found = Found::read(&self.settings)?;
+        let mut found = Found::read(&self.settings)?;
         if found.digest == self.served.digest {
             return Ok(None);
         }
-        let (certificate, greeting) = found.made(&self.settings)?;
+        let mut made = found.made(&self.settings);
+        if made.is_err() {
+            // The certificate may have been read before an exchange and the key after it. If the files now hold something
+            // else, that counts.
+            let again = Found::read(&self.settings)?;
+            if again.digest != found.digest {
+                made = again.made(&self.settings);
+                found = again;
+            }
+        }
+        let (certificate, greeting) = made?;
         match certificate.valid_at(now) {
             // Two invalid certificates: the files are what the operator can see, so they win.
             Err(fault) if self.served.certificate.valid_at(now).is_ok() => {
