@@ -1,7 +1,9 @@
-//! The API server as a test wants it: one call, one answer with its status, its warnings and its body, whatever they are.
+//! The API server as a test wants it: one call, one answer with its status, its warnings and its body,
+//! whatever they are.
 //!
-//! Nothing is retried and nothing is turned into an error for being refused: a test that counts failed calls must see each of them.
-//! Calls block; a test that wants many at once has threads. Typed objects stay out: what the API server says is what is compared.
+//! Nothing is retried and nothing is turned into an error for being refused: a test that counts failed calls
+//! must see each of them. Calls block; a test that wants many at once has threads. Typed objects stay out:
+//! what the API server says is what is compared.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -158,8 +160,8 @@ fn warnings(headers: &HeaderMap) -> Vec<String> {
     headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).map(warning_text).collect()
 }
 
-/// The text of `299 - "text"` (RFC 7234 5.5), a quoted string whose backslashes say that the next character stands for itself. What has
-/// another form is returned as it is.
+/// The text of `299 - "text"` (RFC 7234 5.5), a quoted string whose backslashes say that the next character
+/// stands for itself. What has another form is returned as it is.
 fn warning_text(header: &str) -> String {
     let Some((_, quoted)) = header.split_once('"') else { return header.to_owned() };
     let mut text = String::new();

@@ -1,4 +1,5 @@
-//! Certificates and kubeconfigs for one run: an authority, leaves signed by it, and the key that signs service account tokens.
+//! Certificates and kubeconfigs for one run: an authority, leaves signed by it, and the key that signs
+//! service account tokens.
 //!
 //! All keys are EC P-256, which every part accepts, service account tokens included (ES256).
 
@@ -43,7 +44,8 @@ impl Authority {
         self.issuer.pem()
     }
 
-    /// A serving certificate for these names and addresses. No two are alike: each has a key and a serial number of its own.
+    /// A serving certificate for these names and addresses. No two are alike: each has a key and a serial
+    /// number of its own.
     pub fn server(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Leaf> {
         let mut params =
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
@@ -52,8 +54,8 @@ impl Authority {
         self.leaf(params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A client certificate: to the API server, this user, in this group. One group is all that rcgen's names can hold; a user in
-    /// several is had by impersonation, see [`kubeconfig`].
+    /// A client certificate: to the API server, this user, in this group. One group is all that rcgen's names
+    /// can hold; a user in several is had by impersonation, see [`kubeconfig`].
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Leaf> {
         let mut params = CertificateParams::default();
         params.distinguished_name = distinguished(user, group);
@@ -108,8 +110,8 @@ pub fn token_key() -> Result<(String, String)> {
 
 /// A kubeconfig with everything in it, so that the file can be moved. JSON, which is YAML.
 ///
-/// With `impersonated`, requests are made in the name of that user with those groups: the API server, and every webhook behind it, then
-/// knows of nobody else. The client must be allowed to impersonate.
+/// With `impersonated`, requests are made in the name of that user with those groups: the API server, and
+/// every webhook behind it, then knows of nobody else. The client must be allowed to impersonate.
 pub fn kubeconfig(
     server: &str,
     authority: &Authority,
@@ -137,7 +139,8 @@ pub fn kubeconfig(
     })
 }
 
-/// Opens a connection and returns the certificate that is served on it, verified against the authority and the name.
+/// Opens a connection and returns the certificate that is served on it, verified against the authority and
+/// the name.
 pub fn served(
     at: std::net::SocketAddr,
     name: &str,

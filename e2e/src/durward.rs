@@ -1,7 +1,8 @@
 //! Durward itself: the product's binary, started like any other part, and talked to as its operator would.
 //!
-//! A case writes the configuration and says what it expects. How Durward is registered is not the case's to say:
-//! [`Durward::register`] applies what `durward manifests --only registration` prints and nothing else.
+//! A case writes the configuration and says what it expects. How Durward is registered is not the case's to
+//! say: [`crate::installation::Installation::register`] applies what `durward manifests --only registration`
+//! prints and nothing else.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ pub struct Serve {
     name: String,
     config: PathBuf,
     host: IpAddr,
+    port: Option<u16>,
     arguments: Vec<String>,
 }
 
@@ -37,7 +39,13 @@ impl Serve {
     /// With this configuration file, listening on 127.0.0.1; the ports are chosen here and given as flags.
     pub fn with(config: &Path) -> Self {
         let host = [127, 0, 0, 1].into();
-        Self { name: "durward".to_owned(), config: config.to_owned(), host, arguments: Vec::new() }
+        Self {
+            name: "durward".to_owned(),
+            config: config.to_owned(),
+            host,
+            port: None,
+            arguments: Vec::new(),
+        }
     }
 
     /// The name of its log.
@@ -52,6 +60,13 @@ impl Serve {
         self
     }
 
+    /// Listening for reviews exactly here.
+    pub fn listening_at(mut self, listener: SocketAddr) -> Self {
+        self.host = listener.ip();
+        self.port = Some(listener.port());
+        self
+    }
+
     /// One more flag.
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.arguments.push(flag.into());
@@ -61,7 +76,7 @@ impl Serve {
     /// Starts it without waiting for anything.
     pub fn start(self, stage: &Stage) -> Result<Durward> {
         let loopback = IpAddr::from([127, 0, 0, 1]);
-        let reviews = SocketAddr::new(self.host, ports::free()?);
+        let reviews = SocketAddr::new(self.host, self.port.map_or_else(ports::free, Ok)?);
         let admin = SocketAddr::new(loopback, ports::free()?);
         let local = SocketAddr::new(loopback, ports::free()?);
         let tool = Tool::new(self.name, stage.durward_program()?)
@@ -165,9 +180,11 @@ impl Durward {
         ending.with_context(|| self.part.trouble(format_args!("still runs after {within:?}")).to_string())
     }
 
-    /// Registers Durward with a cluster: what `durward manifests --config FILE --only registration` prints, by `kubectl apply`.
+    /// Registers Durward with a cluster: what `durward manifests --config FILE --only registration` prints,
+    /// by `kubectl apply`.
     ///
-    /// Returns what was applied. The API server takes a moment to follow: wait for what the case expects, not for a time.
+    /// Returns what was applied. The API server takes a moment to follow: wait for what the case expects, not
+    /// for a time.
     pub fn register(stage: &Stage, cluster: &Cluster, config: &Path) -> Result<String> {
         let config = config.display().to_string();
         let printed = Self::command(stage, &["manifests", "--config", &config, "--only", "registration"])?
@@ -179,7 +196,8 @@ impl Durward {
         Ok(printed)
     }
 
-    /// Takes back what [`Durward::register`] applied, so that the next case on the same cluster meets no webhook.
+    /// Takes back what [`Durward::register`] applied, so that the next case on the same cluster meets no
+    /// webhook.
     pub fn unregister(cluster: &Cluster, printed: &str) -> Result<()> {
         cluster.kubectl().run_with(&["delete", "--ignore-not-found", "-f", "-"], printed)?.succeeded()?;
         Ok(())

@@ -1,6 +1,8 @@
-//! A webhook that is not Durward's: other people's webhooks stand in the same chain, and some cases are about what they do to ours.
+//! A webhook that is not Durward's: other people's webhooks stand in the same chain, and some cases are about
+//! what they do to ours.
 //!
-//! It runs in the test process, answers every review with the patch that the test gave it, and remembers what it was asked.
+//! It runs in the test process, answers every review with the patch that the test gave it, and remembers what
+//! it was asked.
 
 use std::io::{BufReader, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -33,8 +35,9 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Listens on a free port of this address, with a certificate for it and for these names. `patch` is given each request
-    /// (`review.request`) and returns the operations of a JSON Patch; none of them means that the object stays as it is.
+    /// Listens on a free port of this address, with a certificate for it and for these names. `patch` is
+    /// given each request (`review.request`) and returns the operations of a JSON Patch; none of them means
+    /// that the object stays as it is.
     pub fn start(
         host: impl Into<IpAddr>,
         names: &[&str],
@@ -75,8 +78,9 @@ impl Webhook {
         self.reviews.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A configuration that calls it for every pod created in the namespaces with this label, reached by its address. To be changed at
-    /// will before it is created. The API server calls webhooks in the order of their configurations' names.
+    /// A configuration that calls it for every pod created in the namespaces with this label, reached by its
+    /// address. To be changed at will before it is created. The API server calls webhooks in the order of
+    /// their configurations' names.
     pub fn registration(&self, name: &str, namespaces: (&str, &str)) -> Value {
         let url = format!("https://{}/", self.address);
         self.registration_with(name, namespaces, json!({"url": url}))
@@ -152,7 +156,8 @@ fn converse(
     Ok(())
 }
 
-/// The body of the next request; none if the connection has ended. The API server always says how long its body is.
+/// The body of the next request; none if the connection has ended. The API server always says how long its
+/// body is.
 fn request_body(stream: &mut impl std::io::BufRead) -> Result<Option<Vec<u8>>> {
     let mut length = 0;
     let mut lines = 0;

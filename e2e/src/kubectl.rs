@@ -30,7 +30,8 @@ impl Kubectl {
         &self.kubeconfig
     }
 
-    /// Runs it with these arguments and returns what it said, whatever its exit code. Warnings stand on standard error.
+    /// Runs it with these arguments and returns what it said, whatever its exit code. Warnings stand on
+    /// standard error.
     pub fn run(&self, arguments: &[&str]) -> Result<Output> {
         self.keeper.run(self.tool(arguments), WITHIN)
     }
@@ -55,7 +56,8 @@ impl Kubectl {
 
     fn tool(&self, arguments: &[&str]) -> Tool {
         Tool::new("kubectl", &self.program)
-            // What it remembers of an API server must not outlive the run, for another will have the same address.
+            // What it remembers of an API server must not outlive the run, for another will have the same
+            // address.
             .environment("KUBECACHEDIR", self.keeper.work().join("kubectl-cache").display().to_string())
             .flag("kubeconfig", self.kubeconfig.display())
             .arguments(arguments.iter().copied())

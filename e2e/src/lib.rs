@@ -1,4 +1,5 @@
-//! The end-to-end harness: real etcd, real kube-apiserver, real controller-manager, real kubectl, and Durward between them.
+//! The end-to-end harness: real etcd, real kube-apiserver, real controller-manager, real kubectl, and Durward
+//! between them.
 //!
 //! A test reads as a sentence and knows no port, no certificate and no process:
 //!
@@ -10,17 +11,19 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What it takes care of: the parts are built once from pinned sources ([`parts`]), every process is started by a keeper that ends
-//! it whatever happens to the test ([`keeper`]), and a failure leaves the log of every part behind.
+//! What it takes care of: the parts are built once from pinned sources ([`parts`]), every process is started
+//! by a keeper that ends it whatever happens to the test ([`keeper`]), and a failure leaves the log of every
+//! part behind.
 //!
-//! What it leaves to others: nothing here knows what a guard decides. Cases live in `tests/cases`, and Durward is registered with
-//! exactly what `durward manifests` prints ([`durward`]).
+//! What it leaves to others: nothing here knows what a guard decides. Cases live in `tests/cases`, and
+//! Durward is registered with exactly what `durward manifests` prints ([`installation`]).
 
 pub mod api;
 pub mod certificates;
 pub mod controlplane;
 pub mod durward;
 pub mod foreign;
+pub mod installation;
 pub mod keeper;
 pub mod kubectl;
 pub mod metrics;

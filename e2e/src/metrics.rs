@@ -16,7 +16,8 @@ struct Sample {
 }
 
 impl Metrics {
-    /// Reads the text form; comments are passed over, and so are timestamps and exemplars. A line that cannot be read is an error.
+    /// Reads the text form; comments are passed over, and so are timestamps and exemplars. A line that cannot
+    /// be read is an error.
     pub fn parse(text: &str) -> Result<Self> {
         let samples = text
             .lines()
@@ -29,13 +30,14 @@ impl Metrics {
 
     /// The sum over all series of this name that carry these labels, whatever others they carry.
     ///
-    /// Zero if there is none: a counter with labels does not show before it has counted. A test that expects zero must therefore expect
-    /// something else of the same name elsewhere, or its name may be wrong.
+    /// Zero if there is none: a counter with labels does not show before it has counted. A test that expects
+    /// zero must therefore expect something else of the same name elsewhere, or its name may be wrong.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.matching(name, labels).map(|sample| sample.value).sum()
     }
 
-    /// The value of the one series of this name that carries these labels. Not to be there, or to be there twice, is an error.
+    /// The value of the one series of this name that carries these labels. Not to be there, or to be there
+    /// twice, is an error.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
         let mut matching = self.matching(name, labels);
         match (matching.next(), matching.next()) {

@@ -1,11 +1,13 @@
 //! The binaries that the tests start, built once from pinned sources.
 //!
-//! A part is a `tool` dependency of a Go module below `e2e/controlplane`. Its binary lies outside the work tree, in a folder that is
-//! named by everything it is made of (the module's pins, the Go version, the flags), so a stale one cannot be met and two pins can
-//! be had side by side. How to move a pin is told in `e2e/controlplane/README.md`.
+//! A part is a `tool` dependency of a Go module below `e2e/controlplane`. Its binary lies outside the work
+//! tree, in a folder that is named by everything it is made of (the module's pins, the Go version, the
+//! flags), so a stale one cannot be met and two pins can be had side by side. How to move a pin is told in
+//! `e2e/controlplane/README.md`.
 //!
-//! Kubernetes' parts refuse to call themselves by no version at all: without `gitVersion` at link time the API server is v0.0.0 and
-//! some of its start-up checks fail. The version comes from the module's own `require` line.
+//! Kubernetes' parts refuse to call themselves by no version at all: without `gitVersion` at link time the
+//! API server is v0.0.0 and some of its start-up checks fail. The version comes from the module's own
+//! `require` line.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -93,7 +95,8 @@ impl Binary {
             return Ok(path);
         }
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        // Another run may be building the very same: then wait, and find it done. The kernel frees the lock with the process.
+        // Another run may be building the very same: then wait, and find it done. The kernel frees the lock
+        // with the process.
         let lock = File::create(folder.join("lock")).context("cannot make the lock of the parts' cache")?;
         lock.lock().context("cannot lock the parts' cache")?;
         if !path.is_file() {
@@ -200,7 +203,8 @@ fn go_version() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The folder outside the work tree that outlives runs: built parts, journals, logs of runs that did not pass.
+/// The folder outside the work tree that outlives runs: built parts, journals, logs of runs that did not
+/// pass.
 pub fn cache() -> Result<PathBuf> {
     let from =
         |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);

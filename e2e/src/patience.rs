@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Between two looks. Short enough to cost nothing beside a second of start-up, long enough not to load the parts that are starting.
+/// Between two looks. Short enough to cost nothing beside a second of start-up, long enough not to load the
+/// parts that are starting.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What one look found.
@@ -18,7 +19,8 @@ pub enum Seen<T> {
     NotYet(String),
 }
 
-/// Looks until `look` says yes. An error from `look` ends the wait at once: return [`Seen::NotYet`] for what may still come right.
+/// Looks until `look` says yes. An error from `look` ends the wait at once: return [`Seen::NotYet`] for what
+/// may still come right.
 pub fn eventually<T>(
     what: impl std::fmt::Display,
     within: Duration,

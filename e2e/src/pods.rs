@@ -7,8 +7,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A sentence ends with what is expected. What was admitted can be looked at further; every look that does not find what it should
-//! is an error that shows the pod.
+//! A sentence ends with what is expected. What was admitted can be looked at further; every look that does
+//! not find what it should is an error that shows the pod.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -213,7 +213,8 @@ impl<'a> Pod<'a> {
         Ok(Outcome::Refused(Refused { status: None, message: output.stderr, warnings }))
     }
 
-    /// The pod, or what the `ReplicaSet` says of its failure to make one. Warnings go to the controller, not to us.
+    /// The pod, or what the `ReplicaSet` says of its failure to make one. Warnings go to the controller, not
+    /// to us.
     fn deployment(&self) -> Result<Outcome> {
         ensure!(!self.dry_run, "a dry run of a Deployment makes no pod");
         let name = self.name()?;
@@ -315,7 +316,8 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// Every container (init containers aside) has exactly these mount paths, in any order; a service account's token does not count.
+    /// Every container (init containers aside) has exactly these mount paths, in any order; a service
+    /// account's token does not count.
     pub fn with_mounts(self, paths: &[&str]) -> Result<Self> {
         let containers = self.pod["spec"]["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
         ensure!(!containers.is_empty(), "the pod has no container: {}", self.pod);
@@ -325,13 +327,15 @@ impl Admitted {
         Ok(self)
     }
 
-    /// The container of this name, init containers and ephemeral ones included, has exactly these mount paths.
+    /// The container of this name, init containers and ephemeral ones included, has exactly these mount
+    /// paths.
     pub fn with_mounts_in(self, container: &str, paths: &[&str]) -> Result<Self> {
         check_mounts(self.find(container)?, paths)?;
         Ok(self)
     }
 
-    /// No webhook did anything to it: no mounts, volumes or annotations beyond those that were sent, and no container more.
+    /// No webhook did anything to it: no mounts, volumes or annotations beyond those that were sent, and no
+    /// container more.
     pub fn untouched(self) -> Result<Self> {
         let (sent, has) = (&self.sent["metadata"]["annotations"], &self.pod["metadata"]["annotations"]);
         let ours = |key: &str| key != "kubectl.kubernetes.io/last-applied-configuration";

@@ -1,7 +1,8 @@
 //! Free ports of this host for parts that must be told theirs.
 //!
-//! They come from below the kernel's range for outgoing connections (32768 and up on Linux), so nothing but another listener can
-//! take a port between the moment it is found free and the moment the part binds it; within one run none is given out twice.
+//! They come from below the kernel's range for outgoing connections (32768 and up on Linux), so nothing but
+//! another listener can take a port between the moment it is found free and the moment the part binds it;
+//! within one run none is given out twice.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};

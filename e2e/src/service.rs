@@ -1,8 +1,9 @@
-//! A Service whose `EndpointSlice` is written by hand: how a webhook on this host stands behind a name, and how it is replaced by
-//! another under load.
+//! A Service whose `EndpointSlice` is written by hand: how a webhook on this host stands behind a name, and
+//! how it is replaced by another under load.
 //!
-//! Only of use on a cluster with [`crate::controlplane::Options::with_aggregator_routing`]: the API server then connects to the
-//! slice's address itself. It does not accept loopback addresses there; [`crate::stage::Stage::address`] gives one that it does.
+//! Only of use on a cluster with [`crate::controlplane::Options::with_aggregator_routing`]: the API server
+//! then connects to the slice's address itself. It does not accept loopback addresses there;
+//! [`crate::stage::Stage::address`] gives one that it does.
 
 use std::net::SocketAddr;
 
@@ -31,13 +32,23 @@ impl<'a> Service<'a> {
         Ok(Self { namespace, name: name.to_owned() })
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of its namespace.
+    pub fn namespace(&self) -> &str {
+        self.namespace.name()
+    }
+
     /// The name that a certificate behind it must carry.
     pub fn host(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace.name())
     }
 
-    /// Makes it lead to this listener and to no other, from now on: the API server follows within a moment, but keeps the
-    /// connections that it has.
+    /// Makes it lead to this listener and to no other, from now on: the API server follows within a moment,
+    /// but keeps the connections that it has.
     pub fn leads_to(&self, listener: SocketAddr) -> Result<()> {
         let name = format!("{}-by-hand", self.name);
         let object = json!({

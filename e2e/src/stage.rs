@@ -1,4 +1,5 @@
-//! What all tests of a run share: the keeper, the parts, the clusters. Everything begins when the first test asks for it.
+//! What all tests of a run share: the keeper, the parts, the clusters. Everything begins when the first test
+//! asks for it.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

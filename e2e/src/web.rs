@@ -23,7 +23,8 @@ pub fn get(at: SocketAddr, path: &str) -> Result<Page> {
     exchange(at, "GET", path, "")
 }
 
-/// One request with a body on a connection of its own. HTTP/1.0, to which nobody may answer in chunks or keep the connection.
+/// One request with a body on a connection of its own. HTTP/1.0, to which nobody may answer in chunks or keep
+/// the connection.
 pub fn exchange(at: SocketAddr, method: &str, path: &str, body: &str) -> Result<Page> {
     let what = || format!("{method} http://{at}{path}");
     let mut stream = TcpStream::connect_timeout(&at, WITHIN).with_context(what)?;

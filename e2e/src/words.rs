@@ -1,4 +1,5 @@
-//! Words to the person who runs the tests: one line each on standard error, so that standard output stays the test report's.
+//! Words to the person who runs the tests: one line each on standard error, so that standard output stays the
+//! test report's.
 
 use std::io::Write as _;
 

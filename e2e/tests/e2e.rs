@@ -1,8 +1,8 @@
 //! The end-to-end tests: one binary, so that one keeper ends what all of them started.
 //!
-//! `cargo test -p durward-e2e --test e2e` runs all, with a word behind it those whose name contains the word; `-- --list` names them.
-//! A case is a function in `cases/`, takes the [`Stage`] and returns what it found wrong, if anything. [`cases!`] lists every
-//! one; a case that is not listed does not compile.
+//! `cargo test -p durward-e2e --test e2e` runs all, with a word behind it those whose name contains the word;
+//! `-- --list` names them. A case is a function in `cases/`, takes the [`Stage`] and returns what it found
+//! wrong, if anything. [`cases!`] lists every one; a case that is not listed does not compile.
 
 #![deny(dead_code)]
 
@@ -18,7 +18,7 @@ use e2e::stage::Stage;
 use e2e::words::tell;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use cases::{controlplane, keeper, sentences};
+use cases::{controlplane, durward, keeper, sentences};
 
 type Case = fn(&Stage) -> Result<()>;
 
@@ -56,6 +56,13 @@ const CASES: &[(&str, Case)] = cases![
         a_foreign_webhook_is_called_behind_a_service_and_follows_its_endpoints,
         a_webhook_that_is_gone_shows_in_the_api_servers_counters,
     },
+    durward::{
+        a_registered_server_is_asked_about_pods_that_want_it_and_no_others,
+        a_server_with_a_bad_configuration_says_so_and_ends,
+        a_server_ends_well_when_it_is_asked_to,
+        an_installation_is_taken_back,
+        a_swapped_certificate_is_served,
+    },
 ];
 
 fn main() -> ExitCode {
@@ -82,7 +89,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// A case as the test runner wants it: whatever way it fails, the report says where the logs of its parts are.
+/// A case as the test runner wants it: whatever way it fails, the report says where the logs of its parts
+/// are.
 fn trial(stage: &Arc<Stage>, name: &str, case: Case) -> Trial {
     let stage = Arc::clone(stage);
     Trial::test(name, move || {

@@ -1,15 +1,17 @@
-//! A control plane of its own for a test, or for the tests that can share one: kube-apiserver before etcd, and controllers if wanted.
+//! A control plane of its own for a test, or for the tests that can share one: kube-apiserver before etcd,
+//! and controllers if wanted.
 //!
-//! No node, no kubelet, no scheduler: pods are created, changed by webhooks, stored and never run, which is all that admission knows.
-//! One etcd serves all control planes of a run, a key prefix each. All of it is thrown away, so nothing is synchronised
-//! to disk and nothing is asked to end politely. Memory is about 300 MB for an API server and 100 for controllers.
+//! No node, no kubelet, no scheduler: pods are created, changed by webhooks, stored and never run, which is
+//! all that admission knows. One etcd serves all control planes of a run, a key prefix each. All of it is
+//! thrown away, so nothing is synchronised to disk and nothing is asked to end politely. Memory is about 300
+//! MB for an API server and 100 for controllers.
 
 mod etcd;
 mod options;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -29,8 +31,12 @@ use crate::patience::{Seen, eventually};
 use crate::ports;
 use crate::words::tell;
 
-/// An API server is ready in three to six seconds on an idle machine; this is for one that builds something beside it.
+/// An API server is ready in three to six seconds on an idle machine; this is for one that builds something
+/// beside it.
 const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// A case that installs Durward has its cluster for as long as it takes; so long, two of them wait for each other.
+const TURN_WITHIN: Duration = Duration::from_secs(600);
 
 /// `ClusterIPs`, which nothing here routes.
 const SERVICE_RANGE: &str = "10.0.0.0/24";
@@ -53,6 +59,7 @@ pub struct Cluster {
     controllers: Option<Part>,
     namespaces: AtomicU32,
     users: AtomicU32,
+    installed: Mutex<()>,
 }
 
 /// Somebody who may talk to the API server, by hand and by kubectl.
@@ -105,6 +112,7 @@ impl Cluster {
             controllers: None,
             namespaces: AtomicU32::new(1),
             users: AtomicU32::new(1),
+            installed: Mutex::new(()),
         };
         cluster.controllers = cluster.start_controllers(&pki)?;
         tell(format_args!(
@@ -130,8 +138,8 @@ impl Cluster {
         &self.url
     }
 
-    /// A user of this name, in these groups, who may do nothing until a binding says otherwise. A service account is one too, by its full
-    /// name.
+    /// A user of this name, in these groups, who may do nothing until a binding says otherwise. A service
+    /// account is one too, by its full name.
     pub fn user(&self, name: &str, groups: &[&str]) -> Result<User> {
         let config =
             certificates::kubeconfig(&self.url, &self.authority, &self.admin_leaf, Some((name, groups)));
@@ -142,7 +150,8 @@ impl Cluster {
         Ok(User { api: Api::new(&self.runtime, &config)?, kubectl })
     }
 
-    /// Makes a namespace that no other test has: the name given, and a number. With controllers, pods can be created in it on return.
+    /// Makes a namespace that no other test has: the name given, and a number. With controllers, pods can be
+    /// created in it on return.
     pub fn namespace(&self, name: &str) -> Result<Namespace<'_>> {
         self.labelled_namespace(name, &[])
     }
@@ -153,7 +162,8 @@ impl Cluster {
         self.exact_namespace(&format!("{name}-{number}"), labels)
     }
 
-    /// A namespace of exactly this name, for what must have it (`durward-system`). To be had once in a cluster.
+    /// A namespace of exactly this name, for what must have it (`durward-system`). To be had once in a
+    /// cluster.
     pub fn exact_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
         let namespace = Namespace::create(self, name.to_owned(), labels)?;
         if self.controllers.is_some() {
@@ -165,6 +175,19 @@ impl Cluster {
     /// The API server's own metrics, now.
     pub fn metrics(&self) -> Result<Metrics> {
         Metrics::parse(&self.admin.api.text("/metrics")?)
+    }
+
+    /// The turn of those who install Durward here. A test that panicked may have had it: the next one installs
+    /// anew.
+    pub(crate) fn turn(&self) -> Result<MutexGuard<'_, ()>> {
+        let what = "the installation of another case on the same cluster to end (or of the same case: one at a time)";
+        eventually(what, TURN_WITHIN, || {
+            Ok(match self.installed.try_lock() {
+                Ok(turn) => Seen::Yes(turn),
+                Err(TryLockError::Poisoned(turn)) => Seen::Yes(turn.into_inner()),
+                Err(TryLockError::WouldBlock) => Seen::NotYet("it stands".to_owned()),
+            })
+        })
     }
 
     /// What failed, with the end of the API server's log.
@@ -196,7 +219,8 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // At the end of a run the keeper is quicker: then the order is refused, and the part is gone all the same.
+        // At the end of a run the keeper is quicker: then the order is refused, and the part is gone all the
+        // same.
         for part in self.controllers.iter().chain([&self.server]) {
             let _ = part.end();
         }
@@ -231,7 +255,8 @@ fn server_flags(pki: &Pki, etcd: &Etcd, port: u16, number: u32) -> Vec<String> {
         format!("--etcd-servers={}", etcd.url()),
         format!("--etcd-prefix=/cluster-{number}"),
         format!("--secure-port={port}"),
-        // Several API servers share this host's addresses: none of them may claim to be *the* endpoint of `kubernetes`.
+        // Several API servers share this host's addresses: none of them may claim to be *the* endpoint of
+        // `kubernetes`.
         "--advertise-address=127.0.0.1".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
         format!("--service-cluster-ip-range={SERVICE_RANGE}"),

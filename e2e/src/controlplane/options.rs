@@ -22,8 +22,9 @@ const CONTROLLERS: &[&str] = &[
     "job",
 ];
 
-/// A control plane's options. Two tests that ask for equal options, the name included, share one control plane: give a name of its
-/// own to a test that changes what is not in a namespace (webhook configurations above all).
+/// A control plane's options. Two tests that ask for equal options, the name included, share one control
+/// plane: give a name of its own to a test that changes what is not in a namespace (webhook configurations
+/// above all).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Options {
     name: String,
@@ -36,7 +37,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// An API server alone on the loopback address, with upstream's defaults. The name goes into log and folder names.
+    /// An API server alone on the loopback address, with upstream's defaults. The name goes into log and
+    /// folder names.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -48,23 +50,25 @@ impl Options {
         }
     }
 
-    /// With a controller-manager: Deployments become pods, namespaces have a service account and can be deleted, and the ready-made
-    /// cluster roles `view`, `edit` and `admin`, which are put together from others, allow something.
+    /// With a controller-manager: Deployments become pods, namespaces have a service account and can be
+    /// deleted, and the ready-made cluster roles `view`, `edit` and `admin`, which are put together from
+    /// others, allow something.
     #[must_use]
     pub fn with_controllers(mut self) -> Self {
         self.controllers = CONTROLLERS.iter().map(|&name| name.to_owned()).collect();
         self
     }
 
-    /// Webhooks behind a Service are called at the addresses of its `EndpointSlices`. Without it they are called at the `ClusterIP`, which
-    /// leads nowhere where no proxy runs.
+    /// Webhooks behind a Service are called at the addresses of its `EndpointSlices`. Without it they are
+    /// called at the `ClusterIP`, which leads nowhere where no proxy runs.
     #[must_use]
     pub fn with_aggregator_routing(mut self) -> Self {
         self.aggregator_routing = true;
         self
     }
 
-    /// Where the API server listens, 127.0.0.1 if not said; `0.0.0.0` for all addresses. Tests reach it at 127.0.0.1 in both cases.
+    /// Where the API server listens, 127.0.0.1 if not said; `0.0.0.0` for all addresses. Tests reach it at
+    /// 127.0.0.1 in both cases.
     #[must_use]
     pub fn bind(mut self, address: impl Into<IpAddr>) -> Self {
         self.bind = address.into();

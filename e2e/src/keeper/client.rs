@@ -1,6 +1,7 @@
 //! The tests' side of the keeper.
 //!
-//! Everything here may be called from any thread: questions go out one line at a time, answers are handed to whoever asked.
+//! Everything here may be called from any thread: questions go out one line at a time, answers are handed to
+//! whoever asked.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,7 +19,8 @@ use rustix::process::Signal;
 use super::order::{Answer, Ending, GREETING, Order, Question, Reply, Start};
 use crate::words::tell;
 
-/// The keeper greets after it has cleaned up behind dead ones, which may take a grace and ten seconds for each.
+/// The keeper greets after it has cleaned up behind dead ones, which may take a grace and ten seconds for
+/// each.
 const GREETING_WITHIN: Duration = Duration::from_secs(120);
 
 type Waiting = Arc<Mutex<HashMap<u64, mpsc::Sender<Result<Reply, String>>>>>;
@@ -81,7 +83,8 @@ impl Keeper {
         self.lock_child().id()
     }
 
-    /// Starts a part that runs until it is ended. Its output goes to a log of its name, which is numbered if the name was had before.
+    /// Starts a part that runs until it is ended. Its output goes to a log of its name, which is numbered if
+    /// the name was had before.
     pub fn start_part(self: &Arc<Self>, tool: Tool) -> Result<Part> {
         let log = self.log(&tool.start.name)?;
         let name = tool.start.name.clone();
@@ -120,7 +123,8 @@ impl Keeper {
         Ok(output)
     }
 
-    /// Adds an address of the run's own to the loopback device, of which the API server thinks no less than of any other.
+    /// Adds an address of the run's own to the loopback device, of which the API server thinks no less than
+    /// of any other.
     pub fn address(&self) -> Result<Ipv4Addr> {
         match self.ask(Order::Address)? {
             Reply::Address(address) => Ok(address),
@@ -160,7 +164,8 @@ impl Keeper {
         Ok(receiver)
     }
 
-    /// A log of this name, numbered if the name was had before. Making the file is what decides between two who ask at once.
+    /// A log of this name, numbered if the name was had before. Making the file is what decides between two
+    /// who ask at once.
     fn log(&self, name: &str) -> Result<PathBuf> {
         let plain = self.logs.join(format!("{name}.log"));
         match File::create_new(&plain) {
@@ -185,7 +190,8 @@ impl Keeper {
     }
 }
 
-/// Hands every answer to whoever asked. When the keeper is gone, all who still wait are told so by the end of their channels.
+/// Hands every answer to whoever asked. When the keeper is gone, all who still wait are told so by the end of
+/// their channels.
 fn listen(answers: ChildStdout, waiting: &Waiting) {
     for line in BufReader::new(answers).lines() {
         let Ok(line) = line else { break };

@@ -1,6 +1,7 @@
 //! The keeper's own side: read orders until the pipe closes, then end everything.
 //!
-//! It makes no decision of its own. Orders that take long (a wait, an end) are answered from a thread each; all others in turn.
+//! It makes no decision of its own. Orders that take long (a wait, an end) are answered from a thread each;
+//! all others in turn.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
@@ -26,7 +27,8 @@ pub fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    // A session of its own: neither Ctrl-C nor the terminal's end reaches it. It fails only for a group's leader, which a child never is.
+    // A session of its own: neither Ctrl-C nor the terminal's end reaches it. It fails only for a group's
+    // leader, which a child never is.
     if let Err(error) = rustix::process::setsid() {
         tell(format_args!("the keeper cannot have a session of its own ({error}): Ctrl-C will end it too"));
     }
@@ -61,7 +63,8 @@ impl Keeper {
         Ok(Self { cache, journal, parts: HashMap::new(), addresses: Vec::new(), passed: false })
     }
 
-    /// Until the tests' end of the pipe closes. A line that is no order is told and passed over: its asker is none of ours.
+    /// Until the tests' end of the pipe closes. A line that is no order is told and passed over: its asker is
+    /// none of ours.
     fn serve(&mut self) {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { return };
@@ -113,8 +116,9 @@ impl Keeper {
         self.parts.get(&part).cloned().with_context(|| format!("no part has the number {part}"))
     }
 
-    /// Takes the first address of its range that this host does not have yet. Under the lock of all runs, and written down before it is
-    /// added: a killed keeper's address is always found, and never mistaken for another run's.
+    /// Takes the first address of its range that this host does not have yet. Under the lock of all runs, and
+    /// written down before it is added: a killed keeper's address is always found, and never mistaken for
+    /// another run's.
     fn address(&mut self) -> Result<Ipv4Addr> {
         let _lock = lock_in(&self.cache)?;
         for attempt in 0..254 {
@@ -141,7 +145,8 @@ impl Keeper {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).write(entry)
     }
 
-    /// Ends all parts at once, each with its own grace; then what the host lent; then the folders and the journal.
+    /// Ends all parts at once, each with its own grace; then what the host lent; then the folders and the
+    /// journal.
     fn close(self) {
         std::thread::scope(|scope| {
             for part in self.parts.values() {
@@ -151,7 +156,8 @@ impl Keeper {
         for address in &self.addresses {
             loopback::remove(*address);
         }
-        // A watcher may still hold the journal for its last line; taking it by value would have to wait for that.
+        // A watcher may still hold the journal for its last line; taking it by value would have to wait for
+        // that.
         let head = self.journal.lock().unwrap_or_else(PoisonError::into_inner).head.clone();
         journal::close(&self.cache, &head, self.passed);
     }

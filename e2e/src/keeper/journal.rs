@@ -1,9 +1,9 @@
 //! What the keeper writes down, and what the next one makes of it.
 //!
-//! `<cache>/journals/<run>.jsonl` exists as long as the run does. Every line is written before the deed it tells of, or, where
-//! only the deed gives the fact (a process id), both before and after: whatever moment a keeper is killed at, its journal
-//! names everything that it may have left. Appending to a file survives the writer's SIGKILL; surviving a power cut is not needed,
-//! because nothing that the journal names does.
+//! `<cache>/journals/<run>.jsonl` exists as long as the run does. Every line is written before the deed it
+//! tells of, or, where only the deed gives the fact (a process id), both before and after: whatever moment a
+//! keeper is killed at, its journal names everything that it may have left. Appending to a file survives the
+//! writer's SIGKILL; surviving a power cut is not needed, because nothing that the journal names does.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -80,8 +80,8 @@ pub struct Journal {
 impl Journal {
     /// Cleans up behind dead keepers, then opens a journal and makes the run's folders.
     ///
-    /// Both under one lock, so that two runs that begin together neither sweep the same leavings nor take each other's empty
-    /// journal for a dead one.
+    /// Both under one lock, so that two runs that begin together neither sweep the same leavings nor take
+    /// each other's empty journal for a dead one.
     pub fn open(cache: &Path) -> Result<Self> {
         let journals = folder(cache)?;
         let _lock = lock(&journals)?;
@@ -116,7 +116,8 @@ impl Journal {
     }
 }
 
-/// The orderly end of a run: what still carries its mark is ended, its folders and, last, its journal are removed.
+/// The orderly end of a run: what still carries its mark is ended, its folders and, last, its journal are
+/// removed.
 pub fn close(cache: &Path, head: &Head, passed: bool) {
     let strays = marked(MARK, &head.run);
     for stray in end_all(&strays, GRACE) {
@@ -133,7 +134,8 @@ fn folder(cache: &Path) -> Result<PathBuf> {
     Ok(journals)
 }
 
-/// The lock that every run takes while it begins, or takes something from the host. The kernel frees it with the process.
+/// The lock that every run takes while it begins, or takes something from the host. The kernel frees it with
+/// the process.
 fn lock(journals: &Path) -> Result<File> {
     let path = journals.join("lock");
     let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -186,8 +188,8 @@ struct Leavings {
 }
 
 impl Leavings {
-    /// None if the journal has no first line. A torn last line says nothing and is passed over: the line before it told of the
-    /// intent, and the mark finds the rest.
+    /// None if the journal has no first line. A torn last line says nothing and is passed over: the line
+    /// before it told of the intent, and the mark finds the rest.
     fn read(path: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(path).ok()?;
         let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
@@ -243,7 +245,8 @@ fn remove_folders(head: &Head, passed: bool) {
     }
 }
 
-/// Removes the oldest kept logs. Names begin with the time, so they sort by age; those of living runs have a journal.
+/// Removes the oldest kept logs. Names begin with the time, so they sort by age; those of living runs have a
+/// journal.
 fn prune_logs(logs: &Path, journals: &Path) {
     let Ok(entries) = std::fs::read_dir(logs) else { return };
     let mut runs: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();

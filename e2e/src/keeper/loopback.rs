@@ -1,7 +1,8 @@
 //! Addresses of our own on the loopback device.
 //!
-//! The API server does not accept 127.0.0.0/8 in an `EndpointSlice`, so a webhook behind a Service needs another address of this
-//! host. Adding one to `lo` needs `ip` and `CAP_NET_ADMIN`, and works where there is no dummy driver.
+//! The API server does not accept 127.0.0.0/8 in an `EndpointSlice`, so a webhook behind a Service needs
+//! another address of this host. Adding one to `lo` needs `ip` and `CAP_NET_ADMIN`, and works where there is
+//! no dummy driver.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
@@ -10,7 +11,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::words::tell;
 
-/// The address that a run would take as its `attempt`-th try: the middle of a /24 that nothing else here uses.
+/// The address that a run would take as its `attempt`-th try: the middle of a /24 that nothing else here
+/// uses.
 pub(super) fn candidate(attempt: u8) -> Ipv4Addr {
     let spread = u8::try_from(std::process::id() % 254).unwrap_or_default();
     Ipv4Addr::new(10, 99, 1 + (spread.wrapping_add(attempt) % 254), 1)

@@ -1,10 +1,12 @@
-//! The keeper: one process beside the tests that starts every other process and ends it, whatever happens to the tests.
+//! The keeper: one process beside the tests that starts every other process and ends it, whatever happens to
+//! the tests.
 //!
-//! A test that panics, is interrupted or is killed cannot clean up after itself. The keeper can: it holds the reading end of a pipe
-//! whose writing end only the test process has, and when that closes it ends every part, gives back what it took from the host
-//! (addresses on the loopback device) and removes the run's folder. It stands in a session of its own, so Ctrl-C does not reach it.
-//! Before it starts anything it writes it down; if the keeper itself is killed, the next run reads that journal and does
-//! the rest ([`journal`]).
+//! A test that panics, is interrupted or is killed cannot clean up after itself. The keeper can: it holds the
+//! reading end of a pipe whose writing end only the test process has, and when that closes it ends every
+//! part, gives back what it took from the host (addresses on the loopback device) and removes the run's
+//! folder. It stands in a session of its own, so Ctrl-C does not reach it. Before it starts anything it
+//! writes it down; if the keeper itself is killed, the next run reads that journal and does the rest
+//! ([`journal`]).
 //!
 //! - [`order`]: what is said over the pipe, one JSON document per line
 //! - [`house`]: the keeper's side, and the whole of the `e2e-keeper` binary

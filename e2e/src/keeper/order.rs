@@ -1,4 +1,5 @@
-//! What the tests and the keeper say to each other: one JSON document per line, answers in any order, matched by number.
+//! What the tests and the keeper say to each other: one JSON document per line, answers in any order, matched
+//! by number.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -45,7 +46,8 @@ pub enum Order {
     },
     /// SIGTERM, the part's grace, SIGKILL. Answered with [`Reply::Ended`] when it has ended.
     End(u64),
-    /// Add an address to the loopback device, which webhooks behind a Service need: the API server refuses 127.0.0.0/8 there.
+    /// Add an address to the loopback device, which webhooks behind a Service need: the API server refuses
+    /// 127.0.0.0/8 there.
     Address,
     /// The run went well: nobody will want its logs.
     Passed,
@@ -70,7 +72,8 @@ pub struct Start {
     pub stdout: PathBuf,
     /// The file that receives standard error; the one of standard output if none.
     pub stderr: Option<PathBuf>,
-    /// How long the part may take to end by itself after SIGTERM. Zero: there is nothing in it worth a goodbye.
+    /// How long the part may take to end by itself after SIGTERM. Zero: there is nothing in it worth a
+    /// goodbye.
     pub grace_millis: u64,
 }
 

@@ -63,8 +63,8 @@ impl Part {
         Ok(part)
     }
 
-    /// Waits for the end without reaping, so that the process id, and the group's, stay ours until the lock is held: no signal of ours
-    /// can then reach a stranger.
+    /// Waits for the end without reaping, so that the process id, and the group's, stay ours until the lock
+    /// is held: no signal of ours can then reach a stranger.
     fn watch(&self) {
         while let Err(rustix::io::Errno::INTR) =
             waitid(WaitId::Pid(self.group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)

@@ -1,7 +1,7 @@
 //! Processes as `/proc` tells of them.
 //!
-//! A process id alone names nobody: the kernel gives it to somebody else once it is free. Together with the start time, in clock
-//! ticks since boot, and the boot's own id it names one process for good.
+//! A process id alone names nobody: the kernel gives it to somebody else once it is free. Together with the
+//! start time, in clock ticks since boot, and the boot's own id it names one process for good.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,7 +22,8 @@ impl Identity {
     /// The process that has this id now; none if there is none, or only a zombie that nobody has reaped yet.
     pub fn of(pid: i32) -> Option<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the program's name in parentheses and may itself hold both spaces and parentheses.
+        // The second field is the program's name in parentheses and may itself hold both spaces and
+        // parentheses.
         let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
         let state = fields.next()?;
         let started = fields.nth(18)?.parse().ok()?;
@@ -41,8 +42,8 @@ impl Identity {
 
     /// Sends a signal if the process still is who it was. False if it was not there any more.
     ///
-    /// Between the look and the signal the process may end and its id may be given away; for that the kernel would have to go
-    /// once round its ids within microseconds.
+    /// Between the look and the signal the process may end and its id may be given away; for that the kernel
+    /// would have to go once round its ids within microseconds.
     pub fn signal(self, signal: Signal) -> bool {
         self.is_alive() && Pid::from_raw(self.pid).is_some_and(|pid| kill_process(pid, signal).is_ok())
     }
@@ -50,7 +51,8 @@ impl Identity {
 
 /// Ends processes that are not our children: SIGTERM to all, up to `grace`, SIGKILL, until they are gone.
 ///
-/// Returns those that it could not end within ten seconds more, which only a process stuck in the kernel withstands.
+/// Returns those that it could not end within ten seconds more, which only a process stuck in the kernel
+/// withstands.
 pub fn end_all(processes: &[Identity], grace: Duration) -> Vec<Identity> {
     for process in processes {
         process.signal(Signal::TERM);
@@ -75,7 +77,8 @@ fn await_end(processes: &[Identity], within: Duration) -> Vec<Identity> {
 
 /// Every process whose environment holds `variable=value`, the caller excepted.
 ///
-/// A process keeps what it was started with, and hands it to what it starts: this finds children of children that left their group.
+/// A process keeps what it was started with, and hands it to what it starts: this finds children of children
+/// that left their group.
 pub fn marked(variable: &str, value: &str) -> Vec<Identity> {
     let wanted = format!("{variable}={value}");
     let own = Identity::own();

@@ -80,7 +80,8 @@ pub(crate) fn a_user_may_do_only_what_a_binding_says(stage: &Stage) -> Result<()
     let shop = cluster.namespace("shop")?;
     let jane = cluster.user("jane", &["devs", "ops"])?;
     shop.pod("web").by(&jane).is_refused_with("User \"jane\" cannot create resource \"pods\"")?;
-    // Not one of the ready-made roles: `view`, `edit` and `admin` are empty until a controller has put them together.
+    // Not one of the ready-made roles: `view`, `edit` and `admin` are empty until a controller has put them
+    // together.
     let group = "rbac.authorization.k8s.io";
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "pods"},

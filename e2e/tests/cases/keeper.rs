@@ -1,7 +1,7 @@
 //! That nothing is left behind, in whatever way a run ends.
 //!
-//! Each case runs this very test binary once more, as a *victim*: a run with a keeper and a cache folder of its own that starts
-//! parts which are hard to get rid of, and then meets its fate.
+//! Each case runs this very test binary once more, as a *victim*: a run with a keeper and a cache folder of
+//! its own that starts parts which are hard to get rid of, and then meets its fate.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 /// The environment variable that makes this binary a victim.
 const VICTIM: &str = "DURWARD_E2E_VICTIM";
 
-/// How long a keeper may take to clean up: two seconds' grace of the stubborn part, and a machine that does much else.
+/// How long a keeper may take to clean up: two seconds' grace of the stubborn part, and a machine that does
+/// much else.
 const CLEAN_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) fn leaves_nothing_behind_when_the_test_process_ends_well(stage: &Stage) -> Result<()> {

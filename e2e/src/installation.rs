@@ -1,0 +1,192 @@
+//! Durward as it is installed: certificate files, configuration, permissions and registration around one or
+//! more servers.
+//!
+//! Two ways, as users have: reached by a URL (a host outside the cluster) or behind a Service. The harness
+//! writes what an administrator writes (the `server` section, the certificates); the case writes the `guards`
+//! section; permissions and registration are what `durward manifests` prints. The server sees the cluster as
+//! its own service account with exactly those permissions.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::MutexGuard;
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+
+use crate::certificates::{self, Authority, Leaf};
+use crate::controlplane::Cluster;
+use crate::durward::{Durward, Serve};
+use crate::ports;
+use crate::service::Service;
+use crate::stage::Stage;
+
+/// The service account that `durward manifests` gives its permissions to.
+const ACCOUNT: &str = "system:serviceaccount:durward-system:durward";
+
+/// One installation. A cluster has one at a time, since registrations go by one name: whoever wants the next
+/// waits until this is dropped, which takes the registration back.
+#[derive(Debug)]
+pub struct Installation<'a> {
+    stage: &'a Stage,
+    cluster: &'a Cluster,
+    folder: PathBuf,
+    config: PathBuf,
+    kubeconfig: PathBuf,
+    authority: Authority,
+    /// Who the certificate is for.
+    names: Vec<String>,
+    /// Where servers listen. The port is fixed for a URL, and of each server's own behind a Service.
+    host: IpAddr,
+    port: Option<u16>,
+    registered: Option<String>,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl<'a> Installation<'a> {
+    /// Reached at a URL on 127.0.0.1: one server at a time. `guards` is the section of that name, indented by
+    /// two spaces.
+    pub fn by_url(stage: &'a Stage, cluster: &'a Cluster, guards: &str) -> Result<Self> {
+        let port = ports::free()?;
+        let registration = json!({"manage": "none", "url": format!("https://127.0.0.1:{port}")});
+        Self::new(
+            stage,
+            cluster,
+            &registration,
+            guards,
+            (IpAddr::from([127, 0, 0, 1]), Some(port)),
+            Vec::new(),
+        )
+    }
+
+    /// Reached by a Service, which the case then leads to one server or another. The cluster must have
+    /// aggregator routing.
+    pub fn by_service(
+        stage: &'a Stage,
+        cluster: &'a Cluster,
+        service: &Service<'_>,
+        guards: &str,
+    ) -> Result<Self> {
+        let registration = json!({
+            "manage": "none",
+            "service": {"name": service.name(), "namespace": service.namespace()},
+        });
+        let host = IpAddr::from(stage.address()?);
+        Self::new(stage, cluster, &registration, guards, (host, None), vec![service.host()])
+    }
+
+    fn new(
+        stage: &'a Stage,
+        cluster: &'a Cluster,
+        registration: &serde_json::Value,
+        guards: &str,
+        (host, port): (IpAddr, Option<u16>),
+        names: Vec<String>,
+    ) -> Result<Self> {
+        let turn = cluster.turn()?;
+        let folder = stage.folder("installation")?;
+        let authority = Authority::new("durward")?;
+        let account =
+            cluster.user(ACCOUNT, &["system:serviceaccounts", "system:serviceaccounts:durward-system"])?;
+        certificates::write(&folder, "ca.crt", &authority.pem())?;
+        let config = folder.join("durward.yaml");
+        let installation = Self {
+            stage,
+            cluster,
+            kubeconfig: account.kubectl.kubeconfig().to_owned(),
+            folder,
+            config,
+            authority,
+            names,
+            host,
+            port,
+            registered: None,
+            _turn: turn,
+        };
+        installation.swap_certificate()?;
+        installation.write_config(registration, guards)?;
+        installation.grant()?;
+        Ok(installation)
+    }
+
+    /// The configuration file; to be rewritten at will by the case.
+    pub fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// The authority that issues the serving certificates.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// A server of this installation, not started yet. Behind a Service any number can be started beside each
+    /// other.
+    pub fn serve(&self) -> Serve {
+        let serve = Serve::with(&self.config).flag(format!("--kubeconfig={}", self.kubeconfig.display()));
+        match self.port {
+            Some(port) => serve.listening_at(SocketAddr::new(self.host, port)),
+            None => serve.listening_on(self.host),
+        }
+    }
+
+    /// Registers it: what `durward manifests --only registration` prints, by `kubectl apply`. The API server
+    /// takes a moment to follow: wait for what the case expects, not for a time. Registering again, after the
+    /// configuration was rewritten, replaces.
+    pub fn register(&mut self) -> Result<()> {
+        self.registered = Some(Durward::register(self.stage, self.cluster, &self.config)?);
+        Ok(())
+    }
+
+    /// Replaces certificate and key by new ones of the same authority, each file at once by a rename. Running
+    /// servers find that by themselves; [`certificates::served`] shows when.
+    pub fn swap_certificate(&self) -> Result<Leaf> {
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let leaf = self.authority.server(&names, &[self.host])?;
+        // The key first: a server that reads in between sees a pair that does not match, and must keep what
+        // it has.
+        for (name, content) in [("tls.key", &leaf.key), ("tls.crt", &leaf.certificate)] {
+            let unfinished = certificates::write(&self.folder, &format!("{name}.unfinished"), content)?;
+            std::fs::rename(&unfinished, self.folder.join(name))
+                .with_context(|| format!("cannot replace {name}"))?;
+        }
+        Ok(leaf)
+    }
+
+    /// JSON is YAML, so the harness's part is written as JSON and the case's as the case has it.
+    fn write_config(&self, registration: &serde_json::Value, guards: &str) -> Result<()> {
+        let server = json!({
+            "tls": {"files": {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}},
+            "registration": registration,
+            // Ten seconds and thirty are for clusters with slow proxies; a case that is about draining writes
+            // its own.
+            "drain": {"lameDuck": "2s", "finish": "5s"},
+        });
+        let text = format!("version: 1\nserver: {server}\nguards:\n{}\n", guards.trim_end());
+        certificates::write(&self.folder, "durward.yaml", &text).map(drop)
+    }
+
+    /// Applies the permissions that `durward manifests` prints, and the namespace that they want.
+    fn grant(&self) -> Result<()> {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "durward-system"}});
+        let kubectl = self.cluster.kubectl();
+        kubectl.apply(&namespace.to_string())?.succeeded()?;
+        let config = self.config.display().to_string();
+        let printed = Durward::command(self.stage, &["manifests", "--config", &config, "--only", "rbac"])?
+            .succeeded()?;
+        kubectl
+            .apply(&printed.stdout)?
+            .succeeded()
+            .context("the permissions that durward manifests printed")?;
+        Ok(())
+    }
+}
+
+impl Drop for Installation<'_> {
+    fn drop(&mut self) {
+        if let Some(printed) = &self.registered
+            && let Err(error) = Durward::unregister(self.cluster, printed)
+        {
+            crate::words::tell(format_args!("a registration could not be taken back: {error:#}"));
+        }
+    }
+}
