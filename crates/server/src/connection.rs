@@ -69,11 +69,17 @@ impl Connections {
             Err(_) => ("timeout", "the handshake took too long".to_owned()),
         };
         self.numbers.count_handshake_failed(reason);
-        if reason == "hung_up" {
+        let text = text.as_str();
+        match reason {
             // Load balancers and port probes connect and leave; that is no news.
-            tracing::debug!(%peer, reason, text = text.as_str(), "TLS handshake failed");
-        } else {
-            tracing::info!(%peer, reason, text = text.as_str(), "TLS handshake failed");
+            "hung_up" => tracing::debug!(%peer, reason, text, "TLS handshake failed"),
+            OUR_CERTIFICATE_REFUSED => tracing::warn!(
+                %peer,
+                reason,
+                text,
+                "a caller does not trust our certificate: does the caBundle of its webhook configuration fit it?"
+            ),
+            _ => tracing::info!(%peer, reason, text, "TLS handshake failed"),
         }
         None
     }
@@ -135,6 +141,9 @@ impl Connections {
     }
 }
 
+/// What a Go client's alert means when the caBundle does not fit.
+const OUR_CERTIFICATE_REFUSED: &str = "our_certificate_refused";
+
 /// Why a handshake failed: the label of `durward_handshakes_failed_total`.
 fn failure(error: &std::io::Error) -> &'static str {
     use rustls::{AlertDescription as Alert, Error};
@@ -142,14 +151,13 @@ fn failure(error: &std::io::Error) -> &'static str {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match tls {
         None => "hung_up",
-        // What a Go client says when the caBundle does not fit, which is worth a word of its own.
         Some(Error::AlertReceived(
             Alert::BadCertificate
             | Alert::UnknownCA
             | Alert::CertificateExpired
             | Alert::CertificateUnknown
             | Alert::UnsupportedCertificate,
-        )) => "our_certificate_refused",
+        )) => OUR_CERTIFICATE_REFUSED,
         Some(Error::NoCertificatesPresented | Error::InvalidCertificate(_)) => "client_certificate",
         Some(_) => "protocol",
     }

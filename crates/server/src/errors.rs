@@ -70,7 +70,7 @@ impl BindError {
             Self::Address { port, address, .. } => format!("cannot listen on {address} ({port})"),
             Self::NotLoopback { address } => format!("server.local cannot be {address}"),
             Self::Certificate { source } => format!("the certificate cannot be served ({})", source.place),
-            Self::Setting { key, .. } => format!("{key} cannot be so"),
+            Self::Setting { key, .. } => format!("{key} cannot be used as it is set"),
         }
     }
 

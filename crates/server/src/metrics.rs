@@ -188,69 +188,49 @@ impl Metrics {
     }
 }
 
+/// A registry that takes a clone of what it is shown: both are the same number.
+struct Adding<'a>(&'a mut Registry);
+
+impl Adding<'_> {
+    fn one(&mut self, name: &str, help: &str, metric: &(impl prometheus_client::registry::Metric + Clone)) {
+        self.0.register(name, help, metric.clone());
+    }
+}
+
 // === impl Door ===
 
 impl Door {
     fn registered(registry: &mut Registry) -> Self {
         let door = Self::default();
-        let Self {
-            refused,
-            shed,
-            in_flight,
-            bytes_in_flight,
-            connections,
-            connections_accepted,
-            accept_errors,
-            handshakes_failed,
-            client_certificates,
-            certificate_not_after,
-            certificate_loads,
-            config_generation,
-        } = door.clone();
-        registry.register(
+        let mut add = Adding(registry);
+        add.one(
             "requests_refused",
             "Requests that were no review that could be read, by reason.",
-            refused,
+            &door.refused,
         );
-        registry.register("shed", "Requests and connections turned away because a limit was reached.", shed);
-        registry.register("reviews_in_flight", "Reviews that are being decided.", in_flight);
-        registry.register(
+        add.one("shed", "Requests and connections turned away because a limit was reached.", &door.shed);
+        add.one("reviews_in_flight", "Reviews that are being decided.", &door.in_flight);
+        add.one(
             "bytes_in_flight",
             "Bytes of bodies whose review is not yet answered.",
-            bytes_in_flight,
+            &door.bytes_in_flight,
         );
-        registry.register("connections", "Open connections.", connections);
-        registry.register("connections_accepted", "Connections that were accepted.", connections_accepted);
-        registry.register(
-            "accept_errors",
-            "Errors while accepting connections, for instance too few file descriptors.",
-            accept_errors,
-        );
-        registry.register(
-            "handshakes_failed",
-            "TLS handshakes that came to nothing, by reason.",
-            handshakes_failed,
-        );
-        registry.register(
-            "client_certificates",
-            "Handshakes by what the caller showed, where client certificates are asked for.",
-            client_certificates,
-        );
-        registry.register(
-            "certificate_not_after_seconds",
-            "When the serving certificate ends, in seconds since 1970.",
-            certificate_not_after,
-        );
-        registry.register(
+        add.one("connections", "Open connections.", &door.connections);
+        add.one("connections_accepted", "Connections that were accepted.", &door.connections_accepted);
+        add.one("accept_errors", "Errors while accepting, as too few file descriptors.", &door.accept_errors);
+        add.one("handshakes_failed", "TLS handshakes that failed, by reason.", &door.handshakes_failed);
+        add.one("client_certificates", "Handshakes by what the caller showed.", &door.client_certificates);
+        let help = "When the serving certificate ends, in seconds since 1970.";
+        add.one("certificate_not_after_seconds", help, &door.certificate_not_after);
+        add.one(
             "certificate_loads",
-            "Changes of the certificate files, by whether they were taken.",
-            certificate_loads,
+            "Changes of certificate files, taken or refused.",
+            &door.certificate_loads,
         );
-        registry.register(
-            "config_generation",
-            "The configuration in force, counted from 1.",
-            config_generation,
-        );
+        add.one("config_generation", "The configuration in force, counted from 1.", &door.config_generation);
+        for cause in ["in_flight", "bytes", "connections"] {
+            drop(door.shed.get_or_create(&CauseLabel { cause }));
+        }
         door
     }
 
@@ -289,38 +269,15 @@ impl GuardFamilies {
             deadlines: Family::default(),
             abandoned: Family::default(),
         };
-        registry.register(
-            "reviews",
-            "Reviews by guard, operation and verdict before the stance.",
-            families.reviews.clone(),
-        );
-        registry.register(
-            "review_duration_seconds",
-            "From the head of the request to the answer.",
-            families.duration.clone(),
-        );
-        registry.register(
-            "review_decode_bytes",
-            "Sizes of the bodies that were decoded.",
-            families.decode_bytes.clone(),
-        );
-        registry.register("unknown", "Causes for which a guard could not decide.", families.unknown.clone());
-        registry.register("would_deny", "Denials that audit mode let through.", families.would_deny.clone());
-        registry.register(
-            "guard_panics",
-            "Panics of a guard, each caught and answered as unknown.",
-            families.panics.clone(),
-        );
-        registry.register(
-            "guard_deadlines",
-            "Reviews for which a guard did not rule in time.",
-            families.deadlines.clone(),
-        );
-        registry.register(
-            "reviews_abandoned",
-            "Reviews whose caller hung up before the answer.",
-            families.abandoned.clone(),
-        );
+        let mut add = Adding(registry);
+        add.one("reviews", "Reviews by guard, operation and verdict before the stance.", &families.reviews);
+        add.one("review_duration_seconds", "From the head of the request to the answer.", &families.duration);
+        add.one("review_decode_bytes", "Sizes of the bodies that were decoded.", &families.decode_bytes);
+        add.one("unknown", "Causes for which a guard could not decide.", &families.unknown);
+        add.one("would_deny", "Denials that audit mode let through.", &families.would_deny);
+        add.one("guard_panics", "Panics of a guard, caught and answered as unknown.", &families.panics);
+        add.one("guard_deadlines", "Reviews for which a guard did not rule in time.", &families.deadlines);
+        add.one("reviews_abandoned", "Reviews whose caller hung up first.", &families.abandoned);
         families
     }
 }

@@ -1,6 +1,7 @@
 //! What stays of a review: its numbers and at most one log line. Guards that look outward are logged with every ruling, since
-//! their verdict cannot be read off the object; the others whenever something was not simply allowed. The object's contents
-//! are in no line.
+//! their verdict cannot be read off the object; the others whenever something was not let through, or let through unseen. A patch
+//! is an allow here: it can be seen in the object, and a line for every pod that LXCFS serves helps nobody. The object's
+//! contents are in no line.
 
 use std::time::Instant;
 
@@ -28,7 +29,8 @@ impl<'a> Record<'a> {
         self.answered = true;
         let duration = self.began.elapsed().as_secs_f64();
         self.route.numbers.count(self.request.operation, settled, duration, self.bytes);
-        if settled.verdict != "allow" || self.route.guard.looks_outward() {
+        let is_plain_allow = matches!(settled.verdict, "allow" | "mutate") && !settled.would_deny;
+        if !is_plain_allow || self.route.guard.looks_outward() {
             self.line(settled, duration);
         }
     }

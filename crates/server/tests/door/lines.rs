@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
+use admission::{Mode, Stance};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -48,17 +49,20 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 #[tokio::test]
-async fn guards_that_look_outward_log_every_ruling_and_others_all_but_allows() {
+async fn guards_that_look_outward_log_every_ruling_and_others_what_was_not_simply_let_through() {
     let (lines, _capturing) = Lines::capture();
+    let audit = Stance { mode: Mode::Audit, ..Stance::deny_when_unknown() };
     let house = Plans::new()
         .guard(Stub::new("quiet", Turn::Allow))
+        .guard(Stub::new("quiet-patch", Turn::Mutate))
+        .guard(Stub::new("audit", Turn::Deny).standing(audit))
         .guard(Stub::new("outward", Turn::Allow).looking_outward())
         .guard(Stub::new("deny", Turn::Deny))
         .guard(Stub::new("unknown", Turn::Unknown))
         .start()
         .await;
     let mut client = house.connect().await;
-    for path in ["/quiet", "/outward", "/deny", "/unknown"] {
+    for path in ["/quiet", "/quiet-patch", "/outward", "/deny", "/unknown", "/audit"] {
         client.post(path, review("web", 0)).await;
     }
     let lines = lines.of_reviews();
@@ -76,6 +80,7 @@ async fn guards_that_look_outward_log_every_ruling_and_others_all_but_allows() {
             row("outward", "allow", "allow", ""),
             row("deny", "deny", "deny", ""),
             row("unknown", "unknown", "deny", "unreachable: m5 does not answer"),
+            row("audit", "deny", "would-deny", ""),
         ]
     );
     let fields = &lines[1]["fields"];
