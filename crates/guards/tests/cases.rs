@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `review.json` | the AdmissionReview that the API server would send |
+//! | `review.json` | the `AdmissionReview` that the API server would send |
 //! | `config.yaml` | the guard's section of the configuration; all defaults where it is missing |
 //! | `facts.yaml` | what the world holds; what is not listed is unknown to the guard, not absent |
 //! | `ruling.yaml` | what has to come out: verdict, answer, warnings, audit annotations, patch |

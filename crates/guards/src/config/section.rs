@@ -68,6 +68,11 @@ impl<'n> Section<'n> {
         self.entries.iter().any(|(name, _, node)| name == key && node.is_null())
     }
 
+    /// Whether a list without entries stands at `key`.
+    pub fn is_empty_list(&self, key: &str) -> bool {
+        self.find(key).is_some_and(|node| matches!(&node.value, Value::List(items) if items.is_empty()))
+    }
+
     /// Where this section begins.
     pub fn place(&self) -> &Place {
         &self.place

@@ -126,7 +126,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         &File::DEFAULT,
         |word| why_refused(word).map(str::to_owned),
     );
-    if files.is_empty() {
+    if section.is_empty_list("files") {
         let next = "name at least one, or leave the lxcfs section out".to_owned();
         section.problem("files", "names no file that LXCFS serves", Some(next));
     }
@@ -182,5 +182,78 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         runtimes,
         root: root.unwrap_or_else(|| Root::new(DEFAULT_ROOT)),
         pod_security_default,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{config, configured};
+    use super::*;
+
+    #[test]
+    fn an_empty_section_has_the_six_safe_files_and_every_way_to_opt_in() {
+        let config = config("{}");
+        assert_eq!(config.files, Files::of(&File::DEFAULT));
+        assert_eq!(config.opt_in, OptIn { annotation: true, label: true, namespace_label: true });
+        assert!(!config.init_containers && !config.only_if_limited);
+        assert_eq!(config.runtimes, ["runc"]);
+        assert_eq!(config.root.path(), "/var/lib/lxcfs");
+        assert_eq!(config.pod_security_default, PodSecurity::Privileged);
+        assert_eq!(config.terms.timeout_seconds, 5);
+    }
+
+    #[test]
+    fn pressure_is_refused_with_the_reason() {
+        let (_, problems) = configured("files: [meminfo, pressure]");
+        assert_eq!(problems.len(), 1);
+        assert!(
+            problems[0].starts_with("d.yaml:1:18: files: \"pressure\": runc lets nothing be mounted"),
+            "{problems:?}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_lxcfs_does_not_have_is_told_with_a_suggestion() {
+        let (_, problems) = configured("files: [memifo]");
+        assert!(problems[0].contains("did you mean meminfo?"), "{problems:?}");
+        assert!(configured("files: []").1[0].contains("names no file"));
+    }
+
+    #[test]
+    fn a_root_is_absolute_and_written_the_shortest_way() {
+        for (root, why) in [
+            ("lib/lxcfs", "not absolute"),
+            ("/", "whole file system"),
+            ("/var/lib/lxcfs/", "shortest way"),
+            ("/var//lxcfs", "shortest way"),
+            ("/var/../lxcfs", "shortest way"),
+            ("/a:b", "no hostPath may have"),
+        ] {
+            let (_, problems) = configured(&format!("root: {root}"));
+            assert!(problems.first().is_some_and(|problem| problem.contains(why)), "{root}: {problems:?}");
+        }
+        assert_eq!(config("root: /opt/l").root.source(File::Online), "/opt/l/sys/devices/system/cpu/online");
+        assert_eq!(config("{}").root.file_at("/var/lib/lxcfs/proc/stat"), Some(File::Stat));
+        assert_eq!(config("{}").root.file_at("/var/lib/lxcfsproc/stat"), None);
+    }
+
+    #[test]
+    fn every_way_to_opt_in_turned_off_is_a_mistake() {
+        let (_, problems) = configured("optIn: {annotation: false, label: false, namespaceLabel: false}");
+        assert!(problems[0].contains("no pod could be opted in"), "{problems:?}");
+    }
+
+    #[test]
+    fn keys_that_are_not_built_yet_are_unknown() {
+        let (_, problems) = configured("nodeReadiness: ignore\nbackend: volumes\n");
+        assert_eq!(problems.len(), 2);
+        assert!(problems.iter().all(|problem| problem.contains("there is no such key")), "{problems:?}");
+    }
+
+    #[test]
+    fn a_level_that_is_none_is_the_strictest() {
+        assert_eq!(PodSecurity::from_label("privileged"), PodSecurity::Privileged);
+        assert_eq!(PodSecurity::from_label(""), PodSecurity::Restricted);
+        assert_eq!(PodSecurity::from_label("Privileged"), PodSecurity::Restricted);
     }
 }

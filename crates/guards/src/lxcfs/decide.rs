@@ -133,15 +133,15 @@ fn injection(
     }
     if skips.is_empty() {
         return match asked {
-            Asked::New => inject::into_new(config, *pod, wish, &volumes),
+            Asked::New => inject::into_new(config, *pod, wish, volumes),
             Asked::Running => {
                 let old = Pod::see(request.old_object.as_ref())?;
-                inject::into_running(config, *pod, old, wish, &volumes)
+                inject::into_running(config, *pod, old, wish, volumes)
             }
         };
     }
     let mut injection = Injection {
-        warnings: vec![format!("nothing is added to this pod: {}", status::reasons(&skips))],
+        warnings: vec![format!("this pod gets no files: {}", status::reasons(&skips))],
         summary: status::skipped(&skips),
         ..Injection::default()
     };
@@ -173,4 +173,149 @@ fn ruling(config: &Config, injection: Injection) -> Ruling {
 /// A pod that cannot be read is let through as it is; the API server will tell what is wrong with it.
 fn as_it_is(unreadable: &Unreadable) -> Ruling {
     Ruling::allow().warn(format!("{VOICE}the pod is left as it is: {unreadable}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::fixture::{config, with_request};
+    use super::*;
+
+    fn pod(annotations: &Value, spec: &Value) -> Value {
+        let mut spec = spec.clone();
+        spec["containers"] = json!([{"name": "app"}]);
+        json!({"metadata": {"annotations": annotations}, "spec": spec})
+    }
+
+    /// Whether the namespace is asked about, and the ruling's verdict if not.
+    fn asks(
+        yaml: &str,
+        annotations: &Value,
+        spec: &Value,
+        change: impl FnOnce(&mut Value),
+    ) -> Option<&'static str> {
+        with_request(&pod(annotations, spec), change, |request| match open(&config(yaml), request) {
+            Step::Ask(_) => None,
+            Step::Rule(ruling) => Some(match ruling.verdict {
+                Verdict::Allow => "allow",
+                Verdict::Mutate(_) => "mutate",
+                Verdict::Deny(_) | Verdict::Unknown(_) => "something else",
+            }),
+        })
+    }
+
+    fn running(request: &mut Value) {
+        request["operation"] = "UPDATE".into();
+        request["subResource"] = "ephemeralcontainers".into();
+        request["oldObject"] = request["object"].clone();
+    }
+
+    #[test]
+    fn the_namespace_is_asked_about_only_if_the_answer_depends_on_it() {
+        let on = json!({SWITCH: "enabled"});
+        let none = json!({});
+        let plain = json!({});
+        let by_labels = "exempt: {namespaceSelector: {matchLabels: {a: b}}}";
+        for (told, yaml, annotations, spec, expected) in [
+            ("its Pod Security level decides", "{}", &on, &plain, None),
+            ("its label may opt in", "{}", &none, &plain, None),
+            ("its label cannot opt in", "optIn: {namespaceLabel: false}", &none, &plain, Some("allow")),
+            ("the pod opts out", "{}", &json!({SWITCH: "disabled"}), &plain, Some("allow")),
+            ("the pod is skipped anyway", "{}", &on, &json!({"hostPID": true}), Some("mutate")),
+            ("its labels may exempt", by_labels, &on, &json!({"hostPID": true}), None),
+        ] {
+            assert_eq!(asks(yaml, annotations, spec, |_| {}), expected, "{told}");
+        }
+        assert_eq!(asks("{}", &on, &plain, running), Some("allow"), "a running pod is past Pod Security");
+        assert_eq!(asks("{}", &none, &plain, running), None, "its label may opt in a running pod");
+    }
+
+    #[test]
+    fn only_new_pods_and_ephemeral_containers_are_looked_at() {
+        let on = json!({SWITCH: "enabled"});
+        let plain = json!({});
+        let other = |key: &'static str, value: &'static str| {
+            asks("{}", &on, &plain, move |request| request[key] = value.into())
+        };
+        assert_eq!(other("operation", "UPDATE"), Some("allow"));
+        assert_eq!(other("operation", "DELETE"), Some("allow"));
+        assert_eq!(other("subResource", "eviction"), Some("allow"));
+        assert_eq!(other("namespace", LEFT_ALONE), Some("allow"));
+        assert_eq!(other("namespace", "durward-system"), Some("allow"));
+        assert_eq!(
+            asks("{}", &on, &plain, |request| request["resource"]["group"] = "example.org".into()),
+            Some("allow")
+        );
+    }
+
+    fn decided(pod: &Value, yaml: &str) -> Ruling {
+        with_request(
+            pod,
+            |_| {},
+            |request| {
+                let config = config(yaml);
+                match open(&config, request) {
+                    Step::Ask(opened) => close(&config, &opened, &BTreeMap::new()),
+                    Step::Rule(ruling) => ruling,
+                }
+            },
+        )
+    }
+
+    fn operations(ruling: &Ruling) -> Vec<Value> {
+        match &ruling.verdict {
+            Verdict::Mutate(patch) => serde_json::from_slice(&patch.to_json()).unwrap(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_pod_with_a_thousand_containers_is_served_and_one_with_more_is_left_as_it_is() {
+        let with = |count: usize| {
+            let containers: Vec<Value> = (0..count).map(|n| json!({"name": format!("c{n}")})).collect();
+            json!({"metadata": {"annotations": {SWITCH: "enabled"}}, "spec": {"containers": containers}})
+        };
+        let ruling = decided(&with(1000), "{}");
+        assert_eq!(operations(&ruling).len(), 1 + 1000 + 1);
+        let status = operations(&ruling).last().cloned().unwrap();
+        let status = status["value"].as_str().unwrap();
+        assert!(status.len() < 5000 && status.ends_with("more containers"), "{status}");
+
+        let ruling = decided(&with(1001), "{}");
+        assert_eq!(ruling.verdict, Verdict::Allow);
+        assert!(
+            ruling.warnings.iter().next().unwrap().contains("spec.containers[1000] is the 1001st container")
+        );
+    }
+
+    #[test]
+    fn a_hundred_conflicts_are_told_in_a_few_warnings() {
+        let mounts = json!([{"name": "x", "mountPath": "/proc"}]);
+        let containers: Vec<Value> =
+            (0..100).map(|n| json!({"name": format!("c{n}"), "volumeMounts": mounts})).collect();
+        let pod =
+            json!({"metadata": {"annotations": {SWITCH: "enabled"}}, "spec": {"containers": containers}});
+        let ruling = decided(&pod, "{}");
+        assert_eq!(ruling.warnings.iter().count(), 9);
+        assert!(ruling.warnings.iter().last().unwrap().contains("92 more containers keep mounts"));
+    }
+
+    #[test]
+    fn a_pod_whose_annotations_are_full_gets_its_files_without_a_status() {
+        let big = "x".repeat(256 * 1024);
+        let pod = json!({"metadata": {"annotations": {SWITCH: "enabled", "big": big}}, "spec": {"containers": [{"name": "app"}]}});
+        let ruling = decided(&pod, "files: [meminfo]");
+        assert_eq!(operations(&ruling).len(), 2);
+        assert!(ruling.warnings.iter().any(|warning| warning.contains("no room left")));
+    }
+
+    #[test]
+    fn more_volumes_of_our_name_than_anyone_needs_leave_the_pod_as_it_is() {
+        let volumes: Vec<Value> = (0..101).map(|n| json!({"name": format!("lxcfs-{n}")})).collect();
+        let pod = json!({"metadata": {"annotations": {SWITCH: "enabled"}}, "spec": {"containers": [{"name": "app"}], "volumes": volumes}});
+        assert!(
+            decided(&pod, "{}").warnings.iter().next().unwrap().contains("more than 100 volumes of LXCFS")
+        );
+    }
 }

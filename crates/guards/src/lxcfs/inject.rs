@@ -73,17 +73,17 @@ struct NewMount<'a> {
 type VolumeNames<'v> = [Cow<'v, str>; File::ALL.len()];
 
 /// Adds the files to a pod that is being made.
-pub(super) fn into_new(
+pub(super) fn into_new<'a>(
     config: &Config,
-    pod: Pod<'_>,
+    pod: Pod<'a>,
     wish: &Wish<'_>,
-    volumes: &Volumes<'_>,
+    mut volumes: Volumes<'a>,
 ) -> Result<Injection, Unreadable> {
     let chosen = wish.containers();
     let mut containers = Vec::new();
-    Container::read(pod, List::Containers, volumes, &mut containers)?;
+    Container::read(pod, List::Containers, &mut volumes, &mut containers)?;
     if config.init_containers || chosen.is_some() {
-        Container::read(pod, List::Init, volumes, &mut containers)?;
+        Container::read(pod, List::Init, &mut volumes, &mut containers)?;
     }
     let (files, mut warnings) = wish.files(config.files);
     let names = names(&containers)?;
@@ -94,7 +94,7 @@ pub(super) fn into_new(
 
     let mut injection = Injection { summary: status::summary(&shares), warnings, ..Injection::default() };
     let needed = shares.iter().fold(Files::default(), |all, share| all.and(share.adds));
-    let volume_names = injection.volumes(config, volumes, needed)?;
+    let volume_names = injection.volumes(config, &volumes, needed)?;
     injection.mounts(&shares, &volume_names)?;
     injection.status(pod, wish)?;
     Ok(injection)
@@ -102,16 +102,16 @@ pub(super) fn into_new(
 
 /// Adds the files to the ephemeral containers that a running pod is getting. Its volumes cannot be changed any more, so only
 /// what it already has can be mounted; nor can its annotations, so no status is written.
-pub(super) fn into_running(
+pub(super) fn into_running<'a>(
     config: &Config,
-    pod: Pod<'_>,
-    old: Pod<'_>,
+    pod: Pod<'a>,
+    old: Pod<'a>,
     wish: &Wish<'_>,
-    volumes: &Volumes<'_>,
+    mut volumes: Volumes<'a>,
 ) -> Result<Injection, Unreadable> {
     let (mut containers, mut before) = (Vec::new(), Vec::new());
-    Container::read(pod, List::Ephemeral, volumes, &mut containers)?;
-    Container::read(old, List::Ephemeral, volumes, &mut before)?;
+    Container::read(pod, List::Ephemeral, &mut volumes, &mut containers)?;
+    Container::read(old, List::Ephemeral, &mut volumes, &mut before)?;
     names(&containers)?;
     let before = names(&before)?;
     containers.retain(|container| before.binary_search(&container.name.as_ref()).is_err());
@@ -124,11 +124,11 @@ pub(super) fn into_running(
     injection.warnings.extend(status::conflicts(&shares));
     if had.is_empty() && !shares.is_empty() {
         injection.warnings.push(
-            "nothing is added to this container: the pod was made without volumes of LXCFS, and a running pod takes no new ones"
+            "this container gets no files: the pod was made without volumes of LXCFS, and a running pod takes no new ones"
                 .to_owned(),
         );
     }
-    let volume_names = File::ALL.map(|file| name_of(volumes, file));
+    let volume_names = File::ALL.map(|file| name_of(&volumes, file));
     injection.mounts(&shares, &volume_names)?;
     Ok(injection)
 }

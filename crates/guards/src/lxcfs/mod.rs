@@ -15,6 +15,8 @@
 mod config;
 mod decide;
 mod files;
+#[cfg(test)]
+mod fixture;
 mod inject;
 mod path;
 mod pod;
@@ -144,5 +146,5 @@ impl Guard for Door {
 }
 
 fn unknown(code: &'static str, why: &str) -> Ruling {
-    Ruling::unknown(Cause::new(code, format!("lxcfs adds nothing to the pod: {why}")))
+    Ruling::unknown(Cause::new(code, format!("lxcfs adds no files to the pod: {why}")))
 }

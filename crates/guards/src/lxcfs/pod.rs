@@ -55,6 +55,13 @@ pub(super) const NODE_OS: usize = 12;
 pub(super) const RUNTIME_CLASS: usize = 13;
 const POD_LIMITS: usize = 14;
 
+/// More containers than this in one list are not looked at. An object of etcd's 1.5 MiB holds no 1,000 of them once each has its
+/// mounts, and an answer must not grow to many times its question for somebody who only wants it large.
+const MOST_CONTAINERS: usize = 1000;
+/// More volumes than this with names or paths like ours are nobody's honest pod; without a bound their number times that of the
+/// mounts would be compared.
+const MOST_VOLUMES: usize = 100;
+
 /// Why a pod cannot be read: a field, and what is wrong with it, as in "spec.containers\[2\] is not an object".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {why}")]
@@ -257,10 +264,10 @@ impl<'a> Volumes<'a> {
         if let Some(host_path) = host_path.filter(|value| value.shape() == Shape::Object) {
             self.host_path(name.clone(), host_path, root)?;
         }
-        if name.starts_with(VOLUME_PREFIX) {
-            self.taken.push(name);
+        if self.sources.len() > MOST_VOLUMES {
+            return Err(too_many());
         }
-        Ok(())
+        self.take(name)
     }
 
     fn host_path(&mut self, name: Cow<'a, str>, value: Raw<'a>, root: &Root) -> Result<(), Unreadable> {
@@ -280,6 +287,18 @@ impl<'a> Volumes<'a> {
             self.has_root = true;
         } else if let Some(file) = root.file_at(&path) {
             self.sources.push(Source { name, file, is_ours: is_typed_file });
+        }
+        Ok(())
+    }
+
+    /// Remembers a name that no new volume may have. A mount may name a volume that is not there: the API server refuses such a
+    /// pod, and it must not find just the missing name among what was added.
+    fn take(&mut self, name: Cow<'a, str>) -> Result<(), Unreadable> {
+        if name.starts_with(VOLUME_PREFIX) && !self.taken.contains(&name) {
+            if self.taken.len() == MOST_VOLUMES {
+                return Err(too_many());
+            }
+            self.taken.push(name);
         }
         Ok(())
     }
@@ -308,6 +327,10 @@ impl<'a> Volumes<'a> {
             .find(|name| is_free(name))
             .map_or(Cow::Borrowed(usual), Cow::Owned)
     }
+}
+
+fn too_many() -> Unreadable {
+    Unreadable::new("the pod", "has more than 100 volumes of LXCFS")
 }
 
 /// Which limits a container or a pod has.
@@ -367,7 +390,7 @@ impl<'a> Container<'a> {
     pub(super) fn read(
         pod: Pod<'a>,
         list: List,
-        volumes: &Volumes<'a>,
+        volumes: &mut Volumes<'a>,
         out: &mut Vec<Self>,
     ) -> Result<(), Unreadable> {
         let value = pod.field(list.field());
@@ -387,9 +410,12 @@ impl<'a> Container<'a> {
         scanner: &mut Scanner<'a>,
         list: List,
         index: usize,
-        volumes: &Volumes<'a>,
+        volumes: &mut Volumes<'a>,
     ) -> Result<Self, Unreadable> {
         let wrong = |why| Unreadable::new(format!("spec.{}[{index}]", list.key()), why);
+        if index == MOST_CONTAINERS {
+            return Err(wrong("is the 1001st container"));
+        }
         if scanner.peek()? != Shape::Object {
             return Err(wrong("is not an object"));
         }
@@ -422,7 +448,7 @@ impl<'a> Container<'a> {
                 mounts.scan().array(|scanner, _| {
                     let mount = Mount::read(scanner, path_key).map_err(wrong)?;
                     container.sees(&mount, volumes);
-                    Ok::<_, Unreadable>(())
+                    mount.volume.map_or(Ok(()), |name| volumes.take(name))
                 })?;
             }
         }

@@ -122,3 +122,107 @@ fn entry_is(map: &str, key: &str, value: &str) -> String {
 fn text(value: &str) -> String {
     serde_json::Value::from(value).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use admission::FailurePolicy;
+    use serde_json::{Value, json};
+
+    use super::super::fixture::config;
+    use super::*;
+
+    fn selector(entry: &WebhookEntry) -> Value {
+        serde_json::to_value(&entry.namespace_selector).unwrap()
+    }
+
+    fn expressions(entry: &WebhookEntry) -> Vec<(&str, &str)> {
+        entry.match_conditions.iter().map(|c| (c.name.as_str(), c.expression.as_str())).collect()
+    }
+
+    const NOT_ALONE: (&str, &str) =
+        ("not-left-alone", r#"!(request.namespace in ["kube-system", "durward-system"])"#);
+    const NOT_OUT: (&str, &str) = (
+        "not-opted-out",
+        concat!(
+            r#"!(has(object.metadata.annotations) && "durward.dev/lxcfs" in object.metadata.annotations && "#,
+            r#"object.metadata.annotations["durward.dev/lxcfs"] == "disabled") && "#,
+            r#"!(has(object.metadata.labels) && "durward.dev/lxcfs" in object.metadata.labels && "#,
+            r#"object.metadata.labels["durward.dev/lxcfs"] == "disabled")"#
+        ),
+    );
+    const BY_ANNOTATION: &str = concat!(
+        r#"(has(object.metadata.annotations) && "durward.dev/lxcfs" in object.metadata.annotations) || "#,
+        r#"(has(object.metadata.annotations) && "sidecar-injector.lxcfs/inject" in object.metadata.annotations && "#,
+        r#"!(object.metadata.annotations["sidecar-injector.lxcfs/inject"] in ["false", "no", "off", "0", "n"]))"#
+    );
+    const BY_LABEL: &str =
+        r#"(has(object.metadata.labels) && "durward.dev/lxcfs" in object.metadata.labels)"#;
+
+    #[test]
+    fn two_entries_share_the_pods_between_them() {
+        let entries = entries(&config("{}"));
+        assert_eq!(entries.len(), 2);
+        let [namespaces, pods] = entries.as_slice() else { panic!() };
+        assert_eq!((namespaces.name.as_str(), pods.name.as_str()), ("lxcfs-namespaces", "lxcfs-pods"));
+        assert_eq!(
+            selector(namespaces),
+            json!({"matchExpressions": [{"key": "durward.dev/lxcfs", "operator": "In", "values": ["enabled"]}]})
+        );
+        assert_eq!(
+            selector(pods),
+            json!({"matchExpressions": [{"key": "durward.dev/lxcfs", "operator": "NotIn", "values": ["enabled"]}]})
+        );
+        assert_eq!(expressions(namespaces), [NOT_ALONE, NOT_OUT]);
+        let either = format!("{BY_ANNOTATION} || {BY_LABEL}");
+        assert_eq!(expressions(pods), [NOT_ALONE, ("pod-opts-in", either.as_str()), NOT_OUT]);
+    }
+
+    #[test]
+    fn each_entry_asks_about_new_pods_and_ephemeral_containers_and_does_no_harm_when_down() {
+        for entry in entries(&config("{}")) {
+            assert_eq!(entry.webhook_type, WebhookType::Mutating);
+            assert_eq!(
+                serde_json::to_value(&entry.rules).unwrap(),
+                json!([
+                    {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "scope": "Namespaced"},
+                    {"operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/ephemeralcontainers"], "scope": "Namespaced"},
+                ])
+            );
+            assert!(entry.object_selector.is_empty());
+            assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Ignore, 5));
+            assert_eq!((entry.side_effects, entry.reinvocation), (SideEffects::None, Reinvocation::IfNeeded));
+            assert_eq!(entry.review_versions, ["v1"]);
+        }
+    }
+
+    #[test]
+    fn a_way_to_opt_in_that_is_turned_off_is_not_registered() {
+        let only_namespaces = entries(&config("optIn: {annotation: false, label: false}"));
+        assert_eq!(only_namespaces.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["lxcfs-namespaces"]);
+
+        let only_pods = entries(&config("optIn: {namespaceLabel: false, annotation: false}"));
+        let [pods] = only_pods.as_slice() else { panic!() };
+        assert!(pods.namespace_selector.is_empty());
+        assert_eq!(expressions(pods)[1], ("pod-opts-in", BY_LABEL));
+    }
+
+    #[test]
+    fn the_configured_selector_is_asked_for_beside_our_own() {
+        let config =
+            config("webhook: {namespaceSelector: {matchLabels: {team: shop}}}\ninstallNamespace: guards");
+        for entry in entries(&config) {
+            assert_eq!(selector(&entry)["matchLabels"], json!({"team": "shop"}));
+            assert_eq!(entry.namespace_selector.match_expressions.len(), 1);
+            assert_eq!(expressions(&entry)[0].1, r#"!(request.namespace in ["kube-system", "guards"])"#);
+        }
+    }
+
+    #[test]
+    fn names_and_expressions_are_within_the_limits_of_the_api() {
+        for entry in entries(&config("{}")) {
+            let names: Vec<&str> = entry.match_conditions.iter().map(|c| c.name.as_str()).collect();
+            assert!(names.len() <= 64 && names.iter().all(|name| name.len() <= 63));
+            assert!(entry.match_conditions.iter().all(|c| c.expression.len() < 10 * 1024));
+        }
+    }
+}

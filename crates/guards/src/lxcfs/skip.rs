@@ -11,7 +11,7 @@ use super::wish::Wish;
 /// The namespace's label that Pod Security admission goes by.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
-/// One reason, to be read after "nothing is added to this pod: ".
+/// One reason, to be read after "this pod gets no files: ".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Skip {
     /// A switch says neither yes nor no.

@@ -83,10 +83,9 @@ pub(super) fn conflicts(shares: &[Share<'_>]) -> Vec<String> {
 /// A warning if no container gets anything, for a reason that was not told otherwise.
 pub(super) fn nothing(shares: &[Share<'_>], files: Files) -> Option<String> {
     if shares.is_empty() {
-        return Some("nothing is added to this pod: none of its containers is chosen".to_owned());
+        return Some("this pod gets no files: none of its containers is chosen".to_owned());
     }
     let no_limits = shares.iter().all(|share| share.wanted.is_empty() && share.container.shown.is_empty());
-    (no_limits && !files.is_empty()).then(|| {
-        "nothing is added to this pod: its containers have no limits, and onlyIfLimited is set".to_owned()
-    })
+    (no_limits && !files.is_empty())
+        .then(|| "this pod gets no files: its containers have no limits, and onlyIfLimited is set".to_owned())
 }

@@ -280,3 +280,105 @@ fn fill<'a>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::fixture::with_pod;
+    use super::*;
+
+    const ALL: OptIn = OptIn { annotation: true, label: true, namespace_label: true };
+
+    fn pod(annotations: &Value, labels: &Value) -> Value {
+        json!({"metadata": {"annotations": annotations, "labels": labels}, "spec": {}})
+    }
+
+    fn wanted(annotations: &Value, labels: &Value, by: OptIn) -> Wanted {
+        with_pod(&pod(annotations, labels), |pod| Wish::read(pod).unwrap().wanted(by))
+    }
+
+    #[test]
+    fn disabled_beats_everything_and_our_word_beats_the_older_one() {
+        let on = || json!({SWITCH: "enabled"});
+        let off = || json!({SWITCH: "disabled"});
+        for (annotations, labels, expected) in [
+            (json!({}), json!({}), Wanted::AsTheNamespace),
+            (on(), json!({}), Wanted::Yes),
+            (json!({}), on(), Wanted::Yes),
+            (off(), on(), Wanted::No),
+            (on(), off(), Wanted::No),
+            (json!({OLD_SWITCH: "TRUE"}), json!({}), Wanted::Yes),
+            (json!({OLD_SWITCH: "no"}), json!({}), Wanted::No),
+            (json!({OLD_SWITCH: "no"}), on(), Wanted::Yes),
+            (json!({OLD_SWITCH: "yes"}), off(), Wanted::No),
+            (json!({SWITCH: "maybe"}), json!({}), Wanted::Yes),
+        ] {
+            assert_eq!(wanted(&annotations, &labels, ALL), expected, "{annotations} {labels}");
+        }
+    }
+
+    #[test]
+    fn a_way_that_is_turned_off_opts_nothing_in_but_still_out() {
+        let on = json!({SWITCH: "enabled"});
+        let none = json!({});
+        assert_eq!(wanted(&on, &none, OptIn { annotation: false, ..ALL }), Wanted::AsTheNamespace);
+        assert_eq!(wanted(&none, &on, OptIn { label: false, ..ALL }), Wanted::AsTheNamespace);
+        assert_eq!(wanted(&none, &none, OptIn { namespace_label: false, ..ALL }), Wanted::No);
+        let nothing = OptIn { annotation: false, label: false, namespace_label: true };
+        assert_eq!(wanted(&json!({SWITCH: "disabled"}), &none, nothing), Wanted::No);
+    }
+
+    #[test]
+    fn a_switch_that_stands_twice_or_is_no_text_makes_the_pod_unreadable() {
+        let text = format!(
+            r#"{{"metadata":{{"labels":{{"{SWITCH}":"enabled","{SWITCH}":"disabled"}}}},"spec":{{}}}}"#
+        );
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE","object":{text}}}}}"#
+        );
+        let fields = admission::Fields::new(&super::super::pod::POINTERS);
+        let review = admission::decode(body.as_bytes(), &fields).unwrap();
+        let twice = Wish::read(Pod::see(review.request.object.as_ref()).unwrap()).unwrap_err();
+        assert_eq!(twice.to_string(), "label durward.dev/lxcfs stands twice");
+        let number = with_pod(&pod(&json!({FILES: 7}), &json!({})), |pod| Wish::read(pod).unwrap_err());
+        assert_eq!(number.to_string(), "annotation durward.dev/lxcfs-files is not a text");
+    }
+
+    #[test]
+    fn a_list_of_files_is_a_subset_of_what_is_served() {
+        let served = Files::of(&File::DEFAULT);
+        let read = |list: &str| {
+            with_pod(&pod(&json!({FILES: list}), &json!({})), |pod| {
+                let (files, wrong) = Wish::read(pod).unwrap().files(served);
+                (files.to_string(), wrong.len())
+            })
+        };
+        assert_eq!(read("uptime , meminfo"), ("meminfo,uptime".to_owned(), 0));
+        assert_eq!(read("meminfo,online,loadavg"), ("meminfo".to_owned(), 1));
+        assert_eq!(read(" , "), (String::new(), 1));
+        assert_eq!(read("a,b,c,d,e,f"), (String::new(), 1));
+    }
+
+    #[test]
+    fn a_list_of_a_million_words_is_told_in_a_few() {
+        let list = "x,".repeat(1 << 20);
+        with_pod(&pod(&json!({FILES: list}), &json!({})), |pod| {
+            let (_, wrong) = Wish::read(pod).unwrap().files(Files::of(&File::DEFAULT));
+            assert!(wrong[0].contains("\"x\" and 1048572 more, which LXCFS does not have"), "{}", wrong[0]);
+        });
+    }
+
+    #[test]
+    fn containers_are_chosen_and_left_out_by_name() {
+        let chosen = Chosen::read("app, !log");
+        assert!(chosen.has("app", false) && !chosen.has("log", true) && !chosen.has("other", true));
+        let but = Chosen::read("!log");
+        assert!(but.has("app", true) && !but.has("init", false) && !but.has("log", true));
+        let both = Chosen::read("app,!app");
+        assert!(!both.has("app", true));
+        assert_eq!(both.wrong(&["app"]), None);
+        assert!(both.wrong(&["other"]).is_some_and(|wrong| wrong.contains("\"app\"")));
+        assert!(Chosen::read(",").wrong(&[]).is_some_and(|wrong| wrong.contains("is empty")));
+    }
+}

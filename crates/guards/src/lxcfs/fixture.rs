@@ -1,0 +1,42 @@
+//! For the tests of this room: configurations, requests and pods out of short texts.
+
+use admission::{Fields, Request, decode};
+use serde_json::{Value, json};
+
+use super::config::{self, Config};
+use super::pod::{POINTERS, Pod};
+use crate::config::{parse, read};
+
+/// The configuration that this section makes, and its problems.
+pub(super) fn configured(yaml: &str) -> (Config, Vec<String>) {
+    let root = parse("d.yaml", yaml).unwrap();
+    let (config, _, problems) = read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS));
+    (config, problems.iter().map(ToString::to_string).collect())
+}
+
+/// The same, where nothing may be wrong.
+pub(super) fn config(yaml: &str) -> Config {
+    let (config, problems) = configured(yaml);
+    assert_eq!(problems, [""; 0]);
+    config
+}
+
+/// Calls `with` with a request that creates `pod` in namespace shop; `change` may make another request of it.
+pub(super) fn with_request<T>(
+    pod: &Value,
+    change: impl FnOnce(&mut Value),
+    with: impl FnOnce(&Request<'_>) -> T,
+) -> T {
+    let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "CREATE", "namespace": "shop", "userInfo": {"username": "ann"},
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": pod}});
+    change(&mut review["request"]);
+    let body = review.to_string();
+    with(&decode(body.as_bytes(), &Fields::new(&POINTERS)).unwrap().request)
+}
+
+/// Calls `with` with a pod.
+pub(super) fn with_pod<T>(pod: &Value, with: impl FnOnce(Pod<'_>) -> T) -> T {
+    with_request(pod, |_| {}, |request| with(Pod::see(request.object.as_ref()).unwrap()))
+}

@@ -1,0 +1,444 @@
+//! What holds of the LXCFS guard for every pod: nothing of the pod's is changed or lost, the patch applies, and a second pass
+//! adds nothing. Pods are made at random, honest ones and odd ones; each patch is applied by a library.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use admission::{BoxFuture, Guard, Ruling, Verdict, decode};
+use guards::world::{self, Address, Metadata, World};
+use guards::{KINDS, config};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use proptest::strategy::ValueTree as _;
+use proptest::{collection::vec, option};
+use serde_json::{Map, Value, json};
+
+/// Every namespace opts its pods in.
+struct Willing;
+
+impl World for Willing {
+    fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, world::Answer> {
+        let labels = [("durward.dev/lxcfs".to_owned(), "enabled".to_owned())].into();
+        Box::pin(std::future::ready(Ok(Some(Arc::new(Metadata { labels, ..Metadata::default() })))))
+    }
+}
+
+/// Configurations under which the same must hold.
+const CONFIGURATIONS: [&str; 4] = [
+    "{}",
+    "{initContainers: true, files: [cpuinfo, meminfo, diskstats, stat, swaps, uptime, loadavg, slabinfo, online]}",
+    "{onlyIfLimited: true, runtimes: {allow: [runc, kata]}}",
+    "{root: /mnt, initContainers: true, files: [meminfo, online]}",
+];
+
+fn guard(yaml: &str) -> Arc<dyn Guard> {
+    let kind = KINDS.iter().find(|kind| kind.name() == "lxcfs").unwrap();
+    let root = config::parse("-", yaml).unwrap();
+    let (configured, _, problems) = config::read("-", root.as_ref(), |section| kind.read(section));
+    assert_eq!(problems, []);
+    let world: Arc<dyn World> = Arc::new(Willing);
+    configured.build(&world)
+}
+
+fn review(request: Value) -> String {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
+}
+
+fn creation(pod: &Value) -> String {
+    review(json!({"uid": "u", "operation": "CREATE", "namespace": "shop", "object": pod,
+        "resource": {"group": "", "version": "v1", "resource": "pods"}}))
+}
+
+fn debugging(pod: &Value, old: &Value) -> String {
+    review(json!({"uid": "u", "operation": "UPDATE", "namespace": "shop", "object": pod, "oldObject": old,
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "subResource": "ephemeralcontainers"}))
+}
+
+/// What the guard says; none if the body is no review.
+fn ruled(guard: &dyn Guard, body: &[u8]) -> Option<Ruling> {
+    let review = decode(body, guard.fields()).ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    Some(runtime.block_on(guard.review(&review.request, Instant::now() + Duration::from_secs(5))))
+}
+
+fn operations(ruling: &Ruling) -> Vec<Value> {
+    match &ruling.verdict {
+        Verdict::Mutate(patch) => serde_json::from_slice(&patch.to_json()).unwrap(),
+        Verdict::Allow => Vec::new(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn applied(pod: &Value, operations: &[Value]) -> Value {
+    let patch: json_patch::Patch = serde_json::from_value(Value::from(operations)).unwrap();
+    let mut patched = pod.clone();
+    json_patch::patch(&mut patched, &patch).unwrap();
+    patched
+}
+
+const STATUS: &str = "/metadata/annotations/durward.dev~1lxcfs-status";
+
+/// Takes out of `patched` what each operation added, last first, and gives back what the status was.
+fn without(mut patched: Value, original: &Value, operations: &[Value]) -> Value {
+    for operation in operations.iter().rev() {
+        let path = operation["path"].as_str().unwrap();
+        assert_eq!(operation["op"], "add");
+        if let Some(list) = path.strip_suffix("/-") {
+            let last = patched.pointer_mut(list).unwrap().as_array_mut().unwrap().pop();
+            assert_eq!(last.as_ref(), Some(&operation["value"]));
+            continue;
+        }
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        let key = key.replace("~1", "/").replace("~0", "~");
+        let parent = patched.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+        match original.pointer(path) {
+            Some(before) if path == STATUS || before.is_null() => drop(parent.insert(key, before.clone())),
+            Some(before) => panic!("{path} replaces {before}"),
+            None => drop(parent.remove(&key)),
+        }
+    }
+    patched
+}
+
+fn is_permitted(path: &str) -> bool {
+    let mounts = |list: &str| {
+        path.strip_prefix(list).and_then(|rest| rest.split_once('/')).is_some_and(|(index, rest)| {
+            index.parse::<usize>().is_ok() && matches!(rest, "volumeMounts" | "volumeMounts/-")
+        })
+    };
+    matches!(path, "/metadata/annotations" | STATUS | "/spec/volumes" | "/spec/volumes/-")
+        || ["/spec/containers/", "/spec/initContainers/", "/spec/ephemeralContainers/"]
+            .into_iter()
+            .any(mounts)
+}
+
+/// Checks one body all the way, and gives the pod as it would be stored.
+fn check(guard: &dyn Guard, pod: &Value, body: impl Fn(&Value) -> String) -> Value {
+    let operations = operations(&ruled(guard, body(pod).as_bytes()).unwrap());
+    for operation in &operations {
+        let path = operation["path"].as_str().unwrap();
+        assert!(is_permitted(path), "{path}");
+    }
+    let patched = applied(pod, &operations);
+    assert_eq!(&without(patched.clone(), pod, &operations), pod);
+    let again = ruled(guard, body(&patched).as_bytes()).unwrap();
+    assert_eq!(again.verdict, Verdict::Allow, "a second pass adds something to {patched}");
+    well_formed(pod, &patched);
+    patched
+}
+
+/// What was added is safe: read-only mounts of typed files, no place and no volume name taken twice by it.
+fn well_formed(pod: &Value, patched: &Value) {
+    let list =
+        |of: &Value, path: &str| of.pointer(path).and_then(Value::as_array).cloned().unwrap_or_default();
+    let before = list(pod, "/spec/volumes").len();
+    let volumes = list(patched, "/spec/volumes");
+    for (index, volume) in volumes.iter().enumerate().skip(before) {
+        assert_eq!(volume["hostPath"]["type"], "File");
+        assert!(volumes.iter().take(index).all(|earlier| earlier["name"] != volume["name"]), "{volumes:?}");
+    }
+    for key in ["containers", "initContainers", "ephemeralContainers"] {
+        let path = format!("/spec/{key}");
+        for (old, new) in list(pod, &path).iter().zip(list(patched, &path)) {
+            let before = list(old, "/volumeMounts").len();
+            let mounts = list(&new, "/volumeMounts");
+            for (index, mount) in mounts.iter().enumerate().skip(before) {
+                assert_eq!(mount["readOnly"], true);
+                assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]));
+                assert!(mounts.iter().take(index).all(|earlier| earlier["mountPath"] != mount["mountPath"]));
+            }
+        }
+    }
+}
+
+// === Pods at random ===
+
+fn words() -> impl Strategy<Value = &'static str> {
+    select(vec![
+        "enabled",
+        "disabled",
+        "",
+        "true",
+        "meminfo,online",
+        "app,!log",
+        "!app",
+        "mesh",
+        "pressure",
+        "x",
+        "app=meminfo",
+    ])
+}
+
+fn annotations() -> impl Strategy<Value = Option<Value>> {
+    let key = select(vec![
+        "durward.dev/lxcfs",
+        "sidecar-injector.lxcfs/inject",
+        "durward.dev/lxcfs-files",
+        "durward.dev/lxcfs-containers",
+        "durward.dev/lxcfs-status",
+        "a~b/c",
+        "prometheus.io/scrape",
+    ]);
+    let some = vec((key, words()), 0..4).prop_map(|entries| {
+        entries.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect::<Map<_, _>>().into()
+    });
+    // Switched off only now and then, so that most pods get something.
+    let on = some.prop_map(|mut map: Value| {
+        if map["durward.dev/lxcfs"] != "disabled" {
+            map["durward.dev/lxcfs"] = "enabled".into();
+        }
+        map
+    });
+    prop_oneof![1 => Just(None), 1 => Just(Some(Value::Null)), 1 => Just(Some(json!({}))), 6 => on.prop_map(Some)]
+}
+
+fn volume() -> impl Strategy<Value = Value> {
+    let name = select(vec!["data", "lxcfs-meminfo", "lxcfs-meminfo-2", "lxcfs-stat", "mem", "lxcfs-online"]);
+    let path = select(vec![
+        "/var/lib/lxcfs/proc/meminfo",
+        "/var/lib/lxcfs/proc//stat/",
+        "/mnt/proc/meminfo",
+        "/mnt/sys/devices/system/cpu/online",
+        "/proc",
+    ]);
+    let of_type = option::of(select(vec!["File", "", "Directory"]));
+    prop_oneof![
+        name.clone().prop_map(|name| json!({"name": name, "emptyDir": {}})),
+        (name, path, of_type).prop_map(|(name, path, of_type)| {
+            let mut host_path = json!({"path": path});
+            if let Some(of_type) = of_type {
+                host_path["type"] = of_type.into();
+            }
+            json!({"name": name, "hostPath": host_path})
+        }),
+    ]
+}
+
+fn listed<T: Strategy<Value = Value>>(element: T, most: usize) -> impl Strategy<Value = Option<Value>> {
+    prop_oneof![
+        2 => Just(None),
+        1 => Just(Some(Value::Null)),
+        5 => vec(element, 0..=most).prop_map(|list| Some(Value::from(list))),
+    ]
+}
+
+fn mount() -> impl Strategy<Value = Value> {
+    let path = select(vec![
+        "/data",
+        "/proc/meminfo",
+        "/proc/stat/",
+        "proc//swaps",
+        "/proc",
+        "/",
+        "/sys/devices",
+        "/proc/cpuinfo/deep",
+        "/process",
+    ]);
+    let name = select(vec!["data", "mem", "lxcfs-meminfo", "lxcfs-stat"]);
+    (path, name, any::<bool>()).prop_map(|(path, name, read_only)| {
+        let mut mount = json!({"name": name, "mountPath": path, "new": [1.5, {"x": null}]});
+        if read_only {
+            mount["readOnly"] = true.into();
+        }
+        mount
+    })
+}
+
+fn container(name: &'static str) -> impl Strategy<Value = Value> {
+    let limits = select(vec![
+        json!({}),
+        json!({"memory": "1Gi"}),
+        json!({"cpu": 1}),
+        json!({"cpu": "0"}),
+        json!(null),
+    ]);
+    (listed(mount(), 3), limits, any::<bool>()).prop_map(move |(mounts, limits, unknown)| {
+        let mut container = json!({"name": name, "resources": {"limits": limits}});
+        if let Some(mounts) = mounts {
+            container["volumeMounts"] = mounts;
+        }
+        if unknown {
+            container["notYet"] = json!({"ü": [1, 2.50, null]});
+        }
+        container
+    })
+}
+
+fn containers(names: Vec<&'static str>) -> impl Strategy<Value = Value> {
+    let most = names.len();
+    subsequence(names, 0..=most)
+        .prop_flat_map(|names| names.into_iter().map(container).collect::<Vec<_>>())
+        .prop_map(Value::from)
+}
+
+fn honest_pod() -> impl Strategy<Value = Value> {
+    let oddity = select(vec![
+        None,
+        None,
+        None,
+        None,
+        Some(("hostPID", json!(true))),
+        Some(("shareProcessNamespace", json!(true))),
+        Some(("hostUsers", json!(false))),
+        Some(("runtimeClassName", json!("kata"))),
+        Some(("os", json!({"name": "windows"}))),
+        Some(("nodeSelector", json!({"kubernetes.io/os": "linux"}))),
+    ]);
+    let labels = option::of(Just(json!({"app": "web"})));
+    let lists = (containers(vec!["app", "log"]), option::of(containers(vec!["prepare", "mesh"])));
+    (annotations(), labels, listed(volume(), 4), lists, oddity).prop_map(
+        |(annotations, labels, volumes, (containers, init), oddity)| {
+            let mut pod = json!({"kind": "Pod", "metadata": {"generateName": "web-"}, "spec": {"containers": containers}});
+            let mut set = |parent: &str, key: &str, value: Option<Value>| {
+                if let Some(value) = value {
+                    pod[parent][key] = value;
+                }
+            };
+            set("metadata", "annotations", annotations);
+            set("metadata", "labels", labels);
+            set("spec", "volumes", volumes);
+            set("spec", "initContainers", init);
+            if let Some((key, value)) = oddity {
+                set("spec", key, Some(value));
+            }
+            pod
+        },
+    )
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let key = select(vec![
+        "metadata",
+        "spec",
+        "annotations",
+        "labels",
+        "volumes",
+        "containers",
+        "name",
+        "volumeMounts",
+        "mountPath",
+        "hostPath",
+        "path",
+        "durward.dev/lxcfs",
+        "os",
+        "hostPID",
+        "initContainers",
+        "resources",
+        "limits",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        select(vec!["enabled", "/proc", "/proc/stat", "app", ""]).prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 64, 6, move |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::from),
+            vec((key.clone(), inner), 0..6).prop_map(|entries| {
+                entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Map<_, _>>().into()
+            }),
+        ]
+    })
+}
+
+/// An honest pod in which the value at one place is something else.
+fn odd_pod() -> impl Strategy<Value = Value> {
+    let place = select(vec![
+        "/metadata",
+        "/metadata/annotations",
+        "/metadata/labels",
+        "/spec",
+        "/spec/volumes",
+        "/spec/volumes/0",
+        "/spec/volumes/0/hostPath",
+        "/spec/volumes/0/name",
+        "/spec/containers",
+        "/spec/containers/0",
+        "/spec/containers/0/name",
+        "/spec/containers/0/volumeMounts",
+        "/spec/containers/0/volumeMounts/0",
+        "/spec/containers/0/resources",
+        "/spec/initContainers",
+    ]);
+    (honest_pod(), place, any_json()).prop_map(|(mut pod, place, value)| {
+        if let Some(there) = pod.pointer_mut(place) {
+            *there = value;
+        }
+        pod
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn adds_only_what_can_be_taken_out_again_and_nothing_twice(pod in honest_pod(), which in 0..CONFIGURATIONS.len()) {
+        check(&*guard(CONFIGURATIONS[which]), &pod, creation);
+    }
+
+    #[test]
+    fn the_same_holds_for_pods_that_are_no_pods(pod in prop_oneof![odd_pod(), any_json()], which in 0..CONFIGURATIONS.len()) {
+        check(&*guard(CONFIGURATIONS[which]), &pod, creation);
+    }
+
+    #[test]
+    fn the_same_holds_when_a_container_is_added_later(pod in honest_pod(), later in container("late")) {
+        let guard = guard("{}");
+        let mut first = check(&*guard, &pod, creation);
+        first["spec"]["containers"].as_array_mut().unwrap().push(later);
+        check(&*guard, &first, creation);
+    }
+
+    #[test]
+    fn the_same_holds_for_ephemeral_containers(pod in honest_pod(), new in containers(vec!["debug", "shell"])) {
+        let guard = guard("{}");
+        let old = check(&*guard, &pod, creation);
+        let mut pod = old.clone();
+        pod["spec"]["ephemeralContainers"] = new;
+        check(&*guard, &pod, |pod| debugging(pod, &old));
+    }
+
+    #[test]
+    fn a_body_with_broken_bytes_is_refused_or_patched_so_that_the_patch_applies(
+        pod in honest_pod(),
+        breaks in vec((any::<prop::sample::Index>(), select(b"{}[]\",:0n\\ \x00\xff".to_vec())), 1..4),
+    ) {
+        let mut body = creation(&pod).into_bytes();
+        for (at, byte) in breaks {
+            let at = at.index(body.len());
+            body[at] = byte;
+        }
+        if let (Some(ruling), Ok(sent)) = (ruled(&*guard("{}"), &body), serde_json::from_slice::<Value>(&body)) {
+            applied(&sent["request"]["object"], &operations(&ruling));
+        }
+    }
+}
+
+#[test]
+fn most_pods_at_random_get_something() {
+    // Guards the tests above against generating only pods that nothing is added to.
+    let guard = guard("{}");
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let strategy = honest_pod();
+    let mut kinds = BTreeSet::new();
+    let mut changed = 0;
+    for _ in 0..200 {
+        let pod = strategy.new_tree(&mut runner).unwrap().current();
+        let operations = operations(&ruled(&*guard, creation(&pod).as_bytes()).unwrap());
+        changed += usize::from(operations.len() > 1);
+        kinds.extend(operations.iter().map(|operation| operation["path"].as_str().unwrap().to_owned()));
+    }
+    assert!(changed > 40, "{changed}");
+    for path in [
+        "/spec/volumes",
+        "/spec/volumes/-",
+        "/spec/containers/0/volumeMounts",
+        "/spec/containers/0/volumeMounts/-",
+        STATUS,
+        "/metadata/annotations",
+    ] {
+        assert!(kinds.contains(path), "{path}");
+    }
+}
