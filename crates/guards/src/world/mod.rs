@@ -2,7 +2,7 @@
 //!
 //! A guard asks the world and gets an answer or a named [`Cause`]; nothing a guard cannot see is reported as empty. There are
 //! three worlds: [`Live`](live::Live), an API server that is watched and asked; [`Folder`](folder::Folder), a recording on
-//! disk out of which a verdict can be replayed (its format is in this folder's README); and [`Blind`], for a Durward that was
+//! disk out of which a verdict can be replayed (its format is in the README here); and [`Blind`], for a Durward that was
 //! given neither. The world outlives plans: a configuration reload empties no cache and makes nothing unknown.
 //!
 //! The world only looks. What changes something goes another way.

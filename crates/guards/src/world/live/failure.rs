@@ -65,15 +65,9 @@ pub(super) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Re
             (cause::FORBIDDEN, format!("Durward is not permitted to {verb} {resource} (RBAC: verb {verb})"))
         }
         404 => {
-            let known = format!("the API server does not know {resource} in {}", resource.api_version());
-            (
-                cause::GARBAGE,
-                if told.kind == "Status" {
-                    known
-                } else {
-                    format!("{known}, or it is none (404 without a Status)")
-                },
-            )
+            let doubt = if told.kind == "Status" { "" } else { ", or it is none (404 without a Status)" };
+            let version = resource.api_version();
+            (cause::GARBAGE, format!("the API server does not know {resource} in {version}{doubt}"))
         }
         410 => (cause::BUSY, "the API server has forgotten the version that was asked from".to_owned()),
         429 | 500..=599 => {
@@ -94,10 +88,11 @@ pub(super) fn not_sent(error: &(dyn std::error::Error + 'static)) -> Failure {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         if source.is::<kube::client::AuthError>() {
-            return Failure::new(
-                cause::CREDENTIALS,
-                format!("there are no credentials: {}", brief(&with_sources(source))),
-            );
+            // What a credential plugin wrote is not for whoever asked at kubectl.
+            tracing::debug!("no credentials: {}", with_sources(source));
+            let text =
+                "there are no credentials: the plugin or the token file of Durward's kubeconfig gives none";
+            return Failure::new(cause::CREDENTIALS, text);
         }
         innermost = source;
     }

@@ -134,15 +134,15 @@ impl Watch {
     pub(super) fn readiness(&self, now: Instant) -> Readiness {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let age = state.last_word.map_or(0, |word| now.saturating_duration_since(word).as_secs());
-        let trouble = state.trouble.as_ref().map_or_else(String::new, |cause| format!(": {}", cause.text));
-        let reason = if !state.is_synced {
-            format!("not read yet{trouble}")
-        } else if state.is_open(now) && state.is_recent(now) {
-            format!("watched, {} of them, last word {age} s ago", state.objects.len())
-        } else {
-            format!(
-                "the watch is interrupted, last word {age} s ago, each look-up asks the API server{trouble}"
-            )
+        let asked = format!("last word {age} s ago, each look-up asks the API server");
+        let reason = match &state.trouble {
+            None if !state.is_synced => "not read yet".to_owned(),
+            Some(cause) if !state.is_synced => format!("not read yet: {}", cause.text),
+            _ if state.is_open(now) && state.is_recent(now) => {
+                format!("watched, {} of them, last word {age} s ago", state.objects.len())
+            }
+            None => format!("the watch is being opened, {asked}"),
+            Some(cause) => format!("the watch is interrupted, {asked}: {}", cause.text),
         };
         Readiness { name: self.resource.to_string(), ok: state.is_synced, reason }
     }

@@ -218,7 +218,7 @@ async fn a_list_of_several_pages_is_read_to_its_end() {
     settled().await;
     assert_eq!(
         reason(&world),
-        (true, "the watch is interrupted, last word 0 s ago, each look-up asks the API server".to_owned())
+        (true, "the watch is being opened, last word 0 s ago, each look-up asks the API server".to_owned())
     );
     sleep(SETTLES_AFTER).await;
     assert_eq!(reason(&world), (true, "watched, 2 of them, last word 1 s ago".to_owned()));
