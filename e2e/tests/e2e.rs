@@ -59,6 +59,7 @@ const CASES: &[(&str, Case)] = cases![
     durward::{
         a_registered_server_is_asked_about_pods_that_want_it_and_no_others,
         a_server_with_a_bad_configuration_says_so_and_ends,
+        a_server_behind_a_service_is_replaced_by_another,
         a_server_ends_well_when_it_is_asked_to,
         an_installation_is_taken_back,
         a_swapped_certificate_is_served,

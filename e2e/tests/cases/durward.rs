@@ -101,3 +101,35 @@ pub(crate) fn a_swapped_certificate_is_served(stage: &Stage) -> Result<()> {
         Ok(if served()? == new.der { Seen::Yes(()) } else { Seen::NotYet("the old one".to_owned()) })
     })
 }
+
+pub(crate) fn a_server_behind_a_service_is_replaced_by_another(stage: &Stage) -> Result<()> {
+    let cluster = stage.cluster(&Options::named("installed-behind-a-service").with_aggregator_routing())?;
+    let door = cluster.namespace("door")?;
+    let service = door.service("durward")?;
+    let mut installation = Installation::by_service(stage, &cluster, &service, GUARDS)?;
+    let old = installation.serve().named("durward-old").start_ready(stage)?;
+    service.leads_to(old.reviews())?;
+    installation.register()?;
+    let shop = cluster.namespace("shop")?;
+    let wanting = || shop.pod("web").annotated("durward.dev/lxcfs", "enabled").as_dry_run();
+    eventually("a pod with mounts", HEARD_WITHIN, || {
+        Ok(match wanting().is_admitted()?.with_mounts(&["/proc/meminfo"]) {
+            Ok(_) => Seen::Yes(()),
+            Err(error) => Seen::NotYet(format!("{error:#}")),
+        })
+    })?;
+
+    let new = installation.serve().named("durward-new").start_ready(stage)?;
+    service.leads_to(new.reviews())?;
+    old.signal(Signal::TERM)?;
+    old.await_unready()?;
+    let asked = || new.metrics().map(|metrics| metrics.sum("durward_reviews_total", &[("guard", "lxcfs")]));
+    eventually("the new server to be asked", HEARD_WITHIN, || {
+        wanting().is_admitted()?.with_mounts(&["/proc/meminfo"])?;
+        let asked = asked()?;
+        Ok(if asked > 0.5 { Seen::Yes(()) } else { Seen::NotYet(format!("asked {asked} times")) })
+    })?;
+    let ending = old.await_end(Duration::from_secs(30))?;
+    ensure!(ending == Ending::Code(0), "the old server ended with {ending}");
+    Ok(())
+}
