@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Review(Review),
     /// Prints pods and workloads as they are after the LXCFS guard
     #[command(
-        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nYAML comes out as YAML without its comments; JSON keeps every byte that is not added to."
+        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nAn object that does not change stays as it is written. One that does keeps every other byte in JSON;\nin YAML it is written anew, without its comments."
     )]
     Inject(Inject),
     /// Prints webhook configurations and RBAC for the guards that the file turns on

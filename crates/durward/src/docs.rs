@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn tab_completes_commands_flags_values_and_files() {
         assert_eq!(words(&["rev"]), ["review", ":4"]);
-        assert_eq!(words(&["certs", ""]), ["new", "show", "help", ":4"]);
+        assert_eq!(words(&["certs", ""]), ["new", "show", ":4"]);
         assert_eq!(words(&["serve", "--tls-"]), ["--tls-cert", "--tls-key", ":4"]);
         assert_eq!(words(&["review", "-o", ""]), ["text", "json", ":4"]);
         assert_eq!(words(&["review", "--config", ""]), [":0"]);

@@ -29,13 +29,21 @@ pub(crate) enum Documents {
         /// Each value.
         spans: Vec<Range<usize>>,
     },
-    /// Each document as JSON text.
+    /// Each document as JSON text, and as it was written.
     Yaml {
         /// In the order of the file; empty documents are left out.
         documents: Vec<String>,
-        /// Whether something stood there that only people read.
-        commented: bool,
+        /// The same as text, what stands between them included; none where the file cannot be cut by its lines.
+        written: Option<Vec<String>>,
     },
+}
+
+/// A file with other documents in the places of its own.
+pub(crate) struct Rewritten {
+    /// The file.
+    pub(crate) text: String,
+    /// Whether comments got lost.
+    pub(crate) lost_comments: bool,
 }
 
 /// The text of a file, or of standard input for `-`.
@@ -68,9 +76,9 @@ impl Documents {
             Self::Json { text, spans }
         } else {
             let trees = yaml::read(name, &text)?;
-            let commented =
-                text.lines().any(|line| line.trim_start().starts_with('#') || line.contains(" #"));
-            Self::Yaml { documents: trees.iter().map(Tree::to_json).collect(), commented }
+            let documents: Vec<String> = trees.iter().map(Tree::to_json).collect();
+            let written = yaml::cut(&text).filter(|written| written.len() == documents.len());
+            Self::Yaml { documents, written }
         };
         if documents.iter().next().is_none() {
             return Err(Problem::new(format!("{name} holds no document")));
@@ -88,8 +96,9 @@ impl Documents {
         spans.chain(documents.iter().map(String::as_str))
     }
 
-    /// The file with other documents in the places of these, in its own format.
-    pub(crate) fn rewritten(&self, documents: &[String]) -> Result<String, Problem> {
+    /// The file with other documents in the places of these, in its own format. A document that is the same stays as it was
+    /// written; of the others, JSON keeps every byte around it and YAML is written anew.
+    pub(crate) fn rewritten(&self, documents: &[String]) -> Result<Rewritten, Problem> {
         match self {
             Self::Json { text, spans } => {
                 let mut out = String::with_capacity(text.len());
@@ -100,11 +109,21 @@ impl Documents {
                     at = span.end;
                 }
                 out.push_str(text.get(at..).unwrap_or_default());
-                Ok(out)
+                Ok(Rewritten { text: out, lost_comments: false })
             }
-            Self::Yaml { .. } => {
-                let trees: Result<Vec<_>, _> = documents.iter().map(|json| Tree::from_json(json)).collect();
-                Ok(yaml_stream(&trees?))
+            Self::Yaml { documents: before, written } => {
+                let (mut parts, mut lost_comments) = (Vec::new(), false);
+                for (index, (old, new)) in before.iter().zip(documents).enumerate() {
+                    let source = written.as_ref().and_then(|written| written.get(index));
+                    match source {
+                        Some(source) if old == new => parts.push(source.clone()),
+                        _ => {
+                            lost_comments |= source.is_none_or(|source| yaml::is_commented(source));
+                            parts.push(yaml::write(&Tree::from_json(new)?));
+                        }
+                    }
+                }
+                Ok(Rewritten { text: parts.join("---\n"), lost_comments })
             }
         }
     }
@@ -115,8 +134,8 @@ pub(crate) fn yaml_stream(trees: &[Tree]) -> String {
     trees.iter().map(yaml::write).collect::<Vec<_>>().join("---\n")
 }
 
-/// The JSON schema of nothing: one value as YAML, in the order in which it was serialised.
-pub(crate) fn json_spans(name: &str, text: &str) -> Result<Vec<Range<usize>>, Problem> {
+/// Where each value of a JSON stream stands.
+fn json_spans(name: &str, text: &str) -> Result<Vec<Range<usize>>, Problem> {
     let skipped = text.len() - text.trim_start_matches('\u{feff}').len();
     let mut scanner = Scanner::new(text.get(skipped..).unwrap_or_default());
     let mut spans = Vec::new();
@@ -155,7 +174,7 @@ mod tests {
         let parsed = Documents::parse("f", text.to_owned()).unwrap();
         let all: Vec<_> = parsed.iter().map(str::to_owned).collect();
         assert_eq!(all, ["{\"a\": 1}", "[2]", "{\"b\":{}}"]);
-        assert_eq!(parsed.rewritten(&all).unwrap(), text);
+        assert_eq!(parsed.rewritten(&all).unwrap().text, text);
     }
 
     #[test]
@@ -180,9 +199,14 @@ mod tests {
 
     #[test]
     fn yaml_is_written_in_the_order_in_which_it_was_read() {
-        let text = "z: 1\na:\n- x\n- y: 'on'\n";
+        let text = "# why\nz: 1\na: [x, {w: 'on'}]\n---\nb: {c: d} # kept\n";
         let parsed = Documents::parse("f", text.to_owned()).unwrap();
-        let all: Vec<_> = parsed.iter().map(str::to_owned).collect();
-        assert_eq!(parsed.rewritten(&all).unwrap(), "z: 1\na:\n- x\n- y: \"on\"\n");
+        let mut all: Vec<_> = parsed.iter().map(str::to_owned).collect();
+        let same = parsed.rewritten(&all).unwrap();
+        assert_eq!((same.text.as_str(), same.lost_comments), (text, false));
+        all[0] = all[0].replace("[\"x\"", "[\"new\"");
+        let changed = parsed.rewritten(&all).unwrap();
+        assert_eq!(changed.text, "z: 1\na:\n- new\n- w: \"on\"\n---\nb: {c: d} # kept\n");
+        assert!(changed.lost_comments);
     }
 }

@@ -29,6 +29,43 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Tree>, Problem> {
     Ok(trees.into_iter().filter(|tree| *tree != Tree::Null).collect())
 }
 
+/// Cuts a text into its documents by the lines between them, so that one that does not change can stay as it is. What holds
+/// only comments stays with the document behind it. None where lines alone do not tell.
+pub(super) fn cut(text: &str) -> Option<Vec<String>> {
+    let (mut parts, mut part, mut is_empty) = (Vec::new(), String::new(), true);
+    for line in text.lines() {
+        if line.starts_with("...") || line.starts_with('%') {
+            return None;
+        }
+        if line.starts_with("---") {
+            let behind = line.trim_start_matches('-').trim_start();
+            if !behind.is_empty() && !behind.starts_with('#') {
+                return None;
+            }
+            if !is_empty {
+                parts.push(std::mem::take(&mut part));
+            } else if !part.trim().is_empty() {
+                part.push_str(line);
+                part.push('\n');
+            }
+            is_empty = true;
+            continue;
+        }
+        is_empty &= line.trim().is_empty() || line.trim_start().starts_with('#');
+        part.push_str(line);
+        part.push('\n');
+    }
+    if !is_empty {
+        parts.push(part);
+    }
+    Some(parts)
+}
+
+/// Whether something stands there that only people read. A `#` in a text counts too: better told once too often.
+pub(super) fn is_commented(text: &str) -> bool {
+    text.lines().any(|line| line.trim_start().starts_with('#') || line.contains(" #"))
+}
+
 /// One document, with a line end.
 pub(super) fn write(tree: &Tree) -> String {
     let mut out = String::new();
@@ -152,6 +189,9 @@ fn scalar(text: &str) -> String {
 
 fn is_plain(text: &str) -> bool {
     const WORDS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
+    if is_quantity(text) {
+        return true;
+    }
     let begins = text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '/'));
     let good = |c: char| {
         c.is_ascii_alphanumeric()
@@ -162,6 +202,12 @@ fn is_plain(text: &str) -> bool {
         && !text.contains(": ")
         && !text.ends_with([':', ' '])
         && !WORDS.contains(&text.to_ascii_lowercase().as_str())
+}
+
+/// `256Mi`, `100m`: a number with a unit is a text to every reader, and looks odd in quotes.
+fn is_quantity(text: &str) -> bool {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    unit.len() < text.len() && matches!(unit, "m" | "k" | "M" | "G" | "T" | "Ki" | "Mi" | "Gi" | "Ti")
 }
 
 #[cfg(test)]
@@ -220,6 +266,11 @@ mod tests {
             "a\n b\n",
             "\n",
             "<<",
+            "256Mi",
+            "100m",
+            "1M",
+            "m",
+            "0b1",
             "=",
             "a\\b",
             "a, b",

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use guards::config::{Key, Problem, Section, parse, read};
 use guards::{Configured, KINDS, Kind};
 
-pub(crate) use server::{Reach, Registration, ServerSection, Tls};
+pub(crate) use server::{Reach, ServerSection};
 
 use server::read_server;
 

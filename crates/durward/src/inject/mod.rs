@@ -1,4 +1,190 @@
-//! inject
-pub(crate) fn run(_: &crate::cli::Inject) -> crate::exit::Outcome {
-    Ok(crate::exit::Exit::Done)
+//! `inject`: pods and workloads as they are after the guards that change pods, without a cluster.
+//!
+//! A fact that nobody gave makes this command stop, never guess: a namespace whose labels are not given is not "unlabelled".
+
+mod diff;
+mod workload;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use admission::{Answer, WebhookType, decode};
+use guards::config::Problem;
+use guards::world::World;
+
+use crate::cli::Inject;
+use crate::documents::{Documents, Tree, apply, shown, text_of, yaml_stream};
+use crate::exit::{Exit, Outcome, Stop};
+use crate::file::{File, Purpose};
+use crate::output::{self, Style};
+use crate::review::{Asked, rule, rules, runtime};
+use crate::world::{Given, labels, offline};
+use workload::{Found, find};
+
+/// Who asks, in the review that is made up.
+const USER: &str = "durward-inject";
+
+/// `inject`
+pub(crate) fn run(args: &Inject) -> Outcome {
+    let file = File::load(&args.config, Purpose::Guards)?;
+    let name = shown(&args.file);
+    let documents = Documents::parse(&name, text_of(&args.file)?)?;
+    let found = pods(&name, &documents)?;
+    if found.iter().all(Vec::is_empty) {
+        output::note(format!("note: {name} holds no pod and no workload; nothing changes"));
+    }
+    let default = args.namespace.as_deref().unwrap_or("default");
+    let world = world(args, default, &found)?;
+    let guards = guards_of_pods(&file, &world)?;
+    let runtime = runtime()?;
+    let (mut after, mut problems) = (Vec::new(), Vec::new());
+    for (document, pods) in documents.iter().zip(&found) {
+        let mut text = document.to_owned();
+        // From the back, so that the spans before stay where they are.
+        for pod in pods.iter().rev() {
+            let namespace = pod.namespace.as_deref().unwrap_or(default);
+            let old = text.get(pod.span.clone()).unwrap_or_default().to_owned();
+            match runtime.block_on(injected(&guards, &old, pod, namespace)) {
+                Ok(new) => text.replace_range(pod.span.clone(), &new),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        after.push(text);
+    }
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    if args.diff {
+        output::data(&differences(&name, &documents, &after)?)?;
+    } else {
+        let rewritten = documents.rewritten(&after)?;
+        if rewritten.lost_comments {
+            output::note("note: comments of the objects that change are not kept");
+        }
+        output::data(&rewritten.text)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The pods of each document.
+fn pods(name: &str, documents: &Documents) -> Result<Vec<Vec<Found>>, Vec<Problem>> {
+    let (mut all, mut problems) = (Vec::new(), Vec::new());
+    for (index, document) in documents.iter().enumerate() {
+        match find(document) {
+            Ok(found) => all.push(found),
+            Err(why) => {
+                problems.push(
+                    Problem::new(format!("{name}#{} cannot be read as Kubernetes objects", index + 1))
+                        .why(why),
+                );
+            }
+        }
+    }
+    if problems.is_empty() { Ok(all) } else { Err(problems) }
+}
+
+/// What is known of namespaces: what a person gave for one, or what a folder tells of all.
+fn world(args: &Inject, default: &str, found: &[Vec<Found>]) -> Result<Arc<dyn World>, Stop> {
+    let Some(text) = &args.namespace_labels else { return offline(args.world.as_ref()) };
+    let labels = labels("--namespace-labels", text)?;
+    let names: BTreeSet<&str> =
+        found.iter().flatten().map(|pod| pod.namespace.as_deref().unwrap_or(default)).collect();
+    if names.len() > 1 {
+        let names: Vec<_> = names.into_iter().collect();
+        let problem = Problem::new("--namespace-labels are the labels of one namespace");
+        let problem = problem.why(format!("the objects are in {}", names.join(", ")));
+        return Err(problem.next("give a world that knows them all: --world DIR").into());
+    }
+    Ok(Arc::new(Given::new(labels)))
+}
+
+/// The guards that change pods when they are made.
+fn guards_of_pods(file: &File, world: &Arc<dyn World>) -> Result<Vec<Asked>, Problem> {
+    let mut guards = crate::review::guards(file, world);
+    let review = review("{}", "", "default");
+    let asked = decode(review.as_bytes(), &admission::Fields::none())
+        .map_err(|error| Problem::new("the review of a pod cannot be made").why(error.to_string()))?;
+    for guard in &mut guards {
+        guard.entries.retain(|entry| {
+            entry.webhook_type == WebhookType::Mutating && rules::fits(entry, &asked.request)
+        });
+    }
+    guards.retain(|guard| !guard.entries.is_empty());
+    if guards.is_empty() {
+        let problem = Problem::new(format!("no guard that {} turns on changes pods", file.path.display()));
+        return Err(problem.next("add under guards: lxcfs: {}"));
+    }
+    Ok(guards)
+}
+
+/// The pod after every guard.
+async fn injected(guards: &[Asked], pod: &str, found: &Found, namespace: &str) -> Result<String, Problem> {
+    let mut text = with_metadata(pod).map_err(|why| Problem::new(found.owner.clone()).why(why))?;
+    let before = text.clone();
+    for asked in guards {
+        let body = review(&text, &found.name, namespace);
+        let (_, settled) = rule(asked.guard.as_ref(), body.as_bytes())
+            .await
+            .map_err(|why| Problem::new(format!("{} cannot be read", found.owner)).why(why))?;
+        if let Some(cause) = settled.causes.first() {
+            let problem = Problem::new(format!("{}: it is unknown what comes of it", found.owner));
+            let next = format!(
+                "give the labels of namespace {namespace}: --namespace-labels key=value,… (\"\" for none), or --world DIR"
+            );
+            return Err(problem.why(cause.text.clone()).next(next));
+        }
+        for warning in settled.warnings.iter() {
+            output::note(format!("{} {}: {warning}", Style::of_stderr().yellow("warning:"), found.owner));
+        }
+        match settled.answer {
+            Answer::Allow => {}
+            Answer::Deny(denial) => {
+                return Err(Problem::new(format!("{} is refused", found.owner)).why(denial.message));
+            }
+            Answer::Mutate(patch) => {
+                text = apply(&text, &patch.to_json()).map_err(|why| {
+                    Problem::new(format!("{}: the patch does not apply", found.owner)).why(why)
+                })?;
+            }
+        }
+    }
+    Ok(if text == before { pod.to_owned() } else { text })
+}
+
+/// A template may leave its metadata out; the pods made from it have some.
+fn with_metadata(pod: &str) -> Result<String, String> {
+    let members = crate::documents::members(pod).map_err(|error| error.what.to_owned())?;
+    let has_some = |span: &std::ops::Range<usize>| pod.get(span.clone()) != Some("null");
+    if members.iter().any(|(key, span)| key == "metadata" && has_some(span)) {
+        return Ok(pod.to_owned());
+    }
+    apply(pod, br#"[{"op":"add","path":"/metadata","value":{}}]"#)
+}
+
+/// The review that an API server would send for this pod, as far as a file tells.
+fn review(pod: &str, name: &str, namespace: &str) -> String {
+    let head = serde_json::json!({
+        "uid": "durward-inject",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": name,
+        "namespace": namespace,
+        "operation": "CREATE",
+        "userInfo": {"username": USER},
+    });
+    let head = head.to_string();
+    let head = head.strip_suffix('}').unwrap_or_default();
+    format!(
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{head},"object":{pod}}}}}"#
+    )
+}
+
+/// What changes, shown in YAML whatever the file is written in: there an addition is a line of its own.
+fn differences(name: &str, before: &Documents, after: &[String]) -> Result<String, Problem> {
+    let mut out = String::new();
+    for (index, (old, new)) in before.iter().zip(after).enumerate() {
+        let yaml = |json: &str| Tree::from_json(json).map(|tree| yaml_stream(&[tree]));
+        out.push_str(&diff::unified(&format!("{name}#{}", index + 1), &yaml(old)?, &yaml(new)?));
+    }
+    Ok(out)
 }

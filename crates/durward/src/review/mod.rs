@@ -12,8 +12,7 @@ use std::sync::Arc;
 use guards::config::Problem;
 use guards::world::World;
 
-pub(crate) use answer::Answered;
-pub(crate) use ask::{Asked, ask};
+pub(crate) use ask::{Asked, guards, rule};
 
 use crate::cli::{Format, Review};
 use crate::documents::{Documents, members, shown, text_of};
@@ -46,8 +45,13 @@ pub(crate) fn run(args: &Review) -> Outcome {
             Ok(documents) => {
                 for (index, document) in documents.iter().enumerate() {
                     let source = format!("{}#{}", shown(path), index + 1);
-                    let found =
-                        runtime.block_on(ask(&asked, args.guard.as_deref(), &source, document, &witness));
+                    let found = runtime.block_on(ask::ask(
+                        &asked,
+                        args.guard.as_deref(),
+                        &source,
+                        document,
+                        &witness,
+                    ));
                     match found {
                         Ok(all) => answered.extend(all),
                         Err(problem) => problems.push(problem),

@@ -1,0 +1,3 @@
+//! A file for each guard.
+
+pub(super) mod lxcfs;

@@ -1,0 +1,125 @@
+//! The demo's stage: a folder with worlds, certificate and configuration, and the real server on it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use guards::config::Problem;
+use guards::world::World;
+use server::{Addresses, Bound, Checks, Metrics, PlanCell, Server};
+use tempfile::TempDir;
+
+use super::scenario::{Scenario, Scene};
+use crate::certs::{Authority, Names};
+use crate::cli::ServerFlags;
+use crate::exit::Stop;
+use crate::file::{File, Purpose};
+use crate::plan::{plan, settings};
+use crate::serve::refused;
+use crate::version::VERSION;
+use crate::world::recorded;
+
+/// For how long the certificate lasts: `--keep` may run for days.
+const LASTS: Duration = Duration::from_secs(30 * 86_400);
+
+/// The folder and what is in it.
+pub(super) struct Stage {
+    folder: TempDir,
+    /// The authority, PEM.
+    pub(super) authority: String,
+    /// Where the server listens.
+    pub(super) addresses: Addresses,
+    file: File,
+    cell: PlanCell,
+    metrics: Metrics,
+    generation: u64,
+}
+
+impl Stage {
+    /// Writes everything and binds the server; it serves when [`Bound::serve`] is called.
+    pub(super) async fn build(scenarios: &[&Scenario]) -> Result<(Self, Bound), Stop> {
+        let folder = tempfile::Builder::new()
+            .prefix("durward-demo-")
+            .tempdir()
+            .map_err(|error| Stop::fault(Problem::new("no folder for the demo").why(error.to_string())))?;
+        let authority = certificate(folder.path())?;
+        let config = folder.path().join("durward.yaml");
+        write(&config, &configuration(scenarios))?;
+        for scenario in scenarios {
+            for (index, scene) in scenario.scenes.iter().enumerate() {
+                for (name, text) in scene.world {
+                    write(&world_folder(folder.path(), scenario, index).join(name), text)?;
+                }
+                for (number, step) in scene.steps.iter().enumerate() {
+                    let name = format!("{}-{}.{}.json", scenario.guard, index + 1, number + 1);
+                    write(&folder.path().join("reviews").join(name), step.review)?;
+                }
+            }
+        }
+        let file = File::load(&config, Purpose::Serving { cert_given: false, key_given: false })?;
+        let first = scenarios.first().map(|scenario| world_folder(folder.path(), scenario, 0));
+        let world = recorded(&first.unwrap_or_default())?;
+        let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
+        let cell = PlanCell::new(plan(&file, 1, &world, &metrics)?);
+        let settings = settings(&file.server, &ServerFlags::default())?;
+        let bound =
+            Server::bind(settings, cell.clone(), metrics.clone(), checks, None).await.map_err(refused)?;
+        let addresses = bound.addresses();
+        Ok((Self { folder, authority, addresses, file, cell, metrics, generation: 1 }, bound))
+    }
+
+    /// The folder.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Puts the guards before another world, as a reload of the configuration puts another plan in force.
+    pub(super) fn show(&mut self, scenario: &Scenario, index: usize) -> Result<(), Stop> {
+        let world: Arc<dyn World> = recorded(&world_folder(self.folder.path(), scenario, index))?;
+        self.generation += 1;
+        self.cell.swap(plan(&self.file, self.generation, &world, &self.metrics)?);
+        Ok(())
+    }
+}
+
+/// Where a scene's world lies.
+pub(super) fn world_folder(folder: &Path, scenario: &Scenario, index: usize) -> PathBuf {
+    folder.join("worlds").join(format!("{}-{}", scenario.guard, index + 1))
+}
+
+fn configuration(scenarios: &[&Scenario]) -> String {
+    let sections: String = scenarios.iter().map(|scenario| format!("  {}\n", scenario.section)).collect();
+    format!(
+        "version: 1\nserver:\n  listen: 127.0.0.1:0\n  admin: 127.0.0.1:0\n  local: 127.0.0.1:0\n  \
+         tls: {{files: {{cert: tls.crt, key: tls.key, ca: ca.crt}}}}\n  drain: {{lameDuck: 0s}}\nguards:\n{sections}"
+    )
+}
+
+/// Authority and certificate, made by what `certs new` makes them by. Gives the authority.
+fn certificate(folder: &Path) -> Result<String, Stop> {
+    let mut names = Names::default();
+    names.address([127, 0, 0, 1].into());
+    let authority = Authority::make(LASTS)?;
+    let leaf = authority.sign(names, LASTS)?;
+    for (name, text) in [("ca.crt", &authority.cert), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)] {
+        write(&folder.join(name), text)?;
+    }
+    Ok(authority.cert)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Stop> {
+    let parent = path.parent().map_or(Ok(()), fs::create_dir_all);
+    parent.and_then(|()| fs::write(path, text)).map_err(|error| {
+        Stop::fault(Problem::new(format!("{} cannot be written", path.display())).why(error.to_string()))
+    })
+}
+
+/// The scenes of all scenarios, each with the place of its world.
+pub(super) fn scenes<'s>(
+    scenarios: &'s [&'s Scenario],
+) -> impl Iterator<Item = (&'s Scenario, usize, &'s Scene)> {
+    scenarios.iter().flat_map(|scenario| {
+        scenario.scenes.iter().enumerate().map(move |(index, scene)| (*scenario, index, scene))
+    })
+}

@@ -1,0 +1,152 @@
+//! What the demo says: question, verdict, reason and time, for someone who sees it for the first time.
+
+use std::time::Duration;
+
+use admission::{Fields, decode};
+use guards::config::Problem;
+use serde::Deserialize;
+
+use super::client::Answer;
+use super::scenario::{Step, Verdict};
+use crate::output::Style;
+
+/// An answer, read.
+pub(super) struct Told {
+    /// What is printed.
+    pub(super) text: String,
+    /// Whether it is what was expected.
+    pub(super) is_right: bool,
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    response: Response,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    uid: String,
+    allowed: bool,
+    patch: Option<String>,
+    #[serde(default)]
+    warnings: Vec<String>,
+    status: Option<Status>,
+    #[serde(default)]
+    audit_annotations: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    message: String,
+}
+
+impl Response {
+    fn verdict(&self) -> Verdict {
+        if self.audit_annotations.contains_key("unknown") {
+            Verdict::Unknown
+        } else if !self.allowed {
+            Verdict::Deny
+        } else if self.patch.is_some() {
+            Verdict::Mutate
+        } else {
+            Verdict::Allow
+        }
+    }
+}
+
+/// Tells one step.
+pub(super) fn step(number: usize, step: &Step, answer: &Answer, style: Style) -> Result<Told, Problem> {
+    let unreadable =
+        |why: String| Problem::new(format!("the answer to review {number} cannot be read")).why(why);
+    if !answer.status.is_success() {
+        let text = String::from_utf8_lossy(&answer.body);
+        return Err(unreadable(format!("{}: {}", answer.status, text.trim())));
+    }
+    let Envelope { response } =
+        serde_json::from_slice(&answer.body).map_err(|error| unreadable(error.to_string()))?;
+    let review =
+        decode(step.review.as_bytes(), &Fields::none()).map_err(|error| unreadable(error.to_string()))?;
+    let request = &review.request;
+
+    let verdict = response.verdict();
+    let warned = match step.warning {
+        Some(part) => response.warnings.iter().any(|warning| warning.contains(part)),
+        None => response.warnings.is_empty(),
+    };
+    let is_right = verdict == step.expected && warned && response.uid == request.uid;
+
+    let asked = format!(
+        "{} {} {}/{}",
+        request.operation.as_str(),
+        request.kind.kind,
+        request.namespace,
+        request.name
+    );
+    let mut lines = vec![
+        format!("  {number}. {}", style.bold(step.title)),
+        format!("     {} {asked} by {}", style.dim("asked  "), request.user.name),
+        format!(
+            "     {} {}  {}",
+            style.dim("verdict"),
+            painted(verdict, response.allowed, style),
+            style.dim(&time(answer.took))
+        ),
+    ];
+    let mut tell =
+        |what: &str, text: &str| lines.push(format!("     {} {text}", style.dim(&format!("{what:<7}"))));
+    if let Some(status) = &response.status {
+        tell("reason", &status.message);
+    }
+    for change in response.patch.as_deref().map(changes).unwrap_or_default() {
+        tell("change", &change);
+    }
+    response
+        .warnings
+        .iter()
+        .for_each(|warning| tell("kubectl", &format!("{} {warning}", style.yellow("Warning:"))));
+    if verdict == Verdict::Allow && response.warnings.is_empty() {
+        tell("reason", "nothing to object to, nothing to add");
+    }
+    if !is_right {
+        let expected = format!("expected {:?}, warning {:?}", step.expected, step.warning);
+        lines.push(format!("     {}", style.red(&expected)));
+    }
+    Ok(Told { text: format!("{}\n\n", lines.join("\n")), is_right })
+}
+
+fn painted(verdict: Verdict, allowed: bool, style: Style) -> String {
+    match verdict {
+        Verdict::Allow => style.green("allow"),
+        Verdict::Mutate => style.cyan("mutate"),
+        Verdict::Deny => style.red("deny"),
+        Verdict::Unknown if allowed => style.yellow("unknown, so allow (this guard's stance)"),
+        Verdict::Unknown => style.yellow("unknown, so deny (this guard's stance)"),
+    }
+}
+
+/// Each addition of a patch, in a line.
+fn changes(patch: &str) -> Vec<String> {
+    use base64::Engine as _;
+    #[derive(Deserialize)]
+    struct Operation {
+        op: String,
+        path: String,
+        value: serde_json::Value,
+    }
+    let bytes = base64::engine::general_purpose::STANDARD.decode(patch).unwrap_or_default();
+    let operations: Vec<Operation> = serde_json::from_slice(&bytes).unwrap_or_default();
+    let told = operations.iter().map(|Operation { op, path, value }| match value {
+        serde_json::Value::Array(items) => {
+            let names: Vec<_> = items.iter().filter_map(|item| item.get("name")?.as_str()).collect();
+            format!("{op} {path}: {}", names.join(", "))
+        }
+        other => format!("{op} {path}: {other}"),
+    });
+    told.collect()
+}
+
+/// A time to a tenth of a millisecond.
+pub(super) fn time(took: Duration) -> String {
+    format!("{:.1} ms", took.as_secs_f64() * 1000.0)
+}
