@@ -20,8 +20,9 @@ use crate::ports;
 use crate::service::Service;
 use crate::stage::Stage;
 
-/// The service account that `durward manifests` gives its permissions to.
-const ACCOUNT: &str = "system:serviceaccount:durward-system:durward";
+/// Where Durward is at home if no Service says otherwise. `durward manifests` puts its service account,
+/// `durward`, there.
+const HOME: &str = "durward-system";
 
 /// One installation. A cluster has one at a time, since registrations go by one name: whoever wants the next
 /// waits until this is dropped, which takes the registration back.
@@ -48,14 +49,8 @@ impl<'a> Installation<'a> {
     pub fn by_url(stage: &'a Stage, cluster: &'a Cluster, guards: &str) -> Result<Self> {
         let port = ports::free()?;
         let registration = json!({"manage": "none", "url": format!("https://127.0.0.1:{port}")});
-        Self::new(
-            stage,
-            cluster,
-            &registration,
-            guards,
-            (IpAddr::from([127, 0, 0, 1]), Some(port)),
-            Vec::new(),
-        )
+        let listener = (IpAddr::from([127, 0, 0, 1]), Some(port));
+        Self::new(stage, cluster, HOME, (&registration, guards), listener, Vec::new())
     }
 
     /// Reached by a Service, which the case then leads to one server or another. The cluster must have
@@ -71,22 +66,30 @@ impl<'a> Installation<'a> {
             "service": {"name": service.name(), "namespace": service.namespace()},
         });
         let host = IpAddr::from(stage.address()?);
-        Self::new(stage, cluster, &registration, guards, (host, None), vec![service.host()])
+        Self::new(
+            stage,
+            cluster,
+            service.namespace(),
+            (&registration, guards),
+            (host, None),
+            vec![service.host()],
+        )
     }
 
     fn new(
         stage: &'a Stage,
         cluster: &'a Cluster,
-        registration: &serde_json::Value,
-        guards: &str,
+        home: &str,
+        (registration, guards): (&serde_json::Value, &str),
         (host, port): (IpAddr, Option<u16>),
         names: Vec<String>,
     ) -> Result<Self> {
         let turn = cluster.turn()?;
         let folder = stage.folder("installation")?;
         let authority = Authority::new("durward")?;
-        let account =
-            cluster.user(ACCOUNT, &["system:serviceaccounts", "system:serviceaccounts:durward-system"])?;
+        let name = format!("system:serviceaccount:{home}:durward");
+        let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{home}")];
+        let account = cluster.user(&name, &groups)?;
         certificates::write(&folder, "ca.crt", &authority.pem())?;
         let config = folder.join("durward.yaml");
         let installation = Self {
@@ -104,7 +107,7 @@ impl<'a> Installation<'a> {
         };
         installation.swap_certificate()?;
         installation.write_config(registration, guards)?;
-        installation.grant()?;
+        installation.grant(home)?;
         Ok(installation)
     }
 
@@ -165,9 +168,8 @@ impl<'a> Installation<'a> {
     }
 
     /// Applies the permissions that `durward manifests` prints, and the namespace that they want.
-    fn grant(&self) -> Result<()> {
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "durward-system"}});
+    fn grant(&self, home: &str) -> Result<()> {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}});
         let kubectl = self.cluster.kubectl();
         kubectl.apply(&namespace.to_string())?.succeeded()?;
         let config = self.config.display().to_string();

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::certificates;
 use crate::controlplane::{Cluster, Etcd, Options};
-use crate::keeper::{Keeper, Output, Tool};
+use crate::keeper::{Keeper, Tool};
 use crate::words::tell;
 
 /// A build of the product from nothing, on two cores that others use too.
@@ -124,8 +124,15 @@ fn build_durward(keeper: &Arc<Keeper>) -> Result<PathBuf> {
         "durward",
         "--message-format=json-render-diagnostics",
     ]);
-    let output =
-        keeper.run(tool, BUILD_WITHIN).and_then(Output::succeeded).context("cannot build durward")?;
+    let output = keeper.run(tool, BUILD_WITHIN)?;
+    // Standard output is for us; what a person wants to know of a failure is all on standard error.
+    ensure!(
+        output.is_success(),
+        "cannot build durward: cargo ended with {}:
+{}",
+        output.ending,
+        output.stderr
+    );
     output
         .stdout
         .lines()

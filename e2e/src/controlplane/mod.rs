@@ -35,7 +35,8 @@ use crate::words::tell;
 /// beside it.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// A case that installs Durward has its cluster for as long as it takes; so long, two of them wait for each other.
+/// A case that installs Durward has its cluster for as long as it takes; so long, two of them wait for each
+/// other.
 const TURN_WITHIN: Duration = Duration::from_secs(600);
 
 /// `ClusterIPs`, which nothing here routes.
@@ -177,8 +178,8 @@ impl Cluster {
         Metrics::parse(&self.admin.api.text("/metrics")?)
     }
 
-    /// The turn of those who install Durward here. A test that panicked may have had it: the next one installs
-    /// anew.
+    /// The turn of those who install Durward here. A test that panicked may have had it: the next one
+    /// installs anew.
     pub(crate) fn turn(&self) -> Result<MutexGuard<'_, ()>> {
         let what = "the installation of another case on the same cluster to end (or of the same case: one at a time)";
         eventually(what, TURN_WITHIN, || {
