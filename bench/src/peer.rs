@@ -48,7 +48,7 @@ server:
 guards:
   lxcfs: {}
 ";
-const WORLD: &str = "version: 1\nclusters: [{name: here}]\n";
+const WORLD: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
 const NAMESPACES: &str = r#"{"apiVersion":"v1","kind":"NamespaceList","items":[{"metadata":{"name":"shop","labels":{"kubernetes.io/metadata.name":"shop"}}}]}"#;
 
 /// A server that is being measured.
@@ -93,7 +93,6 @@ impl Server {
                 "--local",
                 &local.to_string(),
             ])
-            .args(["--log-level", "warn"])
             .stdout(Stdio::null())
             .spawn()?;
         let server = Self { child, address: listen, path: "/lxcfs?timeout=5s" };

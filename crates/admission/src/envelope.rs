@@ -117,14 +117,14 @@ impl<'a> Parts<'a> {
             "request" if self.request.is_some() => {
                 Err(JsonError { at: scanner.offset(), what: "request stands twice" })
             }
-            "request" if scanner.peek()? == Shape::Null => scanner.value().map(drop),
+            "request" if scanner.peek()? == Shape::Null => scanner.pass(),
             "request" => {
                 let mut asked = Asked::default();
                 scanner.object(|scanner, key| asked.field(scanner, &key, wanted))?;
                 self.request = Some(asked);
                 Ok(())
             }
-            _ => scanner.value().map(drop),
+            _ => scanner.pass(),
         })
     }
 
@@ -166,7 +166,7 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     fn field(&mut self, scanner: &mut Scanner<'a>, key: &str, wanted: &Fields) -> Result<(), JsonError> {
         if scanner.peek()? == Shape::Null {
-            return scanner.value().map(drop);
+            return scanner.pass();
         }
         match key {
             "uid" => self.uid = scanner.string()?,
@@ -194,7 +194,7 @@ impl<'a> Asked<'a> {
                     return Err(JsonError { at: scanner.offset(), what: "dryRun is neither true nor false" });
                 }
             },
-            _ => drop(scanner.value()?),
+            _ => scanner.pass()?,
         }
         Ok(())
     }
@@ -262,7 +262,7 @@ fn three<'a>(scanner: &mut Scanner<'a>, last: &str) -> Result<[Cow<'a, str>; 3],
             "group" => *group = scanner.string()?,
             "version" => *version = scanner.string()?,
             key if key == last => *third = scanner.string()?,
-            _ => drop(scanner.value()?),
+            _ => scanner.pass()?,
         }
         Ok::<(), JsonError>(())
     })?;

@@ -68,18 +68,22 @@ impl Fields {
         let mut seen = 0;
         scanner.object(|scanner, key: Cow<'a, str>| {
             let (mut ends, mut goes_on) = (0u32, 0u32);
-            for (index, path) in self.paths.iter().enumerate() {
-                if active >> index & 1 == 1 && path.get(depth).is_some_and(|segment| *segment == key) {
+            for index in bits(active) {
+                let Some(path) = self.paths.get(index) else { continue };
+                if path.get(depth).is_some_and(|segment| *segment == key) {
                     if path.len() == depth + 1 { ends |= 1 << index } else { goes_on |= 1 << index }
                 }
+            }
+            if ends | goes_on == 0 {
+                return scanner.pass();
             }
             if seen & (ends | goes_on) != 0 {
                 return Err(JsonError { at: scanner.offset(), what: "this key stands twice in its object" });
             }
             seen |= ends | goes_on;
             let value = self.walk(scanner, depth + 1, goes_on, out)?;
-            for (index, slot) in out.iter_mut().enumerate() {
-                if ends >> index & 1 == 1 {
+            for index in bits(ends) {
+                if let Some(slot) = out.get_mut(index) {
                     *slot = Some(value);
                 }
             }
@@ -87,6 +91,15 @@ impl Fields {
         })?;
         Ok(whole.upto(scanner))
     }
+}
+
+/// The places of the bits that are set.
+fn bits(mut set: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = (set != 0).then(|| set.trailing_zeros() as usize);
+        set &= set.wrapping_sub(1);
+        place
+    })
 }
 
 /// An object of a review: its raw text, and the fields that were wanted of it.

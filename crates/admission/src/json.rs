@@ -135,6 +135,11 @@ impl<'a> Scanner<'a> {
         Ok(Raw(self.span(start, self.at)))
     }
 
+    /// Passes over one whole value of which nothing is wanted.
+    pub fn pass(&mut self) -> Result<(), JsonError> {
+        self.skip()
+    }
+
     /// Passes over one string and returns it unescaped.
     pub fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.white();

@@ -9,22 +9,22 @@ use serde::Serialize;
 pub struct Pointer(String);
 
 impl Pointer {
-    /// The whole document.
+    /// The whole document. There is room for a path as long as most are, so that building one takes one allocation.
     pub fn root() -> Self {
-        Self::default()
+        Self(String::with_capacity(48))
     }
 
     /// One level deeper, by key.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
         self.0.push('/');
-        for char in key.chars() {
-            match char {
-                '~' => self.0.push_str("~0"),
-                '/' => self.0.push_str("~1"),
-                other => self.0.push(other),
-            }
+        let mut rest = key;
+        while let Some((plain, special)) = rest.find(['~', '/']).and_then(|at| rest.split_at_checked(at)) {
+            self.0.push_str(plain);
+            self.0.push_str(if special.starts_with('~') { "~0" } else { "~1" });
+            rest = special.get(1..).unwrap_or_default();
         }
+        self.0.push_str(rest);
         self
     }
 
@@ -60,6 +60,11 @@ impl Patch {
     /// A patch that changes nothing.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A patch that changes nothing yet and will be about this many bytes long.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { json: Vec::with_capacity(bytes), operations: 0 }
     }
 
     /// Adds `value` at `path`: a new member, or with [`Pointer::append`] a new last element.

@@ -99,7 +99,7 @@ impl<'a> User<'a> {
                 Ok(())
             }
             "extra" => scanner.value().map(|extra| user.extra = Some(extra)),
-            _ => scanner.value().map(drop),
+            _ => scanner.pass(),
         })?;
         Ok(user)
     }
