@@ -1,0 +1,119 @@
+//! Help, versions, completions, manual, demo: what a newcomer meets first.
+
+use crate::harness::{House, durward, durward_in};
+
+#[test]
+fn help_is_data_and_a_wrong_command_is_a_problem() {
+    let help = durward(&["--help"]);
+    assert_eq!((help.code, help.err.as_str()), (0, ""));
+    assert!(help.out.contains("durward demo"));
+    let wrong = durward(&["srve"]);
+    assert_eq!((wrong.code, wrong.out.as_str()), (2, ""));
+    assert!(
+        wrong.err.starts_with("error: there is no command \"srve\": did you mean serve?"),
+        "{}",
+        wrong.err
+    );
+    for later in ["check", "doctor", "snapshot", "register", "impact", "diff", "convert", "export"] {
+        assert_eq!(durward(&[later]).code, 2, "{later} does not exist");
+    }
+    let nothing = durward(&[]);
+    assert_eq!((nothing.code, nothing.out.as_str()), (2, ""));
+    assert!(nothing.err.contains("Usage"));
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    for command in [
+        &["demo"][..],
+        &["serve"],
+        &["review"],
+        &["inject"],
+        &["manifests"],
+        &["config", "schema"],
+        &["config", "check"],
+        &["config", "defaults"],
+        &["guards"],
+        &["certs", "new"],
+        &["certs", "show"],
+        &["completions"],
+        &["man"],
+        &["version"],
+    ] {
+        let run = durward(&[command, &["--help"]].concat());
+        assert_eq!(run.code, 0);
+        assert!(run.out.contains("Example"), "{command:?}: {}", run.out);
+    }
+}
+
+#[test]
+fn version_and_guards_are_told_to_people_and_to_programs() {
+    assert!(durward(&["version"]).out.starts_with("durward "));
+    let version = durward(&["version", "-o", "json"]).json();
+    assert_eq!(version["guards"][0], "lxcfs");
+    assert_eq!(version["reviewVersions"][1], "v1beta1");
+    assert!(durward(&["guards"]).out.contains("needs        get/list/watch namespaces"));
+    let guards = durward(&["guards", "-o", "json"]).json();
+    assert_eq!(guards[0]["name"], "lxcfs");
+    assert_eq!(guards[0]["webhooks"][0]["failurePolicy"], "Ignore");
+}
+
+#[test]
+fn completions_and_manual_come_from_the_command_line() {
+    assert!(durward(&["completions", "bash"]).out.contains("certs"));
+    assert!(durward(&["completions", "fish"]).out.contains("review"));
+    let script = durward(&["completions", "--kubectl"]).out;
+    assert!(
+        script.starts_with("#!/bin/sh\n") && script.contains("kubectl-durward __complete \"$@\""),
+        "{script}"
+    );
+    assert!(durward(&["__complete", "rev"]).out.starts_with("review\t"));
+    assert_eq!(durward(&["completions"]).code, 2);
+    assert!(durward(&["man"]).out.contains(".TH durward"));
+    let folder = tempfile::tempdir().unwrap();
+    let man = durward_in(folder.path(), &["man", "--out", "man1"], "");
+    assert_eq!(man.code, 0);
+    assert!(folder.path().join("man1/durward-certs-new.1").is_file(), "{}", man.out);
+    assert!(!man.out.contains("__complete"));
+}
+
+#[test]
+fn the_demo_plays_to_its_end_and_cleans_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_durward"))
+        .arg("demo")
+        .env("TMPDIR", folder.path())
+        .output();
+    let run = run.unwrap();
+    let out = String::from_utf8(run.stdout).unwrap();
+    assert_eq!(run.status.code(), Some(0), "{out}");
+    assert!(out.contains("every verdict as expected"));
+    for verdict in ["verdict allow", "verdict mutate", "verdict unknown, so allow"] {
+        assert!(out.contains(verdict), "{verdict}: {out}");
+    }
+    assert!(!out.contains('\u{1b}'), "colours without a terminal");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something is left behind");
+    let wrong = durward(&["demo", "--scenario", "moon"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.err.contains("there are: lxcfs"));
+}
+
+#[test]
+fn a_reader_who_has_gone_is_no_fault() {
+    let house = House::new();
+    let run = std::process::Command::new("sh")
+        .args(["-c", "\"$0\" config schema | head -c 10", env!("CARGO_BIN_EXE_durward")])
+        .current_dir(house.path())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(run.stderr).unwrap(), "");
+}
+
+#[test]
+fn as_a_kubectl_plugin_it_speaks_of_kubectl() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("kubectl-durward");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_durward"), &plugin).unwrap();
+    let run = std::process::Command::new(plugin).arg("serve").output().unwrap();
+    assert!(String::from_utf8(run.stderr).unwrap().contains("usage: kubectl durward serve"));
+}

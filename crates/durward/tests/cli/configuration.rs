@@ -1,0 +1,133 @@
+//! The configuration file: all problems at once, and the three commands that tell about it.
+
+use serde_json::Value;
+
+use crate::harness::House;
+
+#[test]
+fn every_problem_of_a_file_is_told_at_once_with_line_key_and_what_is_allowed() {
+    let house = House::new();
+    house.write(
+        "bad.yaml",
+        "version: 2\nserver:\n  listn: 0.0.0.0:1\n  listen: 8443\n  local: 10.0.0.1:8081\n  tls:\n    self: {}\n    files: {cert: nothing.crt, key: .}\n  \
+         registration:\n    manage: all\n    url: http://x\n    service: {name: Durward_1}\n  limits: {bodyBytes: 8Mi, bytesInFlight: 1Mi}\nguards:\n  lxcf: {}\n  lxcfs:\n",
+    );
+    let run = house.run(&["config", "check", "bad.yaml"]);
+    assert_eq!((run.code, run.out.as_str()), (2, ""));
+    for line in [
+        "bad.yaml:1:10: version: \"2\": cannot stand here",
+        "bad.yaml:3:3: server.listn: there is no such key; did you mean listen?",
+        "bad.yaml:4:11: server.listen: \"8443\": invalid socket address",
+        "bad.yaml:5:10: server.local: \"10.0.0.1:8081\": is not a loopback address",
+        "bad.yaml:7:5: server.tls.self: there is no such key",
+        "allowed here: minVersion, clientCertificates, files",
+        "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file",
+        "server.tls.files.key: .: is a folder, not a file",
+        "bad.yaml:10:13: server.registration.manage: \"all\"",
+        "allowed: none",
+        "bad.yaml:11:10: server.registration.url: \"http://x\": does not begin with https://",
+        "server.registration.url: stands beside service",
+        "server.registration.service.name: \"Durward_1\": is no DNS label",
+        "server.limits.bytesInFlight: is less than bodyBytes",
+        "bad.yaml:15:3: guards.lxcf: there is no such key; did you mean lxcfs?",
+        "guards.lxcfs: nothing stands here",
+        "write lxcfs: {} to turn it on",
+    ] {
+        assert!(run.err.contains(line), "missing: {line}\n{}", run.err);
+    }
+}
+
+#[test]
+fn files_that_are_no_configuration_are_told_apart() {
+    let house = House::new();
+    for (text, told) in [
+        ("", "is empty"),
+        ("- a\n", "the file: is not a map of keys"),
+        ("a: [", "the file is not YAML"),
+        ("version: 1\n", "guards: no guard is on"),
+        ("guards: {lxcfs: {}}\n", "version: is missing"),
+        (
+            "version: 1\nguards: {lxcfs: {}}\nserver: {tls: {clientCertificates: {mode: require}}}\n",
+            "clientCertificates.ca: is missing",
+        ),
+        (
+            "version: 1\nguards: {lxcfs: {}}\nserver: {listen: '127.0.0.1:80', admin: '127.0.0.1:80'}\n",
+            "port 80 stands at another key too",
+        ),
+    ] {
+        house.write("d.yaml", text);
+        let run = house.run(&["config", "check", "d.yaml"]);
+        assert_eq!(run.code, 2, "{text}");
+        assert!(run.err.contains(told), "{text}: {}", run.err);
+    }
+    let missing = house.run(&["config", "check", "nothing.yaml"]);
+    assert_eq!(missing.code, 2);
+    assert!(
+        missing.err.contains("nothing.yaml cannot be read")
+            && missing.err.contains("durward config defaults")
+    );
+}
+
+#[test]
+fn json_is_read_and_paths_are_relative_to_the_file() {
+    let house = House::new();
+    house.write(
+        "conf/d.json",
+        r#"{"version": 1, "server": {"tls": {"files": {"cert": "../tls.crt", "key": "../tls.key"}}}, "guards": {"lxcfs": {}}}"#,
+    );
+    let run = house.run(&["config", "check", "conf/d.json"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    assert_eq!(run.out, "conf/d.json is right; guards: lxcfs\n");
+}
+
+#[test]
+fn the_defaults_are_a_configuration_that_means_the_same_as_none() {
+    let house = House::new();
+    let defaults = house.run(&["config", "defaults"]).out;
+    house.write("defaults.yaml", &defaults);
+    house.write("short.yaml", "version: 1\nguards: {lxcfs: {}}\n");
+    let manifests = |file: &str| house.run(&["manifests", "--config", file]);
+    let (long, short) = (manifests("defaults.yaml"), manifests("short.yaml"));
+    assert_eq!(long.code, 0, "{}", long.err);
+    assert_eq!(long.out, short.out);
+}
+
+#[test]
+fn the_schema_takes_the_defaults() {
+    let house = House::new();
+    let schema = house.run(&["config", "schema"]).json();
+    let defaults: Value = serde_saphyr::from_str(&house.run(&["config", "defaults"]).out).unwrap();
+    takes(&schema, &defaults, "");
+    assert_eq!(schema["properties"]["guards"]["properties"]["lxcfs"]["properties"]["root"]["type"], "string");
+    let mut wrong = defaults;
+    wrong["server"]["listn"] = 1.into();
+    assert!(std::panic::catch_unwind(|| takes(&schema, &wrong, "")).is_err());
+}
+
+/// As much of JSON schema as ours uses.
+fn takes(schema: &Value, value: &Value, path: &str) {
+    match value {
+        // An empty section: every key in it has no default.
+        Value::Null => {}
+        Value::Object(members) if schema["additionalProperties"] == false => {
+            for (key, inner) in members {
+                let inner_schema = &schema["properties"][key];
+                assert!(inner_schema.is_object(), "{path}.{key} is not in the schema");
+                takes(inner_schema, inner, &format!("{path}.{key}"));
+            }
+        }
+        Value::Object(_) => assert_eq!(schema["type"], "object", "{path}"),
+        Value::Array(items) => {
+            assert_eq!(schema["type"], "array", "{path}");
+            items.iter().for_each(|item| takes(&schema["items"], item, path));
+        }
+        Value::String(_) if schema["enum"].is_array() => {
+            assert!(schema["enum"].as_array().unwrap().contains(value), "{path}: {value}");
+        }
+        // One of two forms, a word or a map of them.
+        Value::String(_) if schema["type"] == "object" || schema["anyOf"].is_array() => {}
+        Value::String(_) => assert_eq!(schema["type"], "string", "{path}"),
+        Value::Bool(_) => assert_eq!(schema["type"], "boolean", "{path}"),
+        Value::Number(_) => assert_eq!(schema["type"], "integer", "{path}"),
+    }
+}

@@ -1,0 +1,292 @@
+//! Runs the binary, and talks to it while it serves.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a busy machine; what waits this long has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a run gave.
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Run {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+    }
+}
+
+/// Runs `durward` with these arguments in `folder`.
+pub(crate) fn durward_in(folder: &Path, arguments: &[&str], input: &str) -> Run {
+    let mut child = command(folder, arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // A command that does not read its input closes it; that is its affair.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    Run {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Runs `durward` with these arguments at the root of the repository.
+pub(crate) fn durward(arguments: &[&str]) -> Run {
+    durward_in(&root(), arguments, "")
+}
+
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_durward"));
+    command.args(arguments).current_dir(folder).stderr(Stdio::piped());
+    // Nothing of the machine's own cluster may be looked at.
+    for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"] {
+        command.env_remove(name);
+    }
+    command.env("HOME", folder);
+    command
+}
+
+/// A folder with certificates, a world and a configuration that serves on free ports.
+pub(crate) struct House(pub(crate) TempDir);
+
+impl House {
+    pub(crate) fn new() -> Self {
+        let house = Self(tempfile::tempdir().unwrap());
+        let made = house.run(&[
+            "certs",
+            "new",
+            "--out",
+            ".",
+            "--address",
+            "127.0.0.1",
+            "--service",
+            "durward.durward-system",
+        ]);
+        assert_eq!(made.code, 0, "{}", made.err);
+        for part in ["world/world.yaml", "world/here/core_v1_namespaces.json", "blind/world.yaml"] {
+            house.write(part, &fs::read_to_string(root().join("examples").join(part)).unwrap());
+        }
+        house.configure("  lxcfs: {}\n");
+        house
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Writes `durward.yaml` with these guards.
+    pub(crate) fn configure(&self, guards: &str) {
+        self.write("durward.yaml", &Self::configuration("drain: {lameDuck: 0s}", guards));
+    }
+
+    pub(crate) fn configuration(server: &str, guards: &str) -> String {
+        format!(
+            "version: 1\nserver:\n  listen: 127.0.0.1:0\n  admin: 127.0.0.1:0\n  local: 127.0.0.1:0\n  \
+             tls: {{files: {{cert: tls.crt, key: tls.key, ca: ca.crt}}}}\n  {server}\nguards:\n{guards}"
+        )
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Run {
+        durward_in(self.path(), arguments, "")
+    }
+
+    /// Starts `serve` and waits until it is ready.
+    pub(crate) fn serve(&self, more: &[&str]) -> Serving {
+        let mut arguments = vec!["serve", "--config", "durward.yaml", "--world", "world"];
+        arguments.extend(more);
+        Serving::start(self.path(), &arguments)
+    }
+}
+
+/// A server that runs; killed when dropped.
+pub(crate) struct Serving {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    authority: PathBuf,
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    pub(crate) local: SocketAddr,
+}
+
+impl Serving {
+    fn start(folder: &Path, arguments: &[&str]) -> Self {
+        let mut child =
+            command(folder, arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (reader, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&lines));
+        thread::spawn(move || {
+            reader.lines().map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line))
+        });
+        let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let mut serving = Self {
+            child,
+            lines,
+            authority: folder.join("ca.crt"),
+            listen: nowhere,
+            admin: nowhere,
+            local: nowhere,
+        };
+        for name in ["listen", "admin", "local"] {
+            let at = serving.wait_for_log(|line| line["message"] == "listening" && line["listener"] == name);
+            let address = at["address"].as_str().unwrap().parse().unwrap();
+            match name {
+                "listen" => serving.listen = address,
+                "admin" => serving.admin = address,
+                _ => serving.local = address,
+            }
+        }
+        serving
+            .wait_until("it is ready", || serving.get(serving.admin, "/readyz").starts_with("HTTP/1.1 200"));
+        serving
+    }
+
+    pub(crate) fn log(&self) -> Vec<Value> {
+        let lines = self.lines.lock().unwrap();
+        lines
+            .iter()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}")))
+            .collect()
+    }
+
+    pub(crate) fn wait_for_log(&self, is_it: impl Fn(&Value) -> bool) -> Value {
+        let mut found = None;
+        self.wait_until("the log says it", || {
+            found = self.log().into_iter().find(|line| is_it(line));
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    pub(crate) fn wait_until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !holds() {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "not within {PATIENCE:?}: {what}\n{:#?}",
+                self.lines.lock().unwrap()
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A plain request; the whole answer as text. Empty while nobody answers.
+    pub(crate) fn get(&self, address: SocketAddr, path: &str) -> String {
+        self.plain(address, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"))
+    }
+
+    pub(crate) fn plain(&self, address: SocketAddr, request: &str) -> String {
+        let mut answer = String::new();
+        if let Ok(mut stream) = TcpStream::connect(address) {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let _ = stream.write_all(request.as_bytes());
+            let _ = stream.read_to_string(&mut answer);
+        }
+        answer
+    }
+
+    /// The value of a metric, by the beginning of its line.
+    pub(crate) fn metric(&self, begin: &str) -> Option<f64> {
+        let text = self.get(self.admin, "/metrics");
+        let line = text.lines().find(|line| line.starts_with(begin))?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&self.authority).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::from(self.listen.ip());
+        let tcp = TcpStream::connect(self.listen).unwrap();
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_nodelay(true).unwrap();
+        Client(BufReader::new(StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), tcp)))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A kept connection.
+pub(crate) struct Client(BufReader<StreamOwned<ClientConnection, TcpStream>>);
+
+impl Client {
+    /// Posts a review; status and answer.
+    pub(crate) fn ask(&mut self, path: &str, body: &str) -> (u16, Value) {
+        let request = format!(
+            "POST {path}?timeout=10s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.0.get_mut().write_all(request.as_bytes()).unwrap();
+        let (mut status, mut length) = (0, 0);
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the server closed the connection");
+            let line = line.trim_end().to_ascii_lowercase();
+            if let Some(rest) = line.strip_prefix("http/1.1 ") {
+                status = rest[..3].parse().unwrap();
+            } else if let Some(rest) = line.strip_prefix("content-length: ") {
+                length = rest.parse().unwrap();
+            } else if line.is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).unwrap();
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+}
+
+/// A review from the examples.
+pub(crate) fn example(name: &str) -> String {
+    fs::read_to_string(root().join("examples/reviews").join(name)).unwrap()
+}

@@ -1,0 +1,120 @@
+//! `inject`: pods and workloads after the guards.
+
+use crate::harness::{Run, durward_in, root};
+
+fn inject(more: &[&str], input: &str) -> Run {
+    durward_in(&root(), &[&["inject", "--config", "examples/durward.yaml"], more].concat(), input)
+}
+
+const POD: &str = "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\n  \"metadata\":{\"name\":\"a\",\"annotations\":{\"durward.dev/lxcfs\":\"enabled\"}},\n  \
+                   \"spec\":{\"containers\":[{\"name\":\"a\",  \"future\":1.10}]}}\n";
+
+#[test]
+fn json_keeps_every_byte_that_is_not_added_to() {
+    let run = inject(&["--namespace-labels", ""], POD);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let mut rest = run.out.as_str();
+    // What was there comes in the same order, byte for byte; between lies what was added.
+    for piece in [
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\n  \"metadata\":{\"name\":\"a\",\"annotations\":{\"durward.dev/lxcfs\":\"enabled\"",
+        "}},\n  \"spec\":{\"containers\":[{\"name\":\"a\",  \"future\":1.10",
+        "}]",
+        "}}\n",
+    ] {
+        let at = rest.find(piece).unwrap_or_else(|| panic!("{piece} is not in {rest}"));
+        rest = &rest[at + piece.len()..];
+    }
+    assert_eq!(rest, "");
+    assert!(run.out.contains("/proc/meminfo"));
+    let again = inject(&["--namespace-labels", ""], &run.out);
+    assert_eq!(again.out, run.out, "twice adds nothing");
+}
+
+#[test]
+fn a_namespace_whose_labels_nobody_gave_is_not_unlabelled() {
+    let run = inject(&[], POD);
+    assert_eq!((run.code, run.out.as_str()), (2, ""));
+    assert!(run.err.contains("Pod a: it is unknown what comes of it"), "{}", run.err);
+    assert!(run.err.contains("give the labels of namespace default: --namespace-labels"), "{}", run.err);
+}
+
+#[test]
+fn workloads_lists_and_other_objects_are_taken_as_kubectl_takes_them() {
+    let run = inject(&["examples/pods/deployment.yaml", "--world", "examples/world"], "");
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(
+        run.out.contains("  selector: {app: worker}\n"),
+        "the Service stays as it was written: {}",
+        run.out
+    );
+    assert!(run.out.contains("        durward.dev/lxcfs-status: worker=cpuinfo"), "{}", run.out);
+    assert!(run.err.contains("note: comments of the objects that change are not kept"), "{}", run.err);
+
+    let job = "{\"apiVersion\":\"batch/v1\",\"kind\":\"Job\",\"metadata\":{\"name\":\"j\",\"namespace\":\"batch\"},\"spec\":{\"template\":{\"spec\":{\"containers\":[{\"name\":\"c\"}]}}}}";
+    let list = format!(
+        "{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[{job},{{\"apiVersion\":\"v1\",\"kind\":\"Secret\"}}]}}"
+    );
+    let run = inject(&["--namespace-labels", "durward.dev/lxcfs=enabled", "--namespace", "batch"], &list);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let out = run.json();
+    let template = &out["items"][0]["spec"]["template"];
+    assert_eq!(
+        template["metadata"]["annotations"]["durward.dev/lxcfs-status"],
+        "c=cpuinfo,meminfo,diskstats,stat,swaps,uptime"
+    );
+    assert_eq!(template["spec"]["containers"][0]["volumeMounts"].as_array().unwrap().len(), 6);
+    assert_eq!(out["items"][1], serde_json::json!({"apiVersion": "v1", "kind": "Secret"}));
+}
+
+#[test]
+fn a_diff_shows_the_additions_alone() {
+    let run = inject(&["examples/pods/web.yaml", "--world", "examples/world", "--diff"], "");
+    assert_eq!(run.code, 0);
+    assert!(run.out.starts_with("--- examples/pods/web.yaml#1\n+++ "), "{}", run.out);
+    assert!(run.out.contains("+    durward.dev/lxcfs-status: app="));
+    assert_eq!(
+        run.out.lines().filter(|line| line.starts_with('-')).count(),
+        1,
+        "nothing but the head is taken away"
+    );
+    let plain = inject(&["--namespace-labels", "", "--diff"], &POD.replace("enabled", "disabled"));
+    assert_eq!((plain.code, plain.out.as_str()), (0, ""));
+}
+
+#[test]
+fn warnings_are_told_and_bad_input_is_exit_two() {
+    let restricted = inject(&["--namespace-labels", "pod-security.kubernetes.io/enforce=restricted"], POD);
+    assert_eq!(restricted.code, 0);
+    assert!(restricted.err.contains("warning: Pod a: lxcfs: this pod gets no files"), "{}", restricted.err);
+    for (more, input, told) in [
+        (&["nothing.yaml"][..], "", "nothing.yaml cannot be read"),
+        (&[], "", "holds no document"),
+        (&[], "a: [", "not YAML"),
+        (&[], "{\"spec\":{}}", "no kind and apiVersion"),
+        (
+            &[],
+            "{\"apiVersion\":\"apps/v1\",\"kind\":\"Deployment\",\"metadata\":{\"name\":\"w\"}}",
+            "Deployment w: it has no spec.template",
+        ),
+        (&["--namespace-labels", "x"], POD, "is not key=value"),
+        (&["--namespace-labels", "", "--world", "examples/world"], POD, "does not go with"),
+        (
+            &["--namespace-labels", ""],
+            "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"namespace\":\"x\"}}{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"b\"}}",
+            "the objects are in default, x",
+        ),
+    ] {
+        let run = inject(more, input);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{more:?} {input} {}", run.err);
+        assert!(run.err.contains(told), "{told}: {}", run.err);
+    }
+    let nothing = inject(
+        &["--world", "examples/world"],
+        "apiVersion: v1\nkind: Service\nmetadata: {name: s} # as it is\n",
+    );
+    assert_eq!(
+        (nothing.code, nothing.out.as_str()),
+        (0, "apiVersion: v1\nkind: Service\nmetadata: {name: s} # as it is\n")
+    );
+    assert!(nothing.err.contains("holds no pod"));
+}

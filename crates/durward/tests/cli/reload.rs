@@ -1,0 +1,94 @@
+//! Another configuration while reviews go on.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::process::Signal;
+
+use crate::harness::{House, example};
+
+#[test]
+fn reloads_under_load_without_an_unknown_and_without_a_failed_review() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let (done, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let review = example("lxcfs-mutate.json");
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = serving.client();
+                while !done.load(Ordering::Relaxed) {
+                    let (status, answer) = client.ask("/lxcfs", &review);
+                    assert_eq!(status, 200);
+                    assert!(answer["response"]["patch"].is_string(), "{answer}");
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for generation in 2..=12 {
+            let before = answered.load(Ordering::Relaxed);
+            let files = if generation % 2 == 0 { "[meminfo]" } else { "[cpuinfo, meminfo]" };
+            house.configure(&format!("  lxcfs: {{files: {files}}}\n"));
+            serving.signal(Signal::HUP);
+            serving.wait_until("the new plan is in force and reviews go on", || {
+                serving.metric("durward_config_generation") == Some(f64::from(generation))
+                    && answered.load(Ordering::Relaxed) > before + 20
+            });
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(serving.metric("durward_unknown_total"), None);
+    // Generation 12 is an even one.
+    let answer = serving.client().ask("/lxcfs", &review).1;
+    let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
+    let patch = String::from_utf8(patch).unwrap();
+    assert!(patch.contains("/proc/meminfo") && !patch.contains("/proc/cpuinfo"), "{patch}");
+}
+
+#[test]
+fn a_bad_new_file_keeps_the_old_plan_and_says_so_everywhere() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    house.configure("  lxcfs: {filez: [meminfo], root: 7, podSecurityDefault: none}\n");
+    serving.signal(Signal::HUP);
+    let readyz = || serving.get(serving.admin, "/readyz?verbose");
+    serving.wait_until("readyz tells", || readyz().contains("[!]configuration"));
+    let told = readyz();
+    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+    assert!(told.contains("generation 1 stays in force; the file is refused: durward.yaml:"), "{told}");
+    assert!(told.contains("guards.lxcfs.filez"), "{told}");
+    assert_eq!(serving.metric("durward_config_refused_total"), Some(1.0));
+    assert_eq!(serving.metric("durward_config_stale"), Some(1.0));
+    assert_eq!(serving.metric("durward_config_generation"), Some(1.0));
+    let problems: Vec<_> = serving
+        .log()
+        .iter()
+        .filter(|line| line["message"] == "the new configuration is refused")
+        .map(|line| line["problem"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(problems.len() >= 3, "{problems:?}");
+    assert!(serving.client().ask("/lxcfs", &example("lxcfs-mutate.json")).1["response"]["patch"].is_string());
+
+    house.configure("  lxcfs: {}\n");
+    serving.signal(Signal::HUP);
+    serving.wait_until("it is mended", || serving.metric("durward_config_stale") == Some(0.0));
+    assert!(readyz().contains("[+]configuration ok"));
+}
+
+#[test]
+fn what_needs_a_restart_or_another_registration_is_told() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let server = "drain: {lameDuck: 1s}\n  limits: {inFlight: 7}";
+    house.write("durward.yaml", &House::configuration(server, "  lxcfs: {optIn: {label: false}}\n"));
+    serving.signal(Signal::HUP);
+    for key in ["server.limits", "server.drain"] {
+        serving.wait_for_log(|line| line["key"] == key);
+    }
+    serving.wait_for_log(|line| {
+        line["message"].as_str().is_some_and(|m| m.contains("`durward manifests` prints"))
+    });
+    assert!(!serving.log().iter().any(|line| line["key"] == "server.tls"));
+}

@@ -1,0 +1,123 @@
+//! `review`: verdicts without a server.
+
+use crate::harness::{House, durward, durward_in, example};
+
+const CONFIG: [&str; 2] = ["--config", "examples/durward.yaml"];
+
+fn review(more: &[&str]) -> crate::harness::Run {
+    durward(&[&["review"], more, &CONFIG[..]].concat())
+}
+
+#[test]
+fn tells_verdict_warning_way_and_the_object_after_the_patch() {
+    let run = review(&[
+        "examples/reviews/lxcfs-allow.json",
+        "examples/reviews/lxcfs-mutate.json",
+        "examples/reviews/lxcfs-warn.json",
+        "--world",
+        "examples/world",
+        "-v",
+        "--show-patch",
+    ]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    for part in [
+        "lxcfs-allow.json#1  CREATE Pod shop/plain by ann\n  lxcfs  allow\n",
+        "lxcfs  mutate: 3 additions",
+        "warning: lxcfs: this pod gets no files: namespace \"vault\" enforces Pod Security restricted",
+        "fact      namespaces \"vault\" has labels",
+        "stance    enforce; unknown is allow for a person",
+        "        - name: lxcfs-meminfo\n          mountPath: /proc/meminfo\n          readOnly: true\n",
+    ] {
+        assert!(run.out.contains(part), "missing: {part}\n{}", run.out);
+    }
+}
+
+#[test]
+fn what_nobody_gave_is_unknown_and_says_what_to_give() {
+    let run = review(&["examples/reviews/lxcfs-mutate.json", "-o", "json"]);
+    assert_eq!(run.code, 0);
+    let answer = &run.json()[0];
+    assert_eq!((&answer["verdict"], &answer["allowed"]), (&"unknown".into(), &true.into()));
+    assert_eq!(answer["causes"][0]["code"], "no-world");
+    assert!(answer["warnings"][0].as_str().unwrap().contains("--world DIR"), "{answer}");
+}
+
+#[test]
+fn a_denial_is_exit_one() {
+    let house = House::new();
+    house.configure("  lxcfs: {whenUnknown: deny}\n");
+    let run = durward_in(
+        house.path(),
+        &["review", "--config", "durward.yaml", "--world", "blind", "-o", "json"],
+        &example("lxcfs-unknown.json"),
+    );
+    assert_eq!(run.code, 1, "{}", run.err);
+    let answer = &run.json()[0];
+    assert_eq!((&answer["verdict"], &answer["allowed"]), (&"unknown".into(), &false.into()));
+    assert_eq!(answer["response"]["response"]["status"]["code"], 403);
+    assert!(answer["message"].as_str().unwrap().contains("could not be checked"), "{answer}");
+}
+
+#[test]
+fn many_reviews_come_as_a_stream_as_a_list_or_as_yaml() {
+    let one = example("lxcfs-allow.json");
+    let yaml = "apiVersion: admission.k8s.io/v1beta1\nkind: AdmissionReview\nrequest:\n  uid: u-1\n  operation: CREATE\n  \
+                resource: {group: '', version: v1, resource: pods}\n  kind: {group: '', version: v1, kind: Pod}\n  namespace: shop\n  \
+                userInfo: {username: bob}\n  object: {metadata: {name: x}, spec: {containers: []}}\n";
+    for (input, count) in [
+        (format!("{one}\n{one}"), 2),
+        (format!("[{one},{one},{one}]"), 3),
+        (format!("---\n{yaml}---\n{yaml}"), 2),
+    ] {
+        let run = durward_in(
+            &crate::harness::root(),
+            &[&["review", "-", "--world", "examples/world", "-o", "json"], &CONFIG[..]].concat(),
+            &input,
+        );
+        assert_eq!(run.code, 0, "{}", run.err);
+        let answers = run.json();
+        assert_eq!(answers.as_array().unwrap().len(), count);
+        assert!(answers.as_array().unwrap().iter().all(|answer| answer["verdict"] == "allow"));
+    }
+}
+
+#[test]
+fn a_guard_is_asked_by_its_rules_or_by_its_name() {
+    let service =
+        example("lxcfs-mutate.json").replace("\"pods\"", "\"services\"").replace("\"Pod\"", "\"Service\"");
+    let ask = |more: &[&str]| {
+        let arguments =
+            [&["review", "-", "--world", "examples/world", "-o", "json"], more, &CONFIG[..]].concat();
+        durward_in(&crate::harness::root(), &arguments, &service)
+    };
+    let run = ask(&[]);
+    assert_eq!((run.code, &run.json()[0]["verdict"]), (0, &"unasked".into()));
+    assert_eq!(ask(&["--guard", "lxcfs"]).json()[0]["guard"], "lxcfs");
+    let wrong = ask(&["--guard", "moon"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.err.contains("on are: lxcfs"));
+}
+
+#[test]
+fn bad_input_is_exit_two_and_the_good_is_answered_nevertheless() {
+    let good = example("lxcfs-allow.json");
+    let run = durward_in(
+        &crate::harness::root(),
+        &[&["review", "-", "nothing.json", "--world", "examples/world"], &CONFIG[..]].concat(),
+        &format!("{good}\n{{\"apiVersion\":\"v1\",\"kind\":\"Pod\"}}"),
+    );
+    assert_eq!(run.code, 2);
+    assert!(run.out.contains("standard input#1  CREATE Pod shop/plain"), "{}", run.out);
+    assert!(
+        run.err.contains(
+            "standard input#2 is not an AdmissionReview that can be answered: the body is a \"Pod\""
+        ),
+        "{}",
+        run.err
+    );
+    assert!(run.err.contains("nothing.json cannot be read"), "{}", run.err);
+    let broken =
+        durward_in(&crate::harness::root(), &[&["review"], &CONFIG[..]].concat(), "{\n  \"kind\": x}");
+    assert_eq!(broken.code, 2);
+    assert!(broken.err.contains("standard input:2:11: this is not JSON"), "{}", broken.err);
+}

@@ -1,0 +1,94 @@
+//! `serve`: ports, answers, signals, and what keeps it from starting.
+
+use std::net::TcpListener;
+
+use rustix::process::Signal;
+
+use crate::harness::{House, example};
+
+#[test]
+fn serves_on_free_ports_and_leaves_with_zero_on_sigterm() {
+    let house = House::new();
+    let mut serving = house.serve(&[]);
+    let (status, answer) = serving.client().ask("/lxcfs", &example("lxcfs-mutate.json"));
+    assert_eq!(status, 200);
+    assert_eq!(answer["response"]["uid"], "5b1d3c1e-0001-4000-8000-000000000002");
+    assert_eq!(answer["response"]["patchType"], "JSONPatch");
+    assert_eq!(serving.client().ask("/nobody", "{}").0, 404);
+    assert_eq!(serving.metric("durward_config_generation"), Some(1.0));
+    assert!(serving.get(serving.admin, "/readyz?verbose").contains("namespaces"));
+
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait().code(), Some(0));
+    serving
+        .wait_for_log(|line| line["message"].as_str().is_some_and(|m| m.starts_with("stopped; everything")));
+}
+
+#[test]
+fn a_second_signal_leaves_at_once_with_one() {
+    let house = House::new();
+    house.write("durward.yaml", &House::configuration("drain: {lameDuck: 5m}", "  lxcfs: {}\n"));
+    let mut serving = house.serve(&[]);
+    serving.signal(Signal::TERM);
+    serving.wait_until("it is not ready", || serving.get(serving.admin, "/readyz").contains(" 503 "));
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait().code(), Some(1));
+}
+
+#[test]
+fn the_log_level_changes_while_it_serves_and_a_slip_is_told() {
+    let house = House::new();
+    let serving = house.serve(&[]);
+    let put = |body: &str| {
+        let request = format!(
+            "PUT /log-level HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        serving.plain(serving.local, &request)
+    };
+    assert!(put("debug").starts_with("HTTP/1.1 2"));
+    assert!(serving.get(serving.local, "/log-level").contains("debug"));
+    let slip = put("debgu");
+    assert!(slip.starts_with("HTTP/1.1 400") && slip.contains("is no level"), "{slip}");
+    assert!(serving.get(serving.local, "/log-level").contains("debug"));
+}
+
+#[test]
+fn what_keeps_it_from_starting_is_told_with_the_way_out() {
+    let house = House::new();
+    let serve = |more: &[&str]| {
+        let mut arguments = vec!["serve", "--config", "durward.yaml"];
+        arguments.extend(more);
+        house.run(&arguments)
+    };
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let run = serve(&["--world", "world", "--listen", &address]);
+    assert_eq!(run.code, 1);
+    assert!(run.err.contains(&format!("error: cannot listen on {address} (server.listen)")), "{}", run.err);
+
+    let run = serve(&["--world", "world", "--tls-key", "ca.key"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("error: the certificate cannot be served"), "{}", run.err);
+
+    let run = serve(&["--world", "nowhere"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("nowhere"), "{}", run.err);
+
+    let run = serve(&["--world", "world", "--local", "0.0.0.0:0"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("loopback"), "{}", run.err);
+
+    let run = serve(&["--world", "world", "--log-level", "inof"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("\"inof\" is no level"), "{}", run.err);
+
+    let run = serve(&[]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("give --kubeconfig FILE, or a recording with --world DIR"), "{}", run.err);
+
+    let run = serve(&["--kubeconfig", "nothing"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("kubeconfig nothing"), "{}", run.err);
+}
