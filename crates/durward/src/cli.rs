@@ -35,7 +35,7 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward serve --config durward.yaml --listen 127.0.0.1:8443 --log-format text\n\nSIGHUP reads the configuration again; SIGTERM drains and leaves; a second SIGTERM leaves at once."
     )]
     Serve(Serve),
-    /// Answers AdmissionReview documents without a server
+    /// Answers admission reviews without a server
     #[command(
         after_help = "Example:\n  durward review pod.json --config durward.yaml --world examples/world -v\n\nExit code: 0 all allowed, 1 something denied, 2 bad input."
     )]
@@ -162,7 +162,7 @@ pub(crate) struct WorldFlags {
 /// `review`
 #[derive(Debug, Args)]
 pub(crate) struct Review {
-    /// Files with AdmissionReviews, JSON or YAML, many per file; - is standard input, as is no file at all
+    /// Files with reviews, JSON or YAML, many per file; - is standard input, as is no file at all
     #[arg(value_name = "FILE|-")]
     pub(crate) files: Vec<PathBuf>,
     /// The configuration file

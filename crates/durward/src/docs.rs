@@ -42,13 +42,13 @@ pub(crate) fn man(args: &Man) -> Outcome {
         Problem::new(format!("{} cannot be written", path.display())).why(error.to_string())
     };
     fs::create_dir_all(folder).map_err(|error| cannot(folder, error))?;
-    let mut told = String::new();
+    let mut told = Vec::new();
     for (name, command) in pages("durward", command) {
         let path = folder.join(format!("{name}.1"));
         fs::write(&path, page(command)?).map_err(|error| cannot(&path, error))?;
-        told.push_str(&format!("{}\n", path.display()));
+        told.push(path.display().to_string());
     }
-    output::data(&told)?;
+    output::data(&output::lines(told))?;
     Ok(Exit::Done)
 }
 

@@ -34,8 +34,12 @@ pub(crate) fn note(text: impl Display) {
 /// Tells everything that is wrong.
 pub(crate) fn problems(problems: &[Problem]) {
     let style = Style::of_stderr();
-    let told: String = problems.iter().map(|p| format!("{} {p}\n", style.red("error:"))).collect();
-    words(&told);
+    words(&lines(problems.iter().map(|problem| format!("{} {problem}", style.red("error:")))));
+}
+
+/// Lines as a text, each with its end.
+pub(crate) fn lines(lines: impl IntoIterator<Item = String>) -> String {
+    lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
 fn words(text: &str) {

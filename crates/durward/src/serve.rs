@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         let settings = plan::settings(&file.server, &args.server)?;
         let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
             .await
-            .map_err(refused)?;
+            .map_err(|error| refused(&error))?;
         let shutdown = Shutdown::on_signals()
             .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
         let reload = Reload::new(file, purpose, cell, Arc::clone(&world), metrics, &checks);
@@ -53,7 +53,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
 }
 
 /// Why the server does not start: what the configuration says is exit 2, what the system says is exit 1.
-pub(crate) fn refused(error: BindError) -> Stop {
+pub(crate) fn refused(error: &BindError) -> Stop {
     let problem = Problem::new(error.what()).why(error.why()).next(error.next());
     match error {
         BindError::Address { .. } => Stop::fault(problem),

@@ -201,9 +201,8 @@ pub(crate) fn new(args: &CertsNew) -> Outcome {
         files.push(("ca.key", &authority.key, 0o600));
     }
     write_all(&args.out, &files, args.force)?;
-    let told: Vec<String> =
-        files.iter().map(|(name, ..)| format!("{}\n", args.out.join(name).display())).collect();
-    output::data(&told.concat())?;
+    let written = files.iter().map(|(name, ..)| args.out.join(name).display().to_string());
+    output::data(&output::lines(written))?;
     Ok(Exit::Done)
 }
 

@@ -147,7 +147,7 @@ fn text(shown: &Shown, style: Style) -> String {
         match signed {
             Some(true) => lines.push(format!("  signed:    {}", style.green("by an authority given here"))),
             Some(false) => {
-                lines.push(format!("  signed:    {}", style.red("by none of the authorities given here")))
+                lines.push(format!("  signed:    {}", style.red("by none of the authorities given here")));
             }
             None => {}
         }
@@ -158,8 +158,8 @@ fn text(shown: &Shown, style: Style) -> String {
         out.push_str(&style.green("everything fits together"));
         out.push('\n');
     }
-    for problem in &shown.problems {
-        out.push_str(&format!("{} {problem}\n", style.red("wrong:")));
-    }
+    out.push_str(&output::lines(
+        shown.problems.iter().map(|problem| format!("{} {problem}", style.red("wrong:"))),
+    ));
     out
 }

@@ -33,7 +33,7 @@ pub(super) fn at(path: &Path) -> Result<Vec<Source>, Stop> {
     }
     let mut sources = Vec::new();
     for json in Documents::parse(&name, text)?.iter() {
-        object(&name, &Tree::from_json(json)?, &mut sources)?;
+        object(&Tree::from_json(json)?, &mut sources)?;
     }
     if sources.is_empty() {
         let problem = Problem::new(format!("{name} holds no certificate"));
@@ -76,11 +76,11 @@ fn folder(path: &Path) -> Result<Vec<Source>, Stop> {
     if problems.is_empty() { Ok(sources) } else { Err(problems.into()) }
 }
 
-fn object(file: &str, tree: &Tree, sources: &mut Vec<Source>) -> Result<(), Problem> {
+fn object(tree: &Tree, sources: &mut Vec<Source>) -> Result<(), Problem> {
     let kind = tree.get("kind").and_then(Tree::text).unwrap_or_default();
     let name = tree.get("metadata").and_then(|m| m.get("name")).and_then(Tree::text).unwrap_or_default();
     if let Some(items) = tree.get("items") {
-        return items.items().iter().try_for_each(|item| object(file, item, sources));
+        return items.items().iter().try_for_each(|item| object(item, sources));
     }
     if kind == "Secret" {
         let Some(Tree::Map(entries)) = tree.get("data") else { return Ok(()) };

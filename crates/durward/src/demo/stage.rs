@@ -15,6 +15,7 @@ use crate::certs::{Authority, Names};
 use crate::cli::ServerFlags;
 use crate::exit::Stop;
 use crate::file::{File, Purpose};
+use crate::output::lines;
 use crate::plan::{plan, settings};
 use crate::serve::refused;
 use crate::version::VERSION;
@@ -63,8 +64,9 @@ impl Stage {
         let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
         let cell = PlanCell::new(plan(&file, 1, &world, &metrics)?);
         let settings = settings(&file.server, &ServerFlags::default())?;
-        let bound =
-            Server::bind(settings, cell.clone(), metrics.clone(), checks, None).await.map_err(refused)?;
+        let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks, None)
+            .await
+            .map_err(|error| refused(&error))?;
         let addresses = bound.addresses();
         Ok((Self { folder, authority, addresses, file, cell, metrics, generation: 1 }, bound))
     }
@@ -89,7 +91,7 @@ pub(super) fn world_folder(folder: &Path, scenario: &Scenario, index: usize) -> 
 }
 
 fn configuration(scenarios: &[&Scenario]) -> String {
-    let sections: String = scenarios.iter().map(|scenario| format!("  {}\n", scenario.section)).collect();
+    let sections = lines(scenarios.iter().map(|scenario| format!("  {}", scenario.section)));
     format!(
         "version: 1\nserver:\n  listen: 127.0.0.1:0\n  admin: 127.0.0.1:0\n  local: 127.0.0.1:0\n  \
          tls: {{files: {{cert: tls.crt, key: tls.key, ca: ca.crt}}}}\n  drain: {{lameDuck: 0s}}\nguards:\n{sections}"

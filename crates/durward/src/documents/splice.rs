@@ -37,7 +37,7 @@ fn add(text: &str, path: &str, value: &str) -> Result<String, &'static str> {
         let parent = Parent::read(inner).map_err(|error| error.what)?;
         let found = parent.find(&segment);
         if segments.peek().is_none() {
-            return Ok(parent.with(text, at.start, &segment, found, value)?);
+            return parent.with(text, at.start, &segment, found, value);
         }
         let found = found.ok_or("its parent is not there")?;
         at = at.start + found.start..at.start + found.end;

@@ -1,5 +1,7 @@
 //! What changes between two texts, line by line, in the unified form.
 
+use std::fmt::Write as _;
+
 /// Lines shown around a change.
 const CONTEXT: usize = 3;
 /// Past this many pairs of lines the middle is shown as replaced: nobody reads a diff of that size, and it must not take long.
@@ -47,7 +49,8 @@ fn hunk(lines: &[Line<'_>], start: usize, end: usize, out: &mut String) {
     let (before, inside) =
         (lines.get(..start).unwrap_or_default(), lines.get(start..end).unwrap_or_default());
     let header = |old: bool| format!("{},{}", count(before, old) + 1, count(inside, old));
-    out.push_str(&format!("@@ -{} +{} @@\n", header(true), header(false)));
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "@@ -{} +{} @@", header(true), header(false));
     for line in inside {
         let (sign, text) = match line {
             Line::Same(text) => (' ', text),
@@ -132,7 +135,7 @@ mod tests {
 
     #[test]
     fn far_changes_are_hunks_of_their_own() {
-        let before: String = (0..20).map(|n| format!("{n}\n")).collect();
+        let before: String = crate::output::lines((0..20).map(|n| n.to_string()));
         let after = before.replace("1\n2\n", "1\nx\n2\n").replace("18\n", "y\n");
         let diff = unified("f", &before, &after);
         assert_eq!(diff.matches("@@ -").count(), 2, "{diff}");

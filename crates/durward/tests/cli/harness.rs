@@ -140,7 +140,7 @@ impl Serving {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (reader, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&lines));
         thread::spawn(move || {
-            reader.lines().map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line))
+            reader.lines().map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line));
         });
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         let mut serving = Self {
@@ -212,10 +212,10 @@ impl Serving {
 
     /// A plain request; the whole answer as text. Empty while nobody answers.
     pub(crate) fn get(&self, address: SocketAddr, path: &str) -> String {
-        self.plain(address, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"))
+        Self::plain(address, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"))
     }
 
-    pub(crate) fn plain(&self, address: SocketAddr, request: &str) -> String {
+    pub(crate) fn plain(address: SocketAddr, request: &str) -> String {
         let mut answer = String::new();
         if let Ok(mut stream) = TcpStream::connect(address) {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use rustix::process::Signal;
 
-use crate::harness::{House, example};
+use crate::harness::{House, Serving, example};
 
 #[test]
 fn serves_on_free_ports_and_leaves_with_zero_on_sigterm() {
@@ -44,7 +44,7 @@ fn the_log_level_changes_while_it_serves_and_a_slip_is_told() {
             "PUT /log-level HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
             body.len()
         );
-        serving.plain(serving.local, &request)
+        Serving::plain(serving.local, &request)
     };
     assert!(put("debug").starts_with("HTTP/1.1 2"));
     assert!(serving.get(serving.local, "/log-level").contains("debug"));
