@@ -2,6 +2,9 @@
 
 use std::str::FromStr;
 
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::addition::{NewMount, NewVolume};
 use super::files::{File, Files, why_refused};
 use crate::config::Section;
 use crate::terms::{Defaults, Terms};
@@ -67,16 +70,30 @@ impl PodSecurity {
 
 /// The folder on the nodes under which LXCFS serves: absolute, and written in the one shortest way, because what a pod mounts
 /// is compared with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Root {
     path: String,
-    sources: Vec<String>,
+    files: Vec<Served>,
+}
+
+/// One file of the root, with what is added for it to nearly every pod.
+#[derive(Debug, Clone)]
+struct Served {
+    source: String,
+    volume: Box<RawValue>,
+    mount: Box<RawValue>,
 }
 
 impl Root {
     fn new(path: &str) -> Self {
-        let sources = File::ALL.iter().map(|file| format!("{path}{}", file.path())).collect();
-        Self { path: path.to_owned(), sources }
+        let served = |file: &File| {
+            let source = format!("{path}{}", file.path());
+            // Texts and booleans: there is nothing that could fail.
+            let volume = to_raw_value(&NewVolume::of(file.volume(), &source)).unwrap_or_default();
+            let mount = to_raw_value(&NewMount::of(file.volume(), *file)).unwrap_or_default();
+            Served { source, volume, mount }
+        };
+        Self { path: path.to_owned(), files: File::ALL.iter().map(served).collect() }
     }
 
     /// The folder.
@@ -86,7 +103,17 @@ impl Root {
 
     /// Where `file` stands on the node.
     pub(super) fn source(&self, file: File) -> &str {
-        self.sources.get(file as usize).map_or("", String::as_str)
+        self.files.get(file as usize).map_or("", |served| served.source.as_str())
+    }
+
+    /// The volume of `file` under its usual name, written once.
+    pub(super) fn usual_volume(&self, file: File) -> Option<&RawValue> {
+        self.files.get(file as usize).map(|served| served.volume.as_ref())
+    }
+
+    /// The mount of that volume.
+    pub(super) fn usual_mount(&self, file: File) -> Option<&RawValue> {
+        self.files.get(file as usize).map(|served| served.mount.as_ref())
     }
 
     /// The file that stands at this path of the node.

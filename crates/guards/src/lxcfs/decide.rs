@@ -113,7 +113,7 @@ fn asked(request: &Request<'_>) -> Option<Asked> {
 
 fn finish(config: &Config, opened: &Opened<'_>, labels: Option<&BTreeMap<String, String>>) -> Ruling {
     match injection(config, opened, labels) {
-        Ok(injection) if prove::applies(opened.pod, &injection.additions) => ruling(config, injection),
+        Ok(injection) if prove::applies(opened.pod, &injection.places) => ruling(config, injection),
         Ok(_) => as_it_is(&Unreadable::new("the patch", "does not fit the pod")),
         Err(unreadable) => as_it_is(&unreadable),
     }

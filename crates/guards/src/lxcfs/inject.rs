@@ -2,21 +2,17 @@
 //!
 //! Judged by what is mounted, container by container: a second pass over the same pod, or over a copy of it, adds nothing, and
 //! one over a pod to which another webhook has added a container adds to that container alone.
-//!
-//! A hostPath volume of type File lets the kubelet hold the container back with a clear event while LXCFS is not there;
-//! without a type the runtime would make an empty folder in its place. One volume per file and no subPath, because a subPath
-//! into a FUSE file system that went away blocks the pod's end (lxc/lxcfs#683). Read-only, because a writable LXCFS is a way
-//! onto the node.
 
 use std::borrow::Cow;
 
-use admission::{Patch, Pointer, Raw, Shape};
+use admission::{Patch, Pointer, Shape};
 use serde::Serialize;
 
-use super::config::Config;
+use super::addition::Addition;
+use super::config::{Config, Root};
 use super::files::{File, Files, Shows};
 use super::pod::{ANNOTATIONS, Container, Limits, List, Pod, Standing, Unreadable, Volumes};
-use super::prove::{Addition, Target};
+use super::prove::{Place, Target};
 use super::status;
 use super::wish::{Chosen, STATUS, Wish};
 
@@ -29,7 +25,7 @@ pub(super) struct Injection {
     /// The additions; empty if the pod has everything already.
     pub(super) patch: Patch,
     /// Where they go, for the proof.
-    pub(super) additions: Vec<Addition>,
+    pub(super) places: Vec<Place>,
     /// What the pod has after the patch.
     pub(super) summary: String,
     /// For the person.
@@ -45,28 +41,6 @@ pub(super) struct Share<'a> {
     pub(super) wanted: Files,
     /// Those of them that are to be added.
     pub(super) adds: Files,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct NewVolume<'a> {
-    name: &'a str,
-    host_path: HostPath<'a>,
-}
-
-#[derive(Serialize)]
-struct HostPath<'a> {
-    path: &'a str,
-    #[serde(rename = "type")]
-    kind: &'static str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct NewMount<'a> {
-    name: &'a str,
-    mount_path: &'static str,
-    read_only: bool,
 }
 
 /// The name of each file's volume.
@@ -92,10 +66,11 @@ pub(super) fn into_new<'a>(
     warnings.extend(status::conflicts(&shares));
     warnings.extend(status::nothing(&shares, files));
 
-    let mut injection = Injection { summary: status::summary(&shares), warnings, ..Injection::default() };
+    let mut injection = Injection::of(&shares, warnings);
     let needed = shares.iter().fold(Files::default(), |all, share| all.and(share.adds));
-    let volume_names = injection.volumes(config, &volumes, needed)?;
-    injection.mounts(&shares, &volume_names)?;
+    let names = volume_names(&volumes);
+    injection.volumes(&config.root, &volumes, &names, needed)?;
+    injection.mounts(&config.root, &shares, &names)?;
     injection.status(pod, wish)?;
     Ok(injection)
 }
@@ -120,16 +95,15 @@ pub(super) fn into_running<'a>(
     let chosen = wish.containers();
     let shares = shares(config, pod, containers, chosen.as_ref(), had);
 
-    let mut injection = Injection { summary: status::summary(&shares), ..Injection::default() };
-    injection.warnings.extend(status::conflicts(&shares));
+    let mut warnings = status::conflicts(&shares);
     if had.is_empty() && !shares.is_empty() {
-        injection.warnings.push(
+        warnings.push(
             "this container gets no files: the pod was made without volumes of LXCFS, and a running pod takes no new ones"
                 .to_owned(),
         );
     }
-    let volume_names = File::ALL.map(|file| name_of(&volumes, file));
-    injection.mounts(&shares, &volume_names)?;
+    let mut injection = Injection::of(&shares, warnings);
+    injection.mounts(&config.root, &shares, &volume_names(&volumes))?;
     Ok(injection)
 }
 
@@ -174,63 +148,78 @@ fn shows_a_limit(file: File, limits: Limits) -> bool {
     }
 }
 
-fn name_of<'v>(volumes: &'v Volumes<'_>, file: File) -> Cow<'v, str> {
-    volumes.ours(file).map_or_else(|| volumes.free_name(file), |source| Cow::Borrowed(&source.name))
+/// For each file, the volume that shows it, or the name that a new one gets.
+fn volume_names<'v>(volumes: &'v Volumes<'_>) -> VolumeNames<'v> {
+    File::ALL.map(|file| {
+        volumes.ours(file).map_or_else(|| volumes.free_name(file), |source| Cow::Borrowed(&source.name))
+    })
+}
+
+fn name_in<'n>(names: &'n VolumeNames<'_>, file: File) -> &'n str {
+    names.get(file as usize).map_or("", AsRef::as_ref)
 }
 
 impl Injection {
+    /// An injection that adds nothing yet, with room for what it will add.
+    fn of(shares: &[Share<'_>], warnings: Vec<String>) -> Self {
+        let mounts: usize = shares.iter().map(|share| share.adds.len()).sum();
+        // A mount takes some 130 bytes with its path, a volume 150, of which there are at most as many as files; and the status.
+        let size = mounts * 130 + mounts.min(File::ALL.len()) * 150 + 256;
+        Self {
+            patch: Patch::with_capacity(size),
+            places: Vec::with_capacity(shares.len() + 2),
+            summary: status::summary(shares),
+            warnings,
+        }
+    }
+
     /// Adds the volumes that are missing.
-    fn volumes<'v>(
+    fn volumes(
         &mut self,
-        config: &Config,
-        volumes: &'v Volumes<'_>,
+        root: &Root,
+        volumes: &Volumes<'_>,
+        names: &VolumeNames<'_>,
         needed: Files,
-    ) -> Result<VolumeNames<'v>, Unreadable> {
-        let names = File::ALL.map(|file| name_of(volumes, file));
+    ) -> Result<(), Unreadable> {
         let missing = needed.filter(|file| volumes.ours(file).is_none());
-        let new = missing.iter().zip_names(&names).map(|(file, name)| NewVolume {
-            name,
-            host_path: HostPath { path: config.root.source(file), kind: "File" },
-        });
+        let new = missing.iter().map(|file| Addition::volume(root, file, name_in(names, file)));
         let at = Pointer::root().key("spec").key("volumes");
-        self.add_all(Target::Volumes, volumes.standing, at, new, missing.len())?;
-        Ok(names)
+        self.add_all(Target::Volumes, volumes.standing, at, new, missing.len())
     }
 
     /// Adds the mounts.
-    fn mounts(&mut self, shares: &[Share<'_>], names: &VolumeNames<'_>) -> Result<(), Unreadable> {
-        for Share { container, adds, .. } in shares {
-            let new = adds.iter().zip_names(names).map(|(file, name)| NewMount {
-                name,
-                mount_path: file.path(),
-                read_only: true,
-            });
+    fn mounts(
+        &mut self,
+        root: &Root,
+        shares: &[Share<'_>],
+        names: &VolumeNames<'_>,
+    ) -> Result<(), Unreadable> {
+        shares.iter().try_for_each(|Share { container, adds, .. }| {
+            let new = adds.iter().map(|file| Addition::mount(root, file, name_in(names, file)));
             let list = Pointer::root().key("spec").key(container.list.key());
             let at = list.index(container.index).key("volumeMounts");
             let target = Target::Mounts(container.list, container.index);
-            self.add_all(target, container.mounts, at, new, adds.len())?;
-        }
-        Ok(())
+            self.add_all(target, container.mounts, at, new, adds.len())
+        })
     }
 
     /// Adds `new` to a list, or as a list where there is none.
-    fn add_all(
+    fn add_all<'a>(
         &mut self,
         target: Target,
         standing: Standing,
         at: Pointer,
-        new: impl Iterator<Item = impl Serialize>,
+        mut new: impl Iterator<Item = Addition<'a>>,
         count: usize,
     ) -> Result<(), Unreadable> {
         if count == 0 {
             return Ok(());
         }
-        self.additions.push(Addition { target, standing });
+        self.places.push(Place { target, standing });
         match standing {
             Standing::Missing => self.add(&at, &new.collect::<Vec<_>>()),
             Standing::There => {
                 let end = at.append();
-                let mut new = new;
                 new.try_for_each(|value| self.add(&end, &value))
             }
         }
@@ -242,14 +231,14 @@ impl Injection {
             return Ok(());
         }
         let annotations = pod.field(ANNOTATIONS);
-        let written = annotations.map_or(0, |raw: Raw<'_>| raw.get().len());
+        let written = annotations.map_or(0, |raw| raw.get().len());
         if written + STATUS.len() + self.summary.len() > ANNOTATIONS_LIMIT {
             self.warnings.push(format!("{STATUS} is not written: the annotations have no room left"));
             return Ok(());
         }
         let standing = Standing::of(annotations, Shape::Object)
             .ok_or_else(|| Unreadable::new("metadata.annotations", "is not an object"))?;
-        self.additions.push(Addition { target: Target::Annotations, standing });
+        self.places.push(Place { target: Target::Annotations, standing });
         let at = Pointer::root().key("metadata").key("annotations");
         let summary = std::mem::take(&mut self.summary);
         let added = match standing {
@@ -265,12 +254,3 @@ impl Injection {
         self.patch.add(at, value).map_err(|_| Unreadable::new("the patch", "could not be written"))
     }
 }
-
-/// Files with the names of their volumes.
-trait ZipNames<'n>: Iterator<Item = File> + Sized {
-    fn zip_names(self, names: &'n VolumeNames<'_>) -> impl Iterator<Item = (File, &'n str)> {
-        self.map(|file| (file, names.get(file as usize).map_or("", AsRef::as_ref)))
-    }
-}
-
-impl<I: Iterator<Item = File>> ZipNames<'_> for I {}

@@ -12,6 +12,7 @@
 //! It looks outward for one thing, the labels of the pod's namespace: whether it opts its pods in, and whether Pod Security
 //! would refuse them with hostPath volumes.
 
+mod addition;
 mod config;
 mod decide;
 mod files;

@@ -286,6 +286,9 @@ impl<'a> Volumes<'a> {
         if path == root.path() {
             self.has_root = true;
         } else if let Some(file) = root.file_at(&path) {
+            if self.sources.iter().any(|source| source.name == name) {
+                return Err(Unreadable::new("a volume's name", "stands twice"));
+            }
             self.sources.push(Source { name, file, is_ours: is_typed_file });
         }
         Ok(())

@@ -10,9 +10,9 @@ use admission::{JsonError, Raw, Shape};
 
 use super::pod::{ANNOTATIONS, List, Pod, SPEC, Standing, VOLUMES};
 
-/// Something that is added at one place. Values behind one another at the end of one list are one addition.
+/// Something that is added at one place. Values behind one another at the end of one list are one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Addition {
+pub(super) struct Place {
     /// The list or map.
     pub(super) target: Target,
     /// Whether it is added whole, or something to it.
@@ -31,21 +31,19 @@ pub(super) enum Target {
 }
 
 /// Whether all of them apply. Those in the lists of containers stand in the order of the lists.
-pub(super) fn applies(pod: Pod<'_>, additions: &[Addition]) -> bool {
+pub(super) fn applies(pod: Pod<'_>, places: &[Place]) -> bool {
     pod.field(SPEC).map(Raw::shape) == Some(Shape::Object)
-        && is_once(additions, Target::Annotations, pod.field(ANNOTATIONS), Shape::Object)
-        && is_once(additions, Target::Volumes, pod.field(VOLUMES), Shape::Array)
-        && [List::Containers, List::Init, List::Ephemeral]
-            .into_iter()
-            .all(|list| mounts(pod, list, additions))
+        && is_once(places, Target::Annotations, pod.field(ANNOTATIONS), Shape::Object)
+        && is_once(places, Target::Volumes, pod.field(VOLUMES), Shape::Array)
+        && [List::Containers, List::Init, List::Ephemeral].into_iter().all(|list| mounts(pod, list, places))
 }
 
 /// Whether what is added at `target` is added once, and fits what stands there.
-fn is_once(additions: &[Addition], target: Target, value: Option<Raw<'_>>, shape: Shape) -> bool {
-    let mut here = additions.iter().filter(|addition| addition.target == target);
+fn is_once(places: &[Place], target: Target, value: Option<Raw<'_>>, shape: Shape) -> bool {
+    let mut here = places.iter().filter(|place| place.target == target);
     match (here.next(), here.next()) {
         (None, _) => true,
-        (Some(addition), None) => fits(addition.standing, value, shape),
+        (Some(place), None) => fits(place.standing, value, shape),
         (Some(_), Some(_)) => false,
     }
 }
@@ -68,11 +66,11 @@ impl From<JsonError> for Doubt {
     }
 }
 
-fn mounts(pod: Pod<'_>, list: List, additions: &[Addition]) -> bool {
-    let mut here = additions
+fn mounts(pod: Pod<'_>, list: List, places: &[Place]) -> bool {
+    let mut here = places
         .iter()
-        .filter_map(|addition| match addition.target {
-            Target::Mounts(of, index) if of == list => Some((index, addition.standing)),
+        .filter_map(|place| match place.target {
+            Target::Mounts(of, index) if of == list => Some((index, place.standing)),
             _ => None,
         })
         .peekable();
@@ -109,16 +107,16 @@ mod tests {
     use super::*;
     use crate::lxcfs::pod::POINTERS;
 
-    fn holds(pod: &str, additions: &[Addition]) -> bool {
+    fn holds(pod: &str, places: &[Place]) -> bool {
         let body = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE","object":{pod}}}}}"#
         );
         let review: Review<'_> = decode(body.as_bytes(), &Fields::new(&POINTERS)).unwrap();
-        applies(Pod::see(review.request.object.as_ref()).unwrap(), additions)
+        applies(Pod::see(review.request.object.as_ref()).unwrap(), places)
     }
 
-    fn at(target: Target, standing: Standing) -> Addition {
-        Addition { target, standing }
+    fn at(target: Target, standing: Standing) -> Place {
+        Place { target, standing }
     }
 
     const POD: &str = r#"{"metadata":{"annotations":{}},"spec":{"volumes":null,"containers":[

@@ -1,0 +1,133 @@
+//! What holds of every review that the LXCFS guard answers. Used by the property tests and by the fuzz target `injection`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use admission::{BoxFuture, Guard, Ruling, Verdict, decode};
+use guards::world::{self, Address, Metadata, World};
+use guards::{KINDS, config};
+use serde_json::Value;
+
+/// Every namespace opts its pods in.
+struct Willing;
+
+impl World for Willing {
+    fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, world::Answer> {
+        let labels = [("durward.dev/lxcfs".to_owned(), "enabled".to_owned())].into();
+        Box::pin(std::future::ready(Ok(Some(Arc::new(Metadata { labels, ..Metadata::default() })))))
+    }
+}
+
+/// The guard with this section, in a world where every namespace opts in.
+pub(crate) fn guard(yaml: &str) -> Arc<dyn Guard> {
+    let kind = KINDS.iter().find(|kind| kind.name() == "lxcfs").unwrap();
+    let root = config::parse("-", yaml).unwrap();
+    let (configured, _, problems) = config::read("-", root.as_ref(), |section| kind.read(section));
+    assert_eq!(problems, []);
+    let world: Arc<dyn World> = Arc::new(Willing);
+    configured.build(&world)
+}
+
+/// What the guard says; none if the body is no review.
+pub(crate) fn ruled(guard: &dyn Guard, body: &[u8]) -> Option<Ruling> {
+    let review = decode(body, guard.fields()).ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    Some(runtime.block_on(guard.review(&review.request, Instant::now() + Duration::from_secs(5))))
+}
+
+/// The operations of a ruling's patch. The guard never refuses, and is never blind in this world.
+pub(crate) fn operations(ruling: &Ruling) -> Vec<Value> {
+    match &ruling.verdict {
+        Verdict::Mutate(patch) => serde_json::from_slice(&patch.to_json()).unwrap(),
+        Verdict::Allow => Vec::new(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Where the guard tells what it did.
+pub(crate) const STATUS: &str = "/metadata/annotations/durward.dev~1lxcfs-status";
+
+/// Checks one review all the way, and gives the object as it would be stored.
+pub(crate) fn check(guard: &dyn Guard, review: &Value) -> Value {
+    let object = &review["request"]["object"];
+    let Some(ruling) = ruled(guard, review.to_string().as_bytes()) else { return object.clone() };
+    let operations = operations(&ruling);
+    for operation in &operations {
+        let path = operation["path"].as_str().unwrap();
+        assert!(is_permitted(path), "{path}");
+    }
+    let patched = applied(object, &operations);
+    assert_eq!(&without(patched.clone(), object, &operations), object);
+    well_formed(object, &patched);
+
+    let mut second = review.clone();
+    second["request"]["object"] = patched.clone();
+    let again = ruled(guard, second.to_string().as_bytes()).unwrap();
+    assert_eq!(again.verdict, Verdict::Allow, "a second pass adds something to {patched}");
+    patched
+}
+
+fn applied(pod: &Value, operations: &[Value]) -> Value {
+    let patch: json_patch::Patch = serde_json::from_value(Value::from(operations)).unwrap();
+    let mut patched = pod.clone();
+    json_patch::patch(&mut patched, &patch).unwrap();
+    patched
+}
+
+/// Takes out of `patched` what each operation added, last first, and gives back what the status was.
+fn without(mut patched: Value, original: &Value, operations: &[Value]) -> Value {
+    for operation in operations.iter().rev() {
+        let path = operation["path"].as_str().unwrap();
+        assert_eq!(operation["op"], "add");
+        if let Some(list) = path.strip_suffix("/-") {
+            let last = patched.pointer_mut(list).unwrap().as_array_mut().unwrap().pop();
+            assert_eq!(last.as_ref(), Some(&operation["value"]));
+            continue;
+        }
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        let key = key.replace("~1", "/").replace("~0", "~");
+        let parent = patched.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+        match original.pointer(path) {
+            Some(before) if path == STATUS || before.is_null() => drop(parent.insert(key, before.clone())),
+            Some(before) => panic!("{path} replaces {before}"),
+            None => drop(parent.remove(&key)),
+        }
+    }
+    patched
+}
+
+fn is_permitted(path: &str) -> bool {
+    let mounts = |list: &str| {
+        path.strip_prefix(list).and_then(|rest| rest.split_once('/')).is_some_and(|(index, rest)| {
+            index.parse::<usize>().is_ok() && matches!(rest, "volumeMounts" | "volumeMounts/-")
+        })
+    };
+    matches!(path, "/metadata/annotations" | STATUS | "/spec/volumes" | "/spec/volumes/-")
+        || ["/spec/containers/", "/spec/initContainers/", "/spec/ephemeralContainers/"]
+            .into_iter()
+            .any(mounts)
+}
+
+/// What was added is safe: read-only mounts of typed files, no place and no volume name taken twice by it.
+fn well_formed(pod: &Value, patched: &Value) {
+    let list =
+        |of: &Value, path: &str| of.pointer(path).and_then(Value::as_array).cloned().unwrap_or_default();
+    let before = list(pod, "/spec/volumes").len();
+    let volumes = list(patched, "/spec/volumes");
+    for (index, volume) in volumes.iter().enumerate().skip(before) {
+        assert_eq!(volume["hostPath"]["type"], "File");
+        assert!(volumes.iter().take(index).all(|earlier| earlier["name"] != volume["name"]), "{volumes:?}");
+    }
+    for key in ["containers", "initContainers", "ephemeralContainers"] {
+        let path = format!("/spec/{key}");
+        for (old, new) in list(pod, &path).iter().zip(list(patched, &path)) {
+            let before = list(old, "/volumeMounts").len();
+            let mounts = list(&new, "/volumeMounts");
+            for (index, mount) in mounts.iter().enumerate().skip(before) {
+                assert_eq!(mount["readOnly"], true);
+                assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]));
+                assert!(mounts.iter().take(index).all(|earlier| earlier["mountPath"] != mount["mountPath"]));
+            }
+        }
+    }
+}
