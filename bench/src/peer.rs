@@ -94,12 +94,14 @@ impl Server {
                 &local.to_string(),
             ])
             .stdout(Stdio::null())
+            .stderr(fs::File::create(folder.file("durward.log"))?)
             .spawn()?;
         let server = Self { child, address: listen, path: "/lxcfs?timeout=5s" };
         let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(listen).is_err() {
             if Instant::now() > deadline {
-                return Err(format!("durward did not listen on {listen} within 10 s").into());
+                let log = fs::read_to_string(folder.file("durward.log"))?;
+                return Err(format!("durward did not listen on {listen} within 10 s:\n{log}").into());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
