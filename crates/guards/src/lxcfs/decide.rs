@@ -9,10 +9,11 @@ use admission::{Mode, Operation, Request, Ruling, Verdict};
 
 use super::config::Config;
 use super::inject::{self, Injection};
-use super::pod::{Pod, Unreadable, Volumes};
+use super::pod::{Pod, Unreadable};
 use super::prove;
 use super::skip::{self, Skip};
 use super::status;
+use super::volumes::Volumes;
 use super::wish::{SWITCH, Wanted, Wish};
 use crate::exempt::Exemption;
 

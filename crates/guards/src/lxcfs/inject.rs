@@ -10,10 +10,12 @@ use serde::Serialize;
 
 use super::addition::Addition;
 use super::config::{Config, Root};
+use super::containers::{Container, Limits};
 use super::files::{File, Files, Shows};
-use super::pod::{ANNOTATIONS, Container, Limits, List, Pod, Standing, Unreadable, Volumes};
+use super::pod::{ANNOTATIONS, List, POD_LIMITS, Pod, Standing, Unreadable};
 use super::prove::{Place, Target};
 use super::status;
+use super::volumes::Volumes;
 use super::wish::{Chosen, STATUS, Wish};
 
 /// All annotations of an object together may have 256 KiB (`TotalAnnotationSizeLimitB` in `apimachinery/pkg/api/validation`).
@@ -124,7 +126,7 @@ fn shares<'a>(
     chosen: Option<&Chosen<'_>>,
     files: Files,
 ) -> Vec<Share<'a>> {
-    let pod_limits = pod.limits();
+    let pod_limits = pod.field(POD_LIMITS).map_or(Limits::default(), Limits::read);
     let is_chosen = |container: &Container<'_>| {
         let by_default = container.list != List::Init || config.init_containers;
         chosen.map_or(by_default, |chosen| chosen.has(&container.name, by_default))

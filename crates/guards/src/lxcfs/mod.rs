@@ -14,6 +14,7 @@
 
 mod addition;
 mod config;
+mod containers;
 mod decide;
 mod files;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod prove;
 mod registration;
 mod skip;
 mod status;
+mod volumes;
 mod wish;
 
 use std::sync::Arc;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::config::{Config, PodSecurity};
-use super::pod::{HOST_PID, HOST_USERS, NODE_OS, OS, Pod, RUNTIME_CLASS, SHARED_PROCESSES, Volumes};
+use super::pod::{HOST_PID, HOST_USERS, NODE_OS, OS, Pod, RUNTIME_CLASS, SHARED_PROCESSES};
+use super::volumes::Volumes;
 use super::wish::Wish;
 
 /// The namespace's label that Pod Security admission goes by.

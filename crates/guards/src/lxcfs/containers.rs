@@ -1,0 +1,198 @@
+//! The pod's containers, as far as they matter here: what is mounted where the files would go, and which limits there are.
+
+use std::borrow::Cow;
+
+use admission::{JsonError, Raw, Scanner, Shape};
+
+use super::files::{File, Files};
+use super::path::{Relation, clean, relation};
+use super::pod::{List, Pod, Standing, Unreadable};
+use super::volumes::Volumes;
+
+/// More containers than this in one list are not looked at. An object of etcd's 1.5 MiB holds no 1,000 of them once each has its
+/// mounts, and an answer must not grow to many times its question for somebody who only wants it large.
+const MOST_CONTAINERS: usize = 1000;
+/// Which limits a container or a pod has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// `limits.cpu`
+    pub(super) cpu: bool,
+    /// `limits.memory`
+    pub(super) memory: bool,
+}
+
+impl Limits {
+    /// Reads a `limits` map. Zero is no limit to the kubelet.
+    pub(super) fn read(limits: Raw<'_>) -> Self {
+        let mut found = Self::default();
+        // A map of another shape is the API server's to refuse; it limits nothing.
+        let _: Result<(), JsonError> = limits.scan().object(|scanner, key| {
+            let value = scanner.value()?;
+            let is_limit = !matches!(value.get(), "null" | "0" | "\"0\"" | "\"\"");
+            match key.as_ref() {
+                "cpu" => found.cpu = is_limit,
+                "memory" => found.memory = is_limit,
+                _ => {}
+            }
+            Ok(())
+        });
+        found
+    }
+
+    /// Those of both.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { cpu: self.cpu || other.cpu, memory: self.memory || other.memory }
+    }
+}
+
+/// A container, as far as it matters here.
+#[derive(Debug)]
+pub(super) struct Container<'a> {
+    /// In which list it stands.
+    pub(super) list: List,
+    /// At which place of the list.
+    pub(super) index: usize,
+    /// Its name.
+    pub(super) name: Cow<'a, str>,
+    /// How its mounts stand.
+    pub(super) mounts: Standing,
+    /// Its own limits.
+    pub(super) limits: Limits,
+    /// The files that LXCFS shows in it already.
+    pub(super) shown: Files,
+    /// Files at, above or below whose place the pod mounts something of its own, each with that mount's path.
+    pub(super) kept: Vec<(File, Cow<'a, str>)>,
+}
+
+impl<'a> Container<'a> {
+    /// Adds the containers of one list to `out`.
+    pub(super) fn read(
+        pod: Pod<'a>,
+        list: List,
+        volumes: &mut Volumes<'a>,
+        out: &mut Vec<Self>,
+    ) -> Result<(), Unreadable> {
+        let value = pod.field(list.field());
+        match Standing::of(value, Shape::Array) {
+            None => Err(Unreadable::new(format!("spec.{}", list.key()), "is not an array")),
+            Some(Standing::Missing) => Ok(()),
+            Some(Standing::There) => value.map_or(Ok(()), |value| {
+                value.scan().array(|scanner, index| {
+                    out.push(Self::one(scanner, list, index, volumes)?);
+                    Ok(())
+                })
+            }),
+        }
+    }
+
+    fn one(
+        scanner: &mut Scanner<'a>,
+        list: List,
+        index: usize,
+        volumes: &mut Volumes<'a>,
+    ) -> Result<Self, Unreadable> {
+        let wrong = |why| Unreadable::new(format!("spec.{}[{index}]", list.key()), why);
+        if index == MOST_CONTAINERS {
+            return Err(wrong("is the 1001st container"));
+        }
+        if scanner.peek()? != Shape::Object {
+            return Err(wrong("is not an object"));
+        }
+        let (mut name, mut mounts, mut devices, mut resources) = (None, None, None, None);
+        scanner.object(|scanner, key| {
+            let slot = match key.as_ref() {
+                "name" => &mut name,
+                "volumeMounts" => &mut mounts,
+                "volumeDevices" => &mut devices,
+                "resources" => &mut resources,
+                _ => return scanner.value().map(drop).map_err(Unreadable::from),
+            };
+            if slot.replace(scanner.value()?).is_some() {
+                return Err(wrong("has a key twice"));
+            }
+            Ok(())
+        })?;
+        let mut container = Self {
+            list,
+            index,
+            name: name.and_then(Raw::text).ok_or_else(|| wrong("has no name"))?,
+            mounts: Standing::of(mounts, Shape::Array)
+                .ok_or_else(|| wrong("has volumeMounts that are no array"))?,
+            limits: resources.map_or(Limits::default(), limits_of),
+            shown: Files::default(),
+            kept: Vec::new(),
+        };
+        for (mounts, path_key) in [(mounts, "mountPath"), (devices, "devicePath")] {
+            if let Some(mounts) = mounts.filter(|value| value.shape() == Shape::Array) {
+                mounts.scan().array(|scanner, _| {
+                    let mount = Mount::read(scanner, path_key).map_err(wrong)?;
+                    container.sees(&mount, volumes);
+                    mount.volume.map_or(Ok(()), |name| volumes.take(name))
+                })?;
+            }
+        }
+        // What LXCFS shows in place is settled, whatever else is mounted around it.
+        let shown = container.shown;
+        container.kept.retain(|(file, _)| !shown.has(*file));
+        Ok(container)
+    }
+
+    /// Takes one mount of the pod into account.
+    fn sees(&mut self, mount: &Mount<'a>, volumes: &Volumes<'a>) {
+        let place = clean(&mount.path);
+        // Most mounts are settled by their first letters.
+        if !(place == "/" || place.starts_with("/proc") || place.starts_with("/sys")) {
+            return;
+        }
+        for file in File::ALL {
+            match relation(&place, file.path()) {
+                Relation::Apart => {}
+                Relation::Same if mount.volume.as_deref().and_then(|v| volumes.file_of(v)) == Some(file) => {
+                    self.shown = self.shown.with(file);
+                }
+                Relation::Same | Relation::Above | Relation::Below => {
+                    if !self.kept.iter().any(|(kept, _)| *kept == file) {
+                        self.kept.push((file, mount.path.clone()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One entry of `volumeMounts` or `volumeDevices`.
+struct Mount<'a> {
+    path: Cow<'a, str>,
+    volume: Option<Cow<'a, str>>,
+}
+
+impl<'a> Mount<'a> {
+    fn read(scanner: &mut Scanner<'a>, path_key: &str) -> Result<Self, &'static str> {
+        let (mut path, mut volume) = (None, None);
+        scanner
+            .object(|scanner, key| {
+                let value = scanner.value()?;
+                if key == path_key {
+                    path = value.text();
+                } else if key == "name" {
+                    volume = value.text();
+                }
+                Ok::<_, JsonError>(())
+            })
+            .map_err(|_| "has a mount that is not an object")?;
+        Ok(Self { path: path.ok_or("has a mount without a path")?, volume })
+    }
+}
+
+fn limits_of(resources: Raw<'_>) -> Limits {
+    let mut limits = Limits::default();
+    // As above: what is no map limits nothing.
+    let _: Result<(), JsonError> = resources.scan().object(|scanner, key| {
+        let value = scanner.value()?;
+        if key == "limits" {
+            limits = Limits::read(value);
+        }
+        Ok(())
+    });
+    limits
+}

@@ -1,0 +1,143 @@
+//! The pod's volumes, as far as they matter here: which of them show files of LXCFS, and which names are taken.
+
+use std::borrow::Cow;
+
+use admission::{Raw, Scanner, Shape};
+
+use super::config::Root;
+use super::files::{File, VOLUME_PREFIX};
+use super::path::clean;
+use super::pod::{Pod, Standing, Unreadable, VOLUMES};
+
+/// More volumes than this with names or paths like ours are nobody's honest pod; without a bound their number times that of the
+/// mounts would be compared.
+const MOST_VOLUMES: usize = 100;
+
+/// A volume of the pod that shows one file of LXCFS.
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    /// The volume's name.
+    pub(super) name: Cow<'a, str>,
+    /// Which file.
+    pub(super) file: File,
+    /// Whether it is just what would be added, so that new mounts may use it.
+    pub(super) is_ours: bool,
+}
+
+/// The volumes of the pod, as far as they matter here.
+#[derive(Debug)]
+pub(super) struct Volumes<'a> {
+    /// How the list stands.
+    pub(super) standing: Standing,
+    /// Volumes that show a file of LXCFS.
+    pub(super) sources: Vec<Source<'a>>,
+    /// Whether the folder of LXCFS itself is among them.
+    pub(super) has_root: bool,
+    taken: Vec<Cow<'a, str>>,
+}
+
+impl<'a> Volumes<'a> {
+    /// Reads the volumes.
+    pub(super) fn read(pod: Pod<'a>, root: &Root) -> Result<Self, Unreadable> {
+        let list = pod.field(VOLUMES);
+        let standing = Standing::of(list, Shape::Array)
+            .ok_or_else(|| Unreadable::new("spec.volumes", "is not an array"))?;
+        let mut volumes = Self { standing, sources: Vec::new(), has_root: false, taken: Vec::new() };
+        if let (Standing::There, Some(list)) = (standing, list) {
+            list.scan().array(|scanner, index| volumes.one(scanner, index, root))?;
+        }
+        Ok(volumes)
+    }
+
+    fn one(&mut self, scanner: &mut Scanner<'a>, index: usize, root: &Root) -> Result<(), Unreadable> {
+        let wrong = |why| Unreadable::new(format!("spec.volumes[{index}]"), why);
+        if scanner.peek()? != Shape::Object {
+            return Err(wrong("is not an object"));
+        }
+        let (mut name, mut host_path) = (None, None);
+        scanner.object(|scanner, key| {
+            let slot = match key.as_ref() {
+                "name" => &mut name,
+                "hostPath" => &mut host_path,
+                _ => return scanner.value().map(drop).map_err(Unreadable::from),
+            };
+            if slot.replace(scanner.value()?).is_some() {
+                return Err(wrong("has a key twice"));
+            }
+            Ok(())
+        })?;
+        let name = name.and_then(Raw::text).ok_or_else(|| wrong("has no name"))?;
+        if let Some(host_path) = host_path.filter(|value| value.shape() == Shape::Object) {
+            self.host_path(name.clone(), host_path, root)?;
+        }
+        if self.sources.len() > MOST_VOLUMES {
+            return Err(too_many());
+        }
+        self.take(name)
+    }
+
+    fn host_path(&mut self, name: Cow<'a, str>, value: Raw<'a>, root: &Root) -> Result<(), Unreadable> {
+        let (mut path, mut is_typed_file) = (None, false);
+        value.scan().object(|scanner, key| {
+            let value = scanner.value()?;
+            match key.as_ref() {
+                "path" => path = value.text(),
+                "type" => is_typed_file = value.get() == "\"File\"",
+                _ => {}
+            }
+            Ok::<_, Unreadable>(())
+        })?;
+        let Some(path) = path else { return Ok(()) };
+        let path = clean(&path);
+        if path == root.path() {
+            self.has_root = true;
+        } else if let Some(file) = root.file_at(&path) {
+            if self.sources.iter().any(|source| source.name == name) {
+                return Err(Unreadable::new("a volume's name", "stands twice"));
+            }
+            self.sources.push(Source { name, file, is_ours: is_typed_file });
+        }
+        Ok(())
+    }
+
+    /// Remembers a name that no new volume may have. A mount may name a volume that is not there: the API server refuses such a
+    /// pod, and it must not find just the missing name among what was added.
+    pub(super) fn take(&mut self, name: Cow<'a, str>) -> Result<(), Unreadable> {
+        if name.starts_with(VOLUME_PREFIX) && !self.taken.contains(&name) {
+            if self.taken.len() == MOST_VOLUMES {
+                return Err(too_many());
+            }
+            self.taken.push(name);
+        }
+        Ok(())
+    }
+
+    /// The file that the volume of this name shows.
+    pub(super) fn file_of(&self, name: &str) -> Option<File> {
+        self.sources.iter().find(|source| source.name == name).map(|source| source.file)
+    }
+
+    /// The volume through which `file` can be mounted as it is.
+    pub(super) fn ours(&self, file: File) -> Option<&Source<'a>> {
+        self.sources.iter().find(|source| source.is_ours && source.file == file)
+    }
+
+    /// A name for a new volume of `file`: the usual one, or with a number if the pod has another volume of that name.
+    pub(super) fn free_name(&self, file: File) -> Cow<'static, str> {
+        let usual = file.volume();
+        let is_free = |name: &str| !self.taken.iter().any(|taken| taken == name);
+        if is_free(usual) {
+            return Cow::Borrowed(usual);
+        }
+        // There is one more number than there are names in the way.
+        let numbers = 2..self.taken.len() + 3;
+        numbers
+            .map(|n| format!("{usual}-{n}"))
+            .find(|name| is_free(name))
+            .map_or(Cow::Borrowed(usual), Cow::Owned)
+    }
+}
+
+fn too_many() -> Unreadable {
+    Unreadable::new("the pod", "has more than 100 volumes of LXCFS")
+}
