@@ -194,3 +194,69 @@ impl Reload {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use guards::world::Blind;
+
+    use super::*;
+
+    const GOOD: &str = "version: 1\nguards: {lxcfs: {}}\n";
+    const OTHER: &str = "version: 1\nguards: {lxcfs: {initContainers: true}}\n";
+
+    fn reload(path: &Path) -> (Reload, PlanCell, Checks) {
+        let file = File::load(path, Purpose::Guards).unwrap();
+        let world: Arc<dyn World> = Arc::new(Blind);
+        let (metrics, checks) = (Metrics::new("0"), Checks::new());
+        let cell = PlanCell::new(plan(&file, 1, &world, &metrics).unwrap());
+        (Reload::new(file, Purpose::Guards, cell.clone(), world, metrics, &checks), cell, checks)
+    }
+
+    #[test]
+    fn follows_the_swap_of_a_mounted_config_map() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (version, text) in [("..1", GOOD), ("..2", OTHER)] {
+            fs::create_dir(at(version)).unwrap();
+            fs::write(at(version).join("durward.yaml"), text).unwrap();
+        }
+        symlink("..1", at("..data")).unwrap();
+        symlink("..data/durward.yaml", at("durward.yaml")).unwrap();
+        let (mut reload, cell, _) = reload(&at("durward.yaml"));
+        assert_eq!(reload.look(false), Looked::Unchanged);
+        // As kubelet does it: another symlink, renamed over the old one.
+        symlink("..2", at("..data_tmp")).unwrap();
+        fs::rename(at("..data_tmp"), at("..data")).unwrap();
+        assert_eq!(reload.look(false), Looked::Swapped);
+        assert_eq!(cell.current().generation(), 2);
+        assert_eq!(reload.look(false), Looked::Unchanged);
+    }
+
+    #[test]
+    fn what_is_refused_is_told_once_and_again_when_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("durward.yaml");
+        fs::write(&path, GOOD).unwrap();
+        let (mut reload, cell, checks) = reload(&path);
+        fs::write(&path, "version: 1\nguards: {lxcf: {}}\n").unwrap();
+        assert_eq!(reload.look(false), Looked::Refused);
+        assert_eq!(reload.look(false), Looked::Unchanged);
+        assert_eq!(reload.look(true), Looked::Refused);
+        assert_eq!((reload.numbers.refused.get(), reload.numbers.stale.get()), (2, 1));
+        assert!(checks.readiness().ready);
+        assert!(checks.readiness().text.contains("generation 1 stays in force"));
+
+        fs::remove_file(&path).unwrap();
+        assert_eq!(reload.look(false), Looked::Refused);
+        assert!(checks.readiness().text.contains("cannot be read"));
+        assert_eq!(reload.look(false), Looked::Unchanged);
+
+        fs::write(&path, GOOD).unwrap();
+        assert_eq!(reload.look(false), Looked::Swapped);
+        assert_eq!((reload.numbers.stale.get(), cell.current().generation()), (0, 1));
+    }
+}

@@ -5,11 +5,16 @@ use std::time::Duration;
 
 use guards::config::Problem;
 use guards::world::World;
-use server::{Addresses, BindError, Bound, Checks, Metrics, PlanCell, Server, Shutdown, Stopped};
+use server::{
+    Addresses, BindError, Bound, CertificateSource, Checks, Metrics, PlanCell, Server, Settings, Shutdown,
+    Stopped,
+};
 
+use crate::certs::{Pem, is_for, server_name};
 use crate::cli::Serve;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
+use crate::manifests::called;
 use crate::reload::Reload;
 use crate::version::VERSION;
 use crate::{log, plan, world};
@@ -30,6 +35,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
         let cell = PlanCell::new(plan::plan(&file, 1, &world, &metrics)?);
         let settings = plan::settings(&file.server, &args.server)?;
+        warn_of_names(&file, &settings);
         let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
             .await
             .map_err(|error| refused(&error))?;
@@ -41,6 +47,20 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         beside.iter().for_each(tokio::task::JoinHandle::abort);
         Ok(exit)
     })
+}
+
+/// The API server calls by the name that the registration gives, and takes no certificate without it.
+fn warn_of_names(file: &File, settings: &Settings) {
+    let CertificateSource::Files(files) = &settings.tls.certificate else { return };
+    let name = called(&file.server.registration.reach);
+    // What cannot be read is told when the server binds.
+    let Some(pem) = std::fs::read(&files.cert).ok().and_then(|text| Pem::read("", &text).ok()) else {
+        return;
+    };
+    let (Some(leaf), Some(called)) = (pem.certificates.first(), server_name(&name)) else { return };
+    if !is_for(leaf, &called) {
+        tracing::warn!(name, "the API server calls by this name, and the certificate is not for it");
+    }
 }
 
 /// As many threads as the container may use: the standard library counts by cgroup quota.

@@ -33,6 +33,12 @@ pub(crate) fn signs(
     verifier.verify_server_cert(leaf, between, name, &[], now).map(drop).map_err(|error| error.to_string())
 }
 
+/// Whether a client that calls the server `name` takes `certificate`, as far as names go.
+pub(crate) fn is_for(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
+    let parsed = rustls::server::ParsedCertificate::try_from(certificate);
+    parsed.is_ok_and(|parsed| rustls::client::verify_server_name(&parsed, name).is_ok())
+}
+
 /// Whether `key` is the one that a certificate with `public_key` was made for.
 pub(super) fn opens(key: &PrivateKeyDer<'_>, public_key: &[u8]) -> Result<bool, String> {
     let key = aws_lc_rs::sign::any_supported_type(key).map_err(|error| error.to_string())?;

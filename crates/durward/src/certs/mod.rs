@@ -11,7 +11,7 @@ mod sources;
 mod time;
 
 pub(crate) use facts::Facts;
-pub(crate) use fit::{server_name, signs};
+pub(crate) use fit::{is_for, server_name, signs};
 pub(crate) use make::{Authority, Names, new};
 pub(crate) use pem::{Pem, bundle};
 pub(crate) use show::show;

@@ -118,15 +118,13 @@ fn ending(number: usize, wrong: usize, began: Instant, style: Style) -> String {
 
 fn to_try(stage: &Stage, scenarios: &[&Scenario]) -> String {
     let folder = stage.folder().display();
-    let server::Addresses { listen, admin, local } = stage.addresses;
+    let server::Addresses { listen, admin, .. } = stage.addresses;
     let guard = scenarios.first().map_or("", |scenario| scenario.guard);
-    let local = local
-        .map_or_else(String::new, |local| format!("  curl -s -X PUT http://{local}/log-level -d debug\n"));
     format!(
         "\nStill serving; Ctrl-C ends it and removes {folder}. Try from another terminal:\n\
          \x20 curl -s --cacert {folder}/ca.crt -H 'Content-Type: application/json' -d @{folder}/reviews/{guard}-1.2.json https://{listen}/{guard}\n\
          \x20 curl -s http://{admin}/readyz?verbose\n\
-         \x20 curl -s http://{admin}/metrics | grep durward_reviews_total\n{local}\
+         \x20 curl -s http://{admin}/metrics | grep durward_reviews_total\n\
          \x20 durward review {folder}/reviews/*.json --config {folder}/durward.yaml --world {folder}/worlds/{guard}-1 -v\n"
     )
 }

@@ -93,7 +93,7 @@ pub(super) fn world_folder(folder: &Path, scenario: &Scenario, index: usize) -> 
 fn configuration(scenarios: &[&Scenario]) -> String {
     let sections = lines(scenarios.iter().map(|scenario| format!("  {}", scenario.section)));
     format!(
-        "version: 1\nserver:\n  listen: 127.0.0.1:0\n  admin: 127.0.0.1:0\n  local: 127.0.0.1:0\n  \
+        "version: 1\nserver:\n  listen: 127.0.0.1:0\n  admin: 127.0.0.1:0\n  local: none\n  \
          tls: {{files: {{cert: tls.crt, key: tls.key, ca: ca.crt}}}}\n  drain: {{lameDuck: 0s}}\nguards:\n{sections}"
     )
 }

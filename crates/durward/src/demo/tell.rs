@@ -150,3 +150,42 @@ fn changes(patch: &str) -> Vec<String> {
 pub(super) fn time(took: Duration) -> String {
     format!("{:.1} ms", took.as_secs_f64() * 1000.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use hyper::StatusCode;
+
+    use super::*;
+    use crate::demo::scenario::SCENARIOS;
+
+    fn told(expected: Verdict, warning: Option<&'static str>, response: &str) -> Result<Told, Problem> {
+        let review = SCENARIOS[0].scenes[0].steps[0].review;
+        let uid = "5b1d3c1e-0001-4000-8000-000000000001";
+        let body = format!(r#"{{"response":{{"uid":"{uid}",{response}}}}}"#);
+        let answer = Answer { status: StatusCode::OK, body: body.into(), took: Duration::from_micros(1500) };
+        step(1, &Step { title: "t", review, expected, warning }, &answer, Style::of_stdout())
+    }
+
+    #[test]
+    fn a_verdict_that_was_not_expected_is_wrong() {
+        let allow = r#""allowed":true"#;
+        let deny = r#""allowed":false,"status":{"message":"in use"}"#;
+        assert!(told(Verdict::Allow, None, allow).unwrap().is_right);
+        assert!(!told(Verdict::Mutate, None, allow).unwrap().is_right);
+        assert!(!told(Verdict::Allow, Some("careful"), allow).unwrap().is_right);
+        assert!(!told(Verdict::Allow, None, r#""allowed":true,"warnings":["careful"]"#).unwrap().is_right);
+        let refused = told(Verdict::Deny, None, deny).unwrap();
+        assert!(refused.is_right && refused.text.contains("1.5 ms") && refused.text.contains("in use"));
+        let blind = r#""allowed":false,"auditAnnotations":{"unknown":"x"},"status":{"message":"x"}"#;
+        assert!(told(Verdict::Unknown, None, blind).unwrap().is_right);
+    }
+
+    #[test]
+    fn an_answer_that_is_none_stops_the_demo() {
+        let answer =
+            Answer { status: StatusCode::NOT_FOUND, body: "nothing here\n".into(), took: Duration::ZERO };
+        let first = &SCENARIOS[0].scenes[0].steps[0];
+        let problem = step(1, first, &answer, Style::of_stdout()).err().unwrap();
+        assert!(problem.to_string().contains("404 Not Found: nothing here"));
+    }
+}

@@ -5,8 +5,6 @@
 //! ready objects is [`plan`](crate::plan)'s. JSON is read too: it is YAML.
 
 mod server;
-#[cfg(test)]
-mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -160,8 +160,7 @@ impl Serving {
                 _ => serving.local = address,
             }
         }
-        serving
-            .wait_until("it is ready", || serving.get(serving.admin, "/readyz").starts_with("HTTP/1.1 200"));
+        serving.wait_until("it is ready", || Self::get(serving.admin, "/readyz").starts_with("HTTP/1.1 200"));
         serving
     }
 
@@ -211,7 +210,7 @@ impl Serving {
     }
 
     /// A plain request; the whole answer as text. Empty while nobody answers.
-    pub(crate) fn get(&self, address: SocketAddr, path: &str) -> String {
+    pub(crate) fn get(address: SocketAddr, path: &str) -> String {
         Self::plain(address, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"))
     }
 
@@ -227,7 +226,7 @@ impl Serving {
 
     /// The value of a metric, by the beginning of its line.
     pub(crate) fn metric(&self, begin: &str) -> Option<f64> {
-        let text = self.get(self.admin, "/metrics");
+        let text = Self::get(self.admin, "/metrics");
         let line = text.lines().find(|line| line.starts_with(begin))?;
         line.rsplit(' ').next()?.parse().ok()
     }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
 
-use crate::harness::{House, example};
+use crate::harness::{House, Serving, example};
 
 #[test]
 fn reloads_under_load_without_an_unknown_and_without_a_failed_review() {
@@ -53,7 +53,7 @@ fn a_bad_new_file_keeps_the_old_plan_and_says_so_everywhere() {
     let serving = house.serve(&[]);
     house.configure("  lxcfs: {filez: [meminfo], root: 7, podSecurityDefault: none}\n");
     serving.signal(Signal::HUP);
-    let readyz = || serving.get(serving.admin, "/readyz?verbose");
+    let readyz = || Serving::get(serving.admin, "/readyz?verbose");
     serving.wait_until("readyz tells", || readyz().contains("[!]configuration"));
     let told = readyz();
     assert!(told.starts_with("HTTP/1.1 200"), "{told}");

@@ -16,7 +16,7 @@ fn serves_on_free_ports_and_leaves_with_zero_on_sigterm() {
     assert_eq!(answer["response"]["patchType"], "JSONPatch");
     assert_eq!(serving.client().ask("/nobody", "{}").0, 404);
     assert_eq!(serving.metric("durward_config_generation"), Some(1.0));
-    assert!(serving.get(serving.admin, "/readyz?verbose").contains("namespaces"));
+    assert!(Serving::get(serving.admin, "/readyz?verbose").contains("namespaces"));
 
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait().code(), Some(0));
@@ -30,7 +30,7 @@ fn a_second_signal_leaves_at_once_with_one() {
     house.write("durward.yaml", &House::configuration("drain: {lameDuck: 5m}", "  lxcfs: {}\n"));
     let mut serving = house.serve(&[]);
     serving.signal(Signal::TERM);
-    serving.wait_until("it is not ready", || serving.get(serving.admin, "/readyz").contains(" 503 "));
+    serving.wait_until("it is not ready", || Serving::get(serving.admin, "/readyz").contains(" 503 "));
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait().code(), Some(1));
 }
@@ -47,10 +47,10 @@ fn the_log_level_changes_while_it_serves_and_a_slip_is_told() {
         Serving::plain(serving.local, &request)
     };
     assert!(put("debug").starts_with("HTTP/1.1 2"));
-    assert!(serving.get(serving.local, "/log-level").contains("debug"));
+    assert!(Serving::get(serving.local, "/log-level").contains("debug"));
     let slip = put("debgu");
     assert!(slip.starts_with("HTTP/1.1 400") && slip.contains("is no level"), "{slip}");
-    assert!(serving.get(serving.local, "/log-level").contains("debug"));
+    assert!(Serving::get(serving.local, "/log-level").contains("debug"));
 }
 
 #[test]
