@@ -163,3 +163,46 @@ fn text(shown: &Shown, style: Style) -> String {
     ));
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::certs::{Authority, Names, Pem};
+
+    const DAY: i64 = 86_400;
+
+    fn sources() -> Vec<Source> {
+        let lasts = |days: u64| Duration::from_secs(86_400 * days);
+        let authority = Authority::make(lasts(100)).unwrap();
+        let mut names = Names::default();
+        names.address([127, 0, 0, 1].into());
+        let leaf = authority.sign(names, lasts(10)).unwrap();
+        let source = |name: &str, text: &str| Source {
+            name: name.to_owned(),
+            pem: Pem::read(name, text.as_bytes()).unwrap(),
+            trusted: false,
+        };
+        vec![source("ca.crt", &authority.cert), source("tls.crt", &leaf.cert), source("tls.key", &leaf.key)]
+    }
+
+    #[test]
+    fn what_has_ended_or_not_begun_is_told_and_still_judged_by_its_signature() {
+        let sources = sources();
+        let now = now();
+        assert_eq!(judge(&sources, now).unwrap().problems, [""; 0]);
+        let later = judge(&sources, now + 20 * DAY).unwrap();
+        assert_eq!(later.problems.len(), 1, "{:?}", later.problems);
+        assert!(later.problems[0].starts_with("tls.crt: CN=127.0.0.1 ended at"));
+        let leaf = &later.certificates[1];
+        assert_eq!(
+            (leaf.signed, leaf.days_left < 0, leaf.key.as_deref()),
+            (Some(true), true, Some("tls.key"))
+        );
+        let both = judge(&sources, now + 200 * DAY).unwrap().problems;
+        assert!(both.iter().any(|problem| problem.starts_with("ca.crt: ")), "{both:?}");
+        let early = judge(&sources, now - DAY).unwrap().problems;
+        assert!(early.iter().all(|problem| problem.contains("begins only at")), "{early:?}");
+    }
+}

@@ -21,6 +21,9 @@ const WORKLOADS: [(&str, &str, &[&str]); 9] = [
     ("batch", "CronJob", &["spec", "jobTemplate", "spec", "template"]),
 ];
 
+/// Lists in Lists: kubectl takes them, nobody writes many, and the stack ends somewhere.
+const MAX_DEPTH: usize = 16;
+
 /// A pod, or a template of pods, in a document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
@@ -37,17 +40,20 @@ pub(super) struct Found {
 /// Every pod and template in a document; none in one of another kind. An error names what cannot be read.
 pub(super) fn find(document: &str) -> Result<Vec<Found>, String> {
     let mut found = Vec::new();
-    collect(document, 0..document.len(), &mut found)?;
+    collect(document, 0..document.len(), 0, &mut found)?;
     Ok(found)
 }
 
-fn collect(document: &str, span: Range<usize>, found: &mut Vec<Found>) -> Result<(), String> {
+fn collect(document: &str, span: Range<usize>, depth: usize, found: &mut Vec<Found>) -> Result<(), String> {
+    if depth > MAX_DEPTH {
+        return Err(format!("lists stand in lists more than {MAX_DEPTH} deep"));
+    }
     let text = document.get(span.clone()).unwrap_or_default();
     if Scanner::new(text).peek() == Ok(Shape::Array) {
         let elements = members(text).map_err(|error| error.what.to_owned())?;
         return elements
             .into_iter()
-            .try_for_each(|(_, inner)| collect(document, within(&span, &inner), found));
+            .try_for_each(|(_, inner)| collect(document, within(&span, &inner), depth + 1, found));
     }
     let object = Object::read(text)?;
     let (kind, api_version) =
@@ -57,7 +63,7 @@ fn collect(document: &str, span: Range<usize>, found: &mut Vec<Found>) -> Result
     }
     if kind.ends_with("List") && object.get("items").is_some() {
         let items = object.get("items").unwrap_or_default();
-        return collect_items(document, &within(&span, &items), found);
+        return collect_items(document, &within(&span, &items), depth, found);
     }
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let Some((_, _, way)) = WORKLOADS.iter().find(|(g, k, _)| *g == group && *k == kind) else {
@@ -82,13 +88,18 @@ fn collect(document: &str, span: Range<usize>, found: &mut Vec<Found>) -> Result
     Ok(())
 }
 
-fn collect_items(document: &str, span: &Range<usize>, found: &mut Vec<Found>) -> Result<(), String> {
+fn collect_items(
+    document: &str,
+    span: &Range<usize>,
+    depth: usize,
+    found: &mut Vec<Found>,
+) -> Result<(), String> {
     let text = document.get(span.clone()).unwrap_or_default();
     if Scanner::new(text).peek() == Ok(Shape::Null) {
         return Ok(());
     }
     let items = members(text).map_err(|_| "items is not a list".to_owned())?;
-    items.into_iter().try_for_each(|(_, inner)| collect(document, within(span, &inner), found))
+    items.into_iter().try_for_each(|(_, inner)| collect(document, within(span, &inner), depth + 1, found))
 }
 
 fn within(outer: &Range<usize>, inner: &Range<usize>) -> Range<usize> {
@@ -164,5 +175,7 @@ mod tests {
         );
         assert!(find(r#"{"spec":{}}"#).unwrap_err().contains("no kind"));
         assert!(find("7").unwrap_err().contains("not an object"));
+        let deep = "[".repeat(9000) + &"]".repeat(9000);
+        assert!(find(&deep).unwrap_err().contains("more than 16 deep"));
     }
 }
