@@ -124,3 +124,18 @@ pub(super) fn brief(text: &str) -> String {
         None => line,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_takes_too_long_is_a_timeout_and_any_other_is_unreachable() {
+        assert_eq!(not_sent(&Error::new(ErrorKind::TimedOut, "x")).cause.code, cause::TIMEOUT);
+        let refused =
+            not_sent(&kube::Error::Service(Box::new(Error::new(ErrorKind::ConnectionRefused, "no"))));
+        assert_eq!(refused.cause, Cause::new(cause::UNREACHABLE, "no connection to the API server: no"));
+    }
+}

@@ -75,3 +75,25 @@ impl Flights {
         (flight, false)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_somebody_still_holds_is_not_given_out_again() {
+        let flights = Flights::default();
+        let now = Instant::now();
+        let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
+        let join = || flights.join(Key::from(address), now, now, |_| Box::pin(ready(Ok(None))));
+        let (first, was_joined) = join();
+        assert!(!was_joined);
+        let (held, was_joined) = join();
+        assert!(was_joined);
+        assert_eq!(first.await, Ok(None));
+        assert!(!join().1);
+        drop(held);
+    }
+}

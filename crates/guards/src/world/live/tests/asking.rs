@@ -67,6 +67,13 @@ async fn absence_is_believed_only_from_a_status_about_the_very_object() {
         ("nothing", String::new(), false),
         ("another object", other("/details/name", json!("shopping")), false),
         ("another resource", other("/details/kind", json!("pods")), false),
+        (
+            "another group",
+            not_found("shop")
+                .to_string()
+                .replace("\"kind\":\"namespaces\"", "\"kind\":\"namespaces\",\"group\":\"example.org\""),
+            false,
+        ),
         ("no details", other("/details", Value::Null), false),
         ("another reason", other("/reason", json!("Unknown")), false),
         ("no Status", other("/kind", json!("Sorry")), false),
@@ -117,6 +124,18 @@ async fn every_refusal_has_its_cause_and_its_words() {
         (
             200,
             json!({"kind": "NamespaceList", "apiVersion": "v1", "metadata": {"name": "shop"}}),
+            cause::GARBAGE,
+            "something else",
+        ),
+        (
+            200,
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "v1", "metadata": {"name": "shop"}}),
+            cause::GARBAGE,
+            "something else",
+        ),
+        (
+            200,
+            json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop", "namespace": "x"}}),
             cause::GARBAGE,
             "something else",
         ),

@@ -60,9 +60,10 @@ pub(super) async fn settled() {
 }
 
 impl Fake {
-    /// The next request, however long the client pauses before it.
+    /// The next request, however long the client pauses before it: an hour without one passes at once.
     pub(super) async fn next(&mut self) -> Asked {
-        self.asked.recv().await.expect("the client is there")
+        let asked = tokio::time::timeout(Duration::from_secs(3600), self.asked.recv()).await;
+        asked.expect("something is asked").expect("the client is there")
     }
 
     /// The next request, which must be this one.

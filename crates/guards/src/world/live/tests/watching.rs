@@ -104,7 +104,9 @@ async fn a_stream_without_a_word_is_not_believed_for_longer_than_is_stated() {
     sleep(72 * SECOND).await;
     assert_eq!(known(&world, &mut fake).await.as_deref(), Some("a"));
     // At the bound it is given up, and another is opened from the last version.
+    let start = Instant::now();
     let reopening = fake.asked(&from(10)).await;
+    assert!(start.elapsed() <= 3 * SECOND, "{:?}", start.elapsed());
     settled().await;
     assert!(stream.is_closed());
     let answer = asked(&world, &mut fake, drop).await;
@@ -222,6 +224,23 @@ async fn a_list_of_several_pages_is_read_to_its_end() {
     );
     sleep(SETTLES_AFTER).await;
     assert_eq!(reason(&world), (true, "watched, 2 of them, last word 1 s ago".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_as_old_as_its_first_page() {
+    let (world, mut fake) = world();
+    world.watch(&Resource::NAMESPACES);
+    let first = fake.next().await;
+    sleep(40 * SECOND).await;
+    first.json(200, &list(10, "next", &[namespace("shop", 9, "a")]));
+    let second = fake.next().await;
+    sleep(40 * SECOND).await;
+    second.json(200, &list(10, "", &[]));
+    let _opening = fake.next().await;
+    settled().await;
+    assert!(reason(&world).1.contains("last word 80 s ago"), "{}", reason(&world).1);
+    let answer = asked(&world, &mut fake, drop).await;
+    assert_eq!(answer.unwrap_err().code, cause::UNREACHABLE);
 }
 
 #[tokio::test(start_paused = true)]
