@@ -29,8 +29,7 @@ pub const HERE: &str = "here";
 /// The file that makes a folder a world.
 pub const INDEX: &str = "world.yaml";
 
-/// 512 MiB: what the API server would send for 100,000 whole pods of 5 kB, the largest cluster that Kubernetes supports being
-/// 150,000 pods, of which a recording holds the metadata.
+/// 512 MiB: a hundred thousand whole pods of 5 kB. A recording needs their metadata only, which is less.
 const FILE_LIMIT: u64 = 512 << 20;
 
 /// A world on disk, read.

@@ -1,7 +1,7 @@
 //! The live world: one API server, watched and asked.
 //!
-//! What is watched is answered out of memory while it is fresh; everything else is asked for. [`watch`] has the rule, all of it.
-//! Whatever fails is a named cause: [`failure`] tells which. The world owns its tasks and connections, and ends them when dropped.
+//! What is watched is answered out of memory while it is fresh; everything else is asked for. `watch.rs` has the rule, all of it.
+//! Whatever fails is a named cause: `failure.rs` tells which. The world owns its tasks and connections, and ends them when dropped.
 
 mod access;
 mod api;
