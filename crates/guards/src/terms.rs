@@ -111,14 +111,10 @@ impl Terms {
 /// `whenUnknown: deny`, or `whenUnknown: {people: deny, controllers: allow}`.
 fn when_unknown(section: &mut Section<'_>, default: OnUnknown) -> (OnUnknown, OnUnknown) {
     const DOC: &str = "What becomes of a request that could not be checked; or {people: …, controllers: …}.";
-    if !section.is_map("whenUnknown") {
-        let both = section.choice("whenUnknown", DOC, &ON_UNKNOWN, default);
-        return (both, both);
-    }
-    section.section("whenUnknown", DOC, |s| {
+    section.choice_or_section("whenUnknown", DOC, &ON_UNKNOWN, default, |s, both| {
         (
-            s.choice("people", "For people.", &ON_UNKNOWN, default),
-            s.choice("controllers", "For controllers.", &ON_UNKNOWN, default),
+            s.choice("people", "For people.", &ON_UNKNOWN, both),
+            s.choice("controllers", "For controllers.", &ON_UNKNOWN, both),
         )
     })
 }
@@ -155,7 +151,17 @@ mod tests {
         let (two, problems) = terms("whenUnknown: {controllers: allow}");
         assert_eq!((two.stance.people, two.stance.controllers), (OnUnknown::Deny, OnUnknown::Allow));
         assert_eq!(problems, [""; 0]);
+        assert!(terms("whenUnknown: {peple: allow}").1[0].contains("did you mean people?"));
         assert!(terms("whenUnknown: maybe").1[0].contains("allowed: deny, allow"));
+    }
+
+    #[test]
+    fn the_schema_knows_both_forms_of_when_unknown() {
+        let ((), keys, _) = read("-", None, |s| drop(Terms::read(s, DEFAULTS)));
+        let schema = crate::config::Shape::Section(keys).schema();
+        let forms = &schema["properties"]["whenUnknown"]["anyOf"];
+        assert_eq!(forms[0]["enum"][0], "deny");
+        assert!(forms[1]["properties"]["people"].is_object());
     }
 
     #[test]

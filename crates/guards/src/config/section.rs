@@ -196,6 +196,32 @@ impl<'n> Section<'n> {
         .unwrap_or(default)
     }
 
+    /// One of a few words, or a section that says the same more finely. The reader gets the word that holds for the whole:
+    /// the one that stands there, or the default.
+    pub fn choice_or_section<T: Copy + PartialEq, R>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        words: &[(&'static str, T)],
+        default: T,
+        reader: impl FnOnce(&mut Section<'_>, T) -> R,
+    ) -> R {
+        let mut inner = self.inner(key);
+        let word = if self.is_map(key) {
+            inner.open(self.find(key));
+            default
+        } else {
+            self.choice(key, doc, words, default)
+        };
+        let value = reader(&mut inner, word);
+        let keys = inner.close();
+        self.keys.retain(|declared| declared.name != key);
+        let yaml = words.iter().find(|(_, value)| *value == default).map(|(word, _)| (*word).to_owned());
+        let names = words.iter().map(|(word, _)| *word).collect();
+        self.declare(key, doc, Shape::ChoiceOrSection(names, keys), yaml);
+        value
+    }
+
     /// A list of texts.
     pub fn texts(
         &mut self,

@@ -28,6 +28,8 @@ pub enum Shape {
     Number(u64, u64),
     /// One of these words.
     Choice(Vec<&'static str>),
+    /// One of these words, or these keys.
+    ChoiceOrSection(Vec<&'static str>, Vec<Key>),
     /// A list of these.
     List(Box<Shape>),
     /// Keys of its own.
@@ -46,11 +48,8 @@ impl Shape {
             Self::Choice(words) => json!({"enum": words}),
             Self::List(of) => json!({"type": "array", "items": of.schema()}),
             Self::Labels => json!({"type": "object", "additionalProperties": {"type": "string"}}),
-            Self::Section(keys) => {
-                let properties: Map<String, Value> =
-                    keys.iter().map(|k| (k.name.to_owned(), k.schema())).collect();
-                json!({"type": "object", "additionalProperties": false, "properties": properties})
-            }
+            Self::ChoiceOrSection(words, keys) => json!({"anyOf": [{"enum": words}, object(keys)]}),
+            Self::Section(keys) => object(keys),
         }
     }
 
@@ -62,12 +61,17 @@ impl Shape {
                 format!("{} {what}", if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" })
             }
             Self::Number(least, most) => format!("a whole number from {least} to {most}"),
-            Self::Choice(words) => words.join(", "),
+            Self::Choice(words) | Self::ChoiceOrSection(words, _) => words.join(", "),
             Self::List(of) => format!("a list, each entry {}", of.allowed()),
             Self::Labels => "names with texts".to_owned(),
             Self::Section(keys) => keys.iter().map(|k| k.name).collect::<Vec<_>>().join(", "),
         }
     }
+}
+
+fn object(keys: &[Key]) -> Value {
+    let properties: Map<String, Value> = keys.iter().map(|k| (k.name.to_owned(), k.schema())).collect();
+    json!({"type": "object", "additionalProperties": false, "properties": properties})
 }
 
 impl Key {
@@ -98,7 +102,9 @@ fn write_defaults(keys: &[Key], indent: usize, out: &mut String) {
                 Ok(())
             }
             // Words that other readers of YAML take for a number or a truth value.
-            (Shape::Choice(_), Some(word)) if word.parse::<f64>().is_ok() || matches!(word.as_str(), "on" | "off") => {
+            (Shape::Choice(_), Some(word))
+                if word.parse::<f64>().is_ok() || matches!(word.as_str(), "on" | "off") =>
+            {
                 writeln!(out, "{pad}# {}\n{pad}{}: {word:?}", key.doc, key.name)
             }
             (_, Some(default)) => writeln!(out, "{pad}# {}\n{pad}{}: {default}", key.doc, key.name),
