@@ -10,6 +10,8 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
+use crate::text::unescape;
+
 /// Deepest nesting of arrays and objects, as in Go's `encoding/json`.
 const MAX_DEPTH: usize = 10_000;
 
@@ -443,55 +445,6 @@ fn plain_until(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Undoes the escapes of a string that the scanner has passed over. Half a surrogate pair becomes U+FFFD, as in Go.
-fn unescape(inner: &str) -> Cow<'_, str> {
-    let Some(first) = inner.find('\\') else { return Cow::Borrowed(inner) };
-    let (plain, mut rest) = inner.split_at(first);
-    let mut out = String::with_capacity(inner.len());
-    out.push_str(plain);
-    while let Some(tail) = rest.strip_prefix('\\') {
-        let mut chars = tail.chars();
-        match chars.next() {
-            Some('b') => out.push('\u{8}'),
-            Some('f') => out.push('\u{c}'),
-            Some('n') => out.push('\n'),
-            Some('r') => out.push('\r'),
-            Some('t') => out.push('\t'),
-            Some('u') => {
-                let (char, after) = unicode_escape(chars.as_str());
-                out.push(char);
-                chars = after.chars();
-            }
-            Some(other) => out.push(other),
-            None => {}
-        }
-        let tail = chars.as_str();
-        let next = tail.find('\\').unwrap_or(tail.len());
-        let (plain, escape) = tail.split_at(next);
-        out.push_str(plain);
-        rest = escape;
-    }
-    Cow::Owned(out)
-}
-
-/// Reads the four digits behind `\u`, and a second half of a surrogate pair if one follows.
-fn unicode_escape(text: &str) -> (char, &str) {
-    let unit = |text: &str| text.get(..4).and_then(|hex| u32::from_str_radix(hex, 16).ok());
-    let Some(first) = unit(text) else { return (char::REPLACEMENT_CHARACTER, text) };
-    let rest = text.get(4..).unwrap_or_default();
-    if (0xd800..0xdc00).contains(&first)
-        && let Some(low) = rest.strip_prefix("\\u").and_then(unit)
-        && (0xdc00..0xe000).contains(&low)
-    {
-        let code = 0x1_0000 + ((first - 0xd800) << 10) + (low - 0xdc00);
-        return (
-            char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER),
-            rest.get(6..).unwrap_or_default(),
-        );
-    }
-    (char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER), rest)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -552,13 +505,6 @@ mod tests {
             let text = format!("\"{}\\\"{}\"", "é".repeat(length), "x".repeat(length));
             assert_eq!(Raw::from_text(&text).map(Raw::get), Ok(text.as_str()));
         }
-    }
-
-    #[test]
-    fn unescapes_like_go() {
-        assert_eq!(unescape(r"a\/b\u00e9\t\\"), "a/bé\t\\");
-        assert_eq!(unescape(r"\ud83d\ude00!"), "😀!");
-        assert_eq!(unescape(r"\ud83dx\ude00"), "\u{fffd}x\u{fffd}");
     }
 
     fn json() -> impl Strategy<Value = serde_json::Value> {

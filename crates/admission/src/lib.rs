@@ -29,6 +29,7 @@ mod patch;
 mod reply;
 mod request;
 mod stance;
+mod text;
 mod verdict;
 mod webhook;
 

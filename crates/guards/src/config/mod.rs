@@ -12,6 +12,7 @@ mod problem;
 mod section;
 mod selector;
 mod shape;
+mod units;
 
 pub use node::{Node, Value, parse};
 pub(crate) use problem::nearest;
