@@ -15,7 +15,7 @@ use rcgen::{
     IsCa, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::{CertificateDer, ServerName};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A certificate authority.
 pub struct Authority {
@@ -55,7 +55,7 @@ impl Authority {
     }
 
     /// A client certificate: to the API server, this user, in this group. One group is all that rcgen's names
-    /// can hold; a user in several is had by impersonation, see [`kubeconfig`].
+    /// can hold; a user in several is had by impersonation, see [`impersonated`].
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Leaf> {
         let mut params = CertificateParams::default();
         params.distinguished_name = distinguished(user, group);
@@ -108,24 +108,9 @@ pub fn token_key() -> Result<(String, String)> {
     Ok((key.serialize_pem(), key.public_key_pem()))
 }
 
-/// A kubeconfig with everything in it, so that the file can be moved. JSON, which is YAML.
-///
-/// With `impersonated`, requests are made in the name of that user with those groups: the API server, and
-/// every webhook behind it, then knows of nobody else. The client must be allowed to impersonate.
-pub fn kubeconfig(
-    server: &str,
-    authority: &Authority,
-    client: &Leaf,
-    impersonated: Option<(&str, &[&str])>,
-) -> serde_json::Value {
-    let mut user = json!({
-        "client-certificate-data": STANDARD.encode(&client.certificate),
-        "client-key-data": STANDARD.encode(&client.key),
-    });
-    if let Some((name, groups)) = impersonated {
-        user["as"] = json!(name);
-        user["as-groups"] = json!(groups);
-    }
+/// A kubeconfig with everything in it, so that the file can be moved. JSON, which is YAML. `user` is one of
+/// [`by_certificate`], [`impersonated`] and [`by_token`].
+pub fn kubeconfig(server: &str, authority: &Authority, user: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -137,6 +122,28 @@ pub fn kubeconfig(
         "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
         "current-context": "e2e",
     })
+}
+
+/// Whoever the client certificate names.
+pub fn by_certificate(client: &Leaf) -> Value {
+    json!({
+        "client-certificate-data": STANDARD.encode(&client.certificate),
+        "client-key-data": STANDARD.encode(&client.key),
+    })
+}
+
+/// A user of this name with these groups, in whose name the client asks: the API server, and every webhook
+/// behind it, then knows of nobody else. The client must be allowed to impersonate.
+pub fn impersonated(client: &Leaf, name: &str, groups: &[&str]) -> Value {
+    let mut user = by_certificate(client);
+    user["as"] = json!(name);
+    user["as-groups"] = json!(groups);
+    user
+}
+
+/// Whoever the token is for.
+pub fn by_token(token: &str) -> Value {
+    json!({"token": token})
 }
 
 /// Opens a connection and returns the certificate that is served on it, verified against the authority and

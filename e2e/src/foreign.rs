@@ -80,7 +80,7 @@ impl Webhook {
 
     /// A configuration that calls it for every pod created in the namespaces with this label, reached by its
     /// address. To be changed at will before it is created. The API server calls webhooks in the order of
-    /// their configurations' names.
+    /// their configurations' names. The webhook itself is called `NAME.foreign.example`.
     pub fn registration(&self, name: &str, namespaces: (&str, &str)) -> Value {
         let url = format!("https://{}/", self.address);
         self.registration_with(name, namespaces, json!({"url": url}))
@@ -103,7 +103,7 @@ impl Webhook {
             "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": name},
             "webhooks": [{
-                "name": "pods.foreign.example",
+                "name": format!("{name}.foreign.example"),
                 "clientConfig": client,
                 "admissionReviewVersions": ["v1"],
                 "sideEffects": "None",

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 
 use anyhow::{Context as _, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::certificates::{self, Authority, Leaf};
 use crate::controlplane::Cluster;
@@ -24,12 +24,19 @@ use crate::stage::Stage;
 /// `durward`, there.
 const HOME: &str = "durward-system";
 
+/// The service account that `durward manifests` gives its permissions to.
+const ACCOUNT: &str = "durward";
+
 /// One installation. A cluster has one at a time, since registrations go by one name: whoever wants the next
 /// waits until this is dropped, which takes the registration back.
 #[derive(Debug)]
 pub struct Installation<'a> {
     stage: &'a Stage,
     cluster: &'a Cluster,
+    /// The namespace of its service account.
+    home: String,
+    /// What the configuration says of registration.
+    registration: Value,
     folder: PathBuf,
     config: PathBuf,
     kubeconfig: PathBuf,
@@ -80,22 +87,21 @@ impl<'a> Installation<'a> {
         stage: &'a Stage,
         cluster: &'a Cluster,
         home: &str,
-        (registration, guards): (&serde_json::Value, &str),
+        (registration, guards): (&Value, &str),
         (host, port): (IpAddr, Option<u16>),
         names: Vec<String>,
     ) -> Result<Self> {
         let turn = cluster.turn()?;
         let folder = stage.folder("installation")?;
         let authority = Authority::new("durward")?;
-        let name = format!("system:serviceaccount:{home}:durward");
-        let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{home}")];
-        let account = cluster.user(&name, &groups)?;
         certificates::write(&folder, "ca.crt", &authority.pem())?;
         let config = folder.join("durward.yaml");
-        let installation = Self {
+        let mut installation = Self {
             stage,
             cluster,
-            kubeconfig: account.kubectl.kubeconfig().to_owned(),
+            home: home.to_owned(),
+            kubeconfig: PathBuf::new(),
+            registration: registration.clone(),
             folder,
             config,
             authority,
@@ -106,12 +112,14 @@ impl<'a> Installation<'a> {
             _turn: turn,
         };
         installation.swap_certificate()?;
-        installation.write_config(registration, guards)?;
-        installation.grant(home)?;
+        installation.configure(guards)?;
+        installation.grant()?;
+        let account = cluster.service_account(home, ACCOUNT)?;
+        account.kubectl.kubeconfig().clone_into(&mut installation.kubeconfig);
         Ok(installation)
     }
 
-    /// The configuration file; to be rewritten at will by the case.
+    /// The configuration file, `durward.yaml`.
     pub fn config(&self) -> &Path {
         &self.config
     }
@@ -147,29 +155,36 @@ impl<'a> Installation<'a> {
         // The key first: a server that reads in between sees a pair that does not match, and must keep what
         // it has.
         for (name, content) in [("tls.key", &leaf.key), ("tls.crt", &leaf.certificate)] {
-            let unfinished = certificates::write(&self.folder, &format!("{name}.unfinished"), content)?;
-            std::fs::rename(&unfinished, self.folder.join(name))
-                .with_context(|| format!("cannot replace {name}"))?;
+            self.replace(name, content)?;
         }
         Ok(leaf)
     }
 
+    /// Writes the configuration with this `guards` section, in place of the one that stands there. A running
+    /// server takes it when it is told to (`Signal::HUP`).
+    ///
     /// JSON is YAML, so the harness's part is written as JSON and the case's as the case has it.
-    fn write_config(&self, registration: &serde_json::Value, guards: &str) -> Result<()> {
+    pub fn configure(&self, guards: &str) -> Result<()> {
         let server = json!({
             "tls": {"files": {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}},
-            "registration": registration,
+            "registration": self.registration,
             // Ten seconds and thirty are for clusters with slow proxies; a case that is about draining writes
             // its own.
             "drain": {"lameDuck": "2s", "finish": "5s"},
         });
         let text = format!("version: 1\nserver: {server}\nguards:\n{}\n", guards.trim_end());
-        certificates::write(&self.folder, "durward.yaml", &text).map(drop)
+        self.replace("durward.yaml", &text)
+    }
+
+    /// Writes a file beside the configuration, all of it at once: whoever reads meanwhile finds the old one.
+    fn replace(&self, name: &str, content: &str) -> Result<()> {
+        let unfinished = certificates::write(&self.folder, &format!("{name}.unfinished"), content)?;
+        std::fs::rename(&unfinished, self.folder.join(name)).with_context(|| format!("cannot replace {name}"))
     }
 
     /// Applies the permissions that `durward manifests` prints, and the namespace that they want.
-    fn grant(&self, home: &str) -> Result<()> {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}});
+    pub fn grant(&self) -> Result<()> {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.home}});
         let kubectl = self.cluster.kubectl();
         kubectl.apply(&namespace.to_string())?.succeeded()?;
         let config = self.config.display().to_string();

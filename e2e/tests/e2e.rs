@@ -11,16 +11,22 @@ mod cases;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Result;
 use e2e::stage::Stage;
 use e2e::words::tell;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use cases::{controlplane, durward, keeper, sentences};
+use cases::{
+    asking, company, controlplane, counting, durward, ephemeral, keeper, outage, pod_security, reload,
+    replacement, sentences, skips, versions, whole,
+};
 
-type Case = fn(&Stage) -> Result<()>;
+type Case = fn(&'static Stage) -> Result<()>;
+
+/// Cases wait more than they work: for a controller, for a watch, for their turn. More at once than there are
+/// processors, unless the command line says how many.
+const AT_ONCE: usize = 4;
 
 /// Names and functions, the name being the path.
 macro_rules! cases {
@@ -57,29 +63,70 @@ const CASES: &[(&str, Case)] = cases![
         a_webhook_that_is_gone_shows_in_the_api_servers_counters,
     },
     durward::{
-        a_registered_server_is_asked_about_pods_that_want_it_and_no_others,
         a_server_with_a_bad_configuration_says_so_and_ends,
-        a_server_behind_a_service_is_replaced_by_another,
-        a_server_ends_well_when_it_is_asked_to,
         an_installation_is_taken_back,
-        a_swapped_certificate_is_served,
     },
+    // The longest first, and those that wait for each other's turn among those that do not.
+    replacement::{
+        replacing_server_and_certificate_under_load_fails_no_pod_of_a_strict_registration,
+        replacing_server_and_certificate_under_load_lets_no_pod_slip_by,
+    },
+    asking::{
+        a_pod_by_kubectl_apply_gets_its_files_and_keeps_them_when_it_is_applied_again,
+        a_pod_by_server_side_apply_gets_its_files_and_keeps_them_when_it_is_applied_again,
+        a_pod_with_a_generated_name_gets_its_files,
+        a_pod_of_a_deployment_gets_its_files,
+        a_dry_run_tells_of_the_files_and_stores_nothing,
+        a_pod_asks_by_annotation_by_label_or_by_the_older_annotation,
+        a_namespace_asks_for_all_of_its_pods,
+        a_pod_that_opts_out_is_left_alone_in_a_namespace_that_asks,
+        a_pod_gets_the_files_and_the_containers_that_it_chooses,
+        a_namespace_and_a_pod_made_in_one_breath_are_judged_rightly,
+    },
+    reload::{a_new_configuration_binds_under_load_and_a_bad_one_changes_nothing},
+    counting::{
+        a_pod_that_asks_is_reviewed_once_whichever_way_it_asks,
+        a_pod_that_wants_nothing_is_not_reviewed,
+        kube_system_and_the_installation_are_left_alone,
+    },
+    outage::{
+        pods_are_admitted_untouched_while_nobody_answers,
+        a_strict_registration_refuses_pods_that_want_files_and_no_others_while_nobody_answers,
+        without_permission_pods_are_admitted_and_the_warning_names_what_is_missing,
+    },
+    skips::{
+        a_pod_that_cannot_have_files_is_admitted_without_them_and_says_why,
+        a_mount_of_the_pods_own_stays_and_the_pod_is_admitted,
+        a_pod_that_is_copied_from_an_injected_one_gets_nothing_twice,
+        a_status_in_a_template_does_not_keep_the_files_away,
+        kubectl_and_the_warning_header_tell_the_same_warnings,
+    },
+    whole::{a_pod_is_its_uninjected_twin_and_our_additions},
+    company::{a_container_that_another_webhook_adds_after_us_gets_its_files_too},
+    ephemeral::{
+        an_ephemeral_container_gets_the_files_that_the_pod_has,
+        an_ephemeral_container_of_a_pod_without_files_is_admitted_and_says_why,
+    },
+    versions::{reviews_of_version_v1beta1_are_answered},
+    pod_security::{pods_that_pod_security_would_refuse_with_files_are_admitted_without_them},
 ];
 
 fn main() -> ExitCode {
     if let Some(part) = keeper::victim() {
         return part;
     }
-    let arguments = Arguments::from_args();
-    let stage = match Stage::new(env!("CARGO_BIN_EXE_e2e-keeper")) {
-        Ok(stage) => Arc::new(stage),
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_ONCE);
+    let stage: &'static Stage = match Stage::new(env!("CARGO_BIN_EXE_e2e-keeper")) {
+        // The run is as long as the process.
+        Ok(stage) => Box::leak(Box::new(stage)),
         Err(error) => {
             tell(format_args!("{error:#}"));
             return ExitCode::FAILURE;
         }
     };
     let conclusion =
-        libtest_mimic::run(&arguments, CASES.iter().map(|&(name, case)| trial(&stage, name, case)).collect());
+        libtest_mimic::run(&arguments, CASES.iter().map(|&(name, case)| trial(stage, name, case)).collect());
     let passed = !conclusion.has_failed();
     match stage.finish(passed) {
         Ok(()) => conclusion.exit_code(),
@@ -92,10 +139,9 @@ fn main() -> ExitCode {
 
 /// A case as the test runner wants it: whatever way it fails, the report says where the logs of its parts
 /// are.
-fn trial(stage: &Arc<Stage>, name: &str, case: Case) -> Trial {
-    let stage = Arc::clone(stage);
+fn trial(stage: &'static Stage, name: &str, case: Case) -> Trial {
     Trial::test(name, move || {
-        let what = match catch_unwind(AssertUnwindSafe(|| case(&stage))) {
+        let what = match catch_unwind(AssertUnwindSafe(|| case(stage))) {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => format!("{error:#}"),
             Err(panic) => format!("panicked: {}", words_of(panic.as_ref())),

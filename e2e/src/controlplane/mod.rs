@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 pub use etcd::Etcd;
@@ -94,7 +95,7 @@ impl Cluster {
             .arguments(server_flags(&pki, etcd, port, number))
             .arguments(options.server_flags(&folder)?);
         let server = keeper.start_part(tool)?;
-        let config = certificates::kubeconfig(&url, &authority, &admin_leaf, None);
+        let config = certificates::kubeconfig(&url, &authority, &certificates::by_certificate(&admin_leaf));
         let path = certificates::write(&folder, "admin.kubeconfig", &config.to_string())?;
         let admin =
             User { api: Api::new(runtime, &config)?, kubectl: Kubectl::new(keeper, kubectl.clone(), path) };
@@ -139,11 +140,22 @@ impl Cluster {
         &self.url
     }
 
-    /// A user of this name, in these groups, who may do nothing until a binding says otherwise. A service
-    /// account is one too, by its full name.
+    /// A user of this name, in these groups, who may do nothing until a binding says otherwise.
     pub fn user(&self, name: &str, groups: &[&str]) -> Result<User> {
-        let config =
-            certificates::kubeconfig(&self.url, &self.authority, &self.admin_leaf, Some((name, groups)));
+        self.user_by(&certificates::impersonated(&self.admin_leaf, name, groups))
+    }
+
+    /// A service account, which must be there, by a token that the API server issues for it: what a pod has.
+    pub fn service_account(&self, namespace: &str, name: &str) -> Result<User> {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let answer = self.api().create(&path, &request)?.succeeded()?;
+        let token = answer.body["status"]["token"].as_str().context("a TokenRequest without a token")?;
+        self.user_by(&certificates::by_token(token))
+    }
+
+    fn user_by(&self, user: &Value) -> Result<User> {
+        let config = certificates::kubeconfig(&self.url, &self.authority, user);
         let number = self.users.fetch_add(1, Ordering::Relaxed);
         let path =
             certificates::write(&self.folder, &format!("user-{number}.kubeconfig"), &config.to_string())?;
@@ -161,6 +173,12 @@ impl Cluster {
     pub fn labelled_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         self.exact_namespace(&format!("{name}-{number}"), labels)
+    }
+
+    /// The same, without waiting until pods can be created in it.
+    pub fn hurried_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
+        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
+        Namespace::create(self, format!("{name}-{number}"), labels)
     }
 
     /// A namespace of exactly this name, for what must have it (`durward-system`). To be had once in a
@@ -199,7 +217,8 @@ impl Cluster {
     fn start_controllers(&self, pki: &Pki) -> Result<Option<Part>> {
         let Some(controllers) = self.options.controllers() else { return Ok(None) };
         let leaf = self.authority.client("system:kube-controller-manager", None)?;
-        let config = certificates::kubeconfig(&self.url, &self.authority, &leaf, None);
+        let config =
+            certificates::kubeconfig(&self.url, &self.authority, &certificates::by_certificate(&leaf));
         let path = certificates::write(&self.folder, "controllers.kubeconfig", &config.to_string())?;
         let name = format!("kube-controller-manager-{}", self.options.name());
         let tool = Tool::new(name, Binary::ControllerManager.path(&self.keeper)?)

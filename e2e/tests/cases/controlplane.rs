@@ -9,16 +9,10 @@ use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
 use serde_json::{Value, json};
 
-pub(crate) fn plain() -> Options {
-    Options::named("plain")
-}
-
-pub(crate) fn full() -> Options {
-    Options::named("full").with_controllers()
-}
+use super::house::{common, restricted, workshop};
 
 pub(crate) fn api_server_answers_its_version(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&plain())?;
+    let cluster = stage.cluster(&common())?;
     let version = cluster.api().get("/version")?.succeeded()?.body;
     let pinned = Binary::ApiServer.version()?;
     ensure!(version["gitVersion"] == pinned.as_str(), "expected {pinned}, and it is {version}");
@@ -28,7 +22,7 @@ pub(crate) fn api_server_answers_its_version(stage: &Stage) -> Result<()> {
 }
 
 pub(crate) fn kubectl_creates_and_lists_a_pod(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&plain())?;
+    let cluster = stage.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let kubectl = cluster.kubectl();
     kubectl.run(&["-n", shop.name(), "run", "web", "--image=images.example/web:1"])?.succeeded()?;
@@ -45,7 +39,7 @@ pub(crate) fn kubectl_creates_and_lists_a_pod(stage: &Stage) -> Result<()> {
 }
 
 pub(crate) fn controllers_turn_a_deployment_into_a_pod(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&full())?;
+    let cluster = stage.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let admitted = shop
         .pod("web")
@@ -60,7 +54,7 @@ pub(crate) fn controllers_turn_a_deployment_into_a_pod(stage: &Stage) -> Result<
 }
 
 pub(crate) fn restricted_default_refuses_a_privileged_pod(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&Options::named("restricted").with_pod_security_default("restricted"))?;
+    let cluster = stage.cluster(&restricted())?;
     let shop = cluster.namespace("shop")?;
     let privileged = json!({"securityContext": {"privileged": true}});
     let refused = shop
@@ -76,7 +70,7 @@ pub(crate) fn restricted_default_refuses_a_privileged_pod(stage: &Stage) -> Resu
 }
 
 pub(crate) fn a_user_may_do_only_what_a_binding_says(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&plain())?;
+    let cluster = stage.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let jane = cluster.user("jane", &["devs", "ops"])?;
     shop.pod("web").by(&jane).is_refused_with("User \"jane\" cannot create resource \"pods\"")?;
@@ -109,7 +103,7 @@ pub(crate) fn a_user_may_do_only_what_a_binding_says(stage: &Stage) -> Result<()
 }
 
 pub(crate) fn two_api_servers_share_an_etcd_and_no_object(stage: &Stage) -> Result<()> {
-    let (one, other) = (stage.cluster(&plain())?, stage.cluster(&full())?);
+    let (one, other) = (stage.cluster(&common())?, stage.cluster(&workshop())?);
     ensure!(one.url() != other.url(), "both clusters are {}", one.url());
     let here = one.namespace("only-here")?;
     let answer = other.api().get(&format!("/api/v1/namespaces/{}", here.name()))?;

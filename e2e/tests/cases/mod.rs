@@ -1,6 +1,21 @@
-//! The cases, by what they are about.
+//! The cases, by what they are about; and what they share ([`house`], [`files`], [`load`]).
 
+pub(crate) mod asking;
+pub(crate) mod company;
 pub(crate) mod controlplane;
+pub(crate) mod counting;
 pub(crate) mod durward;
+pub(crate) mod ephemeral;
 pub(crate) mod keeper;
+pub(crate) mod outage;
+pub(crate) mod pod_security;
+pub(crate) mod reload;
+pub(crate) mod replacement;
 pub(crate) mod sentences;
+pub(crate) mod skips;
+pub(crate) mod versions;
+pub(crate) mod whole;
+
+mod files;
+mod house;
+mod load;

@@ -1,26 +1,17 @@
 //! That the sentences which the cases about Durward are made of mean what they say.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
-use e2e::controlplane::{Cluster, Options};
+use e2e::controlplane::Cluster;
 use e2e::foreign::Webhook;
 use e2e::namespace::Namespace;
 use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
 use serde_json::{Value, json};
 
-use super::controlplane::{full, plain};
-
-/// The API server hears of new webhooks and endpoints through watches.
-const HEARD_WITHIN: Duration = Duration::from_secs(30);
-
-fn routed() -> Options {
-    Options::named("routed").with_aggregator_routing()
-}
+use super::house::{HEARD_WITHIN, common};
 
 pub(crate) fn every_way_of_creating_a_pod_gives_that_pod(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&full())?;
+    let cluster = stage.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let mounted = json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]});
     let pod = |name| {
@@ -65,7 +56,7 @@ pub(crate) fn every_way_of_creating_a_pod_gives_that_pod(stage: &Stage) -> Resul
 }
 
 pub(crate) fn a_dry_run_stores_nothing(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&plain())?;
+    let cluster = stage.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     shop.pod("a").as_dry_run().is_admitted()?;
     shop.pod("b").by_kubectl_apply().as_dry_run().is_admitted()?;
@@ -76,7 +67,7 @@ pub(crate) fn a_dry_run_stores_nothing(stage: &Stage) -> Result<()> {
 }
 
 pub(crate) fn a_foreign_webhook_is_called_at_its_address(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&routed())?;
+    let cluster = stage.cluster(&common())?;
     let shop = cluster.labelled_namespace("shop", &[("foreign", "by-address")])?;
     let webhook = Webhook::start([127, 0, 0, 1], &[], |_| vec![annotate("by-address")])?;
     register(&cluster, &webhook.registration("by-address", ("foreign", "by-address")))?;
@@ -94,7 +85,7 @@ pub(crate) fn a_foreign_webhook_is_called_at_its_address(stage: &Stage) -> Resul
 pub(crate) fn a_foreign_webhook_is_called_behind_a_service_and_follows_its_endpoints(
     stage: &Stage,
 ) -> Result<()> {
-    let cluster = stage.cluster(&routed())?;
+    let cluster = stage.cluster(&common())?;
     let shop = cluster.labelled_namespace("shop", &[("foreign", "by-service")])?;
     let service = shop.service("hook")?;
     let host = service.host();
@@ -115,7 +106,7 @@ pub(crate) fn a_foreign_webhook_is_called_behind_a_service_and_follows_its_endpo
 }
 
 pub(crate) fn a_webhook_that_is_gone_shows_in_the_api_servers_counters(stage: &Stage) -> Result<()> {
-    let cluster = stage.own_cluster(&Options::named("counted"))?;
+    let cluster = stage.cluster(&common())?;
     let shop = cluster.labelled_namespace("shop", &[("foreign", "gone")])?;
     let webhook = Webhook::start([127, 0, 0, 1], &[], |_| vec![annotate("here")])?;
     register(&cluster, &webhook.registration("gone", ("foreign", "gone")))?;
@@ -123,10 +114,10 @@ pub(crate) fn a_webhook_that_is_gone_shows_in_the_api_servers_counters(stage: &S
     let failed = |labels: &[(&str, &str)]| {
         cluster.metrics().map(|metrics| metrics.sum("apiserver_admission_webhook_rejection_count", labels))
     };
-    let labels = [("name", "pods.foreign.example"), ("error_type", "calling_webhook_error")];
+    let labels = [("name", "gone.foreign.example"), ("error_type", "calling_webhook_error")];
     ensure!(failed(&labels)? < 0.5, "calls failed before the webhook was gone");
 
-    let unreachable = json!({"webhooks": [{"name": "pods.foreign.example", "clientConfig": {"url": "https://127.0.0.1:1/"},
+    let unreachable = json!({"webhooks": [{"name": "gone.foreign.example", "clientConfig": {"url": "https://127.0.0.1:1/"},
         "admissionReviewVersions": ["v1"], "sideEffects": "None",
         "namespaceSelector": {"matchLabels": {"foreign": "gone"}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]});

@@ -1,0 +1,148 @@
+//! Every way in which a pod asks for the files and every way in which it comes to the API server.
+
+use anyhow::{Result, ensure};
+use e2e::namespace::Namespace;
+use e2e::pods::Pod;
+use e2e::stage::Stage;
+use serde_json::json;
+
+use super::files::{Looks as _, SIX, STATUS};
+use super::house::{ENABLED, OLD_SWITCH, SWITCH, visit, wanting};
+
+/// Two containers, since every one of them is to get the files.
+fn web<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+    shop.pod(name).container("app").container("side")
+}
+
+fn wanting_web<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+    web(shop, name).annotated(SWITCH, "enabled")
+}
+
+pub(crate) fn a_pod_by_kubectl_apply_gets_its_files_and_keeps_them_when_it_is_applied_again(
+    stage: &'static Stage,
+) -> Result<()> {
+    let house = visit(stage)?;
+    let shop = house.cluster.namespace("shop")?;
+    let first = wanting_web(&shop, "web").by_kubectl_apply().is_admitted()?.with_files(&SIX)?;
+    let again = wanting_web(&shop, "web").by_kubectl_apply().is_admitted()?.with_files(&SIX)?;
+    ensure!(
+        first.pod["metadata"]["resourceVersion"] == again.pod["metadata"]["resourceVersion"],
+        "the same manifest, applied again, changed the pod"
+    );
+    Ok(())
+}
+
+pub(crate) fn a_pod_by_server_side_apply_gets_its_files_and_keeps_them_when_it_is_applied_again(
+    stage: &'static Stage,
+) -> Result<()> {
+    let house = visit(stage)?;
+    let shop = house.cluster.namespace("shop")?;
+    wanting_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&SIX)?;
+    // What the webhook added is not the applier's, so the next apply does not take it away.
+    wanting_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&SIX)?;
+    Ok(())
+}
+
+pub(crate) fn a_pod_with_a_generated_name_gets_its_files(stage: &'static Stage) -> Result<()> {
+    let house = visit(stage)?;
+    let shop = house.cluster.namespace("shop")?;
+    let admitted = wanting_web(&shop, "web").with_generated_name().is_admitted()?.with_files(&SIX)?;
+    ensure!(admitted.name().starts_with("web-"), "it is called {}", admitted.name());
+    Ok(())
+}
+
+pub(crate) fn a_pod_of_a_deployment_gets_its_files(stage: &'static Stage) -> Result<()> {
+    let house = visit(stage)?;
+    let shop = house.cluster.namespace("shop")?;
+    wanting_web(&shop, "web").from_a_deployment().is_admitted()?.with_files(&SIX)?;
+    Ok(())
+}
+
+pub(crate) fn a_dry_run_tells_of_the_files_and_stores_nothing(stage: &'static Stage) -> Result<()> {
+    let house = visit(stage)?;
+    let shop = house.cluster.namespace("shop")?;
+    wanting_web(&shop, "a").as_dry_run().is_admitted()?.with_files(&SIX)?;
+    wanting_web(&shop, "b").by_kubectl_apply().as_dry_run().is_admitted()?.with_files(&SIX)?;
+    wanting_web(&shop, "c").by_server_side_apply().as_dry_run().is_admitted()?.with_files(&SIX)?;
+    let pods = house.cluster.api().get(&shop.path("pods"))?.succeeded()?.body;
+    ensure!(pods["items"] == json!([]), "dry runs stored {}", pods["items"]);
+    Ok(())
+}
+
+pub(crate) fn a_pod_asks_by_annotation_by_label_or_by_the_older_annotation(
+    stage: &'static Stage,
+) -> Result<()> {
+    let house = visit(stage)?;
+    let shop = house.cluster.namespace("shop")?;
+    wanting_web(&shop, "by-annotation").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    web(&shop, "by-label").labelled(SWITCH, "enabled").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    for yes in ["true", "yes"] {
+        let pod = web(&shop, &format!("by-older-{yes}")).annotated(OLD_SWITCH, yes);
+        pod.is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    }
+    Ok(())
+}
+
+pub(crate) fn a_namespace_asks_for_all_of_its_pods(stage: &'static Stage) -> Result<()> {
+    let house = visit(stage)?;
+    let shop = house.cluster.labelled_namespace("shop", &ENABLED)?;
+    web(&shop, "web").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    web(&shop, "deployed").from_a_deployment().is_admitted()?.with_files(&SIX)?;
+    Ok(())
+}
+
+pub(crate) fn a_pod_that_opts_out_is_left_alone_in_a_namespace_that_asks(
+    stage: &'static Stage,
+) -> Result<()> {
+    let house = visit(stage)?;
+    let shop = house.cluster.labelled_namespace("shop", &ENABLED)?;
+    let pods = [
+        web(&shop, "by-annotation").annotated(SWITCH, "disabled"),
+        web(&shop, "by-label").labelled(SWITCH, "disabled"),
+        web(&shop, "by-older-annotation").annotated(OLD_SWITCH, "false"),
+    ];
+    for pod in pods {
+        pod.is_admitted()?.untouched()?.without_warnings()?.without_annotation(STATUS)?;
+    }
+    // The same namespace serves a pod that says nothing: so it is the word on the pod that counted.
+    web(&shop, "silent").is_admitted()?.with_files(&SIX)?;
+    Ok(())
+}
+
+pub(crate) fn a_pod_gets_the_files_and_the_containers_that_it_chooses(stage: &'static Stage) -> Result<()> {
+    let house = visit(stage)?;
+    let shop = house.cluster.namespace("shop")?;
+    wanting_web(&shop, "fewer")
+        .annotated("durward.dev/lxcfs-files", "meminfo,uptime")
+        .is_admitted()?
+        .with_files(&["meminfo", "uptime"])?;
+    let admitted =
+        wanting_web(&shop, "one").annotated("durward.dev/lxcfs-containers", "!side").is_admitted()?;
+    admitted
+        .with_mounts_in("app", &SIX.map(|file| format!("/proc/{file}")).each_ref().map(String::as_str))?
+        .with_mounts_in("side", &[])?;
+    Ok(())
+}
+
+pub(crate) fn a_namespace_and_a_pod_made_in_one_breath_are_judged_rightly(
+    stage: &'static Stage,
+) -> Result<()> {
+    let house = visit(stage)?;
+    for round in 0..20 {
+        // Every other namespace asks for its pods; what the server knows of the last one is wrong for the next.
+        let asks = round % 2 == 0;
+        let labels = if asks { &ENABLED[..] } else { &[] };
+        let shop = house.cluster.hurried_namespace("breath", labels)?;
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+        // The controller may be quicker; without a service account no pod is admitted at all.
+        house.cluster.api().create(&shop.path("serviceaccounts"), &account)?;
+        let silent = web(&shop, "silent").is_admitted()?.without_warnings()?;
+        if asks {
+            silent.with_files(&SIX)?
+        } else {
+            silent.untouched()?
+        };
+        wanting(&shop, "wanting").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! That only pods which may want the files cost a call, and none costs two.
+
+use anyhow::{Result, ensure};
+use e2e::controlplane::Cluster;
+use e2e::pods::Pod;
+use e2e::stage::Stage;
+use serde_json::{Value, json};
+
+use super::files::{Looks as _, SIX};
+use super::house::{ENABLED, House, OLD_SWITCH, SWITCH, alone, reviews, wanting};
+
+/// Creates the pod and expects so many reviews of it.
+fn is_asked(house: &House, times: u8, what: &str, pod: Pod<'_>) -> Result<()> {
+    let before = reviews(&house.durward)?;
+    pod.is_admitted()?;
+    let asked = reviews(&house.durward)? - before;
+    ensure!(
+        (asked - f64::from(times)).abs() < 0.5,
+        "expected {times} reviews of {what}, and there were {asked}"
+    );
+    Ok(())
+}
+
+pub(crate) fn a_pod_that_asks_is_reviewed_once_whichever_way_it_asks(stage: &'static Stage) -> Result<()> {
+    let house = alone(stage)?;
+    let (shop, asking) =
+        (house.cluster.namespace("shop")?, house.cluster.labelled_namespace("asking", &ENABLED)?);
+    is_asked(&house, 1, "an annotated pod", wanting(&shop, "annotated"))?;
+    is_asked(&house, 1, "a labelled pod", shop.pod("labelled").labelled(SWITCH, "enabled"))?;
+    is_asked(&house, 1, "a pod with the older annotation", shop.pod("older").annotated(OLD_SWITCH, "true"))?;
+    is_asked(&house, 1, "a silent pod in a namespace that asks", asking.pod("silent"))?;
+    let thrice = wanting(&asking, "thrice").labelled(SWITCH, "enabled").annotated(OLD_SWITCH, "true");
+    is_asked(&house, 1, "a pod that asks in three ways in a namespace that asks", thrice)
+}
+
+pub(crate) fn a_pod_that_wants_nothing_is_not_reviewed(stage: &'static Stage) -> Result<()> {
+    let house = alone(stage)?;
+    let (shop, asking) =
+        (house.cluster.namespace("shop")?, house.cluster.labelled_namespace("asking", &ENABLED)?);
+    is_asked(&house, 0, "a plain pod", shop.pod("plain").labelled("app", "web").annotated("note", "x"))?;
+    is_asked(&house, 0, "a pod of a plain Deployment", shop.pod("deployed").from_a_deployment())?;
+    is_asked(&house, 0, "a pod with the older word for no", shop.pod("no").annotated(OLD_SWITCH, "false"))?;
+    is_asked(&house, 0, "a pod that opts out", asking.pod("out").annotated(SWITCH, "disabled"))?;
+    is_asked(&house, 0, "a pod that opts out by its label", asking.pod("out-2").labelled(SWITCH, "disabled"))
+}
+
+pub(crate) fn kube_system_and_the_installation_are_left_alone(stage: &'static Stage) -> Result<()> {
+    let house = alone(stage)?;
+    let before = reviews(&house.durward)?;
+    for namespace in ["kube-system", "durward-system"] {
+        let pod = create_in(house.cluster, namespace)?;
+        ensure!(
+            pod["spec"]["volumes"].is_null(),
+            "a pod in {namespace} was given {}",
+            pod["spec"]["volumes"]
+        );
+    }
+    ensure!((reviews(&house.durward)? - before).abs() < 0.5, "the server was asked about a pod there");
+    let shop = house.cluster.namespace("shop")?;
+    wanting(&shop, "elsewhere").is_admitted()?.with_files(&SIX)?;
+    Ok(())
+}
+
+/// A pod that wants the files, in a namespace that is not the case's own, as a dry run.
+fn create_in(cluster: &Cluster, namespace: &str) -> Result<Value> {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "annotations": {SWITCH: "enabled"}},
+        "spec": {"containers": [{"name": "app", "image": "images.example/app:1"}], "automountServiceAccountToken": false},
+    });
+    let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+    Ok(cluster.api().create(&path, &pod)?.succeeded()?.body)
+}

@@ -1,0 +1,149 @@
+//! What the LXCFS guard adds to a pod, as these cases look for it: written down once more, by hand, from the
+//! user's page and not from the code.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::pods::Admitted;
+use serde_json::{Value, json};
+
+/// The files that a pod gets by default.
+pub(crate) const SIX: [&str; 6] = ["cpuinfo", "meminfo", "diskstats", "stat", "swaps", "uptime"];
+
+/// Where the guard tells what it did.
+pub(crate) const STATUS: &str = "durward.dev/lxcfs-status";
+
+const ROOT: &str = "/var/lib/lxcfs";
+
+/// Looks at an admitted pod.
+pub(crate) trait Looks: Sized {
+    /// Every container (init containers aside) has exactly these files of LXCFS, the pod has exactly one
+    /// volume for each, and one status annotation tells of them.
+    fn with_files(self, files: &[&str]) -> Result<Self>;
+
+    /// Nothing of LXCFS is mounted, and there is no volume of it.
+    fn without_files(self) -> Result<Self>;
+
+    /// It is without files, and says in its status and in a warning why.
+    fn left_without_files_because(self, why: &str) -> Result<Self>;
+}
+
+impl Looks for Admitted {
+    fn with_files(self, files: &[&str]) -> Result<Self> {
+        check_volumes(&self.pod, files)?;
+        let containers = self.pod["spec"]["containers"].as_array().context("a pod without containers")?;
+        for container in containers {
+            check_mounts(container, files)?;
+        }
+        let status = self.pod["metadata"]["annotations"][STATUS].as_str().unwrap_or_default();
+        for container in containers {
+            let share = format!("{}={}", container["name"].as_str().unwrap_or_default(), files.join(","));
+            ensure!(
+                status.split("; ").any(|told| told == share),
+                "expected {share:?} in {STATUS}, and it is {status:?}"
+            );
+        }
+        Ok(self)
+    }
+
+    fn without_files(self) -> Result<Self> {
+        check_volumes(&self.pod, &[])?;
+        for list in ["containers", "initContainers", "ephemeralContainers"] {
+            for container in self.pod["spec"][list].as_array().into_iter().flatten() {
+                check_mounts(container, &[])?;
+            }
+        }
+        Ok(self)
+    }
+
+    fn left_without_files_because(self, why: &str) -> Result<Self> {
+        let looked = self.without_files()?.with_warning(why)?;
+        let status = looked.pod["metadata"]["annotations"][STATUS].as_str().unwrap_or_default();
+        ensure!(
+            status.starts_with("skipped: ") && status.contains(why),
+            "expected {STATUS} to begin with skipped and to tell {why:?}, and it is {status:?}"
+        );
+        Ok(looked)
+    }
+}
+
+/// The pod has one volume of LXCFS for each of these files, and no other.
+pub(crate) fn check_volumes(pod: &Value, files: &[&str]) -> Result<()> {
+    let has: Vec<&Value> = list(pod, "/spec/volumes").iter().filter(|volume| is_of_lxcfs(volume)).collect();
+    let expected: Vec<Value> = files
+        .iter()
+        .map(|file| {
+            let path = format!("{ROOT}/proc/{file}");
+            json!({"name": format!("lxcfs-{file}"), "hostPath": {"path": path, "type": "File"}})
+        })
+        .collect();
+    ensure!(
+        has == expected.iter().collect::<Vec<_>>(),
+        "expected the volumes {expected:?}, and there are {has:?}"
+    );
+    Ok(())
+}
+
+/// The container has one mount for each of these files, and nothing else of LXCFS.
+pub(crate) fn check_mounts(container: &Value, files: &[&str]) -> Result<()> {
+    let has: Vec<&Value> =
+        list(container, "/volumeMounts").iter().filter(|mount| named_lxcfs(mount)).collect();
+    let expected: Vec<Value> = files
+        .iter()
+        .map(|file| json!({"name": format!("lxcfs-{file}"), "mountPath": format!("/proc/{file}"), "readOnly": true}))
+        .collect();
+    let name = &container["name"];
+    ensure!(
+        has == expected.iter().collect::<Vec<_>>(),
+        "expected container {name} to have the mounts {expected:?}, and it has {has:?}"
+    );
+    let paths: BTreeSet<&str> =
+        list(container, "/volumeMounts").iter().filter_map(|m| m["mountPath"].as_str()).collect();
+    ensure!(paths.len() == list(container, "/volumeMounts").len(), "container {name} has a mountPath twice");
+    Ok(())
+}
+
+/// The pod without all that the guard adds, and without what makes it another object than its twin.
+pub(crate) fn without_additions(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    keep(&mut pod["spec"], "volumes", |volume| !is_of_lxcfs(volume));
+    for list in ["containers", "initContainers"] {
+        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            keep(container, "volumeMounts", |mount| !named_lxcfs(mount));
+        }
+    }
+    if let Some(metadata) = pod["metadata"].as_object_mut() {
+        for key in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace"] {
+            metadata.remove(key);
+        }
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(STATUS);
+        }
+        metadata.retain(|_, value| value != &json!({}));
+    }
+    pod
+}
+
+/// Keeps the items of a list that are wanted; a list of which nothing is left goes too, as the API server
+/// leaves out what is empty.
+fn keep(object: &mut Value, key: &str, wanted: impl Fn(&Value) -> bool) {
+    let Some(items) = object.get_mut(key).and_then(Value::as_array_mut) else { return };
+    items.retain(wanted);
+    if items.is_empty()
+        && let Some(object) = object.as_object_mut()
+    {
+        object.remove(key);
+    }
+}
+
+fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn is_of_lxcfs(volume: &Value) -> bool {
+    named_lxcfs(volume) || volume["hostPath"]["path"].as_str().is_some_and(|path| path.starts_with(ROOT))
+}
+
+fn named_lxcfs(item: &Value) -> bool {
+    item["name"].as_str().is_some_and(|name| name.starts_with("lxcfs-"))
+}

@@ -1,0 +1,100 @@
+//! What becomes of pods while nobody answers, or while Durward may not see what it must.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::controlplane::Cluster;
+use e2e::installation::Installation;
+use e2e::keeper::Ending;
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use rustix::process::Signal;
+
+use super::files::{Looks as _, SIX, STATUS};
+use super::house::{
+    DEFAULTS, ENABLED, HEARD_WITHIN, PODS_WEBHOOK, await_files, await_sentence, wanting, workshop,
+};
+
+/// How many pods the API server let in although nobody answered.
+pub(crate) fn failed_open(cluster: &Cluster) -> Result<f64> {
+    Ok(cluster.metrics()?.sum("apiserver_admission_webhook_fail_open_count", &[("name", PODS_WEBHOOK)]))
+}
+
+/// How many pods the API server refused because nobody answered.
+pub(crate) fn failed_calls(cluster: &Cluster) -> Result<f64> {
+    let labels = [("name", PODS_WEBHOOK), ("error_type", "calling_webhook_error")];
+    Ok(cluster.metrics()?.sum("apiserver_admission_webhook_rejection_count", &labels))
+}
+
+pub(crate) fn pods_are_admitted_untouched_while_nobody_answers(stage: &'static Stage) -> Result<()> {
+    let cluster = stage.cluster(&workshop())?;
+    let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
+    let (shop, asking) = (cluster.namespace("shop")?, cluster.labelled_namespace("asking", &ENABLED)?);
+    let before = failed_open(&cluster)?;
+    installation.register()?;
+    eventually("the API server to call in vain", HEARD_WITHIN, || {
+        wanting(&shop, "probe").as_dry_run().is_admitted()?.untouched()?;
+        let failed = failed_open(&cluster)? - before;
+        Ok(if failed > 0.5 { Seen::Yes(()) } else { Seen::NotYet("no call failed".to_owned()) })
+    })?;
+    wanting(&shop, "web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
+    asking.pod("web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
+    // Once somebody answers, the next pod has its files, with nothing done to the API server.
+    let _durward = installation.serve().start_ready(stage)?;
+    wanting(&shop, "later").is_admitted()?.with_files(&SIX)?;
+    Ok(())
+}
+
+pub(crate) fn a_strict_registration_refuses_pods_that_want_files_and_no_others_while_nobody_answers(
+    stage: &'static Stage,
+) -> Result<()> {
+    let cluster = stage.cluster(&workshop())?;
+    let mut installation =
+        Installation::by_url(stage, &cluster, "  lxcfs: {webhook: {failurePolicy: Fail}}")?;
+    let shop = cluster.namespace("shop")?;
+    let before = failed_calls(&cluster)?;
+    installation.register()?;
+    await_sentence("a pod that wants files to be refused", || {
+        let pod = wanting(&shop, "probe").as_dry_run();
+        pod.is_refused_with(&format!("failed calling webhook \"{PODS_WEBHOOK}\""))
+    })?;
+    ensure!(failed_calls(&cluster)? > before + 0.5, "a pod was refused, and no counter says so");
+    shop.pod("plain").is_admitted()?.untouched()?;
+    Ok(())
+}
+
+pub(crate) fn without_permission_pods_are_admitted_and_the_warning_names_what_is_missing(
+    stage: &'static Stage,
+) -> Result<()> {
+    let cluster = stage.cluster(&workshop())?;
+    let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
+    let shop = cluster.namespace("shop")?;
+    let before = installation.serve().named("durward-permitted").start_ready(stage)?;
+    installation.register()?;
+    await_files(&shop)?;
+    before.signal(Signal::TERM)?;
+    ensure!(before.await_end(Duration::from_secs(30))? == Ending::Code(0), "it did not end well");
+
+    // The permissions go, and Durward is started again: at a URL it is called whether it is ready or not.
+    cluster.kubectl().run(&["delete", "clusterrolebinding", "durward"])?.succeeded()?;
+    let durward = installation.serve().named("durward-not-permitted").start(stage)?;
+    await_sentence("a pod that is admitted untouched, with a warning", || {
+        let admitted = wanting(&shop, "web").as_dry_run().is_admitted()?;
+        admitted.untouched()?.with_warning("Durward is not permitted to get namespaces (RBAC: verb get)")
+    })?;
+    let unknown =
+        durward.metrics()?.sum("durward_unknown_total", &[("guard", "lxcfs"), ("cause", "forbidden")]);
+    ensure!(unknown > 0.5, "a review came to nothing for want of permission, and no counter says so");
+    await_sentence("it to say why it is not ready", || {
+        let page = durward.page("/readyz")?;
+        let words = "not permitted to list namespaces (RBAC: verb list)";
+        ensure!(page.status == 503 && page.body.contains(words), "{} {}", page.status, page.body);
+        Ok(())
+    })?;
+
+    installation.grant()?;
+    durward.await_ready()?;
+    await_files(&shop)?;
+    wanting(&shop, "later").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    Ok(())
+}

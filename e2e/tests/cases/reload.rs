@@ -1,0 +1,80 @@
+//! The configuration read anew while pods are created.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::durward::Durward;
+use e2e::installation::Installation;
+use e2e::patience::{Seen, eventually};
+use e2e::pods::Admitted;
+use e2e::stage::Stage;
+use rustix::process::Signal;
+
+use super::files::{Looks as _, SIX};
+use super::house::{await_files, workshop};
+use super::load::under_load;
+
+const READ_WITHIN: Duration = Duration::from_secs(30);
+
+const FEWER: [&str; 2] = ["meminfo", "uptime"];
+
+pub(crate) fn a_new_configuration_binds_under_load_and_a_bad_one_changes_nothing(
+    stage: &'static Stage,
+) -> Result<()> {
+    let cluster = stage.cluster(&workshop())?;
+    let mut installation =
+        Installation::by_url(stage, &cluster, "  lxcfs: {webhook: {failurePolicy: Fail}}")?;
+    let durward = installation.serve().named("durward-reloaded").start_ready(stage)?;
+    installation.register()?;
+    let shop = cluster.namespace("shop")?;
+    await_files(&shop)?;
+    let unknown = unknown(&durward)?;
+
+    // After the mark no pod may get what was configured before it.
+    let expected = |marks: usize, pod: Admitted| {
+        let has_all = pod.pod["spec"]["volumes"].as_array().map_or(0, Vec::len) == SIX.len();
+        let files: &[&str] = if has_all && marks == 0 { &SIX } else { &FEWER };
+        pod.with_files(files)?.without_warnings().map(drop)
+    };
+    under_load(&shop, expected, |load| {
+        load.await_more(20)?;
+        installation.configure("  lxcfs: {files: [meminfo, uptime], webhook: {failurePolicy: Fail}}")?;
+        durward.signal(Signal::HUP)?;
+        await_metric(&durward, "durward_config_generation", 2.0)?;
+        load.mark();
+        load.await_more(20)?;
+
+        installation.configure("  lxcfs: {files: [memifno]}")?;
+        durward.signal(Signal::HUP)?;
+        await_metric(&durward, "durward_config_stale", 1.0)?;
+        let page = durward.page("/readyz?verbose")?;
+        ensure!(page.status == 200, "a bad file made a server unready: {}", page.body);
+        for words in ["configuration", "generation 2 stays in force", "memifno"] {
+            ensure!(page.body.contains(words), "/readyz?verbose does not say {words:?}: {}", page.body);
+        }
+        ensure!(durward.log()?.contains("memifno"), "the log does not say what is wrong with the new file");
+        load.await_more(20)?;
+
+        installation.configure("  lxcfs: {files: [meminfo, uptime], webhook: {failurePolicy: Fail}}")?;
+        durward.signal(Signal::HUP)?;
+        await_metric(&durward, "durward_config_stale", 0.0)
+    })?;
+    let now = self::unknown(&durward)?;
+    ensure!(
+        (now - unknown).abs() < 0.5,
+        "{} reviews came to nothing while the configuration was read",
+        now - unknown
+    );
+    Ok(())
+}
+
+fn unknown(durward: &Durward) -> Result<f64> {
+    Ok(durward.metrics()?.sum("durward_unknown_total", &[]))
+}
+
+fn await_metric(durward: &Durward, name: &str, expected: f64) -> Result<()> {
+    eventually(format_args!("{name} to be {expected}"), READ_WITHIN, || {
+        let value = durward.metrics()?.value(name, &[])?;
+        Ok(if (value - expected).abs() < 0.5 { Seen::Yes(()) } else { Seen::NotYet(value.to_string()) })
+    })
+}

@@ -1,0 +1,99 @@
+//! Servers and certificates replaced under load, as a rollout and a renewal do it, and nobody notices.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::certificates;
+use e2e::durward::Durward;
+use e2e::installation::Installation;
+use e2e::keeper::Ending;
+use e2e::patience::{Seen, eventually};
+use e2e::service::Service;
+use e2e::stage::Stage;
+use rustix::process::Signal;
+
+use super::files::{Looks as _, SIX};
+use super::house::{await_files, reviews, workshop};
+use super::load::{Load, under_load};
+use super::outage::{failed_calls, failed_open};
+
+/// A server looks at its certificate's files every ten seconds.
+const SWAPPED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Two seconds of lame duck, as the installations of the tests have it, and whatever a loaded machine takes.
+const ENDED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Pods that are created between one deed and the next.
+const BETWEEN: usize = 30;
+
+pub(crate) fn replacing_server_and_certificate_under_load_fails_no_pod_of_a_strict_registration(
+    stage: &'static Stage,
+) -> Result<()> {
+    replace_under_load(stage, "Fail")
+}
+
+pub(crate) fn replacing_server_and_certificate_under_load_lets_no_pod_slip_by(
+    stage: &'static Stage,
+) -> Result<()> {
+    replace_under_load(stage, "Ignore")
+}
+
+fn replace_under_load(stage: &'static Stage, failure_policy: &str) -> Result<()> {
+    let cluster = stage.cluster(&workshop())?;
+    let door = cluster.namespace("door")?;
+    let service = door.service("durward")?;
+    let guards = format!("  lxcfs: {{webhook: {{failurePolicy: {failure_policy}}}}}");
+    let mut installation = Installation::by_service(stage, &cluster, &service, &guards)?;
+    let first = installation.serve().named("durward-first").start_ready(stage)?;
+    service.leads_to(first.reviews())?;
+    installation.register()?;
+    let shop = cluster.namespace("shop")?;
+    await_files(&shop)?;
+
+    let (calls, open) = (failed_calls(&cluster)?, failed_open(&cluster)?);
+    let replacing = |load: &Load<'_>| {
+        load.await_more(BETWEEN)?;
+        let second = replaced(stage, load, &installation, &service, &first, "durward-second")?;
+        let new = installation.swap_certificate()?;
+        let served = || certificates::served(second.reviews(), &service.host(), installation.authority());
+        eventually("the new certificate to be served", SWAPPED_WITHIN, || {
+            Ok(if served()? == new.der { Seen::Yes(()) } else { Seen::NotYet("the old one".to_owned()) })
+        })?;
+        load.await_more(BETWEEN)?;
+        // Connections of the API server that are opened from here on meet the new certificate.
+        let third = replaced(stage, load, &installation, &service, &second, "durward-third")?;
+        ensure!(
+            certificates::served(third.reviews(), &service.host(), installation.authority())? == new.der,
+            "a server that was started after the swap serves another certificate"
+        );
+        Ok(third)
+    };
+    let (created, _third) =
+        under_load(&shop, |_, pod| pod.with_files(&SIX)?.without_warnings().map(drop), replacing)?;
+    let (calls, open) = (failed_calls(&cluster)? - calls, failed_open(&cluster)? - open);
+    ensure!(
+        calls < 0.5 && open < 0.5,
+        "of {created} pods and more, {calls} calls failed and {open} slipped by"
+    );
+    Ok(())
+}
+
+/// Starts another server, leads the Service to it, and asks the old one to end: which it must do well, and
+/// with the new one having been asked meanwhile.
+fn replaced(
+    stage: &Stage,
+    load: &Load<'_>,
+    installation: &Installation<'_>,
+    service: &Service<'_>,
+    old: &Durward,
+    name: &str,
+) -> Result<Durward> {
+    let new = installation.serve().named(name).start_ready(stage)?;
+    service.leads_to(new.reviews())?;
+    old.signal(Signal::TERM)?;
+    let ending = old.await_end(ENDED_WITHIN)?;
+    ensure!(ending == Ending::Code(0), "the old server ended with {ending}");
+    load.await_more(BETWEEN)?;
+    ensure!(reviews(&new)? > 0.5, "the new server was not asked");
+    Ok(new)
+}
