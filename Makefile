@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
-test: unit e2e ## Everything: unit, conformance, end to end (first run builds a control plane: about 10 minutes)
+test: unit e2e ## Everything: unit, conformance, end to end (the first run builds a control plane, about 5 minutes)
 
 unit: ## The fast loop: all crates but the end-to-end tests
 	cargo test --workspace --exclude durward-e2e
@@ -34,9 +34,13 @@ bench: ## Speed and memory, each figure beside a peer or a limit of the same run
 	cargo bench -p durward-bench
 	cargo run --release -p durward-bench
 
-fuzz: ## Both fuzz targets, FUZZ_SECONDS each (nightly Rust)
+fuzz: ## Both fuzz targets, FUZZ_SECONDS each (needs nightly Rust beside the pinned one)
+	@cargo +nightly --version >/dev/null 2>&1 || { echo "fuzz: no nightly toolchain: rustup toolchain install nightly"; exit 1; }
 	@command -v cargo-fuzz >/dev/null || { echo "fuzz: installing cargo-fuzz"; cargo install cargo-fuzz --locked; }
-	for target in envelope injection; do cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); done
+	for target in envelope injection; do \
+	  mkdir -p fuzz/corpus/$$target; \
+	  cargo +nightly fuzz run $$target -s none fuzz/corpus/$$target crates/guards/src/lxcfs/cases -- -dict=fuzz/pods.dict -max_total_time=$(FUZZ_SECONDS); \
+	done
 
 lint: ## Formatting, clippy, dependency rules
 	cargo fmt --all --check

@@ -23,8 +23,9 @@ pub trait Guard: Send + Sync {
     /// What Unknown becomes, and whether denials bind at all.
     fn stance(&self) -> &Stance;
 
-    /// Whether every ruling is logged. Guards that look outward say yes: their verdict cannot be read off the object.
-    fn looks_outward(&self) -> bool;
+    /// Whether allows are logged too. Guards that look outward to decide say yes: such an allow must be accounted for later. A
+    /// guard that only adds what was asked for says no.
+    fn logs_every_ruling(&self) -> bool;
 
     /// Rules on one request, before `deadline`. What cannot be found out in time is Unknown; dropping the future must be safe.
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling>;

@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::exit::Stop;
-use crate::file::{File, Purpose, ServerSection};
+use crate::file::{Cluster, File, Purpose, ServerSection};
 use crate::plan::plan;
 
 /// Kubelet brings a changed `ConfigMap` within about a minute; ten seconds more do not matter, and reading a small file costs
@@ -30,8 +30,8 @@ pub(crate) struct Reload {
     file: File,
     /// What was read last, in force or refused; nothing where it could not be read.
     seen: Option<String>,
-    /// The `server` section of the start, which still holds.
-    started: ServerSection,
+    /// The `server` section and the cluster of the start, which still hold.
+    started: (ServerSection, Cluster),
     purpose: Purpose,
     generation: u64,
     cell: PlanCell,
@@ -83,7 +83,7 @@ impl Reload {
         });
         let check = checks.add("configuration");
         check.pass();
-        let (seen, started) = (Some(file.text.clone()), file.server.clone());
+        let (seen, started) = (Some(file.text.clone()), (file.server.clone(), file.cluster.clone()));
         Self { file, seen, started, purpose, generation: 1, cell, world, metrics, check, numbers }
     }
 
@@ -169,7 +169,7 @@ impl Reload {
 
     /// What a new plan does not bring by itself.
     fn tell_differences(&self, file: &File) {
-        let (was, is) = (&self.started, &file.server);
+        let ((was, cluster), is) = (&self.started, &file.server);
         for (key, same) in [
             ("server.listen", was.listen == is.listen),
             ("server.admin", was.admin == is.admin),
@@ -177,7 +177,7 @@ impl Reload {
             ("server.tls", was.tls == is.tls),
             ("server.limits", was.limits == is.limits),
             ("server.drain", was.drain == is.drain),
-            ("kubeconfig, context", self.file.cluster == file.cluster),
+            ("kubeconfig, context", *cluster == file.cluster),
         ] {
             if !same {
                 tracing::warn!(key, "has changed in the file and takes effect at the next start");

@@ -142,7 +142,7 @@ mod tests {
         fn stance(&self) -> &Stance {
             &self.2
         }
-        fn looks_outward(&self) -> bool {
+        fn logs_every_ruling(&self) -> bool {
             false
         }
         fn review<'a>(&'a self, _: &'a Request<'a>, _: Instant) -> BoxFuture<'a, Ruling> {

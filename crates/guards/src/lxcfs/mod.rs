@@ -126,7 +126,7 @@ impl Guard for Door {
         &self.config.terms.stance
     }
 
-    fn looks_outward(&self) -> bool {
+    fn logs_every_ruling(&self) -> bool {
         false
     }
 

@@ -30,7 +30,7 @@ impl<'a> Record<'a> {
         let duration = self.began.elapsed().as_secs_f64();
         self.route.numbers.count(self.request.operation, settled, duration, self.bytes);
         let is_plain_allow = matches!(settled.verdict, "allow" | "mutate") && !settled.would_deny;
-        if !is_plain_allow || self.route.guard.looks_outward() {
+        if !is_plain_allow || self.route.guard.logs_every_ruling() {
             self.line(settled, duration);
         }
     }

@@ -14,28 +14,39 @@ use crate::deadline::{BadTimeout, told};
 /// Why a request is not reviewed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
+    /// 404
     #[error("no guard answers at {path}; those that do: {known}")]
     UnknownPath { path: String, known: String },
+    /// 405
     #[error("{method} is not understood here: an AdmissionReview is sent with POST")]
     Method { method: String },
+    /// 411
     #[error(
         "the request has no Content-Length: how large a review is must be known before it is read, so chunked bodies are not taken"
     )]
     NoLength,
+    /// 413
     #[error("the body has {length} bytes and {most} are the most that is taken (server.limits.bodyBytes)")]
     TooLarge { length: u64, most: usize },
+    /// 415
     #[error("the Content-Type is {got:?} and must be application/json")]
     ContentType { got: String },
+    /// 400
     #[error("{0}")]
     Timeout(#[from] BadTimeout),
+    /// 400
     #[error("{0}")]
     Malformed(#[from] Malformed),
+    /// 408
     #[error("of {length} bytes only {arrived} arrived within {}", told(*.time))]
     Slow { length: usize, arrived: usize, time: Duration },
+    /// 400
     #[error("of {length} bytes only {arrived} arrived before the connection broke")]
     Broken { length: usize, arrived: usize },
+    /// 503
     #[error("too many reviews are being decided here just now; ask again in a second")]
     TooManyReviews,
+    /// 503
     #[error(
         "the reviews that are here just now fill the memory that is set aside for them; ask again in a second"
     )]

@@ -80,7 +80,7 @@ impl Guard for Stub {
         &self.stance
     }
 
-    fn looks_outward(&self) -> bool {
+    fn logs_every_ruling(&self) -> bool {
         self.outward
     }
 
