@@ -26,8 +26,8 @@ pub(super) enum Skip {
     HostPid,
     /// The same, and here it is the pause container's (lxc/lxcfs#543).
     SharedProcesses,
-    /// The runtime mounts every volume of such a pod id-mapped; a FUSE file system refuses that unless its daemon asks for it,
-    /// and the container would not start.
+    /// The runtime mounts every volume of such a pod id-mapped; a FUSE file system refuses that unless its daemon asks for it
+    /// (Linux 6.12, `FUSE_ALLOW_IDMAP`), which LXCFS does not, and the container would not start (as awslabs/mountpoint-s3#1835).
     UserNamespace,
     /// The runtime is not known to take the mounts: Kata and Sysbox bring their own `/proc`.
     Runtime {
