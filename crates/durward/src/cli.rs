@@ -151,7 +151,7 @@ pub(crate) struct WorldFlags {
     /// The cluster to look at; within a pod its own cluster needs no flag
     #[arg(long, value_name = "FILE", conflicts_with = "world")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Another context of the kubeconfig than its current one
+    /// Another context of that kubeconfig, or of the file's, than its current one
     #[arg(long, value_name = "NAME", conflicts_with = "world")]
     pub(crate) context: Option<String>,
     /// A world on disk instead of a cluster

@@ -13,7 +13,7 @@ use guards::world::{Address, Answer, Blind, Metadata, Resource, World};
 
 use crate::cli::WorldFlags;
 use crate::exit::Stop;
-use crate::file::File;
+use crate::file::{Cluster, File};
 
 /// Opens what flags and file name. Without either it is the cluster that a kubeconfig or the pod's own account leads to, as
 /// for kubectl; where there is none, guards that look at nothing outside still work.
@@ -21,12 +21,7 @@ pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Arc<dyn Worl
     if let Some(folder) = &flags.world {
         return recorded(folder);
     }
-    let given = flags.kubeconfig.is_some() || flags.context.is_some();
-    let access = if given {
-        Access { kubeconfig: flags.kubeconfig.clone(), context: flags.context.clone() }
-    } else {
-        Access { kubeconfig: file.cluster.kubeconfig.clone(), context: file.cluster.context.clone() }
-    };
+    let access = access(flags, &file.cluster);
     let looks = file.guards.iter().any(|guard| !guard.configured.watches().is_empty());
     match Live::connect(&access).await {
         Ok(live) => {
@@ -38,6 +33,18 @@ pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Arc<dyn Worl
             tracing::warn!(why = %problem, "no cluster is looked at; the guards that are on do not need one");
             Ok(Arc::new(Blind))
         }
+    }
+}
+
+/// Flags override the file key by key: `--context` is another context of the file's kubeconfig. A context belongs to its
+/// kubeconfig, though, so the file's does not count in one that a flag names.
+fn access(flags: &WorldFlags, file: &Cluster) -> Access {
+    match &flags.kubeconfig {
+        Some(kubeconfig) => Access { kubeconfig: Some(kubeconfig.clone()), context: flags.context.clone() },
+        None => Access {
+            kubeconfig: file.kubeconfig.clone(),
+            context: flags.context.clone().or_else(|| file.context.clone()),
+        },
     }
 }
 
@@ -89,6 +96,26 @@ pub(crate) fn labels(flag: &str, text: &str) -> Result<BTreeMap<String, String>,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_override_the_files_cluster_key_by_key() {
+        let of = |flags: (Option<&str>, Option<&str>), file: (Option<&str>, Option<&str>)| {
+            let text = |text: Option<&str>| text.map(str::to_owned);
+            let flags =
+                WorldFlags { kubeconfig: flags.0.map(PathBuf::from), context: text(flags.1), world: None };
+            let file = Cluster { kubeconfig: file.0.map(PathBuf::from), context: text(file.1) };
+            let access = access(&flags, &file);
+            (access.kubeconfig.map(|path| path.display().to_string()), access.context)
+        };
+        let expected = |a: Option<&str>, b: Option<&str>| (a.map(str::to_owned), b.map(str::to_owned));
+        let file = (Some("file"), Some("there"));
+        assert_eq!(of((None, None), file), expected(Some("file"), Some("there")));
+        assert_eq!(of((None, Some("here")), file), expected(Some("file"), Some("here")));
+        assert_eq!(of((Some("flag"), None), file), expected(Some("flag"), None));
+        assert_eq!(of((Some("flag"), Some("here")), file), expected(Some("flag"), Some("here")));
+        assert_eq!(of((None, Some("here")), (None, None)), expected(None, Some("here")));
+        assert_eq!(of((None, None), (None, Some("there"))), expected(None, Some("there")));
+    }
 
     #[test]
     fn labels_are_pairs() {

@@ -92,3 +92,38 @@ fn what_keeps_it_from_starting_is_told_with_the_way_out() {
     assert_eq!(run.code, 2);
     assert!(run.err.contains("kubeconfig nothing"), "{}", run.err);
 }
+
+#[test]
+fn a_context_given_by_flag_is_looked_for_in_the_files_kubeconfig_and_in_no_other() {
+    let house = House::new();
+    let kubeconfig = |context: &str| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {context}\n\
+             clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'}}}}]\n\
+             contexts: [{{name: {context}, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
+        )
+    };
+    house.write("files.yaml", &kubeconfig("of-the-file"));
+    // The one that kubectl would take: it has the context, and is another cluster.
+    house.write(".kube/config", &kubeconfig("at-home"));
+    let configuration = House::configuration("drain: {lameDuck: 0s}", "  lxcfs: {}\n");
+    house.write("durward.yaml", &format!("kubeconfig: files.yaml\ncontext: of-the-file\n{configuration}"));
+    let run = house.run(&["serve", "--config", "durward.yaml", "--context", "at-home"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(
+        run.err.contains("kubeconfig files.yaml: there is no context \"at-home\"")
+            && run.err.contains("it has: of-the-file"),
+        "{}",
+        run.err
+    );
+
+    house.write("flags-without-current.yaml", &kubeconfig("x").replace("current-context: x\n", ""));
+    let run =
+        house.run(&["serve", "--config", "durward.yaml", "--kubeconfig", "flags-without-current.yaml"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(
+        run.err.contains("no context is current") && run.err.contains("it has: x"),
+        "the file's context does not count in a kubeconfig that a flag names: {}",
+        run.err
+    );
+}
