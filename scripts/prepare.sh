@@ -7,7 +7,7 @@ fail() { echo "prepare: $1" >&2; exit 1; }
 
 command -v go >/dev/null || fail "Go is not installed. The tests build kube-apiserver and etcd from source: install Go 1.26 or newer (https://go.dev/dl) and run make again."
 # Go itself knows whether it is new enough for the pins, or may fetch a toolchain that is.
-for module in kubernetes etcd; do
+for module in kubernetes etcd karmada; do
   said=$(go -C "e2e/controlplane/$module" list -m 2>&1) || fail "Go cannot build e2e/controlplane/$module: $said"
 done
 

@@ -38,11 +38,34 @@ pub enum Binary {
     ControllerManager,
     /// kubectl.
     Kubectl,
+    /// karmada-aggregated-apiserver: the API of Clusters, and the proxy to them.
+    KarmadaAggregated,
+    /// karmada-controller-manager.
+    KarmadaControllers,
+    /// karmada-webhook.
+    KarmadaWebhook,
+    /// karmada-scheduler.
+    KarmadaScheduler,
+    /// karmada-agent, which a pull member runs.
+    KarmadaAgent,
+    /// karmadactl.
+    Karmadactl,
 }
 
 impl Binary {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Kubectl];
+    pub const ALL: [Self; 10] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::Kubectl,
+        Self::KarmadaAggregated,
+        Self::KarmadaControllers,
+        Self::KarmadaWebhook,
+        Self::KarmadaScheduler,
+        Self::KarmadaAgent,
+        Self::Karmadactl,
+    ];
 
     /// The program's name.
     pub fn name(self) -> &'static str {
@@ -51,6 +74,12 @@ impl Binary {
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
+            Self::KarmadaAggregated => "karmada-aggregated-apiserver",
+            Self::KarmadaControllers => "karmada-controller-manager",
+            Self::KarmadaWebhook => "karmada-webhook",
+            Self::KarmadaScheduler => "karmada-scheduler",
+            Self::KarmadaAgent => "karmada-agent",
+            Self::Karmadactl => "karmadactl",
         }
     }
 
@@ -61,6 +90,12 @@ impl Binary {
             Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
             Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::KarmadaAggregated => "github.com/karmada-io/karmada/cmd/aggregated-apiserver",
+            Self::KarmadaControllers => "github.com/karmada-io/karmada/cmd/controller-manager",
+            Self::KarmadaWebhook => "github.com/karmada-io/karmada/cmd/webhook",
+            Self::KarmadaScheduler => "github.com/karmada-io/karmada/cmd/scheduler",
+            Self::KarmadaAgent => "github.com/karmada-io/karmada/cmd/agent",
+            Self::Karmadactl => "github.com/karmada-io/karmada/cmd/karmadactl",
         }
     }
 
@@ -69,6 +104,7 @@ impl Binary {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::ApiServer | Self::ControllerManager | Self::Kubectl => "k8s.io/kubernetes",
+            _ => "github.com/karmada-io/karmada",
         }
     }
 
@@ -77,12 +113,27 @@ impl Binary {
         match self {
             Self::Etcd => "etcd",
             Self::ApiServer | Self::ControllerManager | Self::Kubectl => "kubernetes",
+            _ => "karmada",
         }
     }
 
     /// The pinned version, `v1.35.4`.
     pub fn version(self) -> Result<String> {
         Module::read(self.module())?.version(self.upstream())
+    }
+
+    /// The folder of the sources that it is built from, for what else stands in them (manifests). Fetched now
+    /// if Go's module cache does not have them.
+    pub fn sources(self, keeper: &Arc<Keeper>) -> Result<PathBuf> {
+        let module = Module::read(self.module())?;
+        let go = Tool::new("go-mod-download", "go")
+            .folder(&module.folder)
+            .arguments(["mod", "download", "-json", self.upstream()]);
+        let output = keeper.run(go, BUILD_WITHIN)?.succeeded();
+        let output = output.with_context(|| format!("cannot fetch the sources of {}", self.upstream()))?;
+        let told: serde_json::Value = serde_json::from_str(&output.stdout).context("what go mod download says")?;
+        let folder = told["Dir"].as_str().map(PathBuf::from);
+        folder.with_context(|| format!("go mod download names no folder for {}: {told}", self.upstream()))
     }
 
     /// The binary; built now if it is not there yet, which may take minutes.
