@@ -13,11 +13,16 @@ pub struct Blind;
 
 impl World for Blind {
     fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, Answer> {
-        let text = format!(
-            "{address} could not be looked up: there is no cluster to ask; give a recording (--world DIR) or an API server (--kubeconfig FILE)"
-        );
-        Box::pin(ready(Err(Cause::new(cause::NO_WORLD, text))))
+        Box::pin(ready(Err(nowhere(&address.to_string()))))
     }
+}
+
+/// The answer to everything where there is nothing to look at.
+pub(super) fn nowhere(what: &str) -> Cause {
+    let text = format!(
+        "{what} could not be looked up: there is no cluster to ask; give a recording (--world DIR) or an API server (--kubeconfig FILE)"
+    );
+    Cause::new(cause::NO_WORLD, text)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! The world only looks. What changes something goes another way.
 
 pub mod cause;
+pub mod fleet;
 pub mod folder;
 pub mod live;
 
@@ -17,11 +18,14 @@ mod objects;
 mod resource;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
+use std::future::ready;
 
 pub use blind::Blind;
+use blind::nowhere;
+use fleet::{Cluster, Fleet, Found, Health, Listed, Look, Members, Query, Rounds};
 pub use metadata::Metadata;
 pub use resource::{Address, Resource};
 
@@ -41,6 +45,35 @@ pub trait World: Send + Sync {
     /// Asks the world to keep the objects of a resource at hand from now on. Asking twice is asking once. A world that has
     /// everything at hand (or nothing) has nothing to do.
     fn watch(&self, _resource: &Resource) {}
+
+    /// The clusters of a fleet, as they are now: read for this question, or for several that all began before it was read. Never
+    /// an older one: a cluster that joined a second ago counts. Without the one that asks.
+    fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
+        Box::pin(ready(Err(nowhere("the clusters of the fleet"))))
+    }
+
+    /// One object of one cluster, asked for now.
+    fn find<'a>(&'a self, _of: &'a Cluster, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
+        Box::pin(ready(Err(nowhere(&look.address.to_string()))))
+    }
+
+    /// One page of a List of one cluster, asked for now.
+    fn list<'a>(&'a self, _of: &'a Cluster, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
+        Box::pin(ready(Err(nowhere(&query.resource.to_string()))))
+    }
+
+    /// Asks the world to try what guards read at each cluster, every minute from now on, in place of what it was told before.
+    fn go_rounds(&self, _rounds: Rounds) {}
+
+    /// How the last round went, cluster by cluster; nothing before the first one.
+    fn health(&self) -> Vec<Health> {
+        Vec::new()
+    }
+
+    /// What time it is: a recording's is when it was made.
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
 
     /// What `/readyz` says of the world: one line for each thing that it keeps at hand.
     fn readiness(&self) -> Vec<Readiness> {
