@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, Object};
 use crate::json::{JsonError, Raw, Scanner, Shape};
+use crate::once::{Key, Once};
 use crate::request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
 
 /// Which version of the review was sent.
@@ -101,6 +102,39 @@ pub fn decode<'a>(body: &'a [u8], wanted: &Fields) -> Result<Review<'a>, Malform
     review.finish()
 }
 
+/// The keys of the envelope.
+const REVIEW: [Key; 3] = [
+    ("request", "request stands twice"),
+    ("kind", "kind stands twice"),
+    ("apiVersion", "apiVersion stands twice"),
+];
+
+/// The keys of the request.
+const REQUEST: [Key; 15] = [
+    ("uid", "uid stands twice in the request"),
+    ("kind", "kind stands twice in the request"),
+    ("resource", "resource stands twice in the request"),
+    ("subResource", "subResource stands twice in the request"),
+    ("requestKind", "requestKind stands twice in the request"),
+    ("requestResource", "requestResource stands twice in the request"),
+    ("requestSubResource", "requestSubResource stands twice in the request"),
+    ("name", "name stands twice in the request"),
+    ("namespace", "namespace stands twice in the request"),
+    ("operation", "operation stands twice in the request"),
+    ("userInfo", "userInfo stands twice in the request"),
+    ("object", "object stands twice in the request"),
+    ("oldObject", "oldObject stands twice in the request"),
+    ("options", "options stands twice in the request"),
+    ("dryRun", "dryRun stands twice in the request"),
+];
+
+/// The keys of `kind` and `requestKind`.
+const KIND: [Key; 3] = [GROUP, VERSION, ("kind", "kind stands twice in a kind")];
+/// The keys of `resource` and `requestResource`.
+const RESOURCE: [Key; 3] = [GROUP, VERSION, ("resource", "resource stands twice in a resource")];
+const GROUP: Key = ("group", "group stands twice");
+const VERSION: Key = ("version", "version stands twice");
+
 /// The envelope while it is read; keys may come in any order.
 #[derive(Default)]
 struct Parts<'a> {
@@ -111,20 +145,17 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn decode(&mut self, scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<(), JsonError> {
-        scanner.object(|scanner, key| match key.as_ref() {
-            "apiVersion" => scanner.string().map(|v| self.api_version = Some(v)),
-            "kind" => scanner.string().map(|k| self.kind = Some(k)),
-            "request" if self.request.is_some() => {
-                Err(JsonError { at: scanner.offset(), what: "request stands twice" })
+        let mut once = Once::of(&REVIEW);
+        scanner.object(|scanner, key| {
+            once.see(&key, scanner)?;
+            match key.as_ref() {
+                "apiVersion" => self.api_version = Some(scanner.string()?),
+                "kind" => self.kind = Some(scanner.string()?),
+                "request" if scanner.peek()? == Shape::Null => scanner.pass()?,
+                "request" => self.request = Some(Asked::decode(scanner, wanted)?),
+                _ => scanner.pass()?,
             }
-            "request" if scanner.peek()? == Shape::Null => scanner.pass(),
-            "request" => {
-                let mut asked = Asked::default();
-                scanner.object(|scanner, key| asked.field(scanner, &key, wanted))?;
-                self.request = Some(asked);
-                Ok(())
-            }
-            _ => scanner.pass(),
+            Ok(())
         })
     }
 
@@ -164,6 +195,16 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
+    fn decode(scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<Self, JsonError> {
+        let mut asked = Self::default();
+        let mut once = Once::of(&REQUEST);
+        scanner.object(|scanner, key| {
+            once.see(&key, scanner)?;
+            asked.field(scanner, &key, wanted)
+        })?;
+        Ok(asked)
+    }
+
     fn field(&mut self, scanner: &mut Scanner<'a>, key: &str, wanted: &Fields) -> Result<(), JsonError> {
         if scanner.peek()? == Shape::Null {
             return scanner.pass();
@@ -245,28 +286,28 @@ impl<'a> Asked<'a> {
 }
 
 fn group_version_kind<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionKind<'a>, JsonError> {
-    let [group, version, kind] = three(scanner, "kind")?;
+    let [group, version, kind] = three(scanner, &KIND)?;
     Ok(GroupVersionKind { group, version, kind })
 }
 
 fn group_version_resource<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionResource<'a>, JsonError> {
-    let [group, version, resource] = three(scanner, "resource")?;
+    let [group, version, resource] = three(scanner, &RESOURCE)?;
     Ok(GroupVersionResource { group, version, resource })
 }
 
-fn three<'a>(scanner: &mut Scanner<'a>, last: &str) -> Result<[Cow<'a, str>; 3], JsonError> {
-    let mut out = <[Cow<'a, str>; 3]>::default();
-    let [group, version, third] = &mut out;
+/// The values of three keys, in the order in which the keys are listed.
+fn three<'a>(scanner: &mut Scanner<'a>, keys: &'static [Key; 3]) -> Result<[Cow<'a, str>; 3], JsonError> {
+    let mut values = <[Cow<'a, str>; 3]>::default();
+    let mut once = Once::of(keys);
     scanner.object(|scanner, key| {
-        match key.as_ref() {
-            "group" => *group = scanner.string()?,
-            "version" => *version = scanner.string()?,
-            key if key == last => *third = scanner.string()?,
-            _ => scanner.pass()?,
+        once.see(&key, scanner)?;
+        match keys.iter().zip(&mut values).find(|((name, _), _)| *name == key) {
+            Some((_, value)) => *value = scanner.string()?,
+            None => scanner.pass()?,
         }
         Ok::<(), JsonError>(())
     })?;
-    Ok(out)
+    Ok(values)
 }
 
 /// Line and column, in bytes, both from 1.
@@ -283,121 +324,4 @@ fn shortened(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn review(request: &str) -> String {
-        format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{request}}}"#)
-    }
-
-    fn request_of(body: &str) -> Request<'_> {
-        decode(body.as_bytes(), &Fields::none()).unwrap().request
-    }
-
-    fn error_of(body: &str) -> String {
-        decode(body.as_bytes(), &Fields::none()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn reads_a_whole_request() {
-        let body = review(
-            r#"{"uid":"u","kind":{"group":"autoscaling","version":"v1","kind":"Scale"},
-            "resource":{"group":"apps","version":"v1","resource":"statefulsets"},"subResource":"scale",
-            "requestKind":{"group":"autoscaling","version":"v1","kind":"Scale"},
-            "requestResource":{"group":"apps","version":"v1","resource":"statefulsets"},"requestSubResource":"scale",
-            "name":"db","namespace":"shop","operation":"UPDATE","dryRun":true,
-            "userInfo":{"username":"ann","uid":"7","groups":["a","b\u0021"],"extra":{"x":["y"]}},
-            "object":{"spec":1},"oldObject":{"spec":2},"options":{"kind":"UpdateOptions"}}"#,
-        );
-        let request = request_of(&body);
-        assert_eq!(
-            (request.uid.as_ref(), request.name.as_ref(), request.namespace.as_ref()),
-            ("u", "db", "shop")
-        );
-        assert_eq!(request.kind.kind, "Scale");
-        assert_eq!(request.resource.resource, "statefulsets");
-        assert_eq!(request.subresource, "scale");
-        assert_eq!(request.request_kind.as_ref().unwrap().kind, "Scale");
-        assert_eq!(request.request_resource.as_ref().unwrap().group, "apps");
-        assert_eq!(request.operation, Operation::Update);
-        assert!(request.dry_run);
-        assert_eq!(request.user.name, "ann");
-        assert_eq!(request.user.groups(), ["a", "b!"]);
-        assert!(request.user.is_in("b!") && !request.user.is_in("c"));
-        assert_eq!(request.object.unwrap().raw().get(), r#"{"spec":1}"#);
-        assert_eq!(request.old_object.unwrap().raw().get(), r#"{"spec":2}"#);
-        assert_eq!(request.options.unwrap().get(), r#"{"kind":"UpdateOptions"}"#);
-    }
-
-    #[test]
-    fn the_name_of_a_deletecollection_is_the_old_objects() {
-        let body = review(
-            r#"{"uid":"u","operation":"DELETE","name":"","object":null,"oldObject":{"metadata":{"name":"web-0"}}}"#,
-        );
-        let request = request_of(&body);
-        assert_eq!(request.name, "web-0");
-        assert!(request.object.is_none());
-    }
-
-    #[test]
-    fn a_namespace_is_in_the_namespace_of_its_own_name() {
-        let body = review(
-            r#"{"uid":"u","operation":"DELETE","resource":{"group":"","version":"v1","resource":"namespaces"},
-            "oldObject":{"metadata":{"name":"shop"}}}"#,
-        );
-        assert_eq!(request_of(&body).namespace, "shop");
-    }
-
-    #[test]
-    fn an_eviction_is_dry_when_its_delete_options_say_so() {
-        let eviction = |options: &str| {
-            review(&format!(
-                r#"{{"uid":"u","operation":"CREATE","subResource":"eviction","dryRun":false,"object":{{"deleteOptions":{options}}}}}"#
-            ))
-        };
-        assert!(request_of(&eviction(r#"{"dryRun":["All"]}"#)).dry_run);
-        assert!(!request_of(&eviction(r#"{"dryRun":[]}"#)).dry_run);
-        assert!(!request_of(&eviction("{}")).dry_run);
-        assert!(!request_of(&eviction("{}").replace("eviction", "binding")).dry_run);
-    }
-
-    #[test]
-    fn keys_may_come_in_any_order_and_unknown_ones_are_passed_over() {
-        let body = r#"{"request":{"later":[{}],"operation":"CONNECT","uid":"u"},"new":{"a":[1]},"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1"}"#;
-        let review = decode(body.as_bytes(), &Fields::none()).unwrap();
-        assert_eq!(review.api_version, ApiVersion::V1beta1);
-        assert_eq!(review.request.operation, Operation::Connect);
-    }
-
-    #[test]
-    fn tells_line_and_column_of_what_is_not_json() {
-        assert_eq!(
-            error_of("{\n  \"kind\": AdmissionReview }"),
-            "the body is not an AdmissionReview in JSON: a string is expected (line 2, column 11)"
-        );
-        assert!(error_of("").contains("an object is expected (line 1, column 1)"));
-        assert!(error_of("{}{}").contains("something stands after the end"));
-        let latin = decode(b"{\"kind\":\"\xe9\"}", &Fields::none()).unwrap_err();
-        assert_eq!(latin.to_string(), "the body is not UTF-8 (line 1, column 10)");
-    }
-
-    #[test]
-    fn tells_apart_what_is_missing() {
-        assert!(error_of(r#"{"kind":"Pod","apiVersion":"v1"}"#).contains(r#"the body is a "Pod""#));
-        assert!(error_of(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2"}"#).contains("v2"));
-        assert!(
-            error_of(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#)
-                .contains("no request")
-        );
-        assert!(error_of(&review("null")).contains("no request"));
-        assert!(error_of(&review("{}")).contains("no uid"));
-        assert!(error_of(&review(r#"{"uid":"u"}"#)).contains("no operation"));
-        assert!(error_of(&review(r#"{"uid":"u","operation":"PATCH"}"#)).contains("none of CREATE"));
-        assert!(error_of(&review(r#"{"uid":7}"#)).contains("a string is expected"));
-        assert!(error_of(&review("{},\"request\":{}")).contains("request stands twice"));
-        assert!(
-            error_of(&review(r#"{"uid":"u","operation":"CREATE","userInfo":{"groups":[1]}}"#))
-                .contains("a string is expected")
-        );
-    }
-}
+mod tests;

@@ -25,6 +25,7 @@ mod fields;
 mod glob;
 mod guard;
 mod json;
+mod once;
 mod patch;
 mod reply;
 mod request;

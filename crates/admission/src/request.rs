@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use crate::fields::Object;
-use crate::json::{JsonError, Raw, Scanner};
+use crate::json::{JsonError, Raw, Scanner, Shape};
+use crate::once::{Key, Once};
 
 /// What is asked of the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,6 +69,14 @@ pub struct User<'a> {
     pub extra: Option<Raw<'a>>,
 }
 
+/// The keys of a user.
+const USER: [Key; 4] = [
+    ("username", "username stands twice in userInfo"),
+    ("uid", "uid stands twice in userInfo"),
+    ("groups", "groups stands twice in userInfo"),
+    ("extra", "extra stands twice in userInfo"),
+];
+
 impl<'a> User<'a> {
     /// The groups that the user is in.
     pub fn groups(&self) -> Vec<Cow<'a, str>> {
@@ -89,17 +98,21 @@ impl<'a> User<'a> {
 
     pub(crate) fn decode(scanner: &mut Scanner<'a>) -> Result<Self, JsonError> {
         let mut user = Self::default();
-        scanner.object(|scanner, key| match key.as_ref() {
-            "username" => scanner.string().map(|name| user.name = name),
-            "uid" => scanner.string().map(|uid| user.uid = uid),
-            "groups" if scanner.peek()? == crate::Shape::Array => {
-                let mut whole = scanner.clone();
-                scanner.array(|scanner, _| scanner.string().map(drop))?;
-                user.groups = Some(whole.upto(scanner));
-                Ok(())
+        let mut once = Once::of(&USER);
+        scanner.object(|scanner, key| {
+            once.see(&key, scanner)?;
+            match key.as_ref() {
+                "username" => user.name = scanner.string()?,
+                "uid" => user.uid = scanner.string()?,
+                "groups" if scanner.peek()? == Shape::Array => {
+                    let mut whole = scanner.clone();
+                    scanner.array(|scanner, _| scanner.string().map(drop))?;
+                    user.groups = Some(whole.upto(scanner));
+                }
+                "extra" => user.extra = Some(scanner.value()?),
+                _ => scanner.pass()?,
             }
-            "extra" => scanner.value().map(|extra| user.extra = Some(extra)),
-            _ => scanner.pass(),
+            Ok::<(), JsonError>(())
         })?;
         Ok(user)
     }

@@ -1,0 +1,186 @@
+//! What is read of an envelope, and how what is wrong with one is told.
+
+use super::*;
+
+fn review(request: &str) -> String {
+    format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{request}}}"#)
+}
+
+fn request_of(body: &str) -> Request<'_> {
+    decode(body.as_bytes(), &Fields::none()).unwrap().request
+}
+
+fn error_of(body: &str) -> String {
+    decode(body.as_bytes(), &Fields::none()).unwrap_err().to_string()
+}
+
+#[test]
+fn reads_a_whole_request() {
+    let body = review(
+        r#"{"uid":"u","kind":{"group":"autoscaling","version":"v1","kind":"Scale"},
+        "resource":{"group":"apps","version":"v1","resource":"statefulsets"},"subResource":"scale",
+        "requestKind":{"group":"autoscaling","version":"v1","kind":"Scale"},
+        "requestResource":{"group":"apps","version":"v1","resource":"statefulsets"},"requestSubResource":"scale",
+        "name":"db","namespace":"shop","operation":"UPDATE","dryRun":true,
+        "userInfo":{"username":"ann","uid":"7","groups":["a","b\u0021"],"extra":{"x":["y"]}},
+        "object":{"spec":1},"oldObject":{"spec":2},"options":{"kind":"UpdateOptions"}}"#,
+    );
+    let request = request_of(&body);
+    assert_eq!(
+        (request.uid.as_ref(), request.name.as_ref(), request.namespace.as_ref()),
+        ("u", "db", "shop")
+    );
+    assert_eq!(request.kind.kind, "Scale");
+    assert_eq!(request.resource.resource, "statefulsets");
+    assert_eq!(request.subresource, "scale");
+    assert_eq!(request.request_kind.as_ref().unwrap().kind, "Scale");
+    assert_eq!(request.request_resource.as_ref().unwrap().group, "apps");
+    assert_eq!(request.operation, Operation::Update);
+    assert!(request.dry_run);
+    assert_eq!(request.user.name, "ann");
+    assert_eq!(request.user.groups(), ["a", "b!"]);
+    assert!(request.user.is_in("b!") && !request.user.is_in("c"));
+    assert_eq!(request.object.unwrap().raw().get(), r#"{"spec":1}"#);
+    assert_eq!(request.old_object.unwrap().raw().get(), r#"{"spec":2}"#);
+    assert_eq!(request.options.unwrap().get(), r#"{"kind":"UpdateOptions"}"#);
+}
+
+#[test]
+fn the_name_of_a_deletecollection_is_the_old_objects() {
+    let body = review(
+        r#"{"uid":"u","operation":"DELETE","name":"","object":null,"oldObject":{"metadata":{"name":"web-0"}}}"#,
+    );
+    let request = request_of(&body);
+    assert_eq!(request.name, "web-0");
+    assert!(request.object.is_none());
+}
+
+#[test]
+fn a_namespace_is_in_the_namespace_of_its_own_name() {
+    let body = review(
+        r#"{"uid":"u","operation":"DELETE","resource":{"group":"","version":"v1","resource":"namespaces"},
+        "oldObject":{"metadata":{"name":"shop"}}}"#,
+    );
+    assert_eq!(request_of(&body).namespace, "shop");
+}
+
+#[test]
+fn an_eviction_is_dry_when_its_delete_options_say_so() {
+    let eviction = |options: &str| {
+        review(&format!(
+            r#"{{"uid":"u","operation":"CREATE","subResource":"eviction","dryRun":false,"object":{{"deleteOptions":{options}}}}}"#
+        ))
+    };
+    assert!(request_of(&eviction(r#"{"dryRun":["All"]}"#)).dry_run);
+    assert!(!request_of(&eviction(r#"{"dryRun":[]}"#)).dry_run);
+    assert!(!request_of(&eviction("{}")).dry_run);
+    assert!(!request_of(&eviction("{}").replace("eviction", "binding")).dry_run);
+}
+
+#[test]
+fn keys_may_come_in_any_order_and_unknown_ones_are_passed_over() {
+    let body = r#"{"request":{"later":[{}],"operation":"CONNECT","uid":"u"},"new":{"a":[1]},"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1"}"#;
+    let review = decode(body.as_bytes(), &Fields::none()).unwrap();
+    assert_eq!(review.api_version, ApiVersion::V1beta1);
+    assert_eq!(review.request.operation, Operation::Connect);
+}
+
+#[test]
+fn tells_line_and_column_of_what_is_not_json() {
+    assert_eq!(
+        error_of("{\n  \"kind\": AdmissionReview }"),
+        "the body is not an AdmissionReview in JSON: a string is expected (line 2, column 11)"
+    );
+    assert!(error_of("").contains("an object is expected (line 1, column 1)"));
+    assert!(error_of("{}{}").contains("something stands after the end"));
+    let latin = decode(b"{\"kind\":\"\xe9\"}", &Fields::none()).unwrap_err();
+    assert_eq!(latin.to_string(), "the body is not UTF-8 (line 1, column 10)");
+}
+
+#[test]
+fn tells_apart_what_is_missing() {
+    assert!(error_of(r#"{"kind":"Pod","apiVersion":"v1"}"#).contains(r#"the body is a "Pod""#));
+    assert!(error_of(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2"}"#).contains("v2"));
+    assert!(
+        error_of(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#).contains("no request")
+    );
+    assert!(error_of(&review("null")).contains("no request"));
+    assert!(error_of(&review("{}")).contains("no uid"));
+    assert!(error_of(&review(r#"{"uid":"u"}"#)).contains("no operation"));
+    assert!(error_of(&review(r#"{"uid":"u","operation":"PATCH"}"#)).contains("none of CREATE"));
+    assert!(error_of(&review(r#"{"uid":7}"#)).contains("a string is expected"));
+    assert!(
+        error_of(&review(r#"{"uid":"u","operation":"CREATE","userInfo":{"groups":[1]}}"#))
+            .contains("a string is expected")
+    );
+}
+
+#[test]
+fn a_key_of_the_request_that_stands_twice_is_refused_at_its_place() {
+    for (key, value) in [
+        ("uid", r#""u""#),
+        ("kind", "{}"),
+        ("resource", "{}"),
+        ("subResource", r#""""#),
+        ("requestKind", "{}"),
+        ("requestResource", "{}"),
+        ("requestSubResource", r#""""#),
+        ("name", r#""x""#),
+        ("namespace", r#""x""#),
+        ("operation", r#""CREATE""#),
+        ("userInfo", "{}"),
+        ("object", "{}"),
+        ("oldObject", "{}"),
+        ("options", "{}"),
+        ("dryRun", "true"),
+    ] {
+        let told = format!("{key} stands twice in the request (line 1, column ");
+        for (first, second) in [(value, value), (value, "null"), ("null", value)] {
+            let error = error_of(&review(&format!(r#"{{"{key}":{first},"{key}":{second}}}"#)));
+            assert!(error.contains(&told), "{first} {second}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_key_deeper_in_the_request_that_stands_twice_is_refused() {
+    for (parent, keys) in [
+        ("kind", ["group", "version", "kind"].as_slice()),
+        ("requestKind", &["group", "version", "kind"]),
+        ("resource", &["group", "version", "resource"]),
+        ("requestResource", &["group", "version", "resource"]),
+        ("userInfo", &["username", "uid"]),
+    ] {
+        for key in keys {
+            let error = error_of(&review(&format!(r#"{{"{parent}":{{"{key}":"a","{key}":"a"}}}}"#)));
+            assert!(error.contains(&format!("{key} stands twice")), "{parent}: {error}");
+        }
+    }
+    for (key, value) in [("groups", "[]"), ("extra", "{}")] {
+        let error = error_of(&review(&format!(r#"{{"userInfo":{{"{key}":{value},"{key}":{value}}}}}"#)));
+        assert!(error.contains(&format!("{key} stands twice in userInfo")), "{error}");
+    }
+}
+
+#[test]
+fn a_key_of_the_envelope_that_stands_twice_is_refused_at_its_place() {
+    assert_eq!(
+        error_of("{\"request\": {\"uid\": \"a\"},\n \"request\": {\"uid\": \"b\"}}"),
+        "the body is not an AdmissionReview in JSON: request stands twice (line 2, column 12)"
+    );
+    // Null is no request, but it stands there.
+    assert!(error_of(r#"{"request":null,"request":{}}"#).contains("request stands twice"));
+    assert!(error_of(r#"{"kind":"AdmissionReview","kind":"Pod"}"#).contains("kind stands twice"));
+    assert!(error_of(r#"{"apiVersion":"a","\u0061piVersion":"b"}"#).contains("apiVersion stands twice"));
+}
+
+#[test]
+fn the_same_key_in_different_objects_stands_once_in_each() {
+    let body = review(
+        r#"{"uid":"u","kind":{"group":"a","kind":"K"},"requestKind":{"group":"b","kind":"L"},"operation":"CREATE",
+        "userInfo":{"uid":"7"},"object":{"kind":1,"uid":1},"oldObject":{"kind":1},"later":1,"later":2}"#,
+    );
+    let request = request_of(&body);
+    assert_eq!((request.uid.as_ref(), request.user.uid.as_ref()), ("u", "7"));
+    assert_eq!((request.kind.group.as_ref(), request.request_kind.unwrap().group.as_ref()), ("a", "b"));
+}
