@@ -10,6 +10,7 @@ mod exit;
 mod file;
 mod guards_command;
 mod inject;
+mod input;
 mod log;
 mod manifests;
 mod output;

@@ -4,8 +4,8 @@
 //! symlink, which watching the file itself does not see. A file that is wrong changes nothing: the plan in force stays, and the
 //! log (each problem), the metrics and `/readyz?verbose` say so. What cannot change while serving is told, not ignored.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use guards::config::Problem;
@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::exit::Stop;
-use crate::file::{Cluster, File, Purpose, ServerSection};
+use crate::file::{Cluster, File, Purpose, ServerSection, read_text};
 use crate::plan::plan;
 
 /// Kubelet brings a changed `ConfigMap` within about a minute; ten seconds more do not matter, and reading a small file costs
@@ -88,9 +88,10 @@ impl Reload {
     }
 
     /// Looks at the file for as long as the process lives. Signals are caught before this returns.
-    pub(crate) fn follow(mut self) -> Result<impl Future<Output = ()> + Send, Stop> {
+    pub(crate) fn follow(self) -> Result<impl Future<Output = ()> + Send, Stop> {
         let mut hangup = signal(SignalKind::hangup())
             .map_err(|error| Stop::fault(Problem::new("SIGHUP cannot be caught").why(error.to_string())))?;
+        let reload = Arc::new(Mutex::new(self));
         Ok(async move {
             let mut ticks = interval(POLL);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -99,8 +100,16 @@ impl Reload {
                     _ = hangup.recv() => true,
                     _ = ticks.tick() => false,
                 };
-                if self.look(asked) == Looked::Unchanged && asked {
-                    tracing::info!(generation = self.generation, "the configuration is unchanged");
+                let reload = Arc::clone(&reload);
+                // A mounted file system may hang; a worker that serves must not hang with it.
+                let looked = tokio::task::spawn_blocking(move || {
+                    let mut reload = reload.lock().unwrap_or_else(PoisonError::into_inner);
+                    if reload.look(asked) == Looked::Unchanged && asked {
+                        tracing::info!(generation = reload.generation, "the configuration is unchanged");
+                    }
+                });
+                if let Err(error) = looked.await {
+                    tracing::error!(reason = %error, "looking at the configuration failed; the plan in force stays");
                 }
             }
         })
@@ -108,7 +117,7 @@ impl Reload {
 
     /// Looks at the file once. What was refused already is told again only when `asked`.
     pub(crate) fn look(&mut self, asked: bool) -> Looked {
-        let text = std::fs::read_to_string(&self.file.path);
+        let text = read_text(&self.file.path);
         let read = text.as_ref().ok().cloned();
         if read == self.seen && !(asked && read.as_ref() != Some(&self.file.text)) {
             return Looked::Unchanged;
@@ -118,10 +127,7 @@ impl Reload {
             // Put back as it was after something wrong stood there: nothing to build.
             Ok(text) if text == self.file.text => return self.mended(),
             Ok(text) => File::from_text(&self.file.path, text, self.purpose),
-            Err(error) => {
-                let problem = Problem::new(format!("{} cannot be read", self.file.path.display()));
-                Err(vec![problem.why(error.to_string())])
-            }
+            Err(problem) => Err(vec![problem]),
         };
         let next = self.generation + 1;
         let built = loaded.and_then(|file| match plan(&file, next, &self.world, &self.metrics) {

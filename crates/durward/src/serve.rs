@@ -14,6 +14,7 @@ use crate::certs::{Pem, is_for, server_name};
 use crate::cli::Serve;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
+use crate::input;
 use crate::manifests::called;
 use crate::reload::Reload;
 use crate::version::VERSION;
@@ -30,7 +31,8 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     };
     let file = File::load(&args.config, purpose)?;
     let control = log::start(&args.log_level, args.log_format)?;
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(async {
         let world = world::open(&args.world, &file).await?;
         let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
         let cell = PlanCell::new(plan::plan(&file, 1, &world, &metrics)?);
@@ -46,7 +48,10 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         let exit = serve(bound, shutdown).await;
         beside.iter().for_each(tokio::task::JoinHandle::abort);
         Ok(exit)
-    })
+    });
+    // A look at a file that hangs on its file system must not keep the process from ending.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// The API server calls by the name that the registration gives, and takes no certificate without it.
@@ -54,7 +59,8 @@ fn warn_of_names(file: &File, settings: &Settings) {
     let CertificateSource::Files(files) = &settings.tls.certificate else { return };
     let name = called(&file.server.registration.reach);
     // What cannot be read is told when the server binds.
-    let Some(pem) = std::fs::read(&files.cert).ok().and_then(|text| Pem::read("", &text).ok()) else {
+    let Some(pem) = input::bytes(&files.cert, input::SMALL).ok().and_then(|text| Pem::read("", &text).ok())
+    else {
         return;
     };
     let (Some(leaf), Some(called)) = (pem.certificates.first(), server_name(&name)) else { return };

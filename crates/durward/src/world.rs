@@ -14,6 +14,7 @@ use guards::world::{Address, Answer, Blind, Metadata, Resource, World};
 use crate::cli::WorldFlags;
 use crate::exit::Stop;
 use crate::file::{Cluster, File};
+use crate::input;
 
 /// Opens what flags and file name. Without either it is the cluster that a kubeconfig or the pod's own account leads to, as
 /// for kubectl; where there is none, guards that look at nothing outside still work.
@@ -22,6 +23,7 @@ pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Arc<dyn Worl
         return recorded(folder);
     }
     let access = access(flags, &file.cluster);
+    input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
     let looks = file.guards.iter().any(|guard| !guard.configured.watches().is_empty());
     match Live::connect(&access).await {
         Ok(live) => {

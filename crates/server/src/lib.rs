@@ -37,6 +37,7 @@ mod connection;
 mod deadline;
 mod drain;
 mod errors;
+mod file;
 mod limits;
 mod listener;
 mod metrics;
@@ -50,6 +51,7 @@ mod tls;
 
 pub use checks::{Check, Checks, Readiness};
 pub use errors::{BindError, Port};
+pub use file::{FileFault, look_at_file, read_file, read_within};
 pub use metrics::Metrics;
 pub use plan::{Plan, PlanCell, PlanError};
 pub use server::{Addresses, Bound, LogControl, Server};

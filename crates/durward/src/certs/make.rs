@@ -18,7 +18,7 @@ use super::pem::Pem;
 use super::time::{now, rfc3339};
 use crate::cli::CertsNew;
 use crate::exit::{Exit, Outcome};
-use crate::output;
+use crate::{input, output};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Certificates begin this much before now: clocks in a cluster differ.
@@ -116,9 +116,9 @@ impl Authority {
     fn open(folder: &Path) -> Result<Self, Problem> {
         let read = |name: &str| {
             let path = folder.join(name);
-            fs::read_to_string(&path).map_err(|error| {
-                let problem = Problem::new(format!("--ca: {} cannot be read", path.display()));
-                problem.why(error.to_string()).next("give a folder that `durward certs new` has written")
+            input::text(&path, input::SMALL).map_err(|problem| {
+                let next = "give a folder that `durward certs new` has written";
+                Problem { what: format!("--ca: {}", problem.what), ..problem }.next(next)
             })
         };
         let (cert, key) = (read("ca.crt")?, read("ca.key")?);

@@ -8,8 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use guards::config::Problem;
 
 use super::pem::Pem;
-use crate::documents::{Documents, Tree, shown, text_of};
+use crate::documents::{Documents, Tree};
 use crate::exit::Stop;
+use crate::input::{self, shown};
 
 /// A text with certificates or keys, and where it was found.
 pub(super) struct Source {
@@ -27,7 +28,7 @@ pub(super) fn at(path: &Path) -> Result<Vec<Source>, Stop> {
         return folder(path);
     }
     let name = shown(path);
-    let text = text_of(path)?;
+    let text = input::text_or_stdin(path, input::LARGE)?;
     if text.contains("-----BEGIN ") && !looks_like_an_object(&text) {
         return Ok(vec![Source { pem: Pem::read(&name, text.as_bytes())?, name, trusted: false }]);
     }

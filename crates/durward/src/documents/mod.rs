@@ -8,10 +8,7 @@ mod splice;
 mod tree;
 mod yaml;
 
-use std::fs;
-use std::io::{self, Read as _};
 use std::ops::Range;
-use std::path::Path;
 
 use admission::{Raw, Scanner};
 use guards::config::{Place, Problem};
@@ -44,28 +41,6 @@ pub(crate) struct Rewritten {
     pub(crate) text: String,
     /// Whether comments got lost.
     pub(crate) lost_comments: bool,
-}
-
-/// The text of a file, or of standard input for `-`.
-pub(crate) fn text_of(path: &Path) -> Result<String, Problem> {
-    let cannot =
-        |error: io::Error| Problem::new(format!("{} cannot be read", shown(path))).why(error.to_string());
-    let bytes = if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        io::stdin().lock().read_to_end(&mut bytes).map_err(cannot)?;
-        bytes
-    } else {
-        fs::read(path).map_err(cannot)?
-    };
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Problem::new(format!("{} is not UTF-8", shown(path))).why(format!("at byte {at}"))
-    })
-}
-
-/// How a path is spoken of.
-pub(crate) fn shown(path: &Path) -> String {
-    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }
 
 impl Documents {

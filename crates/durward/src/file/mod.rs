@@ -6,14 +6,15 @@
 
 mod server;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use ::server::look_at_file;
 use guards::config::{Key, Problem, Section, parse, read};
 use guards::{Configured, KINDS, Kind};
 
 pub(crate) use server::{Reach, ServerSection};
 
+use crate::input;
 use server::read_server;
 
 /// What the file is read for: which of the files that it names must be there. Who writes manifests on a laptop has no key there.
@@ -66,10 +67,7 @@ pub(crate) struct Guarded {
 impl File {
     /// Reads and checks the file.
     pub(crate) fn load(path: &Path, purpose: Purpose) -> Result<Self, Vec<Problem>> {
-        let text = fs::read_to_string(path).map_err(|error| {
-            let problem = Problem::new(format!("the configuration file {} cannot be read", path.display()));
-            vec![problem.why(error.to_string()).next("begin with: durward config defaults > durward.yaml")]
-        })?;
+        let text = read_text(path).map_err(|problem| vec![problem])?;
         Self::from_text(path, text, purpose)
     }
 
@@ -125,20 +123,21 @@ impl Within<'_> {
             return None;
         }
         let path = self.folder.join(text);
-        if needed && let Err(why) = readable(&path) {
-            section.problem(key, format!("{}: {why}", path.display()), None);
+        if needed && let Err(fault) = look_at_file(&path, input::SMALL) {
+            section.problem(key, format!("{}: {fault}", path.display()), fault.next().map(str::to_owned));
         }
         Some(path)
     }
 }
 
-fn readable(path: &Path) -> Result<(), String> {
-    let file = fs::File::open(path).map_err(|error| error.to_string())?;
-    match file.metadata() {
-        Ok(metadata) if metadata.is_dir() => Err("is a folder, not a file".to_owned()),
-        Ok(_) => Ok(()),
-        Err(error) => Err(error.to_string()),
-    }
+/// The text of a configuration file.
+pub(crate) fn read_text(path: &Path) -> Result<String, Problem> {
+    let text = input::text(path, input::SMALL);
+    text.map_err(|problem| Problem {
+        what: format!("the configuration file {}", problem.what),
+        next: problem.next.or_else(|| Some("begin with: durward config defaults > durward.yaml".to_owned())),
+        ..problem
+    })
 }
 
 fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> (ServerSection, Cluster, Vec<Guarded>) {

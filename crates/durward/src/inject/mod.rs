@@ -13,9 +13,10 @@ use guards::config::Problem;
 use guards::world::World;
 
 use crate::cli::Inject;
-use crate::documents::{Documents, Tree, apply, shown, text_of, yaml_stream};
+use crate::documents::{Documents, Tree, apply, yaml_stream};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
+use crate::input::{self, shown};
 use crate::output::{self, Style};
 use crate::review::{Asked, rule, rules, runtime};
 use crate::world::{Given, labels, offline};
@@ -28,7 +29,7 @@ const USER: &str = "durward-inject";
 pub(crate) fn run(args: &Inject) -> Outcome {
     let file = File::load(&args.config, Purpose::Guards)?;
     let name = shown(&args.file);
-    let documents = Documents::parse(&name, text_of(&args.file)?)?;
+    let documents = Documents::parse(&name, input::text_or_stdin(&args.file, input::LARGE)?)?;
     let found = pods(&name, &documents)?;
     if found.iter().all(Vec::is_empty) {
         output::note(format!("note: {name} holds no pod and no workload; nothing changes"));

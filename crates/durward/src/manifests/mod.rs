@@ -7,7 +7,6 @@
 mod rbac;
 mod webhooks;
 
-use std::fs;
 use std::path::Path;
 
 use guards::config::Problem;
@@ -18,6 +17,7 @@ use crate::cli::{Manifests, Part};
 use crate::documents::{Tree, yaml_stream};
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose, Reach};
+use crate::input;
 use crate::output;
 
 /// What every object of ours is called, and labelled as.
@@ -72,8 +72,7 @@ pub(crate) fn run(args: &Manifests) -> Outcome {
 /// The authority's certificates: public, so a key among them is a mistake that must not reach a cluster.
 fn authority(path: &Path) -> Result<Pem, Problem> {
     let name = path.display().to_string();
-    let text = fs::read(path)
-        .map_err(|error| Problem::new(format!("{name} cannot be read")).why(error.to_string()))?;
+    let text = input::bytes(path, input::SMALL)?;
     let pem = Pem::read(&name, &text)?;
     if !pem.keys.is_empty() {
         let problem = Problem::new(format!("server.tls.files.ca: {name} holds a private key"));
@@ -100,7 +99,7 @@ fn notes(file: &File, authorities: &Pem) {
         output::note(format!("note: the authority ends in {days} days; after that no call succeeds"));
     }
     let Some(path) = &file.server.tls.cert else { return };
-    let Ok(text) = fs::read(path) else { return };
+    let Ok(text) = input::bytes(path, input::SMALL) else { return };
     let Ok(served) = Pem::read("cert", &text) else { return };
     let called = called(&file.server.registration.reach);
     let Some(name) = server_name(&called) else { return };

@@ -15,9 +15,10 @@ use guards::world::World;
 pub(crate) use ask::{Asked, guards, rule};
 
 use crate::cli::{Format, Review};
-use crate::documents::{Documents, members, shown, text_of};
+use crate::documents::{Documents, members};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
+use crate::input::{self, shown};
 use crate::output::{self, Style};
 use crate::world::offline;
 use witness::Witness;
@@ -87,7 +88,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
 /// The reviews of a file; a list of them counts as so many.
 fn documents(path: &Path) -> Result<Vec<String>, Problem> {
     let name = shown(path);
-    let documents = Documents::parse(&name, text_of(path)?)?;
+    let documents = Documents::parse(&name, input::text_or_stdin(path, input::LARGE)?)?;
     let mut all = Vec::new();
     for document in documents.iter() {
         if document.starts_with('[') {

@@ -22,7 +22,7 @@ fn every_problem_of_a_file_is_told_at_once_with_line_key_and_what_is_allowed() {
         "bad.yaml:7:5: server.tls.self: there is no such key",
         "allowed here: minVersion, clientCertificates, files",
         "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file",
-        "server.tls.files.key: .: is a folder, not a file",
+        "server.tls.files.key: .: it is a folder, not a file",
         "bad.yaml:10:13: server.registration.manage: \"all\"",
         "allowed: none",
         "bad.yaml:11:10: server.registration.url: \"http://x\": does not begin with https://",

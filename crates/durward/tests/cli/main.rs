@@ -7,6 +7,7 @@ mod configuration;
 mod harness;
 mod inject;
 mod manifests;
+mod paths;
 mod reload;
 mod review;
 mod serve;

@@ -118,8 +118,7 @@ fn a_context_given_by_flag_is_looked_for_in_the_files_kubeconfig_and_in_no_other
     );
 
     house.write("flags-without-current.yaml", &kubeconfig("x").replace("current-context: x\n", ""));
-    let run =
-        house.run(&["serve", "--config", "durward.yaml", "--kubeconfig", "flags-without-current.yaml"]);
+    let run = house.run(&["serve", "--config", "durward.yaml", "--kubeconfig", "flags-without-current.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(
         run.err.contains("no context is current") && run.err.contains("it has: x"),

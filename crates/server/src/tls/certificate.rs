@@ -4,8 +4,6 @@
 //! common name counts for nothing), server authentication where usages are stated, the time. Beyond that key and leaf belong
 //! together and each certificate was issued by the next.
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,6 +19,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::time::ASN1Time;
 
+use crate::file::{FileFault, read_file};
 use crate::settings::CertificateSource;
 
 /// No PEM file of certificates comes near this; a path that points at something else should not fill the memory.
@@ -49,15 +48,9 @@ pub struct CertificateError {
 /// What can be wrong with a certificate, its key, or a file of authorities.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateFault {
-    /// The file cannot be read.
+    /// The file cannot be read, or is none.
     #[error("cannot be read: {0}")]
-    Unreadable(#[source] io::Error),
-    /// A directory, a pipe, a device.
-    #[error("is not a file")]
-    NotAFile,
-    /// More than a MiB.
-    #[error("is larger than 1 MiB, so it is no PEM file of certificates")]
-    TooLarge,
+    File(#[source] FileFault),
     /// A damaged PEM block.
     #[error("holds a PEM block that is damaged: {0}")]
     Damaged(String),
@@ -151,9 +144,9 @@ impl Material {
     pub(super) fn read(source: &CertificateSource) -> Result<Self, CertificateError> {
         Ok(match source {
             CertificateSource::Files(files) => Self {
-                cert: read_file(&files.cert)?,
+                cert: read_pem(&files.cert)?,
                 cert_place: files.cert.display().to_string(),
-                key: read_file(&files.key)?,
+                key: read_pem(&files.key)?,
                 key_place: files.key.display().to_string(),
             },
             CertificateSource::Pem(pem) => Self {
@@ -235,20 +228,11 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 }
 
 /// A whole file, if it is a file and of a size that a PEM file may have.
-pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, CertificateError> {
-    let failed = |fault| CertificateError { place: path.display().to_string(), fault };
-    let unreadable = |error| failed(CertificateFault::Unreadable(error));
-    // Looked at before it is opened: opening a pipe would wait for its other end.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(failed(CertificateFault::NotAFile));
-    }
-    let mut contents = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(LARGEST_FILE + 1).read_to_end(&mut contents).map_err(unreadable)?;
-    if contents.len() as u64 > LARGEST_FILE {
-        return Err(failed(CertificateFault::TooLarge));
-    }
-    Ok(contents)
+pub(super) fn read_pem(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    read_file(path, LARGEST_FILE).map_err(|fault| CertificateError {
+        place: path.display().to_string(),
+        fault: CertificateFault::File(fault),
+    })
 }
 
 /// All PEM blocks that are known, in order.

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::MissedTickBehavior;
 
 use super::Greeting;
-use super::certificate::{Certificate, CertificateError, Material, read_file};
+use super::certificate::{Certificate, CertificateError, Material, read_pem};
 use crate::checks::Check;
 use crate::metrics::Metrics;
 use crate::settings::TlsSettings;
@@ -42,7 +42,7 @@ struct Found {
 impl Found {
     fn read(settings: &TlsSettings) -> Result<Self, CertificateError> {
         let material = Material::read(&settings.certificate)?;
-        let authorities = settings.client.ca().map(|path| read_file(path)).transpose()?;
+        let authorities = settings.client.ca().map(|path| read_pem(path)).transpose()?;
         let mut digest = Sha256::new();
         for part in [Some(&material.cert), Some(&material.key), authorities.as_ref()].into_iter().flatten() {
             digest.update(part.len().to_be_bytes());

@@ -1,0 +1,72 @@
+//! What is read from disk or standard input: never more than belongs there, and never from a path at which nobody would
+//! answer. How a file is read is the server's, which reads its own again and again ([`server::read_file`]); here are the
+//! bounds, and the words for people.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use guards::config::Problem;
+use server::{FileFault, look_at_file, read_file, read_within};
+
+/// A configuration, a certificate: a `ConfigMap` or a Secret cannot hold more.
+pub(crate) const SMALL: u64 = 1 << 20;
+
+/// Files of reviews and manifests: eight bodies of the largest size that the server takes (8 MiB), which is what it takes at once.
+pub(crate) const LARGE: u64 = 64 << 20;
+
+/// A kubeconfig with the certificates of a thousand clusters in it.
+const KUBECONFIG: u64 = 16 << 20;
+
+/// The bytes of a file.
+pub(crate) fn bytes(path: &Path, limit: u64) -> Result<Vec<u8>, Problem> {
+    read_file(path, limit).map_err(|fault| problem(format!("{} cannot be read", path.display()), &fault))
+}
+
+/// The text of a file.
+pub(crate) fn text(path: &Path, limit: u64) -> Result<String, Problem> {
+    utf8(path, bytes(path, limit)?)
+}
+
+/// The text of a file, or of standard input for `-`.
+pub(crate) fn text_or_stdin(path: &Path, limit: u64) -> Result<String, Problem> {
+    if path != Path::new("-") {
+        return text(path, limit);
+    }
+    let bytes = read_within(io::stdin().lock(), limit);
+    utf8(path, bytes.map_err(|fault| problem("standard input cannot be read".to_owned(), &fault))?)
+}
+
+fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Problem::new(format!("{} is not UTF-8", shown(path))).why(format!("at byte {at}"))
+    })
+}
+
+/// How a path is spoken of.
+pub(crate) fn shown(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// Looks at the kubeconfig that a flag or the file names, or at those that kubectl would take: whoever reads them does not look
+/// before. One that is not there is left to that reader, who knows whether it must be.
+pub(crate) fn look_at_kubeconfig(named: Option<&Path>) -> Result<(), Problem> {
+    let from_environment = || match std::env::var_os("KUBECONFIG") {
+        Some(paths) if !paths.is_empty() => std::env::split_paths(&paths).collect::<Vec<_>>(),
+        _ => std::env::home_dir().map(|home| home.join(".kube/config")).into_iter().collect(),
+    };
+    let all = named.map_or_else(from_environment, |path| vec![PathBuf::from(path)]);
+    for path in all {
+        match look_at_file(&path, KUBECONFIG) {
+            Ok(()) | Err(FileFault::Unreadable(_)) => {}
+            Err(fault) => {
+                return Err(problem(format!("kubeconfig {} cannot be read", path.display()), &fault));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn problem(what: String, fault: &FileFault) -> Problem {
+    Problem { next: fault.next().map(str::to_owned), ..Problem::new(what).why(fault.to_string()) }
+}

@@ -1,0 +1,128 @@
+//! Paths at which nobody would ever answer, or answer without end: each command says so and leaves.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::harness::{House, Run, Serving, durward_in, example};
+
+/// Longer than any of this takes; who is still running then hangs.
+const SECONDS: &str = "20";
+
+fn house() -> House {
+    let house = House::new();
+    let made = Command::new("mkfifo").arg(house.path().join("pipe")).status().unwrap();
+    assert!(made.success());
+    house
+}
+
+/// Runs with a bound on time and memory: without them, what is tested here would take the machine down with it.
+fn bounded(house: &House, arguments: &[&str]) -> Run {
+    let script = format!("ulimit -v 4000000; exec timeout {SECONDS} \"$0\" \"$@\"");
+    let output = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_durward")])
+        .args(arguments)
+        .current_dir(house.path())
+        .env("HOME", house.path())
+        .env_remove("KUBECONFIG")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    Run {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[test]
+fn a_pipe_a_device_or_a_folder_in_place_of_a_file_is_told_and_nothing_hangs() {
+    let house = house();
+    let files = |cert: &str, key: &str, ca: &str| {
+        format!(
+            "version: 1\nguards: {{lxcfs: {{}}}}\nserver: {{tls: {{files: {{cert: {cert}, key: {key}, ca: {ca}}}}}}}\n"
+        )
+    };
+    house.write("cert.yaml", &files("pipe", "tls.key", "ca.crt"));
+    house.write("key.yaml", &files("tls.crt", "/dev/zero", "ca.crt"));
+    house.write("ca.yaml", &files("tls.crt", "tls.key", "pipe"));
+    house.write("cluster.yaml", &format!("kubeconfig: pipe\n{}", files("tls.crt", "tls.key", "ca.crt")));
+    let note = "write what it gives into a file, and name that";
+    for (arguments, told, next) in [
+        (&["config", "check", "pipe"][..], "the configuration file pipe cannot be read: it is a pipe", note),
+        (&["config", "check", "/dev/zero"], "/dev/zero cannot be read: it is a device, not a file", note),
+        (&["config", "check", "world"], "world cannot be read: it is a folder", "name a file in it"),
+        (
+            &["config", "check", "cert.yaml"],
+            "cert.yaml:3:30: server.tls.files.cert: pipe: it is a pipe",
+            note,
+        ),
+        (&["config", "check", "key.yaml"], "server.tls.files.key: /dev/zero: it is a device", note),
+        (&["config", "check", "cluster.yaml"], "cluster.yaml:1:13: kubeconfig: pipe: it is a pipe", note),
+        (&["manifests", "--config", "ca.yaml"], "server.tls.files.ca: pipe: it is a pipe", note),
+        (&["review", "pipe", "--config", "durward.yaml"], "pipe cannot be read: it is a pipe", note),
+        (&["review", "/dev/zero", "--config", "durward.yaml"], "it is a device", note),
+        (&["inject", "pipe", "--config", "durward.yaml"], "pipe cannot be read: it is a pipe", note),
+        (&["certs", "show", "pipe"], "pipe cannot be read: it is a pipe", note),
+        (&["review", "--config", "durward.yaml", "--world", "pipe"], "pipe", "a world is a folder"),
+        (
+            &["serve", "--config", "durward.yaml", "--kubeconfig", "pipe"],
+            "kubeconfig pipe cannot be read",
+            note,
+        ),
+        (
+            &["serve", "--config", "durward.yaml", "--world", "world", "--tls-cert", "pipe"],
+            "the certificate cannot be served (pipe): cannot be read: it is a pipe",
+            "mend pipe",
+        ),
+    ] {
+        let run = bounded(&house, arguments);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{arguments:?} {}", run.err);
+        assert!(run.err.contains(told) && run.err.contains(next), "{arguments:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn kubeconfigs_that_nobody_named_are_looked_at_too() {
+    let house = house();
+    std::fs::create_dir(house.path().join(".kube")).unwrap();
+    std::fs::rename(house.path().join("pipe"), house.path().join(".kube/config")).unwrap();
+    let run = bounded(&house, &["serve", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(run.err.contains(".kube/config cannot be read: it is a pipe"), "{}", run.err);
+}
+
+#[test]
+fn files_that_are_too_large_are_not_read() {
+    let house = house();
+    std::fs::File::create(house.path().join("large.yaml")).unwrap().set_len((1 << 20) + 1).unwrap();
+    std::fs::File::create(house.path().join("larger.json")).unwrap().set_len((64 << 20) + 1).unwrap();
+    for (arguments, told) in [
+        (&["config", "check", "large.yaml"][..], "large.yaml cannot be read: it is larger than 1 MiB"),
+        (
+            &["review", "larger.json", "--config", "durward.yaml"],
+            "larger.json cannot be read: it is larger than 64 MiB",
+        ),
+    ] {
+        let run = bounded(&house, arguments);
+        assert_eq!(run.code, 2, "{arguments:?} {}", run.err);
+        assert!(run.err.contains(told), "{}", run.err);
+    }
+    let input = " ".repeat((64 << 20) + 1);
+    let run = durward_in(house.path(), &["review", "-", "--config", "durward.yaml"], &input);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("standard input cannot be read: it is larger than 64 MiB"), "{}", run.err);
+}
+
+#[test]
+fn a_pipe_in_place_of_the_configuration_is_refused_while_reviews_go_on() {
+    let house = house();
+    let mut serving = house.serve(&[]);
+    std::fs::rename(house.path().join("pipe"), house.path().join("durward.yaml")).unwrap();
+    serving.signal(Signal::HUP);
+    let readyz = || Serving::get(serving.admin, "/readyz?verbose");
+    serving.wait_until("readyz tells", || readyz().contains("durward.yaml cannot be read: it is a pipe"));
+    assert!(serving.client().ask("/lxcfs", &example("lxcfs-mutate.json")).1["response"]["patch"].is_string());
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait().code(), Some(0));
+}
