@@ -108,19 +108,22 @@ pub fn token_key() -> Result<(String, String)> {
     Ok((key.serialize_pem(), key.public_key_pem()))
 }
 
+/// The name of the one context of each kubeconfig, and of its cluster and user.
+pub const CONTEXT: &str = "e2e";
+
 /// A kubeconfig with everything in it, so that the file can be moved. JSON, which is YAML. `user` is one of
 /// [`by_certificate`], [`impersonated`] and [`by_token`].
 pub fn kubeconfig(server: &str, authority: &Authority, user: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "e2e", "cluster": {
+        "clusters": [{"name": CONTEXT, "cluster": {
             "server": server,
             "certificate-authority-data": STANDARD.encode(authority.pem()),
         }}],
-        "users": [{"name": "e2e", "user": user}],
-        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
-        "current-context": "e2e",
+        "users": [{"name": CONTEXT, "user": user}],
+        "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT}}],
+        "current-context": CONTEXT,
     })
 }
 

@@ -21,7 +21,9 @@
 pub mod api;
 pub mod certificates;
 pub mod controlplane;
+pub mod daemon;
 pub mod durward;
+pub mod fleet;
 pub mod foreign;
 pub mod installation;
 pub mod keeper;

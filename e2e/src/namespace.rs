@@ -30,6 +30,11 @@ impl<'a> Namespace<'a> {
         Ok(Self { cluster, name })
     }
 
+    /// The namespace of this name, which somebody else made or will make.
+    pub(crate) fn of(cluster: &'a Cluster, name: &str) -> Self {
+        Self { cluster, name: name.to_owned() }
+    }
+
     /// Its full name.
     pub fn name(&self) -> &str {
         &self.name

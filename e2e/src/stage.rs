@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 
 use crate::certificates;
 use crate::controlplane::{Cluster, Etcd, Options};
+use crate::fleet::sharing::{Shared, Visit};
 use crate::keeper::{Keeper, Tool};
 use crate::words::tell;
 
@@ -28,6 +29,7 @@ pub struct Stage {
     keeper: Once<Keeper>,
     etcd: Once<Etcd>,
     durward: Once<PathBuf>,
+    fleet: Once<Shared>,
     clusters: Mutex<HashMap<Options, Arc<Once<Cluster>>>>,
     numbers: AtomicU32,
 }
@@ -43,6 +45,7 @@ impl Stage {
             keeper: Once::default(),
             etcd: Once::default(),
             durward: Once::default(),
+            fleet: Once::default(),
             clusters: Mutex::default(),
             numbers: AtomicU32::new(1),
         })
@@ -65,9 +68,30 @@ impl Stage {
     /// A cluster that nobody else gets. It ends when it is dropped.
     pub fn own_cluster(&self, options: &Options) -> Result<Cluster> {
         let keeper = self.keeper()?;
-        let etcd = self.etcd.get(|| Etcd::start(&keeper).map(Arc::new))?;
+        let etcd = self.etcd()?;
         Cluster::start(&keeper, &self.runtime, &etcd, options, self.number())
             .with_context(|| format!("cluster {} does not start", options.name()))
+    }
+
+    /// The Karmada fleet of the run, beside other cases: for one that leaves it as it is, but for namespaces
+    /// and the like that no other case has.
+    pub fn fleet(&self) -> Result<Visit<'_, RwLockReadGuard<'_, ()>>> {
+        self.shared_fleet()?.visit()
+    }
+
+    /// The same while no other case is in it: for one that does to the fleet what others could not bear.
+    pub fn fleet_alone(&self) -> Result<Visit<'_, RwLockWriteGuard<'_, ()>>> {
+        self.shared_fleet()?.alone()
+    }
+
+    fn shared_fleet(&self) -> Result<&Shared> {
+        self.fleet.look(|| Shared::start(self).map(Arc::new)).context("the fleet does not start")
+    }
+
+    /// The etcd of the run.
+    pub(crate) fn etcd(&self) -> Result<Arc<Etcd>> {
+        let keeper = self.keeper()?;
+        self.etcd.get(|| Etcd::start(&keeper).map(Arc::new))
     }
 
     /// An address of this host that the API server accepts in an `EndpointSlice`. Given back by the keeper.
@@ -154,10 +178,16 @@ impl<T> Default for Once<T> {
 
 impl<T> Once<T> {
     fn get(&self, make: impl FnOnce() -> Result<Arc<T>>) -> Result<Arc<T>> {
-        self.0
-            .get_or_init(|| make().map_err(|error| format!("{error:#}")))
-            .clone()
-            .map_err(anyhow::Error::msg)
+        self.made(make).cloned()
+    }
+
+    fn look(&self, make: impl FnOnce() -> Result<Arc<T>>) -> Result<&T> {
+        self.made(make).map(Arc::as_ref)
+    }
+
+    fn made(&self, make: impl FnOnce() -> Result<Arc<T>>) -> Result<&Arc<T>> {
+        let once = self.0.get_or_init(|| make().map_err(|error| format!("{error:#}")));
+        once.as_ref().map_err(|error| anyhow::Error::msg(error.clone()))
     }
 
     fn seen(&self) -> Option<Arc<T>> {

@@ -18,7 +18,7 @@ use e2e::words::tell;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use cases::{
-    asking, company, controlplane, counting, durward, ephemeral, keeper, outage, pod_security, reload,
+    asking, company, controlplane, counting, durward, ephemeral, fleet, keeper, outage, pod_security, reload,
     replacement, sentences, skips, versions, whole,
 };
 
@@ -109,6 +109,15 @@ const CASES: &[(&str, Case)] = cases![
     },
     versions::{reviews_of_version_v1beta1_are_answered},
     pod_security::{pods_that_pod_security_would_refuse_with_files_are_admitted_without_them},
+    // Last, since a fleet takes both processors to start, and the first time ever some minutes to build.
+    fleet::{
+        two_members_are_pushed_to_and_one_pulls_and_all_are_ready,
+        a_namespace_reaches_every_member_and_is_marked_as_karmadas,
+        a_deleted_namespace_goes_from_every_member,
+        a_user_without_groups_sees_into_every_member_by_two_bindings,
+        a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them,
+        a_member_leaves_and_joins_again_and_another_comes_and_goes,
+    },
 ];
 
 fn main() -> ExitCode {

@@ -23,6 +23,7 @@ pub use options::Options;
 
 use crate::api::Api;
 use crate::certificates::{self, Authority, Leaf};
+use crate::daemon::{Daemon, Frozen, Stopped};
 use crate::keeper::{Keeper, Part, Tool};
 use crate::kubectl::Kubectl;
 use crate::metrics::Metrics;
@@ -31,10 +32,6 @@ use crate::parts::Binary;
 use crate::patience::{Seen, eventually};
 use crate::ports;
 use crate::words::tell;
-
-/// An API server is ready in three to six seconds on an idle machine; this is for one that builds something
-/// beside it.
-const READY_WITHIN: Duration = Duration::from_secs(120);
 
 /// A case that installs Durward has its cluster for as long as it takes; so long, two of them wait for each
 /// other.
@@ -57,7 +54,7 @@ pub struct Cluster {
     authority: Authority,
     admin_leaf: Leaf,
     admin: User,
-    server: Part,
+    server: Daemon,
     controllers: Option<Part>,
     namespaces: AtomicU32,
     users: AtomicU32,
@@ -94,12 +91,19 @@ impl Cluster {
             .grace(Duration::ZERO)
             .arguments(server_flags(&pki, etcd, port, number))
             .arguments(options.server_flags(&folder)?);
-        let server = keeper.start_part(tool)?;
         let config = certificates::kubeconfig(&url, &authority, &certificates::by_certificate(&admin_leaf));
         let path = certificates::write(&folder, "admin.kubeconfig", &config.to_string())?;
         let admin =
             User { api: Api::new(runtime, &config)?, kubectl: Kubectl::new(keeper, kubectl.clone(), path) };
-        await_ready(&server, &admin.api)?;
+        let api = admin.api.clone();
+        let server = Daemon::start(keeper, tool, move || {
+            Ok(match api.get("/readyz") {
+                Ok(answer) if answer.is_success() => Seen::Yes(()),
+                Ok(answer) => Seen::NotYet(format!("{} {}", answer.status, answer.body)),
+                Err(error) => Seen::NotYet(format!("{error:#}")),
+            })
+        })?;
+        server.await_ready()?;
         let mut cluster = Self {
             options: options.clone(),
             keeper: Arc::clone(keeper),
@@ -138,6 +142,29 @@ impl Cluster {
     /// Where the API server listens, `https://127.0.0.1:…`.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whose certificates its API server serves and accepts: for a case that stands in its place.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Stops its API server in its tracks (SIGSTOP) until what is returned is dropped. Whoever asks it
+    /// waits, the case itself too.
+    pub fn freeze(&self) -> Result<Frozen<'_>> {
+        self.server.freeze()
+    }
+
+    /// Ends its API server until what is returned is dropped; its port stays its own. etcd keeps what it
+    /// knew.
+    pub fn stop(&self) -> Result<Stopped<'_>> {
+        self.server.stop()
+    }
+
+    /// A user of this name, in this group if any, by a client certificate: the API server knows them by
+    /// nothing else.
+    pub fn certified(&self, name: &str, group: Option<&str>) -> Result<User> {
+        self.user_by(&certificates::by_certificate(&self.authority.client(name, group)?))
     }
 
     /// A user of this name, in these groups, who may do nothing until a binding says otherwise.
@@ -185,7 +212,7 @@ impl Cluster {
     /// cluster.
     pub fn exact_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
         let namespace = Namespace::create(self, name.to_owned(), labels)?;
-        if self.controllers.is_some() {
+        if self.options.makes_accounts() {
             namespace.await_account()?;
         }
         Ok(namespace)
@@ -241,9 +268,8 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         // At the end of a run the keeper is quicker: then the order is refused, and the part is gone all the
         // same.
-        for part in self.controllers.iter().chain([&self.server]) {
-            let _ = part.end();
-        }
+        let _ = self.controllers.as_ref().map(Part::end);
+        let _ = self.server.end();
     }
 }
 
@@ -290,18 +316,4 @@ fn server_flags(pki: &Pki, etcd: &Etcd, port: u16, number: u32) -> Vec<String> {
         format!("--service-account-key-file={}", pki.token_public.display()),
         format!("--service-account-signing-key-file={}", pki.token_private.display()),
     ]
-}
-
-fn await_ready(server: &Part, api: &Api) -> Result<()> {
-    eventually("the API server to be ready", READY_WITHIN, || {
-        if let Some(ending) = server.ending()? {
-            return Err(server.trouble(format_args!("ended while it was starting, with {ending}")));
-        }
-        Ok(match api.get("/readyz") {
-            Ok(answer) if answer.is_success() => Seen::Yes(()),
-            Ok(answer) => Seen::NotYet(format!("{} {}", answer.status, answer.body)),
-            Err(error) => Seen::NotYet(format!("{error:#}")),
-        })
-    })
-    .with_context(|| server.trouble("is not ready"))
 }

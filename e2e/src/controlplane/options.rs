@@ -32,6 +32,7 @@ pub struct Options {
     aggregator_routing: bool,
     bind: IpAddr,
     flags: Vec<String>,
+    disabled: Vec<String>,
     /// Plugin and its configuration, as JSON.
     plugins: Vec<(String, String)>,
 }
@@ -46,6 +47,7 @@ impl Options {
             aggregator_routing: false,
             bind: [127, 0, 0, 1].into(),
             flags: Vec::new(),
+            disabled: Vec::new(),
             plugins: Vec::new(),
         }
     }
@@ -54,8 +56,21 @@ impl Options {
     /// deleted, and the ready-made cluster roles `view`, `edit` and `admin`, which are put together from
     /// others, allow something.
     #[must_use]
-    pub fn with_controllers(mut self) -> Self {
-        self.controllers = CONTROLLERS.iter().map(|&name| name.to_owned()).collect();
+    pub fn with_controllers(self) -> Self {
+        self.with_these_controllers(CONTROLLERS)
+    }
+
+    /// With a controller-manager that runs these controllers and no others.
+    #[must_use]
+    pub fn with_these_controllers(mut self, names: &[&str]) -> Self {
+        self.controllers = names.iter().map(|&name| name.to_owned()).collect();
+        self
+    }
+
+    /// Without this admission plugin, which is on by default.
+    #[must_use]
+    pub fn without_plugin(mut self, name: &str) -> Self {
+        self.disabled.push(name.to_owned());
         self
     }
 
@@ -105,6 +120,11 @@ impl Options {
         &self.name
     }
 
+    /// Whether each namespace gets a service account sooner or later.
+    pub(super) fn makes_accounts(&self) -> bool {
+        self.controllers.iter().any(|name| name == "serviceaccount")
+    }
+
     /// The controllers to run, as controller-manager wants them; none if it is not wanted.
     pub(super) fn controllers(&self) -> Option<String> {
         (!self.controllers.is_empty()).then(|| self.controllers.join(","))
@@ -116,9 +136,13 @@ impl Options {
         if self.aggregator_routing {
             flags.push("--enable-aggregator-routing=true".to_owned());
         }
-        if self.controllers.is_empty() {
+        let mut disabled = self.disabled.clone();
+        if !self.makes_accounts() {
             // Nobody would make the service account that this plugin insists on.
-            flags.push("--disable-admission-plugins=ServiceAccount".to_owned());
+            disabled.push("ServiceAccount".to_owned());
+        }
+        if !disabled.is_empty() {
+            flags.push(format!("--disable-admission-plugins={}", disabled.join(",")));
         }
         if !self.plugins.is_empty() {
             let configuration = self.admission_configuration()?;

@@ -6,6 +6,7 @@ pub(crate) mod controlplane;
 pub(crate) mod counting;
 pub(crate) mod durward;
 pub(crate) mod ephemeral;
+pub(crate) mod fleet;
 pub(crate) mod keeper;
 pub(crate) mod outage;
 pub(crate) mod pod_security;

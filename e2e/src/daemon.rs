@@ -1,0 +1,163 @@
+//! A part that a case may freeze, stop and start again, always with the same command line.
+//!
+//! What a case does to it is undone when the case lets go, whatever way the case ends: [`Frozen`] thaws and
+//! [`Stopped`] starts again when dropped. So a case that fails leaves a whole fleet to the next one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use rustix::process::Signal;
+
+use crate::keeper::{Ending, Keeper, Part, Tool};
+use crate::patience::{Seen, eventually};
+use crate::words::tell;
+
+/// An API server is ready in three to six seconds on an idle machine; this is for one that builds something
+/// beside it.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// A signal is delivered at once; its threads stop when each is next scheduled.
+const FROZEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// One look whether it is ready.
+type Probe = dyn Fn() -> Result<Seen<()>> + Send + Sync;
+
+/// A running part, and how it is started.
+pub struct Daemon {
+    keeper: Arc<Keeper>,
+    tool: Tool,
+    probe: Box<Probe>,
+    part: Mutex<Arc<Part>>,
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Daemon").field("part", &self.part()).finish_non_exhaustive()
+    }
+}
+
+impl Daemon {
+    /// Starts it and waits for nothing. `probe` is what [`Daemon::await_ready`] asks.
+    pub(crate) fn start(
+        keeper: &Arc<Keeper>,
+        tool: Tool,
+        probe: impl Fn() -> Result<Seen<()>> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let part = keeper.start_part(tool.clone())?;
+        Ok(Self {
+            keeper: Arc::clone(keeper),
+            tool,
+            probe: Box::new(probe),
+            part: Mutex::new(Arc::new(part)),
+        })
+    }
+
+    /// Waits until it does what it is for. If it ends instead, the error says what it said.
+    pub fn await_ready(&self) -> Result<()> {
+        let part = self.part();
+        eventually(format_args!("{} to be ready", part.name()), READY_WITHIN, || {
+            if let Some(ending) = part.ending()? {
+                bail!("ended while it was starting, with {ending}");
+            }
+            (self.probe)()
+        })
+        .map_err(|error| part.trouble(format_args!("{error:#}")))
+    }
+
+    /// Its process id, which changes when it is started again.
+    pub fn pid(&self) -> i32 {
+        self.part().pid()
+    }
+
+    /// SIGSTOP: connections stay, new ones are taken by the kernel, and nobody answers.
+    pub fn freeze(&self) -> Result<Frozen<'_>> {
+        let part = self.part();
+        part.signal(Signal::STOP)?;
+        let frozen = Frozen { daemon: self, held: true };
+        eventually(format_args!("{} to be frozen", part.name()), FROZEN_WITHIN, || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", part.pid()))?;
+            let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+            Ok(if state == Some('T') { Seen::Yes(()) } else { Seen::NotYet(format!("state {state:?}")) })
+        })?;
+        Ok(frozen)
+    }
+
+    /// Ends it: from now on connections are refused.
+    pub fn stop(&self) -> Result<Stopped<'_>> {
+        self.end()?;
+        Ok(Stopped { daemon: self, held: true })
+    }
+
+    /// Ends it for good.
+    pub(crate) fn end(&self) -> Result<Ending> {
+        self.part().end()
+    }
+
+    /// What failed, with the end of its log.
+    pub fn trouble(&self, what: impl std::fmt::Display) -> anyhow::Error {
+        self.part().trouble(what)
+    }
+
+    fn start_again(&self) -> Result<()> {
+        let part = self.keeper.start_part(self.tool.clone())?;
+        *self.part.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(part);
+        self.await_ready()
+    }
+
+    fn part(&self) -> Arc<Part> {
+        Arc::clone(&self.part.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A part that does not run until this is dropped, or [`Frozen::thaw`] says so.
+#[derive(Debug)]
+#[must_use = "it thaws at once when this is dropped"]
+pub struct Frozen<'a> {
+    daemon: &'a Daemon,
+    held: bool,
+}
+
+impl Frozen<'_> {
+    /// SIGCONT. It goes on where it was; what was sent to it meanwhile is answered now.
+    pub fn thaw(mut self) -> Result<()> {
+        self.held = false;
+        self.daemon.part().signal(Signal::CONT)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if self.held
+            && let Err(error) = self.daemon.part().signal(Signal::CONT)
+        {
+            tell(format_args!("a frozen part could not be thawed: {error:#}"));
+        }
+    }
+}
+
+/// A part that is not there until this is dropped, or [`Stopped::start`] says so.
+#[derive(Debug)]
+#[must_use = "it is started again at once when this is dropped"]
+pub struct Stopped<'a> {
+    daemon: &'a Daemon,
+    held: bool,
+}
+
+impl Stopped<'_> {
+    /// Starts it again and returns when it is ready.
+    pub fn start(mut self) -> Result<()> {
+        self.held = false;
+        self.daemon.start_again()
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        if self.held
+            && let Err(error) = self.daemon.start_again()
+        {
+            tell(format_args!("a stopped part could not be started again: {error:#}"));
+        }
+    }
+}

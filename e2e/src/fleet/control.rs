@@ -1,0 +1,258 @@
+//! Karmada's control plane, put together as its own charts do it, without pods.
+//!
+//! Three things are other than in a cluster, since nothing here has a name in DNS: the `APIService` leads to
+//! an `ExternalName` Service `localhost` with a port of its own, the webhooks are called at 127.0.0.1, and who
+//! asks is known by a client certificate. Both manifests are upstream's, with those words exchanged.
+//!
+//! karmada-webhook is no luxury: without what it writes into a `ClusterPropagationPolicy` the policy is
+//! accepted and never scheduled.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use super::CLUSTERS;
+use crate::certificates::{self, Authority};
+use crate::controlplane::{Cluster, Options};
+use crate::daemon::Daemon;
+use crate::keeper::{Keeper, Tool};
+use crate::parts::Binary;
+use crate::patience::Seen;
+use crate::ports;
+use crate::stage::Stage;
+
+/// The controllers of Kubernetes that stand beside Karmada's own API server, as upstream has them.
+const CONTROLLERS: &[&str] =
+    &["namespace", "garbagecollector", "serviceaccount-token", "clusterrole-aggregation"];
+
+/// Where Karmada's parts and the members' credentials are.
+const NAMESPACES: [&str; 2] = ["karmada-system", "karmada-cluster"];
+
+/// The name in the certificate of karmada-aggregated-apiserver, which is its Service's.
+const AGGREGATED_HOST: &str = "karmada-aggregated-apiserver.karmada-system.svc";
+
+/// A listener on this host answers at once or is not there.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The control plane's parts.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) keeper: Arc<Keeper>,
+    pub(super) cluster: Cluster,
+    pub(super) aggregated: Daemon,
+    pub(super) controllers: Daemon,
+    webhook: Daemon,
+    scheduler: Daemon,
+}
+
+impl Control {
+    pub(super) fn start(stage: &Stage) -> Result<Self> {
+        let keeper = stage.keeper()?;
+        let folder = stage.folder("karmada")?;
+        let sources = Binary::KarmadaAggregated.sources(&keeper)?;
+        let cluster = stage.own_cluster(&options(&folder)?)?;
+        for name in NAMESPACES {
+            cluster.exact_namespace(name, &[])?;
+        }
+        let site = Site { keeper: &keeper, folder: &folder, cluster: &cluster };
+        let aggregated = site.aggregated(stage, &sources)?;
+        let definitions = sources.join("charts/karmada/_crds/bases").display().to_string();
+        let apply = ["apply", "--server-side", "-R", "-f", &definitions];
+        cluster.kubectl().run(&apply)?.succeeded().context("Karmada's definitions")?;
+        // Karmada's controllers give up where their kinds are not served.
+        aggregated.await_ready()?;
+        let controllers = site.controllers()?;
+        let scheduler = site.scheduler()?;
+        let webhook = site.webhook(&sources)?;
+        Ok(Self { keeper, cluster, aggregated, controllers, webhook, scheduler })
+    }
+
+    /// What `karmadactl` says to these arguments, in the name of an administrator; it must succeed.
+    pub(super) fn karmadactl(&self, arguments: &[&str], within: Duration) -> Result<()> {
+        let tool = Tool::new("karmadactl", Binary::Karmadactl.path(&self.keeper)?)
+            .arguments(arguments.iter().copied())
+            .flag("kubeconfig", self.cluster.kubectl().kubeconfig().display());
+        self.keeper.run(tool, within)?.succeeded().with_context(|| format!("karmadactl {arguments:?}"))?;
+        Ok(())
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        for daemon in [&self.scheduler, &self.webhook, &self.controllers, &self.aggregated] {
+            let _ = daemon.end();
+        }
+    }
+}
+
+/// Karmada's API server is a stock one. What it needs beyond that is to say to the one behind it who asks:
+/// by a certificate of an authority that is for nothing else.
+fn options(folder: &Path) -> Result<Options> {
+    let front = Authority::new("front-proxy")?;
+    let authority = certificates::write(folder, "front-proxy-ca.crt", &front.pem())?;
+    let (certificate, key) = front.client("front-proxy-client", None)?.write(folder, "front-proxy-client")?;
+    Ok(Options::named("karmada")
+        .with_these_controllers(CONTROLLERS)
+        .without_plugin("StorageObjectInUseProtection")
+        .flag(format!("--requestheader-client-ca-file={}", authority.display()))
+        .flag("--requestheader-allowed-names=front-proxy-client")
+        .flag("--requestheader-username-headers=X-Remote-User")
+        .flag("--requestheader-group-headers=X-Remote-Group")
+        .flag("--requestheader-extra-headers-prefix=X-Remote-Extra-")
+        .flag(format!("--proxy-client-cert-file={}", certificate.display()))
+        .flag(format!("--proxy-client-key-file={}", key.display())))
+}
+
+/// What every part is started with.
+struct Site<'a> {
+    keeper: &'a Arc<Keeper>,
+    folder: &'a Path,
+    cluster: &'a Cluster,
+}
+
+impl Site<'_> {
+    fn aggregated(&self, stage: &Stage, sources: &Path) -> Result<Daemon> {
+        let port = ports::free()?;
+        let authority = Authority::new("karmada-aggregated")?;
+        let leaf = authority.server(&[AGGREGATED_HOST, "localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
+        let (certificate, key) = leaf.write(self.folder, "aggregated")?;
+        let kubeconfig = self.kubeconfig("system:karmada:karmada-aggregated-apiserver")?;
+        let tool = Tool::new("karmada-aggregated-apiserver", Binary::KarmadaAggregated.path(self.keeper)?)
+            .grace(Duration::ZERO)
+            .flag("kubeconfig", kubeconfig.display())
+            .flag("authentication-kubeconfig", kubeconfig.display())
+            .flag("authorization-kubeconfig", kubeconfig.display())
+            .flag("etcd-servers", stage.etcd()?.url())
+            .flag("etcd-prefix", format_args!("/{}", file_name(self.folder)))
+            .flag("tls-cert-file", certificate.display())
+            .flag("tls-private-key-file", key.display())
+            .flag("bind-address", Ipv4Addr::LOCALHOST)
+            .flag("secure-port", port);
+        let api = self.cluster.api().clone();
+        let daemon = Daemon::start(self.keeper, tool, move || {
+            Ok(match api.get(CLUSTERS) {
+                Ok(answer) if answer.is_success() => Seen::Yes(()),
+                Ok(answer) => Seen::NotYet(format!("{} {}", answer.status, answer.body)),
+                Err(error) => Seen::NotYet(format!("{error:#}")),
+            })
+        })?;
+        let name = "artifacts/deploy/karmada-aggregated-apiserver-apiservice.yaml";
+        let host = "externalName: karmada-aggregated-apiserver.karmada-system.svc.cluster.local";
+        self.apply(
+            &sources.join(name),
+            &[
+                ("{{caBundle}}", &STANDARD.encode(authority.pem())),
+                (host, &format!("externalName: localhost\n  ports: [{{port: {port}}}]")),
+                ("  service:\n", &format!("  service:\n    port: {port}\n")),
+            ],
+        )?;
+        Ok(daemon)
+    }
+
+    fn controllers(&self) -> Result<Daemon> {
+        let name = "karmada-controller-manager";
+        let (tool, probe) = self.part(name, Binary::KarmadaControllers)?;
+        let tool = tool
+            .flag("leader-elect", false)
+            // A case waits for what Karmada thinks of a member; its own defaults are ten seconds and thirty.
+            .flag("cluster-status-update-frequency", "2s")
+            .flag("cluster-success-threshold", "1s");
+        Daemon::start(self.keeper, tool, listens(probe))
+    }
+
+    fn scheduler(&self) -> Result<Daemon> {
+        let (tool, probe) = self.part("karmada-scheduler", Binary::KarmadaScheduler)?;
+        let tool = tool.flag("leader-elect", false).flag("enable-scheduler-estimator", false);
+        Daemon::start(self.keeper, tool, listens(probe))
+    }
+
+    /// Karmada's webhooks stand in the way of its own objects as soon as they are registered: so when they
+    /// answer.
+    fn webhook(&self, sources: &Path) -> Result<Daemon> {
+        let port = ports::free()?;
+        let authority = Authority::new("karmada-webhook")?;
+        let folder = self.folder.join("webhook");
+        authority.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?.write(&folder, "tls")?;
+        let (tool, _) = self.part("karmada-webhook", Binary::KarmadaWebhook)?;
+        let tool = tool
+            .flag("bind-address", Ipv4Addr::LOCALHOST)
+            .flag("secure-port", port)
+            .flag("cert-dir", folder.display());
+        let daemon = Daemon::start(self.keeper, tool, listens(port))?;
+        daemon.await_ready()?;
+        self.apply(
+            &sources.join("artifacts/deploy/webhook-configuration.yaml"),
+            &[
+                ("https://karmada-webhook.karmada-system.svc:443", &format!("https://127.0.0.1:{port}")),
+                ("{{caBundle}}", &STANDARD.encode(authority.pem())),
+            ],
+        )?;
+        Ok(daemon)
+    }
+
+    /// A part with what all of Karmada's have in common, and the port where it tells of its health.
+    fn part(&self, name: &str, binary: Binary) -> Result<(Tool, u16)> {
+        let kubeconfig = self.kubeconfig(&format!("system:karmada:{name}"))?;
+        let (tool, port) = listening(Tool::new(name, binary.path(self.keeper)?))?;
+        Ok((tool.flag("kubeconfig", kubeconfig.display()), port))
+    }
+
+    /// A part of Karmada is an administrator with a name of its own.
+    fn kubeconfig(&self, name: &str) -> Result<PathBuf> {
+        let user = self.cluster.certified(name, Some("system:masters"))?;
+        Ok(user.kubectl.kubeconfig().to_owned())
+    }
+
+    /// Applies one of upstream's manifests with some words exchanged, each of which must be there.
+    fn apply(&self, path: &Path, exchange: &[(&str, &str)]) -> Result<()> {
+        let mut text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        for (old, new) in exchange {
+            ensure!(text.contains(old), "{} does not contain {old:?} any more", path.display());
+            text = text.replace(old, new);
+        }
+        self.cluster.kubectl().apply(&text)?.succeeded().with_context(|| path.display().to_string())?;
+        Ok(())
+    }
+}
+
+/// Ports of its own for metrics and health, and the latter.
+pub(super) fn listening(tool: Tool) -> Result<(Tool, u16)> {
+    let (metrics, health) = (ports::free()?, ports::free()?);
+    let tool = tool
+        .grace(Duration::ZERO)
+        .flag("metrics-bind-address", format_args!("127.0.0.1:{metrics}"))
+        .flag("health-probe-bind-address", format_args!("127.0.0.1:{health}"));
+    Ok((tool, health))
+}
+
+/// Ready when somebody listens there.
+pub(super) fn listens(port: u16) -> impl Fn() -> Result<Seen<()>> + Send + Sync + 'static {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    move || {
+        Ok(match TcpStream::connect_timeout(&address, CONNECTED_WITHIN) {
+            Ok(_) => Seen::Yes(()),
+            Err(error) => Seen::NotYet(format!("{address}: {error}")),
+        })
+    }
+}
+
+fn file_name(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The body of a namespace that somebody else's parts want to find.
+pub(super) fn make_namespace(cluster: &Cluster, name: &str) -> Result<()> {
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let answer = cluster.api().create("/api/v1/namespaces", &object)?;
+    if answer.status != 409 {
+        answer.succeeded()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! A real Karmada fleet: a control plane, two members that it pushes to, and one that pulls.
+//!
+//! ```no_run
+//! # fn case(stage: &'static e2e::stage::Stage) -> anyhow::Result<()> {
+//! let fleet = stage.fleet()?;
+//! let shop = fleet.namespace("shop")?;
+//! let m2 = fleet.member("m2")?;
+//! m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+//! let pods = fleet.karmada().api().get(&fleet.proxied("m2", "/api/v1/pods"))?;
+//! # Ok(()) }
+//! ```
+//!
+//! Every part is upstream's own, from the pinned sources, and so are the definitions, the `APIService` and the
+//! webhook configuration ([`control`]); m1 and m2 are joined by karmadactl, m3 by karmada-agent ([`member`]).
+//! There is no kubelet: pods carry no node and their phase is written by the case. The fleet takes about two
+//! and a half GB, so a run has one: [`sharing`].
+//!
+//! It knows nothing of Durward, and gives nobody a permission: what a user may ask of members through Karmada
+//! is for the case to grant, as an administrator would.
+
+mod control;
+mod member;
+pub mod sharing;
+
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::controlplane::Cluster;
+use crate::daemon::Daemon;
+use crate::namespace::Namespace;
+use crate::patience::{Seen, eventually};
+use crate::stage::Stage;
+use crate::words::tell;
+use control::Control;
+pub use member::{Member, Mode, Recruit};
+
+/// A member is Ready within five seconds of joining, on an idle machine.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// A namespace reaches the members within three seconds, on an idle machine.
+const PROPAGATED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The collection of Clusters.
+const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+
+/// A running fleet. Tests get theirs from [`Stage::fleet`] and [`Stage::fleet_alone`].
+#[derive(Debug)]
+pub struct Fleet {
+    control: Control,
+    members: Vec<Member>,
+}
+
+impl Fleet {
+    /// Starts one with m1, m2 (push) and m3 (pull), and returns when all of them are Ready.
+    pub(crate) fn start(stage: &Stage) -> Result<Self> {
+        let began = Instant::now();
+        let recruits = [Recruit::push("m1"), Recruit::push("m2"), Recruit::pull("m3")];
+        // The members' API servers start while the control plane is put together: both take processors that
+        // the other leaves idle.
+        let (control, members) = std::thread::scope(|scope| {
+            let members = recruits.map(|recruit| scope.spawn(move || Member::start(stage, recruit)));
+            let control = Control::start(stage);
+            (control, members.map(|member| member.join().unwrap_or_else(|_| Err(panicked()))))
+        });
+        let fleet = Self { control: control?, members: members.into_iter().collect::<Result<_>>()? };
+        let up = began.elapsed();
+        let control = &fleet.control;
+        std::thread::scope(|scope| {
+            let joins: Vec<_> =
+                fleet.members.iter().map(|member| scope.spawn(|| member.join(control))).collect();
+            joins.into_iter().try_for_each(|join| join.join().unwrap_or_else(|_| Err(panicked())))
+        })?;
+        fleet.await_whole()?;
+        tell(format_args!(
+            "the fleet is up after {:.1} s and joined after {:.1} s",
+            up.as_secs_f32(),
+            began.elapsed().as_secs_f32()
+        ));
+        Ok(fleet)
+    }
+
+    /// Karmada's own API server, and all that can be done to a cluster.
+    pub fn karmada(&self) -> &Cluster {
+        &self.control.cluster
+    }
+
+    /// The API server of `cluster.karmada.io` behind Karmada's own: Clusters, and the proxy to them.
+    pub fn aggregated(&self) -> &Daemon {
+        &self.control.aggregated
+    }
+
+    /// karmada-controller-manager, for what comes after a deletion was allowed.
+    pub fn controllers(&self) -> &Daemon {
+        &self.control.controllers
+    }
+
+    /// The members that the fleet was made with.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// One of them, by name.
+    pub fn member(&self, name: &str) -> Result<&Member> {
+        let found = self.members.iter().find(|member| member.name() == name);
+        found.with_context(|| format!("the fleet has no member {name}"))
+    }
+
+    /// The path by which Karmada leads to a path of a member: `proxied("m3", "/api/v1/pods")`.
+    pub fn proxied(&self, member: &str, path: &str) -> String {
+        format!("{CLUSTERS}/{member}/proxy{path}")
+    }
+
+    /// The Cluster of this name as Karmada has it.
+    pub fn cluster_object(&self, name: &str) -> Result<Value> {
+        Ok(self.karmada().api().get(&format!("{CLUSTERS}/{name}"))?.succeeded()?.body)
+    }
+
+    /// Makes a namespace on the control plane, with a name that no other test has, and returns when every
+    /// member has it.
+    pub fn namespace(&self, name: &str) -> Result<Namespace<'_>> {
+        let namespace = self.karmada().namespace(name)?;
+        for member in &self.members {
+            member.await_propagated(&format!("/api/v1/namespaces/{}", namespace.name()))?;
+        }
+        Ok(namespace)
+    }
+
+    /// A real member more: started, joined and Ready. It leaves when it is dropped.
+    pub fn join_more(&self, stage: &Stage, recruit: Recruit) -> Result<Joined<'_>> {
+        let member = Member::start(stage, recruit)?;
+        let joined = Joined { fleet: self, member };
+        joined.member.join(&self.control)?;
+        self.await_ready(joined.member.name())?;
+        Ok(joined)
+    }
+
+    /// A Cluster with this `spec` and nothing that Karmada knows how to reach, as one is for the first
+    /// moments of joining. It is deleted when dropped.
+    pub fn declare(&self, name: &str, spec: &Value) -> Result<Declared<'_>> {
+        let object = json!({
+            "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": name}, "spec": spec,
+        });
+        self.karmada().api().create(CLUSTERS, &object)?.succeeded()?;
+        Ok(Declared { fleet: self, name: name.to_owned() })
+    }
+
+    /// Takes a member out of the fleet, with what Karmada made in it. It joins again when what is returned is
+    /// dropped.
+    pub fn unjoin(&self, name: &str) -> Result<Apart<'_>> {
+        let member = self.member(name)?;
+        member.unjoin(&self.control)?;
+        Ok(Apart { fleet: self, member, held: true })
+    }
+
+    /// Makes Karmada reach a member at another URL, behind which a case may do what it likes to the traffic.
+    /// The certificate there must be of the member's own authority ([`Cluster::authority`]). The member's own
+    /// URL comes back when what is returned is dropped.
+    pub fn publish(&self, name: &str, url: &str) -> Result<Published<'_>> {
+        let member = self.member(name)?;
+        self.control.publish(name, url)?;
+        Ok(Published { fleet: self, member })
+    }
+
+    /// Waits until every member that the fleet was made with is Ready.
+    pub fn await_whole(&self) -> Result<()> {
+        self.members.iter().try_for_each(|member| self.await_ready(member.name()))
+    }
+
+    fn await_ready(&self, name: &str) -> Result<()> {
+        self.control.await_ready(name)
+    }
+}
+
+impl Control {
+    /// Waits until the Cluster of this name is Ready.
+    fn await_ready(&self, name: &str) -> Result<()> {
+        let path = format!("{CLUSTERS}/{name}");
+        eventually(format_args!("cluster {name} to be Ready"), READY_WITHIN, || {
+            let answer = self.cluster.api().get(&path)?;
+            let conditions = answer.body["status"]["conditions"].as_array();
+            let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
+            Ok(match ready {
+                Some(condition) if condition["status"] == "True" => Seen::Yes(()),
+                Some(condition) => Seen::NotYet(condition.to_string()),
+                None => Seen::NotYet(format!("{} {}, no such condition", answer.status, answer.message())),
+            })
+        })
+        .map_err(|error| self.controllers.trouble(format_args!("{error:#}")))
+    }
+
+    /// Has Karmada reach a member at this URL.
+    fn publish(&self, name: &str, url: &str) -> Result<()> {
+        let changes = json!({"spec": {"apiEndpoint": url}});
+        self.cluster.api().merge(&format!("{CLUSTERS}/{name}"), &changes)?.succeeded()?;
+        Ok(())
+    }
+
+    /// Deletes the Cluster of this name and waits until it is gone.
+    fn delete_cluster(&self, name: &str) -> Result<()> {
+        let path = format!("{CLUSTERS}/{name}");
+        let answer = self.cluster.api().delete(&path)?;
+        if answer.status != 404 {
+            answer.succeeded()?;
+        }
+        eventually(format_args!("cluster {name} to be gone"), READY_WITHIN, || {
+            let answer = self.cluster.api().get(&path)?;
+            let left = answer.body["metadata"]["finalizers"].to_string();
+            Ok(if answer.status == 404 { Seen::Yes(()) } else { Seen::NotYet(format!("finalizers {left}")) })
+        })
+    }
+}
+
+/// A member that a case added. It leaves the fleet when it is dropped.
+#[derive(Debug)]
+#[must_use = "it leaves at once when this is dropped"]
+pub struct Joined<'a> {
+    fleet: &'a Fleet,
+    member: Member,
+}
+
+impl Deref for Joined<'_> {
+    type Target = Member;
+
+    fn deref(&self) -> &Member {
+        &self.member
+    }
+}
+
+impl Drop for Joined<'_> {
+    fn drop(&mut self) {
+        told("a member could not leave", self.member.unjoin(&self.fleet.control));
+    }
+}
+
+/// A Cluster that a case declared. It is deleted when this is dropped.
+#[derive(Debug)]
+#[must_use = "it is deleted at once when this is dropped"]
+pub struct Declared<'a> {
+    fleet: &'a Fleet,
+    name: String,
+}
+
+impl Drop for Declared<'_> {
+    fn drop(&mut self) {
+        told("a declared Cluster could not be deleted", self.fleet.control.delete_cluster(&self.name));
+    }
+}
+
+/// A member that is not in the fleet until this is dropped, or [`Apart::rejoin`] says so.
+#[derive(Debug)]
+#[must_use = "it joins again at once when this is dropped"]
+pub struct Apart<'a> {
+    fleet: &'a Fleet,
+    member: &'a Member,
+    held: bool,
+}
+
+impl Apart<'_> {
+    /// Joins it again and returns when it is Ready.
+    pub fn rejoin(mut self) -> Result<()> {
+        self.held = false;
+        self.join()
+    }
+
+    fn join(&self) -> Result<()> {
+        self.member.join(&self.fleet.control)?;
+        self.fleet.await_ready(self.member.name())
+    }
+}
+
+impl Drop for Apart<'_> {
+    fn drop(&mut self) {
+        if self.held {
+            told("a member could not join again", self.join());
+        }
+    }
+}
+
+/// A member that Karmada reaches at another URL until this is dropped.
+#[derive(Debug)]
+#[must_use = "its own URL comes back at once when this is dropped"]
+pub struct Published<'a> {
+    fleet: &'a Fleet,
+    member: &'a Member,
+}
+
+impl Drop for Published<'_> {
+    fn drop(&mut self) {
+        let own = self.fleet.control.publish(self.member.name(), self.member.url());
+        told("a member's own URL could not be published again", own);
+    }
+}
+
+/// A case that has ended cannot be told of what its guards could not undo; the person who reads can.
+fn told(what: &str, result: Result<()>) {
+    if let Err(error) = result {
+        tell(format_args!("{what}: {error:#}"));
+    }
+}
+
+fn panicked() -> anyhow::Error {
+    anyhow::anyhow!("a thread that starts a part of the fleet panicked")
+}

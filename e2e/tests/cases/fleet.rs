@@ -1,0 +1,210 @@
+//! That the fleet of the tests is a real one, before Durward stands in it: who is in it, what reaches whom,
+//! and by which permissions a plain user sees into a member.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use e2e::fleet::{Fleet, Member, Recruit};
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use serde_json::{Value, json};
+
+/// A binding becomes an impersonation rule in every member, and a policy a role: two of Karmada's rounds.
+const GRANTED_WITHIN: Duration = Duration::from_secs(60);
+
+/// A member that does not answer holds a call as long as the caller is patient.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+pub(crate) fn two_members_are_pushed_to_and_one_pulls_and_all_are_ready(stage: &Stage) -> Result<()> {
+    let fleet = stage.fleet()?;
+    let clusters = fleet.karmada().kubectl().get(&["clusters"])?;
+    let mut seen: Vec<(&str, &str, bool)> = clusters["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|cluster| {
+            let conditions = cluster["status"]["conditions"].as_array();
+            let ready = conditions
+                .into_iter()
+                .flatten()
+                .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+            (text(&cluster["metadata"]["name"]), text(&cluster["spec"]["syncMode"]), ready)
+        })
+        .collect();
+    seen.sort_unstable();
+    let expected = [("m1", "Push", true), ("m2", "Push", true), ("m3", "Pull", true)];
+    ensure!(seen == expected, "the fleet is {seen:?}");
+    Ok(())
+}
+
+pub(crate) fn a_namespace_reaches_every_member_and_is_marked_as_karmadas(stage: &Stage) -> Result<()> {
+    let fleet = stage.fleet()?;
+    let shop = fleet.namespace("shop")?;
+    for member in fleet.members() {
+        let path = format!("/api/v1/namespaces/{}", shop.name());
+        let namespace = member.api().get(&path)?.succeeded()?.body;
+        let label = &namespace["metadata"]["labels"]["karmada.io/managed"];
+        ensure!(label == "true", "in {} it is labelled {label}", member.name());
+    }
+    // What is made in one member is in no other, nor on the control plane.
+    let m2 = fleet.member("m2")?;
+    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    let pod = format!("{}/web", shop.path("pods"));
+    let running = m2.api().get(&pod)?.succeeded()?.body;
+    ensure!(running["status"]["phase"] == "Running", "the pod is {}", running["status"]);
+    for elsewhere in [fleet.karmada(), fleet.member("m1")?, fleet.member("m3")?] {
+        ensure!(elsewhere.api().get(&pod)?.status == 404, "the pod is at {} too", elsewhere.url());
+    }
+    Ok(())
+}
+
+pub(crate) fn a_deleted_namespace_goes_from_every_member(stage: &Stage) -> Result<()> {
+    let fleet = stage.fleet()?;
+    let shop = fleet.namespace("doomed")?;
+    let path = format!("/api/v1/namespaces/{}", shop.name());
+    let m3 = fleet.member("m3")?;
+    m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
+    fleet.karmada().api().delete(&path)?.succeeded()?;
+    for member in fleet.members() {
+        eventually(format_args!("{path} to go from {}", member.name()), GRANTED_WITHIN, || {
+            let answer = member.api().get(&path)?;
+            Ok(if answer.status == 404 { Seen::Yes(()) } else { Seen::NotYet(answer.body.to_string()) })
+        })?;
+    }
+    Ok(())
+}
+
+pub(crate) fn a_user_without_groups_sees_into_every_member_by_two_bindings(stage: &Stage) -> Result<()> {
+    let fleet = stage.fleet()?;
+    let durward = fleet.karmada().certified("durward", None)?;
+    let path = fleet.proxied("m3", "/api/v1/namespaces");
+    let refused = durward.api.get(&path)?;
+    ensure!(
+        refused.status == 403 && refused.message().contains("clusters/proxy"),
+        "without a binding it is {} {}",
+        refused.status,
+        refused.message()
+    );
+    grant(&fleet, "durward")?;
+    for member in fleet.members() {
+        let path = fleet.proxied(member.name(), "/api/v1/namespaces");
+        eventually(format_args!("{path} to answer durward"), GRANTED_WITHIN, || {
+            let answer = durward.api.get(&path)?;
+            Ok(if answer.is_success() {
+                Seen::Yes(())
+            } else {
+                Seen::NotYet(format!("{} {}", answer.status, answer.body))
+            })
+        })?;
+        let proxied = durward.api.get(&path)?.succeeded()?.body;
+        let own = member.api().get("/api/v1/namespaces/kube-system")?.succeeded()?.body;
+        let items = proxied["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let same = items.iter().any(|item| item["metadata"]["uid"] == own["metadata"]["uid"]);
+        ensure!(same, "what {path} shows is not {}", member.name());
+    }
+    // The permission is what it says and no more.
+    let secrets = durward.api.get(&fleet.proxied("m1", "/api/v1/secrets"))?;
+    ensure!(secrets.status == 403, "durward reads secrets: {}", secrets.status);
+    Ok(())
+}
+
+pub(crate) fn a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them(stage: &Stage) -> Result<()> {
+    let fleet = stage.fleet_alone()?;
+    let (m1, m2) = (fleet.member("m1")?, fleet.member("m2")?);
+    let version = fleet.proxied("m1", "/version");
+    let timeout = format!("--request-timeout={}s", PATIENCE.as_secs());
+    let ask = |path: &str| fleet.karmada().kubectl().run(&["get", "--raw", path, &timeout]);
+
+    let frozen = m1.freeze()?;
+    let began = Instant::now();
+    let held = ask(&version)?;
+    ensure!(!held.is_success(), "a frozen member answered: {}", held.stdout);
+    ensure!(began.elapsed() >= PATIENCE, "the caller was not held but told {:?}", held.stderr);
+    ensure!(m2.api().get("/readyz")?.is_success(), "m2 is frozen too");
+    frozen.thaw()?;
+
+    let stopped = m1.stop()?;
+    let refused = ask(&version)?;
+    ensure!(refused.stderr.contains("connection refused"), "a stopped member gives {:?}", refused.stderr);
+    stopped.start()?;
+    ensure!(m1.api().get("/readyz")?.is_success(), "m1 was not started again");
+
+    let stopped = fleet.aggregated().stop()?;
+    let gone = ask("/apis/cluster.karmada.io/v1alpha1/clusters")?;
+    ensure!(!gone.is_success(), "the aggregated API answered though it is gone: {}", gone.stdout);
+    stopped.start()?;
+    fleet.await_whole()
+}
+
+pub(crate) fn a_member_leaves_and_joins_again_and_another_comes_and_goes(stage: &Stage) -> Result<()> {
+    let fleet = stage.fleet_alone()?;
+    let names = || -> Result<Vec<String>> {
+        let clusters = fleet.karmada().kubectl().get(&["clusters"])?;
+        let items = clusters["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(items.iter().map(|item| text(&item["metadata"]["name"]).to_owned()).collect())
+    };
+    for name in ["m2", "m3"] {
+        let apart = fleet.unjoin(name)?;
+        ensure!(!names()?.contains(&name.to_owned()), "{name} did not leave");
+        apart.rejoin()?;
+    }
+    let m4 = fleet.join_more(stage, Recruit::push("m4"))?;
+    let ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
+    ensure!(names()? == ["ghost", "m1", "m2", "m3", "m4"], "the fleet is {:?}", names()?);
+    let m1 = fleet.member("m1")?.url().to_owned();
+    let published = fleet.publish("m1", m4.url())?;
+    ensure!(fleet.cluster_object("m1")?["spec"]["apiEndpoint"] == m4.url(), "m1 is published elsewhere");
+    drop(published);
+    ensure!(fleet.cluster_object("m1")?["spec"]["apiEndpoint"] == m1, "m1 is not published as before");
+    drop(ghost);
+    drop(m4);
+    ensure!(names()? == ["m1", "m2", "m3"], "the fleet is {:?}", names()?);
+    Ok(())
+}
+
+/// What lets a user ask every member for its namespaces through Karmada: the proxy on the control plane, and a
+/// role of the same user in the members, carried there by a policy. Karmada itself lets its proxy speak in
+/// the user's name, for it sees the first of the two bindings.
+fn grant(fleet: &Fleet, user: &str) -> Result<()> {
+    let fleet_role = format!("{user}-fleet");
+    let member_role = format!("{user}-members");
+    let names: Vec<&str> = fleet.members().iter().map(Member::name).collect();
+    let selectors: Vec<Value> = ["ClusterRole", "ClusterRoleBinding"]
+        .iter()
+        .map(|kind| json!({"apiVersion": format!("{RBAC}/v1"), "kind": kind, "name": member_role}))
+        .collect();
+    let clusters = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"], "verbs": ["get", "list", "watch"]});
+    let proxy =
+        json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["get"]});
+    let namespaces = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"]});
+    let mut objects = role(&fleet_role, &json!([clusters, proxy]), user);
+    objects.extend(role(&member_role, &json!([namespaces]), user));
+    objects.push(json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy",
+        "metadata": {"name": member_role},
+        "spec": {"resourceSelectors": selectors, "placement": {"clusterAffinity": {"clusterNames": names}}},
+    }));
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    fleet.karmada().kubectl().apply(&list.to_string())?.succeeded()?;
+    Ok(())
+}
+
+fn role(name: &str, rules: &Value, user: &str) -> Vec<Value> {
+    vec![
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole",
+            "metadata": {"name": name}, "rules": rules,
+        }),
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+        }),
+    ]
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
