@@ -18,8 +18,8 @@ use e2e::words::tell;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use cases::{
-    asking, company, controlplane, counting, durward, ephemeral, fleet, keeper, outage, pod_security, reload,
-    replacement, sentences, skips, versions, whole,
+    asking, company, controlplane, counting, durward, ephemeral, fleet, keeper, options, outage,
+    pod_security, reload, replacement, sentences, skips, versions, whole,
 };
 
 type Case = fn(&'static Stage) -> Result<()>;
@@ -40,6 +40,7 @@ const CASES: &[(&str, Case)] = cases![
         leaves_nothing_behind_when_the_test_process_ends_well,
         leaves_nothing_behind_when_the_test_process_panics,
         leaves_nothing_behind_when_the_test_process_is_killed,
+        leaves_nothing_behind_when_the_test_process_is_terminated,
         leaves_nothing_behind_on_ctrl_c,
         the_next_run_cleans_up_behind_a_killed_keeper,
         the_next_run_ends_nobody_who_only_has_the_same_process_id,
@@ -87,12 +88,19 @@ const CASES: &[(&str, Case)] = cases![
     counting::{
         a_pod_that_asks_is_reviewed_once_whichever_way_it_asks,
         a_pod_that_wants_nothing_is_not_reviewed,
+        a_pod_that_was_reviewed_may_change_and_go_without_another_review,
         kube_system_and_the_installation_are_left_alone,
     },
     outage::{
         pods_are_admitted_untouched_while_nobody_answers,
         a_strict_registration_refuses_pods_that_want_files_and_no_others_while_nobody_answers,
         without_permission_pods_are_admitted_and_the_warning_names_what_is_missing,
+        without_the_watch_each_namespace_is_asked_for_when_a_pod_comes,
+    },
+    options::{
+        init_containers_and_sidecars_get_files_where_it_is_configured_or_the_pod_names_them,
+        in_audit_mode_a_pod_is_left_as_it_is_and_the_warning_says_what_it_would_get,
+        a_registration_asks_only_where_its_selector_and_its_ways_of_opting_in_say,
     },
     skips::{
         a_pod_that_cannot_have_files_is_admitted_without_them_and_says_why,

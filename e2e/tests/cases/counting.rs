@@ -44,6 +44,31 @@ pub(crate) fn a_pod_that_wants_nothing_is_not_reviewed(stage: &'static Stage) ->
     is_asked(&house, 0, "a pod that opts out by its label", asking.pod("out-2").labelled(SWITCH, "disabled"))
 }
 
+pub(crate) fn a_pod_that_was_reviewed_may_change_and_go_without_another_review(
+    stage: &'static Stage,
+) -> Result<()> {
+    let house = alone(stage)?;
+    let api = house.cluster.api();
+    let shop = house.cluster.namespace("shop")?;
+    is_asked(&house, 1, "an annotated pod", wanting(&shop, "web"))?;
+    let path = format!("{}/web", shop.path("pods"));
+    let before = reviews(&house.durward)?;
+    api.merge(&path, &json!({"metadata": {"labels": {"app": "web"}}}))?.succeeded()?;
+    api.merge(&format!("{path}/status"), &json!({"status": {"phase": "Running"}}))?.succeeded()?;
+    let debug =
+        json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "images.example/debug:1"}]}});
+    ensure!((reviews(&house.durward)? - before).abs() < 0.5, "a change of a pod was reviewed");
+    api.merge(&format!("{path}/ephemeralcontainers"), &debug)?.succeeded()?;
+    ensure!(
+        (reviews(&house.durward)? - before - 1.0).abs() < 0.5,
+        "its ephemeral container was not reviewed once"
+    );
+    api.delete(&format!("{path}?gracePeriodSeconds=0"))?.succeeded()?;
+    ensure!((reviews(&house.durward)? - before - 1.0).abs() < 0.5, "the deletion of a pod was reviewed");
+    ensure!(api.get(&path)?.status == 404, "the pod is still there");
+    Ok(())
+}
+
 pub(crate) fn kube_system_and_the_installation_are_left_alone(stage: &'static Stage) -> Result<()> {
     let house = alone(stage)?;
     let before = reviews(&house.durward)?;

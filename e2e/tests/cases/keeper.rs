@@ -47,6 +47,15 @@ pub(crate) fn leaves_nothing_behind_when_the_test_process_is_killed(stage: &Stag
     victim.kept_its_logs()
 }
 
+pub(crate) fn leaves_nothing_behind_when_the_test_process_is_terminated(stage: &Stage) -> Result<()> {
+    let victim = Victim::start(stage, "wait")?;
+    victim.left_something()?;
+    victim.part.signal(Signal::TERM)?;
+    ensure!(victim.end()? == Ending::Signal(Signal::TERM.as_raw()), "the victim ended otherwise");
+    victim.left_nothing()?;
+    victim.kept_its_logs()
+}
+
 pub(crate) fn leaves_nothing_behind_on_ctrl_c(stage: &Stage) -> Result<()> {
     let victim = Victim::start(stage, "wait")?;
     // What a terminal does: SIGINT to the whole foreground group.

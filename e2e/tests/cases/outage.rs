@@ -9,6 +9,7 @@ use e2e::keeper::Ending;
 use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
 use rustix::process::Signal;
+use serde_json::json;
 
 use super::files::{Looks as _, SIX, STATUS};
 use super::house::{
@@ -92,9 +93,52 @@ pub(crate) fn without_permission_pods_are_admitted_and_the_warning_names_what_is
         Ok(())
     })?;
 
+    // Who would rather have no pod than one without its files says so, and is told why as well.
+    installation.configure("  lxcfs: {whenUnknown: deny}")?;
+    durward.signal(Signal::HUP)?;
+    await_sentence("a pod that is refused", || {
+        let pod = wanting(&shop, "web").as_dry_run();
+        pod.is_refused_with("Durward is not permitted to get namespaces (RBAC: verb get)")
+    })?;
+
     installation.grant()?;
     durward.await_ready()?;
     await_files(&shop)?;
     wanting(&shop, "later").is_admitted()?.with_files(&SIX)?.without_warnings()?;
     Ok(())
+}
+
+pub(crate) fn without_the_watch_each_namespace_is_asked_for_when_a_pod_comes(
+    stage: &'static Stage,
+) -> Result<()> {
+    let cluster = stage.cluster(&workshop())?;
+    let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/durward";
+    let only_get = json!({"rules": [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}]});
+    cluster.api().merge(role, &only_get)?.succeeded()?;
+    let account = cluster.service_account("durward-system", "durward")?;
+    eventually("Durward's account to be refused a list of namespaces", HEARD_WITHIN, || {
+        let status = account.api.get("/api/v1/namespaces")?.status;
+        Ok(if status == 403 { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
+    })?;
+
+    // It knows of no namespace beforehand, so each of these verdicts comes from a question asked for the pod.
+    let durward = installation.serve().named("durward-without-watch").start(stage)?;
+    installation.register()?;
+    await_files(&cluster.namespace("shop")?)?;
+    cluster
+        .labelled_namespace("asking", &ENABLED)?
+        .pod("web")
+        .is_admitted()?
+        .with_files(&SIX)?
+        .without_warnings()?;
+    let strict =
+        cluster.labelled_namespace("strict", &[("pod-security.kubernetes.io/enforce", "baseline")])?;
+    wanting(&strict, "web").is_admitted()?.left_without_files_because("enforces Pod Security baseline")?;
+    await_sentence("it to say why it is not ready", || {
+        let page = durward.page("/readyz")?;
+        let words = "not permitted to list namespaces (RBAC: verb list)";
+        ensure!(page.status == 503 && page.body.contains(words), "{} {}", page.status, page.body);
+        Ok(())
+    })
 }

@@ -54,10 +54,20 @@ fn replace_under_load(stage: &'static Stage, failure_policy: &str) -> Result<()>
     let replacing = |load: &Load<'_>| {
         load.await_more(BETWEEN)?;
         let second = replaced(stage, load, &installation, &service, &first, "durward-second")?;
-        let new = installation.swap_certificate()?;
         let served = || certificates::served(second.reviews(), &service.host(), installation.authority());
+        let old = served()?;
+        let new = installation.swap_certificate()?;
+        ensure!(
+            serial(&old)? != serial(&new.der)?,
+            "the new certificate has the serial number of the old one"
+        );
         eventually("the new certificate to be served", SWAPPED_WITHIN, || {
-            Ok(if served()? == new.der { Seen::Yes(()) } else { Seen::NotYet("the old one".to_owned()) })
+            let now = served()?;
+            ensure!(
+                now == old || now == new.der,
+                "a certificate is served that is neither the old nor the new one"
+            );
+            Ok(if now == new.der { Seen::Yes(()) } else { Seen::NotYet("the old one".to_owned()) })
         })?;
         load.await_more(BETWEEN)?;
         // Connections of the API server that are opened from here on meet the new certificate.
@@ -76,6 +86,11 @@ fn replace_under_load(stage: &'static Stage, failure_policy: &str) -> Result<()>
         "of {created} pods and more, {calls} calls failed and {open} slipped by"
     );
     Ok(())
+}
+
+/// The serial number of a certificate.
+fn serial(certificate: &[u8]) -> Result<String> {
+    Ok(x509_parser::parse_x509_certificate(certificate)?.1.raw_serial_as_string())
 }
 
 /// Starts another server, leads the Service to it, and asks the old one to end: which it must do well, and
