@@ -86,7 +86,7 @@ pub struct Settled {
 
 /// Turns a ruling into an answer by the guard's stance.
 pub fn settle(request: &Request<'_>, ruling: Ruling, stance: &Stance) -> Settled {
-    let Ruling { verdict, mut warnings, mut audit } = ruling;
+    let Ruling { verdict, mut warnings, mut audit, refusal } = ruling;
     let mut causes = Vec::new();
     let (word, answer) = match verdict {
         Verdict::Allow => ("allow", Answer::Allow),
@@ -101,7 +101,9 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, stance: &Stance) -> Settled
                     warnings.push(format!("allowed unchecked: {}", told(&causes)));
                     ("unknown", Answer::Allow)
                 }
-                OnUnknown::Deny => ("unknown", Answer::Deny(blind(request, &causes))),
+                OnUnknown::Deny => {
+                    ("unknown", Answer::Deny(refusal.unwrap_or_else(|| blind(request, &causes))))
+                }
             }
         }
     };
@@ -167,6 +169,19 @@ mod tests {
         assert_eq!(controller.answer, Answer::Allow);
         assert_eq!(controller.verdict, "unknown");
         assert_eq!(controller.warnings.fitted(), ["allowed unchecked: no answer from m5 in 1.5 s"]);
+    }
+
+    #[test]
+    fn a_guard_that_can_tell_more_words_the_refusal_of_its_unknown_and_nothing_else() {
+        let worded = || blind_ruling().refuse_with(Denial::forbidden("in m5 nobody answers, m1 is empty"));
+        let refused = settled("ann", worded(), &Stance::deny_when_unknown());
+        let Answer::Deny(denial) = &refused.answer else { panic!("{refused:?}") };
+        assert_eq!(denial.message, "in m5 nobody answers, m1 is empty");
+        assert_eq!((refused.verdict, refused.causes.len()), ("unknown", 1));
+        let allowed = settled("ann", worded(), &Stance::new(OnUnknown::Allow));
+        assert_eq!(allowed.answer, Answer::Allow);
+        let ruling = Ruling::allow().refuse_with(Denial::forbidden("never said"));
+        assert_eq!(settled("ann", ruling, &Stance::deny_when_unknown()).answer, Answer::Allow);
     }
 
     #[test]

@@ -113,12 +113,15 @@ pub struct Ruling {
     pub warnings: Warnings,
     /// For the audit log.
     pub audit: Audit,
+    /// What is said if the verdict is Unknown and the stance refuses it: for guards that can tell more than the causes, as what
+    /// each cluster of a fleet answered. A sentence made of the causes where there is none.
+    pub refusal: Option<Denial>,
 }
 
 impl Ruling {
     /// A ruling with nothing beside it.
     pub fn new(verdict: Verdict) -> Self {
-        Self { verdict, warnings: Warnings::default(), audit: Audit::default() }
+        Self { verdict, warnings: Warnings::default(), audit: Audit::default(), refusal: None }
     }
 
     /// Allow, silently.
@@ -140,6 +143,13 @@ impl Ruling {
     #[must_use]
     pub fn warn(mut self, text: impl AsRef<str>) -> Self {
         self.warnings.push(text);
+        self
+    }
+
+    /// The same ruling, refused in these words if it is Unknown and the stance refuses it.
+    #[must_use]
+    pub fn refuse_with(mut self, denial: Denial) -> Self {
+        self.refusal = Some(denial);
         self
     }
 
