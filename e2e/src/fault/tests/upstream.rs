@@ -1,0 +1,147 @@
+//! A member's API server, as small as it can be, and somebody who asks.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use anyhow::Result;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::certificates::Authority;
+use crate::fault::{Proxy, line};
+
+/// What came in: method, path and query, headers, body.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) line: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// A proxy with a member behind it.
+pub(super) struct Stand {
+    pub(super) proxy: Proxy,
+    pub(super) authority: Authority,
+    pub(super) seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Stand {
+    pub(super) async fn new() -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let authority = Authority::new("member").unwrap();
+        let seen = Arc::default();
+        let address = serve(&authority, Arc::clone(&seen)).await;
+        // A proxy has a runtime of its own, which is neither made nor waited for within another.
+        let (proxy, authority) = tokio::task::spawn_blocking(move || {
+            (Proxy::before(&format!("https://{address}"), &authority).unwrap(), authority)
+        })
+        .await
+        .unwrap();
+        Self { proxy, authority, seen }
+    }
+
+    pub(super) fn asker(&self, version: Version) -> Asker {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap()).unwrap();
+        let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+        let connector = match version {
+            Version::HTTP_2 => builder.enable_http2().build(),
+            _ => builder.enable_http1().build(),
+        };
+        Asker {
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            url: self.proxy.url(),
+            version,
+        }
+    }
+}
+
+/// Somebody with a token who asks in another's name, as Karmada does.
+#[derive(Clone)]
+pub(super) struct Asker {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    url: String,
+    version: Version,
+}
+
+impl Asker {
+    pub(super) async fn get(&self, path: &str) -> Result<(StatusCode, HeaderMap, Bytes)> {
+        let answer = self.send(Method::GET, path, "").await?;
+        let (head, body) = answer.into_parts();
+        Ok((head.status, head.headers, body.collect().await?.to_bytes()))
+    }
+
+    pub(super) async fn send(&self, method: Method, path: &str, body: &str) -> Result<Response<Incoming>> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url))
+            .version(self.version)
+            .header(AUTHORIZATION, "Bearer impersonator")
+            .header("Impersonate-User", "durward")
+            .header("Impersonate-Group", "one")
+            .header("Impersonate-Group", "two")
+            .body(Full::new(body.to_owned().into()))?;
+        Ok(self.client.request(request).await?)
+    }
+}
+
+async fn serve(authority: &Authority, seen: Arc<Mutex<Vec<Seen>>>) -> SocketAddr {
+    let leaf = authority.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]).unwrap();
+    let tls = line::acceptor(&leaf).unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (tls, seen) = (tls.clone(), Arc::clone(&seen));
+            tokio::spawn(async move {
+                let Ok(stream) = tls.accept(stream).await else { return };
+                let service = hyper::service::service_fn(|request| answer(request, &seen));
+                let served = hyper::server::conn::http1::Builder::new();
+                let _ = served.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    address
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    seen: &Mutex<Vec<Seen>>,
+) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let line = format!("{} {}", head.method, head.uri);
+    let body = body.collect().await.unwrap().to_bytes();
+    seen.lock().unwrap().push(Seen { line, headers: head.headers, body });
+    if head.uri.query().is_some_and(|query| query.contains("watch=true")) {
+        // One event; then it stays open.
+        let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from("{\"type\":\"ADDED\"}\n")))]);
+        let stream = futures_util::StreamExt::chain(first, futures_util::stream::pending());
+        return Ok(Response::new(StreamBody::new(stream).boxed_unsync()));
+    }
+    let (status, object) = if head.uri.path().ends_with("/absent") {
+        (404, json!({"kind": "Status", "apiVersion": "v1", "reason": "NotFound", "code": 404}))
+    } else {
+        let pods = json!([{"metadata": {"name": "web-0"}}, {"metadata": {"name": "web-1"}}]);
+        (
+            200,
+            json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": pods}),
+        )
+    };
+    let body = Full::new(Bytes::from(object.to_string())).boxed_unsync();
+    Ok(Response::builder().status(status).header(CONTENT_TYPE, "application/json").body(body).unwrap())
+}
