@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use admission::{Glob, LabelSelector, Request};
 
-use crate::config::Section;
+use crate::config::{Section, names};
 
 /// The `exempt` section, the same for every guard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,6 +14,23 @@ pub struct Exempt {
     service_accounts: Vec<Glob>,
     namespaces: Vec<Glob>,
     namespace_selector: Option<LabelSelector>,
+}
+
+const SERVICE_ACCOUNTS: &str = "namespace/name, as ci/runner; * is any run of characters";
+
+/// A pattern that some service account's namespace/name could match.
+fn service_accounts(text: &str) -> Result<(), names::Fault> {
+    let (namespace, name) = match text.split_once('/') {
+        Some(parts) => parts,
+        // One star may stand for both and what is between them.
+        None if text.contains('*') => return Ok(()),
+        None => return Err("names no namespace"),
+    };
+    let is_name = !name.is_empty() && !name.contains(|c: char| c == '/' || c.is_whitespace());
+    match names::namespaces(namespace) {
+        Ok(()) if is_name => Ok(()),
+        _ => Err("matches no service account"),
+    }
 }
 
 /// Whether a request is exempt, as far as the request alone tells.
@@ -39,12 +56,26 @@ impl Exempt {
                 Self {
                     users: globs("users", "user name", "Users by name."),
                     groups: globs("groups", "group", "Members of these groups."),
-                    service_accounts: globs(
-                        "serviceAccounts",
-                        "namespace/name",
-                        "Service accounts, as namespace/name.",
-                    ),
-                    namespaces: globs("namespaces", "namespace", "Objects in namespaces of these names."),
+                    service_accounts: s
+                        .names(
+                            "serviceAccounts",
+                            SERVICE_ACCOUNTS,
+                            "Service accounts, as namespace/name.",
+                            service_accounts,
+                        )
+                        .into_iter()
+                        .map(Glob::new)
+                        .collect(),
+                    namespaces: s
+                        .names(
+                            "namespaces",
+                            names::NAMESPACES,
+                            "Objects in namespaces of these names.",
+                            names::namespaces,
+                        )
+                        .into_iter()
+                        .map(Glob::new)
+                        .collect(),
                     namespace_selector: s
                         .selector("namespaceSelector", "Objects in namespaces with these labels."),
                 }
@@ -129,6 +160,36 @@ mod tests {
         ] {
             assert_eq!(of(&exempt(yaml), user, groups), expected, "{yaml}");
         }
+    }
+
+    #[test]
+    fn what_could_match_nothing_is_a_mistake() {
+        let problems = |yaml: &str| {
+            let root = parse("-", yaml).unwrap();
+            read("-", root.as_ref(), Exempt::read).2.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for (yaml, told) in [
+            (
+                "exempt: {namespaces: [Foo_Bar]}",
+                "-:1:23: exempt.namespaces: \"Foo_Bar\": is no name of a namespace",
+            ),
+            ("exempt: {namespaces: ['Kube-*']}", "\"Kube-*\": matches no name of a namespace"),
+            ("exempt: {serviceAccounts: [runner]}", "\"runner\": names no namespace"),
+            ("exempt: {serviceAccounts: [C_I/runner]}", "\"C_I/runner\": matches no service account"),
+            ("exempt: {serviceAccounts: [ci/]}", "\"ci/\": matches no service account"),
+            ("exempt: {serviceAccounts: [ci/a/b]}", "\"ci/a/b\": matches no service account"),
+        ] {
+            let problems = problems(yaml);
+            assert_eq!(problems.len(), 1, "{yaml}");
+            assert!(
+                problems[0].contains(told) && problems[0].contains("\n    allowed: a namespace"),
+                "{problems:?}"
+            );
+        }
+        assert_eq!(
+            problems("exempt: {namespaces: ['*', kube-*, a], serviceAccounts: ['*', ci/*, '*/x', c*]}"),
+            [""; 0]
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod terms;
 
 pub use exempt::{Exempt, Exemption};
 pub use kind::{Configured, Kind, Permission};
-pub use terms::{Defaults, Terms};
+pub use terms::{Defaults, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY, Terms};
 
 /// Every kind of guard there is.
 pub static KINDS: &[&dyn Kind] = &[&lxcfs::Lxcfs];

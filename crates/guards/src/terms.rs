@@ -3,8 +3,16 @@
 
 use admission::{FailurePolicy, Glob, LabelSelector, Mode, OnUnknown, Stance};
 
-use crate::config::Section;
+use crate::config::{Section, names};
 use crate::exempt::Exempt;
+
+/// Where Durward is installed unless the configuration says otherwise.
+pub const INSTALL_NAMESPACE: &str = "durward-system";
+
+/// The key of [`Terms::install_namespace`], for whoever knows from elsewhere where Durward is installed.
+pub const INSTALL_NAMESPACE_KEY: &str = "installNamespace";
+
+const INSTALL_NAMESPACES: &str = "namespace: lower-case letters, digits and - (63 at most, a letter or digit at both ends), or \"\" where Durward runs in none";
 
 /// What a kind of guard starts from.
 #[derive(Debug, Clone, Copy)]
@@ -56,11 +64,12 @@ impl Terms {
             &[],
         );
         let exempt = Exempt::read(section);
-        let install_namespace = section.text(
-            "installNamespace",
-            "namespace",
-            "Durward's own namespace, left alone by name.",
-            "durward-system",
+        let install_namespace = section.name(
+            INSTALL_NAMESPACE_KEY,
+            INSTALL_NAMESPACES,
+            "Durward's own namespace, left alone by name; the one of the Service by which it is reached.",
+            INSTALL_NAMESPACE,
+            |text| if text.is_empty() { Ok(()) } else { names::namespace(text) },
         );
         let stance = Stance {
             mode,
@@ -162,6 +171,20 @@ mod tests {
         let forms = &schema["properties"]["whenUnknown"]["anyOf"];
         assert_eq!(forms[0]["enum"][0], "deny");
         assert!(forms[1]["properties"]["people"].is_object());
+    }
+
+    #[test]
+    fn the_install_namespace_is_one_that_there_can_be() {
+        assert_eq!(terms("installNamespace: guards").0.install_namespace, "guards");
+        assert_eq!(
+            terms("installNamespace: \"\""),
+            (Terms { install_namespace: String::new(), ..terms("{}").0 }, vec![])
+        );
+        let told = terms("mode: audit\ninstallNamespace: Bad Ns").1;
+        assert!(
+            told[0].starts_with("-:2:19: installNamespace: \"Bad Ns\": is no name of a namespace\n    allowed: a namespace: lower-case"),
+            "{told:?}"
+        );
     }
 
     #[test]

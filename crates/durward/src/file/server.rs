@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use guards::config::Section;
+use guards::INSTALL_NAMESPACE;
+use guards::config::{Section, names};
 use server::{ClientCertificates, Drain, Limits, TlsVersion};
 
 use super::{Purpose, Within};
@@ -221,20 +222,16 @@ fn read_registration(section: &mut Section<'_>) -> Registration {
         section.problem("url", "stands beside service", Some("keep one of them".to_owned()));
     }
     let service = section.section("service", "The Service by which the API server reaches Durward.", |s| {
-        let label = "name of lower-case letters, digits and -";
-        let name = s.parsed("name", label, "Its name.", Some(("durward", Label("durward".to_owned()))));
-        let namespace = s.parsed(
+        let name = s.name("name", names::SERVICE, "Its name.", "durward", names::service);
+        let namespace = s.name(
             "namespace",
-            label,
-            "Its namespace.",
-            Some(("durward-system", Label("durward-system".to_owned()))),
+            names::NAMESPACE,
+            "Its namespace, where Durward runs.",
+            INSTALL_NAMESPACE,
+            names::namespace,
         );
         let port = s.number("port", "Its port.", 443, (1, 65535));
-        Reach::Service {
-            name: name.map(|l| l.0).unwrap_or_default(),
-            namespace: namespace.map(|l| l.0).unwrap_or_default(),
-            port: u16::try_from(port).unwrap_or(443),
-        }
+        Reach::Service { name, namespace, port: u16::try_from(port).unwrap_or(443) }
     });
     Registration { reach: url.map_or(service, |url| Reach::Url(url.0)) }
 }
@@ -297,27 +294,6 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// A name that can stand in a DNS name: a Service's, a namespace's.
-#[derive(Debug, Clone)]
-struct Label(String);
-
-impl FromStr for Label {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        if text.is_empty()
-            || text.len() > 63
-            || !text.bytes().all(good)
-            || text.starts_with('-')
-            || text.ends_with('-')
-        {
-            return Err("is no DNS label");
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
 /// What the API server takes as a webhook's address (`apiserver/pkg/util/webhook/validation.go`): https, a host, no user, no
 /// query, no fragment. The guard's path is added, so what stands behind the host must be a path.
 #[derive(Debug, Clone)]
@@ -341,7 +317,45 @@ impl FromStr for HttpsUrl {
         if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err("has white space in it");
         }
+        let port = match host.rsplit_once(':') {
+            // The last part of an IPv6 address without a port.
+            Some((_, last)) if last.ends_with(']') => None,
+            parts => parts.map(|(_, port)| port),
+        };
+        if port.is_some_and(|port| port.parse::<u16>().map_or(true, |port| port == 0)) {
+            return Err("has a port that is not one of 1 to 65535");
+        }
         text.parse::<hyper::Uri>().map_err(|_| "is no URL")?;
         Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_the_api_server_cannot_call_are_refused() {
+        for good in
+            ["https://h", "https://h:1/x", "https://10.0.0.7:65535/", "https://[::1]", "https://[::1]:8443"]
+        {
+            assert!(good.parse::<HttpsUrl>().is_ok(), "{good}");
+        }
+        for (bad, told) in [
+            ("http://h", "https://"),
+            ("https://", "no host"),
+            ("https://:8443", "no host"),
+            ("https://u@h", "a user"),
+            ("https://h?x", "a query"),
+            ("https://h x", "white space"),
+            ("https://h:99999", "a port that is not one of 1 to 65535"),
+            ("https://h:0", "a port"),
+            ("https://h:/x", "a port"),
+            ("https://h:https", "a port"),
+            ("https://[::1]:70000", "a port"),
+        ] {
+            let why = bad.parse::<HttpsUrl>().unwrap_err();
+            assert!(why.contains(told), "{bad}: {why}");
+        }
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! Reading files and deciding which file is the configuration is the binary's.
 
+pub mod names;
 mod node;
 mod problem;
 mod section;

@@ -1,7 +1,6 @@
 //! Reading a section key by key; see the head of [`config`](super).
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,6 +24,7 @@ pub fn read<T>(
         place: start,
         entries: &[],
         written: false,
+        presets: Vec::new(),
         keys: Vec::new(),
         problems,
     };
@@ -44,6 +44,7 @@ pub struct Section<'n> {
     place: Place,
     entries: &'n [(String, Place, Node)],
     written: bool,
+    presets: Vec<(&'static str, String)>,
     keys: Vec<Key>,
     problems: Rc<RefCell<Vec<Problem>>>,
 }
@@ -72,6 +73,20 @@ impl<'n> Section<'n> {
     /// Whether a list without entries stands at `key`.
     pub fn is_empty_list(&self, key: &str) -> bool {
         self.find(key).is_some_and(|node| matches!(&node.value, Value::List(items) if items.is_empty()))
+    }
+
+    /// The text that stands at `key`, before anyone has judged it.
+    pub fn given(&self, key: &str) -> Option<&'n str> {
+        match self.find(key).map(|node| &node.value) {
+            Some(Value::Scalar { text, .. }) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What holds for a [`name`](Self::name) of this section where the file is silent on it, instead of the default that its
+    /// reader gives: what another part of the file says.
+    pub fn preset(&mut self, key: &'static str, value: &str) {
+        self.presets.push((key, value.to_owned()));
     }
 
     /// Where this section begins.
@@ -132,11 +147,7 @@ impl<'n> Section<'n> {
 
     /// A text that must be there, if the section is.
     pub fn required_text(&mut self, key: &'static str, what: &'static str, doc: &'static str) -> String {
-        let text = self.optional_text(key, what, doc);
-        if self.written && !self.has(key) {
-            self.problem(key, "is missing", Some(format!("add: {key}: <{what}>")));
-        }
-        text.unwrap_or_default()
+        self.required_name(key, what, doc, |_| Ok(()))
     }
 
     /// A text that a type of the caller's can read; its error is shown.
@@ -271,27 +282,6 @@ impl<'n> Section<'n> {
             self.problem(key, "names the same thing twice", None);
         }
         values
-    }
-
-    /// Names with texts.
-    pub fn labels(&mut self, key: &'static str, doc: &'static str) -> BTreeMap<String, String> {
-        self.declare(key, doc, Shape::Labels, Some("{}".to_owned()));
-        let mut labels = BTreeMap::new();
-        match self.find(key).map(|node| &node.value) {
-            None => {}
-            Some(Value::Map(entries)) => {
-                for (name, place, node) in entries {
-                    match &node.value {
-                        Value::Scalar { text, .. } => drop(labels.insert(name.clone(), text.clone())),
-                        _ => self.misplaced(key, place.clone(), &Shape::Labels),
-                    }
-                }
-            }
-            Some(_) => {
-                self.problem(key, "is not a map", Some(format!("allowed: {}", Shape::Labels.allowed())));
-            }
-        }
-        labels
     }
 
     /// A section within this one. The reader is called in any case: with an empty section where the key is absent.
@@ -438,6 +428,7 @@ impl<'n> Section<'n> {
             place: entry.map_or_else(|| self.place.clone(), |(_, place, _)| place.clone()),
             entries: &[],
             written: false,
+            presets: Vec::new(),
             keys: Vec::new(),
             problems: Rc::clone(&self.problems),
         }
@@ -482,5 +473,6 @@ fn suggestion<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Str
     nearest(word, allowed).map_or_else(String::new, |near| format!("did you mean {near}?"))
 }
 
+mod named;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use admission::{LabelSelector, Requirement, SelectorOperator};
 
+use super::names::{LABEL_KEY, LABEL_VALUE, label_key, label_value};
 use super::section::Section;
 
 const OPERATORS: [(&str, SelectorOperator); 4] = [
@@ -26,11 +27,14 @@ impl Section<'_> {
 }
 
 fn requirement(section: &mut Section<'_>) -> Requirement {
-    let key = section.required_text("key", "label", "The label.");
+    let key = section.required_name("key", LABEL_KEY, "The label.", label_key);
     let operator = section.choice("operator", "How it is compared.", &OPERATORS, SelectorOperator::In);
-    let values = section.texts("values", "value", "With what; none for Exists and DoesNotExist.", &[]);
+    let values =
+        section.names("values", LABEL_VALUE, "With what; none for Exists and DoesNotExist.", label_value);
+    // A value that is wrong is told already; it is there nevertheless.
+    let has_values = section.has("values") && !section.is_empty_list("values");
     let wants_values = matches!(operator, SelectorOperator::In | SelectorOperator::NotIn);
-    if section.is_written() && wants_values == values.is_empty() {
+    if section.is_written() && wants_values != has_values {
         let word =
             if wants_values { "In and NotIn need values" } else { "Exists and DoesNotExist take no values" };
         section.problem("values", word, None);

@@ -106,4 +106,39 @@ fn selectors_are_read_as_kubernetes_writes_them() {
         s.selector("s", "Which.")
     });
     assert!(told[0].contains("Exists and DoesNotExist take no values"), "{told:?}");
+    for empty in ["values: []", "values:"] {
+        let text = format!("s: {{matchExpressions: [{{key: a, operator: In, {empty}}}]}}");
+        let told = problems(&text, |s| s.selector("s", "Which."));
+        assert!(told.len() == 1 && told[0].contains("In and NotIn need values"), "{told:?}");
+    }
+}
+
+#[test]
+fn labels_that_the_api_server_refuses_are_told_with_place_and_what_is_allowed() {
+    let text = "s:\n  matchLabels:\n    \"bad key!\": fine\n    team: \"x y\"\n  matchExpressions:\n  - {key: a/b/c, operator: In, values: [ok, -no]}\n  - {operator: Exists}\n";
+    let told = problems(text, |s| s.selector("s", "Which."));
+    let begins = [
+        "d.yaml:3:5: s.matchLabels.bad key!: is no label key\n    allowed: a label key: letters, digits",
+        "d.yaml:4:11: s.matchLabels.team: \"x y\": is no label value\n    allowed: a label value: letters, digits",
+        "d.yaml:6:11: s.matchExpressions[0].key: \"a/b/c\": is no label key: it has more than one /\n    allowed: a label key",
+        "d.yaml:6:45: s.matchExpressions[0].values: \"-no\": is no label value\n    allowed: a label value",
+        "d.yaml:7:5: s.matchExpressions[1].key: is missing\n    add: key: <label key>",
+    ];
+    assert_eq!(told.len(), begins.len(), "{told:#?}");
+    for (told, begin) in told.iter().zip(begins) {
+        assert!(told.starts_with(begin), "{told}\n{begin}");
+    }
+}
+
+#[test]
+fn what_another_part_of_the_file_says_is_the_default() {
+    let reader = |s: &mut Section<'_>| {
+        s.preset("place", "there");
+        let given = s.given("place").map(str::to_owned);
+        (s.name("place", "name", "Where.", "here", |_| Ok(())), given)
+    };
+    assert_eq!(values("{}", reader), ("there".to_owned(), None));
+    assert_eq!(values("place: elsewhere", reader), ("elsewhere".to_owned(), Some("elsewhere".to_owned())));
+    let (_, keys, _) = read("-", None, reader);
+    assert_eq!(keys[0].default.as_deref(), Some("there"));
 }

@@ -1,0 +1,89 @@
+//! Keys that hold names of Kubernetes; see [`names`].
+
+use std::collections::BTreeMap;
+
+use super::super::names::{self, Fault};
+use super::super::node::Value;
+use super::super::problem::{Place, Problem};
+use super::super::shape::Shape;
+use super::Section;
+
+impl Section<'_> {
+    /// A name that Kubernetes must take: `check` is one of [`names`]'s, `what` the words beside it.
+    pub fn name(
+        &mut self,
+        key: &'static str,
+        what: &'static str,
+        doc: &'static str,
+        default: &str,
+        check: impl Fn(&str) -> Result<(), Fault>,
+    ) -> String {
+        let preset = self.presets.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
+        let default = preset.unwrap_or_else(|| default.to_owned());
+        let read = |text: &str| check(text).map(|()| text.to_owned()).map_err(str::to_owned);
+        self.scalar(key, doc, &Shape::Text(what), Some(default.clone()), read).unwrap_or(default)
+    }
+
+    /// A name that must be there, if the section is; empty where it is wrong or missing, which is reported.
+    pub fn required_name(
+        &mut self,
+        key: &'static str,
+        what: &'static str,
+        doc: &'static str,
+        check: impl Fn(&str) -> Result<(), Fault>,
+    ) -> String {
+        let read = |text: &str| check(text).map(|()| text.to_owned()).map_err(str::to_owned);
+        let name = self.scalar(key, doc, &Shape::Text(what), None, read);
+        if self.written && !self.has(key) {
+            let word = what.split(':').next().unwrap_or_default();
+            self.problem(key, "is missing", Some(format!("add: {key}: <{word}>")));
+        }
+        name.unwrap_or_default()
+    }
+
+    /// A list of names.
+    pub fn names(
+        &mut self,
+        key: &'static str,
+        what: &'static str,
+        doc: &'static str,
+        check: impl Fn(&str) -> Result<(), Fault>,
+    ) -> Vec<String> {
+        let read = |text: &str| check(text).map(|()| text.to_owned()).map_err(str::to_owned);
+        self.list(key, doc, &Shape::Text(what), Some("[]".to_owned()), read).unwrap_or_default()
+    }
+
+    /// Labels: keys and values as the API server takes them.
+    pub fn labels(&mut self, key: &'static str, doc: &'static str) -> BTreeMap<String, String> {
+        self.declare(key, doc, Shape::Labels, Some("{}".to_owned()));
+        let mut labels = BTreeMap::new();
+        match self.find(key).map(|node| &node.value) {
+            None => {}
+            Some(Value::Map(entries)) => {
+                for (name, place, node) in entries {
+                    let Value::Scalar { text, .. } = &node.value else {
+                        self.misplaced(key, place.clone(), &Shape::Labels);
+                        continue;
+                    };
+                    let full = format!("{}.{name}", self.full(key));
+                    self.judge(&full, place, names::label_key(name), names::LABEL_KEY);
+                    let value = format!("{full}: {text:?}");
+                    self.judge(&value, &node.place, names::label_value(text), names::LABEL_VALUE);
+                    labels.insert(name.clone(), text.clone());
+                }
+            }
+            Some(_) => {
+                self.problem(key, "is not a map", Some(format!("allowed: {}", Shape::Labels.allowed())));
+            }
+        }
+        labels
+    }
+
+    fn judge(&mut self, what: &str, place: &Place, judged: Result<(), Fault>, allowed: &'static str) {
+        if let Err(why) = judged {
+            let problem = Problem::new(what).at(place.clone()).why(why);
+            let next = format!("allowed: {}", Shape::Text(allowed).allowed());
+            self.problems.borrow_mut().push(problem.next(next));
+        }
+    }
+}
