@@ -73,11 +73,12 @@ pub(super) fn open<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
     if wanted == Wanted::No {
         return Step::Rule(Ruling::allow());
     }
-    let skips = match asked {
-        Asked::New => skip::of_pod(config, pod, &wish),
-        // What a running pod has was decided when it was made; only a switch that is not understood still counts.
-        Asked::Running => wish.unclear().map(Skip::Unclear).into_iter().collect(),
-    };
+    let mut skips = skip::of_pod(config, pod, &wish);
+    if asked == Asked::Running {
+        // The volumes that it has may be its author's own, so what speaks against showing them still does. That the kubelet
+        // takes nothing of a static pod from here is no harm: it takes no ephemeral container either.
+        skips.retain(|skip| *skip != Skip::Mirror);
+    }
     let opened = Opened { request, asked, pod, wish, wanted, skips };
     let by_namespace = wanted == Wanted::AsTheNamespace || exemption == Exemption::DependsOnNamespace;
     let by_pod_security = asked == Asked::New && opened.skips.is_empty();
@@ -141,8 +142,12 @@ fn injection(
             }
         };
     }
+    let who = match asked {
+        Asked::New => "this pod gets",
+        Asked::Running => "ephemeral containers of this pod get",
+    };
     let mut injection = Injection {
-        warnings: vec![format!("this pod gets no files: {}", status::reasons(&skips))],
+        warnings: vec![format!("{who} no files: {}", status::reasons(&skips))],
         summary: status::skipped(&skips),
         ..Injection::default()
     };

@@ -57,13 +57,15 @@ pub(super) fn into_new<'a>(
 ) -> Result<Injection, Unreadable> {
     let chosen = wish.containers();
     let mut containers = Vec::new();
-    Container::read(pod, List::Containers, &mut volumes, &mut containers)?;
-    if config.init_containers || chosen.is_some() {
-        Container::read(pod, List::Init, &mut volumes, &mut containers)?;
+    // All of them, whoever gets something in the end: each may mount a volume by the name that a new one would get.
+    for list in [List::Containers, List::Init, List::Ephemeral] {
+        Container::read(pod, list, &mut volumes, &mut containers)?;
     }
     let (files, mut warnings) = wish.files(config.files);
     let names = names(&containers)?;
     warnings.extend(chosen.as_ref().and_then(|chosen| chosen.wrong(&names)));
+    // The API server lets nobody make a pod that has ephemeral containers already.
+    containers.retain(|container| container.list != List::Ephemeral);
     let shares = shares(config, pod, containers, chosen.as_ref(), files);
     warnings.extend(status::conflicts(&shares));
     warnings.extend(status::nothing(&shares, files));

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use admission::{JsonError, Object, Raw, Shape};
 
 /// What decoding fills for this guard, in the order of the constants below.
-pub(super) const POINTERS: [&str; 15] = [
+pub(super) const POINTERS: [&str; 17] = [
     "/metadata",
     "/metadata/annotations",
     "/metadata/labels",
@@ -25,6 +25,8 @@ pub(super) const POINTERS: [&str; 15] = [
     "/spec/nodeSelector/kubernetes.io~1os",
     "/spec/runtimeClassName",
     "/spec/resources/limits",
+    "/spec/nodeSelector/beta.kubernetes.io~1os",
+    "/spec/securityContext/windowsOptions",
 ];
 const METADATA: usize = 0;
 /// Index of the annotations among the fields.
@@ -51,6 +53,10 @@ pub(super) const NODE_OS: usize = 12;
 pub(super) const RUNTIME_CLASS: usize = 13;
 /// Index of the limits of the pod as a whole among the fields.
 pub(super) const POD_LIMITS: usize = 14;
+/// Index of the operating system under the node label's older name among the fields.
+pub(super) const OLD_NODE_OS: usize = 15;
+/// Index of the options that only Windows has among the fields.
+pub(super) const WINDOWS_OPTIONS: usize = 16;
 
 /// Why a pod cannot be read: a field, and what is wrong with it, as in "spec.containers\[2\] is not an object".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -189,5 +195,50 @@ fn entries<'a>(
                 each(&key, value)
             })
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fixture::with_pod;
+    use super::*;
+
+    #[test]
+    fn every_field_is_filled_from_its_own_place() {
+        let pod = json!({
+            "metadata": {"annotations": {"at": "annotations"}, "labels": {"at": "labels"}},
+            "spec": {
+                "volumes": "volumes", "containers": "containers", "initContainers": "init",
+                "ephemeralContainers": "ephemeral", "hostPID": "pid", "shareProcessNamespace": "processes",
+                "hostUsers": "users", "os": {"name": "os"}, "runtimeClassName": "class",
+                "nodeSelector": {"kubernetes.io/os": "node", "beta.kubernetes.io/os": "old node"},
+                "resources": {"limits": "limits"}, "securityContext": {"windowsOptions": "windows"},
+            },
+        });
+        with_pod(&pod, |pod| {
+            for (index, expected) in [
+                (ANNOTATIONS, r#"{"at":"annotations"}"#),
+                (LABELS, r#"{"at":"labels"}"#),
+                (VOLUMES, r#""volumes""#),
+                (List::Containers.field(), r#""containers""#),
+                (List::Init.field(), r#""init""#),
+                (List::Ephemeral.field(), r#""ephemeral""#),
+                (HOST_PID, r#""pid""#),
+                (SHARED_PROCESSES, r#""processes""#),
+                (HOST_USERS, r#""users""#),
+                (OS, r#""os""#),
+                (NODE_OS, r#""node""#),
+                (OLD_NODE_OS, r#""old node""#),
+                (RUNTIME_CLASS, r#""class""#),
+                (POD_LIMITS, r#""limits""#),
+                (WINDOWS_OPTIONS, r#""windows""#),
+            ] {
+                assert_eq!(pod.field(index).map(Raw::get), Some(expected), "{}", POINTERS[index]);
+            }
+            // Whoever adds a pointer past what one decode can fill learns it here.
+            assert!((0..POINTERS.len()).all(|index| pod.field(index).is_some()));
+        });
     }
 }

@@ -4,8 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use admission::Shape;
+
 use super::config::{Config, PodSecurity};
-use super::pod::{HOST_PID, HOST_USERS, NODE_OS, OS, Pod, RUNTIME_CLASS, SHARED_PROCESSES};
+use super::pod::{
+    HOST_PID, HOST_USERS, NODE_OS, OLD_NODE_OS, OS, Pod, RUNTIME_CLASS, SHARED_PROCESSES, WINDOWS_OPTIONS,
+};
 use super::volumes::Volumes;
 use super::wish::Wish;
 
@@ -94,7 +98,8 @@ pub(super) fn of_pod(config: &Config, pod: Pod<'_>, wish: &Wish<'_>) -> Vec<Skip
         skips.push(Skip::Mirror);
     }
     let is_windows = |field| pod.text(field).is_some_and(|os| os.eq_ignore_ascii_case("windows"));
-    if is_windows(OS) || is_windows(NODE_OS) {
+    let has_options = pod.field(WINDOWS_OPTIONS).is_some_and(|options| options.shape() != Shape::Null);
+    if [OS, NODE_OS, OLD_NODE_OS].into_iter().any(is_windows) || has_options {
         skips.push(Skip::Windows);
     }
     if pod.is_true(HOST_PID) {

@@ -118,14 +118,21 @@ fn well_formed(pod: &Value, patched: &Value) {
         assert_eq!(volume["hostPath"]["type"], "File");
         assert!(volumes.iter().take(index).all(|earlier| earlier["name"] != volume["name"]), "{volumes:?}");
     }
+    let is_there = |name: &Value| volumes.iter().any(|volume| volume["name"] == *name);
     for key in ["containers", "initContainers", "ephemeralContainers"] {
         let path = format!("/spec/{key}");
+        for name in list(pod, &path).iter().flat_map(|container| list(container, "/volumeMounts")) {
+            // A mount of a volume that is not there must not find one among what was added.
+            let name = &name["name"];
+            let was_there = volumes.iter().take(before).any(|volume| volume["name"] == *name);
+            assert!(was_there || !name.is_string() || !is_there(name), "{name} is there now");
+        }
         for (old, new) in list(pod, &path).iter().zip(list(patched, &path)) {
             let before = list(old, "/volumeMounts").len();
             let mounts = list(&new, "/volumeMounts");
             for (index, mount) in mounts.iter().enumerate().skip(before) {
                 assert_eq!(mount["readOnly"], true);
-                assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]));
+                assert!(is_there(&mount["name"]));
                 assert!(mounts.iter().take(index).all(|earlier| earlier["mountPath"] != mount["mountPath"]));
             }
         }
