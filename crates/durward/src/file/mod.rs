@@ -9,8 +9,8 @@ mod server;
 use std::path::{Path, PathBuf};
 
 use ::server::look_at_file;
-use guards::config::{Key, Problem, Section, parse, read};
-use guards::{Configured, KINDS, Kind};
+use guards::config::{Key, Problem, Section, names, parse, read};
+use guards::{Configured, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY, KINDS, Kind};
 
 pub(crate) use server::{Reach, ServerSection};
 
@@ -45,6 +45,8 @@ pub(crate) struct File {
     pub(crate) cluster: Cluster,
     /// `guards`, those that are on.
     pub(crate) guards: Vec<Guarded>,
+    /// The namespace in which Durward runs: every guard leaves it alone, and its account lives there.
+    pub(crate) home: String,
 }
 
 /// The cluster that guards look at.
@@ -80,12 +82,13 @@ impl File {
             return Err(vec![problem.next("begin with: durward config defaults > durward.yaml")]);
         }
         let folder = path.parent().unwrap_or(Path::new("."));
-        let ((server, cluster, guards), _, problems) =
+        let (parts, _, problems) =
             read(&name, root.as_ref(), |section| read_root(section, &Within { folder, purpose }));
         if !problems.is_empty() {
             return Err(problems);
         }
-        Ok(Self { path: path.to_owned(), text, server, cluster, guards })
+        let Parts { server, cluster, guards, home } = parts;
+        Ok(Self { path: path.to_owned(), text, server, cluster, guards, home })
     }
 
     /// The guard of that name, if it is on.
@@ -140,7 +143,15 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Problem> {
     })
 }
 
-fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> (ServerSection, Cluster, Vec<Guarded>) {
+/// What the readers of the root give.
+struct Parts {
+    server: ServerSection,
+    cluster: Cluster,
+    guards: Vec<Guarded>,
+    home: String,
+}
+
+fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
     section.number("version", "The version of this format.", 1, (1, 1));
     if section.is_written() && !section.has("version") {
         section.problem("version", "is missing", Some("add: version: 1".to_owned()));
@@ -161,8 +172,10 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> (ServerSection, 
             "Another context of the kubeconfig than its current one.",
         ),
     };
-    let guards =
-        section.section("guards", "The guards that are on; one without a section is off.", read_guards);
+    let mut home = Home::of(&server.registration.reach);
+    let guards = section.section("guards", "The guards that are on; one without a section is off.", |s| {
+        read_guards(s, &mut home)
+    });
     if section.is_written() && guards.is_empty() {
         let names: Vec<_> = KINDS.iter().map(|kind| format!("{}: {{}}", kind.name())).collect();
         section.problem(
@@ -171,10 +184,53 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> (ServerSection, 
             Some(format!("under guards: add {}", names.join(" or "))),
         );
     }
-    (server, cluster, guards)
+    let home = home.0.map_or_else(|| INSTALL_NAMESPACE.to_owned(), |(namespace, _)| namespace);
+    Parts { server, cluster, guards, home }
 }
 
-fn read_guards(section: &mut Section<'_>) -> Vec<Guarded> {
+/// The namespace in which Durward runs, as soon as some key tells, and that key. There is one, whatever part of the file tells
+/// it: a guard that left another one alone would have to be asked before its own server may start.
+struct Home(Option<(String, String)>);
+
+impl Home {
+    /// A Service leads to pods of its own namespace; a URL says nothing.
+    fn of(reach: &Reach) -> Self {
+        Self(match reach {
+            Reach::Service { namespace, .. } => {
+                Some((namespace.clone(), "server.registration.service.namespace".to_owned()))
+            }
+            Reach::Url(_) => None,
+        })
+    }
+
+    /// Before a guard reads its section: what is known already is what holds there by default.
+    fn preset(&self, section: &mut Section<'_>) {
+        if let Some((namespace, _)) = &self.0 {
+            section.preset(INSTALL_NAMESPACE_KEY, namespace);
+        }
+    }
+
+    /// What the guard's section says must be that, or is from now on. That it runs in none is no answer to where it runs.
+    fn compare(&mut self, section: &mut Section<'_>, guard: &str) {
+        let Some(given) = section.given(INSTALL_NAMESPACE_KEY) else { return };
+        match &self.0 {
+            Some((namespace, _)) if namespace == given => {}
+            // Told already, by the guard's own reader.
+            _ if !given.is_empty() && names::namespace(given).is_err() => {}
+            Some((namespace, key)) => {
+                let why =
+                    format!("is {given:?}, but {key} is {namespace:?}, and Durward runs in one namespace");
+                let next =
+                    format!("write the same at both, or take {INSTALL_NAMESPACE_KEY} out: it follows {key}");
+                section.problem(INSTALL_NAMESPACE_KEY, why, Some(next));
+            }
+            None if given.is_empty() => {}
+            None => self.0 = Some((given.to_owned(), format!("guards.{guard}.{INSTALL_NAMESPACE_KEY}"))),
+        }
+    }
+}
+
+fn read_guards(section: &mut Section<'_>, home: &mut Home) -> Vec<Guarded> {
     let mut on = Vec::new();
     for &kind in KINDS {
         let name = kind.name();
@@ -183,7 +239,12 @@ fn read_guards(section: &mut Section<'_>) -> Vec<Guarded> {
             section.problem(name, "nothing stands here", Some(next));
         }
         let written = section.has(name);
-        let configured = section.section(name, kind.summary(), |s| kind.read(s));
+        let configured = section.section(name, kind.summary(), |s| {
+            home.preset(s);
+            let configured = kind.read(s);
+            home.compare(s, name);
+            configured
+        });
         if written {
             on.push(Guarded { kind, configured });
         }

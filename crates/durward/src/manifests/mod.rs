@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Manifests) -> Outcome {
     let mut objects = Vec::new();
     if args.only != Some(Part::Registration) {
         objects.extend(rbac::objects(&file)?);
-        let namespace = rbac::namespace(&file);
+        let namespace = &file.home;
         output::note(format!(
             "note: the namespace {namespace} must be there: kubectl create namespace {namespace}"
         ));

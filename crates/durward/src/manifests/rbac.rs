@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Metadata, NAME, tree};
 use crate::documents::Tree;
-use crate::file::{File, Reach};
+use crate::file::File;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -53,17 +53,9 @@ struct Subject {
 const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 
-/// Where the account lives: beside the Service, or where Durward is installed by default.
-pub(super) fn namespace(file: &File) -> &str {
-    match &file.server.registration.reach {
-        Reach::Service { namespace, .. } => namespace,
-        Reach::Url(_) => "durward-system",
-    }
-}
-
 /// The account, its role and the binding of both.
 pub(super) fn objects(file: &File) -> Result<Vec<Tree>, Problem> {
-    let namespace = namespace(file);
+    let namespace = file.home.as_str();
     let mut rules: Vec<Permission> = Vec::new();
     for permission in file.guards.iter().flat_map(|guard| guard.configured.permissions()) {
         if !rules.contains(&permission) {

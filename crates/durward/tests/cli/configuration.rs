@@ -70,6 +70,40 @@ fn files_that_are_no_configuration_are_told_apart() {
 }
 
 #[test]
+fn what_the_api_server_would_refuse_or_never_match_is_no_right_configuration() {
+    let house = House::new();
+    house.write(
+        "d.yaml",
+        "version: 1\nserver:\n  registration: {service: {name: 9dur, namespace: Guards}}\nguards:\n  lxcfs:\n    installNamespace: Bad Ns\n    \
+         exempt: {namespaces: [Foo_Bar, kube-*]}\n    webhook:\n      namespaceSelector: {matchLabels: {\"bad key!\": \"x y\"}}\n",
+    );
+    let run = house.run(&["manifests", "--config", "d.yaml"]);
+    assert_eq!((run.code, run.out.as_str()), (2, ""));
+    for line in [
+        "d.yaml:3:34: server.registration.service.name: \"9dur\": is no name of a Service\n    allowed: ",
+        "d.yaml:3:51: server.registration.service.namespace: \"Guards\": is no name of a namespace\n    allowed: ",
+        "d.yaml:6:23: guards.lxcfs.installNamespace: \"Bad Ns\": is no name of a namespace\n    allowed: ",
+        "d.yaml:7:27: guards.lxcfs.exempt.namespaces: \"Foo_Bar\": is no name of a namespace\n    allowed: ",
+        "d.yaml:9:41: guards.lxcfs.webhook.namespaceSelector.matchLabels.bad key!: is no label key\n    allowed: ",
+        "guards.lxcfs.webhook.namespaceSelector.matchLabels.bad key!: \"x y\": is no label value\n    allowed: ",
+    ] {
+        assert!(run.err.contains(line), "missing: {line}\n{}", run.err);
+    }
+    assert!(!run.err.contains("one namespace"), "what is no name is told once: {}", run.err);
+    house.write(
+        "d.yaml",
+        "version: 1\nserver: {registration: {url: 'https://h:99999'}}\nguards: {lxcfs: {}}\n",
+    );
+    let run = house.run(&["manifests", "--config", "d.yaml"]);
+    assert_eq!(run.code, 2);
+    assert!(
+        run.err.contains("d.yaml:2:30: server.registration.url: \"https://h:99999\": has a port that is not one of 1 to 65535"),
+        "{}",
+        run.err
+    );
+}
+
+#[test]
 fn json_is_read_and_paths_are_relative_to_the_file() {
     let house = House::new();
     house.write(

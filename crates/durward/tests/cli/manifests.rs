@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::harness::House;
+use crate::harness::{House, durward_in};
 
 fn objects(house: &House, more: &[&str]) -> Vec<Value> {
     let run = house.run(&[&["manifests", "--config", "durward.yaml"], more].concat());
@@ -71,6 +71,59 @@ fn a_url_stands_in_place_of_the_service() {
     assert_eq!(webhook["failurePolicy"], "Fail");
     let run = house.run(&["manifests", "--config", "durward.yaml"]);
     assert!(run.err.contains("that calls 10.0.0.7 refuses tls.crt"), "{}", run.err);
+}
+
+#[test]
+fn the_namespace_that_durward_runs_in_is_left_alone_wherever_the_file_tells_it() {
+    let house = House::new();
+    let service = "registration: {service: {name: door, namespace: guards}}";
+    let url = "registration: {url: 'https://10.0.0.7:8443'}";
+    for (server, guards, home) in [
+        (service, "  lxcfs: {}\n", "guards"),
+        (service, "  lxcfs: {installNamespace: guards}\n", "guards"),
+        (url, "  lxcfs: {installNamespace: elsewhere}\n", "elsewhere"),
+        (url, "  lxcfs: {}\n", "durward-system"),
+    ] {
+        house.write("durward.yaml", &House::configuration(server, guards));
+        let all = objects(&house, &[]);
+        let account = &all[0]["metadata"]["namespace"];
+        assert_eq!((account, &all[2]["subjects"][0]["namespace"]), (&home.into(), &home.into()));
+        let webhooks = all[3]["webhooks"].as_array().unwrap();
+        assert_eq!(webhooks.len(), 2);
+        for webhook in webhooks {
+            assert_eq!(
+                webhook["matchConditions"][0]["expression"],
+                format!("!(request.namespace in [\"kube-system\", \"{home}\"])")
+            );
+        }
+        // The guard itself decides by the same value: its namespace's labels are not even asked for.
+        let pod = "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"annotations\":{\"durward.dev/lxcfs\":\"enabled\"}},\"spec\":{\"containers\":[{\"name\":\"a\"}]}}";
+        for (namespace, is_changed) in [(home, false), ("shop", true)] {
+            let inject =
+                ["inject", "--config", "durward.yaml", "--namespace-labels", "", "--namespace", namespace];
+            let run = durward_in(house.path(), &inject, pod);
+            assert_eq!(
+                (run.code, run.out.contains("/proc/meminfo")),
+                (0, is_changed),
+                "{namespace}: {}",
+                run.err
+            );
+        }
+    }
+    for given in ["elsewhere", "''"] {
+        let guards = format!("  lxcfs: {{installNamespace: {given}}}\n");
+        house.write("durward.yaml", &House::configuration(service, &guards));
+        let run = house.run(&["config", "check", "durward.yaml"]);
+        assert_eq!(run.code, 2);
+        let told = "but server.registration.service.namespace is \"guards\", and Durward runs in one namespace\n    \
+                    write the same at both, or take installNamespace out: it follows server.registration.service.namespace";
+        assert!(
+            run.err.contains("durward.yaml:9:29: guards.lxcfs.installNamespace: is ")
+                && run.err.contains(told),
+            "{}",
+            run.err
+        );
+    }
 }
 
 #[test]
