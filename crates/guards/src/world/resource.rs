@@ -39,6 +39,22 @@ impl Resource {
         Some(Self { group: owned(group), version: owned(version), plural: owned(plural) })
     }
 
+    /// Whether objects of this kind can be called by the plural. In the groups of Kubernetes' own that are named here plurals
+    /// are regular; elsewhere they are whatever a definition says, and nothing is held against an object.
+    pub(super) fn may_be(&self, kind: &str) -> bool {
+        if !matches!(&*self.group, "" | "apps" | "batch") {
+            return true;
+        }
+        let kind = kind.to_lowercase();
+        let plural = match kind.strip_suffix('y') {
+            _ if kind == "endpoints" => kind,
+            Some(stem) => format!("{stem}ies"),
+            None if kind.ends_with('s') => format!("{kind}es"),
+            None => format!("{kind}s"),
+        };
+        plural == self.plural
+    }
+
     /// `v1`, `apps/v1`: as `apiVersion` has it.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
@@ -106,6 +122,20 @@ mod tests {
             assert_eq!(resource.stem(), stem);
             assert_eq!(Resource::from_stem(stem), Some(resource.clone()));
             assert_eq!(resource.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn a_kind_is_held_against_its_plural_where_plurals_are_regular() {
+        for (stem, kind, expected) in [
+            ("core_v1_namespaces", "Namespace", true),
+            ("core_v1_pods", "Service", false),
+            ("core_v1_endpoints", "Endpoints", true),
+            ("apps_v1_deployments", "Deployment", true),
+            ("batch_v1_jobs", "CronJob", false),
+            ("example.org_v1_mice", "Mouse", true),
+        ] {
+            assert_eq!(Resource::from_stem(stem).unwrap().may_be(kind), expected, "{stem} {kind}");
         }
     }
 

@@ -90,7 +90,7 @@ impl Reading<'_> {
         if list.api_version != expected {
             return Err(problem().why("does not fit the file's name").next(format!("allowed: {allowed}")));
         }
-        if !matches!(singular, "" | "PartialObjectMetadata") && !self.may_be_kind(singular) {
+        if !matches!(singular, "" | "PartialObjectMetadata") && !self.resource.may_be(singular) {
             return Err(problem()
                 .why(format!("is not a List of {}", self.resource))
                 .next("name the file for what it holds"));
@@ -113,7 +113,7 @@ impl Reading<'_> {
         let partial = kind.as_deref() == Some("PartialObjectMetadata");
         let expected = if partial { "meta.k8s.io/v1".to_owned() } else { self.resource.api_version() };
         let told = (api_version.as_deref().unwrap_or(&expected), kind.as_deref());
-        if told.0 != expected || told.1.is_some_and(|kind| !partial && !self.may_be_kind(kind)) {
+        if told.0 != expected || told.1.is_some_and(|kind| !partial && !self.resource.may_be(kind)) {
             let why = format!(
                 "{} {} is not one of the {}",
                 told.0,
@@ -132,22 +132,6 @@ impl Reading<'_> {
         let within =
             if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace:?}") };
         Err(problem("").why(format!("{name:?}{within} stands in the List twice")))
-    }
-
-    /// Whether objects of this kind can be called by the resource's plural. In the core group plurals are regular; elsewhere
-    /// they are whatever the definition says, and nothing is held against a file.
-    fn may_be_kind(&self, kind: &str) -> bool {
-        if !self.resource.group.is_empty() {
-            return true;
-        }
-        let kind = kind.to_lowercase();
-        let plural = match kind.strip_suffix('y') {
-            _ if kind == "endpoints" => kind,
-            Some(stem) => format!("{stem}ies"),
-            None if kind.ends_with('s') => format!("{kind}es"),
-            None => format!("{kind}s"),
-        };
-        plural == self.resource.plural
     }
 
     /// Where a part of the text begins.

@@ -26,26 +26,22 @@ pub struct Access {
 impl Access {
     /// What kube needs to know.
     pub(super) async fn config(&self) -> Result<Config, Problem> {
-        let Some((kubeconfig, source)) = self.kubeconfig()? else { return self.in_cluster() };
-        let what = || Problem::new(format!("kubeconfig {source}"));
-        if let Some(problem) = self.context_problem(&kubeconfig) {
-            return Err(Problem { next: problem.next, ..what().why(problem.what) });
+        match self.kubeconfig()? {
+            None => self.in_cluster(),
+            Some((kubeconfig, source)) => {
+                config_of(kubeconfig, self.context.as_deref(), &format!("kubeconfig {source}")).await
+            }
         }
-        if let Some(proxy) = proxy_of(&kubeconfig, self.context.as_deref()) {
-            let problem =
-                what().why(format!("reaches its cluster through a proxy ({proxy}), which is not supported"));
-            return Err(problem.next("give a kubeconfig whose server can be reached directly"));
-        }
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options)
-            .await
-            .map_err(|error| what().why(with_sources(&error)).next("see: kubectl config view"))?;
-        // An empty store of authorities would be taken, and then believe nobody.
-        if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
-            let problem = what().why("its certificate-authority holds no certificate");
-            return Err(problem.next("give the cluster's CA in PEM: -----BEGIN CERTIFICATE-----"));
-        }
-        Ok(config)
+    }
+
+    /// The names of the contexts that there are beside the one that leads here, and where they stand.
+    pub(super) fn contexts(&self) -> Result<(Vec<String>, String), Problem> {
+        Ok(match self.kubeconfig()? {
+            None => (Vec::new(), "no kubeconfig".to_owned()),
+            Some((kubeconfig, source)) => {
+                (kubeconfig.contexts.into_iter().map(|context| context.name).collect(), source)
+            }
+        })
     }
 
     /// The kubeconfig and its name, unless there is none.
@@ -88,25 +84,49 @@ impl Access {
                 .next("give --kubeconfig FILE, or a recording with --world DIR")
         })
     }
+}
 
-    fn context_problem(&self, kubeconfig: &Kubeconfig) -> Option<Problem> {
-        let names: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
-        let there =
-            if names.is_empty() { "it has none".to_owned() } else { format!("it has: {}", names.join(", ")) };
-        match self
-            .context
-            .as_deref()
-            .or(kubeconfig.current_context.as_deref())
-            .filter(|name| !name.is_empty())
-        {
-            None => Some(Problem::new("no context is current").next(format!("give --context NAME; {there}"))),
-            Some(name) if !names.contains(&name) => {
-                let meant = nearest(name, names.iter().copied());
-                let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
-                Some(Problem::new(format!("there is no context {name:?}")).next(format!("{there}{meant}")))
-            }
-            Some(_) => None,
+/// What kube needs to know to go by a context of a kubeconfig: the current one, where none is named. `source` is what people
+/// call the kubeconfig.
+pub(super) async fn config_of(
+    kubeconfig: Kubeconfig,
+    context: Option<&str>,
+    source: &str,
+) -> Result<Config, Problem> {
+    let what = || Problem::new(source);
+    if let Some(problem) = context_problem(&kubeconfig, context) {
+        return Err(Problem { next: problem.next, ..what().why(problem.what) });
+    }
+    if let Some(proxy) = proxy_of(&kubeconfig, context) {
+        let problem =
+            what().why(format!("reaches its cluster through a proxy ({proxy}), which is not supported"));
+        return Err(problem.next("give a kubeconfig whose server can be reached directly"));
+    }
+    let options =
+        KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .map_err(|error| what().why(with_sources(&error)).next("see: kubectl config view"))?;
+    // An empty store of authorities would be taken, and then believe nobody.
+    if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+        let problem = what().why("its certificate-authority holds no certificate");
+        return Err(problem.next("give the cluster's CA in PEM: -----BEGIN CERTIFICATE-----"));
+    }
+    Ok(config)
+}
+
+fn context_problem(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Problem> {
+    let names: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+    let there =
+        if names.is_empty() { "it has none".to_owned() } else { format!("it has: {}", names.join(", ")) };
+    match context.or(kubeconfig.current_context.as_deref()).filter(|name| !name.is_empty()) {
+        None => Some(Problem::new("no context is current").next(format!("give --context NAME; {there}"))),
+        Some(name) if !names.contains(&name) => {
+            let meant = nearest(name, names.iter().copied());
+            let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
+            Some(Problem::new(format!("there is no context {name:?}")).next(format!("{there}{meant}")))
         }
+        Some(_) => None,
     }
 }
 

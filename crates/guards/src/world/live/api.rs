@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::events::Events;
 use super::failure::{Failure, brief, is_about, not_sent, not_understood, refusal};
 use super::path;
+use super::transport::Lane;
 use crate::world::metadata::Wire;
 use crate::world::{Address, Answer, Metadata, Resource, cause};
 use admission::Cause;
@@ -20,16 +21,19 @@ use admission::Cause;
 pub(super) const OBJECT_LIMIT: usize = 4 << 20;
 
 /// 256 MiB: a page of 500 objects, each with as many annotations as are allowed (256 KiB) and labels and owners beside them.
-const PAGE_LIMIT: usize = 256 << 20;
+pub(super) const PAGE_LIMIT: usize = 256 << 20;
 
 /// As many as client-go asks for.
-const PAGE_ITEMS: usize = 500;
+pub(super) const PAGE_ITEMS: usize = 500;
 
 /// Five minutes: a watch ends by itself now and then, so that load spreads again over the API servers.
 const WATCH_SECONDS: u32 = 300;
 
-const ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-const MANY: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+/// What is accepted: whole objects; the metadata of one, and of many, from whoever can give that.
+pub(super) const WHOLE: &str = "application/json";
+pub(super) const ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+pub(super) const MANY: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// An API server that can be asked. Cloning is cheap.
 #[derive(Clone)]
@@ -132,12 +136,31 @@ impl Api {
         Ok(Events::over(response.into_body(), resource.clone()))
     }
 
+    /// Status and body of the answer to a question that goes by `lane`, or by the connection of look-ups.
+    pub(super) async fn fetch(
+        &self,
+        path: &str,
+        accept: &'static str,
+        lane: Option<Lane>,
+        limit: usize,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let mut request = question(path, accept)?;
+        if let Some(lane) = lane {
+            request.extensions_mut().insert(lane);
+        }
+        let response = self.client.send(request).await.map_err(|error| not_sent(&error))?;
+        Ok((response.status(), body(response, limit).await?))
+    }
+
     async fn send(&self, path: &str, accept: &'static str) -> Result<Response<Body>, Failure> {
-        let request = Request::get(path).header(ACCEPT, accept).body(Body::empty());
-        let request = request
-            .map_err(|error| Failure::new(cause::REFUSED, format!("it cannot be asked for: {error}")))?;
+        let request = question(path, accept)?;
         self.client.send(request).await.map_err(|error| not_sent(&error))
     }
+}
+
+fn question(path: &str, accept: &'static str) -> Result<Request<Body>, Failure> {
+    let request = Request::get(path).header(ACCEPT, accept).body(Body::empty());
+    request.map_err(|error| Failure::new(cause::REFUSED, format!("it cannot be asked for: {error}")))
 }
 
 #[derive(Deserialize)]
@@ -164,7 +187,7 @@ struct Item {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Object {
     #[serde(default)]
-    api_version: String,
+    pub(super) api_version: String,
     #[serde(default)]
     pub(super) kind: String,
     pub(super) metadata: Wire,

@@ -28,19 +28,19 @@ impl Failure {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Status {
-    kind: String,
-    reason: String,
-    message: String,
+    pub(super) kind: String,
+    pub(super) reason: String,
+    pub(super) message: String,
     pub(super) code: Option<u16>,
-    details: Option<Details>,
+    pub(super) details: Option<Details>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Details {
-    name: String,
-    group: String,
-    kind: String,
+pub(super) struct Details {
+    pub(super) name: String,
+    pub(super) group: String,
+    pub(super) kind: String,
 }
 
 /// Whether a 404 is about this very object. `details.kind` holds the plural name in truth.
@@ -79,7 +79,7 @@ pub(super) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Re
     Failure { cause: Cause::new(code, text), is_expired }
 }
 
-fn said(status: &Status) -> String {
+pub(super) fn said(status: &Status) -> String {
     if status.message.is_empty() { String::new() } else { format!(": {}", brief(&status.message)) }
 }
 

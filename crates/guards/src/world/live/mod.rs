@@ -4,12 +4,20 @@
 //! Whatever fails is a named cause: `failure.rs` tells which. The world owns its tasks and connections, and ends them when dropped.
 
 mod access;
+mod answer;
 mod api;
+mod clusters;
 mod events;
 mod failure;
 mod flights;
 mod follow;
+mod gather;
+mod lanes;
+mod member;
 mod path;
+mod roads;
+mod rounds;
+mod secret;
 mod transport;
 mod watch;
 
@@ -26,10 +34,13 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
+use super::fleet::{Cluster, Fleet, Found, Health, Listed, Look, Members, Query, Rounds};
 use super::{Address, Answer, Readiness, Resource, World, cause};
 use crate::config::Problem;
 use api::Api;
+use clusters::Clusters;
 use flights::{Flights, Key};
+use lanes::{For, LANES};
 use watch::{Held, Watch};
 
 pub use access::Access;
@@ -50,6 +61,8 @@ pub struct Live {
     runtime: Handle,
     watches: RwLock<HashMap<Resource, Kept>>,
     flights: Flights,
+    clusters: Arc<Clusters>,
+    rounds: rounds::Keeper,
 }
 
 /// A watch and the task that keeps it.
@@ -73,9 +86,9 @@ impl Live {
         let config = access.config().await?;
         let server = config.cluster_url.to_string();
         // A credential plugin is a program that is run and waited for.
-        let making = tokio::task::spawn_blocking(move || transport::client(&config));
+        let making = tokio::task::spawn_blocking(move || transport::client(&config, LANES));
         match tokio::time::timeout(CREDENTIALS_WITHIN, making).await {
-            Ok(Ok(client)) => Ok(Self::over(client?, server)),
+            Ok(Ok(client)) => Ok(Self::over(client?, server, access.clone())),
             Ok(Err(error)) => {
                 Err(Problem::new(format!("the credentials for {server}")).why(error.to_string()))
             }
@@ -85,13 +98,17 @@ impl Live {
         }
     }
 
-    fn over(client: Client, server: String) -> Self {
+    fn over(client: Client, server: String, access: Access) -> Self {
+        let (api, runtime) = (Api::new(client), Handle::current());
+        let clusters = Arc::new(Clusters::new(api.clone(), access, runtime.clone()));
         Self {
             server,
-            api: Api::new(client),
-            runtime: Handle::current(),
+            api,
+            runtime,
             watches: RwLock::default(),
             flights: Flights::default(),
+            clusters,
+            rounds: rounds::Keeper::default(),
         }
     }
 
@@ -169,6 +186,36 @@ impl World for Live {
             let task = self.runtime.spawn(follow::follow(self.api.clone(), Arc::clone(&watch)));
             entry.insert(Kept { watch, task: task.abort_handle() });
         }
+    }
+
+    fn members<'a>(&'a self, fleet: &'a Fleet, deadline: std::time::Instant) -> BoxFuture<'a, Members> {
+        Box::pin(self.clusters.members(fleet, Instant::from_std(deadline)))
+    }
+
+    fn find<'a>(
+        &'a self,
+        of: &'a Cluster,
+        look: Look<'a>,
+        deadline: std::time::Instant,
+    ) -> BoxFuture<'a, Found> {
+        Box::pin(self.clusters.find(of, look, For::Review, Instant::from_std(deadline)))
+    }
+
+    fn list<'a>(
+        &'a self,
+        of: &'a Cluster,
+        query: Query<'a>,
+        deadline: std::time::Instant,
+    ) -> BoxFuture<'a, Listed> {
+        Box::pin(self.clusters.list(of, query, For::Review, Instant::from_std(deadline)))
+    }
+
+    fn go_rounds(&self, rounds: Rounds) {
+        self.rounds.go(rounds, Arc::clone(&self.clusters), &self.runtime);
+    }
+
+    fn health(&self) -> Vec<Health> {
+        self.rounds.health()
     }
 
     fn readiness(&self) -> Vec<Readiness> {

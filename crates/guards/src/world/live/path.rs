@@ -1,5 +1,8 @@
 //! Where things are on an API server. Names come from reviews and are not trusted: nothing in them may lead elsewhere.
 
+use std::fmt::Write as _;
+
+use crate::world::fleet::Query;
 use crate::world::{Address, Resource};
 
 /// `/api/v1/namespaces`, `/apis/apps/v1/deployments`.
@@ -30,9 +33,38 @@ pub(super) fn object(address: Address<'_>) -> Option<String> {
     })
 }
 
+/// The path of a page of a List; none where a part of it would lead elsewhere.
+pub(super) fn page(query: &Query<'_>) -> Option<String> {
+    let Query { resource, namespace, fields, limit, from, .. } = *query;
+    if matches!(namespace, "." | "..") {
+        return None;
+    }
+    let mut path = if namespace.is_empty() {
+        collection(resource)
+    } else {
+        format!("{}/namespaces/{}/{}", root(resource), encoded(namespace), encoded(&resource.plural))
+    };
+    // No resourceVersion: the newest state, not what a cache of the API server's happens to hold.
+    path.push_str("?limit=");
+    path.push_str(&limit.to_string());
+    for (key, value) in [("fieldSelector", fields), ("continue", from.unwrap_or_default())] {
+        if !value.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = write!(path, "&{key}={}", encoded(value));
+        }
+    }
+    Some(path)
+}
+
+/// What stands before each path of a member of a Karmada fleet. None for a name that no object can have (apimachinery's
+/// `IsValidPathSegmentName`): a slash would be one again behind the API server's decoding.
+pub(super) fn through(member: &str) -> Option<String> {
+    let is_name = !matches!(member, "" | "." | "..") && !member.contains(['/', '%']);
+    is_name.then(|| format!("/apis/cluster.karmada.io/v1alpha1/clusters/{}/proxy", encoded(member)))
+}
+
 /// Percent-encodes everything that has a meaning in a URL.
 pub(super) fn encoded(text: &str) -> String {
-    use std::fmt::Write as _;
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {

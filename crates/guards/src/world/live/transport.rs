@@ -1,21 +1,30 @@
 //! The way to an API server: TLS, HTTP/2 by ALPN, kube's authentication.
 //!
 //! kube's own connector (`kube-client` 5.0, `client/builder.rs`) offers HTTP/1.1 only: a connection for each request that is
-//! under way, and for each watch. Here the same parts are put together with HTTP/2 offered first, so that everything one API
-//! server is asked is streams of one connection. Left out on purpose: kube's retries (15 of them, on 429, 503 and 504: a review
-//! has a deadline, and a watch a backoff of its own) and its read timeout (each request has its own limit).
+//! under way, and for each watch. Here the same parts are put together with HTTP/2 offered first, so that what one API server
+//! is asked is streams of few connections: one for watches and single look-ups, and beside it as many [`Lane`]s as were asked
+//! for, so that a thousand questions to a fleet never stand before a look-up. Left out on purpose: kube's retries (15 of them,
+//! on 429, 503 and 504: a review has a deadline, and a watch a backoff of its own) and its read timeout (each request has its
+//! own limit).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use admission::BoxFuture;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client as HttpClient, Error as HttpError};
+use hyper_util::client::legacy::connect::{Connect, Connection, HttpConnector};
+use hyper_util::client::legacy::{Builder, Client as HttpClient};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
 use rustls::pki_types::ServerName;
-use tower::{BoxError, ServiceExt as _};
+use tokio::sync::Semaphore;
+use tower::{BoxError, Service, ServiceExt as _};
 
 use super::access::with_sources;
 use crate::config::Problem;
@@ -28,8 +37,15 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PONG_WITHIN: Duration = Duration::from_secs(10);
 
+/// Where a server speaks HTTP/1.1 only, a question is a connection: with the connections that watches keep, below 64.
+const HTTP1_CONNECTIONS: usize = 48;
+
+/// On a request: by which lane it goes. Without, it goes by the connection of watches and look-ups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lane(pub(super) usize);
+
 /// A client for `config`. Blocks while a credential plugin runs; must be called within a runtime, which runs its connections.
-pub(super) fn client(config: &Config) -> Result<Client, Problem> {
+pub(super) fn client(config: &Config, lanes: usize) -> Result<Client, Problem> {
     let problem = |error: kube::Error| {
         Problem::new(format!("the credentials for {}", config.cluster_url)).why(with_sources(&error))
     };
@@ -52,22 +68,108 @@ pub(super) fn client(config: &Config) -> Result<Client, Problem> {
     };
     let mut connector = TimeoutConnector::new(https.enable_all_versions().wrap_connector(tcp));
     connector.set_connect_timeout(Some(CONNECT_WITHIN));
-    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
+
+    let only_http2 = connector.clone().map_result(|stream: Result<_, BoxError>| stream.and_then(negotiated));
+    let lanes = (0..lanes).map(|_| pool().http2_only(true).build(only_http2.clone())).collect();
+    let streets = Streets {
+        own: pool().build(connector),
+        lanes,
+        is_http1: Arc::default(),
+        http1: Arc::new(Semaphore::new(HTTP1_CONNECTIONS)),
+    };
+    let headers = config.extra_headers_layer().map_err(problem)?;
+    let base = config.base_uri_layer();
+    let builder = ClientBuilder::new(streets, config.default_namespace.clone()).with_layer(&headers);
+    Ok(match config.auth_layer().map_err(problem)? {
+        Some(auth) => builder.with_layer(&auth).with_layer(&base).build(),
+        None => builder.with_layer(&base).build(),
+    })
+}
+
+fn pool() -> Builder {
+    let mut builder = HttpClient::builder(TokioExecutor::new());
+    builder
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .http2_keep_alive_interval(PING_EVERY)
         .http2_keep_alive_timeout(PONG_WITHIN)
         .http2_keep_alive_while_idle(true)
         // A window that grows with the line: the fixed one of 64 KiB would make a List of many pages slow over a distance.
-        .http2_adaptive_window(true)
-        .build(connector);
+        .http2_adaptive_window(true);
+    builder
+}
 
-    let inner = http.map_err(|error: HttpError| BoxError::from(error));
-    let headers = config.extra_headers_layer().map_err(problem)?;
-    let base = config.base_uri_layer();
-    let builder = ClientBuilder::new(inner, config.default_namespace.clone()).with_layer(&headers);
-    Ok(match config.auth_layer().map_err(problem)? {
-        Some(auth) => builder.with_layer(&auth).with_layer(&base).build(),
-        None => builder.with_layer(&base).build(),
-    })
+/// The server did not choose HTTP/2.
+#[derive(Debug, thiserror::Error)]
+#[error("the server does not speak HTTP/2")]
+struct OnlyHttp1;
+
+/// A lane's connection is one that all its questions share; hyper must know so before the first byte, or a hundred questions
+/// that come at once each begin a connection of their own.
+fn negotiated<S: Connection>(stream: S) -> Result<S, BoxError> {
+    if stream.connected().is_negotiated_h2() { Ok(stream) } else { Err(Box::new(OnlyHttp1)) }
+}
+
+fn is_only_http1(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<OnlyHttp1>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// All connections to one API server, each made when it is first needed.
+#[derive(Clone)]
+struct Streets<C, L> {
+    own: HttpClient<C, Body>,
+    lanes: Arc<[HttpClient<L, Body>]>,
+    is_http1: Arc<AtomicBool>,
+    http1: Arc<Semaphore>,
+}
+
+impl<C, L> Service<Request<Body>> for Streets<C, L>
+where
+    C: Connect + Clone + Send + Sync + 'static,
+    L: Connect + Clone + Send + Sync + 'static,
+{
+    type Response = Response<Incoming>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<Incoming>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let own = self.own.clone();
+        let lane = request.extensions().get::<Lane>().and_then(|&Lane(lane)| self.lanes.get(lane)).cloned();
+        let Some(lane) = lane else {
+            return Box::pin(async move { own.request(request).await.map_err(Into::into) });
+        };
+        let (is_http1, places) = (Arc::clone(&self.is_http1), Arc::clone(&self.http1));
+        Box::pin(async move {
+            let again = bodiless(&request);
+            if !is_http1.load(Ordering::Relaxed) {
+                match lane.request(request).await {
+                    Err(error) if is_only_http1(&error) => is_http1.store(true, Ordering::Relaxed),
+                    answer => return answer.map_err(Into::into),
+                }
+            }
+            // Held until the headers are there; bodies of lists are short against that.
+            let _place = places.acquire().await?;
+            own.request(again).await.map_err(Into::into)
+        })
+    }
+}
+
+/// The same question. Questions have no body.
+fn bodiless(request: &Request<Body>) -> Request<Body> {
+    let mut again = Request::new(Body::empty());
+    again.method_mut().clone_from(request.method());
+    again.uri_mut().clone_from(request.uri());
+    again.headers_mut().clone_from(request.headers());
+    again
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tower::BoxError;
 
-use crate::world::live::Live;
+use crate::world::live::{Access, Live};
 
 type Answered = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
@@ -51,7 +51,7 @@ pub(super) fn world() -> (Live, Fake) {
             answered.await.unwrap_or_else(|_| Err("connection reset".into()))
         }
     });
-    (Live::over(Client::new(service, "default"), "https://api".to_owned()), Fake { asked })
+    (Live::over(Client::new(service, "default"), "https://api".to_owned(), Access::default()), Fake { asked })
 }
 
 /// Until nobody has anything to do. The clock is paused: it moves only when everyone waits.

@@ -1,0 +1,227 @@
+//! What the answer of a cluster means: the object, a page, or which of the named causes.
+//!
+//! The clusters of a fleet are whatever people join to it, and between them and Durward stand proxies. So an answer is taken
+//! for what was asked only where it says so itself: its kind, its names, its namespace.
+
+use admission::Cause;
+use hyper::StatusCode;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::failure::{Failure, Status, brief, is_about, not_understood, refusal};
+use super::member;
+use crate::world::fleet::{Cluster, Look, Object, Page, Part, Query};
+use crate::world::metadata::{Wire, null_is_empty};
+use crate::world::{Resource, cause};
+
+/// What is read of an object in any form.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct One {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    metadata: Wire,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Many<'b> {
+    api_version: String,
+    kind: String,
+    metadata: ManyMetadata,
+    // Go writes an empty slice as null. The key must stand there, though: what has none is no List.
+    #[serde(borrow, deserialize_with = "null_is_empty")]
+    items: Vec<&'b RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ManyMetadata {
+    resource_version: String,
+    r#continue: Option<String>,
+    remaining_item_count: Option<i64>,
+}
+
+/// The answer to the question for one object.
+pub(super) fn found(
+    of: &Cluster,
+    look: Look<'_>,
+    status: StatusCode,
+    body: &[u8],
+) -> Result<Option<Object>, Failure> {
+    let Look { address, part } = look;
+    if status == StatusCode::NOT_FOUND && is_about(body, address) && !member::is_gone(of, body) {
+        return Ok(None);
+    }
+    if status != StatusCode::OK {
+        return Err(refused(of, status, body, "get", address.resource));
+    }
+    one(look, body)
+        .map(|(wire, raw)| Some(wire.object((part == Part::Whole).then(|| raw.to_owned()))))
+        .map_err(|failure| unusable(of, &failure))
+}
+
+fn one<'b>(look: Look<'_>, body: &'b [u8]) -> Result<(Wire, &'b RawValue), Failure> {
+    let Look { address, part } = look;
+    let raw: &RawValue = parsed(body)?;
+    let one: One = parsed(raw.get().as_bytes())?;
+    let is_the_one = one.metadata.name == address.name && one.metadata.namespace == address.namespace;
+    if one.is_of(address.resource, part) && is_the_one {
+        return Ok((one.metadata, raw));
+    }
+    let what = format!("{} {} {:?}", one.api_version, one.kind, one.metadata.name);
+    Err(Failure::new(cause::GARBAGE, format!("it is about something else ({})", brief(&what))))
+}
+
+/// The answer to the question for a page.
+pub(super) fn listed(
+    of: &Cluster,
+    query: &Query<'_>,
+    status: StatusCode,
+    body: &[u8],
+) -> Result<Page, Failure> {
+    let whole = query.part == Part::Whole;
+    let (objects, next) =
+        page(of, query, status, body, |wire, raw| wire.object(whole.then(|| raw.to_owned())))?;
+    Ok(Page { objects, next })
+}
+
+/// The same, of which something else is kept than objects; and where the next page begins.
+pub(super) fn page<T>(
+    of: &Cluster,
+    query: &Query<'_>,
+    status: StatusCode,
+    body: &[u8],
+    keep: impl FnMut(Wire, &RawValue) -> T,
+) -> Result<(Vec<T>, Option<String>), Failure> {
+    if status != StatusCode::OK {
+        return Err(refused(of, status, body, "list", query.resource));
+    }
+    many(query, body, keep).map_err(|failure| unusable(of, &failure))
+}
+
+fn many<T>(
+    query: &Query<'_>,
+    body: &[u8],
+    mut keep: impl FnMut(Wire, &RawValue) -> T,
+) -> Result<(Vec<T>, Option<String>), Failure> {
+    let garbage = |text| Failure::new(cause::GARBAGE, text);
+    let list: Many<'_> = parsed(body)?;
+    list.check(query).map_err(garbage)?;
+    let mut kept = Vec::with_capacity(list.items.len());
+    for raw in list.items {
+        let one: One = parsed(raw.get().as_bytes())?;
+        one.check_item(query).map_err(garbage)?;
+        kept.push(keep(one.metadata, raw));
+    }
+    Ok((kept, list.metadata.r#continue.filter(|token| !token.is_empty())))
+}
+
+/// Says whose answer it is that makes no sense.
+fn unusable(of: &Cluster, failure: &Failure) -> Failure {
+    let who = if *of == Cluster::Here { "the API server" } else { of.name() };
+    Failure::new(failure.cause.code, format!("{who}'s answer cannot be used: {}", failure.cause.text))
+}
+
+fn parsed<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Failure> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Err(Failure::new(cause::GARBAGE, "the answer is empty"));
+    }
+    serde_json::from_slice(body).map_err(|error| not_understood(&error, body))
+}
+
+fn refused(of: &Cluster, status: StatusCode, body: &[u8], verb: &str, resource: &Resource) -> Failure {
+    let own = || {
+        if is_not_served(status, body) {
+            not_served("the API server", resource)
+        } else {
+            refusal(status, body, verb, resource)
+        }
+    };
+    match of {
+        Cluster::Member(member) => member::refusal(member, status, body, verb, resource),
+        Cluster::Here => own(),
+        Cluster::Context(name) | Cluster::Secret(_, name) => {
+            let Failure { cause, is_expired } = own();
+            Failure { cause: Cause::new(cause.code, format!("{name}: {}", cause.text)), is_expired }
+        }
+    }
+}
+
+/// A 404 for the path and not for an object on it: what an API server says of a group or version that it does not serve, in
+/// plain text (`http.NotFound`) or as a Status without a name.
+pub(super) fn is_not_served(status: StatusCode, body: &[u8]) -> bool {
+    if status != StatusCode::NOT_FOUND {
+        return false;
+    }
+    if body.trim_ascii() == b"404 page not found" {
+        return true;
+    }
+    serde_json::from_slice(body).is_ok_and(|told: Status| {
+        told.kind == "Status"
+            && told.reason == "NotFound"
+            && told.details.is_none_or(|details| details.name.is_empty())
+    })
+}
+
+pub(super) fn not_served(who: &str, resource: &Resource) -> Failure {
+    let version = resource.api_version();
+    Failure::new(cause::NOT_SERVED, format!("{who} does not serve {resource} in {version} (404)"))
+}
+
+impl One {
+    fn is_of(&self, resource: &Resource, part: Part) -> bool {
+        match self.kind.as_str() {
+            "PartialObjectMetadata" => part == Part::Metadata && self.api_version == "meta.k8s.io/v1",
+            "" | "Status" => false,
+            kind => {
+                self.api_version == resource.api_version() && !kind.ends_with("List") && resource.may_be(kind)
+            }
+        }
+    }
+
+    /// Items of a List need not say what they are (those of Kubernetes' own kinds do not), but must not say anything else.
+    fn check_item(&self, query: &Query<'_>) -> Result<(), String> {
+        let says_nothing = self.kind.is_empty() && self.api_version.is_empty();
+        if !says_nothing && !self.is_of(query.resource, query.part) {
+            let what = format!("{} {}", self.api_version, self.kind);
+            return Err(format!("the List holds something else ({})", brief(&what)));
+        }
+        if self.metadata.name.is_empty() {
+            return Err("the List holds objects without names".to_owned());
+        }
+        if !query.namespace.is_empty() && self.metadata.namespace != query.namespace {
+            let namespace = brief(&self.metadata.namespace);
+            return Err(format!("the List holds objects of another namespace ({namespace:?})"));
+        }
+        Ok(())
+    }
+}
+
+impl Many<'_> {
+    fn check(&self, query: &Query<'_>) -> Result<(), String> {
+        let is_of_kind = match self.kind.strip_suffix("List") {
+            Some("PartialObjectMetadata") => {
+                query.part == Part::Metadata && self.api_version == "meta.k8s.io/v1"
+            }
+            None | Some("") => false,
+            Some(singular) => {
+                self.api_version == query.resource.api_version() && query.resource.may_be(singular)
+            }
+        };
+        if !is_of_kind || self.metadata.resource_version.is_empty() {
+            let what = format!("{} {}", self.api_version, self.kind);
+            return Err(format!("the answer is no List of {} ({})", query.resource, brief(&what)));
+        }
+        let next = self.metadata.r#continue.as_deref().unwrap_or_default();
+        if next.is_empty() && self.metadata.remaining_item_count.is_some_and(|count| count > 0) {
+            return Err("the List says that there is more, and not where".to_owned());
+        }
+        if !next.is_empty() && Some(next) == query.from {
+            return Err("the List does not end: a page names itself as the next one".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! The clusters of a fleet, and the questions to them.
+//!
+//! Nothing here is remembered: each question is asked, has its deadline and its place, and leaves nothing behind but an answer
+//! or a named cause. Which clusters there are is read for each review too (`gather.rs` has the rule).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::{BoxFuture, Cause};
+use futures_util::FutureExt as _;
+use hyper::StatusCode;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
+
+use super::access::Access;
+use super::api::{Api, MANY, OBJECT_LIMIT, ONE, PAGE_ITEMS, PAGE_LIMIT, WHOLE};
+use super::failure::{Failure, brief};
+use super::gather::Gathering;
+use super::lanes::For;
+use super::roads::{Roads, SECRETS};
+use super::{answer, member, path};
+use crate::world::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Part, Query};
+use crate::world::{Address, Metadata, Resource, cause};
+
+/// Karmada's list of its members.
+pub(super) const CLUSTERS: Resource = Resource {
+    group: std::borrow::Cow::Borrowed("cluster.karmada.io"),
+    version: std::borrow::Cow::Borrowed("v1alpha1"),
+    plural: std::borrow::Cow::Borrowed("clusters"),
+};
+
+/// What Secrets with kubeconfigs are labelled with.
+const IS_MEMBER: &str = "durward.dev/fleet=member";
+
+/// 64 MiB: a page of 500 whole Jobs of 100 kB. Less than an API server may fill a page with, because hundreds of clusters
+/// answer at once; an answer that is larger is a cause and not an empty List.
+const CLUSTER_PAGE_LIMIT: usize = 64 << 20;
+
+/// To find out which Secret a refused token is from; the answer that it is for must not wait longer.
+const NAMED_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often a List that expired half way is begun again.
+const BEGINS: usize = 4;
+
+/// Everything beside the single look-ups and watches here.
+pub(super) struct Clusters {
+    roads: Arc<Roads>,
+    gathering: Gathering,
+}
+
+impl Clusters {
+    pub(super) fn new(api: Api, access: Access, runtime: Handle) -> Self {
+        Self { roads: Arc::new(Roads::new(api, access, runtime)), gathering: Gathering::default() }
+    }
+
+    /// One object of one cluster.
+    pub(super) async fn find(
+        &self,
+        of: &Cluster,
+        look: Look<'_>,
+        on_behalf: For,
+        deadline: Instant,
+    ) -> Found {
+        let accept = if look.part == Part::Whole { WHOLE } else { ONE };
+        let path = path::object(look.address).ok_or("there can be no object of that name");
+        let asked = self.ask(of, path, accept, OBJECT_LIMIT, on_behalf, deadline).await;
+        let (status, body) = asked?;
+        match answer::found(of, look, status, &body) {
+            Ok(found) => Ok(found),
+            Err(failure) => Err(self.in_full(of, failure.cause, on_behalf, deadline).await),
+        }
+    }
+
+    /// One page of a List of one cluster.
+    pub(super) async fn list(
+        &self,
+        of: &Cluster,
+        query: Query<'_>,
+        on_behalf: For,
+        deadline: Instant,
+    ) -> Listed {
+        let accept = if query.part == Part::Whole { WHOLE } else { MANY };
+        let path = path::page(&query).ok_or("there can be no namespace of that name");
+        let asked = self.ask(of, path, accept, CLUSTER_PAGE_LIMIT, on_behalf, deadline).await;
+        let (status, body) = asked?;
+        match answer::listed(of, &query, status, &body) {
+            Ok(page) => Ok(page),
+            Err(failure) => Err(self.in_full(of, failure.cause, on_behalf, deadline).await),
+        }
+    }
+
+    async fn ask(
+        &self,
+        of: &Cluster,
+        path: Result<String, &'static str>,
+        accept: &'static str,
+        limit: usize,
+        on_behalf: For,
+        deadline: Instant,
+    ) -> Result<(StatusCode, Vec<u8>), Cause> {
+        let began = Instant::now();
+        let who = if *of == Cluster::Here { "the API server" } else { of.name() };
+        let late = |_| {
+            let waited = deadline.saturating_duration_since(began).as_secs_f64();
+            Cause::new(cause::TIMEOUT, format!("{who} did not answer in {waited:.1} s"))
+        };
+        let refused = |why| Cause::new(cause::REFUSED, format!("{} cannot be asked: {why}", brief(who)));
+        let before = match of {
+            Cluster::Member(name) => {
+                path::through(name).ok_or_else(|| refused("there can be no cluster of that name"))?
+            }
+            Cluster::Here | Cluster::Context(_) | Cluster::Secret(..) => String::new(),
+        };
+        let path = before + &path.map_err(refused)?;
+        if began >= deadline {
+            return Err(Cause::new(cause::TIMEOUT, format!("there was no time left to ask {who}")));
+        }
+        let road = timeout_at(deadline, self.roads.to(of)).await.map_err(late)??;
+        let Some(place) = road.lanes.enter(on_behalf, deadline).await else {
+            let places = road.lanes.places();
+            let text =
+                format!("{who} was not asked: Durward has {places} questions under way already; try again");
+            return Err(Cause::new(cause::CROWDED, text));
+        };
+        let asking = road.api.fetch(&path, accept, Some(place.lane()), limit);
+        timeout_at(deadline, asking).await.map_err(late)?.map_err(
+            |Failure { cause: Cause { code, text }, .. }| {
+                let text =
+                    if *of == Cluster::Here { text } else { format!("{who} could not be asked: {text}") };
+                Cause::new(code, text)
+            },
+        )
+    }
+
+    /// A cause with what only another question can tell: which Secret has the token that a member refuses. Where the control
+    /// plane refuses that question too, the token is Durward's own.
+    async fn in_full(&self, of: &Cluster, cause: Cause, on_behalf: For, deadline: Instant) -> Cause {
+        let Cluster::Member(name) = of else { return cause };
+        if cause.code != cause::CREDENTIALS {
+            return cause;
+        }
+        let now = Instant::now();
+        let limit = now + NAMED_WITHIN.min(deadline.saturating_duration_since(now) / 2);
+        let path = path::object(Address { resource: &CLUSTERS, namespace: "", name }).ok_or("");
+        match self.ask(&Cluster::Here, path, WHOLE, OBJECT_LIMIT, on_behalf, limit).await {
+            Ok((StatusCode::UNAUTHORIZED, _)) => Cause::new(
+                cause::CREDENTIALS,
+                "the control plane does not accept Durward's credentials (401)",
+            ),
+            Ok((StatusCode::OK, body)) => match member::secret_of(&body) {
+                Some(secret) => {
+                    let text = format!("{}: Karmada has them from Secret {secret}", cause.text);
+                    Cause::new(cause::CREDENTIALS, text)
+                }
+                None => cause,
+            },
+            Ok(_) | Err(_) => cause,
+        }
+    }
+
+    /// The clusters of a fleet, as they are now.
+    pub(super) async fn members(&self, fleet: &Fleet, deadline: Instant) -> Members {
+        let stale = |why: &str| {
+            Cause::new(
+                cause::STALE_FLEET,
+                format!("the list of the fleet's clusters could not be read: {why}"),
+            )
+        };
+        let began = Instant::now();
+        let late = |_| {
+            let waited = deadline.saturating_duration_since(began).as_secs_f64();
+            stale(&format!("the API server did not answer in {waited:.1} s"))
+        };
+        if began >= deadline {
+            return Err(stale("there was no time left to ask"));
+        }
+        match fleet {
+            Fleet::Alone => Ok(Arc::default()),
+            Fleet::Contexts(names) => {
+                let access = self.roads.access.clone();
+                let reading = tokio::task::spawn_blocking(move || access.contexts());
+                let read = timeout_at(deadline, reading).await.map_err(late)?;
+                let read = read.map_err(|error| stale(&error.to_string()))?;
+                let (there, source) = read.map_err(|problem| stale(&brief(&problem.to_string())))?;
+                contexts(names, &there, &source).map_err(|why| stale(&why))
+            }
+            Fleet::Karmada | Fleet::Secrets { .. } => {
+                let read = self.gathering.join(fleet, || read(Arc::clone(&self.roads), fleet.clone()));
+                let read = timeout_at(deadline, read).await.map_err(late)?;
+                read.map_err(|cause| stale(&cause.text))
+            }
+        }
+    }
+}
+
+fn contexts(names: &[String], there: &[String], source: &str) -> Result<Arc<[Member]>, String> {
+    let member = |name: &String| {
+        if there.contains(name) {
+            let cluster = Cluster::Context(name.as_str().into());
+            return Ok(Member { cluster, metadata: Metadata::default() });
+        }
+        Err(format!("there is no context {name:?} in {source}; it has: {}", there.join(", ")))
+    };
+    names.iter().map(member).collect()
+}
+
+/// Reads the list of a fleet, all its pages, from the newest state.
+fn read(roads: Arc<Roads>, fleet: Fleet) -> BoxFuture<'static, Members> {
+    async move {
+        let mut expired = None;
+        for _ in 0..BEGINS {
+            match read_once(&roads, &fleet).await {
+                Ok(members) => return Ok(members),
+                // The state that the first page was of is forgotten already: only a new List is consistent.
+                Err(failure) if failure.is_expired => expired = Some(failure.cause),
+                Err(failure) => return Err(failure.cause),
+            }
+        }
+        Err(expired.unwrap_or_else(|| Cause::new(cause::BUSY, "the List expired again and again")))
+    }
+    .boxed()
+}
+
+async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failure> {
+    let (resource, namespace) = match fleet {
+        Fleet::Secrets { namespace } => (&SECRETS, namespace.as_str()),
+        Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => (&CLUSTERS, ""),
+    };
+    let limit = u32::try_from(PAGE_ITEMS).unwrap_or(u32::MAX);
+    let mut from: Option<String> = None;
+    let mut members: Vec<Member> = Vec::new();
+    let mut versions = HashMap::new();
+    loop {
+        let query =
+            Query { resource, namespace, fields: "", part: Part::Metadata, limit, from: from.as_deref() };
+        let path = path::page(&query)
+            .ok_or_else(|| Failure::new(cause::REFUSED, "there can be no namespace of that name"))?;
+        let path = match fleet {
+            Fleet::Secrets { .. } => format!("{path}&labelSelector={}", path::encoded(IS_MEMBER)),
+            Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => path,
+        };
+        // By the connection of single look-ups, before which no crowd of questions stands.
+        let (status, body) = roads.here.api.fetch(&path, MANY, None, PAGE_LIMIT).await?;
+        let (page, next) = answer::page(&Cluster::Here, &query, status, &body, |wire, _| {
+            let name: Arc<str> = wire.name.as_str().into();
+            let cluster = match fleet {
+                Fleet::Secrets { namespace } => Cluster::Secret(namespace.as_str().into(), name),
+                Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => Cluster::Member(name),
+            };
+            (wire.resource_version.clone(), Member { cluster, metadata: wire.kept() })
+        })?;
+        for (version, member) in page {
+            if let Fleet::Secrets { .. } = fleet {
+                versions.insert(member.cluster.clone(), version);
+            }
+            members.push(member);
+        }
+        let Some(next) = next else { break };
+        from = Some(next);
+    }
+    if let Fleet::Secrets { .. } = fleet {
+        roads.secrets_are(versions);
+    }
+    Ok(members.into())
+}
