@@ -1,14 +1,17 @@
-//! The door under load: CPU per review and p99 beside a bare hyper + rustls echo of the same bytes, and resident memory.
+//! Speed and memory, each figure beside a peer or a limit of the same run.
 //!
-//! Both servers run as processes of their own, pinned to the same core, one after another in several rounds; the load comes
-//! from the other core. CPU time is the kernel's own count for the server's threads. A figure past its limit ends the run
-//! with exit code 1.
+//! `door`: CPU per review and p99 beside a bare hyper + rustls echo of the same bytes, and resident memory. `fleet`: the verdict
+//! over a simulated fleet of up to 5,000 members. What is measured runs as a process of its own on one core; load and peers'
+//! other ends come from the other core. CPU time is the kernel's own count. A figure past its limit ends the run with exit
+//! code 1.
 //!
-//! `make bench`, or `cargo build --release -p durward && cargo run --release -p durward-bench`
+//! `make bench`, or `cargo build --release -p durward -p durward-bench && cargo run --release -p durward-bench`
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's output is its product")]
 
 mod echo;
+mod fleet;
+mod kernel;
 mod load;
 mod memory;
 mod peer;
@@ -26,11 +29,15 @@ const SERVER_CORE: &str = "0";
 const LOAD_CORE: &str = "1";
 
 fn main() -> ExitCode {
-    let done = match std::env::args().nth(1).as_deref() {
-        Some("echo") => echo::serve(),
-        Some("measure") => measure(),
-        None => pinned(),
-        Some(other) => Err(format!("{other:?} is none of: echo, measure, or nothing").into()),
+    let mut arguments = std::env::args().skip(1);
+    let (what, more) = (arguments.next(), arguments.next());
+    let done = match (what.as_deref(), more.as_deref()) {
+        (None, _) => pinned("all"),
+        (Some(part @ ("door" | "fleet")), None) => pinned(part),
+        (Some("measure"), Some(part)) => measure(part),
+        (Some("echo"), _) => echo::serve(),
+        (Some("look"), Some(order)) => fleet::look(order),
+        (Some(other), _) => Err(format!("{other:?} is none of: door, fleet, or nothing for both").into()),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -43,15 +50,21 @@ fn main() -> ExitCode {
 }
 
 /// Starts the measuring on its own core.
-fn pinned() -> Result<bool> {
+fn pinned(part: &str) -> Result<bool> {
     let own = std::env::current_exe()?;
-    let status = Command::new("taskset").args(["-c", LOAD_CORE]).arg(own).arg("measure").status();
+    let status = Command::new("taskset").args(["-c", LOAD_CORE]).arg(own).args(["measure", part]).status();
     Ok(status.map_err(|error| format!("taskset (package util-linux) did not start: {error}"))?.success())
 }
 
-fn measure() -> Result<bool> {
+fn measure(part: &str) -> Result<bool> {
     let folder = peer::Folder::new()?;
-    let speed = speed::measure(&folder)?;
-    let memory = memory::measure(&folder)?;
-    Ok(speed && memory)
+    let mut good = true;
+    if part != "fleet" {
+        good &= speed::measure(&folder)?;
+        good &= memory::measure(&folder)?;
+    }
+    if part != "door" {
+        good &= fleet::measure(&folder)?;
+    }
+    Ok(good)
 }

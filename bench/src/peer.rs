@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{Result, SERVER_CORE};
+use crate::{Result, SERVER_CORE, kernel};
 
 /// Certificate, configuration and world for the servers; removed at the end.
 pub(crate) struct Folder(PathBuf);
@@ -29,7 +29,7 @@ impl Folder {
         self.0.join("tls.crt")
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 }
@@ -108,22 +108,14 @@ impl Server {
         Ok(server)
     }
 
-    /// What its threads have run so far, from the scheduler's own count in nanoseconds.
+    /// What its threads have run so far.
     pub(crate) fn cpu(&self) -> Result<Duration> {
-        let mut total = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = fs::read_to_string(task?.path().join("schedstat"))?;
-            total += text.split_whitespace().next().ok_or("an empty schedstat")?.parse::<u64>()?;
-        }
-        Ok(Duration::from_nanos(total))
+        kernel::cpu(&self.child.id().to_string())
     }
 
     /// Resident memory in MiB.
     pub(crate) fn resident(&self) -> Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-        let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib / 1024.0)
+        kernel::resident(&self.child.id().to_string())
     }
 }
 

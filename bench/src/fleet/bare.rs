@@ -1,0 +1,123 @@
+//! The peer: the same requests over as many connections, by nothing but hyper and rustls. It reads bodies and looks at none.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::header::{ACCEPT, AUTHORIZATION};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsConnector;
+
+use super::Shape;
+use super::answers::{CLUSTERS, NAMESPACE, member};
+use super::look::{LISTS, Times};
+use crate::{Result, kernel, load};
+
+/// As many as the live world has for its questions, and as many streams on each.
+const CONNECTIONS: usize = 8;
+const STREAMS: usize = 96;
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// One connection, and the places on it.
+struct Line {
+    sender: SendRequest<Empty<Bytes>>,
+    places: Semaphore,
+}
+
+/// Asks all of it, several times.
+pub(super) async fn rounds(kubeconfig: &Path, shape: Shape, rounds: usize, times: &mut Times) -> Result<()> {
+    let config: Value = serde_json::from_slice(&std::fs::read(kubeconfig)?)?;
+    let cluster = &config["clusters"][0]["cluster"];
+    let server = cluster["server"].as_str().ok_or("no server")?.to_owned();
+    let token = config["users"][0]["user"]["token"].as_str().ok_or("no token")?.to_owned();
+    let certificate = Path::new(cluster["certificate-authority"].as_str().ok_or("no authority")?).to_owned();
+    let mut tls = (*load::trusting(&certificate)?).clone();
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let tls = TlsConnector::from(Arc::new(tls));
+    let mut lines = Vec::new();
+    for _ in 0..CONNECTIONS {
+        lines.push(connect(&server, &tls).await?);
+    }
+    let bearer = format!("Bearer {token}");
+    for _ in 0..rounds {
+        let (since, ran) = (Instant::now(), kernel::cpu("self")?);
+        ask(&lines, &server, &bearer, vec![format!("{CLUSTERS}?limit=500")]).await?;
+        ask(&lines, &server, &bearer, namespaces(shape)).await?;
+        ask(&lines, &server, &bearer, contents(shape)).await?;
+        times.note(since, ran)?;
+    }
+    Ok(())
+}
+
+fn namespaces(shape: Shape) -> Vec<String> {
+    (0..shape.members)
+        .map(|index| format!("{CLUSTERS}/{}/proxy/api/v1/namespaces/{NAMESPACE}", member(index)))
+        .collect()
+}
+
+fn contents(shape: Shape) -> Vec<String> {
+    let mut paths = Vec::new();
+    for index in (0..shape.members).filter(|&index| shape.has(index)) {
+        for (group, plural, fields, _) in LISTS {
+            let root = if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") };
+            let fields = if fields.is_empty() {
+                String::new()
+            } else {
+                format!(
+                    "&fieldSelector={}",
+                    fields.replace('!', "%21").replace('=', "%3D").replace(',', "%2C")
+                )
+            };
+            paths.push(format!(
+                "{CLUSTERS}/{}/proxy/{root}/namespaces/{NAMESPACE}/{plural}?limit=500{fields}",
+                member(index)
+            ));
+        }
+    }
+    paths
+}
+
+async fn connect(server: &str, tls: &TlsConnector) -> Result<Line> {
+    let stream = TcpStream::connect(server.trim_start_matches("https://")).await?;
+    stream.set_nodelay(true)?;
+    let stream = tls.connect(ServerName::try_from("localhost")?, stream).await?;
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    // It ends with the sender.
+    tokio::spawn(connection);
+    Ok(Line { sender, places: Semaphore::new(STREAMS) })
+}
+
+/// All at once, as far as there are places.
+async fn ask(lines: &[Line], server: &str, bearer: &str, paths: Vec<String>) -> Result<()> {
+    let mut asked: FuturesUnordered<_> = paths
+        .into_iter()
+        .zip(lines.iter().cycle())
+        .map(|(path, line)| get(line, format!("{server}{path}"), bearer))
+        .collect();
+    while let Some(done) = asked.next().await {
+        done?;
+    }
+    Ok(())
+}
+
+async fn get(line: &Line, url: String, bearer: &str) -> Result<()> {
+    let _place = line.places.acquire().await?;
+    let request =
+        Request::get(&url).header(ACCEPT, METADATA).header(AUTHORIZATION, bearer).body(Empty::new())?;
+    let answer = line.sender.clone().send_request(request).await?;
+    if !matches!(answer.status().as_u16(), 200 | 404) {
+        return Err(format!("{url}: {}", answer.status()).into());
+    }
+    answer.into_body().collect().await?;
+    Ok(())
+}
