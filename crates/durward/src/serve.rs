@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
         let reload = Reload::new(file, purpose, cell, Arc::clone(&world), metrics, &checks);
-        let beside = [tokio::spawn(reload.follow()?), tokio::spawn(watch_world(world, checks))];
+        let beside = [tokio::spawn(reload.follow()?), tokio::spawn(follow_world(world, checks))];
         let exit = serve(bound, shutdown).await;
         beside.iter().for_each(tokio::task::JoinHandle::abort);
         Ok(exit)
@@ -114,27 +114,87 @@ async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
     }
 }
 
-/// Keeps `/readyz` true to what the world has at hand. Until everything has been read once, it makes the server unready;
-/// afterwards it only tells: every replica sees the same API server, and none is better off if all take themselves away. So
-/// what a reload adds to be watched does not make a serving server unready either.
-async fn watch_world(world: Arc<dyn World>, checks: Checks) {
-    let mut was_ready = false;
-    let mut ticks = tokio::time::interval(LOOKS);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    loop {
-        ticks.tick().await;
-        let all = world.readiness();
-        for one in &all {
-            let check = checks.add(format!("world-{}", one.name));
-            match (one.ok, was_ready) {
-                (true, _) => check.note(&one.reason),
-                (false, true) => check.note(format!("{} (added while serving)", one.reason)),
-                (false, false) => check.fail(&one.reason),
-            }
+/// Keeps `/readyz` true to what the world has at hand. The first look is taken before this returns: no probe may find a server
+/// ready that has not looked yet.
+fn follow_world(world: Arc<dyn World>, checks: Checks) -> impl Future<Output = ()> + Send {
+    let mut was_ready = tell_of_world(world.as_ref(), &checks, false);
+    async move {
+        let mut ticks = tokio::time::interval(LOOKS);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            was_ready = tell_of_world(world.as_ref(), &checks, was_ready);
         }
-        if !was_ready && all.iter().all(|one| one.ok) {
-            was_ready = true;
-            tracing::info!("the world is read");
+    }
+}
+
+/// Writes into `/readyz` what the world has at hand, and returns whether everything has been read once. Until then it makes the
+/// server unready; afterwards it only tells: every replica sees the same API server, and none is better off if all take
+/// themselves away. So what a reload adds to be watched does not make a serving server unready either.
+fn tell_of_world(world: &dyn World, checks: &Checks, was_ready: bool) -> bool {
+    let all = world.readiness();
+    for one in &all {
+        let check = checks.add(format!("world-{}", one.name));
+        match (one.ok, was_ready) {
+            (true, _) => check.note(&one.reason),
+            (false, true) => check.note(format!("{} (added while serving)", one.reason)),
+            (false, false) => check.fail(&one.reason),
         }
+    }
+    let is_ready = was_ready || all.iter().all(|one| one.ok);
+    if is_ready && !was_ready {
+        tracing::info!("the world is read");
+    }
+    is_ready
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
+    use admission::BoxFuture;
+    use guards::world::{Address, Answer, Blind, Readiness};
+
+    use super::*;
+
+    /// Has namespaces at hand as soon as it is told so.
+    #[derive(Default)]
+    struct Slow(AtomicBool);
+
+    impl World for Slow {
+        fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+            Blind.get(address, deadline)
+        }
+
+        fn readiness(&self) -> Vec<Readiness> {
+            let ok = self.0.load(Ordering::Relaxed);
+            vec![Readiness { name: "namespaces".to_owned(), ok, reason: "as told".to_owned() }]
+        }
+    }
+
+    #[test]
+    fn a_server_is_not_ready_before_its_world_was_looked_at() {
+        let checks = Checks::new();
+        let never_polled = follow_world(Arc::new(Slow::default()), checks.clone());
+        assert!(!checks.readiness().ready, "{}", checks.readiness().text);
+        drop(never_polled);
+    }
+
+    #[test]
+    fn a_server_that_was_ready_stays_so_whatever_it_is_to_read_besides() {
+        let (world, checks) = (Slow::default(), Checks::new());
+        assert!(!tell_of_world(&world, &checks, false));
+        world.0.store(true, Ordering::Relaxed);
+        assert!(tell_of_world(&world, &checks, false));
+        assert!(checks.readiness().ready);
+        world.0.store(false, Ordering::Relaxed);
+        assert!(tell_of_world(&world, &checks, true));
+        assert!(checks.readiness().ready);
+        assert!(
+            checks.readiness().text.contains("as told (added while serving)"),
+            "{}",
+            checks.readiness().text
+        );
     }
 }
