@@ -171,7 +171,7 @@ pub(crate) struct Review {
     /// A world on disk for the guards to look at
     #[arg(long, value_name = "DIR")]
     pub(crate) world: Option<PathBuf>,
-    /// The guard to ask; otherwise those whose webhook rules fit the review
+    /// The guard to ask; otherwise those whose webhook rules and namespaceSelector fit the review
     #[arg(long, value_name = "NAME")]
     pub(crate) guard: Option<String>,
     /// Text for people or JSON for programs

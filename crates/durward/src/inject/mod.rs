@@ -7,8 +7,9 @@ mod workload;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
-use admission::{Answer, WebhookType, decode};
+use admission::{Answer, Cause, WebhookType, decode};
 use guards::config::Problem;
 use guards::world::World;
 
@@ -18,7 +19,7 @@ use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input::{self, shown};
 use crate::output::{self, Style};
-use crate::review::{Asked, rule, rules, runtime};
+use crate::review::{Asked, PATIENCE, Selection, rule, rules, runtime, selection};
 use crate::world::{Given, labels, offline};
 use workload::{Found, find};
 
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &Inject) -> Outcome {
         for pod in pods.iter().rev() {
             let namespace = pod.namespace.as_deref().unwrap_or(default);
             let old = text.get(pod.span.clone()).unwrap_or_default().to_owned();
-            match runtime.block_on(injected(&guards, &old, pod, namespace)) {
+            match runtime.block_on(injected(&guards, world.as_ref(), &old, (pod, namespace))) {
                 Ok(new) => text.replace_range(pod.span.clone(), &new),
                 Err(problem) => problems.push(problem),
             }
@@ -119,14 +120,31 @@ fn guards_of_pods(file: &File, world: &Arc<dyn World>) -> Result<Vec<Asked>, Pro
 }
 
 /// The pod after every guard.
-async fn injected(guards: &[Asked], pod: &str, found: &Found, namespace: &str) -> Result<String, Problem> {
+async fn injected(
+    guards: &[Asked],
+    world: &dyn World,
+    pod: &str,
+    (found, namespace): (&Found, &str),
+) -> Result<String, Problem> {
     let mut text = with_metadata(pod).map_err(|why| Problem::new(found.owner.clone()).why(why))?;
     let before = text.clone();
     for asked in guards {
         let body = review(&text, &found.name, namespace);
-        let (_, settled) = rule(asked.guard.as_ref(), body.as_bytes())
-            .await
-            .map_err(|why| Problem::new(format!("{} cannot be read", found.owner)).why(why))?;
+        let unreadable = |why: String| Problem::new(format!("{} cannot be read", found.owner)).why(why);
+        let doubt = match selected(asked, world, &body).await.map_err(unreadable)? {
+            Selected::Yes => None,
+            Selected::Unknown(cause) => Some(cause),
+            Selected::No => {
+                let guard = asked.guard.name();
+                output::note(format!(
+                    "note: {}: {guard} is not asked: namespaceSelector does not select namespace {namespace}",
+                    found.owner
+                ));
+                continue;
+            }
+        };
+        let ruled = rule(asked.guard.as_ref(), body.as_bytes(), doubt).await;
+        let (_, settled) = ruled.map_err(unreadable)?;
         if let Some(cause) = settled.causes.first() {
             let problem = Problem::new(format!("{}: it is unknown what comes of it", found.owner));
             let next = format!(
@@ -150,6 +168,24 @@ async fn injected(guards: &[Asked], pod: &str, found: &Found, namespace: &str) -
         }
     }
     Ok(if text == before { pod.to_owned() } else { text })
+}
+
+/// Whether the API server asks a guard, whose rules fit, about a pod of this namespace.
+enum Selected {
+    Yes,
+    No,
+    Unknown(Cause),
+}
+
+async fn selected(asked: &Asked, world: &dyn World, body: &str) -> Result<Selected, String> {
+    let review =
+        decode(body.as_bytes(), &admission::Fields::none()).map_err(|malformed| malformed.to_string())?;
+    let deadline = Instant::now() + PATIENCE;
+    Ok(match selection(&asked.entries, &review.request, world, deadline).await {
+        Selection::Asked(_) => Selected::Yes,
+        Selection::Unknown(_, cause) => Selected::Unknown(cause),
+        Selection::NoRule | Selection::NotSelected => Selected::No,
+    })
 }
 
 /// A template may leave its metadata out; the pods made from it have some.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admission::{Answer, OnUnknown, Request, Settled, Stance};
+use admission::{Answer, OnUnknown, Request, Settled, Stance, WebhookEntry};
 use guards::config::Problem;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -70,14 +70,33 @@ pub(crate) struct Cause {
 
 /// The way an answer took.
 #[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Way {
-    /// The webhook entries whose rules fit.
+    /// The webhook entries by which it is asked: their rules fit, and their namespaceSelector selects.
     pub(crate) rules: Vec<String>,
+    /// The matchConditions of these entries, by name. The API server evaluates them; here nobody does.
+    pub(crate) match_conditions: Vec<String>,
+    /// Guards whose rules fit and that are not asked nevertheless, with the reason.
+    pub(crate) not_asked: Vec<String>,
     /// What the guard asked the world, with the answers.
     pub(crate) facts: Vec<String>,
     /// From bytes to ruling.
     #[serde(rename = "microseconds", serialize_with = "microseconds")]
     pub(crate) took: Duration,
+}
+
+impl Way {
+    /// By these entries.
+    pub(super) fn by(entries: &[&WebhookEntry], facts: Vec<String>, took: Duration) -> Self {
+        let mut match_conditions: Vec<String> = Vec::new();
+        for condition in entries.iter().flat_map(|entry| &entry.match_conditions) {
+            if !match_conditions.contains(&condition.name) {
+                match_conditions.push(condition.name.clone());
+            }
+        }
+        let rules = entries.iter().map(|entry| entry.name.clone()).collect();
+        Self { rules, match_conditions, not_asked: Vec::new(), facts, took }
+    }
 }
 
 fn microseconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

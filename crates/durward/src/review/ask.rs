@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admission::{Fields, Guard, Review, Settled, WebhookEntry, decode, encode, settle};
+use admission::{
+    Answer, Cause, Fields, Guard, Review, Ruling, Settled, WebhookEntry, decode, encode, settle,
+};
 use guards::config::Problem;
 use guards::world::World;
 
 use super::answer::Answered;
-use super::rules::fits;
+use super::selection::{Selection, selection};
 use super::witness::Witness;
 use crate::file::File;
 
 /// What the server leaves of the API server's ten seconds.
-const PATIENCE: Duration = Duration::from_millis(8500);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(8500);
 
 /// A guard that can be asked, and what it is asked about.
 pub(crate) struct Asked {
@@ -29,21 +31,31 @@ pub(crate) fn guards(file: &File, world: &Arc<dyn World>) -> Vec<Asked> {
     all.map(|configured| Asked { guard: configured.build(world), entries: configured.webhooks() }).collect()
 }
 
-/// One guard's ruling on one review.
-pub(crate) async fn rule<'a>(guard: &dyn Guard, body: &'a [u8]) -> Result<(Review<'a>, Settled), String> {
+/// One guard's ruling on one review. With a `doubt` whether it is asked at all, only what is the same either way counts: that
+/// the object passes as it is.
+pub(crate) async fn rule<'a>(
+    guard: &dyn Guard,
+    body: &'a [u8],
+    doubt: Option<Cause>,
+) -> Result<(Review<'a>, Settled), String> {
     let review = decode(body, guard.fields()).map_err(|malformed| malformed.to_string())?;
     let ruling = guard.review(&review.request, Instant::now() + PATIENCE).await;
     let settled = settle(&review.request, ruling, guard.stance());
+    let settled = match (doubt, &settled.answer) {
+        (None, _) | (Some(_), Answer::Allow) => settled,
+        (Some(doubt), _) => settle(&review.request, Ruling::unknown(doubt), guard.stance()),
+    };
     Ok((review, settled))
 }
 
-/// What the guards say of a review: those whose rules fit, or the one that is `named`. Nobody asked is one answer too.
+/// What the guards say of a review: those that the API server asks, or the one that is `named`. Nobody asked is one answer too.
+/// Guards look at the world through the witness; which of them are asked is decided by the world behind it.
 pub(crate) async fn ask(
     guards: &[Asked],
     named: Option<&str>,
     source: &str,
     document: &str,
-    witness: &Witness,
+    (witness, world): (&Witness, &dyn World),
 ) -> Result<Vec<Answered>, Problem> {
     let malformed = |why: String| {
         let problem =
@@ -51,36 +63,41 @@ pub(crate) async fn ask(
         problem.next("what kubectl applies is no review: see durward inject, or examples/reviews")
     };
     let plain = decode(document.as_bytes(), &Fields::none()).map_err(|e| malformed(e.to_string()))?;
-    let mut answered = Vec::new();
+    let (mut answered, mut not_asked) = (Vec::new(), Vec::new());
     for asked in guards {
-        let is_meant = match named {
-            Some(name) => asked.guard.name() == name,
-            None => asked.entries.iter().any(|entry| fits(entry, &plain.request)),
+        let name = asked.guard.name();
+        let deadline = Instant::now() + PATIENCE;
+        let selection = match selection(&asked.entries, &plain.request, world, deadline).await {
+            _ if named.is_some_and(|named| named != name) => continue,
+            Selection::NotSelected if named.is_none() => {
+                let namespace = &plain.request.namespace;
+                not_asked.push(format!("{name}: namespaceSelector does not select namespace {namespace:?}"));
+                continue;
+            }
+            Selection::NoRule if named.is_none() => continue,
+            selection => selection,
         };
-        if !is_meant {
-            continue;
-        }
+        let (entries, doubt) = match selection {
+            Selection::Asked(entries) => (entries, None),
+            // By name a guard is asked in any case.
+            Selection::Unknown(entries, cause) => (entries, named.is_none().then_some(cause)),
+            Selection::NoRule | Selection::NotSelected => (Vec::new(), None),
+        };
         witness.facts();
         let began = Instant::now();
-        let (review, settled) = rule(asked.guard.as_ref(), document.as_bytes()).await.map_err(malformed)?;
+        let ruled = rule(asked.guard.as_ref(), document.as_bytes(), doubt).await;
+        let (review, settled) = ruled.map_err(malformed)?;
         let took = began.elapsed();
         let response = encode(&review, &settled);
-        let rules = asked.entries.iter().filter(|entry| fits(entry, &review.request));
-        let rules = rules.map(|entry| entry.name.clone()).collect();
-        let way = super::answer::Way { rules, facts: witness.facts(), took };
+        let way = super::answer::Way::by(&entries, witness.facts(), took);
         let stance = asked.guard.stance();
-        answered.push(Answered::new(
-            source,
-            asked.guard.name(),
-            &review.request,
-            &settled,
-            stance,
-            &response,
-            way,
-        )?);
+        answered.push(Answered::new(source, name, &review.request, &settled, stance, &response, way)?);
     }
     if answered.is_empty() {
         answered.push(Answered::unasked(source, &plain.request));
+    }
+    for one in &mut answered {
+        one.way.not_asked.clone_from(&not_asked);
     }
     Ok(answered)
 }

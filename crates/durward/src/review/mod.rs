@@ -4,6 +4,7 @@ mod answer;
 mod ask;
 mod render;
 pub(crate) mod rules;
+mod selection;
 mod witness;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use guards::config::Problem;
 use guards::world::World;
 
-pub(crate) use ask::{Asked, guards, rule};
+pub(crate) use ask::{Asked, PATIENCE, guards, rule};
+pub(crate) use selection::{Selection, selection};
 
 use crate::cli::{Format, Review};
 use crate::documents::{Documents, members};
@@ -33,7 +35,8 @@ pub(crate) fn run(args: &Review) -> Outcome {
         let problem = Problem::new(format!("--guard {name:?}")).why("no guard of that name is on");
         return Err(problem.next(format!("on are: {}", on.join(", "))).into());
     }
-    let witness = Arc::new(Witness::over(offline(args.world.as_ref())?));
+    let unwitnessed = offline(args.world.as_ref())?;
+    let witness = Arc::new(Witness::over(Arc::clone(&unwitnessed)));
     let world: Arc<dyn World> = Arc::clone(&witness) as Arc<dyn World>;
     let asked = ask::guards(&file, &world);
     let standard_input = [PathBuf::from("-")];
@@ -51,7 +54,7 @@ pub(crate) fn run(args: &Review) -> Outcome {
                         args.guard.as_deref(),
                         &source,
                         document,
-                        &witness,
+                        (&witness, unwitnessed.as_ref()),
                     ));
                     match found {
                         Ok(all) => answered.extend(all),

@@ -12,6 +12,9 @@ pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style
     let by = one.guard.unwrap_or("no guard is asked");
     let reason = match (&one.message, one.patch.len()) {
         (Some(message), _) => format!(": {message}"),
+        _ if one.guard.is_none() && !one.way.not_asked.is_empty() => {
+            format!("; not asked: {}", one.way.not_asked.join("; "))
+        }
         (None, 0) => String::new(),
         (None, 1) => ": 1 addition".to_owned(),
         (None, many) => format!(": {many} additions"),
@@ -55,7 +58,9 @@ fn way(one: &Answered, style: Style) -> Vec<String> {
     let mut lines = Vec::new();
     let mut tell = |what: &str, text: &str| lines.push(style.dim(&format!("  {what:<9} {text}")));
     if one.guard.is_none() {
-        tell("rule", "none of the guards that are on has a rule that fits");
+        if one.way.not_asked.is_empty() {
+            tell("rule", "none of the guards that are on has a rule that fits");
+        }
         return lines;
     }
     let rules = if one.way.rules.is_empty() {
@@ -64,6 +69,11 @@ fn way(one: &Answered, style: Style) -> Vec<String> {
         one.way.rules.join(", ")
     };
     tell("rule", &rules);
+    one.way.not_asked.iter().for_each(|guard| tell("not asked", guard));
+    if !one.way.match_conditions.is_empty() {
+        let names = one.way.match_conditions.join(", ");
+        tell("unseen", &format!("matchConditions {names}: the API server's to evaluate; see durward guards"));
+    }
     if one.way.facts.is_empty() {
         tell("facts", "nothing was looked at but the object");
     }

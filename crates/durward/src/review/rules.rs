@@ -1,7 +1,7 @@
-//! Which guards are asked about a request, by the rules of their webhook entries.
+//! Which webhook entries fit a request, by the rules that they have.
 //!
-//! Facts: `apiserver/pkg/admission/plugin/webhook/predicates/rules`. Selectors and matchConditions are the API server's work
-//! and are not looked at here: a review that is at hand has passed them, or is asked about as if it had.
+//! Facts: `apiserver/pkg/admission/plugin/webhook/predicates/rules`. What comes after the rules is
+//! [`selection`](super::selection)'s.
 
 use admission::{Request, Rule, Scope, WebhookEntry};
 
@@ -30,9 +30,13 @@ fn resource_fits(pattern: &str, request: &Request<'_>) -> bool {
 }
 
 /// A Namespace carries its own name as its namespace, and lives in none.
-fn is_namespaced(request: &Request<'_>) -> bool {
-    let is_namespace = request.resource.group.is_empty() && request.resource.resource == "namespaces";
-    !request.namespace.is_empty() && !is_namespace
+pub(crate) fn is_namespaced(request: &Request<'_>) -> bool {
+    !request.namespace.is_empty() && !is_namespace(request)
+}
+
+/// Whether it is about a Namespace itself.
+pub(crate) fn is_namespace(request: &Request<'_>) -> bool {
+    request.resource.group.is_empty() && request.resource.resource == "namespaces"
 }
 
 #[cfg(test)]

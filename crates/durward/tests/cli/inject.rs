@@ -1,6 +1,6 @@
 //! `inject`: pods and workloads after the guards.
 
-use crate::harness::{Run, durward_in, root};
+use crate::harness::{House, Run, durward_in, root};
 
 fn inject(more: &[&str], input: &str) -> Run {
     durward_in(&root(), &[&["inject", "--config", "examples/durward.yaml"], more].concat(), input)
@@ -117,4 +117,28 @@ fn warnings_are_told_and_bad_input_is_exit_two() {
         (0, "apiVersion: v1\nkind: Service\nmetadata: {name: s} # as it is\n")
     );
     assert!(nothing.err.contains("holds no pod"));
+}
+
+#[test]
+fn a_namespace_that_the_registration_does_not_select_is_not_asked_about() {
+    let house = House::new();
+    house.configure("  lxcfs: {webhook: {namespaceSelector: {matchLabels: {team: shop}}}}\n");
+    let inject = |more: &[&str], input: &str| {
+        durward_in(house.path(), &[&["inject", "--config", "durward.yaml"], more].concat(), input)
+    };
+    let other = inject(&["--namespace-labels", "team=bank,durward.dev/lxcfs=enabled"], POD);
+    assert_eq!((other.code, other.out.as_str()), (0, POD));
+    assert!(
+        other.err.contains("Pod a: lxcfs is not asked: namespaceSelector does not select namespace default"),
+        "{}",
+        other.err
+    );
+    let selected = inject(&["--namespace-labels", "team=shop"], POD);
+    assert!(selected.out.contains("/proc/meminfo") && selected.err.is_empty(), "{}", selected.err);
+    let unknown = inject(&[], POD);
+    assert_eq!((unknown.code, unknown.out.as_str()), (2, ""));
+    assert!(unknown.err.contains("Pod a: it is unknown what comes of it"), "{}", unknown.err);
+    // Whoever is asked or not, this pod passes as it is.
+    let out = POD.replace("enabled", "disabled");
+    assert_eq!(inject(&[], &out).out, out);
 }

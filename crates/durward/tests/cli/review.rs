@@ -99,6 +99,50 @@ fn a_guard_is_asked_by_its_rules_or_by_its_name() {
 }
 
 #[test]
+fn a_guard_whose_registration_does_not_select_the_namespace_is_not_asked() {
+    let house = House::new();
+    let review = |selector: &str, more: &[&str]| {
+        house.configure(&format!("  lxcfs: {{webhook: {{namespaceSelector: {selector}}}}}\n"));
+        let arguments = [&["review", "-", "--config", "durward.yaml"], more].concat();
+        durward_in(house.path(), &arguments, &example("lxcfs-mutate.json"))
+    };
+    let (other, this) = ("{matchLabels: {team: bank}}", "{matchLabels: {kubernetes.io/metadata.name: shop}}");
+    let world = ["--world", "world"];
+    let json = [&world[..], &["-o", "json"]].concat();
+
+    let run = review(other, &world);
+    let told =
+        "no guard is asked  passes; not asked: lxcfs: namespaceSelector does not select namespace \"shop\"\n";
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.out.contains(told), "{}", run.out);
+    let answer = &review(other, &json).json()[0];
+    assert_eq!((&answer["verdict"], &answer["way"]["rules"]), (&"unasked".into(), &serde_json::json!([])));
+    assert!(
+        answer["way"]["notAsked"][0].as_str().unwrap().starts_with("lxcfs: namespaceSelector"),
+        "{answer}"
+    );
+    let by_name = &review(other, &[&json[..], &["--guard", "lxcfs"]].concat()).json()[0];
+    assert_eq!((&by_name["verdict"], &by_name["way"]["rules"]), (&"mutate".into(), &serde_json::json!([])));
+
+    let answer = &review(this, &json).json()[0];
+    assert_eq!(
+        (&answer["verdict"], &answer["way"]["rules"]),
+        (&"mutate".into(), &serde_json::json!(["lxcfs-pods"]))
+    );
+    assert_eq!(
+        answer["way"]["matchConditions"],
+        serde_json::json!(["not-left-alone", "pod-opts-in", "not-opted-out"])
+    );
+    let run = review(this, &[&world[..], &["-v"]].concat());
+    assert!(
+        run.out.contains("unseen    matchConditions not-left-alone, pod-opts-in, not-opted-out: the API server's to evaluate"),
+        "{}",
+        run.out
+    );
+    assert_eq!(review(this, &["-o", "json"]).json()[0]["verdict"], "unknown");
+}
+
+#[test]
 fn bad_input_is_exit_two_and_the_good_is_answered_nevertheless() {
     let good = example("lxcfs-allow.json");
     let run = durward_in(

@@ -1,0 +1,202 @@
+//! Which of a guard's webhook entries are asked about a request: by their rules, then by the labels of its namespace.
+//!
+//! Facts: `apiserver/pkg/admission/plugin/webhook/predicates/namespace/matcher.go`. What is cluster-wide passes every
+//! namespaceSelector; a Namespace that is made or changed is selected by the labels that it brings. matchConditions are CEL and
+//! the API server's work: they are named and not evaluated. Guards decide again by what theirs say.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use admission::{Cause, Operation, Request, WebhookEntry};
+use guards::world::{Address, Resource, World, cause};
+
+use super::rules::{fits, is_namespace, is_namespaced};
+
+/// Set by the API server on every namespace, so it is there even where nobody gave it.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Whether a guard is asked.
+#[derive(Debug)]
+pub(crate) enum Selection<'e> {
+    /// By these entries.
+    Asked(Vec<&'e WebhookEntry>),
+    /// No entry's rules fit.
+    NoRule,
+    /// Rules fit, and the namespace is not selected.
+    NotSelected,
+    /// Rules of these fit; the namespace's labels decide, and for this reason they are not known.
+    Unknown(Vec<&'e WebhookEntry>, Cause),
+}
+
+/// Decides with what `world` knows of the request's namespace; it is not asked where no selector needs it.
+pub(crate) async fn selection<'e>(
+    entries: &'e [WebhookEntry],
+    request: &Request<'_>,
+    world: &dyn World,
+    deadline: Instant,
+) -> Selection<'e> {
+    let fitting: Vec<&WebhookEntry> = entries.iter().filter(|entry| fits(entry, request)).collect();
+    if fitting.is_empty() {
+        return Selection::NoRule;
+    }
+    let by_namespace = is_namespaced(request) || is_namespace(request);
+    if !by_namespace || fitting.iter().all(|entry| entry.namespace_selector.is_empty()) {
+        return Selection::Asked(fitting);
+    }
+    match labels(request, world, deadline).await {
+        Ok(labels) => {
+            let label = |key: &str| labels.get(key).map(String::as_str);
+            let selects = |entry: &&WebhookEntry| entry.namespace_selector.matches(label);
+            let selecting: Vec<_> = fitting.into_iter().filter(selects).collect();
+            if selecting.is_empty() { Selection::NotSelected } else { Selection::Asked(selecting) }
+        }
+        Err(cause) => {
+            let (certain, open): (Vec<_>, Vec<_>) =
+                fitting.into_iter().partition(|entry| entry.namespace_selector.is_empty());
+            if certain.is_empty() { Selection::Unknown(open, cause) } else { Selection::Asked(certain) }
+        }
+    }
+}
+
+/// The labels that the API server holds against a namespaceSelector.
+async fn labels(
+    request: &Request<'_>,
+    world: &dyn World,
+    deadline: Instant,
+) -> Result<BTreeMap<String, String>, Cause> {
+    let name = if is_namespace(request) { request.name.as_ref() } else { request.namespace.as_ref() };
+    let brings = is_namespace(request)
+        && request.subresource.is_empty()
+        && matches!(request.operation, Operation::Create | Operation::Update);
+    let mut labels = if brings {
+        own_labels(request)
+    } else {
+        let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
+        match world.get(address, deadline).await? {
+            Some(namespace) => namespace.labels.clone(),
+            None => {
+                return Err(Cause::new(cause::REFUSED, format!("namespace {name:?} does not exist")));
+            }
+        }
+    };
+    labels.entry(NAME_LABEL.to_owned()).or_insert_with(|| name.to_owned());
+    Ok(labels)
+}
+
+fn own_labels(request: &Request<'_>) -> BTreeMap<String, String> {
+    let object = request.object.as_ref().and_then(|object| serde_json::from_str(object.raw().get()).ok());
+    let object: serde_json::Value = object.unwrap_or_default();
+    let labels = object.pointer("/metadata/labels").and_then(serde_json::Value::as_object);
+    let texts = labels.into_iter().flatten();
+    texts.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use admission::{
+        FailurePolicy, Fields, LabelSelector, Reinvocation, Rule, Scope, SelectorOperator, SideEffects,
+        WebhookType, decode,
+    };
+    use guards::world::Blind;
+
+    use super::*;
+    use crate::world::Given;
+
+    fn entry(name: &str, resource: &str, selector: LabelSelector) -> WebhookEntry {
+        WebhookEntry {
+            webhook_type: WebhookType::Mutating,
+            name: name.to_owned(),
+            rules: vec![Rule {
+                operations: vec!["*".into()],
+                api_groups: vec![String::new()],
+                api_versions: vec!["v1".into()],
+                resources: vec![resource.into()],
+                scope: Scope::All,
+            }],
+            namespace_selector: selector,
+            object_selector: LabelSelector::default(),
+            match_conditions: vec![],
+            failure_policy: FailurePolicy::Fail,
+            side_effects: SideEffects::None,
+            timeout_seconds: 5,
+            reinvocation: Reinvocation::Never,
+            review_versions: vec!["v1".into()],
+        }
+    }
+
+    fn team(values: &[&str]) -> LabelSelector {
+        LabelSelector::default().and("team", SelectorOperator::In, values)
+    }
+
+    fn given(pairs: &[(&str, &str)]) -> Arc<dyn World> {
+        let labels = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Arc::new(Given::new(labels.collect()))
+    }
+
+    fn told(
+        entries: &[WebhookEntry],
+        (operation, resource, namespace): (&str, &str, &str),
+        world: &dyn World,
+    ) -> String {
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"{operation}",
+            "resource":{{"group":"","version":"v1","resource":"{resource}"}},"name":"n","namespace":"{namespace}",
+            "object":{{"metadata":{{"name":"n","labels":{{"team":"own"}}}}}}}}}}"#
+        );
+        let review = decode(body.as_bytes(), &Fields::none()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let names = |entries: &[&WebhookEntry]| {
+            entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join("+")
+        };
+        match runtime.block_on(selection(entries, &review.request, world, deadline)) {
+            Selection::Asked(entries) => names(&entries),
+            Selection::NoRule => "no rule".to_owned(),
+            Selection::NotSelected => "not selected".to_owned(),
+            Selection::Unknown(entries, cause) => format!("{} unknown {}", names(&entries), cause.code),
+        }
+    }
+
+    const POD: (&str, &str, &str) = ("CREATE", "pods", "shop");
+
+    #[test]
+    fn a_namespace_is_selected_by_its_labels_and_by_the_name_that_every_one_has() {
+        let entries = [entry("a", "pods", team(&["x"])), entry("b", "pods", team(&["x", "y"]))];
+        assert_eq!(told(&entries, POD, given(&[("team", "x")]).as_ref()), "a+b");
+        assert_eq!(told(&entries, POD, given(&[("team", "y")]).as_ref()), "b");
+        assert_eq!(told(&entries, POD, given(&[]).as_ref()), "not selected");
+        assert_eq!(told(&entries, ("CREATE", "services", "shop"), given(&[]).as_ref()), "no rule");
+        let named = |name: &str| {
+            [entry("a", "pods", LabelSelector::default().and(NAME_LABEL, SelectorOperator::In, &[name]))]
+        };
+        assert_eq!(told(&named("shop"), POD, given(&[]).as_ref()), "a");
+        assert_eq!(told(&named("bank"), POD, given(&[]).as_ref()), "not selected");
+    }
+
+    #[test]
+    fn labels_that_nobody_knows_are_unknown_unless_no_selector_needs_them() {
+        let needy = entry("a", "pods", team(&["x"]));
+        let any = entry("b", "pods", LabelSelector::default());
+        assert_eq!(told(std::slice::from_ref(&needy), POD, &Blind), "a unknown no-world");
+        assert_eq!(told(&[needy, any.clone()], POD, &Blind), "b");
+        assert_eq!(told(&[any], POD, &Blind), "b");
+    }
+
+    #[test]
+    fn what_lives_in_no_namespace_passes_every_selector_and_a_namespace_brings_its_own_labels() {
+        let of = |resource: &str, value: &str| [entry("a", resource, team(&[value]))];
+        assert_eq!(told(&of("nodes", "x"), ("CREATE", "nodes", ""), &Blind), "a");
+        let world = given(&[("team", "stored")]);
+        for operation in ["CREATE", "UPDATE"] {
+            let request = (operation, "namespaces", "n");
+            assert_eq!(told(&of("namespaces", "own"), request, world.as_ref()), "a");
+            assert_eq!(told(&of("namespaces", "stored"), request, world.as_ref()), "not selected");
+        }
+        let request = ("DELETE", "namespaces", "n");
+        assert_eq!(told(&of("namespaces", "stored"), request, world.as_ref()), "a");
+        assert_eq!(told(&of("namespaces", "own"), request, world.as_ref()), "not selected");
+    }
+}
