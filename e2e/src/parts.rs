@@ -126,12 +126,16 @@ impl Binary {
     /// if Go's module cache does not have them.
     pub fn sources(self, keeper: &Arc<Keeper>) -> Result<PathBuf> {
         let module = Module::read(self.module())?;
-        let go = Tool::new("go-mod-download", "go")
-            .folder(&module.folder)
-            .arguments(["mod", "download", "-json", self.upstream()]);
+        let go = Tool::new("go-mod-download", "go").folder(&module.folder).arguments([
+            "mod",
+            "download",
+            "-json",
+            self.upstream(),
+        ]);
         let output = keeper.run(go, BUILD_WITHIN)?.succeeded();
         let output = output.with_context(|| format!("cannot fetch the sources of {}", self.upstream()))?;
-        let told: serde_json::Value = serde_json::from_str(&output.stdout).context("what go mod download says")?;
+        let told: serde_json::Value =
+            serde_json::from_str(&output.stdout).context("what go mod download says")?;
         let folder = told["Dir"].as_str().map(PathBuf::from);
         folder.with_context(|| format!("go mod download names no folder for {}: {told}", self.upstream()))
     }

@@ -124,7 +124,7 @@ const CASES: &[(&str, Case)] = cases![
         a_deleted_namespace_goes_from_every_member,
         a_user_without_groups_sees_into_every_member_by_two_bindings,
         a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them,
-        a_member_leaves_and_joins_again_and_another_comes_and_goes,
+        members_leave_and_come_and_are_published_elsewhere,
     },
 ];
 

@@ -199,15 +199,16 @@ impl Member {
                 // Other than join, unjoin looks for a context of the member's name if it is told none.
                 let context = format!("--cluster-context={}", certificates::CONTEXT);
                 control.karmadactl(&["unjoin", &self.name, &config, &context], JOINED_WITHIN)?;
-                self.await_left()
+                self.await_left()?;
             }
             Mode::Pull => {
                 control.delete_cluster(&self.name)?;
                 let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let Some(agent) = agent else { bail!("{} has no agent", self.name) };
-                agent.end().map(drop)
+                agent.end()?;
             }
         }
+        control.forget_credentials(&self.name)
     }
 
     /// karmadactl does not wait for the end of the namespace that it deletes in the member, in which the next

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Every part is upstream's own, from the pinned sources, and so are the definitions, the `APIService` and the
-//! webhook configuration ([`control`]); m1 and m2 are joined by karmadactl, m3 by karmada-agent ([`member`]).
-//! There is no kubelet: pods carry no node and their phase is written by the case. The fleet takes about two
-//! and a half GB, so a run has one: [`sharing`].
+//! webhook configuration (`control.rs`); m1 and m2 are joined by karmadactl, m3 by karmada-agent (`member.rs`).
+//! There is no kubelet: pods carry no node and their phase is written by the case. The fleet takes two GB, so a
+//! run has one: [`sharing`].
 //!
 //! It knows nothing of Durward, and gives nobody a permission: what a user may ask of members through Karmada
 //! is for the case to grant, as an administrator would.
@@ -196,6 +196,19 @@ impl Control {
     fn publish(&self, name: &str, url: &str) -> Result<()> {
         let changes = json!({"spec": {"apiEndpoint": url}});
         self.cluster.api().merge(&format!("{CLUSTERS}/{name}"), &changes)?.succeeded()?;
+        Ok(())
+    }
+
+    /// Deletes what is left of a member's credentials. The garbage collector would, some time within half a
+    /// minute; a join before that takes the old ones for its own and is refused for good: `Unauthorized`.
+    fn forget_credentials(&self, name: &str) -> Result<()> {
+        for secret in [name.to_owned(), format!("{name}-impersonator")] {
+            let path = format!("/api/v1/namespaces/karmada-cluster/secrets/{secret}");
+            let answer = self.cluster.api().delete(&path)?;
+            if answer.status != 404 {
+                answer.succeeded()?;
+            }
+        }
         Ok(())
     }
 

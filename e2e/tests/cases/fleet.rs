@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, ensure};
 use e2e::fleet::{Fleet, Member, Recruit};
 use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
@@ -138,30 +138,56 @@ pub(crate) fn a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them(s
     fleet.await_whole()
 }
 
-pub(crate) fn a_member_leaves_and_joins_again_and_another_comes_and_goes(stage: &Stage) -> Result<()> {
-    let fleet = stage.fleet_alone()?;
-    let names = || -> Result<Vec<String>> {
-        let clusters = fleet.karmada().kubectl().get(&["clusters"])?;
-        let items = clusters["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-        Ok(items.iter().map(|item| text(&item["metadata"]["name"]).to_owned()).collect())
-    };
-    for name in ["m2", "m3"] {
-        let apart = fleet.unjoin(name)?;
-        ensure!(!names()?.contains(&name.to_owned()), "{name} did not leave");
-        apart.rejoin()?;
-    }
-    let m4 = fleet.join_more(stage, Recruit::push("m4"))?;
-    let ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
-    ensure!(names()? == ["ghost", "m1", "m2", "m3", "m4"], "the fleet is {:?}", names()?);
-    let m1 = fleet.member("m1")?.url().to_owned();
-    let published = fleet.publish("m1", m4.url())?;
-    ensure!(fleet.cluster_object("m1")?["spec"]["apiEndpoint"] == m4.url(), "m1 is published elsewhere");
-    drop(published);
-    ensure!(fleet.cluster_object("m1")?["spec"]["apiEndpoint"] == m1, "m1 is not published as before");
-    drop(ghost);
+pub(crate) fn members_leave_and_come_and_are_published_elsewhere(stage: &Stage) -> Result<()> {
+    let visit = stage.fleet_alone()?;
+    let fleet: &Fleet = &visit;
+    // All at once: Karmada looks every ten seconds whether a member that leaves is gone.
+    std::thread::scope(|scope| {
+        let ways: [fn(&Fleet, &Stage) -> Result<()>; 3] =
+            [one_leaves_and_joins_again, another_comes_and_goes, one_is_published_elsewhere];
+        let ways = ways.map(|way| scope.spawn(move || way(fleet, stage)));
+        ways.into_iter().try_for_each(|way| way.join().map_err(|_| Error::msg("a way panicked"))?)
+    })?;
+    let names: Vec<String> = cluster_names(fleet)?;
+    ensure!(names == ["m1", "m2", "m3"], "in the end the fleet is {names:?}");
+    fleet.await_whole()
+}
+
+fn one_leaves_and_joins_again(fleet: &Fleet, _stage: &Stage) -> Result<()> {
+    let apart = fleet.unjoin("m2")?;
+    ensure!(!cluster_names(fleet)?.contains(&"m2".to_owned()), "m2 did not leave");
+    // Ready again, so it did not join with credentials that no longer count.
+    apart.rejoin()
+}
+
+fn another_comes_and_goes(fleet: &Fleet, stage: &Stage) -> Result<()> {
+    let m4 = fleet.join_more(stage, Recruit::pull("m4"))?;
+    let endpoint = &fleet.cluster_object("m4")?["spec"]["apiEndpoint"];
+    ensure!(endpoint == m4.url(), "m4 is published at {endpoint}");
     drop(m4);
-    ensure!(names()? == ["m1", "m2", "m3"], "the fleet is {:?}", names()?);
+    ensure!(!cluster_names(fleet)?.contains(&"m4".to_owned()), "m4 did not go");
     Ok(())
+}
+
+fn one_is_published_elsewhere(fleet: &Fleet, _stage: &Stage) -> Result<()> {
+    let ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
+    ensure!(fleet.cluster_object("ghost")?["spec"]["apiEndpoint"].is_null(), "a ghost has an endpoint");
+    drop(ghost);
+    ensure!(!cluster_names(fleet)?.contains(&"ghost".to_owned()), "the ghost did not go");
+    let (m1, elsewhere) = (fleet.member("m1")?.url(), "https://127.0.0.1:1");
+    let published = fleet.publish("m1", elsewhere)?;
+    let endpoint = &fleet.cluster_object("m1")?["spec"]["apiEndpoint"];
+    ensure!(endpoint == elsewhere, "m1 is published at {endpoint}");
+    drop(published);
+    let endpoint = &fleet.cluster_object("m1")?["spec"]["apiEndpoint"];
+    ensure!(endpoint == m1, "m1 is published at {endpoint} when all is over");
+    Ok(())
+}
+
+fn cluster_names(fleet: &Fleet) -> Result<Vec<String>> {
+    let clusters = fleet.karmada().kubectl().get(&["clusters"])?;
+    let items = clusters["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(items.iter().map(|item| text(&item["metadata"]["name"]).to_owned()).collect())
 }
 
 /// What lets a user ask every member for its namespaces through Karmada: the proxy on the control plane, and a
