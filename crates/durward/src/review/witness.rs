@@ -35,7 +35,11 @@ impl Witness {
             Err(cause) => format!("unknown ({}): {}", cause.code, cause.text),
         };
         let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        facts.push(format!("{address} {told}"));
+        let fact = format!("{address} {told}");
+        // Asked again and told the same: one fact.
+        if facts.last() != Some(&fact) {
+            facts.push(fact);
+        }
     }
 }
 
@@ -43,6 +47,14 @@ impl World for Witness {
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
         Box::pin(async move {
             let answer = self.world.get(address, deadline).await;
+            self.note(address, &answer);
+            answer
+        })
+    }
+
+    fn ask<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            let answer = self.world.ask(address, deadline).await;
             self.note(address, &answer);
             answer
         })

@@ -89,13 +89,25 @@ pub(super) fn open<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
     }
 }
 
+impl Opened<'_> {
+    /// Whether these labels are older than the question. A pod without a word of its own is asked about only because the API
+    /// server has seen its namespace opt in ([`registration`](super::registration)), so labels that do not cannot be those
+    /// that it went by.
+    pub(super) fn contradicts(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.wanted == Wanted::AsTheNamespace && !opts_in(labels)
+    }
+}
+
+fn opts_in(labels: &BTreeMap<String, String>) -> bool {
+    labels.get(SWITCH).is_some_and(|value| value == "enabled")
+}
+
 /// Decides with the namespace's labels.
 pub(super) fn close(config: &Config, opened: &Opened<'_>, labels: &BTreeMap<String, String>) -> Ruling {
     if config.terms.exempt.selects(labels) {
         return Ruling::allow().audit("exempt", "exempt.namespaceSelector");
     }
-    let is_enabled = labels.get(SWITCH).is_some_and(|value| value == "enabled");
-    if opened.wanted == Wanted::AsTheNamespace && !is_enabled {
+    if opened.contradicts(labels) {
         return Ruling::allow();
     }
     finish(config, opened, Some(labels))

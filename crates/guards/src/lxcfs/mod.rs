@@ -138,7 +138,12 @@ impl Guard for Door {
             };
             let name = request.namespace.as_ref();
             let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
-            match self.world.get(address, deadline).await {
+            let mut answer = self.world.get(address, deadline).await;
+            // Such labels are certain to be out of date, or have changed this moment. Rarely: no cost on the common way.
+            if matches!(&answer, Ok(Some(namespace)) if opened.contradicts(&namespace.labels)) {
+                answer = self.world.ask(address, deadline).await;
+            }
+            match answer {
                 Ok(Some(namespace)) => decide::close(&self.config, &opened, &namespace.labels),
                 // The API server lets no pod into a namespace that is not there, so somebody looked elsewhere.
                 Ok(None) => unknown(cause::REFUSED, &format!("namespace {name:?} does not exist")),
@@ -150,4 +155,72 @@ impl Guard for Door {
 
 fn unknown(code: &'static str, why: &str) -> Ruling {
     Ruling::unknown(Cause::new(code, format!("lxcfs adds no files to the pod: {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::future::ready;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use admission::Verdict;
+    use serde_json::json;
+
+    use super::fixture::{config, with_request};
+    use super::*;
+    use crate::world::{Answer, Metadata};
+
+    /// A world in which every namespace has these labels, and which counts how often it is looked into and asked.
+    struct Counting {
+        labels: BTreeMap<String, String>,
+        looks: AtomicUsize,
+        questions: AtomicUsize,
+    }
+
+    impl Counting {
+        fn answer(&self, counter: &AtomicUsize) -> BoxFuture<'_, Answer> {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let labels = self.labels.clone();
+            Box::pin(ready(Ok(Some(Arc::new(Metadata { labels, ..Metadata::default() })))))
+        }
+    }
+
+    impl World for Counting {
+        fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, Answer> {
+            self.answer(&self.looks)
+        }
+
+        fn ask<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, Answer> {
+            self.answer(&self.questions)
+        }
+    }
+
+    #[test]
+    fn the_api_server_is_asked_past_the_memory_only_where_memory_cannot_be_right() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (annotation, label, expected) in [
+            ("enabled", None, (1, 0)),
+            ("enabled", Some("enabled"), (1, 0)),
+            ("disabled", None, (0, 0)),
+            ("", Some("enabled"), (1, 0)),
+            ("", None, (1, 1)),
+            ("", Some("disabled"), (1, 1)),
+        ] {
+            let labels = label.map(|label| (wish::SWITCH.to_owned(), label.to_owned())).into_iter().collect();
+            let world =
+                Arc::new(Counting { labels, looks: AtomicUsize::new(0), questions: AtomicUsize::new(0) });
+            let injector = Injector { config: Arc::new(config("{}")) };
+            let seen: Arc<dyn World> = Arc::<Counting>::clone(&world);
+            let guard = injector.build(&seen);
+            let annotations =
+                if annotation.is_empty() { json!({}) } else { json!({wish::SWITCH: annotation}) };
+            let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});
+            let deadline = Instant::now() + Duration::from_secs(5);
+            let review = |request: &Request<'_>| runtime.block_on(guard.review(request, deadline));
+            assert!(!matches!(with_request(&pod, |_| {}, review).verdict, Verdict::Unknown(_)));
+            let asked = (world.looks.load(Ordering::Relaxed), world.questions.load(Ordering::Relaxed));
+            assert_eq!(asked, expected, "{annotation:?} {label:?}");
+        }
+    }
 }

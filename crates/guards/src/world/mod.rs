@@ -42,6 +42,13 @@ pub trait World: Send + Sync {
     /// [`cause::ALL`].
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer>;
 
+    /// The same, asked for now: never out of memory, and never the answer to a question that is older than this one. For a
+    /// guard that knows something which contradicts what [`get`](Self::get) said. It costs a request to the API server, so it
+    /// has no place where every review passes. A world that has no memory of its own answers as `get` does.
+    fn ask<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+        self.get(address, deadline)
+    }
+
     /// Asks the world to keep the objects of a resource at hand from now on. Asking twice is asking once. A world that has
     /// everything at hand (or nothing) has nothing to do.
     fn watch(&self, _resource: &Resource) {}

@@ -131,9 +131,10 @@ impl Live {
             Held::Fresh(object) => return Ok(Some(object)),
             // There is something to fall back on: half of the time stays for what the guard does with it.
             Held::Recent(_) => now + left / 2,
-            Held::Nothing => now + left.saturating_sub(MARGIN.min(left / 10)),
+            Held::Nothing => nearly(now, left),
         };
-        let answer = self.ask(address, now, limit).await;
+        // An object that was there a moment ago is one; that there was none may have been true only then.
+        let answer = self.together(address, now, limit, |answer| matches!(answer, Ok(Some(_)))).await;
         if let Err(Cause { code: cause::UNREACHABLE | cause::TIMEOUT | cause::BUSY, .. }) = answer {
             // Looked at again: the watch may have heard something since.
             if let Held::Fresh(object) | Held::Recent(object) = self.held(address, Instant::now()) {
@@ -143,8 +144,15 @@ impl Live {
         answer
     }
 
-    /// Asks the API server, together with others who ask the same right now.
-    async fn ask(&self, address: Address<'_>, now: Instant, limit: Instant) -> Answer {
+    /// Asks the API server, together with others who ask the same right now. `will_do` says which answers to a question from
+    /// before this one are taken; after any other one it is asked again, and again together.
+    async fn together(
+        &self,
+        address: Address<'_>,
+        now: Instant,
+        limit: Instant,
+        will_do: fn(&Answer) -> bool,
+    ) -> Answer {
         let late = || {
             let waited = limit.saturating_duration_since(now).as_secs_f64();
             let text =
@@ -155,10 +163,9 @@ impl Live {
         let (flight, was_joined) =
             self.flights.join(Key::from(address), not_before, now, |key| self.question(key));
         let answer = timeout_at(limit, flight).await.unwrap_or_else(|_| Err(late()));
-        if !was_joined || matches!(answer, Ok(Some(_))) || Instant::now() >= limit {
+        if !was_joined || will_do(&answer) || Instant::now() >= limit {
             return answer;
         }
-        // Someone else's question found nothing, but it was asked before ours: the object may have been made in between.
         let (flight, _) =
             self.flights.join(Key::from(address), now, Instant::now(), |key| self.question(key));
         timeout_at(limit, flight).await.unwrap_or_else(|_| Err(late()))
@@ -170,6 +177,11 @@ impl Live {
     }
 }
 
+/// When to stop waiting, so that whoever asked can still say that there was no answer.
+fn nearly(now: Instant, left: Duration) -> Instant {
+    now + left.saturating_sub(MARGIN.min(left / 10))
+}
+
 impl World for Live {
     fn get<'a>(&'a self, address: Address<'a>, deadline: std::time::Instant) -> BoxFuture<'a, Answer> {
         // What is fresh needs no future made and polled: this is the way of nearly every review.
@@ -177,6 +189,15 @@ impl World for Live {
             Held::Fresh(object) => Box::pin(ready(Ok(Some(object)))),
             Held::Recent(_) | Held::Nothing => Box::pin(self.look_up(address, Instant::from_std(deadline))),
         }
+    }
+
+    fn ask<'a>(&'a self, address: Address<'a>, deadline: std::time::Instant) -> BoxFuture<'a, Answer> {
+        let deadline = Instant::from_std(deadline);
+        Box::pin(async move {
+            let now = Instant::now();
+            let limit = nearly(now, deadline.saturating_duration_since(now));
+            self.together(address, now, limit, |_| false).await
+        })
     }
 
     fn watch(&self, resource: &Resource) {

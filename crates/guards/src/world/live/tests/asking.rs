@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::fake::{namespace, not_found, settled, status, world};
-use super::{get, shop, team, watched};
+use super::{ask, get, shop, team, watched};
 use crate::world::{Address, Resource, World as _, cause};
 
 #[tokio::test(start_paused = true)]
@@ -281,4 +281,52 @@ async fn a_namespace_younger_than_the_watchs_last_word_is_found() {
         fake.asked("/api/v1/namespaces/new").await.json(200, &namespace("new", 11, "b"));
     });
     assert_eq!(team(answer).as_deref(), Some("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_past_the_memory_hears_the_api_server() {
+    let (world, mut fake, _stream) = watched().await;
+    let (answer, ()) = tokio::join!(ask(&world, shop()), async {
+        fake.asked("/api/v1/namespaces/shop").await.json(200, &namespace("shop", 11, "b"));
+    });
+    assert_eq!(team(answer).as_deref(), Some("b"));
+    // Memory has its own source, the watch, and is not changed by it.
+    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    fake.was_not_asked().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_never_stands_in_for_an_answer_that_was_asked_past_it() {
+    let (world, mut fake, _stream) = watched().await;
+    let (answer, ()) = tokio::join!(ask(&world, shop()), async { drop(fake.next().await) });
+    assert_eq!(answer.unwrap_err().code, cause::UNREACHABLE);
+    let busy = status(429, "TooManyRequests", "later");
+    let (answer, ()) = tokio::join!(ask(&world, shop()), async { fake.next().await.json(429, &busy) });
+    assert_eq!(answer.unwrap_err().code, cause::BUSY);
+    let start = Instant::now();
+    let (answer, _hanging) = tokio::join!(ask(&world, shop()), fake.next());
+    assert_eq!(answer.unwrap_err().code, cause::TIMEOUT);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_past_the_memory_believes_no_answer_to_an_older_question_and_shares_a_newer_one() {
+    let (world, mut fake, _stream) = watched().await;
+    let late = async {
+        settled().await;
+        let both = tokio::join!(ask(&world, shop()), ask(&world, shop()));
+        (team(both.0), team(both.1))
+    };
+    let (first, second, ()) = tokio::join!(ask(&world, shop()), late, async {
+        let older = fake.next().await;
+        fake.was_not_asked().await;
+        settled().await;
+        older.json(200, &namespace("shop", 10, "a"));
+        let newer = fake.next().await;
+        fake.was_not_asked().await;
+        newer.json(200, &namespace("shop", 11, "b"));
+    });
+    assert_eq!(team(first).as_deref(), Some("a"));
+    assert_eq!((second.0.as_deref(), second.1.as_deref()), (Some("b"), Some("b")));
+    fake.was_not_asked().await;
 }

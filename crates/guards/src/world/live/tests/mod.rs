@@ -26,6 +26,11 @@ async fn get(world: &Live, address: Address<'_>) -> Answer {
     world.get(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
 }
 
+/// Asks past the memory, with five seconds' time.
+async fn ask(world: &Live, address: Address<'_>) -> Answer {
+    world.ask(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
+}
+
 /// The team that a namespace is labelled with, if there is such a namespace.
 fn team(answer: Answer) -> Option<String> {
     answer.unwrap().map(|metadata| metadata.labels["team"].clone())
