@@ -129,6 +129,16 @@ impl<'a> Installation<'a> {
         &self.authority
     }
 
+    /// Servers that are started from now on see the cluster at this URL: through a [`crate::fault::Proxy`], say.
+    pub fn sees_the_cluster_at(&mut self, url: &str) -> Result<()> {
+        let text = std::fs::read(&self.kubeconfig)
+            .with_context(|| format!("cannot read {}", self.kubeconfig.display()))?;
+        let mut config: Value = serde_json::from_slice(&text)?;
+        config["clusters"][0]["cluster"]["server"] = url.into();
+        self.kubeconfig = certificates::write(&self.folder, "elsewhere.kubeconfig", &config.to_string())?;
+        Ok(())
+    }
+
     /// A server of this installation, not started yet. Behind a Service any number can be started beside each
     /// other.
     pub fn serve(&self) -> Serve {
@@ -170,7 +180,7 @@ impl<'a> Installation<'a> {
             "registration": self.registration,
             // Ten seconds and thirty are for clusters with slow proxies; a case that is about draining writes
             // its own.
-            "drain": {"lameDuck": "2s", "finish": "5s"},
+            "drain": {"lameDuck": "3s", "finish": "5s"},
         });
         let text = format!("version: 1\nserver: {server}\nguards:\n{}\n", guards.trim_end());
         self.replace("durward.yaml", &text)

@@ -114,6 +114,7 @@ const CASES: &[(&str, Case)] = cases![
     ephemeral::{
         an_ephemeral_container_gets_the_files_that_the_pod_has,
         an_ephemeral_container_of_a_pod_without_files_is_admitted_and_says_why,
+        an_ephemeral_container_of_a_pod_that_is_left_alone_gets_nothing_even_where_the_volumes_are,
     },
     versions::{reviews_of_version_v1beta1_are_answered},
     pod_security::{pods_that_pod_security_would_refuse_with_files_are_admitted_without_them},

@@ -1,13 +1,15 @@
 //! Every way in which a pod asks for the files and every way in which it comes to the API server.
 
 use anyhow::{Result, ensure};
+use e2e::fault::{Fault, Proxy};
+use e2e::installation::Installation;
 use e2e::namespace::Namespace;
 use e2e::pods::Pod;
 use e2e::stage::Stage;
 use serde_json::json;
 
 use super::files::{Looks as _, SIX, STATUS};
-use super::house::{ENABLED, OLD_SWITCH, SWITCH, visit, wanting};
+use super::house::{DEFAULTS, ENABLED, OLD_SWITCH, SWITCH, await_files, visit, wanting, workshop};
 
 /// Two containers, since every one of them is to get the files.
 fn web<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
@@ -127,22 +129,30 @@ pub(crate) fn a_pod_gets_the_files_and_the_containers_that_it_chooses(stage: &'s
 pub(crate) fn a_namespace_and_a_pod_made_in_one_breath_are_judged_rightly(
     stage: &'static Stage,
 ) -> Result<()> {
-    let house = visit(stage)?;
+    let cluster = stage.cluster(&workshop())?;
+    let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
+    // The watch is slower than the pod: what it would tell of these namespaces does not come at all.
+    let proxy = Proxy::before(cluster.url(), cluster.authority())?;
+    let silent = proxy.on("watch=true").answers(Fault::Silence);
+    installation.sees_the_cluster_at(&proxy.url())?;
+    let durward = installation.serve().named("durward-behind").start_ready(stage)?;
+    installation.register()?;
+    await_files(&cluster.namespace("shop")?)?;
     for round in 0..20 {
         // Every other namespace asks for its pods; what the server knows of the last one is wrong for the next.
         let asks = round % 2 == 0;
         let labels = if asks { &ENABLED[..] } else { &[] };
-        let shop = house.cluster.hurried_namespace("breath", labels)?;
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-        // The controller may be quicker; without a service account no pod is admitted at all.
-        house.cluster.api().create(&shop.path("serviceaccounts"), &account)?;
-        let silent = web(&shop, "silent").is_admitted()?.without_warnings()?;
+        let shop = cluster.hurried_namespace("breath", labels)?;
+        let pod = web(&shop, "silent").is_admitted()?.without_warnings()?;
         if asks {
-            silent.with_files(&SIX)?
+            pod.with_files(&SIX)?
         } else {
-            silent.untouched()?
+            pod.untouched()?
         };
         wanting(&shop, "wanting").is_admitted()?.with_files(&SIX)?.without_warnings()?;
     }
+    ensure!(silent.hits() > 0, "the server does not watch, so it could not be too late");
+    let page = durward.page("/readyz?verbose")?;
+    ensure!(page.status == 200, "the server has read no namespace at all: {}", page.body);
     Ok(())
 }

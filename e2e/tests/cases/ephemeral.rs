@@ -62,3 +62,28 @@ pub(crate) fn an_ephemeral_container_of_a_pod_without_files_is_admitted_and_says
     })?;
     check_mounts(&answer.body["spec"]["ephemeralContainers"][0], &[])
 }
+
+pub(crate) fn an_ephemeral_container_of_a_pod_that_is_left_alone_gets_nothing_even_where_the_volumes_are(
+    stage: &'static Stage,
+) -> Result<()> {
+    let house = visit(stage)?;
+    let shop = house.cluster.namespace("shop")?;
+    // Somebody copies a pod that has the files and gives the copy the node's processes.
+    let spec = wanting(&shop, "original").is_admitted()?.with_files(&SIX)?.pod["spec"].clone();
+    let copy = wanting(&shop, "copy").with(|pod| {
+        pod["spec"] = spec;
+        pod["spec"]["hostPID"] = true.into();
+    });
+    let why = "it has hostPID";
+    check_volumes(&copy.is_admitted()?.with_warning(why)?.pod, &SIX)?;
+    let debug =
+        json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "images.example/debug:1"}]}});
+    let path = format!("{}/copy/ephemeralcontainers", shop.path("pods"));
+    let answer = house.cluster.api().merge(&path, &debug)?.succeeded()?;
+    ensure!(
+        answer.warnings.iter().any(|warning| warning.contains(why)),
+        "it does not say why it adds nothing: {:?}",
+        answer.warnings
+    );
+    check_mounts(&answer.body["spec"]["ephemeralContainers"][0], &[])
+}

@@ -79,7 +79,9 @@ pub(crate) fn check_volumes(pod: &Value, files: &[&str]) -> Result<()> {
         .collect();
     ensure!(
         has == expected.iter().collect::<Vec<_>>(),
-        "expected the volumes {expected:?}, and there are {has:?}"
+        "expected the volumes {}, and there are {}",
+        json!(expected),
+        json!(has)
     );
     Ok(())
 }
@@ -95,7 +97,9 @@ pub(crate) fn check_mounts(container: &Value, files: &[&str]) -> Result<()> {
     let name = &container["name"];
     ensure!(
         has == expected.iter().collect::<Vec<_>>(),
-        "expected container {name} to have the mounts {expected:?}, and it has {has:?}"
+        "expected container {name} to have the mounts {}, and it has {}",
+        json!(expected),
+        json!(has)
     );
     let paths: BTreeSet<&str> =
         list(container, "/volumeMounts").iter().filter_map(|m| m["mountPath"].as_str()).collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use e2e::namespace::Namespace;
 use e2e::patience::{Seen, eventually};
 use e2e::pods::Admitted;
@@ -59,13 +59,16 @@ pub(crate) fn under_load<T>(
         done
     });
     let created = load.created.load(Ordering::Relaxed);
-    let faults = load.faults.into_inner().unwrap_or_else(PoisonError::into_inner);
-    ensure!(
-        faults.is_empty(),
-        "of {created} pods and some more, these were not as expected: {}",
-        faults.join("; ")
-    );
-    Ok((created, done?))
+    let faults = load.faults.into_inner().unwrap_or_else(PoisonError::into_inner).join("; ");
+    match done {
+        Ok(done) if faults.is_empty() => Ok((created, done)),
+        Ok(_) => bail!("of {created} pods and some more, these were not as expected: {faults}"),
+        // What was done has gone wrong; pods may have suffered from that, or it may be the other way round.
+        Err(error) => {
+            Err(error
+                .context(format!("under load, with {created} pods as expected and these not: [{faults}]")))
+        }
+    }
 }
 
 impl Load<'_> {

@@ -20,7 +20,7 @@ use super::outage::{failed_calls, failed_open};
 /// A server looks at its certificate's files every ten seconds.
 const SWAPPED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Two seconds of lame duck, as the installations of the tests have it, and whatever a loaded machine takes.
+/// Three seconds of lame duck, as the installations of the tests have it, and whatever a loaded machine takes.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Pods that are created between one deed and the next.
@@ -53,7 +53,7 @@ fn replace_under_load(stage: &'static Stage, failure_policy: &str) -> Result<()>
     let (calls, open) = (failed_calls(&cluster)?, failed_open(&cluster)?);
     let replacing = |load: &Load<'_>| {
         load.await_more(BETWEEN)?;
-        let second = replaced(stage, load, &installation, &service, &first, "durward-second")?;
+        let second = replaced(stage, load, &installation, &service, &first, Order::LeadThenEnd)?;
         let served = || certificates::served(second.reviews(), &service.host(), installation.authority());
         let old = served()?;
         let new = installation.swap_certificate()?;
@@ -71,7 +71,7 @@ fn replace_under_load(stage: &'static Stage, failure_policy: &str) -> Result<()>
         })?;
         load.await_more(BETWEEN)?;
         // Connections of the API server that are opened from here on meet the new certificate.
-        let third = replaced(stage, load, &installation, &service, &second, "durward-third")?;
+        let third = replaced(stage, load, &installation, &service, &second, Order::EndThenLead)?;
         ensure!(
             certificates::served(third.reviews(), &service.host(), installation.authority())? == new.der,
             "a server that was started after the swap serves another certificate"
@@ -93,6 +93,14 @@ fn serial(certificate: &[u8]) -> Result<String> {
     Ok(x509_parser::parse_x509_certificate(certificate)?.1.raw_serial_as_string())
 }
 
+/// In which order a server's Service turns away from it and the server is asked to end. In a rollout both happen
+/// at once, and either may be heard first.
+#[derive(Clone, Copy)]
+enum Order {
+    LeadThenEnd,
+    EndThenLead,
+}
+
 /// Starts another server, leads the Service to it, and asks the old one to end: which it must do well, and
 /// with the new one having been asked meanwhile.
 fn replaced(
@@ -101,11 +109,26 @@ fn replaced(
     installation: &Installation<'_>,
     service: &Service<'_>,
     old: &Durward,
-    name: &str,
+    order: Order,
 ) -> Result<Durward> {
-    let new = installation.serve().named(name).start_ready(stage)?;
-    service.leads_to(new.reviews())?;
-    old.signal(Signal::TERM)?;
+    let new = installation.serve().named("durward-next").start_ready(stage)?;
+    match order {
+        Order::LeadThenEnd => {
+            service.leads_to(new.reviews())?;
+            old.signal(Signal::TERM)?;
+        }
+        Order::EndThenLead => {
+            old.signal(Signal::TERM)?;
+            // Not ready, and for the API server still the only one: it must serve on, new connections too.
+            old.await_unready()?;
+            let before = reviews(old)?;
+            eventually("a server that is about to end to be asked once more", ENDED_WITHIN, || {
+                let asked = reviews(old)? - before;
+                Ok(if asked > 0.5 { Seen::Yes(()) } else { Seen::NotYet(asked.to_string()) })
+            })?;
+            service.leads_to(new.reviews())?;
+        }
+    }
     let ending = old.await_end(ENDED_WITHIN)?;
     ensure!(ending == Ending::Code(0), "the old server ended with {ending}");
     load.await_more(BETWEEN)?;
