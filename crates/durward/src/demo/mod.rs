@@ -12,6 +12,7 @@ use std::time::Instant;
 use guards::KINDS;
 use guards::config::Problem;
 use server::{Shutdown, Stopped};
+use tokio::task::JoinHandle;
 
 use crate::cli::Demo;
 use crate::exit::{Exit, Outcome, Stop};
@@ -43,11 +44,40 @@ fn chosen(name: Option<&str>) -> Result<Vec<&'static Scenario>, Problem> {
 }
 
 async fn play(scenarios: &[&'static Scenario], keep: bool) -> Outcome {
+    // Before there is anything that a signal would leave behind.
+    let mut signals = Shutdown::on_signals()
+        .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
+    let (stop, by_hand) = Shutdown::by_hand();
+    let shutdown = if keep { signals.clone() } else { by_hand };
+    let Shown { stage, serving, wrong } = tokio::select! {
+        shown = show(scenarios, shutdown) => shown?,
+        // What was shown is dropped, and its folder with it.
+        () = signals.asked() => return Err(Stop::fault(Problem::new("the demo was interrupted"))),
+    };
+    if keep {
+        output::data(&to_try(&stage, scenarios))?;
+    }
+    stop.ask();
+    let stopped = serving
+        .await
+        .map_err(|error| Stop::fault(Problem::new("the server broke").why(error.to_string())))?;
+    Ok(if wrong == 0 && stopped == Stopped::Clean { Exit::Done } else { Exit::No })
+}
+
+/// What is there once everything was shown.
+struct Shown {
+    /// Its folder goes when it is dropped.
+    stage: Stage,
+    serving: JoinHandle<Stopped>,
+    /// How many verdicts were not the expected ones.
+    wrong: u32,
+}
+
+/// Builds the stage, plays every scene on it and tells what comes of it.
+async fn show(scenarios: &[&'static Scenario], shutdown: Shutdown) -> Result<Shown, Stop> {
     let style = Style::of_stdout();
     let began = Instant::now();
     let (mut stage, bound) = Stage::build(scenarios).await?;
-    let (stop, by_hand) = Shutdown::by_hand();
-    let shutdown = if keep { signals()? } else { by_hand };
     let serving = tokio::spawn(bound.serve(shutdown));
     let mut client = Client::connect(stage.addresses.listen, &stage.authority).await?;
     output::data(&opening(&stage, scenarios, began, style))?;
@@ -68,25 +98,12 @@ async fn play(scenarios: &[&'static Scenario], keep: bool) -> Outcome {
             number += 1;
             let answer = client.ask(scenario.guard, step.review).await?;
             let told = tell::step(number, step, &answer, style)?;
-            wrong += usize::from(!told.is_right);
+            wrong += u32::from(!told.is_right);
             output::data(&told.text)?;
         }
     }
     output::data(&ending(number, wrong, began, style))?;
-    if keep {
-        output::data(&to_try(&stage, scenarios))?;
-    }
-    drop(client);
-    stop.ask();
-    let stopped = serving
-        .await
-        .map_err(|error| Stop::fault(Problem::new("the server broke").why(error.to_string())))?;
-    Ok(if wrong == 0 && stopped == Stopped::Clean { Exit::Done } else { Exit::No })
-}
-
-fn signals() -> Result<Shutdown, Stop> {
-    Shutdown::on_signals()
-        .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))
+    Ok(Shown { stage, serving, wrong })
 }
 
 fn opening(stage: &Stage, scenarios: &[&Scenario], began: Instant, style: Style) -> String {
@@ -106,7 +123,7 @@ fn opening(stage: &Stage, scenarios: &[&Scenario], began: Instant, style: Style)
     )
 }
 
-fn ending(number: usize, wrong: usize, began: Instant, style: Style) -> String {
+fn ending(number: usize, wrong: u32, began: Instant, style: Style) -> String {
     let verdict = match wrong {
         0 => style.green(&format!("{number} reviews, every verdict as expected")),
         _ => style.red(&format!("{wrong} of {number} verdicts are not the expected ones")),

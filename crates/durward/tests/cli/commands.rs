@@ -1,5 +1,11 @@
 //! Help, versions, completions, manual, demo: what a newcomer meets first.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::harness::{House, durward, durward_in};
 
 #[test]
@@ -96,6 +102,52 @@ fn the_demo_plays_to_its_end_and_cleans_up() {
     let wrong = durward(&["demo", "--scenario", "moon"]);
     assert_eq!(wrong.code, 2);
     assert!(wrong.err.contains("there are: lxcfs"));
+}
+
+#[test]
+fn a_demo_that_is_interrupted_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+    let start = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_durward"));
+        command.args(arguments).env("TMPDIR", folder.path());
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let interrupt = |child: &Child| {
+        kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), Signal::INT).unwrap();
+    };
+
+    // In its first moments, when there is a folder and everything else is still to come. On a machine that is busy elsewhere it
+    // may have played to its end before it hears of it.
+    let was_interrupted = (0..20).any(|_| {
+        let child = start(&["demo"]);
+        let began = Instant::now();
+        while entries() == 0 && began.elapsed() < Duration::from_secs(30) {
+            std::thread::yield_now();
+        }
+        interrupt(&child);
+        let ended = child.wait_with_output().unwrap();
+        let told = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(entries(), 0, "something is left behind: {told}");
+        match ended.status.code() {
+            Some(0) => false,
+            code => {
+                assert_eq!((code, told.as_str()), (Some(1), "error: the demo was interrupted\n"));
+                true
+            }
+        }
+    });
+    assert!(was_interrupted);
+
+    // And while it serves on.
+    let mut child = start(&["demo", "--keep"]);
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.starts_with("Still serving; Ctrl-C ends it")));
+    assert_eq!(entries(), 1);
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(entries(), 0, "something is left behind");
 }
 
 #[test]
