@@ -63,7 +63,16 @@ fn trials(kind: &'static dyn Kind) -> Vec<Trial> {
         .collect()
 }
 
+/// What a case may hold. Under another name a file would be passed over, and the case would show something else than it says.
+const FILES: [&str; 4] = ["review.json", "config.yaml", "facts.yaml", "ruling.yaml"];
+
 fn run(kind: &'static dyn Kind, case: &Path) -> Result<(), Failed> {
+    for entry in fs::read_dir(case)? {
+        let name = entry?.file_name();
+        if !FILES.iter().any(|file| name == *file) {
+            return Err(format!("{} is none of {}", name.display(), FILES.join(", ")).into());
+        }
+    }
     let body = fs::read(case.join("review.json")).map_err(|error| format!("review.json: {error}"))?;
     let world: Arc<dyn World> = Arc::new(Facts::read(&case.join("facts.yaml"))?);
     let guard = guard(kind, &case.join("config.yaml"), &world)?;
@@ -163,7 +172,13 @@ struct Fact {
 impl Facts {
     fn read(file: &Path) -> Result<Self, Failed> {
         let Ok(text) = fs::read_to_string(file) else { return Ok(Self(BTreeMap::new())) };
-        serde_saphyr::from_str(&text).map(Self).map_err(|error| format!("facts.yaml: {error}").into())
+        let facts: BTreeMap<String, BTreeMap<String, Fact>> =
+            serde_saphyr::from_str(&text).map_err(|error| format!("facts.yaml: {error}"))?;
+        let whys = facts.values().flat_map(BTreeMap::values).filter_map(|fact| fact.unknown.as_deref());
+        match whys.into_iter().find(|why| !cause::ALL.contains(why)) {
+            Some(why) => Err(format!("facts.yaml: {why:?} is none of {}", cause::ALL.join(", ")).into()),
+            None => Ok(Self(facts)),
+        }
     }
 
     fn fact(&self, address: Address<'_>) -> Result<&Fact, Cause> {
@@ -188,6 +203,7 @@ impl Facts {
     fn answer(&self, address: Address<'_>) -> world::Answer {
         let fact = self.fact(address)?;
         if let Some(why) = &fact.unknown {
+            // Reading has seen to it that it is one of them.
             let code = cause::ALL.into_iter().find(|code| code == why).unwrap_or(cause::GARBAGE);
             return Err(Cause::new(code, format!("{address} could not be read")));
         }

@@ -7,6 +7,7 @@ mod check;
 
 use std::collections::BTreeSet;
 
+use admission::Guard;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use proptest::strategy::ValueTree as _;
@@ -307,20 +308,29 @@ proptest! {
     }
 }
 
-#[test]
-fn most_pods_at_random_get_something() {
-    // Guards the tests above against generating only pods that nothing is added to.
-    let guard = guard("{}");
+/// How many of 200 reviews made of pods at random get more than a status, and which places are added to.
+fn tried(configuration: &str, review: impl Fn(&Value, &dyn Guard) -> Value) -> (usize, BTreeSet<String>) {
+    let guard = guard(configuration);
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let strategy = honest_pod();
-    let mut paths = BTreeSet::new();
-    let mut changed = 0;
+    let (mut paths, mut changed) = (BTreeSet::new(), 0);
     for _ in 0..200 {
         let pod = strategy.new_tree(&mut runner).unwrap().current();
-        let operations = operations(&ruled(&*guard, creation(&pod).to_string().as_bytes()).unwrap());
-        changed += usize::from(operations.len() > 1);
-        paths.extend(operations.iter().map(|operation| operation["path"].as_str().unwrap().to_owned()));
+        let body = review(&pod, &*guard).to_string();
+        let operations = operations(&ruled(&*guard, body.as_bytes()).unwrap());
+        let added = operations.iter().map(|operation| operation["path"].as_str().unwrap().to_owned());
+        let added: BTreeSet<String> = added.collect();
+        changed += usize::from(added.iter().any(|path| path.starts_with("/spec/")));
+        paths.extend(added);
     }
+    (changed, paths)
+}
+
+// These guard the tests above against generating only pods that nothing is added to.
+
+#[test]
+fn most_pods_at_random_get_something() {
+    let (changed, paths) = tried("{}", |pod, _| creation(pod));
     assert!(changed > 40, "{changed}");
     for path in [
         "/spec/volumes",
@@ -332,4 +342,29 @@ fn most_pods_at_random_get_something() {
     ] {
         assert!(paths.contains(path), "{path}");
     }
+    let (_, paths) = tried(CONFIGURATIONS[1], |pod, _| creation(pod));
+    for path in ["/spec/initContainers/0/volumeMounts", "/spec/initContainers/0/volumeMounts/-"] {
+        assert!(paths.contains(path), "{path}");
+    }
+}
+
+#[test]
+fn many_ephemeral_containers_and_containers_that_come_later_get_something() {
+    let (changed, paths) = tried("{}", |pod, guard| {
+        let old = check(guard, &creation(pod));
+        let mut pod = old.clone();
+        pod["spec"]["ephemeralContainers"] =
+            json!([{"name": "debug"}, {"name": "shell", "volumeMounts": []}]);
+        debugging(&pod, &old)
+    });
+    assert!(changed > 40, "{changed}");
+    for path in ["/spec/ephemeralContainers/0/volumeMounts", "/spec/ephemeralContainers/1/volumeMounts/-"] {
+        assert!(paths.contains(path), "{path}");
+    }
+    let (changed, _) = tried("{}", |pod, guard| {
+        let mut first = check(guard, &creation(pod));
+        first["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "late"}));
+        creation(&first)
+    });
+    assert!(changed > 40, "{changed}");
 }
