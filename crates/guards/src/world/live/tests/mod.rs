@@ -2,7 +2,9 @@
 
 mod access;
 mod asking;
+mod asking_members;
 mod fake;
+mod fleet;
 mod transport;
 mod watching;
 

@@ -305,3 +305,63 @@ async fn a_credential_plugin_is_run() {
     server.next().await;
     server.request(Version::HTTP_2).await;
 }
+
+/// Asks `count` members at once for a page; gives how many connections the server then has seen, and over which version it
+/// was asked.
+async fn crowd(server: &mut Server, world: &Live, count: usize) -> (usize, Version) {
+    use crate::world::fleet::Cluster;
+    let members: Vec<_> = (0..count).map(|at| Cluster::Member(format!("m{at}").into())).collect();
+    let resource = Resource::NAMESPACES;
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let query = super::asking_members::query(&resource, "");
+    let answers =
+        futures_util::future::join_all(members.iter().map(|member| world.list(member, query, deadline)))
+            .await;
+    for answer in answers {
+        answer.unwrap();
+    }
+    let (mut connections, mut asked, mut spoken) = (0, 0, Version::HTTP_09);
+    while asked < count {
+        match server.next().await {
+            Seen::Connection { .. } => connections += 1,
+            Seen::Request { version, authorization, .. } => {
+                assert_eq!(authorization, "Bearer secret");
+                spoken = version;
+                asked += 1;
+            }
+            Seen::Closed => {}
+        }
+    }
+    (connections, spoken)
+}
+
+#[tokio::test]
+async fn a_crowd_of_questions_goes_by_eight_connections_that_are_made_once_and_single_look_ups_by_another() {
+    let mut server = Server::start(&["h2", "http/1.1"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    assert_eq!(crowd(&mut server, &world, 1000).await, (crate::world::live::LANES, Version::HTTP_2));
+    assert_eq!(crowd(&mut server, &world, 1000).await, (0, Version::HTTP_2));
+    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name: None });
+}
+
+#[tokio::test]
+async fn a_single_question_opens_a_single_lane() {
+    let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    for expected in [1, 0, 0] {
+        assert_eq!(crowd(&mut server, &world, 1).await, (expected, Version::HTTP_2));
+    }
+}
+
+#[tokio::test]
+async fn where_only_http1_is_spoken_the_crowd_is_held_below_64_connections() {
+    let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    // What is tried in HTTP/2 first counts too, as long as it is not known that there is none.
+    let (_, version) = crowd(&mut server, &world, 1).await;
+    assert_eq!(version, Version::HTTP_11);
+    let (connections, version) = crowd(&mut server, &world, 500).await;
+    assert_eq!(version, Version::HTTP_11);
+    assert!(connections < 64, "{connections}");
+}
