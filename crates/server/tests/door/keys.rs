@@ -141,9 +141,12 @@ fn a_path_to_something_that_is_no_file_is_told_and_does_not_hang() {
         let files = server::CertificateFiles { cert: path.to_owned(), key: path.to_owned() };
         Certificate::load(&CertificateSource::Files(files)).unwrap_err().to_string()
     };
-    assert!(files(folder.path()).ends_with("is not a file"));
-    assert!(files("/dev/zero".as_ref()).ends_with("is not a file"));
+    assert!(files(folder.path()).ends_with(": cannot be read: it is a folder, not a file"));
+    assert_eq!(files("/dev/zero".as_ref()), "/dev/zero: cannot be read: it is a device, not a file");
     let large = folder.path().join("large");
     std::fs::write(&large, vec![b'x'; (1 << 20) + 1]).unwrap();
-    assert!(files(&large).contains("larger than 1 MiB"));
+    assert!(files(&large).ends_with("large: cannot be read: it is larger than 1 MiB"));
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(files(&pipe).ends_with("pipe: cannot be read: it is a pipe, not a file"));
 }
