@@ -26,7 +26,7 @@ use crate::metrics::Door;
 use crate::pipeline::Pipeline;
 use crate::settings::Timeouts;
 use crate::socket::Socket;
-use crate::tls::Greeting;
+use crate::tls::{Greeting, proving};
 
 /// The most that hyper buffers of one connection: a TLS record. Heads of the API server are below 1 kB; bodies pass through in
 /// pieces.
@@ -58,15 +58,17 @@ impl Connections {
     async fn handshake(&self, socket: Socket, peer: SocketAddr) -> Option<TlsStream<Socket>> {
         let greeting = self.greeting.load_full();
         let acceptor = TlsAcceptor::from(Arc::clone(&greeting.config));
-        let (reason, text) = match timeout(self.timeouts.handshake, acceptor.accept(socket)).await {
-            Ok(Ok(stream)) => {
-                if let Some(presented) = greeting.presented(stream.get_ref().1.peer_certificates()) {
+        let handshake = timeout(self.timeouts.handshake, acceptor.accept(socket));
+        let (reason, text) = match proving(handshake).await {
+            (Ok(Ok(stream)), proved) => {
+                let shown = stream.get_ref().1.peer_certificates();
+                if let Some(presented) = greeting.presented(shown, proved) {
                     self.numbers.count_client_certificate(presented);
                 }
                 return Some(stream);
             }
-            Ok(Err(error)) => (failure(&error), error.to_string()),
-            Err(_) => ("timeout", "the handshake took too long".to_owned()),
+            (Ok(Err(error)), _) => (failure(&error), error.to_string()),
+            (Err(_), _) => ("timeout", "the handshake took too long".to_owned()),
         };
         self.numbers.count_handshake_failed(reason);
         let text = text.as_str();

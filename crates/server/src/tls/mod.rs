@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
+use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::SingleCertAndKey;
 
 pub use certificate::{Certificate, CertificateError, CertificateFault};
+pub(crate) use client::proving;
 pub(crate) use keeper::{Keeper, keep};
 
 use crate::settings::{ClientCertificates, TlsVersion};
@@ -52,11 +54,20 @@ impl Greeting {
         let served = SingleCertAndKey::from(certificate.certified.as_ref().clone());
         let mut config = builder.with_cert_resolver(Arc::new(served));
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        if let ClientCertificates::Count { .. } = client {
+            // A session that is taken up again proves nothing anew, so that what was noted of the first would be forgotten.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         Ok(Self { config: Arc::new(config), verifier })
     }
 
-    /// What the caller showed, where it is asked for a certificate.
-    pub(crate) fn presented(&self, shown: Option<&[CertificateDer<'_>]>) -> Option<&'static str> {
-        self.verifier.as_ref().map(|verifier| client::presented(verifier.as_ref(), shown))
+    /// What the caller showed, where it is asked for a certificate; `proved` is what [`proving`] found.
+    pub(crate) fn presented(
+        &self,
+        shown: Option<&[CertificateDer<'_>]>,
+        proved: bool,
+    ) -> Option<&'static str> {
+        self.verifier.as_ref().map(|verifier| client::presented(verifier.as_ref(), shown, proved))
     }
 }

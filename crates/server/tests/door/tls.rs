@@ -6,7 +6,7 @@ use server::{ClientCertificates, TlsVersion};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::harness::{Authority, Client, House, Plans, Stub, Trust, Turn, review};
+use crate::harness::{Authority, Client, House, Issued, Plans, Stub, Trust, Turn, review};
 
 fn plans() -> Plans {
     Plans::new().guard(Stub::new("g", Turn::Allow))
@@ -72,10 +72,19 @@ async fn count_mode_counts_client_certificates_and_refuses_nobody() {
     let house = plans().with(|settings| settings.tls.client = ClientCertificates::Count { ca }).start().await;
     let valid = house.trust.showing(&callers.issue(7));
     let invalid = house.trust.showing(&Authority::new("stranger").issue(8));
-    for trust in [&house.trust, &valid, &invalid, &invalid.with_tls_1_2_only()] {
+    // What the library cannot even read, and a certificate of somebody else.
+    let old = house.trust.showing(&Issued::of_version_1());
+    let stolen = Issued { cert: callers.issue(9).cert, key: callers.issue(10).key };
+    let stolen = house.trust.showing(&stolen);
+    for trust in [&house.trust, &valid] {
         assert!(is_served(&house, trust).await);
     }
-    for (presented, times) in [("absent", 1.0), ("valid", 1.0), ("invalid", 2.0)] {
+    for (what, trust) in [("of a stranger", &invalid), ("of version 1", &old), ("of somebody else", &stolen)]
+    {
+        assert!(is_served(&house, trust).await, "{what}");
+        assert!(is_served(&house, &trust.with_tls_1_2_only()).await, "{what}");
+    }
+    for (presented, times) in [("absent", 1.0), ("valid", 1.0), ("invalid", 6.0)] {
         house
             .reaches(&format!("durward_client_certificates_total{{presented=\"{presented}\"}}"), times)
             .await;

@@ -2,7 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SerialNumber};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PublicKeyData as _, SerialNumber,
+    SigningKey as _,
+};
 
 /// One that signs.
 pub(crate) struct Authority {
@@ -45,6 +50,32 @@ impl Authority {
 }
 
 impl Issued {
+    /// An X.509 v1 certificate, signed by itself: what `openssl x509 -req -signkey` makes where nobody asks for extensions.
+    pub(crate) fn of_version_1() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let ecdsa_with_sha256 = der(0x30, &[der(0x06, &[b"\x2a\x86\x48\xce\x3d\x04\x03\x02"])]);
+        let common_name = der(0x30, &[der(0x06, &[b"\x55\x04\x03"]), der(0x0c, &[b"old"])]);
+        let name = der(0x30, &[der(0x31, &[common_name])]);
+        let validity = der(0x30, &[der(0x17, &[b"200101000000Z"]), der(0x17, &[b"491231000000Z"])]);
+        // No field for the version: that is version 1.
+        let unsigned = der(
+            0x30,
+            &[
+                der(0x02, &[b"\x07"]),
+                ecdsa_with_sha256.clone(),
+                name.clone(),
+                validity,
+                name,
+                key.subject_public_key_info(),
+            ],
+        );
+        let signature = key.sign(&unsigned).unwrap();
+        let certificate = der(0x30, &[unsigned, ecdsa_with_sha256, der(0x03, &[vec![0], signature])]);
+        let text = BASE64_STANDARD.encode(certificate);
+        let cert = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+        Self { cert, key: key.serialize_pem() }
+    }
+
     /// Writes it where a mounted Secret would put it: a folder, and the symlink `..data` that is swapped to it.
     pub(crate) fn mount(&self, mount: &Path, version: &str) -> (PathBuf, PathBuf) {
         let folder = mount.join(version);
@@ -59,4 +90,16 @@ impl Issued {
         }
         (mount.join("tls.crt"), mount.join("tls.key"))
     }
+}
+
+/// One value of DER: tag, length, what is in it.
+fn der(tag: u8, contents: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let contents: Vec<u8> = contents.iter().flat_map(|part| part.as_ref().to_vec()).collect();
+    // As short as can be, or it is not DER.
+    let length = match contents.len() {
+        short @ ..0x80 => vec![u8::try_from(short).unwrap()],
+        longer @ 0x80..0x100 => vec![0x81, u8::try_from(longer).unwrap()],
+        long => [[0x82].as_slice(), &u16::try_from(long).unwrap().to_be_bytes()].concat(),
+    };
+    [vec![tag], length, contents].concat()
 }

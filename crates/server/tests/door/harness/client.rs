@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -56,12 +57,14 @@ impl Trust {
             .unwrap()
             .with_root_certificates(Arc::clone(&self.roots));
         let mut config = match &self.shows {
-            Some(shown) => builder
-                .with_client_auth_cert(
-                    vec![CertificateDer::from_pem_slice(shown.cert.as_bytes()).unwrap()],
-                    PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap(),
-                )
-                .unwrap(),
+            // Not looked at before it is sent: a client may show what rustls would not.
+            Some(shown) => {
+                let chain = vec![CertificateDer::from_pem_slice(shown.cert.as_bytes()).unwrap()];
+                let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap();
+                let key = builder.crypto_provider().key_provider.load_private_key(key).unwrap();
+                let shown = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+                builder.with_client_cert_resolver(Arc::new(shown))
+            }
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols.clone_from(&self.alpn);
