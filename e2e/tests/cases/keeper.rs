@@ -156,7 +156,11 @@ impl Victim {
     }
 
     fn start_in(stage: &Stage, fate: &str, cache: PathBuf) -> Result<Self> {
-        let tool = Tool::new("victim", std::env::current_exe()?)
+        // A shell starts what it runs in the background with SIGINT ignored, and that is inherited: Ctrl-C would then
+        // reach nobody, in a run of the tests in the background.
+        let tool = Tool::new("victim", "env")
+            .argument("--default-signal=INT")
+            .argument(std::env::current_exe()?.display().to_string())
             .environment(VICTIM, fate)
             .environment("DURWARD_E2E_CACHE", cache.display().to_string());
         let part = stage.keeper()?.start_part(tool)?;
