@@ -1,4 +1,4 @@
-//! Certificates: made for a start ([`new`]), and read wherever they stand ([`show`]).
+//! Certificates: made for a start ([`new`]), and read wherever they stand ([`show()`]).
 //!
 //! Elliptic curve P-256 throughout. A running server reads its files itself; this is for people.
 

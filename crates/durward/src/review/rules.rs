@@ -1,7 +1,7 @@
 //! Which webhook entries fit a request, by the rules that they have.
 //!
 //! Facts: `apiserver/pkg/admission/plugin/webhook/predicates/rules`. What comes after the rules is
-//! [`selection`](super::selection)'s.
+//! [`selection`](mod@super::selection)'s.
 
 use admission::{Request, Rule, Scope, WebhookEntry};
 
