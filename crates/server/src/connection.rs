@@ -25,6 +25,7 @@ use crate::drain::drains;
 use crate::metrics::Door;
 use crate::pipeline::Pipeline;
 use crate::settings::Timeouts;
+use crate::shortened::in_line;
 use crate::socket::Socket;
 use crate::tls::{Greeting, proving};
 
@@ -71,7 +72,8 @@ impl Connections {
             (Err(_), _) => ("timeout", "the handshake took too long".to_owned()),
         };
         self.numbers.count_handshake_failed(reason);
-        let text = text.as_str();
+        let text = in_line(&text);
+        let text = text.as_ref();
         match reason {
             // Load balancers and port probes connect and leave; that is no news.
             "hung_up" => tracing::debug!(%peer, reason, text, "TLS handshake failed"),

@@ -45,6 +45,7 @@ mod pipeline;
 mod plan;
 mod server;
 mod settings;
+mod shortened;
 mod shutdown;
 mod socket;
 mod tls;

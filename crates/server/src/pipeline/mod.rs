@@ -34,6 +34,7 @@ use crate::limits::Meter;
 use crate::metrics::{Door, Metrics};
 use crate::plan::{PlanCell, Route};
 use crate::settings::{Limits, Timeouts};
+use crate::shortened::{self, in_line};
 use record::Record;
 use refusal::Refusal;
 
@@ -153,7 +154,7 @@ impl Pipeline {
             peer = %peer,
             status = refusal.status().as_u16(),
             reason = refusal.reason(),
-            text = refusal.to_string().as_str(),
+            text = in_line(&refusal.to_string()).as_ref(),
             "request refused"
         );
         refusal.response()
@@ -177,7 +178,9 @@ async fn settled(route: &Route, request: &Asked<'_>, began: Instant, budget: Dur
             Ok(Err(Panicked(panic))) => {
                 route.numbers.panics.inc();
                 let (uid, guard) = (request.uid.as_ref(), guard.name());
-                tracing::error!(target: "durward::review", uid, guard, panic = panic.as_str(), "a guard panicked");
+                let (uid, panic) = (in_line(uid), in_line(&panic));
+                let (uid, panic) = (uid.as_ref(), panic.as_ref());
+                tracing::error!(target: "durward::review", uid, guard, panic, "a guard panicked");
                 let text =
                     format!("the {guard} guard failed in itself; its log has the reason under uid {uid}");
                 Ruling::unknown(Cause::new("panic", text))
@@ -199,7 +202,7 @@ fn check_content_type(header: Option<&HeaderValue>) -> Result<(), Refusal> {
     Err(Refusal::ContentType { got: shortened(&text) })
 }
 
-/// A foreign text in an answer: no longer than a line.
+/// A foreign text in an answer.
 fn shortened(text: &str) -> String {
-    text.chars().take(120).collect()
+    shortened::to(120, text).into_owned()
 }

@@ -1,13 +1,14 @@
 //! What stays of a review: its numbers and at most one log line. Guards that look outward are logged with every ruling, since
 //! their verdict cannot be read off the object; the others whenever something was not let through, or let through unseen. A patch
 //! is an allow here: it can be seen in the object, and a line for every pod that LXCFS serves helps nobody. The object's
-//! contents are in no line.
+//! contents are in no line, and what the caller may choose is cut to a length.
 
 use std::time::Instant;
 
 use admission::{Answer, Cause, Request, Settled};
 
 use crate::plan::Route;
+use crate::shortened::in_line;
 
 /// A review from the moment when it is understood. If it is dropped before it was answered, the caller has hung up, and that
 /// is counted and logged as well: no review ends without a trace.
@@ -40,20 +41,20 @@ impl<'a> Record<'a> {
         // Strings are given as values and not by `%`, so that the subscriber escapes them: a user's name is the user's choice.
         tracing::info!(
             target: "durward::review",
-            uid = request.uid.as_ref(),
+            uid = in_line(&request.uid).as_ref(),
             guard = self.route.guard.name(),
             operation = request.operation.as_str(),
-            kind = request.kind.kind.as_ref(),
-            group = request.kind.group.as_ref(),
-            resource = request.resource.resource.as_ref(),
-            subresource = request.subresource.as_ref(),
-            namespace = request.namespace.as_ref(),
-            name = request.name.as_ref(),
-            user = request.user.name.as_ref(),
+            kind = in_line(&request.kind.kind).as_ref(),
+            group = in_line(&request.kind.group).as_ref(),
+            resource = in_line(&request.resource.resource).as_ref(),
+            subresource = in_line(&request.subresource).as_ref(),
+            namespace = in_line(&request.namespace).as_ref(),
+            name = in_line(&request.name).as_ref(),
+            user = in_line(&request.user.name).as_ref(),
             dry_run = request.dry_run,
             verdict = settled.verdict,
             answer = answer(settled),
-            causes = causes(&settled.causes).as_str(),
+            causes = in_line(&causes(&settled.causes)).as_ref(),
             duration_ms = duration * 1000.0,
             "reviewed"
         );
@@ -68,13 +69,13 @@ impl Drop for Record<'_> {
         self.route.numbers.abandoned.inc();
         tracing::warn!(
             target: "durward::review",
-            uid = self.request.uid.as_ref(),
+            uid = in_line(&self.request.uid).as_ref(),
             guard = self.route.guard.name(),
             operation = self.request.operation.as_str(),
-            kind = self.request.kind.kind.as_ref(),
-            namespace = self.request.namespace.as_ref(),
-            name = self.request.name.as_ref(),
-            user = self.request.user.name.as_ref(),
+            kind = in_line(&self.request.kind.kind).as_ref(),
+            namespace = in_line(&self.request.namespace).as_ref(),
+            name = in_line(&self.request.name).as_ref(),
+            user = in_line(&self.request.user.name).as_ref(),
             duration_ms = self.began.elapsed().as_secs_f64() * 1000.0,
             "the caller hung up before the review was answered"
         );

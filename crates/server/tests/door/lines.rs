@@ -138,3 +138,34 @@ async fn a_users_name_cannot_forge_a_line() {
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0]["fields"]["user"], "ann\n{\"uid\":\"x\"}");
 }
+
+#[tokio::test]
+async fn a_caller_cannot_fill_the_log_with_what_it_brings() {
+    let (lines, _capturing) = Lines::capture();
+    let house = Plans::new()
+        .guard(Stub::new("deny", Turn::Deny))
+        .guard(Stub::new("panic", Turn::PanicAtOnce))
+        .start()
+        .await;
+    let long = "x".repeat(100_000);
+    let mut review = review("web", 0);
+    for short in ["uid-web", "web", "shop", "ann", "Pod", "pods"] {
+        review = review.replace(&format!("\"{short}\""), &format!("\"{short}{long}\""));
+    }
+    review = review.replace("\"group\":\"\"", &format!("\"group\":\"{long}\""));
+    review = review.replace("\"operation\"", &format!("\"subResource\":\"{long}\",\"operation\""));
+    assert!(review.len() > 9 * long.len(), "a field was not made longer");
+    for path in ["/deny", "/panic"] {
+        assert_eq!(house.post(path, &review).await.status, 200);
+    }
+    let refused = house.post("/deny", review.replace("AdmissionReview", &long)).await;
+    assert_eq!(refused.status, 400);
+    let all = lines.0.lock().unwrap().clone();
+    let longest = all.split(|byte| *byte == b'\n').map(<[u8]>::len).max().unwrap();
+    assert!(longest < 4_000, "a line of {longest} bytes");
+    let lines = lines.of_reviews();
+    assert_eq!(lines.len(), 3);
+    let user = lines[0]["fields"]["user"].as_str().unwrap();
+    assert!(user.starts_with("annxxx") && user.ends_with("x…"), "{user}");
+    assert_eq!(user.chars().count(), 257);
+}
