@@ -9,6 +9,12 @@ use serde_json::value::RawValue;
 
 use super::{Address, Metadata, Resource};
 
+/// A Secret with this label, and [`MEMBER`] as its value, holds the kubeconfig of a cluster of the fleet.
+pub const FLEET: &str = "durward.dev/fleet";
+
+/// What [`FLEET`] is set to.
+pub const MEMBER: &str = "member";
+
 /// One cluster, by the way that leads to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cluster {

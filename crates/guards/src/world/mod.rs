@@ -13,6 +13,7 @@ pub mod folder;
 pub mod live;
 
 mod blind;
+mod encode;
 mod metadata;
 mod objects;
 mod resource;

@@ -19,6 +19,17 @@ impl Resource {
     pub const NAMESPACES: Self =
         Self { group: Cow::Borrowed(""), version: Cow::Borrowed("v1"), plural: Cow::Borrowed("namespaces") };
 
+    /// Karmada's list of its members.
+    pub(super) const CLUSTERS: Self = Self {
+        group: Cow::Borrowed("cluster.karmada.io"),
+        version: Cow::Borrowed("v1alpha1"),
+        plural: Cow::Borrowed("clusters"),
+    };
+
+    /// Secrets, in which kubeconfigs may stand.
+    pub(super) const SECRETS: Self =
+        Self { group: Cow::Borrowed(""), version: Cow::Borrowed("v1"), plural: Cow::Borrowed("secrets") };
+
     /// The name under which its List is recorded in a folder, without `.json`: `core_v1_namespaces`.
     pub fn stem(&self) -> String {
         let group = if self.group.is_empty() { "core" } else { &self.group };

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::HERE;
 use crate::config::{Place, Problem, Section, parse, read as read_section};
-use crate::world::resource::is_dns_name;
+use crate::world::encode::encoded;
 use crate::world::{Resource, cause};
 
 /// The version of the format that this Durward reads.
@@ -37,6 +37,18 @@ pub(super) struct Unread {
     pub(super) what: String,
     pub(super) cause: &'static str,
     pub(super) text: String,
+}
+
+/// Whether a cluster can be called so: by the names of Karmada's Clusters and of Secrets, and by what people call contexts.
+pub(super) fn is_name(name: &str) -> bool {
+    // 80: percent-encoded it is a file's name yet, which may have 255 bytes.
+    let is_short = (1..=80).contains(&name.len());
+    is_short && !name.starts_with('.') && !name.chars().any(char::is_control)
+}
+
+/// The folder of a cluster's Lists: its name, percent-encoded.
+pub(super) fn folder(cluster: &str) -> String {
+    encoded(cluster)
 }
 
 /// Reads the file's text. `file` is its name for messages.
@@ -90,11 +102,11 @@ fn index(section: &mut Section<'_>) -> Index {
 
 fn cluster(section: &mut Section<'_>) -> Cluster {
     let name = section.required_text("name", "name", "The cluster's name, and that of its folder.");
-    if section.has("name") && !is_dns_name(&name) {
+    if section.has("name") && !is_name(&name) {
         section.problem(
             "name",
             format!("{name:?} is not a cluster's name"),
-            Some("allowed: lower-case letters, digits, hyphens and dots".to_owned()),
+            Some("allowed: up to 80 characters in one line that do not begin with a dot".to_owned()),
         );
     }
     let kubernetes =

@@ -1,12 +1,14 @@
 //! One List of a recording: what `kubectl get -o json` or the API itself gives, of which the metadata is kept.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::recorded::{Recorded, Scope};
 use crate::config::{Place, Problem};
 use crate::world::Resource;
 use crate::world::metadata::{Wire, null_is_empty};
-use crate::world::objects::Objects;
 
 /// Enough to see what is wrong with a file; a file that is wrong throughout would fill the screen otherwise.
 const PROBLEMS_TOLD: usize = 10;
@@ -21,6 +23,10 @@ struct List<'t> {
     // Go writes an empty slice as null. The key must stand there, though: a file without it says nothing.
     #[serde(borrow, deserialize_with = "null_is_empty")]
     items: Vec<&'t RawValue>,
+    // What follows is of this format and not of Kubernetes: of what the List holds everything, where that is not all.
+    field_selector: Option<String>,
+    namespaces: Option<BTreeSet<String>>,
+    names: Option<BTreeSet<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -38,7 +44,7 @@ struct Item {
 }
 
 /// Reads a List of `resource`. `file` is its name for messages.
-pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Objects, Vec<Problem>> {
+pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Recorded, Vec<Problem>> {
     let reading = Reading { file, text, resource };
     let list: List<'_> = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line().max(1), error.column().max(1));
@@ -47,7 +53,12 @@ pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Object
     })?;
     reading.envelope(&list).map_err(|problem| vec![problem])?;
 
-    let mut objects = Objects::default();
+    let mut objects = Recorded::new(Scope {
+        is_whole: is_whole(&list),
+        fields: list.field_selector.unwrap_or_default(),
+        namespaces: list.namespaces,
+        names: list.names,
+    });
     let mut problems = Vec::new();
     let mut untold = 0;
     for (at, item) in list.items.iter().enumerate() {
@@ -61,6 +72,19 @@ pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Object
         problems.push(Problem::new(format!("{file}: {untold} more items are wrong")));
     }
     if problems.is_empty() { Ok(objects) } else { Err(problems) }
+}
+
+/// Whether its items are whole objects, each of them.
+fn is_whole(list: &List<'_>) -> bool {
+    #[derive(Deserialize)]
+    struct Kind {
+        kind: Option<String>,
+    }
+    let is_metadata = |item: &&RawValue| {
+        let kind = serde_json::from_str(item.get()).ok().and_then(|Kind { kind }| kind);
+        kind.as_deref() == Some("PartialObjectMetadata")
+    };
+    list.kind != "PartialObjectMetadataList" && !list.items.iter().any(is_metadata)
 }
 
 struct Reading<'r> {
@@ -106,7 +130,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn item(&self, at: usize, item: &RawValue, objects: &mut Objects) -> Result<(), Problem> {
+    fn item(&self, at: usize, item: &RawValue, objects: &mut Recorded) -> Result<(), Problem> {
         let problem = |what: &str| Problem::new(format!("items[{at}]{what}")).at(self.place(item.get()));
         let Item { api_version, kind, metadata } =
             serde_json::from_str(item.get()).map_err(|error| problem("").why(bare(&error)))?;
@@ -125,8 +149,15 @@ impl Reading<'_> {
         if metadata.name.is_empty() {
             return Err(problem(".metadata.name").why("is missing"));
         }
+        let scope = &objects.scope;
+        if scope.namespaces.as_ref().is_some_and(|namespaces| !namespaces.contains(&metadata.namespace))
+            || scope.names.as_ref().is_some_and(|names| !names.contains(&metadata.name))
+        {
+            return Err(problem("").why("is not among the namespaces and names that the List says it is of"));
+        }
         let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
-        if objects.insert(&namespace, &name, metadata.kept()) {
+        let raw = scope.is_whole.then(|| item.to_owned());
+        if objects.insert(metadata.object(raw)) {
             return Ok(());
         }
         let within =

@@ -4,10 +4,14 @@
 //! empty List says that there is nothing.** A failure that was recorded is that failure again.
 //!
 //! Everything is read and checked at once, when the folder is opened; afterwards nothing is looked up on disk. Writing a
-//! folder is left to whoever has seen a cluster.
+//! folder is `write.rs`'s work, and seeing a cluster that of whoever calls it.
 
+mod ask;
 mod index;
 mod list;
+mod recorded;
+mod selector;
+mod write;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,12 +20,15 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-use admission::{BoxFuture, Cause};
+use admission::BoxFuture;
 
-use super::objects::Objects;
-use super::{Address, Answer, Readiness, Resource, World, cause};
+use super::fleet::{Cluster as Whom, Fleet, Found, Listed, Look, Members, Query};
+use super::{Address, Answer, Readiness, Resource, World};
 use crate::config::Problem;
 use index::{Index, Unread};
+use recorded::Recorded;
+
+pub use write::{ClusterRecording, ListRecording, Recording, Unseen, write};
 
 /// The cluster whose API server asks. It has a name of its own, because no cluster knows what its neighbours call it.
 pub const HERE: &str = "here";
@@ -45,7 +52,20 @@ pub struct Folder {
 struct Cluster {
     kubernetes: Option<String>,
     unread: Vec<Unread>,
-    lists: BTreeMap<Resource, Objects>,
+    lists: BTreeMap<Resource, Recorded>,
+}
+
+impl Cluster {
+    /// What is said of a List that is not there.
+    fn unread_of(&self, resource: &Resource) -> Option<&Unread> {
+        let covering = |name: &str| self.unread.iter().find(|unread| unread.what == name);
+        covering(&resource.stem()).or_else(|| covering(index::EVERYTHING))
+    }
+
+    /// Whether the recording says anything of a resource.
+    fn is_told(&self, resource: &Resource) -> bool {
+        self.lists.contains_key(resource) || self.unread_of(resource).is_some()
+    }
 }
 
 impl Folder {
@@ -63,7 +83,8 @@ impl Folder {
         let mut problems = strangers(path, &clusters);
         let mut read = BTreeMap::new();
         for cluster in clusters {
-            let lists = lists(&root, &path.join(&cluster.name), &cluster.unread, &mut problems);
+            let lists =
+                lists(&root, &path.join(index::folder(&cluster.name)), &cluster.unread, &mut problems);
             let kept = Cluster { kubernetes: cluster.kubernetes, unread: cluster.unread, lists };
             read.insert(cluster.name, kept);
         }
@@ -88,32 +109,6 @@ impl Folder {
     pub fn kubernetes(&self, cluster: &str) -> Option<&str> {
         self.clusters.get(cluster)?.kubernetes.as_deref()
     }
-
-    fn look_up(&self, address: Address<'_>) -> Answer {
-        let stem = address.resource.stem();
-        let Some(cluster) = self.clusters.get(HERE) else { return Err(self.not_recorded(address, &stem)) };
-        if let Some(objects) = cluster.lists.get(address.resource) {
-            return Ok(objects.get(address.namespace, address.name));
-        }
-        let covering = |name: &str| cluster.unread.iter().find(|unread| unread.what == name);
-        match covering(&stem).or_else(|| covering(index::EVERYTHING)) {
-            Some(unread) => Err(Cause::new(
-                unread.cause,
-                format!("{address} could not be looked up when the world was recorded: {}", unread.text),
-            )),
-            None => Err(self.not_recorded(address, &stem)),
-        }
-    }
-
-    fn not_recorded(&self, address: Address<'_>, stem: &str) -> Cause {
-        let file = self.path.join(HERE).join(stem);
-        let text = format!(
-            "{address} could not be looked up: {} are not recorded (there is no {}.json)",
-            address.resource,
-            file.display()
-        );
-        Cause::new(cause::NOT_RECORDED, text)
-    }
 }
 
 impl World for Folder {
@@ -121,9 +116,25 @@ impl World for Folder {
         Box::pin(ready(self.look_up(address)))
     }
 
+    fn members<'a>(&'a self, fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
+        Box::pin(ready(self.members_of(fleet)))
+    }
+
+    fn find<'a>(&'a self, of: &'a Whom, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
+        Box::pin(ready(self.found(of, look)))
+    }
+
+    fn list<'a>(&'a self, of: &'a Whom, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
+        Box::pin(ready(self.listed(of, &query)))
+    }
+
+    fn now(&self) -> SystemTime {
+        self.time
+    }
+
     fn readiness(&self) -> Vec<Readiness> {
         let lists = self.clusters.get(HERE).into_iter().flat_map(|cluster| &cluster.lists);
-        let line = |(resource, objects): (&Resource, &Objects)| Readiness {
+        let line = |(resource, objects): (&Resource, &Recorded)| Readiness {
             name: resource.to_string(),
             ok: true,
             reason: format!("recorded, {} of them", objects.len()),
@@ -138,7 +149,7 @@ fn lists(
     path: &Path,
     unread: &[Unread],
     problems: &mut Vec<Problem>,
-) -> BTreeMap<Resource, Objects> {
+) -> BTreeMap<Resource, Recorded> {
     let mut lists = BTreeMap::new();
     if !path.exists() {
         return lists;
@@ -178,7 +189,7 @@ fn strangers(path: &Path, clusters: &[index::Cluster]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for entry in entries(path, &mut problems) {
         let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let listed = clusters.iter().any(|cluster| cluster.name == name);
+        let listed = clusters.iter().any(|cluster| index::folder(&cluster.name) == name);
         let data =
             ["json", "yaml", "yml"].iter().any(|&end| entry.extension().is_some_and(|found| found == end));
         let problem = Problem::new(entry.display().to_string());
@@ -253,3 +264,5 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_fleet;

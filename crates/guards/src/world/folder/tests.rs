@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
 
 use super::*;
+use crate::world::{Address, Answer, cause};
 
 const INDEX_TEXT: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n";
 const NAMESPACES: &str = "here/core_v1_namespaces.json";
@@ -14,7 +15,7 @@ const ONE: &str = r#"{"apiVersion":"v1","kind":"NamespaceList","metadata":{"reso
   {"metadata":{"name":"shop","labels":{"team":"a"},"deletionTimestamp":"2026-11-21T09:00:00Z"}}]}"#;
 
 /// A folder that holds these files.
-fn folder(files: &[(&str, &str)]) -> TempDir {
+pub(super) fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         let path = folder.path().join(name);
@@ -25,7 +26,7 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 }
 
 /// What is wrong with a folder that holds these files, without the way to it.
-fn problems(files: &[(&str, &str)]) -> String {
+pub(super) fn problems(files: &[(&str, &str)]) -> String {
     let folder = folder(files);
     problems_of(folder.path())
 }
@@ -36,7 +37,7 @@ fn problems_of(path: &Path) -> String {
     text.join("\n").replace(&format!("{}/", path.display()), "")
 }
 
-fn opened(files: &[(&str, &str)]) -> (TempDir, Folder) {
+pub(super) fn opened(files: &[(&str, &str)]) -> (TempDir, Folder) {
     let folder = folder(files);
     let opened = Folder::open(folder.path()).unwrap();
     (folder, opened)

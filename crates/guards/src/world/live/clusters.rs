@@ -18,20 +18,10 @@ use super::api::{Api, MANY, OBJECT_LIMIT, ONE, PAGE_ITEMS, PAGE_LIMIT, WHOLE};
 use super::failure::{Failure, brief};
 use super::gather::Gathering;
 use super::lanes::For;
-use super::roads::{Roads, SECRETS};
+use super::roads::Roads;
 use super::{answer, member, path};
-use crate::world::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Part, Query};
+use crate::world::fleet::{Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, Part, Query};
 use crate::world::{Address, Metadata, Resource, cause};
-
-/// Karmada's list of its members.
-pub(super) const CLUSTERS: Resource = Resource {
-    group: std::borrow::Cow::Borrowed("cluster.karmada.io"),
-    version: std::borrow::Cow::Borrowed("v1alpha1"),
-    plural: std::borrow::Cow::Borrowed("clusters"),
-};
-
-/// What Secrets with kubeconfigs are labelled with.
-const IS_MEMBER: &str = "durward.dev/fleet=member";
 
 /// 64 MiB: a page of 500 whole Jobs of 100 kB. Less than an API server may fill a page with, because hundreds of clusters
 /// answer at once; an answer that is larger is a cause and not an empty List.
@@ -142,7 +132,7 @@ impl Clusters {
         }
         let now = Instant::now();
         let limit = now + NAMED_WITHIN.min(deadline.saturating_duration_since(now) / 2);
-        let path = path::object(Address { resource: &CLUSTERS, namespace: "", name }).ok_or("");
+        let path = path::object(Address { resource: &Resource::CLUSTERS, namespace: "", name }).ok_or("");
         match self.ask(&Cluster::Here, path, WHOLE, OBJECT_LIMIT, on_behalf, limit).await {
             Ok((StatusCode::UNAUTHORIZED, _)) => Cause::new(
                 cause::CREDENTIALS,
@@ -224,8 +214,8 @@ fn read(roads: Arc<Roads>, fleet: Fleet) -> BoxFuture<'static, Members> {
 
 async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failure> {
     let (resource, namespace) = match fleet {
-        Fleet::Secrets { namespace } => (&SECRETS, namespace.as_str()),
-        Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => (&CLUSTERS, ""),
+        Fleet::Secrets { namespace } => (&Resource::SECRETS, namespace.as_str()),
+        Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => (&Resource::CLUSTERS, ""),
     };
     let limit = u32::try_from(PAGE_ITEMS).unwrap_or(u32::MAX);
     let mut from: Option<String> = None;
@@ -237,7 +227,9 @@ async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failur
         let path = path::page(&query)
             .ok_or_else(|| Failure::new(cause::REFUSED, "there can be no namespace of that name"))?;
         let path = match fleet {
-            Fleet::Secrets { .. } => format!("{path}&labelSelector={}", path::encoded(IS_MEMBER)),
+            Fleet::Secrets { .. } => {
+                format!("{path}&labelSelector={}", path::encoded(&format!("{FLEET}={MEMBER}")))
+            }
             Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => path,
         };
         // By the connection of single look-ups, before which no crowd of questions stands.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+pub(super) use crate::world::encode::encoded;
 use crate::world::fleet::Query;
 use crate::world::{Address, Resource};
 
@@ -61,18 +62,4 @@ pub(super) fn page(query: &Query<'_>) -> Option<String> {
 pub(super) fn through(member: &str) -> Option<String> {
     let is_name = !matches!(member, "" | "." | "..") && !member.contains(['/', '%']);
     is_name.then(|| format!("/apis/cluster.karmada.io/v1alpha1/clusters/{}/proxy", encoded(member)))
-}
-
-/// Percent-encodes everything that has a meaning in a URL.
-pub(super) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }

@@ -22,13 +22,6 @@ use super::{CREDENTIALS_WITHIN, path, secret, transport};
 use crate::world::fleet::Cluster;
 use crate::world::{Address, Resource, cause};
 
-/// Secrets, in which kubeconfigs may stand.
-pub(super) const SECRETS: Resource = Resource {
-    group: std::borrow::Cow::Borrowed(""),
-    version: std::borrow::Cow::Borrowed("v1"),
-    plural: std::borrow::Cow::Borrowed("secrets"),
-};
-
 /// To read a Secret, for a client that outlives the review that needed it first.
 const SECRET_WITHIN: Duration = Duration::from_secs(10);
 
@@ -132,7 +125,7 @@ async fn by_secret(api: Api, namespace: Arc<str>, name: Arc<str>) -> Made {
         let text = format!("credentials of {name} cannot be had from Secret {namespace}/{name}: {why}");
         Cause::new(code, text)
     };
-    let address = Address { resource: &SECRETS, namespace: &namespace, name: &name };
+    let address = Address { resource: &Resource::SECRETS, namespace: &namespace, name: &name };
     let Some(path) = path::object(address) else {
         return Err(because(cause::REFUSED, "there can be no object of that name"));
     };
@@ -143,7 +136,7 @@ async fn by_secret(api: Api, namespace: Arc<str>, name: Arc<str>) -> Made {
         return Err(Cause::new(cause::VANISHED, format!("{name} is not a cluster of the fleet any more")));
     }
     if status != StatusCode::OK {
-        let failure = super::failure::refusal(status, &body, "get", &SECRETS);
+        let failure = super::failure::refusal(status, &body, "get", &Resource::SECRETS);
         return Err(because(failure.cause.code, &failure.cause.text));
     }
     let config = secret::config(&body).await.map_err(|why| because(cause::CREDENTIALS, &why))?;

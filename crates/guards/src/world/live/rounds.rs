@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::clusters::{CLUSTERS, Clusters};
+use super::clusters::Clusters;
 use super::lanes::For;
 use crate::world::fleet::{Cluster, Fleet, Health, Part, Query, Rounds};
 use crate::world::{Resource, cause};
@@ -115,8 +115,8 @@ async fn round(rounds: &Rounds, clusters: &Clusters) -> Vec<Health> {
 /// What a fleet is a list of.
 fn list_of(fleet: &Fleet) -> Resource {
     match fleet {
-        Fleet::Secrets { .. } => super::roads::SECRETS,
-        Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => CLUSTERS,
+        Fleet::Secrets { .. } => Resource::SECRETS,
+        Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => Resource::CLUSTERS,
     }
 }
 

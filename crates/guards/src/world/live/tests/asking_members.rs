@@ -477,7 +477,7 @@ async fn absence_in_a_member_is_believed_only_from_a_status_about_the_very_objec
 #[tokio::test(start_paused = true)]
 async fn a_404_about_the_member_is_never_the_absence_of_an_object_of_its_name() {
     let (world, mut fake) = world();
-    let resource = crate::world::live::clusters::CLUSTERS;
+    let resource = Resource::CLUSTERS;
     let address = Address { resource: &resource, namespace: "", name: "m1" };
     let of = m1();
     let (found, ()) = tokio::join!(world.find(&of, Look { address, part: Part::Metadata }, soon()), async {
