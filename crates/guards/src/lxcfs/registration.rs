@@ -10,7 +10,7 @@ use admission::{
     WebhookType,
 };
 
-use super::config::Config;
+use super::config::{Config, OptIn};
 use super::decide::LEFT_ALONE;
 use super::wish::{OLD_NO, OLD_SWITCH, SWITCH};
 
@@ -18,7 +18,7 @@ use super::wish::{OLD_NO, OLD_SWITCH, SWITCH};
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     let by = config.opt_in;
     let mut entries = Vec::new();
-    let not_out = condition("not-opted-out", not_opted_out());
+    let not_out = condition("not-opted-out", not_opted_out(by));
     if by.namespace_label {
         let selector =
             config.terms.namespace_selector.clone().and(SWITCH, SelectorOperator::In, &["enabled"]);
@@ -29,7 +29,7 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
         if by.namespace_label {
             selector = selector.and(SWITCH, SelectorOperator::NotIn, &["enabled"]);
         }
-        let wants = condition("pod-opts-in", opts_in(by.annotation, by.label));
+        let wants = condition("pod-opts-in", opts_in(by));
         entries.push(entry(config, "lxcfs-pods", selector, vec![wants, not_out]));
     }
     entries
@@ -81,29 +81,36 @@ fn not_left_alone(config: &Config) -> String {
     format!("!(request.namespace in [{}])", names.into_iter().map(text).collect::<Vec<_>>().join(", "))
 }
 
-fn not_opted_out() -> String {
+/// Word for word what [`Wish::wanted`](super::wish::Wish::wanted) takes for No: `disabled` beats everything, and the older
+/// annotation's no counts where the pod does not also speak in a way that is listened to.
+fn not_opted_out(by: OptIn) -> String {
+    let mut speaks = vec![format!("!({} && {})", has("annotations", OLD_SWITCH), older_is_no())];
+    speaks.extend(by.annotation.then(|| format!("({})", has("annotations", SWITCH))));
+    speaks.extend(by.label.then(|| format!("({})", has("labels", SWITCH))));
     format!(
-        "!({}) && !({})",
+        "!({}) && !({}) && ({})",
         entry_is("annotations", SWITCH, "disabled"),
-        entry_is("labels", SWITCH, "disabled")
+        entry_is("labels", SWITCH, "disabled"),
+        speaks.join(" || ")
     )
 }
 
-fn opts_in(by_annotation: bool, by_label: bool) -> String {
+fn opts_in(by: OptIn) -> String {
     let mut ways = Vec::new();
-    if by_annotation {
-        let refusals = OLD_NO.map(text).join(", ");
+    if by.annotation {
         ways.push(has("annotations", SWITCH));
-        ways.push(format!(
-            "{} && !({} in [{refusals}])",
-            has("annotations", OLD_SWITCH),
-            at("annotations", OLD_SWITCH)
-        ));
+        ways.push(format!("{} && !({})", has("annotations", OLD_SWITCH), older_is_no()));
     }
-    if by_label {
+    if by.label {
         ways.push(has("labels", SWITCH));
     }
     ways.into_iter().map(|way| format!("({way})")).collect::<Vec<_>>().join(" || ")
+}
+
+/// In whatever case, as [`Wish`](super::wish::Wish) compares the word.
+fn older_is_no() -> String {
+    let words = OLD_NO.map(text).join(", ");
+    format!("{}.lowerAscii() in [{words}]", at("annotations", OLD_SWITCH))
 }
 
 fn has(map: &str, key: &str) -> String {
@@ -147,13 +154,17 @@ mod tests {
             r#"!(has(object.metadata.annotations) && "durward.dev/lxcfs" in object.metadata.annotations && "#,
             r#"object.metadata.annotations["durward.dev/lxcfs"] == "disabled") && "#,
             r#"!(has(object.metadata.labels) && "durward.dev/lxcfs" in object.metadata.labels && "#,
-            r#"object.metadata.labels["durward.dev/lxcfs"] == "disabled")"#
+            r#"object.metadata.labels["durward.dev/lxcfs"] == "disabled") && "#,
+            r#"(!(has(object.metadata.annotations) && "sidecar-injector.lxcfs/inject" in object.metadata.annotations && "#,
+            r#"object.metadata.annotations["sidecar-injector.lxcfs/inject"].lowerAscii() in ["false", "no", "off", "0", "n"]) || "#,
+            r#"(has(object.metadata.annotations) && "durward.dev/lxcfs" in object.metadata.annotations) || "#,
+            r#"(has(object.metadata.labels) && "durward.dev/lxcfs" in object.metadata.labels))"#
         ),
     );
     const BY_ANNOTATION: &str = concat!(
         r#"(has(object.metadata.annotations) && "durward.dev/lxcfs" in object.metadata.annotations) || "#,
         r#"(has(object.metadata.annotations) && "sidecar-injector.lxcfs/inject" in object.metadata.annotations && "#,
-        r#"!(object.metadata.annotations["sidecar-injector.lxcfs/inject"] in ["false", "no", "off", "0", "n"]))"#
+        r#"!(object.metadata.annotations["sidecar-injector.lxcfs/inject"].lowerAscii() in ["false", "no", "off", "0", "n"]))"#
     );
     const BY_LABEL: &str =
         r#"(has(object.metadata.labels) && "durward.dev/lxcfs" in object.metadata.labels)"#;
@@ -204,6 +215,27 @@ mod tests {
         let [pods] = only_pods.as_slice() else { panic!() };
         assert!(pods.namespace_selector.is_empty());
         assert_eq!(expressions(pods)[1], ("pod-opts-in", BY_LABEL));
+    }
+
+    #[test]
+    fn a_way_to_opt_in_that_is_turned_off_does_not_speak_against_the_older_no() {
+        for (section, annotation, label) in [
+            ("{}", true, true),
+            ("optIn: {annotation: false}", false, true),
+            ("optIn: {label: false}", true, false),
+            ("optIn: {annotation: false, label: false}", false, false),
+        ] {
+            let entries = entries(&config(section));
+            let [(_, not_alone), (name, not_out)] = expressions(&entries[0])[..] else { panic!() };
+            assert_eq!((name, not_alone), ("not-opted-out", NOT_ALONE.1));
+            let says = |map: &str| {
+                not_out.contains(&format!(
+                    r#" || (has(object.metadata.{map}) && "durward.dev/lxcfs" in object.metadata.{map})"#
+                ))
+            };
+            assert!(not_out.contains("sidecar-injector.lxcfs/inject"), "{not_out}");
+            assert_eq!((says("annotations"), says("labels")), (annotation, label), "{section}");
+        }
     }
 
     #[test]
