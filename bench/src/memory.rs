@@ -1,4 +1,5 @@
-//! Resident memory: idle, and with 64 MiB of bodies in flight.
+//! Resident memory: idle, and with 64 MiB of bodies in flight, few large ones and many small ones: what a connection takes weighs
+//! more than the bytes once bodies are small.
 
 use std::time::{Duration, Instant};
 
@@ -9,35 +10,50 @@ use crate::{Result, load};
 const IDLE: f64 = 20.0;
 /// MiB while the budget of bytes is as good as used up.
 const FULL: f64 = 100.0;
-/// 31 bodies of 2 MiB and a part of one more: just under the 64 MiB at which reviews are shed.
-const BODIES: usize = 31;
-const BODY: usize = 2 << 20;
+/// `server.limits` at their defaults: the bytes of all bodies, what each costs beside its own, connections.
+const BUDGET: usize = 64 << 20;
+const BODY_COST: usize = 32 << 10;
+const CONNECTIONS: usize = 512;
+/// Sizes of bodies. With the last one all connections carry one, and the budget is used up to the last byte.
+const BODIES: [usize; 4] = [2 << 20, 256 << 10, 128 << 10, 96 << 10];
 
-/// Measures and prints. Whether both figures are within their limits.
+/// Measures and prints. Whether all figures are within their limits.
 pub(crate) fn measure(folder: &Folder) -> Result<bool> {
+    println!("resident memory");
     let server = Server::durward(folder)?;
     let config = load::trusting(&folder.certificate())?;
     let small = load::request(server.path, &crate::review::opted_in_pod());
     load::closed(server.address, &config, &small, 25, 1_000)?;
     let idle = server.resident()?;
-
-    let body = vec![b' '; BODY - 1];
-    let mut senders = Vec::new();
-    for _ in 0..BODIES {
-        let mut connection = load::Connection::open(server.address, &config)?;
-        connection.send(load::head(server.path, BODY).as_bytes())?;
-        connection.send(&body)?;
-        senders.push(connection);
-    }
-    let full = settled(&server)?;
-    drop(senders);
-    println!("resident memory");
     println!("  idle, after 1,000 reviews over 25 connections   {idle:>6.1} MiB (limit {IDLE})");
-    println!(
-        "  {} MiB of bodies in flight                      {full:>6.1} MiB (limit {FULL})",
-        (BODIES * BODY) >> 20
-    );
-    Ok(idle < IDLE && full < FULL)
+    drop(server);
+    let mut good = idle < IDLE;
+    for size in BODIES {
+        let bodies = (BUDGET / (size + BODY_COST)).min(CONNECTIONS);
+        let full = with_bodies(folder, bodies, size)?;
+        println!(
+            "  {bodies:>3} bodies of {:>4} KiB, {:>3} connections idle      {full:>6.1} MiB (limit {FULL})",
+            size >> 10,
+            CONNECTIONS - bodies
+        );
+        good &= full < FULL;
+    }
+    Ok(good)
+}
+
+/// A server of its own, whose memory holds nothing of an earlier mix, with so many bodies that all but arrived and every other
+/// connection open and idle.
+fn with_bodies(folder: &Folder, bodies: usize, size: usize) -> Result<f64> {
+    let server = Server::durward(folder)?;
+    let config = load::trusting(&folder.certificate())?;
+    let open = |_| load::Connection::open(server.address, &config);
+    let mut connections = (0..CONNECTIONS).map(open).collect::<Result<Vec<_>>>()?;
+    let body = vec![b' '; size - 1];
+    for connection in connections.iter_mut().take(bodies) {
+        connection.send(load::head(server.path, size).as_bytes())?;
+        connection.send(&body)?;
+    }
+    settled(&server)
 }
 
 /// The highest figure until it has not risen for a second.

@@ -1,4 +1,5 @@
-//! A body on its way in: charged as it arrives, kept in one piece, given a time.
+//! A body on its way in: charged as it arrives, with the cost of its connection at the first byte, kept in one piece, given a
+//! time.
 //!
 //! A small review (most are 2 to 20 kB) mostly arrives whole in the connection's read buffer and is used from there, without
 //! a copy. A larger one goes into a buffer that grows with what has arrived and is never larger than what was announced.
@@ -12,9 +13,11 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
 use crate::limits::Share;
+use crate::settings::Limits;
 
-/// Up to here a buffer is made in one go for all that was announced: a TLS record, and not worth growing for.
-const AT_ONCE: usize = 16 << 10;
+/// Up to here a buffer is made in one go for all that was announced. What has not arrived is not written to and so not resident;
+/// and 512 holes of 16 KiB, which a first step of that size left, were 8 MiB.
+const AT_ONCE: usize = 128 << 10;
 /// A step. Memory that was reserved and not written to is not resident, so that a step too large costs addresses only.
 const STEP: usize = 8;
 
@@ -46,7 +49,7 @@ impl Body {
     }
 }
 
-/// Reads a body of `length` bytes within `time`, each byte charged to `share`.
+/// Reads a body of `length` bytes within `time`, each byte charged to `share`, and at the first one [`Limits::BODY_COST`].
 pub(crate) async fn read(
     incoming: Incoming,
     length: usize,
@@ -74,12 +77,13 @@ impl Arriving {
     }
 
     async fn fill(&mut self, mut incoming: Incoming, share: &mut Share<'_>) -> Result<(), Missing> {
+        let mut beside = Limits::BODY_COST;
         while self.arrived() < self.length {
             let Some(Ok(frame)) = incoming.frame().await else {
                 return Err(Missing::Broken(self.arrived()));
             };
             let Ok(data) = frame.into_data() else { continue };
-            if !share.grow(data.len()) {
+            if !share.grow(std::mem::take(&mut beside) + data.len()) {
                 return Err(Missing::Full);
             }
             self.push(data);

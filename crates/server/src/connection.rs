@@ -29,9 +29,9 @@ use crate::shortened::in_line;
 use crate::socket::Socket;
 use crate::tls::{Greeting, proving};
 
-/// The most that hyper buffers of one connection: a TLS record. Heads of the API server are below 1 kB; bodies pass through in
-/// pieces.
-const READ_BUFFER: usize = 16 << 10;
+/// The most that hyper buffers of one connection, and the least that it takes. Heads of the API server are below 1 kB; bodies
+/// pass through in pieces, and each connection with one under way holds a buffer.
+const READ_BUFFER: usize = 8 << 10;
 /// How long a connection that is told to end may take over it before it is dropped.
 const GOODBYE: Duration = Duration::from_secs(2);
 

@@ -2,6 +2,7 @@
 //! webhook only moves the time-out, and the API server has another replica to ask.
 //!
 //! Bytes are charged as they arrive and not by `Content-Length`, so that whoever announces much and sends nothing holds nothing.
+//! With the first one comes a fixed charge for what holds them ([`Limits::BODY_COST`](crate::Limits::BODY_COST)).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -205,14 +205,14 @@ impl Door {
         let mut add = Adding(registry);
         add.one(
             "requests_refused",
-            "Requests that were no review that could be read, by reason.",
+            "Requests that were no review that could be read, by reason; http is what was no request of HTTP/1.1 either.",
             &door.refused,
         );
         add.one("shed", "Requests and connections turned away because a limit was reached.", &door.shed);
         add.one("reviews_in_flight", "Reviews that are being decided.", &door.in_flight);
         add.one(
             "bytes_in_flight",
-            "Bytes of bodies whose review is not yet answered.",
+            "Bytes of bodies whose review is not yet answered, and 32768 for each such body: what its connection takes.",
             &door.bytes_in_flight,
         );
         add.one("connections", "Open connections.", &door.connections);

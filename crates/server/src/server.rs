@@ -115,9 +115,12 @@ fn check(settings: &Settings) -> Result<(), BindError> {
             return Err(BindError::Setting { key, why: zero });
         }
     }
-    if bytes_in_flight < body_bytes {
+    let largest = body_bytes.saturating_add(Limits::BODY_COST);
+    if *bytes_in_flight < largest {
         let why = format!(
-            "{bytes_in_flight} bytes for all bodies are less than the {body_bytes} that one may have"
+            "{bytes_in_flight} bytes for all bodies are less than the {largest} that one may take: bodyBytes, and {} for \
+             whatever holds it",
+            Limits::BODY_COST
         );
         return Err(BindError::Setting { key: "server.limits.bytesInFlight", why });
     }

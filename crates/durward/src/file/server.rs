@@ -240,14 +240,19 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
     let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let in_flight = section.number("inFlight", "Reviews that are being decided.", 256, (1, 65_536));
     let body_bytes = section.size("bodyBytes", "One review's body.", "8Mi");
-    let bytes_in_flight = section.size("bytesInFlight", "All bodies together.", "64Mi");
+    let bytes_in_flight = section.size(
+        "bytesInFlight",
+        "All bodies together, each with 32Ki for the connection that holds it.",
+        "64Mi",
+    );
     let deadline = section.duration(
         "deadline",
         "The longest that a review may take, whatever the caller would wait.",
         "10s",
         Duration::from_secs(30),
     );
-    let connections = section.number("connections", "Open connections.", 1024, (1, 1_000_000));
+    let connections =
+        section.number("connections", "Open connections; a review under way holds one.", 512, (1, 1_000_000));
     if body_bytes == 0 {
         section.problem(
             "bodyBytes",
@@ -255,8 +260,12 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
             Some("write 8Mi: two objects of 3 MiB and an envelope".to_owned()),
         );
     }
-    if bytes_in_flight < body_bytes {
-        section.problem("bytesInFlight", "is less than bodyBytes, so one large review would never fit", None);
+    if bytes_in_flight < body_bytes.saturating_add(Limits::BODY_COST) {
+        section.problem(
+            "bytesInFlight",
+            "is less than bodyBytes and the 32Ki that each body costs beside it, so one large review would never fit",
+            None,
+        );
     }
     if deadline < Duration::from_secs(1) {
         section.problem(

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use crate::harness::{Client, Gate, House, Plans, Stub, Turn, eventually, review};
 
-/// Room for one body of 3 kB and a little more.
+/// What each body costs beside its bytes.
+const COST: usize = server::Limits::BODY_COST;
+
+/// Room for one body of 3 kB and for what holds it, and a little more.
 async fn small_house(gate: &Gate) -> House {
     Plans::new()
         .guard(Stub::new("wait", Turn::Wait(gate.clone())))
         .guard(Stub::new("allow", Turn::Allow))
         .with(|settings| {
             settings.limits.body_bytes = 3000;
-            settings.limits.bytes_in_flight = 4000;
+            settings.limits.bytes_in_flight = 2 * COST + 4000;
             settings.limits.in_flight = 2;
         })
         .start()
@@ -31,7 +34,7 @@ async fn bytes_over_the_budget_are_shed_until_a_review_is_answered() {
     let house = small_house(&gate).await;
     let body = review("web", 2000);
     let mut first = begun(&house, "/wait", &body).await;
-    house.reaches("durward_bytes_in_flight", body.len() as f64).await;
+    house.reaches("durward_bytes_in_flight", (COST + body.len()) as f64).await;
 
     let shed = house.post("/allow", &body).await;
     assert_eq!(shed.status, 503);
@@ -41,7 +44,7 @@ async fn bytes_over_the_budget_are_shed_until_a_review_is_answered() {
     assert!(shed.text().contains("fill the memory"), "{}", shed.text());
     house.reaches("durward_shed_total{cause=\"bytes\"}", 1.0).await;
     // What was shed holds nothing.
-    house.reaches("durward_bytes_in_flight", body.len() as f64).await;
+    house.reaches("durward_bytes_in_flight", (COST + body.len()) as f64).await;
 
     gate.open(1);
     assert_eq!(first.answer().await.unwrap().status, 200);
@@ -75,11 +78,29 @@ async fn senders_that_announce_much_and_send_nothing_hold_nothing() {
     for _ in 0..5 {
         let mut client = house.connect().await;
         client.start("/allow", 3000).await;
-        client.send("{").await;
         idle.push(client);
     }
-    house.reaches("durward_bytes_in_flight", 5.0).await;
+    idle[0].send("{").await;
+    house.reaches("durward_bytes_in_flight", (COST + 1) as f64).await;
     assert_eq!(house.post("/allow", review("web", 2000)).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_body_of_one_byte_is_charged_for_what_holds_it() {
+    let house = small_house(&Gate::new()).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut client = house.connect().await;
+        client.start("/allow", 3000).await;
+        client.send("{").await;
+        held.push(client);
+    }
+    house.reaches("durward_bytes_in_flight", (2 * (COST + 1)) as f64).await;
+    let mut third = house.connect().await;
+    third.start("/allow", 3000).await;
+    third.send("{").await;
+    assert_eq!(third.answer().await.unwrap().status, 503);
+    house.reaches("durward_shed_total{cause=\"bytes\"}", 1.0).await;
 }
 
 #[tokio::test]
@@ -88,7 +109,7 @@ async fn a_sender_that_hangs_up_gives_back_what_it_held() {
     let mut client = house.connect().await;
     client.start("/allow", 3000).await;
     client.send(vec![b' '; 2500]).await;
-    house.reaches("durward_bytes_in_flight", 2500.0).await;
+    house.reaches("durward_bytes_in_flight", (COST + 2500) as f64).await;
     drop(client);
     house.reaches("durward_bytes_in_flight", 0.0).await;
     house.reaches("durward_connections", 0.0).await;

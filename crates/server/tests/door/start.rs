@@ -56,7 +56,9 @@ async fn limits_with_which_nothing_could_be_served_are_refused() {
     let cases: [(&str, Change); 5] = [
         ("server.limits.inFlight", |s| s.limits.in_flight = 0),
         ("server.limits.bodyBytes", |s| s.limits.body_bytes = 0),
-        ("server.limits.bytesInFlight", |s| s.limits.bytes_in_flight = s.limits.body_bytes - 1),
+        ("server.limits.bytesInFlight", |s| {
+            s.limits.bytes_in_flight = s.limits.body_bytes + server::Limits::BODY_COST - 1;
+        }),
         ("server.limits.deadline", |s| s.limits.deadline = Duration::ZERO),
         ("server.tls.poll", |s| s.tls.poll = Duration::ZERO),
     ];
