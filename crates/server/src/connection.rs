@@ -114,7 +114,7 @@ impl Connections {
                 biased;
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
-                        tracing::debug!(%peer, reason = %error, "connection ended");
+                        self.ended(&error, peer);
                     }
                     return;
                 }
@@ -142,6 +142,28 @@ impl Connections {
                 }
             }
         }
+    }
+}
+
+impl Connections {
+    /// What is no HTTP never reaches the pipeline: hyper answers it by itself, with an empty body, and says so only here. 400 is
+    /// a head that cannot be read, a `Content-Length` that is no number or stands there twice with two values; 431 a head past
+    /// [`READ_BUFFER`] or a hundred fields, and also a `Content-Length` from 2^64 - 2 up, which hyper cannot tell from its own
+    /// marks for a body without one. Everything below that comes to the pipeline and is 413.
+    fn ended(&self, error: &hyper::Error, peer: SocketAddr) {
+        if !error.is_parse() {
+            tracing::debug!(%peer, reason = %error, "connection ended");
+            return;
+        }
+        self.numbers.count_refused("http");
+        tracing::info!(
+            target: "durward::refused",
+            peer = %peer,
+            status = if error.is_parse_too_large() { 431 } else { 400 },
+            reason = "http",
+            text = in_line(&error.to_string()).as_ref(),
+            "request refused"
+        );
     }
 }
 

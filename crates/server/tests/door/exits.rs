@@ -166,3 +166,34 @@ async fn what_is_not_http_ends_the_connection_and_not_the_server() {
     assert_eq!(client.answer().await.unwrap().status, 431);
     assert_eq!(house.post("/lxcfs", review("web", 0)).await.status, 200);
 }
+
+#[tokio::test]
+async fn what_is_not_http_is_counted() {
+    let house = house().await;
+    let mut sent = 0.0;
+    for (head, status) in [
+        ("POST /lxcfs HTTP/1.1\r\nContent-Length: +5", 400),
+        ("POST /lxcfs HTTP/1.1\r\nContent-Length: -1", 400),
+        ("POST /lxcfs HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2", 400),
+        ("POST /lxcfs HTTP/1.1\r\nContent-Length: 99999999999999999999999", 400),
+        ("POST /lxcfs HTTP/1.1\r\nContent-Length: 18446744073709551615", 431),
+        ("PRI * HTTP/2.0", 400),
+    ] {
+        let mut client = house.connect().await;
+        client.send(format!("{head}\r\n\r\n")).await;
+        if let Ok(answer) = client.answer().await {
+            assert_eq!(answer.status, status, "{head}");
+        }
+        assert!(client.is_closed().await);
+        sent += 1.0;
+        house.reaches("durward_requests_refused_total{reason=\"http\"}", sent).await;
+    }
+    // One that is only too large is the pipeline's.
+    let mut client = house.connect().await;
+    client.send("POST /lxcfs HTTP/1.1\r\nContent-Length: 18446744073709551613\r\n\r\n").await;
+    assert_eq!(client.answer().await.unwrap().status, 413);
+    // Who connects and leaves has said nothing wrong.
+    drop(house.connect().await);
+    house.reaches("durward_connections", 0.0).await;
+    house.reaches("durward_requests_refused_total{reason=\"http\"}", sent).await;
+}

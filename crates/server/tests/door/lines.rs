@@ -21,11 +21,15 @@ impl Lines {
     }
 
     fn of_reviews(&self) -> Vec<serde_json::Value> {
+        self.of("durward::review")
+    }
+
+    fn of(&self, target: &str) -> Vec<serde_json::Value> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         assert!(!text.contains("top-secret"), "an object's contents were logged: {text}");
         text.lines()
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-            .filter(|line| line["target"] == "durward::review")
+            .filter(|line| line["target"] == target)
             .collect()
     }
 }
@@ -168,4 +172,18 @@ async fn a_caller_cannot_fill_the_log_with_what_it_brings() {
     let user = lines[0]["fields"]["user"].as_str().unwrap();
     assert!(user.starts_with("annxxx") && user.ends_with("x…"), "{user}");
     assert_eq!(user.chars().count(), 257);
+}
+
+#[tokio::test]
+async fn what_is_not_http_leaves_a_line() {
+    let (lines, _capturing) = Lines::capture();
+    let house = Plans::new().start().await;
+    let mut client = house.connect().await;
+    client.send("POST /g HTTP/1.1\r\nContent-Length: +5\r\n\r\n").await;
+    assert_eq!(client.answer().await.unwrap().status, 400);
+    house.reaches("durward_connections", 0.0).await;
+    let lines = lines.of("durward::refused");
+    assert_eq!(lines.len(), 1);
+    assert_eq!((&lines[0]["level"], &lines[0]["fields"]["reason"]), (&"INFO".into(), &"http".into()));
+    assert_eq!(lines[0]["fields"]["text"], "invalid content-length parsed");
 }

@@ -1,6 +1,6 @@
 //! A server that runs inside a test.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use admission::Guard;
@@ -34,6 +34,7 @@ pub(crate) struct House {
 impl Plans {
     /// Free loopback ports, default limits, a certificate in memory; it leaves at once when it is asked to.
     pub(crate) fn new() -> Self {
+        listen_to_all();
         let authority = Authority::new("test authority");
         let issued = authority.issue(1);
         let pem = CertificatePem { cert: issued.cert.into_bytes(), key: issued.key.into_bytes() };
@@ -115,4 +116,11 @@ impl House {
     pub(crate) async fn stopped(self) -> Stopped {
         tokio::time::timeout(Duration::from_secs(20), self.serving).await.expect("it never stopped").unwrap()
     }
+}
+
+/// Tests that look at log lines listen on their own thread. Where nobody listens on any, tracing remembers of a place that logs
+/// that nobody wants it, and forgets that too late for a listener that comes at the same moment.
+fn listen_to_all() {
+    static LISTENING: Once = Once::new();
+    LISTENING.call_once(|| tracing::subscriber::set_global_default(tracing_subscriber::registry()).unwrap());
 }
