@@ -23,8 +23,11 @@ const LATE: [&str; 5] = [
     "connection timed out",
 ];
 
+/// A proxy of Kubernetes' own that met nobody (apimachinery, `proxy/transport.go`): its Status has a reason.
+const REACHING: &str = "error trying to reach service";
+
 /// And for no connection.
-const UNREACHED: [&str; 12] = [
+const UNREACHED: [&str; 15] = [
     "dial tcp",
     "connection refused",
     "connection reset",
@@ -35,7 +38,10 @@ const UNREACHED: [&str; 12] = [
     "x509:",
     "tls:",
     "remote error",
-    "error trying to reach service",
+    "http2:",
+    "server closed",
+    "proxyconnect",
+    REACHING,
     "EOF",
 ];
 
@@ -64,6 +70,7 @@ pub(super) fn refusal(
         return Failure::new(cause::CREDENTIALS, format!("credentials of {member} are refused (401)"));
     }
     match refusal.number {
+        403 | 404 if refusal.is_about_secret(resource) => refusal.no_endpoint(),
         403 => refusal.forbidden(verb, resource),
         404 if names(member, body) => {
             Failure::new(cause::VANISHED, format!("{member} is not a cluster of the fleet any more"))
@@ -138,6 +145,19 @@ impl Refusal<'_> {
         Failure::new(cause::FORBIDDEN, text)
     }
 
+    /// Whether it is about a Secret, which was not asked for: the one with the member's credentials. Karmada's proxy passes on
+    /// what it was told when it read that.
+    fn is_about_secret(&self, resource: &Resource) -> bool {
+        let details = self.told.details.as_ref();
+        *resource != Resource::SECRETS
+            && details.is_some_and(|details| details.kind == "secrets" && details.group.is_empty())
+    }
+
+    fn no_endpoint(&self) -> Failure {
+        let text = format!("{} has no address or no credentials in Karmada{}", self.member, self.words());
+        Failure::new(cause::NO_ENDPOINT, text)
+    }
+
     fn busy(&self) -> Failure {
         let text = format!("{} cannot answer now ({}{})", self.member, self.number, self.words());
         Failure::new(cause::BUSY, text)
@@ -147,16 +167,18 @@ impl Refusal<'_> {
     fn failed(&self) -> Failure {
         let (member, text) = (self.member, self.text());
         let has = |words: &[&str]| words.iter().any(|&word| text.contains(word));
-        if has(&["API endpoint of cluster"]) || has(&["impersonatorSecretRef of cluster"]) {
-            return Failure::new(
-                cause::NO_ENDPOINT,
-                format!("{member} has no address or no credentials in Karmada: {}", brief(&text)),
-            );
+        // The last one is misspelt in Karmada.
+        if has(&[
+            "API endpoint of cluster",
+            "impersonatorSecretRef of cluster",
+            "impresonateToken for cluster",
+        ]) {
+            return self.no_endpoint();
         }
         // A webhook or a backend that the member's own API server did not reach: the member is there.
         let is_behind = has(&["conversion webhook", "failed calling webhook", "etcdserver"]);
         // An API server's own trouble has a reason; what Karmada's proxy met on the way has none.
-        let is_on_the_way = !self.is_status() || self.told.reason.is_empty();
+        let is_on_the_way = !self.is_status() || self.told.reason.is_empty() || has(&[REACHING]);
         if is_behind || !is_on_the_way {
             return self.busy();
         }

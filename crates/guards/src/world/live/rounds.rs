@@ -104,8 +104,12 @@ async fn round(rounds: &Rounds, clusters: &Clusters) -> Vec<Health> {
         }
         Err(cause) => Some(cause),
     };
-    let asked = whom.into_iter().map(|of| visit(of, &rounds.resources, clusters));
-    let mut health: Vec<Health> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+    let asked = whom.into_iter().enumerate();
+    let asked = asked.map(async |(at, of)| (at, visit(of, &rounds.resources, clusters).await));
+    // Not in their order: one that hangs would keep the next ones from being begun.
+    let mut visited: Vec<(usize, Health)> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+    visited.sort_by_key(|(at, _)| *at);
+    let mut health: Vec<Health> = visited.into_iter().map(|(_, health)| health).collect();
     if let (Some(cause), Some(here)) = (unlisted, health.first_mut()) {
         here.failures.insert(0, (list_of(&rounds.fleet), cause));
     }

@@ -256,7 +256,13 @@ async fn a_member_that_is_there_and_fails_is_busy_and_one_without_an_address_is_
 
 #[tokio::test(start_paused = true)]
 async fn who_forbids_and_what_is_not_there_is_told_apart() {
+    let secret = json!({"name": "m1-impersonator", "kind": "secrets"});
     assert_refusals(vec![
+        (404, about(404, "NotFound", "secrets \"m1-impersonator\" not found", secret.clone()), cause::NO_ENDPOINT, "no credentials in Karmada: secrets \"m1-impersonator\" not found"),
+        (403, about(403, "Forbidden", "secrets \"m1-impersonator\" is forbidden", secret), cause::NO_ENDPOINT, "no credentials in Karmada"),
+        (500, text(500, "failed to get impresonateToken for cluster m1: no token"), cause::NO_ENDPOINT, "no token"),
+        (503, status(503, "ServiceUnavailable", "error trying to reach service: dial tcp 10.0.0.9:443: connect: connection refused").to_string(), cause::UNREACHABLE, "no connection from Karmada to m1"),
+        (500, text(500, "http2: client connection lost"), cause::UNREACHABLE, "connection lost"),
         (
             404,
             about(
@@ -454,6 +460,22 @@ async fn an_answer_that_breaks_off_is_no_answer() {
     let found = found.unwrap_err();
     assert_eq!(found.code, cause::UNREACHABLE);
     assert!(found.text.starts_with("m1 could not be asked"), "{}", found.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_freezes_in_the_middle_of_its_answer_costs_its_deadline_too() {
+    let (world, mut fake) = world();
+    let of = m1();
+    let start = Instant::now();
+    let (found, stream) = tokio::join!(list(&world, &of), async {
+        let stream = fake.next().await.stream();
+        stream.bytes("{\"kind\":\"PodList\",");
+        stream
+    });
+    assert_eq!(found.unwrap_err().code, cause::TIMEOUT);
+    assert!(start.elapsed() < Duration::from_millis(5002));
+    super::fake::settled().await;
+    assert!(stream.is_closed());
 }
 
 async fn found(name: &str, code: u16, body: &Value) -> Found {
