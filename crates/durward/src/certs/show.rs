@@ -203,6 +203,7 @@ mod tests {
         let both = judge(&sources, now + 200 * DAY).unwrap().problems;
         assert!(both.iter().any(|problem| problem.starts_with("ca.crt: ")), "{both:?}");
         let early = judge(&sources, now - DAY).unwrap().problems;
+        assert_eq!(early.len(), 2, "the authority and the leaf: {early:?}");
         assert!(early.iter().all(|problem| problem.contains("begins only at")), "{early:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{House, durward, durward_in};
+use crate::harness::{durward, durward_in};
 
 #[test]
 fn help_is_data_and_a_wrong_command_is_a_problem() {
@@ -21,7 +21,9 @@ fn help_is_data_and_a_wrong_command_is_a_problem() {
         wrong.err
     );
     for later in ["check", "doctor", "snapshot", "register", "impact", "diff", "convert", "export"] {
-        assert_eq!(durward(&[later]).code, 2, "{later} does not exist");
+        let run = durward(&[later]);
+        assert_eq!(run.code, 2, "{later}");
+        assert!(run.err.contains(&format!("there is no command {later:?}")), "{later} exists: {}", run.err);
     }
     let nothing = durward(&[]);
     assert_eq!((nothing.code, nothing.out.as_str()), (2, ""));
@@ -152,13 +154,24 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
 
 #[test]
 fn a_reader_who_has_gone_is_no_fault() {
-    let house = House::new();
-    let run = std::process::Command::new("sh")
-        .args(["-c", "\"$0\" config schema | head -c 10", env!("CARGO_BIN_EXE_durward")])
-        .current_dir(house.path())
+    let (reader, writer) = std::io::pipe().unwrap();
+    // Gone before the first word: what is small enough would fit into the pipe otherwise.
+    drop(reader);
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_durward"))
+        .args(["config", "schema"])
+        .stdout(writer)
         .output()
         .unwrap();
-    assert_eq!(String::from_utf8(run.stderr).unwrap(), "");
+    assert_eq!((run.status.code(), String::from_utf8(run.stderr).unwrap().as_str()), (Some(0), ""));
+
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_durward"))
+        .args(["config", "schema"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(1), "a full disk is a fault");
+    assert!(String::from_utf8(run.stderr).unwrap().contains("error: standard output cannot be written"));
 }
 
 #[test]

@@ -129,21 +129,29 @@ fn the_defaults_are_a_configuration_that_means_the_same_as_none() {
 
 #[test]
 fn the_schema_takes_the_defaults() {
+    type Change = fn(&mut Value);
     let house = House::new();
     let schema = house.run(&["config", "schema"]).json();
     let defaults: Value = serde_saphyr::from_str(&house.run(&["config", "defaults"]).out).unwrap();
     takes(&schema, &defaults, "");
     assert_eq!(schema["properties"]["guards"]["properties"]["lxcfs"]["properties"]["root"]["type"], "string");
-    let mut wrong = defaults;
-    wrong["server"]["listn"] = 1.into();
-    assert!(std::panic::catch_unwind(|| takes(&schema, &wrong, "")).is_err());
+    let changes: [Change; 4] = [
+        |wrong| wrong["server"]["listn"] = 1.into(),
+        |wrong| wrong["guards"]["lxcfs"]["whenUnknown"] = "perhaps".into(),
+        |wrong| wrong["guards"]["lxcfs"]["initContainers"] = Value::Null,
+        |wrong| wrong["server"]["limits"] = "many".into(),
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        let mut wrong = defaults.clone();
+        change(&mut wrong);
+        let taken = std::panic::catch_unwind(|| takes(&schema, &wrong, ""));
+        assert!(taken.is_err(), "change {index} is taken");
+    }
 }
 
 /// As much of JSON schema as ours uses.
 fn takes(schema: &Value, value: &Value, path: &str) {
     match value {
-        // An empty section: every key in it has no default.
-        Value::Null => {}
         Value::Object(members) if schema["additionalProperties"] == false => {
             for (key, inner) in members {
                 let inner_schema = &schema["properties"][key];
@@ -151,7 +159,8 @@ fn takes(schema: &Value, value: &Value, path: &str) {
                 takes(inner_schema, inner, &format!("{path}.{key}"));
             }
         }
-        Value::Object(_) => assert_eq!(schema["type"], "object", "{path}"),
+        // Null is an empty section: every key in it has no default.
+        Value::Null | Value::Object(_) => assert_eq!(schema["type"], "object", "{path}"),
         Value::Array(items) => {
             assert_eq!(schema["type"], "array", "{path}");
             for item in items {
@@ -162,7 +171,7 @@ fn takes(schema: &Value, value: &Value, path: &str) {
             assert!(schema["enum"].as_array().unwrap().contains(value), "{path}: {value}");
         }
         // One of two forms, a word or a map of them.
-        Value::String(_) if schema["type"] == "object" || schema["anyOf"].is_array() => {}
+        Value::String(_) if schema["anyOf"].is_array() => takes(&schema["anyOf"][0], value, path),
         Value::String(_) => assert_eq!(schema["type"], "string", "{path}"),
         Value::Bool(_) => assert_eq!(schema["type"], "boolean", "{path}"),
         Value::Number(_) => assert_eq!(schema["type"], "integer", "{path}"),

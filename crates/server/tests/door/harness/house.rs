@@ -110,6 +110,11 @@ impl House {
             (self.number(series) - value).abs() < f64::EPSILON
         })
         .await;
+        // Of a name that is misspelled everything would be 0.
+        let name = series.split('{').next().unwrap_or_default();
+        let family = ["_total", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        let is_there = self.metrics.encode().contains(&format!("# TYPE {family} "));
+        assert!(is_there, "there is no metric {family}");
     }
 
     /// How serving ended.
