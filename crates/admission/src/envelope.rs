@@ -1,6 +1,9 @@
 //! `AdmissionReview` v1 and v1beta1, decoded in one pass over the body. Objects stay raw; of them only the wanted
 //! [`Fields`] are looked at.
 //!
+//! A key of the envelope that stands twice is refused, because the question itself would be in doubt; one within an object puts
+//! only that object in doubt ([`Object::doubled`]).
+//!
 //! The two versions have the same request. API server 1.35 still sends v1beta1 to webhooks whose `admissionReviewVersions`
 //! ask for it; the answer must name the version of the question.
 

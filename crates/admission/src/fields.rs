@@ -1,4 +1,8 @@
 //! The few fields of an object that are filled while the body is decoded, so that no guard walks a large object again.
+//!
+//! JSON allows a key to stand twice and leaves open which one counts. Where that is so on the way to a wanted field, nothing
+//! is read of the object at all: what one reader took for its name or its labels another would not. The review stays one, as
+//! what becomes of such an object is the guard's to say ([`Object::doubled`]). API servers send none.
 
 use std::borrow::Cow;
 
@@ -46,11 +50,16 @@ impl Fields {
             scanner.value()?;
             return Ok(None);
         }
-        let mut fields = [None; MAX_FIELDS];
+        // The peek has passed over the white space before it.
+        let start = scanner.offset();
+        let mut found = Found::default();
         // MAX_FIELDS is below 32, so the shift cannot overflow.
         let all = (1u32 << self.paths.len()) - 1;
-        let raw = self.walk(scanner, 0, all, &mut fields)?;
-        Ok(Some(Object { raw, fields }))
+        let raw = self.walk(scanner, 0, all, &mut found)?;
+        Ok(Some(match found.doubled {
+            None => Object { raw, fields: found.fields, doubled: None },
+            Some(at) => Object { raw, fields: [None; MAX_FIELDS], doubled: Some(at - start) },
+        }))
     }
 
     /// `active` has a bit for each path whose first `depth` segments lead here.
@@ -59,7 +68,7 @@ impl Fields {
         scanner: &mut Scanner<'a>,
         depth: usize,
         active: u32,
-        out: &mut [Option<Raw<'a>>; MAX_FIELDS],
+        out: &mut Found<'a>,
     ) -> Result<Raw<'a>, JsonError> {
         if active == 0 || scanner.peek()? != Shape::Object {
             return scanner.value();
@@ -78,12 +87,14 @@ impl Fields {
                 return scanner.pass();
             }
             if seen & (ends | goes_on) != 0 {
-                return Err(JsonError { at: scanner.offset(), what: "this key stands twice in its object" });
+                scanner.peek()?;
+                out.doubled.get_or_insert(scanner.offset());
+                return scanner.pass();
             }
             seen |= ends | goes_on;
             let value = self.walk(scanner, depth + 1, goes_on, out)?;
             for index in bits(ends) {
-                if let Some(slot) = out.get_mut(index) {
+                if let Some(slot) = out.fields.get_mut(index) {
                     *slot = Some(value);
                 }
             }
@@ -91,6 +102,14 @@ impl Fields {
         })?;
         Ok(whole.upto(scanner))
     }
+}
+
+/// What one pass over an object finds.
+#[derive(Default)]
+struct Found<'a> {
+    fields: [Option<Raw<'a>>; MAX_FIELDS],
+    /// Where the value begins of the first key that stood there before.
+    doubled: Option<usize>,
 }
 
 /// The places of the bits that are set.
@@ -107,6 +126,8 @@ fn bits(mut set: u32) -> impl Iterator<Item = usize> {
 pub struct Object<'a> {
     raw: Raw<'a>,
     fields: [Option<Raw<'a>>; MAX_FIELDS],
+    /// Where in `raw` the value begins of a key that stands there twice.
+    doubled: Option<usize>,
 }
 
 impl<'a> Object<'a> {
@@ -115,7 +136,14 @@ impl<'a> Object<'a> {
         self.raw
     }
 
-    /// The field that stands at `index` in the guard's list, if the object has it.
+    /// Which key stands twice on the way to a wanted field, as in `metadata.name`. Such an object has no [`field`](Self::field)
+    /// at all, and a guard says that it cannot be read: it is not one whose fields are absent.
+    pub fn doubled(&self) -> Option<String> {
+        self.doubled.map(|at| path_to(self.raw, at))
+    }
+
+    /// The field that stands at `index` in the guard's list, if the object has it; none if the object is
+    /// [`doubled`](Self::doubled).
     pub fn field(&self, index: usize) -> Option<Raw<'a>> {
         self.fields.get(OWN.len() + index).copied().flatten()
     }
@@ -123,6 +151,27 @@ impl<'a> Object<'a> {
     pub(crate) fn own(&self, index: usize) -> Option<Raw<'a>> {
         self.fields.get(index).copied().flatten()
     }
+}
+
+/// The keys that lead to the value at this offset, with dots between them.
+fn path_to(object: Raw<'_>, at: usize) -> String {
+    let mut path = String::new();
+    let mut next = Some((object, 0));
+    while let Some((outer, start)) = next.take() {
+        // The text was scanned once before, so this cannot fail; if it did, the path would be told as far as it was read.
+        let _: Result<(), JsonError> = outer.scan().object(|scanner, key| {
+            scanner.peek()?;
+            let begins = start + scanner.offset();
+            let value = scanner.value()?;
+            if (begins..begins + value.get().len()).contains(&at) {
+                path.push_str(if path.is_empty() { "" } else { "." });
+                path.push_str(&key);
+                next = (begins != at).then_some((value, begins));
+            }
+            Ok(())
+        });
+    }
+    path
 }
 
 #[cfg(test)]
@@ -165,8 +214,36 @@ mod tests {
     }
 
     #[test]
-    fn a_wanted_key_that_stands_twice_is_refused() {
-        assert!(capture(r#"{"metadata":{"name":"a"},"metadata":{"name":"b"}}"#, &[]).is_err());
-        assert!(capture(r#"{"other":1,"other":2}"#, &[]).is_ok());
+    fn of_an_object_in_which_a_key_on_the_way_to_a_field_stands_twice_nothing_is_read() {
+        let wanted = ["/metadata/labels", "/spec/a~1b", "/metadata"];
+        for (text, told) in [
+            (r#"{"metadata":{"name":"a"},"metadata":{"name":"b"}}"#, "metadata"),
+            (r#"{"metadata":{"name":"a","name":"b"}}"#, "metadata.name"),
+            (r#"{"metadata":{"name":null,"n\u0061me": null}}"#, "metadata.name"),
+            (
+                r#"{"metadata":{"labels":{"x":1,"y":{}},"spec":{},"labels": {"x":1}},"spec":{"a/b":1}}"#,
+                "metadata.labels",
+            ),
+            (r#"{"spec":{"a/b":{}, "a/b":{}}}"#, "spec.a/b"),
+            (r#"{"spec":{"a/b":{}},"metadata":{},"spec":7,"metadata":{}}"#, "spec"),
+            (r#"{"deleteOptions":{"dryRun":[],"dryRun":["All"]}}"#, "deleteOptions.dryRun"),
+        ] {
+            let padded = format!(" \n {text} ");
+            let object = capture(&padded, &wanted).unwrap().unwrap();
+            assert_eq!(object.doubled().as_deref(), Some(told), "{text}");
+            assert_eq!(object.raw().get(), text);
+            assert!((0..wanted.len()).all(|index| object.field(index).is_none()), "{text}");
+            assert!([OWN_NAME, OWN_DRY_RUN].into_iter().all(|index| object.own(index).is_none()), "{text}");
+        }
+        assert!(capture(r#"{"spec":{},"spec":{]}"#, &wanted).is_err());
+    }
+
+    #[test]
+    fn keys_of_which_nothing_is_wanted_may_stand_twice() {
+        let text = r#"{"other":1,"other":2,"metadata":{"labels":{"a":1,"a":2},"uid":1,"uid":2,"name":"x"}}"#;
+        let object = capture(text, &["/metadata/labels"]).unwrap().unwrap();
+        assert_eq!(object.doubled(), None);
+        assert_eq!(object.field(0).unwrap().get(), r#"{"a":1,"a":2}"#);
+        assert_eq!(object.own(OWN_NAME).unwrap().text().unwrap(), "x");
     }
 }

@@ -136,7 +136,7 @@ pub struct Request<'a> {
     /// The subresource that the user addressed, where it was converted.
     pub request_subresource: Cow<'a, str>,
     /// The object's name: the request's, else the old object's (a deletecollection asks once per object and names none),
-    /// else the new object's. Empty for a create with `generateName`.
+    /// else the new object's. Empty for a create with `generateName`, and where only a [`doubled`](Object::doubled) object has it.
     pub name: Cow<'a, str>,
     /// The object's namespace; for a Namespace its own name.
     pub namespace: Cow<'a, str>,

@@ -175,6 +175,21 @@ fn a_key_of_the_envelope_that_stands_twice_is_refused_at_its_place() {
 }
 
 #[test]
+fn a_key_of_an_object_that_stands_twice_leaves_the_review_one_and_gives_it_no_name() {
+    let body = review(
+        r#"{"uid":"u","operation":"CREATE","subResource":"eviction","resource":{"resource":"namespaces"},
+        "object":{"metadata":{"name":"a"},"deleteOptions":{"dryRun":["All"]},"metadata":{"name":"b"}}}"#,
+    );
+    let request = request_of(&body);
+    assert_eq!(request.object.unwrap().doubled().as_deref(), Some("metadata"));
+    assert_eq!((request.name.as_ref(), request.namespace.as_ref(), request.dry_run), ("", "", false));
+    // The other object is not in doubt, and names it.
+    let body = body.replace(r#""uid":"u","#, r#""uid":"u","oldObject":{"metadata":{"name":"c"}},"#);
+    let request = request_of(&body);
+    assert_eq!((request.name.as_ref(), request.old_object.unwrap().doubled()), ("c", None));
+}
+
+#[test]
 fn the_same_key_in_different_objects_stands_once_in_each() {
     let body = review(
         r#"{"uid":"u","kind":{"group":"a","kind":"K"},"requestKind":{"group":"b","kind":"L"},"operation":"CREATE",

@@ -1,0 +1,73 @@
+//! No guard takes an object in which a key stands twice for one whose fields are absent: one whose stance is to deny when blind
+//! says Unknown, the others let it pass as it is and say so.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by them")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use admission::{Guard, OnUnknown, Ruling, Verdict, decode};
+use guards::world::{Blind, World};
+use guards::{KINDS, config};
+
+fn ruled(guard: &dyn Guard, body: &str) -> Ruling {
+    let review = decode(body.as_bytes(), guard.fields()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(guard.review(&review.request, Instant::now() + Duration::from_secs(5)))
+}
+
+/// What the guard says of an object of each kind that it is asked about, with these texts as its metadata.
+fn of_what_it_is_asked(guard: &dyn Guard, metadata: &str) -> Vec<(String, Ruling)> {
+    let object = format!(r#"{{{metadata},"spec":{{"containers":[{{"name":"app"}}]}}}}"#);
+    [
+        ("CREATE", "", "pods", format!(r#""object":{object}"#)),
+        ("DELETE", "", "namespaces", format!(r#""oldObject":{object}"#)),
+        ("DELETE", "apiextensions.k8s.io", "customresourcedefinitions", format!(r#""oldObject":{object}"#)),
+    ]
+    .into_iter()
+    .map(|(operation, group, resource, objects)| {
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"{operation}",
+            "resource":{{"group":"{group}","version":"v1","resource":"{resource}"}},"name":"web","namespace":"shop",{objects}}}}}"#
+        );
+        (format!("{} asked for {operation} of {resource}", guard.name()), ruled(guard, &body))
+    })
+    .collect()
+}
+
+#[test]
+fn no_guard_takes_an_object_with_a_key_twice_for_one_that_has_no_fields() {
+    const TWICE: [&str; 4] = [
+        r#""metadata":{"name":"web","annotations":{"durward.dev/lxcfs":"enabled"}},"metadata":{"name":"web"}"#,
+        r#""metadata":{"name":"web","name":"other","annotations":{"durward.dev/lxcfs":"enabled"}}"#,
+        r#""metadata":{"name":"web","annotations":{"durward.dev/lxcfs":"enabled"},"annotations":null}"#,
+        r#""metadata":{"name":"web","labels":{},"annotations":{"durward.dev/lxcfs":"enabled"},"labels":{}}"#,
+    ];
+    const ONCE: &str = r#""metadata":{"name":"web","annotations":{"durward.dev/lxcfs":"enabled"}}"#;
+    let blind: Arc<dyn World> = Arc::new(Blind);
+    for kind in KINDS {
+        let (configured, _, problems) = config::read("-", None, |section| kind.read(section));
+        assert_eq!(problems, [], "{}", kind.name());
+        let guard = configured.build(&blind);
+        // None of its business, so it leaves no trace.
+        let silent = |ruling: &Ruling| {
+            ruling.verdict == Verdict::Allow
+                && ruling.warnings.is_empty()
+                && ruling.audit.iter().next().is_none()
+        };
+        let honest = of_what_it_is_asked(&*guard, ONCE);
+        let asked: Vec<bool> = honest.iter().map(|(_, ruling)| !silent(ruling)).collect();
+        assert!(asked.contains(&true), "{} is asked about none of these", kind.name());
+        for twice in TWICE {
+            for ((what, ruling), _) in
+                of_what_it_is_asked(&*guard, twice).into_iter().zip(&asked).filter(|(_, asked)| **asked)
+            {
+                let fits = match guard.stance().people {
+                    OnUnknown::Deny => matches!(ruling.verdict, Verdict::Unknown(_)),
+                    OnUnknown::Allow => ruling.verdict == Verdict::Allow && !ruling.warnings.is_empty(),
+                };
+                assert!(fits, "{what}: {twice}: {ruling:?}");
+            }
+        }
+    }
+}
