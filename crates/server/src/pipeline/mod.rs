@@ -5,7 +5,7 @@
 //!   -> body, charged as it arrives ──503 (bytes)  ──408 (slow)
 //!   -> in-flight permit ──503
 //!   -> decode, one pass ──400 with line and column
-//!   -> guard, within budget ──panic: Unknown  ──deadline: Unknown
+//!   -> guard, within budget ──panic: Unknown  ──deadline: Unknown  ──late (the body took the budget): Unknown
 //!   -> settle by the guard's stance -> encode: always 200, same uid, same version -> numbers, one log line
 //! ```
 //!
@@ -165,13 +165,16 @@ impl Pipeline {
 async fn settled(route: &Route, request: &Asked<'_>, began: Instant, budget: Duration) -> Settled {
     let guard = route.guard.as_ref();
     let deadline = began + budget;
-    let late = || {
+    let over_time = || {
         route.numbers.deadlines.inc();
         let text = format!("the {} guard did not rule within {}", guard.name(), deadline::told(budget));
         Ruling::unknown(Cause::new("deadline", text))
     };
     let ruling = if Instant::now() >= deadline {
-        late()
+        // The guard had no part in it: a body that came slowly, or a caller that waits for nothing.
+        let text =
+            format!("the review was not here whole within {}, too late to ask", deadline::told(budget));
+        Ruling::unknown(Cause::new("late", text))
     } else {
         match tokio::time::timeout_at(deadline.into(), Caught::review(guard, request, deadline)).await {
             Ok(Ok(ruling)) => ruling,
@@ -185,7 +188,7 @@ async fn settled(route: &Route, request: &Asked<'_>, began: Instant, budget: Dur
                     format!("the {guard} guard failed in itself; its log has the reason under uid {uid}");
                 Ruling::unknown(Cause::new("panic", text))
             }
-            Err(_) => late(),
+            Err(_) => over_time(),
         }
     };
     settle(request, ruling, guard.stance())

@@ -51,8 +51,30 @@ async fn the_callers_patience_is_capped_by_the_configured_deadline() {
 async fn a_caller_that_waits_no_longer_is_answered_without_asking_the_guard() {
     let house = Plans::new().guard(Stub::new("panic", Turn::PanicAtOnce)).start().await;
     let answer = house.post("/panic?timeout=0s", review("web", 0)).await;
-    assert!(answer.text().contains("did not rule within 0 ms"), "{}", answer.text());
+    assert!(answer.text().contains("not here whole within 0 ms, too late to ask"), "{}", answer.text());
     assert!(house.number("durward_guard_panics_total{guard=\"panic\"}") < 1.0);
+}
+
+#[tokio::test]
+async fn a_body_that_comes_late_is_not_held_against_the_guard() {
+    let house = Plans::new().guard(Stub::new("prompt", Turn::Allow)).start().await;
+    let mut client = house.connect().await;
+    let body = review("web", 0);
+    let (first, rest) = body.split_at(50);
+    client.start("/prompt?timeout=100ms", body.len()).await;
+    client.send(first).await;
+    // Once a part of it is in, the time runs.
+    house.reaches("durward_bytes_in_flight", (server::Limits::BODY_COST + 50) as f64).await;
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    client.send(rest).await;
+    let answer = client.answer().await.unwrap().json();
+    assert_eq!(answer["response"]["allowed"], false);
+    assert_eq!(
+        answer["response"]["status"]["message"],
+        "pod \"web\" could not be checked: the review was not here whole within 50 ms, too late to ask"
+    );
+    house.reaches("durward_unknown_total{guard=\"prompt\",cause=\"late\"}", 1.0).await;
+    house.reaches("durward_guard_deadlines_total{guard=\"prompt\"}", 0.0).await;
 }
 
 #[tokio::test]
