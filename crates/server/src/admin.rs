@@ -74,9 +74,8 @@ impl Answer {
 }
 
 /// Serves a page on a port until it is dropped.
-pub(crate) async fn serve<P: Page>(listener: TcpListener, page: Arc<P>, metrics: Metrics) {
+pub(crate) async fn serve<P: Page>(listener: Arc<TcpListener>, page: Arc<P>, metrics: Metrics) {
     let mut tasks = JoinSet::new();
-    let errors = metrics.door().accept_errors.clone();
     let take = |tcp, _, open: usize| {
         let page = Arc::clone(&page);
         (open < CONNECTIONS).then_some(async move {
@@ -91,7 +90,7 @@ pub(crate) async fn serve<P: Page>(listener: TcpListener, page: Arc<P>, metrics:
             let _ = timeout(WHOLE, connection).await;
         })
     };
-    match accept_for_ever(&listener, &mut tasks, &errors, take).await {}
+    match accept_for_ever(listener.as_ref(), &mut tasks, metrics.door(), take).await {}
 }
 
 // === the admin port ===

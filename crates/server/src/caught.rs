@@ -69,7 +69,8 @@ impl Drop for Caught<'_> {
     }
 }
 
-fn said(panic: &(dyn Any + Send)) -> String {
+/// The words of a panic.
+pub(crate) fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without a text".to_owned())

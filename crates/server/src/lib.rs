@@ -30,6 +30,7 @@
 //! ```
 
 mod admin;
+mod beside;
 mod body;
 mod caught;
 mod checks;
@@ -50,6 +51,7 @@ mod shutdown;
 mod socket;
 mod tls;
 
+pub use beside::keep_running;
 pub use checks::{Check, Checks, Readiness};
 pub use errors::{BindError, Port};
 pub use file::{FileFault, look_at_file, read_file, read_within};

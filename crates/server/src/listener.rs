@@ -6,10 +6,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use prometheus_client::metrics::counter::Counter;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
+
+use crate::caught::said;
+use crate::metrics::Door;
+use crate::shortened::in_line;
 
 /// After an error that will not be gone at once, and doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -33,7 +36,7 @@ impl Source for &TcpListener {
 pub(crate) async fn accept_for_ever<S, T, F>(
     mut source: S,
     tasks: &mut JoinSet<()>,
-    errors: &Counter,
+    door: &Door,
     mut take: T,
 ) -> std::convert::Infallible
 where
@@ -45,7 +48,10 @@ where
     loop {
         let accepted = tokio::select! {
             accepted = source.accept() => accepted,
-            Some(_) = tasks.join_next() => continue,
+            Some(ended) = tasks.join_next() => {
+                tell_panic(ended, door);
+                continue;
+            }
         };
         match accepted {
             Ok((tcp, peer)) => {
@@ -55,15 +61,25 @@ where
                 }
             }
             Err(error) if is_the_peers(&error) => {
-                errors.inc();
+                door.accept_errors.inc();
             }
             Err(error) => {
-                errors.inc();
+                door.accept_errors.inc();
                 tracing::error!(reason = %error, "a connection cannot be accepted; trying again in {pause:?}");
                 sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
+    }
+}
+
+/// A task of a connection that ended by a panic: its caller was not answered, and here is where that is seen.
+pub(crate) fn tell_panic(ended: Result<(), JoinError>, door: &Door) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        door.connection_panics.inc();
+        tracing::error!(panic = in_line(&said(panic.as_ref())).as_ref(), "a connection ended by a panic");
     }
 }
 
@@ -99,7 +115,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let _client = TcpStream::connect(address).await.unwrap();
-        let errors = Counter::default();
+        let door = Door::default();
         let mut tasks = JoinSet::new();
         // EMFILE, ENFILE and a peer that left.
         let source = Faulty(vec![24, 23, 103], listener);
@@ -109,9 +125,9 @@ mod tests {
             Some(async move { served.send((peer, open)).unwrap() })
         };
         tokio::select! {
-            never = accept_for_ever(source, &mut tasks, &errors, take) => match never {},
+            never = accept_for_ever(source, &mut tasks, &door, take) => match never {},
             got = was_served.recv() => assert_eq!(got.unwrap().1, 0),
         }
-        assert_eq!(errors.get(), 3);
+        assert_eq!(door.accept_errors.get(), 3);
     }
 }

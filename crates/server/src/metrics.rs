@@ -51,6 +51,8 @@ pub(crate) struct Door {
     pub(crate) connections: Gauge,
     pub(crate) connections_accepted: Counter,
     pub(crate) accept_errors: Counter,
+    pub(crate) connection_panics: Counter,
+    tasks_restarted: Family<TaskLabel, Counter>,
     pub(crate) handshakes_failed: Family<ReasonLabel, Counter>,
     pub(crate) client_certificates: Family<PresentedLabel, Counter>,
     pub(crate) certificate_not_after: Gauge,
@@ -110,6 +112,11 @@ pub(crate) struct ReasonLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CauseLabel {
     pub(crate) cause: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct TaskLabel {
+    pub(crate) task: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -218,6 +225,10 @@ impl Door {
         add.one("connections", "Open connections.", &door.connections);
         add.one("connections_accepted", "Connections that were accepted.", &door.connections_accepted);
         add.one("accept_errors", "Errors while accepting, as too few file descriptors.", &door.accept_errors);
+        let help = "Connections that ended by a panic outside of a guard's ruling.";
+        add.one("connection_panics", help, &door.connection_panics);
+        let help = "Tasks beside the server that ended and were begun anew.";
+        add.one("tasks_restarted", help, &door.tasks_restarted);
         add.one("handshakes_failed", "TLS handshakes that failed, by reason.", &door.handshakes_failed);
         add.one("client_certificates", "Handshakes by what the caller showed.", &door.client_certificates);
         let help = "When the serving certificate ends, in seconds since 1970.";
@@ -240,6 +251,10 @@ impl Door {
 
     pub(crate) fn count_shed(&self, cause: &'static str) {
         self.shed.get_or_create(&CauseLabel { cause }).inc();
+    }
+
+    pub(crate) fn count_restarted(&self, task: &'static str) {
+        self.tasks_restarted.get_or_create(&TaskLabel { task }).inc();
     }
 
     pub(crate) fn count_handshake_failed(&self, reason: &'static str) {

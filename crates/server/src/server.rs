@@ -2,19 +2,20 @@
 //! [`Server::bind`]; after that only being asked ends it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::admin::{self, Admin, Local};
+use crate::admin::{self, Admin, Local, Page};
+use crate::beside::keep_running;
 use crate::checks::{Check, Checks};
 use crate::connection::Connections;
 use crate::drain::Leaving;
 use crate::errors::{BindError, Port};
-use crate::listener::accept_for_ever;
+use crate::listener::{accept_for_ever, tell_panic};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
 use crate::plan::PlanCell;
@@ -142,11 +143,11 @@ impl Bound {
         let greeting = keeper.greeting();
         // What runs beside the door ends when this is dropped: last of all, so that probes and scrapes see the drain.
         let mut beside = JoinSet::new();
-        beside.spawn(keep(keeper, settings.tls.poll));
-        let page = Arc::new(Admin { checks, metrics: metrics.clone() });
-        beside.spawn(admin::serve(admin, page, metrics.clone()));
+        let (keeper, poll) = (Arc::new(Mutex::new(keeper)), settings.tls.poll);
+        beside.spawn(keep_running("certificate", metrics.clone(), move || keep(Arc::clone(&keeper), poll)));
+        beside.spawn(port("admin", admin, Admin { checks, metrics: metrics.clone() }, metrics.clone()));
         if let Some(local) = local {
-            beside.spawn(admin::serve(local, Arc::new(Local { log }), metrics.clone()));
+            beside.spawn(port("local", local, Local { log }, metrics.clone()));
         }
         let limits = settings.limits;
         let most = limits.connections;
@@ -176,11 +177,16 @@ impl Bound {
             () = shutdown.asked_twice() => return aborted(open.len()),
         }
         door.leaving.drain();
+        let (finish, numbers) = (settings.drain.finish, door.connections.numbers.clone());
         drop(door);
-        tracing::info!(finish = ?settings.drain.finish, connections = open.len(), "stopping: no longer accepting");
-        let ended = async { while open.join_next().await.is_some() {} };
+        tracing::info!(?finish, connections = open.len(), "stopping: no longer accepting");
+        let ended = async {
+            while let Some(ended) = open.join_next().await {
+                tell_panic(ended, &numbers);
+            }
+        };
         let stopped = tokio::select! {
-            ended = timeout(settings.drain.finish, ended) => ended.is_ok(),
+            ended = timeout(finish, ended) => ended.is_ok(),
             () = shutdown.asked_twice() => return aborted(open.len()),
         };
         if stopped {
@@ -190,6 +196,16 @@ impl Bound {
         tracing::warn!(connections = open.len(), "stopped: connections were still busy and are cut");
         Stopped::CutOff { connections: open.len() }
     }
+}
+
+/// A port without TLS, served for as long as this runs.
+async fn port<P: Page>(name: &'static str, listener: TcpListener, page: P, metrics: Metrics) {
+    let (listener, page) = (Arc::new(listener), Arc::new(page));
+    let serving = metrics.clone();
+    keep_running(name, metrics, move || {
+        admin::serve(Arc::clone(&listener), Arc::clone(&page), serving.clone())
+    })
+    .await;
 }
 
 fn aborted(connections: usize) -> Stopped {
@@ -221,7 +237,7 @@ impl Door {
                 connections.serve(tcp, peer, leaving).await;
             })
         };
-        accept_for_ever(&self.listener, open, &numbers.accept_errors, take).await
+        accept_for_ever(&self.listener, open, numbers, take).await
     }
 }
 

@@ -183,8 +183,7 @@ impl Keeper {
 }
 
 /// Looks at the files every `poll`, until it is dropped.
-pub(crate) async fn keep(keeper: Keeper, poll: Duration) {
-    let keeper = Arc::new(Mutex::new(keeper));
+pub(crate) async fn keep(keeper: Arc<Mutex<Keeper>>, poll: Duration) {
     let mut ticks = tokio::time::interval(poll);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick is at once, and start has just looked.

@@ -113,3 +113,20 @@ async fn a_review_whose_caller_hangs_up_is_stopped_and_counted() {
     house.reaches("durward_reviews_in_flight", 0.0).await;
     house.reaches("durward_bytes_in_flight", 0.0).await;
 }
+
+#[tokio::test]
+async fn a_panic_outside_of_a_ruling_ends_its_connection_and_is_counted() {
+    let house = Plans::new()
+        .guard(Stub::new("odd", Turn::PanicInStance))
+        .guard(Stub::new("g", Turn::Allow))
+        .start()
+        .await;
+    let mut client = house.connect().await;
+    let body = review("web", 0);
+    client.start("/odd", body.len()).await;
+    client.send(&body).await;
+    assert!(client.answer().await.is_err());
+    house.reaches("durward_connection_panics_total", 1.0).await;
+    assert_eq!(house.post("/g", body).await.status, 200);
+    house.reaches("durward_connections", 0.0).await;
+}

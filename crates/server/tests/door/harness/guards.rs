@@ -22,6 +22,8 @@ pub(crate) enum Turn {
     Hang(Arc<AtomicBool>),
     PanicAtOnce,
     PanicLater,
+    /// Panics where nobody expects a guard to.
+    PanicInStance,
     /// Hangs, and panics when it is dropped.
     PanicWhenDropped,
 }
@@ -77,6 +79,7 @@ impl Guard for Stub {
     }
 
     fn stance(&self) -> &Stance {
+        assert!(!matches!(self.turn, Turn::PanicInStance), "inner words of a stance");
         &self.stance
     }
 
@@ -88,7 +91,7 @@ impl Guard for Stub {
         assert!(!matches!(self.turn, Turn::PanicAtOnce), "inner words at once");
         Box::pin(async move {
             match &self.turn {
-                Turn::Allow | Turn::PanicAtOnce => Ruling::allow(),
+                Turn::Allow | Turn::PanicAtOnce | Turn::PanicInStance => Ruling::allow(),
                 Turn::Deny => Ruling::deny(Denial::forbidden("not on my watch")),
                 Turn::DenyAtLength(letters) => Ruling::deny(Denial::forbidden("x".repeat(*letters))),
                 Turn::Mutate => {
