@@ -12,17 +12,16 @@ use guards::config::Problem;
 use guards::world::World;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use server::{Check, Checks, Metrics, PlanCell};
-use tokio::signal::unix::{SignalKind, signal};
+use server::{Check, Checks, Metrics, PlanCell, keep_running};
+use tokio::signal::unix::Signal;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::exit::Stop;
 use crate::file::{Cluster, File, Purpose, ServerSection, read_text};
 use crate::plan::plan;
 
 /// Kubelet brings a changed `ConfigMap` within about a minute; ten seconds more do not matter, and reading a small file costs
 /// nothing.
-const POLL: Duration = Duration::from_secs(10);
+pub(crate) const POLL: Duration = Duration::from_secs(10);
 
 /// What keeps the plan true to the file.
 pub(crate) struct Reload {
@@ -87,29 +86,26 @@ impl Reload {
         Self { file, seen, started, purpose, generation: 1, cell, world, metrics, check, numbers }
     }
 
-    /// Looks at the file for as long as the process lives. Signals are caught before this returns.
-    pub(crate) fn follow(self) -> Result<impl Future<Output = ()> + Send, Stop> {
-        let mut hangup = signal(SignalKind::hangup())
-            .map_err(|error| Stop::fault(Problem::new("SIGHUP cannot be caught").why(error.to_string())))?;
-        let reload = Arc::new(Mutex::new(self));
-        Ok(async move {
-            let mut ticks = interval(POLL);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            loop {
-                let asked = tokio::select! {
-                    _ = hangup.recv() => true,
-                    _ = ticks.tick() => false,
-                };
-                let reload = Arc::clone(&reload);
-                // A mounted file system may hang; a worker that serves must not hang with it.
-                let looked = tokio::task::spawn_blocking(move || {
-                    let mut reload = reload.lock().unwrap_or_else(PoisonError::into_inner);
-                    if reload.look(asked) == Looked::Unchanged && asked {
-                        tracing::info!(generation = reload.generation, "the configuration is unchanged");
-                    }
-                });
-                if let Err(error) = looked.await {
-                    tracing::error!(reason = %error, "looking at the configuration failed; the plan in force stays");
+    /// Looks at the file whenever `hangup` comes and every `poll`, for as long as the process lives.
+    pub(crate) fn follow(
+        self,
+        hangup: Signal,
+        poll: Duration,
+        metrics: Metrics,
+    ) -> impl Future<Output = ()> + Send {
+        let (reload, hangup) = (Arc::new(Mutex::new(self)), Arc::new(tokio::sync::Mutex::new(hangup)));
+        keep_running("configuration", metrics, move || {
+            let (reload, hangup) = (Arc::clone(&reload), Arc::clone(&hangup));
+            async move {
+                let mut hangup = hangup.lock().await;
+                let mut ticks = interval(poll);
+                ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+                loop {
+                    let asked = tokio::select! {
+                        _ = hangup.recv() => true,
+                        _ = ticks.tick() => false,
+                    };
+                    look_aside(Arc::clone(&reload), asked).await;
                 }
             }
         })
@@ -201,6 +197,19 @@ impl Reload {
     }
 }
 
+/// Looks once, on a thread that may hang: a mounted file system may, and a worker that serves must not hang with it.
+async fn look_aside(reload: Arc<Mutex<Reload>>, asked: bool) {
+    let looked = tokio::task::spawn_blocking(move || {
+        let mut reload = reload.lock().unwrap_or_else(PoisonError::into_inner);
+        if reload.look(asked) == Looked::Unchanged && asked {
+            tracing::info!(generation = reload.generation, "the configuration is unchanged");
+        }
+    });
+    if let Err(error) = looked.await {
+        tracing::error!(reason = %error, "looking at the configuration failed; the plan in force stays");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -208,6 +217,7 @@ mod tests {
     use std::path::Path;
 
     use guards::world::Blind;
+    use tokio::signal::unix::{SignalKind, signal};
 
     use super::*;
 
@@ -240,6 +250,32 @@ mod tests {
         assert_eq!(reload.look(false), Looked::Swapped);
         assert_eq!(cell.current().generation(), 2);
         assert_eq!(reload.look(false), Looked::Unchanged);
+    }
+
+    #[tokio::test]
+    async fn a_changed_file_is_found_without_a_signal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("durward.yaml");
+        fs::write(&path, GOOD).unwrap();
+        let (reload, cell, _) = reload(&path);
+        let nobody_sends_it = signal(SignalKind::hangup()).unwrap();
+        let following = reload.follow(nobody_sends_it, Duration::from_millis(10), Metrics::new("t"));
+        let found = async {
+            fs::write(&path, OTHER).unwrap();
+            while cell.current().generation() != 2 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = following => {}
+            found = tokio::time::timeout(Duration::from_secs(20), found) => found.unwrap(),
+        }
+        assert_eq!(cell.current().generation(), 2);
+    }
+
+    #[test]
+    fn the_file_is_looked_at_within_the_ten_seconds_that_are_promised() {
+        assert!(POLL <= Duration::from_secs(10));
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! `serve`: file, world, plan and server put together, and kept together until a signal says stop.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use guards::config::Problem;
 use guards::world::World;
 use server::{
-    Addresses, BindError, Bound, CertificateSource, Checks, Metrics, PlanCell, Server, Settings, Shutdown,
-    Stopped,
+    Addresses, BindError, Bound, CertificateSource, Checks, LogControl, Metrics, PlanCell, Server, Settings,
+    Shutdown, Stopped, keep_running,
 };
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 
 use crate::certs::{Pem, is_for, server_name};
 use crate::cli::Serve;
@@ -16,7 +20,7 @@ use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input;
 use crate::manifests::called;
-use crate::reload::Reload;
+use crate::reload::{self, Reload};
 use crate::version::VERSION;
 use crate::{log, plan, world};
 
@@ -32,26 +36,51 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     let file = File::load(&args.config, purpose)?;
     let control = log::start(&args.log_level, args.log_format)?;
     let runtime = runtime()?;
-    let outcome = runtime.block_on(async {
-        let world = world::open(&args.world, &file).await?;
-        let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
-        let cell = PlanCell::new(plan::plan(&file, 1, &world, &metrics)?);
-        let settings = plan::settings(&file.server, &args.server)?;
-        warn_of_names(&file, &settings);
-        let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
-            .await
-            .map_err(|error| refused(&error))?;
-        let shutdown = Shutdown::on_signals()
-            .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
-        let reload = Reload::new(file, purpose, cell, Arc::clone(&world), metrics, &checks);
-        let beside = [tokio::spawn(reload.follow()?), tokio::spawn(follow_world(world, checks))];
-        let exit = serve(bound, shutdown).await;
-        beside.iter().for_each(tokio::task::JoinHandle::abort);
-        Ok(exit)
-    });
+    let outcome = runtime.block_on(start(args, purpose, file, control));
     // A look at a file that hangs on its file system must not keep the process from ending.
     runtime.shutdown_background();
     outcome
+}
+
+/// Everything from the first signal handler to the end. Signals come first: opening the world may take as long as a credential
+/// plugin does, and whoever stops a server that is not yet one wants nothing else than that it is gone.
+async fn start(
+    args: &Serve,
+    purpose: Purpose,
+    file: File,
+    control: Arc<dyn LogControl>,
+) -> Result<Exit, Stop> {
+    let uncaught =
+        |error: io::Error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string()));
+    let mut shutdown = Shutdown::on_signals().map_err(uncaught)?;
+    // Kept from here on: one that comes during the start is answered by a look at the file after it.
+    let hangup = signal(SignalKind::hangup()).map_err(uncaught)?;
+    // In a task of its own: a plugin blocks the thread that waits for it.
+    let flags = args.world.clone();
+    let opening = tokio::spawn(async move { (world::open(&flags, &file).await, file) });
+    let (world, file) = tokio::select! {
+        biased;
+        () = shutdown.asked() => {
+            tracing::info!("stopped before it served");
+            return Ok(Exit::Done);
+        }
+        opened = opening => opened
+            .map_err(|error| Stop::fault(Problem::new("the world cannot be opened").why(error.to_string())))?,
+    };
+    let world = world?;
+    let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
+    let cell = PlanCell::new(plan::plan(&file, 1, &world, &metrics)?);
+    let settings = plan::settings(&file.server, &args.server)?;
+    warn_of_names(&file, &settings);
+    let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
+        .await
+        .map_err(|error| refused(&error))?;
+    let reload = Reload::new(file, purpose, cell, Arc::clone(&world), metrics.clone(), &checks);
+    // Both end when this is dropped, at the end of serving.
+    let mut beside = JoinSet::new();
+    beside.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
+    beside.spawn(follow_world(world, checks, metrics));
+    Ok(serve(bound, shutdown).await)
 }
 
 /// The API server calls by the name that the registration gives, and takes no certificate without it.
@@ -116,16 +145,20 @@ async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
 
 /// Keeps `/readyz` true to what the world has at hand. The first look is taken before this returns: no probe may find a server
 /// ready that has not looked yet.
-fn follow_world(world: Arc<dyn World>, checks: Checks) -> impl Future<Output = ()> + Send {
-    let mut was_ready = tell_of_world(world.as_ref(), &checks, false);
-    async move {
-        let mut ticks = tokio::time::interval(LOOKS);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        loop {
-            ticks.tick().await;
-            was_ready = tell_of_world(world.as_ref(), &checks, was_ready);
+fn follow_world(world: Arc<dyn World>, checks: Checks, metrics: Metrics) -> impl Future<Output = ()> + Send {
+    let was_ready = Arc::new(AtomicBool::new(tell_of_world(world.as_ref(), &checks, false)));
+    keep_running("world", metrics, move || {
+        let (world, checks, was_ready) = (Arc::clone(&world), checks.clone(), Arc::clone(&was_ready));
+        async move {
+            let mut ticks = tokio::time::interval(LOOKS);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+            loop {
+                ticks.tick().await;
+                let is_ready = tell_of_world(world.as_ref(), &checks, was_ready.load(Ordering::Relaxed));
+                was_ready.store(is_ready, Ordering::Relaxed);
+            }
         }
-    }
+    })
 }
 
 /// Writes into `/readyz` what the world has at hand, and returns whether everything has been read once. Until then it makes the
@@ -150,7 +183,7 @@ fn tell_of_world(world: &dyn World, checks: &Checks, was_ready: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Instant;
 
     use admission::BoxFuture;
@@ -176,9 +209,41 @@ mod tests {
     #[test]
     fn a_server_is_not_ready_before_its_world_was_looked_at() {
         let checks = Checks::new();
-        let never_polled = follow_world(Arc::new(Slow::default()), checks.clone());
+        let never_polled = follow_world(Arc::new(Slow::default()), checks.clone(), Metrics::new("t"));
         assert!(!checks.readiness().ready, "{}", checks.readiness().text);
         drop(never_polled);
+    }
+
+    /// Panics at its second look, and only then.
+    #[derive(Default)]
+    struct Faulty(AtomicUsize);
+
+    impl World for Faulty {
+        fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+            Blind.get(address, deadline)
+        }
+
+        fn readiness(&self) -> Vec<Readiness> {
+            let look = self.0.fetch_add(1, Ordering::Relaxed);
+            assert_ne!(look, 1, "this look fails");
+            vec![Readiness { name: "namespaces".to_owned(), ok: look > 1, reason: "as told".to_owned() }]
+        }
+    }
+
+    #[tokio::test]
+    async fn a_look_at_the_world_that_panics_is_not_the_last() {
+        let (checks, metrics) = (Checks::new(), Metrics::new("t"));
+        let following = follow_world(Arc::new(Faulty::default()), checks.clone(), metrics.clone());
+        let ready = async {
+            while !checks.readiness().ready {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = following => {}
+            looked = tokio::time::timeout(Duration::from_secs(20), ready) => looked.unwrap(),
+        }
+        assert!(metrics.encode().contains("durward_tasks_restarted_total{task=\"world\"} 1"));
     }
 
     #[test]

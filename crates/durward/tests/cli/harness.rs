@@ -134,7 +134,8 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
+    /// A process that may never come to serve.
+    pub(crate) fn begun(folder: &Path, arguments: &[&str]) -> Self {
         let mut child =
             command(folder, arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
@@ -143,14 +144,18 @@ impl Serving {
             reader.lines().map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line));
         });
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let mut serving = Self {
+        Self {
             child,
             lines,
             authority: folder.join("ca.crt"),
             listen: nowhere,
             admin: nowhere,
             local: nowhere,
-        };
+        }
+    }
+
+    fn start(folder: &Path, arguments: &[&str]) -> Self {
+        let mut serving = Self::begun(folder, arguments);
         for name in ["listen", "admin", "local"] {
             let at = serving.wait_for_log(|line| line["message"] == "listening" && line["listener"] == name);
             let address = at["address"].as_str().unwrap().parse().unwrap();

@@ -1,6 +1,9 @@
 //! `serve`: ports, answers, signals, and what keeps it from starting.
 
+use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -125,4 +128,31 @@ fn a_context_given_by_flag_is_looked_for_in_the_files_kubeconfig_and_in_no_other
         "the file's context does not count in a kubeconfig that a flag names: {}",
         run.err
     );
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_while_it_starts_is_gone_at_once_and_sighup_does_not_harm_it() {
+    let house = House::new();
+    // A credential plugin that takes longer than anybody waits, and tells when it was asked.
+    house.write("plugin.sh", "#!/bin/sh\n: > \"$(dirname \"$0\")/asked\"\nexec sleep 60\n");
+    let plugin = house.path().join("plugin.sh");
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    house.write(
+        "kubeconfig",
+        &format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+             clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:1'}}}}]\n\
+             users: [{{name: a, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {}, interactiveMode: Never}}}}}}]\n",
+            plugin.display()
+        ),
+    );
+    let mut starting =
+        Serving::begun(house.path(), &["serve", "--config", "durward.yaml", "--kubeconfig", "kubeconfig"]);
+    starting.wait_until("the plugin is asked", || house.path().join("asked").exists());
+    starting.signal(Signal::HUP);
+    let told = Instant::now();
+    starting.signal(Signal::TERM);
+    assert_eq!(starting.wait().code(), Some(0));
+    assert!(told.elapsed() < Duration::from_secs(10), "{:?}", told.elapsed());
+    starting.wait_for_log(|line| line["message"] == "stopped before it served");
 }
