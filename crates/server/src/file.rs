@@ -1,4 +1,4 @@
-//! Reading a file that somebody named: never waiting for the other end of a pipe, never taking in a device without end.
+//! Reading a file that somebody named: never waiting for somebody to open the other end of a pipe, never taking in a device without end.
 //!
 //! What a file holds is for the caller to judge. Here is only what keeps a wrong path from hanging the process or filling its
 //! memory. A path may be exchanged between the look and the opening; who can do that can write the file as well.
@@ -45,6 +45,9 @@ pub fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, FileFault> {
 pub fn look_at_file(path: &Path, limit: u64) -> Result<(), FileFault> {
     // Looked at before it is opened: opening a pipe would wait for its other end.
     let metadata = std::fs::metadata(path).map_err(FileFault::Unreadable)?;
+    if metadata.file_type().is_fifo() && was_handed_over(path) {
+        return Ok(());
+    }
     if !metadata.is_file() {
         return Err(FileFault::NotAFile(word(metadata.file_type())));
     }
@@ -52,6 +55,12 @@ pub fn look_at_file(path: &Path, limit: u64) -> Result<(), FileFault> {
         return Err(FileFault::TooLarge(limit));
     }
     File::open(path).map(drop).map_err(FileFault::Unreadable)
+}
+
+/// Whether the path is one of this process's own open files: a pipe there (`<(…)` in a shell, `| … /dev/stdin`) has had its
+/// other end from the start, and whoever made it waits for it as for any command.
+fn was_handed_over(path: &Path) -> bool {
+    ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|own| path.starts_with(own))
 }
 
 /// All that comes out of `source`, if it is at most `limit` bytes: for what has no size beforehand, as standard input.
@@ -93,6 +102,21 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(folder.path().join("s")).unwrap();
         assert_eq!(fault(folder.path().join("s").to_str().unwrap(), 1), "it is a socket, not a file");
         assert!(fault("/nowhere", 1).contains("No such file"));
+    }
+
+    #[test]
+    fn a_pipe_is_read_only_where_the_shell_has_opened_both_ends() {
+        use std::io::Write as _;
+        use std::os::fd::AsRawFd as _;
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(b"version: 1").unwrap();
+        drop(writer);
+        let path = format!("/dev/fd/{}", reader.as_raw_fd());
+        assert_eq!(read_file(Path::new(&path), 1 << 20).unwrap(), b"version: 1");
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("p");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(fault(pipe.to_str().unwrap(), 1), "it is a pipe, not a file");
     }
 
     #[test]
