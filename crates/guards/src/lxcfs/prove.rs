@@ -103,6 +103,11 @@ fn mounts(pod: Pod<'_>, list: List, places: &[Place]) -> bool {
 #[cfg(test)]
 mod tests {
     use admission::{Fields, Review, decode};
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::lxcfs::pod::POINTERS;
@@ -159,5 +164,132 @@ mod tests {
     #[test]
     fn nothing_to_add_always_applies() {
         assert!(holds(r#"{"metadata":{},"spec":{}}"#, &[]));
+    }
+
+    // === Against a library that applies patches ===
+
+    const ANNOTATIONS: [&str; 6] = ["", "null", "{}", r#"{"a":"b"}"#, "[]", "7"];
+    const VOLUMES: [&str; 5] = ["", "null", "[]", "[{}]", "{}"];
+    /// The last two have their mounts twice: which of them counts is anybody's guess.
+    const CONTAINERS: [&str; 9] = [
+        "{}",
+        r#"{"volumeMounts":null,"name":"a"}"#,
+        r#"{"volumeMounts":[]}"#,
+        r#"{"name":"b","volumeMounts":[{}]}"#,
+        r#"{"volumeMounts":{}}"#,
+        "7",
+        "null",
+        r#"{"volumeMounts":[],"volumeMounts":null}"#,
+        r#"{"volumeMounts":null,"volumeMounts":[]}"#,
+    ];
+
+    /// A pod, and whether no container in it has its mounts twice.
+    fn pod() -> impl Strategy<Value = (String, bool)> {
+        let list = || option::of(vec(0..CONTAINERS.len(), 0..4));
+        (select(&ANNOTATIONS[..]), select(&VOLUMES[..]), list(), list()).prop_map(
+            |(annotations, volumes, containers, init)| {
+                let is_clear = containers.iter().chain(&init).flatten().all(|index| *index < 7);
+                let list = |indices: Option<Vec<usize>>| {
+                    let texts = indices?.into_iter().map(|index| CONTAINERS[index]).collect::<Vec<_>>();
+                    Some(format!("[{}]", texts.join(",")))
+                };
+                let entry = |key: &str, value: &str| {
+                    if value.is_empty() { String::new() } else { format!(r#""{key}":{value},"#) }
+                };
+                let spec = [
+                    entry("volumes", volumes),
+                    entry("containers", &list(containers).unwrap_or_default()),
+                    entry("initContainers", &list(init).unwrap_or_default()),
+                ];
+                let annotations = entry("annotations", annotations);
+                let pod = format!(
+                    r#"{{"metadata":{{{annotations}"name":"web"}},"spec":{{{}"x":1}}}}"#,
+                    spec.concat()
+                );
+                (pod, is_clear)
+            },
+        )
+    }
+
+    fn place() -> impl Strategy<Value = Place> {
+        let list = select(vec![List::Containers, List::Init, List::Ephemeral]);
+        let mounts = (list, 0..4_usize).prop_map(|(list, index)| Target::Mounts(list, index));
+        let target = prop_oneof![1 => Just(Target::Annotations), 1 => Just(Target::Volumes), 3 => mounts];
+        (target, select(vec![Standing::Missing, Standing::There]))
+            .prop_map(|(target, standing)| at(target, standing))
+    }
+
+    /// What is added there, as the guard's patch says it.
+    fn operation(place: Place) -> (String, Value) {
+        let (list, whole, part) = match place.target {
+            Target::Annotations => {
+                let whole = json!({"durward.dev/lxcfs-status": "x"});
+                ("/metadata/annotations".to_owned(), whole, ("durward.dev~1lxcfs-status", json!("x")))
+            }
+            Target::Volumes => ("/spec/volumes".to_owned(), json!([{}]), ("-", json!({}))),
+            Target::Mounts(of, index) => {
+                (format!("/spec/{}/{index}/volumeMounts", of.key()), json!([{}]), ("-", json!({})))
+            }
+        };
+        match place.standing {
+            Standing::Missing => (list, whole),
+            Standing::There => (format!("{list}/{}", part.0), part.1),
+        }
+    }
+
+    /// Whether the patch applies to the pod, adds to nothing but lists and maps of their kind, and replaces nothing of the pod's.
+    fn is_harmless(pod: &str, places: &[Place]) -> bool {
+        let mut patched: Value = serde_json::from_str(pod).unwrap();
+        places.iter().all(|added| {
+            let (path, value) = operation(*added);
+            let of = |path: &str| patched.pointer(path);
+            let fits = match (added.standing, added.target) {
+                (Standing::Missing, _) => of(&path).is_none_or(Value::is_null),
+                (Standing::There, Target::Annotations) => {
+                    of("/metadata/annotations").is_some_and(Value::is_object)
+                }
+                // Elsewhere `-` is a key like any other.
+                (Standing::There, _) => path.strip_suffix("/-").and_then(of).is_some_and(Value::is_array),
+            };
+            let operations = json!([{"op": "add", "path": path, "value": value}]);
+            let operations: json_patch::Patch = serde_json::from_value(operations).unwrap();
+            fits && json_patch::patch(&mut patched, &operations).is_ok()
+        })
+    }
+
+    /// Whether the places are such as the guard makes: each once, those in lists of containers in the order of the lists.
+    fn are_in_order(places: &[Place]) -> bool {
+        let targets: Vec<Target> = places.iter().map(|place| place.target).collect();
+        let index = |of: List| {
+            targets.iter().filter_map(move |target| match target {
+                Target::Mounts(list, index) if *list == of => Some(*index),
+                _ => None,
+            })
+        };
+        let once = |target| targets.iter().filter(|other| **other == target).count() <= 1;
+        once(Target::Annotations)
+            && once(Target::Volumes)
+            && [List::Containers, List::Init, List::Ephemeral]
+                .into_iter()
+                .all(|list| index(list).is_sorted_by(|one, next| one < next))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: ProptestConfig::default().cases * 16,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn what_is_said_to_apply_is_applied_by_a_library_and_replaces_nothing(
+            (pod, is_clear) in pod(), places in vec(place(), 0..4),
+        ) {
+            let said = holds(&pod, &places);
+            let done = is_harmless(&pod, &places);
+            prop_assert!(done || !said, "{pod}: {places:?} does not apply");
+            // Nor is anything refused that the guard makes and that applies without a doubt.
+            prop_assert!(said || !done || !is_clear || !are_in_order(&places), "{pod}: {places:?} applies");
+        }
     }
 }

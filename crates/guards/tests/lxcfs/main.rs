@@ -1,9 +1,11 @@
 //! What holds of the LXCFS guard for every pod: nothing of the pod's is changed or lost, the patch applies, and a second pass
-//! adds nothing. Pods are made at random, honest ones and odd ones; each patch is applied by a library.
+//! adds nothing. Pods are made at random, honest ones and odd ones, and written with their keys in any order; each patch is
+//! applied by a library.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by them")]
 
 mod check;
+mod written;
 
 use std::collections::BTreeSet;
 
@@ -14,7 +16,8 @@ use proptest::strategy::ValueTree as _;
 use proptest::{collection::vec, option};
 use serde_json::{Map, Value, json};
 
-use check::{STATUS, check, guard, operations, ruled};
+use check::{STATUS, guard, operations, ruled};
+use written::{Double, OTHERS, written};
 
 /// Configurations under which the same must hold.
 const CONFIGURATIONS: [&str; 4] = [
@@ -36,6 +39,11 @@ fn creation(pod: &Value) -> Value {
 fn debugging(pod: &Value, old: &Value) -> Value {
     review(&json!({"uid": "u", "operation": "UPDATE", "namespace": "shop", "object": pod, "oldObject": old,
         "resource": {"group": "", "version": "v1", "resource": "pods"}, "subResource": "ephemeralcontainers"}))
+}
+
+/// Checks a review whose keys stand in the order that comes of `order`.
+fn check(guard: &dyn Guard, review: &Value, order: u64) -> Value {
+    check::check(guard, written(review, order, None).as_bytes()).unwrap()
 }
 
 // === Pods at random ===
@@ -265,47 +273,77 @@ proptest! {
     })]
 
     #[test]
-    fn adds_only_what_can_be_taken_out_again_and_nothing_twice(pod in honest_pod(), which in 0..CONFIGURATIONS.len()) {
-        check(&*guard(CONFIGURATIONS[which]), &creation(&pod));
+    fn adds_only_what_can_be_taken_out_again_and_nothing_twice(
+        pod in honest_pod(), which in 0..CONFIGURATIONS.len(), order: u64,
+    ) {
+        check(&*guard(CONFIGURATIONS[which]), &creation(&pod), order);
     }
 
     #[test]
-    fn the_same_holds_for_pods_that_are_no_pods(pod in prop_oneof![odd_pod(), any_json()], which in 0..CONFIGURATIONS.len()) {
-        check(&*guard(CONFIGURATIONS[which]), &creation(&pod));
+    fn the_same_holds_for_pods_that_are_no_pods(
+        pod in prop_oneof![odd_pod(), any_json()], which in 0..CONFIGURATIONS.len(), order: u64,
+    ) {
+        check(&*guard(CONFIGURATIONS[which]), &creation(&pod), order);
     }
 
     #[test]
-    fn the_same_holds_when_a_container_is_added_later(pod in honest_pod(), later in container("late")) {
+    fn the_same_holds_when_a_container_is_added_later(pod in honest_pod(), later in container("late"), order: u64) {
         let guard = guard("{}");
-        let mut first = check(&*guard, &creation(&pod));
+        let mut first = check(&*guard, &creation(&pod), order);
         first["spec"]["containers"].as_array_mut().unwrap().push(later);
-        check(&*guard, &creation(&first));
+        check(&*guard, &creation(&first), order);
     }
 
     #[test]
-    fn the_same_holds_for_ephemeral_containers(pod in honest_pod(), new in containers(vec!["debug", "shell"])) {
+    fn the_same_holds_for_ephemeral_containers(
+        pod in honest_pod(), new in containers(vec!["debug", "shell"]), order: u64,
+    ) {
         let guard = guard("{}");
-        let old = check(&*guard, &creation(&pod));
+        let old = check(&*guard, &creation(&pod), order);
         let mut pod = old.clone();
         pod["spec"]["ephemeralContainers"] = new;
-        check(&*guard, &debugging(&pod, &old));
+        check(&*guard, &debugging(&pod, &old), order);
+    }
+
+    #[test]
+    fn the_same_holds_where_a_key_stands_twice(
+        pod in honest_pod(), which in 0..CONFIGURATIONS.len(), order: u64, double in double(),
+    ) {
+        let body = written(&creation(&pod), order, Some(double));
+        // Only the envelope's own keys make it no review.
+        check::check(&*guard(CONFIGURATIONS[which]), body.as_bytes());
     }
 
     #[test]
     fn a_body_with_broken_bytes_is_refused_or_patched_so_that_the_patch_applies(
-        pod in honest_pod(),
-        breaks in vec((any::<prop::sample::Index>(), select(b"{}[]\",:0n\\ \x00\xff".to_vec())), 1..4),
+        pod in honest_pod(), order: u64, breaks in breaks(),
     ) {
-        let mut body = creation(&pod).to_string().into_bytes();
-        for (at, byte) in breaks {
-            let at = at.index(body.len());
-            body[at] = byte;
-        }
-        let guard = guard("{}");
-        if let (Some(_), Ok(sent)) = (ruled(&*guard, &body), serde_json::from_slice::<Value>(&body)) {
-            check(&*guard, &sent);
-        }
+        check::check(&*guard("{}"), &broken(written(&creation(&pod), order, None), &breaks));
     }
+}
+
+type Breaks = Vec<(prop::sample::Index, u8)>;
+
+fn breaks() -> impl Strategy<Value = Breaks> {
+    vec((any::<prop::sample::Index>(), select(b"{}[]\",:0n\\ \x00\xff".to_vec())), 1..4)
+}
+
+fn broken(body: String, breaks: &Breaks) -> Vec<u8> {
+    let mut body = body.into_bytes();
+    for (at, byte) in breaks {
+        let at = at.index(body.len());
+        body[at] = *byte;
+    }
+    body
+}
+
+/// A review of an honest pod has some 20 to 120 keys.
+fn double() -> impl Strategy<Value = Double> {
+    (0..120_usize, 0..OTHERS.len(), any::<bool>()).prop_map(|(key, other, first)| Double {
+        key,
+        other,
+        first,
+    })
 }
 
 /// How many of 200 reviews made of pods at random get more than a status, and which places are added to.
@@ -316,7 +354,7 @@ fn tried(configuration: &str, review: impl Fn(&Value, &dyn Guard) -> Value) -> (
     let (mut paths, mut changed) = (BTreeSet::new(), 0);
     for _ in 0..200 {
         let pod = strategy.new_tree(&mut runner).unwrap().current();
-        let body = review(&pod, &*guard).to_string();
+        let body = written(&review(&pod, &*guard), 7, None);
         let operations = operations(&ruled(&*guard, body.as_bytes()).unwrap());
         let added = operations.iter().map(|operation| operation["path"].as_str().unwrap().to_owned());
         let added: BTreeSet<String> = added.collect();
@@ -351,7 +389,7 @@ fn most_pods_at_random_get_something() {
 #[test]
 fn many_ephemeral_containers_and_containers_that_come_later_get_something() {
     let (changed, paths) = tried("{}", |pod, guard| {
-        let old = check(guard, &creation(pod));
+        let old = check(guard, &creation(pod), 1);
         let mut pod = old.clone();
         pod["spec"]["ephemeralContainers"] =
             json!([{"name": "debug"}, {"name": "shell", "volumeMounts": []}]);
@@ -362,9 +400,32 @@ fn many_ephemeral_containers_and_containers_that_come_later_get_something() {
         assert!(paths.contains(path), "{path}");
     }
     let (changed, _) = tried("{}", |pod, guard| {
-        let mut first = check(guard, &creation(pod));
+        let mut first = check(guard, &creation(pod), 1);
         first["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "late"}));
         creation(&first)
     });
     assert!(changed > 40, "{changed}");
+}
+
+#[test]
+fn bodies_with_a_key_twice_or_broken_bytes_are_refused_left_alone_and_patched() {
+    let guard = guard("{}");
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let strategy = (honest_pod(), any::<u64>(), double(), breaks());
+    // By what was done to the body: how many are no reviews, are let through with a warning, are patched.
+    let mut seen = [[0; 3]; 2];
+    for _ in 0..400 {
+        let (pod, order, double, breaks) = strategy.new_tree(&mut runner).unwrap().current();
+        let review = creation(&pod);
+        let doubled = written(&review, order, Some(double)).into_bytes();
+        let broken = broken(written(&review, order, None), &breaks);
+        for (row, body) in seen.iter_mut().zip([doubled, broken]) {
+            match ruled(&*guard, &body) {
+                None => row[0] += 1,
+                Some(ruling) if operations(&ruling).is_empty() => row[1] += 1,
+                Some(_) => row[2] += 1,
+            }
+        }
+    }
+    assert!(seen.iter().flatten().all(|count| *count >= 10), "{seen:?}");
 }
