@@ -10,6 +10,9 @@ use admission::{Guard, WebhookEntry};
 use serde::Serialize;
 
 use crate::config::Section;
+use crate::deletion::Survey;
+use crate::world::fleet::Rounds;
+use crate::world::live::Access;
 use crate::world::{Resource, World};
 
 /// One kind of guard. Its name is path, metric label and configuration key.
@@ -38,6 +41,38 @@ pub trait Configured: Send + Sync {
 
     /// What the world should keep at hand for it.
     fn watches(&self) -> Vec<Resource>;
+
+    /// What its account must be allowed to do in the other clusters of its fleet, if it has one.
+    fn member_permissions(&self) -> Vec<Permission> {
+        Vec::new()
+    }
+
+    /// What its account must be allowed to do within one namespace and nowhere else: that namespace, and what.
+    fn permissions_within(&self) -> Vec<(String, Permission)> {
+        Vec::new()
+    }
+
+    /// What the world should try every minute at each cluster that the guard looks at; none for a guard that asks nobody. Whoever
+    /// puts the guard into service hands it to [`World::go_rounds`].
+    fn rounds(&self) -> Option<Rounds> {
+        None
+    }
+
+    /// The control plane that this guard looks at, where it is not the cluster that all guards look at.
+    fn looks_at(&self) -> Option<Access> {
+        None
+    }
+
+    /// As which user the guard asks the control plane that it looks at, where that knows no service account of Durward's; none
+    /// where it is asked by Durward's own.
+    fn user(&self) -> Option<String> {
+        None
+    }
+
+    /// What tells a person beforehand what the guard would find; none for guards that look at no fleet.
+    fn survey(&self) -> Option<Survey> {
+        None
+    }
 
     /// The guard itself. Synchronous, and starts nothing: what runs in the background is the world's.
     fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard>;

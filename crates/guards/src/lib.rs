@@ -5,6 +5,7 @@
 //! webhook entries, permissions, command line listing and documentation all come from that list.
 
 pub mod config;
+pub mod deletion;
 pub mod world;
 
 mod exempt;
@@ -17,4 +18,4 @@ pub use kind::{Configured, Kind, Permission};
 pub use terms::{Defaults, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY, Terms};
 
 /// Every kind of guard there is.
-pub static KINDS: &[&dyn Kind] = &[&lxcfs::Lxcfs];
+pub static KINDS: &[&dyn Kind] = &[&deletion::Deletion, &lxcfs::Lxcfs];

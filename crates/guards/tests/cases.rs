@@ -5,7 +5,8 @@
 //! | `review.json` | the `AdmissionReview` that the API server would send |
 //! | `config.yaml` | the guard's section of the configuration; all defaults where it is missing |
 //! | `facts.yaml` | what the world holds; what is not listed is unknown to the guard, not absent |
-//! | `ruling.yaml` | what has to come out: verdict, answer, warnings, audit annotations, patch |
+//! | `fleet.yaml` | in place of it: what several clusters hold; see [`fleet`] |
+//! | `ruling.yaml` | what has to come out: verdict, answer, details of a denial, warnings, audit annotations, patch |
 //!
 //! `facts.yaml` lists objects by the plural of their resource, and namespaced ones as `namespace/name`:
 //!
@@ -25,6 +26,8 @@
 //! `DURWARD_BLESS=1 cargo test -p durward-guards --test cases` writes what comes out into the files; read the diff before you
 //! commit it.
 
+mod fleet;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -32,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admission::{Answer, BoxFuture, Cause, Guard, Settled, decode, settle};
+use admission::{Answer, BoxFuture, Cause, DenialCause, Guard, Settled, decode, settle};
 use guards::world::{self, Address, Metadata, World, cause};
 use guards::{KINDS, Kind, config};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -64,7 +67,7 @@ fn trials(kind: &'static dyn Kind) -> Vec<Trial> {
 }
 
 /// What a case may hold. Under another name a file would be passed over, and the case would show something else than it says.
-const FILES: [&str; 4] = ["review.json", "config.yaml", "facts.yaml", "ruling.yaml"];
+const FILES: [&str; 5] = ["review.json", "config.yaml", "facts.yaml", "fleet.yaml", "ruling.yaml"];
 
 fn run(kind: &'static dyn Kind, case: &Path) -> Result<(), Failed> {
     for entry in fs::read_dir(case)? {
@@ -74,7 +77,11 @@ fn run(kind: &'static dyn Kind, case: &Path) -> Result<(), Failed> {
         }
     }
     let body = fs::read(case.join("review.json")).map_err(|error| format!("review.json: {error}"))?;
-    let world: Arc<dyn World> = Arc::new(Facts::read(&case.join("facts.yaml"))?);
+    let clusters = case.join("fleet.yaml");
+    let world: Arc<dyn World> = match fs::read_to_string(&clusters) {
+        Ok(text) => Arc::new(fleet::Told::read(&text, &clusters)?),
+        Err(_) => Arc::new(Facts::read(&case.join("facts.yaml"))?),
+    };
     let guard = guard(kind, &case.join("config.yaml"), &world)?;
     let settled = reviewed(&*guard, &body)?;
     let told = told(&settled);
@@ -136,6 +143,10 @@ fn told(settled: &Settled) -> String {
         Answer::Mutate(patch) => ("allow, changed".to_owned(), Some(patch.to_json())),
         Answer::Deny(denial) => (format!("deny with {}: {}", denial.code.number(), denial.message), None),
     };
+    let details: &[_] = match &settled.answer {
+        Answer::Deny(denial) => &denial.causes,
+        Answer::Allow | Answer::Mutate(_) => &[],
+    };
     // Writing to a String cannot fail.
     let _ = writeln!(out, "answer: {}", quoted(&answer));
     let mut list = |name: &str, lines: Vec<String>| {
@@ -143,6 +154,9 @@ fn told(settled: &Settled) -> String {
             let _ = writeln!(out, "{name}:\n- {}", lines.join("\n- "));
         }
     };
+    let detail =
+        |cause: &DenialCause| quoted(&format!("{} {}: {}", cause.reason, cause.field, cause.message));
+    list("details", details.iter().map(detail).collect());
     list("warnings", settled.warnings.fitted().iter().map(|warning| quoted(warning)).collect());
     list("audit", settled.audit.iter().map(|(key, value)| quoted(&format!("{key}: {value}"))).collect());
     let operations: Vec<Value> =

@@ -1,0 +1,112 @@
+//! What the section may say, and what is wrong with what it may not.
+
+use super::super::fixture::{config, configured};
+use super::*;
+
+#[test]
+fn an_empty_section_looks_at_this_cluster_and_guards_what_is_labelled() {
+    let config = config("{}");
+    assert_eq!(
+        (&config.fleet, config.select, config.unmanaged),
+        (&Fleet::Alone, Select::Labelled, Unmanaged::Deny)
+    );
+    assert_eq!((config.names, config.break_glass), (Names::Show, BreakGlass::Annotations));
+    assert_eq!(config.member_deadline, Duration::from_secs(3));
+    assert!(config.groups.0.is_empty() && config.access.is_none());
+    let asked: Vec<_> = config.questions.iter().map(|question| question.resource.to_string()).collect();
+    assert_eq!(
+        asked,
+        [
+            "pods",
+            "persistentvolumeclaims",
+            "deployments.apps",
+            "statefulsets.apps",
+            "daemonsets.apps",
+            "jobs.batch",
+            "cronjobs.batch",
+            "services"
+        ]
+    );
+}
+
+#[test]
+fn a_fleet_is_of_one_kind_and_guards_everything() {
+    for (yaml, expected) in [
+        ("fleet: none", Fleet::Alone),
+        ("fleet: {karmada: {}}", Fleet::Karmada),
+        ("fleet: {karmada: }", Fleet::Karmada),
+        ("fleet: {contexts: [a, b]}", Fleet::Contexts(vec!["a".into(), "b".into()])),
+        ("fleet: {secrets: {}}\ninstallNamespace: guards", Fleet::Secrets { namespace: "guards".into() }),
+    ] {
+        let config = config(yaml);
+        assert_eq!(config.fleet, expected, "{yaml}");
+        assert_eq!(config.select == Select::All, expected != Fleet::Alone, "{yaml}");
+    }
+    let access = config("fleet: {karmada: {kubeconfig: k.yaml, context: karmada}}").access.unwrap();
+    assert_eq!(access.context.as_deref(), Some("karmada"));
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
+    for (yaml, place, told) in [
+        ("fleet: {}", "d.yaml:1:8: fleet", "not name exactly one way"),
+        ("fleet: {karmada: {}, contexts: [a]}", "d.yaml:1:8: fleet", "allowed: none, {karmada: {}}"),
+        ("fleet: karmada", "d.yaml:1:8: fleet", "\"karmada\""),
+        ("fleet: {contexts: []}", "d.yaml:1:19: fleet.contexts", "names no context"),
+        ("fleet: {contexts: [a, a]}", "d.yaml:1:19: fleet.contexts", "stands there twice"),
+        ("unmanaged: ignore", "d.yaml:1:12: unmanaged", "not Karmada's"),
+        ("crds: {groups: ['*.example.org']}", "d.yaml:1:16: crds.groups", "RBAC knows no other patterns"),
+        ("crds: {groups: [apps]}", "d.yaml:1:16: crds.groups", "\"apps\" is no API group"),
+        ("namespaces: {inUse: []}", "d.yaml:1:21: namespaces.inUse", "names nothing"),
+        ("namespaces: {inUse: [pod]}", "d.yaml:1:22: namespaces.inUse", "did you mean pods?"),
+        (
+            "namespaces: {more: [{group: apps, version: v1, resource: deployments}]}",
+            "d.yaml:1:20",
+            "counted already",
+        ),
+        ("namespaces: {more: [{version: v1, resource: A/b}]}", "d.yaml:1:45", "is no resource"),
+        ("namespaces: {more: [{version: v1}]}", "d.yaml:1:21", "resource: is missing"),
+        ("memberDeadline: 0s", "d.yaml:1:17: memberDeadline", "no time in which anyone could answer"),
+        ("memberDeadline: 1m", "d.yaml:1:17: memberDeadline", "longer than 30s"),
+        ("acknowledge: [{cluster: a, until: tomorrow, reason: x}]", "d.yaml:1:35", "no time in RFC 3339"),
+        ("acknowledge: [{cluster: a, reason: x}]", "d.yaml:1:15", "until: is missing"),
+        ("acknowledge: [{cluster: a, until: 2026-12-01T00:00:00Z}]", "d.yaml:1:15", "reason: is missing"),
+        ("acknowledge: [{cluster: a, until: 2026-12-01T00:00:00Z, reason: ' '}]", "d.yaml:1:65", "is empty"),
+        ("acknowledge: [{until: 2026-12-01T00:00:00Z, reason: x}]", "d.yaml:1:15", "not exactly one of"),
+        (
+            "acknowledge: [{cluster: a, clusterSelector: {matchLabels: {b: c}}, until: 2026-12-01T00:00:00Z, reason: x}]",
+            "d.yaml:1:25",
+            "not exactly one of",
+        ),
+    ] {
+        let (_, problems) = configured(yaml);
+        assert_eq!(problems.len(), 1, "{yaml}: {problems:?}");
+        assert!(problems[0].starts_with(place) && problems[0].contains(told), "{yaml}: {problems:?}");
+    }
+}
+
+#[test]
+fn a_misspelt_way_is_suggested() {
+    let (_, problems) = configured("fleet: {karmda: {}}");
+    assert!(problems.iter().any(|problem| problem.contains("did you mean karmada?")), "{problems:?}");
+}
+
+#[test]
+fn an_acknowledgement_is_by_name_or_by_label() {
+    let of = |yaml: &str| config(yaml).acknowledged.remove(0).whom;
+    let named = of("acknowledge: [{cluster: edge-7, until: 2026-12-01T00:00:00Z, reason: cut}]");
+    assert_eq!(named, Whom::Named("edge-7".into()));
+    let labelled = of(
+        "acknowledge: [{clusterSelector: {matchLabels: {a: b}}, until: 2026-12-01T00:00:00Z, reason: cut}]",
+    );
+    assert!(matches!(labelled, Whom::Labelled(_)));
+}
+
+#[test]
+fn groups_are_exact_or_every_one() {
+    let groups = |yaml: &str| config(yaml).groups;
+    assert!(groups("crds: {groups: [example.org]}").cover("example.org"));
+    assert!(!groups("crds: {groups: [example.org]}").cover("a.example.org"));
+    assert!(groups("crds: {groups: ['*']}").cover("a.example.org"));
+    assert!(!groups("{}").cover("example.org"));
+}

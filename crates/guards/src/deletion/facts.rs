@@ -1,0 +1,198 @@
+//! What every cluster says, gathered: all of them at once, each within its own time, everything before the review's deadline.
+//!
+//! Nothing is spawned, so nothing outlives the review, and a review that is given up costs nothing from then on. How many
+//! questions are under way at an API server is the world's to bound; here it is bounded how many clusters are being looked at,
+//! so that memory does not grow with the fleet.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use admission::Cause;
+use futures_util::StreamExt as _;
+use futures_util::future::join;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::Instant;
+
+use super::config::{Config, Unmanaged};
+use super::look::{Look, Time};
+use super::own::{Own, Standing};
+use super::sight::Sight;
+use super::target::{Subject, Target};
+use crate::world::fleet::{Cluster, Fleet, Member, Members};
+use crate::world::{World, cause};
+
+/// Everything that a decision rests on.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    /// What time it is.
+    pub(super) now: SystemTime,
+    /// The clusters of the fleet, without the one that asks.
+    pub(super) members: Members,
+    /// The clusters that were looked at: the one that asks first, the others in the order of the list.
+    pub(super) seen: Vec<Seen>,
+}
+
+/// One cluster that was looked at.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    /// Which, with what its Cluster says of it; the one that asks has no Cluster.
+    pub(super) member: Member,
+    /// What was seen there.
+    pub(super) sight: Sight,
+}
+
+impl Seen {
+    /// Whether it is the cluster that asks.
+    pub(super) fn is_here(&self) -> bool {
+        self.member.cluster == Cluster::Here
+    }
+}
+
+/// How far the gathering has come.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'p> {
+    /// The cluster that has just been seen, or not been seen in time.
+    pub cluster: &'p str,
+    /// How many have been.
+    pub done: usize,
+    /// How many there are.
+    pub of: usize,
+}
+
+/// Clusters that are looked at once at a time: more than the world has places for questions, so none of these stays empty.
+const AT_ONCE: usize = 1024;
+
+/// Kept of the review's time for deciding and answering: a tenth, and no more than this.
+const FOR_THE_ANSWER: Duration = Duration::from_millis(200);
+
+/// The list of the fleet is waited for half of the time at most: without the other half it would be of no use.
+const LIST_SHARE: u32 = 2;
+
+/// One gathering.
+pub(super) struct Gathering<'g> {
+    /// Whom to ask.
+    pub(super) world: &'g dyn World,
+    /// About what.
+    pub(super) config: &'g Config,
+    /// Told of each cluster.
+    pub(super) progress: &'g (dyn Fn(Progress<'_>) + Sync),
+}
+
+impl Gathering<'_> {
+    /// Gathers what decides about the target. Where `only_own`, only what decides whether it is a part of Karmada that is needed.
+    pub(super) async fn about(&self, target: &Target, deadline: Instant, only_own: bool) -> Facts {
+        let begun = Instant::now();
+        let left = deadline.saturating_duration_since(begun);
+        let end = deadline - FOR_THE_ANSWER.min(left / 10);
+        let list_end = begun + end.saturating_duration_since(begun) / LIST_SHARE;
+        let now = self.world.now();
+        let own = Own::of(self.config, target);
+        if let Some(own) = own {
+            // Whether it may be looked at at all depends on the list.
+            let members = self.members(list_end).await;
+            let standing = members.as_ref().map(|members| own.standing(members));
+            return match (standing, only_own) {
+                (Ok(Standing::Needed) | Err(_), _) | (_, true) => Facts { now, members, seen: Vec::new() },
+                (Ok(Standing::Local), _) => {
+                    let here = self.here(target, end).await;
+                    Facts { now, members: Ok(Arc::from([])), seen: vec![here] }
+                }
+                (Ok(Standing::Ordinary), _) => {
+                    let here = self.here(target, end).await;
+                    self.with_members(target, now, members, here, end).await
+                }
+            };
+        }
+        let (members, here) = join(self.members(list_end), self.here(target, end)).await;
+        self.with_members(target, now, members, here, end).await
+    }
+
+    async fn members(&self, end: Instant) -> Members {
+        if self.config.fleet == Fleet::Alone {
+            return Ok(Arc::from([]));
+        }
+        let time = Time::until(end);
+        time.limit(self.world.members(&self.config.fleet, end.into_std())).await.map_err(|why| {
+            // Whatever the reason: nobody knows whom to ask.
+            let text = format!("the list of the fleet's clusters could not be read: {}", why.text);
+            Cause::new(cause::STALE_FLEET, if why.code == cause::STALE_FLEET { why.text } else { text })
+        })
+    }
+
+    async fn here(&self, target: &Target, end: Instant) -> Seen {
+        let look = Look { world: self.world, config: self.config, cluster: &Cluster::Here, preserved: false };
+        let sight = look.at(target, Time::until(end)).await;
+        Seen { member: Member { cluster: Cluster::Here, metadata: crate::world::Metadata::default() }, sight }
+    }
+
+    async fn with_members(
+        &self,
+        target: &Target,
+        now: SystemTime,
+        members: Members,
+        here: Seen,
+        end: Instant,
+    ) -> Facts {
+        let mut seen = vec![here];
+        if let Ok(members) = &members {
+            let preserved = self.is_preserved(target, end).await;
+            let mut sights = self.sights(target, members, preserved, end).await;
+            sights.sort_by_key(|(at, _)| *at);
+            let members = members.iter().cloned().zip(sights);
+            seen.extend(members.map(|(member, (_, sight))| Seen { member, sight }));
+        }
+        Facts { now, members, seen }
+    }
+
+    /// What is seen of each member, in the order in which they answer, with its place in the list: one for each of them.
+    async fn sights(
+        &self,
+        target: &Target,
+        members: &[Member],
+        preserved: bool,
+        end: Instant,
+    ) -> Vec<(usize, Sight)> {
+        let look = |at: usize, member: &'_ Member| (at, member.cluster.clone());
+        let mut waiting = members.iter().enumerate().map(|(at, member)| look(at, member));
+        let mut asked: FuturesUnordered<_> = FuturesUnordered::new();
+        let one = async |(at, cluster): (usize, Cluster)| {
+            let sight = self.member(target, &cluster, preserved, end).await;
+            (at, cluster, sight)
+        };
+        for next in waiting.by_ref().take(AT_ONCE) {
+            asked.push(one(next));
+        }
+        let mut sights = Vec::with_capacity(members.len());
+        while let Some((at, cluster, sight)) = asked.next().await {
+            sights.push((at, sight));
+            (self.progress)(Progress { cluster: cluster.name(), done: sights.len(), of: members.len() });
+            if let Some(next) = waiting.next() {
+                asked.push(one(next));
+            }
+        }
+        sights
+    }
+
+    async fn member(&self, target: &Target, cluster: &Cluster, preserved: bool, end: Instant) -> Sight {
+        let begun = Instant::now();
+        if begun >= end {
+            let text = format!("Durward had no time left to ask {cluster}; try again");
+            return Sight::blind(Cause::new(cause::CROWDED, text));
+        }
+        let look = Look { world: self.world, config: self.config, cluster, preserved };
+        look.at(target, Time::until(end.min(begun + self.config.member_deadline))).await
+    }
+
+    /// Whether Karmada keeps a propagated definition in the members when it is deleted here. It keeps the definition, not the
+    /// objects that it brought itself; and what cannot be read keeps nothing.
+    async fn is_preserved(&self, target: &Target, end: Instant) -> bool {
+        let matters = self.config.is_karmada()
+            && self.config.unmanaged == Unmanaged::Ignore
+            && target.subject == Subject::Definition;
+        if !matters {
+            return false;
+        }
+        let look = Look { world: self.world, config: self.config, cluster: &Cluster::Here, preserved: false };
+        look.is_preserved(target, Time::until(end.min(Instant::now() + self.config.member_deadline))).await
+    }
+}

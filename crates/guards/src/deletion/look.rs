@@ -1,0 +1,311 @@
+//! A look at one cluster: what it holds that would go with the target.
+//!
+//! A namespace takes two steps, so that clusters without it cost one small question: is it there, and if so, every List at once.
+//! Only the last page of a List says that there is nothing (facts: 5,000 finished pods may stand before one that runs). A
+//! definition is asked for by name and its objects are listed at a version that *this* cluster serves: the control plane's may
+//! be another, and a 404 for it says nothing.
+
+use std::time::Duration;
+
+use admission::{BoxFuture, Cause};
+use futures_util::future::join_all;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::config::{Config, Unmanaged};
+use super::owners::{Chains, Held, is_managed};
+use super::questions::{Noun, Question, Rule};
+use super::sight::{Count, Sight};
+use super::target::{DEFINITIONS, DEFINITIONS_GROUP, Subject, Target};
+use crate::world::fleet::{self, Cluster, Object, Part, Query};
+use crate::world::{Address, Resource, World, cause};
+
+/// One page; as many as kubectl asks for.
+const PAGE: u32 = 500;
+
+/// How much later than the world should have answered it is given up.
+const GRACE: Duration = Duration::from_millis(30);
+
+/// The time that a cluster has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Time {
+    end: Instant,
+    given: Duration,
+}
+
+impl Time {
+    /// From now.
+    pub(super) fn until(end: Instant) -> Self {
+        Self { end, given: end.saturating_duration_since(Instant::now()) }
+    }
+
+    /// The answer, or that there was none. The world keeps to its deadline; this holds where it does not.
+    pub(super) async fn limit<T>(self, question: BoxFuture<'_, Result<T, Cause>>) -> Result<T, Cause> {
+        timeout_at(self.end + GRACE, question).await.unwrap_or_else(|_| {
+            Err(Cause::new(cause::TIMEOUT, format!("no answer in {:.1} s", self.given.as_secs_f64())))
+        })
+    }
+}
+
+/// How much of what is there would go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// All of it.
+    Everything,
+    /// What Karmada brought, and what that owns.
+    Managed,
+}
+
+/// What was read of one List.
+#[derive(Debug, Default)]
+struct Listing {
+    held: Vec<Held>,
+    /// Whether there is more that was not read, because this is enough.
+    more: bool,
+}
+
+/// Looks at one cluster.
+#[derive(Clone, Copy)]
+pub(super) struct Look<'l> {
+    /// Through this.
+    pub(super) world: &'l dyn World,
+    /// For this guard.
+    pub(super) config: &'l Config,
+    /// At this one.
+    pub(super) cluster: &'l Cluster,
+    /// Whether the definition stays in members when it is deleted here.
+    pub(super) preserved: bool,
+}
+
+impl Look<'_> {
+    /// What is seen.
+    pub(super) async fn at(&self, target: &Target, time: Time) -> Sight {
+        let seen = match target.subject {
+            Subject::Namespace => self.namespace(target, time).await,
+            Subject::Definition => self.definition(target, time).await,
+        };
+        seen.unwrap_or_else(Sight::blind)
+    }
+
+    async fn namespace(&self, target: &Target, time: Time) -> Result<Sight, Cause> {
+        let reach = if *self.cluster == Cluster::Here {
+            // Its own API server asks, so it is there.
+            Reach::Everything
+        } else {
+            let found = self.find(&Resource::NAMESPACES, &target.name, Part::Metadata, time).await?;
+            let Some(namespace) = found else { return Ok(Sight::default()) };
+            self.reach(is_managed(&namespace.metadata))
+        };
+        let lists = self.config.questions.iter().filter(|question| {
+            // Without anything to tell apart nobody needs to know what owns what.
+            question.rule != Rule::None || reach == Reach::Managed
+        });
+        let answers = join_all(lists.map(async |question| {
+            let rule = |object: &Object| question.rule.counts(object);
+            let listing = self.list(&question.resource, &target.name, question, rule, reach, time).await;
+            (&question.noun, listing.map_err(|why| explained(question, why)))
+        }))
+        .await;
+        Ok(weighed(answers, reach))
+    }
+
+    async fn definition(&self, target: &Target, time: Time) -> Result<Sight, Cause> {
+        let definitions =
+            Resource { group: DEFINITIONS_GROUP.into(), version: "v1".into(), plural: DEFINITIONS.into() };
+        let Some(found) = self.find(&definitions, &target.name, Part::Whole, time).await? else {
+            return Ok(Sight::default());
+        };
+        let resource = served(&found, target)?;
+        let propagated = is_managed(&found.metadata) && !self.preserved;
+        let reach = self.reach(propagated);
+        let question =
+            Question { resource, fields: "", part: Part::Metadata, noun: Noun::OBJECT, rule: Rule::All };
+        let listing = self.list(&question.resource, "", &question, |_| Ok(true), reach, time).await;
+        Ok(weighed(vec![(&question.noun, listing)], reach))
+    }
+
+    /// How much goes, where the thing itself goes with what is deleted here, or does not.
+    fn reach(&self, goes_itself: bool) -> Reach {
+        let all = goes_itself
+            || self.config.unmanaged == Unmanaged::Deny
+            || !self.config.is_karmada()
+            || *self.cluster == Cluster::Here;
+        if all { Reach::Everything } else { Reach::Managed }
+    }
+
+    /// See [`Gathering`](super::facts::Gathering).
+    pub(super) async fn is_preserved(&self, target: &Target, time: Time) -> bool {
+        let bindings = Resource {
+            group: "work.karmada.io".into(),
+            version: "v1alpha2".into(),
+            plural: "clusterresourcebindings".into(),
+        };
+        // `names.GenerateBindingName` in Karmada: the object's name, a hyphen, its kind in lower case.
+        let name = format!("{}-customresourcedefinition", target.name);
+        let Ok(Some(binding)) = self.find(&bindings, &name, Part::Whole, time).await else { return false };
+        let read = binding.raw.and_then(|raw| serde_json::from_str::<Binding>(raw.get()).ok());
+        read.is_some_and(|binding| binding.spec.preserve_resources_on_deletion)
+    }
+
+    async fn find(
+        &self,
+        resource: &Resource,
+        name: &str,
+        part: Part,
+        time: Time,
+    ) -> Result<Option<Object>, Cause> {
+        let look = fleet::Look { address: Address { resource, namespace: "", name }, part };
+        time.limit(self.world.find(self.cluster, look, time.end.into_std())).await
+    }
+
+    /// Reads a List, page by page, until something on a page is enough to refuse, or to the end.
+    async fn list(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        question: &Question,
+        counts: impl Fn(&Object) -> Result<bool, String>,
+        reach: Reach,
+        time: Time,
+    ) -> Result<Listing, Cause> {
+        let mut listing = Listing::default();
+        let mut from: Option<String> = None;
+        loop {
+            let query = Query {
+                resource,
+                namespace,
+                fields: question.fields,
+                part: question.part,
+                limit: PAGE,
+                from: from.as_deref(),
+            };
+            let page = time.limit(self.world.list(self.cluster, query, time.end.into_std())).await?;
+            let mut enough = false;
+            for object in page.objects {
+                let counts = counts(&object).map_err(|what| Cause::new(cause::GARBAGE, what))?;
+                if !counts && reach == Reach::Everything {
+                    continue;
+                }
+                let named = if namespace.is_empty() && !object.namespace.is_empty() {
+                    format!("{}/{}", object.namespace, object.name)
+                } else {
+                    object.name.clone()
+                };
+                let held = Held::of(object, named, counts);
+                enough |= counts && (reach == Reach::Everything || held.managed);
+                listing.held.push(held);
+            }
+            match page.next {
+                None => return Ok(listing),
+                Some(_) if enough => return Ok(Listing { more: true, ..listing }),
+                // A server that leads in a circle would never come to the last page.
+                Some(next) if from.as_ref() == Some(&next) => {
+                    let text = format!("it gives the same page of {resource} again and again");
+                    return Err(Cause::new(cause::GARBAGE, text));
+                }
+                next => from = next,
+            }
+        }
+    }
+}
+
+/// The version at which a cluster's objects are read: what they are stored at, where that is served, since nothing has
+/// to be converted then.
+fn served(found: &Object, target: &Target) -> Result<Resource, Cause> {
+    let name = &target.name;
+    let garbage = |what: String| Cause::new(cause::GARBAGE, format!("its {name} {what}"));
+    let raw = found.raw.as_ref().ok_or_else(|| garbage("came without its versions".to_owned()))?;
+    let definition: Definition =
+        serde_json::from_str(raw.get()).map_err(|error| garbage(format!("cannot be understood: {error}")))?;
+    let spec = definition.spec;
+    if spec.group != target.group() || spec.names.plural != target.plural() {
+        return Err(garbage("defines something else than its name says".to_owned()));
+    }
+    let served = || spec.versions.iter().filter(|version| version.served);
+    let version = served().find(|version| version.storage).or_else(|| served().next());
+    let Some(version) = version else {
+        let text = format!("it serves no version of {name}, so the objects cannot be read");
+        return Err(Cause::new(cause::NOT_SERVED, text));
+    };
+    Ok(Resource {
+        group: spec.group.into(),
+        version: version.name.clone().into(),
+        plural: spec.names.plural.into(),
+    })
+}
+
+/// A definition, as far as it tells how to read its objects.
+#[derive(Deserialize)]
+struct Definition {
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    group: String,
+    names: Names,
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+struct Names {
+    plural: String,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    name: String,
+    served: bool,
+    storage: bool,
+}
+
+/// A `ClusterResourceBinding`, as far as it tells whether members keep what it brought.
+#[derive(Deserialize)]
+struct Binding {
+    spec: BindingSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct BindingSpec {
+    preserve_resources_on_deletion: bool,
+}
+
+/// What the Lists come to.
+fn weighed(answers: Vec<(&Noun, Result<Listing, Cause>)>, reach: Reach) -> Sight {
+    let mut sight = Sight::default();
+    let mut listings = Vec::with_capacity(answers.len());
+    for (noun, answer) in answers {
+        match answer {
+            Ok(listing) => listings.push((noun, listing)),
+            Err(why) if sight.unseen.contains(&why) => {}
+            Err(why) => sight.unseen.push(why),
+        }
+    }
+    let chains = Chains::of(listings.iter().flat_map(|(_, listing)| &listing.held));
+    for (noun, listing) in &listings {
+        let (staying, going): (Vec<&Held>, Vec<&Held>) = listing
+            .held
+            .iter()
+            .filter(|held| held.counts)
+            .partition(|held| reach == Reach::Managed && chains.leave(held));
+        let names = |held: &[&'_ Held]| held.iter().map(|held| held.name.clone()).collect::<Vec<_>>();
+        sight.in_use.extend(Count::of(noun, listing.more, names(&going)));
+        sight.stays.extend(Count::of(noun, listing.more, names(&staying)));
+    }
+    sight
+}
+
+/// A further resource has to be served wherever it is looked for; whoever configured it is told.
+fn explained(question: &Question, why: Cause) -> Cause {
+    let is_further = question.rule == Rule::All;
+    if is_further && matches!(why.code, cause::NOT_SERVED | cause::GARBAGE) {
+        let resource = &question.resource;
+        let text = format!(
+            "{}; {resource} is one of namespaces.more in Durward's configuration, which every cluster must serve",
+            why.text
+        );
+        return Cause::new(why.code, text);
+    }
+    why
+}

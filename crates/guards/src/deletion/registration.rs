@@ -1,0 +1,184 @@
+//! When the guard wants to be called: for every deletion of a Namespace or a `CustomResourceDefinition`.
+//!
+//! The rules name the resources without their subresources, so `namespaces/finalize` never comes. What is decided by
+//! matchConditions is decided by the API server itself and holds while Durward is down: the way through for callers with the
+//! verb, deletions that are under way already, and the install namespace. An expression that fails follows failurePolicy
+//! without a call, so every map is looked for before it is looked into; `object` is null on a DELETE.
+//!
+//! The way through asks for a deed and the verb together: the verb alone is held by every cluster administrator (`verbs: ["*"]`),
+//! for whom this guard is made (facts: run on kube-apiserver 1.35.4).
+
+use admission::{
+    LabelSelector, MatchCondition, Reinvocation, Rule, Scope, SideEffects, WebhookEntry, WebhookType,
+};
+
+use super::breakglass::ANYWAY;
+use super::config::{Config, Select};
+use super::own;
+use super::select::{LABEL, VALUE};
+use super::target::{DEFINITIONS, DEFINITIONS_GROUP};
+
+/// The one entry.
+pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
+    let mut conditions = vec![
+        condition("no-break-glass", no_break_glass()),
+        condition(
+            "not-terminating",
+            "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".to_owned(),
+        ),
+    ];
+    let install = config.terms.install_namespace.as_str();
+    if !config.is_karmada() && !install.is_empty() {
+        conditions.push(condition(
+            "not-the-install-namespace",
+            format!("!({})", is_namespace(&format!("== {}", text(install)))),
+        ));
+    }
+    // Labelled only: the API server chooses by itself, which anybody may lean on who may set labels anyway. On Karmada its
+    // own parts have to come too, and they bear no label.
+    let mut object_selector = LabelSelector::default();
+    match (config.select, config.is_karmada()) {
+        (Select::All, _) => {}
+        (Select::Labelled, false) => {
+            drop(object_selector.match_labels.insert(LABEL.to_owned(), VALUE.to_owned()));
+        }
+        (Select::Labelled, true) => conditions.push(condition("labelled-or-karmadas-own", labelled_or_own())),
+    }
+    vec![WebhookEntry {
+        webhook_type: WebhookType::Validating,
+        name: "deletion".to_owned(),
+        rules: vec![rule("", "namespaces"), rule(DEFINITIONS_GROUP, DEFINITIONS)],
+        namespace_selector: config.terms.namespace_selector.clone(),
+        object_selector,
+        match_conditions: conditions,
+        failure_policy: config.terms.failure_policy,
+        side_effects: SideEffects::None,
+        timeout_seconds: config.terms.timeout_seconds,
+        reinvocation: Reinvocation::Never,
+        review_versions: config.terms.review_versions.clone(),
+    }]
+}
+
+fn rule(group: &str, resource: &str) -> Rule {
+    Rule {
+        operations: vec!["DELETE".to_owned()],
+        api_groups: vec![group.to_owned()],
+        api_versions: vec!["v1".to_owned()],
+        resources: vec![resource.to_owned()],
+        scope: Scope::Cluster,
+    }
+}
+
+fn condition(name: &str, expression: String) -> MatchCondition {
+    MatchCondition { name: name.to_owned(), expression }
+}
+
+fn no_break_glass() -> String {
+    let anyway = text(ANYWAY);
+    format!(
+        "!(oldObject != null && has(oldObject.metadata.annotations) && {anyway} in oldObject.metadata.annotations && \
+         oldObject.metadata.annotations[{anyway}] == oldObject.metadata.name && \
+         authorizer.group(\"durward.dev\").resource(\"guards\").name(\"deletion\").check(\"break-glass\").allowed())"
+    )
+}
+
+fn is_namespace(named: &str) -> String {
+    format!(
+        "request.resource.resource == \"namespaces\" && oldObject != null && oldObject.metadata.name {named}"
+    )
+}
+
+fn labelled_or_own() -> String {
+    let (label, value) = (text(LABEL), text(VALUE));
+    let names = own::NAMESPACES.map(text).join(", ");
+    let group = text(&format!(".{}", own::GROUP));
+    format!(
+        "oldObject == null || \
+         (has(oldObject.metadata.labels) && {label} in oldObject.metadata.labels && oldObject.metadata.labels[{label}] == {value}) || \
+         ({}) || oldObject.metadata.name.startsWith({}) || oldObject.metadata.name.endsWith({group})",
+        is_namespace(&format!("in [{names}]")),
+        text(own::SPACE),
+    )
+}
+
+/// A CEL string; JSON's escapes are CEL's too.
+fn text(value: &str) -> String {
+    serde_json::Value::from(value).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use admission::FailurePolicy;
+    use serde_json::json;
+
+    use super::super::fixture::config;
+    use super::*;
+
+    fn the_entry(yaml: &str) -> WebhookEntry {
+        let mut entries = entries(&config(yaml));
+        assert_eq!(entries.len(), 1);
+        entries.remove(0)
+    }
+
+    fn names(entry: &WebhookEntry) -> Vec<&str> {
+        entry.match_conditions.iter().map(|c| c.name.as_str()).collect()
+    }
+
+    #[test]
+    fn asks_about_deletions_of_two_kinds_and_refuses_while_it_is_down() {
+        let entry = the_entry("{}");
+        assert_eq!(
+            serde_json::to_value(&entry.rules).unwrap(),
+            json!([
+                {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"], "scope": "Cluster"},
+                {"operations": ["DELETE"], "apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["v1"],
+                 "resources": ["customresourcedefinitions"], "scope": "Cluster"},
+            ])
+        );
+        assert_eq!((entry.webhook_type, entry.side_effects), (WebhookType::Validating, SideEffects::None));
+        assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Fail, 10));
+    }
+
+    #[test]
+    fn the_install_namespace_is_left_alone_except_on_karmada() {
+        let plain = the_entry("installNamespace: guards");
+        assert_eq!(names(&plain), ["no-break-glass", "not-terminating", "not-the-install-namespace"]);
+        assert_eq!(
+            plain.match_conditions[2].expression,
+            r#"!(request.resource.resource == "namespaces" && oldObject != null && oldObject.metadata.name == "guards")"#
+        );
+        assert_eq!(names(&the_entry("fleet: {karmada: {}}")), ["no-break-glass", "not-terminating"]);
+    }
+
+    #[test]
+    fn only_labelled_objects_come_where_that_is_asked_for_and_karmadas_own_parts_anyway() {
+        let labels = |yaml: &str| the_entry(yaml).object_selector.match_labels;
+        assert_eq!(labels("{}"), [("durward.dev/guard".to_owned(), "deletion".to_owned())].into());
+        assert!(labels("select: all").is_empty());
+        assert!(labels("fleet: {contexts: [a]}").is_empty());
+        let karmada = the_entry("fleet: {karmada: {}}\nselect: labelled");
+        assert!(karmada.object_selector.is_empty());
+        assert_eq!(names(&karmada).last(), Some(&"labelled-or-karmadas-own"));
+        let expression = &karmada.match_conditions[2].expression;
+        for part in [
+            r#"oldObject.metadata.labels["durward.dev/guard"] == "deletion""#,
+            r#"oldObject.metadata.name in ["karmada-system", "karmada-cluster"]"#,
+            r#"oldObject.metadata.name.startsWith("karmada-es-")"#,
+            r#"oldObject.metadata.name.endsWith(".karmada.io")"#,
+        ] {
+            assert!(expression.contains(part), "{expression}");
+        }
+    }
+
+    #[test]
+    fn the_way_through_asks_for_the_deed_and_the_verb_together() {
+        assert_eq!(
+            the_entry("breakGlass: verb").match_conditions[0].expression,
+            concat!(
+                r#"!(oldObject != null && has(oldObject.metadata.annotations) && "durward.dev/delete-anyway" in oldObject.metadata.annotations && "#,
+                r#"oldObject.metadata.annotations["durward.dev/delete-anyway"] == oldObject.metadata.name && "#,
+                r#"authorizer.group("durward.dev").resource("guards").name("deletion").check("break-glass").allowed())"#
+            )
+        );
+    }
+}

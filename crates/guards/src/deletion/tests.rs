@@ -1,0 +1,405 @@
+//! The guard as a whole on a small world of its own: what is asked, in which order, and what becomes of odd answers.
+
+use std::collections::BTreeMap;
+use std::future::{pending, ready};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use admission::{Cause, Denial, Verdict, decode};
+use serde_json::json;
+use serde_json::value::to_raw_value;
+
+use super::fixture::{config, member, now, review};
+use super::*;
+use crate::world::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Object, Page, Part, Query};
+use crate::world::{self, Address, Metadata, cause};
+
+const KARMADA: &str = "fleet: {karmada: {}}\ncrds: {groups: [example.org]}\n";
+const WIDGETS: &str = "widgets.example.org";
+
+/// How one cluster answers a List.
+type Answers = Box<dyn Fn(&Query<'_>) -> Listed + Send + Sync>;
+
+/// One cluster: what it finds, and how it answers Lists. One that hangs answers nothing.
+#[derive(Default)]
+struct Held {
+    found: BTreeMap<String, Object>,
+    lists: Option<Answers>,
+    hangs: bool,
+    refuses: Option<Cause>,
+}
+
+/// A world of a few clusters, which remembers what it was asked.
+#[derive(Default)]
+struct Small {
+    members: Option<Members>,
+    clusters: BTreeMap<String, Held>,
+    asked: Mutex<Vec<String>>,
+    at_once: AtomicUsize,
+    most_at_once: AtomicUsize,
+}
+
+impl Small {
+    fn with(mut self, name: &str, held: Held) -> Self {
+        self.clusters.insert(name.to_owned(), held);
+        self
+    }
+
+    fn asked(&self, of: &Cluster, what: &str) {
+        self.asked.lock().unwrap().push(format!("{of}: {what}"));
+    }
+
+    fn members(&self) -> Arc<[Member]> {
+        self.clusters.keys().filter(|name| *name != "here").map(|name| member(name, &[], &[])).collect()
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        of: &Cluster,
+        answer: impl FnOnce(&'a Held) -> Result<T, Cause> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T, Cause>> {
+        static NOTHING: Held = Held { found: BTreeMap::new(), lists: None, hangs: false, refuses: None };
+        let held = self.clusters.get(of.name()).unwrap_or(&NOTHING);
+        Box::pin(async move {
+            if held.hangs {
+                return pending().await;
+            }
+            let now = self.at_once.fetch_add(1, Ordering::Relaxed) + 1;
+            self.most_at_once.fetch_max(now, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            self.at_once.fetch_sub(1, Ordering::Relaxed);
+            held.refuses.clone().map_or_else(|| answer(held), Err)
+        })
+    }
+}
+
+impl World for Small {
+    fn get<'a>(&'a self, _address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, world::Answer> {
+        Box::pin(ready(Err(Cause::new(cause::REFUSED, "nothing that was read earlier may decide"))))
+    }
+
+    fn ask<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, world::Answer> {
+        self.get(address, deadline)
+    }
+
+    fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
+        Box::pin(ready(self.members.clone().unwrap_or_else(|| Ok(self.members()))))
+    }
+
+    fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
+        self.asked(of, &format!("{} {}", look.address.resource, look.address.name));
+        let name = look.address.name.to_owned();
+        self.answer(of, move |held| Ok(held.found.get(&name).cloned()))
+    }
+
+    fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
+        let from = query.from.map_or_else(String::new, |from| format!(" from {from}"));
+        self.asked(
+            of,
+            &format!("{}/{} in {:?}{from}", query.resource, query.resource.version, query.namespace),
+        );
+        self.answer(of, move |held| {
+            held.lists.as_ref().map_or_else(|| Ok(Page::default()), |lists| lists(&query))
+        })
+    }
+
+    fn now(&self) -> std::time::SystemTime {
+        now()
+    }
+}
+
+fn object(name: &str) -> Object {
+    Object { name: name.to_owned(), ..Object::default() }
+}
+
+/// A cluster with the namespace, and these Lists.
+fn has(lists: impl Fn(&Query<'_>) -> Listed + Send + Sync + 'static) -> Held {
+    Held {
+        found: BTreeMap::from([("shop".to_owned(), object("shop"))]),
+        lists: Some(Box::new(lists)),
+        ..Held::default()
+    }
+}
+
+/// These pods, and nothing else.
+fn pods(query: &Query<'_>, objects: Vec<Object>, next: Option<&str>) -> Page {
+    let is_pods = query.resource.plural == "pods";
+    if is_pods { Page { objects, next: next.map(str::to_owned) } } else { Page::default() }
+}
+
+/// A cluster with the definition, which serves these versions: name, served, storage.
+fn defines(
+    versions: &[(&str, bool, bool)],
+    lists: impl Fn(&Query<'_>) -> Listed + Send + Sync + 'static,
+) -> Held {
+    let version = |(name, served, storage): &(&str, bool, bool)| json!({"name": name, "served": served, "storage": storage});
+    let versions: Vec<_> = versions.iter().map(version).collect();
+    let whole =
+        json!({"spec": {"group": "example.org", "names": {"plural": "widgets"}, "versions": versions}});
+    let definition = Object { raw: Some(to_raw_value(&whole).unwrap()), ..object(WIDGETS) };
+    Held {
+        found: BTreeMap::from([(WIDGETS.to_owned(), definition)]),
+        lists: Some(Box::new(lists)),
+        ..Held::default()
+    }
+}
+
+async fn ruling(yaml: &str, world: &Arc<Small>, resource: &str, name: &str) -> Ruling {
+    let shared: Arc<dyn World> = Arc::<Small>::clone(world);
+    let guard = Keeper { config: Arc::new(config(yaml)) }.build(&shared);
+    let body = review(resource, name, |_| {});
+    let review = decode(&body, guard.fields()).unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
+    guard.review(&review.request, deadline.into_std()).await
+}
+
+async fn shop(world: &Arc<Small>) -> Ruling {
+    ruling(KARMADA, world, "namespaces", "shop").await
+}
+
+async fn widgets(world: &Arc<Small>) -> Ruling {
+    ruling(KARMADA, world, "customresourcedefinitions", WIDGETS).await
+}
+
+fn denial(ruling: &Ruling) -> &Denial {
+    match (&ruling.verdict, &ruling.refusal) {
+        (Verdict::Deny(denial), _) | (Verdict::Unknown(_), Some(denial)) => denial,
+        _ => panic!("{ruling:?}"),
+    }
+}
+
+fn code(ruling: &Ruling) -> &'static str {
+    match &ruling.verdict {
+        Verdict::Unknown(causes) => causes[0].code,
+        _ => panic!("{ruling:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_thousand_finished_pods_do_not_hide_the_one_that_runs() {
+    let going = |n: usize| Object {
+        metadata: Metadata { deleting: true, ..Metadata::default() },
+        ..object(&format!("old-{n}"))
+    };
+    let page = move |query: &Query<'_>| {
+        let at: usize = query.from.map_or(0, |from| from.parse().unwrap());
+        match at {
+            0..5000 => Ok(pods(query, (at..at + 500).map(going).collect(), Some(&(at + 500).to_string()))),
+            _ => Ok(pods(query, vec![object("runs")], None)),
+        }
+    };
+    let world = Arc::new(Small::default().with("m1", has(page)));
+    let ruling = shop(&world).await;
+    assert!(denial(&ruling).message.contains("m1 (1 pod: runs)"), "{ruling:?}");
+    let asked = world.asked.lock().unwrap();
+    assert_eq!(asked.iter().filter(|asked| asked.starts_with("m1: pods/v1 in \"shop\"")).count(), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_page_is_enough_to_refuse_and_the_count_says_that_there_is_more() {
+    let page = |query: &Query<'_>| {
+        assert!(query.from.is_none() && query.limit == 500, "{query:?}");
+        Ok(pods(query, (0..500).map(|n| object(&format!("p{n}"))).collect(), Some("more")))
+    };
+    let ruling = shop(&Arc::new(Small::default().with("m1", has(page)))).await;
+    assert!(denial(&ruling).message.contains("m1 (500+ pods: p0, p1, p2, p3, p4, …)"), "{ruling:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_in_the_middle_that_fails_leaves_it_unknown() {
+    let page = |query: &Query<'_>| match query.from {
+        None => Ok(pods(query, vec![], Some("2"))),
+        Some(_) => Err(Cause::new(cause::BUSY, "m1 has forgotten where the page before ended (410)")),
+    };
+    let ruling = shop(&Arc::new(Small::default().with("m1", has(page)))).await;
+    assert_eq!(code(&ruling), cause::BUSY);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_lead_in_a_circle_are_garbage() {
+    let page = |query: &Query<'_>| Ok(pods(query, vec![], Some("again")));
+    assert_eq!(code(&shop(&Arc::new(Small::default().with("m1", has(page)))).await), cause::GARBAGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_without_the_namespace_costs_one_question() {
+    let world = Arc::new(Small::default().with("m1", Held::default()));
+    assert_eq!(shop(&world).await.verdict, Verdict::Allow);
+    let asked = world.asked.lock().unwrap();
+    let of_m1: Vec<_> = asked.iter().filter(|asked| asked.starts_with("m1")).collect();
+    assert_eq!(of_m1, ["m1: namespaces shop"]);
+    assert_eq!(
+        asked.iter().filter(|asked| asked.starts_with("here")).count(),
+        8,
+        "here it is asked for at once"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_member_costs_its_own_time_and_is_named() {
+    let hanging = Held { hangs: true, ..Held::default() };
+    let world = Small::default()
+        .with("m1", has(|query| Ok(pods(query, vec![object("a")], None))))
+        .with("m5", hanging);
+    let begun = tokio::time::Instant::now();
+    let ruling = shop(&Arc::new(world)).await;
+    let message = &denial(&ruling).message;
+    assert!(message.contains("m1 (1 pod: a); m5 could not be asked (no answer in 3.0 s)"), "{message}");
+    assert!(begun.elapsed() < Duration::from_millis(3200), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_ends_before_the_review_does_even_if_nobody_answers() {
+    let hanging = || Held { hangs: true, ..Held::default() };
+    let world = Arc::new(Small::default().with("here", hanging()).with("m1", hanging()));
+    let yaml = "fleet: {karmada: {}}\nmemberDeadline: 30s";
+    let begun = tokio::time::Instant::now();
+    let ruling = ruling(yaml, &world, "namespaces", "shop").await;
+    assert!(begun.elapsed() < Duration::from_millis(8450), "{:?}", begun.elapsed());
+    let message = &denial(&ruling).message;
+    assert!(message.contains("in 2 of 2 clusters: the control plane (no answer in 8.3 s"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn clusters_are_asked_at_once_and_a_bounded_number_at_a_time() {
+    let world = (0..3000).fold(Small::default(), |world, n| world.with(&format!("m{n}"), Held::default()));
+    let world = Arc::new(world);
+    let begun = tokio::time::Instant::now();
+    assert_eq!(shop(&world).await.verdict, Verdict::Allow);
+    let most = world.most_at_once.load(Ordering::Relaxed);
+    assert!((1000..=1100).contains(&most), "{most}");
+    // The one that asks, then three thousand in three turns.
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_members_own_version_is_asked_for() {
+    let lists = |query: &Query<'_>| match query.resource.version.as_ref() {
+        "v1" => Ok(Page { objects: vec![object("old-one")], next: None }),
+        _ => Err(Cause::new(cause::NOT_SERVED, "404 page not found")),
+    };
+    let here = defines(&[("v1", false, false), ("v2", true, true)], |_| Ok(Page::default()));
+    let world =
+        Arc::new(Small::default().with("here", here).with("m1", defines(&[("v1", true, true)], lists)));
+    let ruling = widgets(&world).await;
+    assert!(
+        denial(&ruling).message.contains("m1 (1 object: old-one). Delete the objects first"),
+        "{ruling:?}"
+    );
+    let asked = world.asked.lock().unwrap();
+    assert!(asked.contains(&"here: widgets.example.org/v2 in \"\"".to_owned()), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stored_version_is_preferred_and_another_that_is_served_will_do() {
+    for (versions, expected) in [
+        (vec![("v1", true, false), ("v2", true, true)], Ok("v2")),
+        (vec![("v1", true, false), ("v2", false, true)], Ok("v1")),
+        (vec![("v1", false, true)], Err(cause::NOT_SERVED)),
+        (vec![], Err(cause::NOT_SERVED)),
+    ] {
+        let world = Arc::new(Small::default().with("m1", defines(&versions, |_| Ok(Page::default()))));
+        let ruling = widgets(&world).await;
+        match expected {
+            Ok(version) => {
+                assert_eq!(ruling.verdict, Verdict::Allow);
+                let question = format!("m1: widgets.example.org/{version} in \"\"");
+                assert!(world.asked.lock().unwrap().contains(&question), "{version}");
+            }
+            Err(cause) => assert_eq!(code(&ruling), cause),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_makes_no_sense_is_unknown() {
+    let garbled = |whole: serde_json::Value| {
+        let definition = Object { raw: Some(to_raw_value(&whole).unwrap()), ..object(WIDGETS) };
+        Held { found: BTreeMap::from([(WIDGETS.to_owned(), definition)]), ..Held::default() }
+    };
+    for whole in [
+        json!({}),
+        json!([]),
+        json!({"spec": {"group": "other.org", "names": {"plural": "widgets"}, "versions": []}}),
+        json!({"spec": {"group": "example.org", "names": {"plural": "../secrets"}, "versions": []}}),
+        json!({"spec": {"group": "example.org", "names": {"plural": "widgets"}, "versions": null}}),
+    ] {
+        let told = whole.to_string();
+        let world = Arc::new(Small::default().with("m1", garbled(whole)));
+        assert_eq!(code(&widgets(&world).await), cause::GARBAGE, "{told}");
+    }
+    let bare = Held { found: BTreeMap::from([(WIDGETS.to_owned(), object(WIDGETS))]), ..Held::default() };
+    assert_eq!(code(&widgets(&Arc::new(Small::default().with("m1", bare))).await), cause::GARBAGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_refusal_of_a_member_is_unknown_and_keeps_its_name() {
+    for refused in cause::ALL {
+        let held = Held { refuses: Some(Cause::new(refused, "why it is so")), ..Held::default() };
+        let world = Arc::new(Small::default().with("m1", held));
+        let ruling = shop(&world).await;
+        assert_eq!(code(&ruling), refused);
+        assert!(denial(&ruling).message.contains("m1 (why it is so)"), "{ruling:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_clusters_that_cannot_be_read_is_a_stale_fleet_whatever_the_reason() {
+    let members = Some(Err(Cause::new(cause::UNREACHABLE, "no connection")));
+    let ruling = shop(&Arc::new(Small { members, ..Small::default() })).await;
+    assert_eq!(code(&ruling), cause::STALE_FLEET);
+    assert!(
+        denial(&ruling).message.contains("the list of the fleet's clusters could not be read: no connection")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn karmadas_own_parts_cost_only_the_list() {
+    let world = Arc::new(Small::default().with("m1", Held::default()));
+    let ruling = ruling(KARMADA, &world, "namespaces", "karmada-cluster").await;
+    assert!(matches!(ruling.verdict, Verdict::Deny(_)));
+    assert_eq!(world.asked.lock().unwrap().as_slice(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_space_of_a_cluster_that_is_gone_needs_no_member() {
+    let hanging = Held { hangs: true, ..Held::default() };
+    let world = Arc::new(Small::default().with("m1", hanging));
+    assert_eq!(ruling(KARMADA, &world, "namespaces", "karmada-es-m9").await.verdict, Verdict::Allow);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_are_asked_for_whole_and_the_rest_by_metadata() {
+    let lists = |query: &Query<'_>| {
+        let expected = if query.resource.plural == "jobs" { Part::Whole } else { Part::Metadata };
+        assert_eq!(query.part, expected, "{query:?}");
+        Ok(Page::default())
+    };
+    assert_eq!(shop(&Arc::new(Small::default().with("m1", has(lists)))).await.verdict, Verdict::Allow);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_impact_tells_each_cluster_and_its_progress() {
+    let world = Arc::new(
+        Small::default()
+            .with("m1", has(|query| Ok(pods(query, vec![object("a")], None))))
+            .with("m2", Held { refuses: Some(Cause::new(cause::CREDENTIALS, "refused")), ..Held::default() }),
+    );
+    let survey = Keeper { config: Arc::new(config(KARMADA)) }.survey().unwrap();
+    let seen = Mutex::new(Vec::new());
+    let progress = |progress: Progress<'_>| {
+        seen.lock().unwrap().push(format!("{} {}/{}", progress.cluster, progress.done, progress.of));
+    };
+    let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
+    let impact = survey.impact(&*world, What::Namespace("shop".into()), deadline, &progress).await;
+    assert_eq!((impact.verdict, impact.exists), ("deny", Some(false)));
+    let clusters: Vec<_> = impact.clusters.iter().map(|c| (c.cluster.as_str(), c.finding)).collect();
+    assert_eq!(clusters, [("here", Finding::Empty), ("m1", Finding::InUse), ("m2", Finding::Unknown)]);
+    assert_eq!(impact.clusters[1].summary, "1 pod: a");
+    assert_eq!(impact.clusters[2].unseen[0].cause, "credentials");
+    assert_eq!(impact.time, "2026-11-21T10:00:00Z");
+    let seen = seen.into_inner().unwrap();
+    assert_eq!(seen.len(), 2);
+    assert!(seen[1].ends_with("2/2"), "{seen:?}");
+}

@@ -1,0 +1,194 @@
+//! A fleet in a file, for guards that look at more than one cluster.
+//!
+//! ```yaml
+//! members:                                  # the list of the fleet; membersUnknown: timeout where it could not be read
+//!   m1: {annotations: {a: b}}
+//! clusters:
+//!   here: {rest: empty}                     # what is not listed below: empty, or a cause
+//!   m1:
+//!     rest: timeout
+//!     unknown: {jobs.batch: forbidden}      # or, for single ones
+//!     lists:
+//!       namespaces: [{name: shop}]
+//!       pods: [{namespace: shop, name: web-0, phase: Running}]
+//!       widgets.example.org/v1: [{name: a}] # only at this version; at every one without it
+//! ```
+//!
+//! What the API server chooses by a field selector is chosen by `phase` and `type` here. The time is always 10 o'clock on
+//! 2026-11-21.
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use admission::{BoxFuture, Cause};
+use guards::world::fleet::{
+    Cluster, Fleet, Found, Listed, Look, Member, Members, Object, Owner, Page, Part, Query,
+};
+use guards::world::{self, Address, Metadata, Resource, World, cause};
+use libtest_mimic::Failed;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::to_raw_value;
+
+/// 2026-11-21T10:00:00Z.
+const NOW: Duration = Duration::from_secs(1_795_255_200);
+
+/// The world of a case.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Told {
+    #[serde(default)]
+    members: BTreeMap<String, Labelled>,
+    members_unknown: Option<String>,
+    clusters: BTreeMap<String, Held>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Labelled {
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    deleting: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Held {
+    rest: String,
+    #[serde(default)]
+    unknown: BTreeMap<String, String>,
+    #[serde(default)]
+    lists: BTreeMap<String, Vec<Item>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Item {
+    namespace: String,
+    name: String,
+    uid: String,
+    labels: BTreeMap<String, String>,
+    owners: Vec<String>,
+    deleting: bool,
+    phase: String,
+    r#type: String,
+    whole: Option<Value>,
+}
+
+const EMPTY: &str = "empty";
+
+impl Told {
+    /// Reads the file.
+    pub(crate) fn read(text: &str, file: &Path) -> Result<Self, Failed> {
+        let told: Self =
+            serde_saphyr::from_str(text).map_err(|error| format!("{}: {error}", file.display()))?;
+        let rests = told.clusters.values().map(|held| &held.rest).filter(|rest| *rest != EMPTY);
+        let single = told.clusters.values().flat_map(|held| held.unknown.values());
+        match rests.chain(single).chain(&told.members_unknown).find(|why| !cause::ALL.contains(&why.as_str()))
+        {
+            Some(why) => Err(format!("{}: {why:?} is no cause", file.display()).into()),
+            None => Ok(told),
+        }
+    }
+
+    fn items(&self, of: &Cluster, resource: &Resource) -> Result<&[Item], Cause> {
+        let held = self.clusters.get(of.name()).ok_or_else(|| why("not-recorded", of.name()))?;
+        let plain = resource.to_string();
+        let versioned = format!("{plain}/{}", resource.version);
+        if let Some(code) = held.unknown.get(&plain) {
+            return Err(why(code, &format!("{plain} of {of}")));
+        }
+        let items = held.lists.get(&versioned).or_else(|| held.lists.get(&plain));
+        match items {
+            Some(items) => Ok(items),
+            None if held.rest == EMPTY => Ok(&[]),
+            None => Err(why(&held.rest, &format!("{plain} of {of}"))),
+        }
+    }
+}
+
+fn why(code: &str, what: &str) -> Cause {
+    let code = cause::ALL.into_iter().find(|known| *known == code).unwrap_or(cause::GARBAGE);
+    Cause::new(code, format!("{what}: {code}"))
+}
+
+impl Item {
+    fn fits(&self, fields: &str) -> bool {
+        match fields {
+            "" => true,
+            "status.phase!=Succeeded,status.phase!=Failed" => {
+                !matches!(self.phase.as_str(), "Succeeded" | "Failed")
+            }
+            "spec.type=LoadBalancer" => self.r#type == "LoadBalancer",
+            other => panic!("no case knows the selector {other:?}"),
+        }
+    }
+
+    fn object(&self, part: Part) -> Object {
+        let metadata =
+            Metadata { labels: self.labels.clone(), deleting: self.deleting, ..Metadata::default() };
+        let whole =
+            || to_raw_value(self.whole.as_ref().unwrap_or(&serde_json::json!({}))).unwrap_or_default();
+        Object {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            metadata,
+            owners: self.owners.iter().map(|uid| Owner { uid: uid.clone(), ..Owner::default() }).collect(),
+            raw: (part == Part::Whole).then(whole),
+        }
+    }
+}
+
+impl World for Told {
+    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, world::Answer> {
+        let look = Look { address, part: Part::Metadata };
+        Box::pin(async move {
+            let found = self.find(&Cluster::Here, look, Instant::now()).await?;
+            Ok(found.map(|object| Arc::new(object.metadata)))
+        })
+    }
+
+    fn members<'a>(&'a self, fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
+        if let Some(code) = &self.members_unknown {
+            return Box::pin(ready(Err(why(code, "the list"))));
+        }
+        let cluster = |name: &str| match fleet {
+            Fleet::Contexts(_) => Cluster::Context(name.into()),
+            _ => Cluster::Member(name.into()),
+        };
+        let member = |(name, told): (&String, &Labelled)| Member {
+            cluster: cluster(name),
+            metadata: Metadata {
+                labels: told.labels.clone(),
+                annotations: told.annotations.clone(),
+                deleting: told.deleting,
+            },
+        };
+        Box::pin(ready(Ok(self.members.iter().map(member).collect())))
+    }
+
+    fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
+        let is_it = |item: &&Item| item.name == look.address.name && item.namespace == look.address.namespace;
+        let found = self.items(of, look.address.resource);
+        Box::pin(ready(found.map(|items| items.iter().find(is_it).map(|item| item.object(look.part)))))
+    }
+
+    fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
+        let is_one = |item: &&Item| {
+            (query.namespace.is_empty() || item.namespace == query.namespace) && item.fits(query.fields)
+        };
+        let listed = self.items(of, query.resource).map(|items| Page {
+            objects: items.iter().filter(is_one).map(|item| item.object(query.part)).collect(),
+            next: None,
+        });
+        Box::pin(ready(listed))
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + NOW
+    }
+}
