@@ -20,13 +20,25 @@ use tokio_rustls::TlsConnector;
 
 use super::Shape;
 use super::answers::{CLUSTERS, NAMESPACE, member};
-use super::look::{LISTS, Times};
+use super::look::Times;
 use crate::{Result, kernel, load};
 
 /// As many as the live world has for its questions, and as many streams on each.
 const CONNECTIONS: usize = 8;
 const STREAMS: usize = 96;
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// What the guard reads of a namespace: group, resource, field selector.
+pub(super) const LISTS: [(&str, &str, &str); 8] = [
+    ("", "pods", "status.phase!=Succeeded,status.phase!=Failed"),
+    ("", "persistentvolumeclaims", ""),
+    ("apps", "deployments", ""),
+    ("apps", "statefulsets", ""),
+    ("apps", "daemonsets", ""),
+    ("batch", "jobs", ""),
+    ("batch", "cronjobs", ""),
+    ("", "services", "spec.type=LoadBalancer"),
+];
 
 /// One connection, and the places on it.
 struct Line {
@@ -65,26 +77,21 @@ fn namespaces(shape: Shape) -> Vec<String> {
         .collect()
 }
 
+/// The Lists of every member that has the namespace, and of the control plane, which has it too.
 fn contents(shape: Shape) -> Vec<String> {
-    let mut paths = Vec::new();
-    for index in (0..shape.members).filter(|&index| shape.has(index)) {
-        for (group, plural, fields, _) in LISTS {
-            let root = if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") };
-            let fields = if fields.is_empty() {
-                String::new()
-            } else {
-                format!(
-                    "&fieldSelector={}",
-                    fields.replace('!', "%21").replace('=', "%3D").replace(',', "%2C")
-                )
-            };
-            paths.push(format!(
-                "{CLUSTERS}/{}/proxy/{root}/namespaces/{NAMESPACE}/{plural}?limit=500{fields}",
-                member(index)
-            ));
-        }
+    let having = (0..shape.members).filter(|&index| shape.has(index));
+    let roots = having.map(|index| format!("{CLUSTERS}/{}/proxy", member(index))).chain([String::new()]);
+    roots.flat_map(|root| LISTS.map(|list| path(&root, list))).collect()
+}
+
+fn path(root: &str, (group, plural, fields): (&str, &str, &str)) -> String {
+    let group = if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") };
+    let mut path = format!("{root}/{group}/namespaces/{NAMESPACE}/{plural}?limit=500");
+    if !fields.is_empty() {
+        path.push_str("&fieldSelector=");
+        path.push_str(&fields.replace('!', "%21").replace('=', "%3D").replace(',', "%2C"));
     }
-    paths
+    path
 }
 
 async fn connect(server: &str, tls: &TlsConnector) -> Result<Line> {

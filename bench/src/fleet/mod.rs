@@ -51,6 +51,12 @@ impl Shape {
         let step = self.members.checked_div(self.have).unwrap_or(usize::MAX);
         index.is_multiple_of(step) && index / step < self.have
     }
+
+    /// What one verdict has to ask, and no more: the pages of the list of Clusters, each member for the namespace, and who has it
+    /// for each List; the control plane has it.
+    fn questions(&self) -> usize {
+        self.members.div_ceil(answers::PAGE) + self.members + (self.have + 1) * bare::LISTS.len()
+    }
 }
 
 /// What came of several verdicts, one after another.
@@ -75,6 +81,7 @@ pub(crate) fn measure(folder: &Folder) -> Result<bool> {
     for (members, have) in [(1, 1), (50, 5), (500, 50), (5_000, 500)] {
         good &= sized(folder, Shape { members, have, ..Shape::default() })?;
     }
+    good &= beside_a_round(folder)?;
     good &= hanging(folder)?;
     everywhere(folder)?;
     Ok(good)
@@ -98,13 +105,24 @@ fn sized(folder: &Folder, shape: Shape) -> Result<bool> {
     Ok(figures.median <= within && figures.connections <= CONNECTIONS && (!large || figures.peak < MEMORY))
 }
 
+/// Every minute each member is asked for all that guards read; who waits at kubectl does not wait for that.
+fn beside_a_round(folder: &Folder) -> Result<bool> {
+    let shape = Shape { members: 5_000, have: 500, ..Shape::default() };
+    let figures = figures(folder, shape, "rounds")?;
+    println!(
+        "   5000 members, while a round is made      then {:>8.1?} (limit {LARGE_WITHIN:.1?})   {:>2} connections (limit {CONNECTIONS})   {:>5.1} MiB (limit {MEMORY})",
+        figures.median, figures.connections, figures.peak
+    );
+    Ok(figures.median <= LARGE_WITHIN && figures.connections <= CONNECTIONS && figures.peak < MEMORY)
+}
+
 /// The others are read meanwhile; the verdict comes when the deadline of the one has passed.
 fn hanging(folder: &Folder) -> Result<bool> {
     let shape = Shape { members: 500, have: 50, hangs: Some(7), ..Shape::default() };
     let figures = figures(folder, shape, "verdict")?;
-    let within = MEMBER_DEADLINE + BESIDE;
+    let within = DELAY + MEMBER_DEADLINE + BESIDE;
     println!(
-        "    500 members, one hangs      then {:>8.1?} (its deadline is {MEMBER_DEADLINE:.1?}, limit {within:.1?})",
+        "    500 members, one hangs      then {:>8.3?} (its deadline is {MEMBER_DEADLINE:.1?}, limit {within:.1?})",
         figures.median
     );
     Ok(figures.median <= within)
@@ -139,6 +157,14 @@ fn figures(folder: &Folder, shape: Shape, how: &str) -> Result<Figures> {
     if !looked.status.success() {
         return Err(format!("{how} over {shape:?}: {}", String::from_utf8_lossy(&looked.stderr)).into());
     }
+    let asked = fleet.requests();
+    if how != "rounds" && asked != ROUNDS * shape.questions() {
+        return Err(format!(
+            "{how} over {shape:?}: {asked} requests, not {ROUNDS} times {}",
+            shape.questions()
+        )
+        .into());
+    }
     let told: Value = serde_json::from_slice(&looked.stdout)?;
     let times = |key: &str| -> Vec<Duration> {
         let micros = told[key].as_array().into_iter().flatten().filter_map(Value::as_u64);
@@ -152,7 +178,7 @@ fn figures(folder: &Folder, shape: Shape, how: &str) -> Result<Figures> {
         first,
         median: median(warm),
         cpu: median(cpu),
-        requests: fleet.requests() / ROUNDS,
+        requests: asked / ROUNDS,
         connections: fleet.connections(),
         peak: told["peak"].as_f64().ok_or("no memory was told")?,
     })
