@@ -17,10 +17,12 @@ mod output;
 mod plan;
 mod reload;
 mod review;
+mod rounds;
 mod serve;
 mod usage;
 mod version;
 mod world;
+mod worlds;
 
 use std::process::ExitCode;
 

@@ -1,27 +1,26 @@
 //! What the file means: guards built upon the world, and settings for the server.
 
-use std::sync::Arc;
-
 use guards::config::Problem;
-use guards::world::World;
 use server::{CertificateFiles, CertificateSource, Metrics, Plan, Settings, Timeouts, TlsSettings};
 
 use crate::cli::ServerFlags;
 use crate::file::{File, ServerSection};
+use crate::worlds::Worlds;
 
 /// The guards of a file, ready to rule. What they watch is asked of the world here; it stays asked.
 pub(crate) fn plan(
     file: &File,
     generation: u64,
-    world: &Arc<dyn World>,
+    worlds: &Worlds,
     metrics: &Metrics,
 ) -> Result<Plan, Problem> {
     let mut guards = Vec::with_capacity(file.guards.len());
     for guard in &file.guards {
+        let world = worlds.of(guard)?;
         for resource in guard.configured.watches() {
             world.watch(&resource);
         }
-        guards.push(guard.configured.build(world));
+        guards.push(guard.configured.build(&world));
     }
     Plan::new(generation, guards, metrics).map_err(|error| Problem::new(error.to_string()))
 }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use guards::config::Problem;
-use guards::world::World;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use server::{Check, Checks, Metrics, PlanCell, keep_running};
@@ -18,6 +17,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::file::{Cluster, File, Purpose, ServerSection, read_text};
 use crate::plan::plan;
+use crate::worlds::Worlds;
 
 /// Kubelet brings a changed `ConfigMap` within about a minute; ten seconds more do not matter, and reading a small file costs
 /// nothing.
@@ -34,7 +34,7 @@ pub(crate) struct Reload {
     purpose: Purpose,
     generation: u64,
     cell: PlanCell,
-    world: Arc<dyn World>,
+    worlds: Arc<Worlds>,
     metrics: Metrics,
     check: Check,
     numbers: Numbers,
@@ -63,7 +63,7 @@ impl Reload {
         file: File,
         purpose: Purpose,
         cell: PlanCell,
-        world: Arc<dyn World>,
+        worlds: Arc<Worlds>,
         metrics: Metrics,
         checks: &Checks,
     ) -> Self {
@@ -83,7 +83,7 @@ impl Reload {
         let check = checks.add("configuration");
         check.pass();
         let (seen, started) = (Some(file.text.clone()), (file.server.clone(), file.cluster.clone()));
-        Self { file, seen, started, purpose, generation: 1, cell, world, metrics, check, numbers }
+        Self { file, seen, started, purpose, generation: 1, cell, worlds, metrics, check, numbers }
     }
 
     /// Looks at the file whenever `hangup` comes and every `poll`, for as long as the process lives.
@@ -126,14 +126,17 @@ impl Reload {
             Err(problem) => Err(vec![problem]),
         };
         let next = self.generation + 1;
-        let built = loaded.and_then(|file| match plan(&file, next, &self.world, &self.metrics) {
-            Ok(plan) => Ok((file, plan)),
-            Err(problem) => Err(vec![problem]),
+        // On a thread that may wait: reviews go on by the plan in force while another control plane is connected.
+        let built = loaded.and_then(|file| {
+            let connected = self.worlds.connect_and_wait(&file);
+            let built = connected.and_then(|()| plan(&file, next, &self.worlds, &self.metrics));
+            built.map(|plan| (file, plan)).map_err(|problem| vec![problem])
         });
         match built {
             Ok((file, plan)) => {
                 self.tell_differences(&file);
                 self.cell.swap(plan);
+                self.worlds.in_force(&file);
                 self.generation = next;
                 self.file = file;
                 self.mended()
@@ -226,10 +229,10 @@ mod tests {
 
     fn reload(path: &Path) -> (Reload, PlanCell, Checks) {
         let file = File::load(path, Purpose::Guards).unwrap();
-        let world: Arc<dyn World> = Arc::new(Blind);
+        let worlds = Arc::new(Worlds::only(Arc::new(Blind)));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &world, &metrics).unwrap());
-        (Reload::new(file, Purpose::Guards, cell.clone(), world, metrics, &checks), cell, checks)
+        let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics).unwrap());
+        (Reload::new(file, Purpose::Guards, cell.clone(), worlds, metrics, &checks), cell, checks)
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use guards::config::Problem;
-use guards::world::World;
 use server::{
     Addresses, BindError, Bound, CertificateSource, Checks, LogControl, Metrics, PlanCell, Server, Settings,
     Shutdown, Stopped, keep_running,
@@ -21,7 +20,9 @@ use crate::file::{File, Purpose};
 use crate::input;
 use crate::manifests::called;
 use crate::reload::{self, Reload};
+use crate::rounds::Told;
 use crate::version::VERSION;
+use crate::worlds::Worlds;
 use crate::{log, plan, world};
 
 /// How often the world's state is written into `/readyz`.
@@ -58,7 +59,7 @@ async fn start(
     // In a task of its own: a plugin blocks the thread that waits for it.
     let flags = args.world.clone();
     let opening = tokio::spawn(async move { (world::open(&flags, &file).await, file) });
-    let (world, file) = tokio::select! {
+    let (worlds, file) = tokio::select! {
         biased;
         () = shutdown.asked() => {
             tracing::info!("stopped before it served");
@@ -67,19 +68,20 @@ async fn start(
         opened = opening => opened
             .map_err(|error| Stop::fault(Problem::new("the world cannot be opened").why(error.to_string())))?,
     };
-    let world = world?;
+    let worlds = Arc::new(worlds?);
     let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
-    let cell = PlanCell::new(plan::plan(&file, 1, &world, &metrics)?);
+    let cell = PlanCell::new(plan::plan(&file, 1, &worlds, &metrics)?);
     let settings = plan::settings(&file.server, &args.server)?;
     warn_of_names(&file, &settings);
     let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
         .await
         .map_err(|error| refused(&error))?;
-    let reload = Reload::new(file, purpose, cell, Arc::clone(&world), metrics.clone(), &checks);
+    worlds.in_force(&file);
+    let reload = Reload::new(file, purpose, cell, Arc::clone(&worlds), metrics.clone(), &checks);
     // Both end when this is dropped, at the end of serving.
     let mut beside = JoinSet::new();
     beside.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
-    beside.spawn(follow_world(world, checks, metrics));
+    beside.spawn(follow_worlds(worlds, checks, metrics));
     Ok(serve(bound, shutdown).await)
 }
 
@@ -143,19 +145,22 @@ async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
     }
 }
 
-/// Keeps `/readyz` true to what the world has at hand. The first look is taken before this returns: no probe may find a server
+/// Keeps `/readyz` and the numbers true to what the worlds have at hand, and to how the rounds went. The first look is taken before this returns: no probe may find a server
 /// ready that has not looked yet.
-fn follow_world(world: Arc<dyn World>, checks: Checks, metrics: Metrics) -> impl Future<Output = ()> + Send {
-    let was_ready = Arc::new(AtomicBool::new(tell_of_world(world.as_ref(), &checks, false)));
+fn follow_worlds(worlds: Arc<Worlds>, checks: Checks, metrics: Metrics) -> impl Future<Output = ()> + Send {
+    let was_ready = Arc::new(AtomicBool::new(tell_of_worlds(&worlds, &checks, false)));
+    let told = Arc::new(Told::new(checks.clone(), &metrics));
     keep_running("world", metrics, move || {
-        let (world, checks, was_ready) = (Arc::clone(&world), checks.clone(), Arc::clone(&was_ready));
+        let (worlds, checks, was_ready) = (Arc::clone(&worlds), checks.clone(), Arc::clone(&was_ready));
+        let told = Arc::clone(&told);
         async move {
             let mut ticks = tokio::time::interval(LOOKS);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
             loop {
                 ticks.tick().await;
-                let is_ready = tell_of_world(world.as_ref(), &checks, was_ready.load(Ordering::Relaxed));
+                let is_ready = tell_of_worlds(&worlds, &checks, was_ready.load(Ordering::Relaxed));
                 was_ready.store(is_ready, Ordering::Relaxed);
+                told.tell(worlds.health().as_deref());
             }
         }
     })
@@ -164,8 +169,8 @@ fn follow_world(world: Arc<dyn World>, checks: Checks, metrics: Metrics) -> impl
 /// Writes into `/readyz` what the world has at hand, and returns whether everything has been read once. Until then it makes the
 /// server unready; afterwards it only tells: every replica sees the same API server, and none is better off if all take
 /// themselves away. So what a reload adds to be watched does not make a serving server unready either.
-fn tell_of_world(world: &dyn World, checks: &Checks, was_ready: bool) -> bool {
-    let all = world.readiness();
+fn tell_of_worlds(worlds: &Worlds, checks: &Checks, was_ready: bool) -> bool {
+    let all = worlds.readiness();
     for one in &all {
         let check = checks.add(format!("world-{}", one.name));
         match (one.ok, was_ready) {
@@ -187,7 +192,7 @@ mod tests {
     use std::time::Instant;
 
     use admission::BoxFuture;
-    use guards::world::{Address, Answer, Blind, Readiness};
+    use guards::world::{Address, Answer, Blind, Readiness, World};
 
     use super::*;
 
@@ -209,7 +214,11 @@ mod tests {
     #[test]
     fn a_server_is_not_ready_before_its_world_was_looked_at() {
         let checks = Checks::new();
-        let never_polled = follow_world(Arc::new(Slow::default()), checks.clone(), Metrics::new("t"));
+        let never_polled = follow_worlds(
+            Arc::new(Worlds::only(Arc::new(Slow::default()))),
+            checks.clone(),
+            Metrics::new("t"),
+        );
         assert!(!checks.readiness().ready, "{}", checks.readiness().text);
         drop(never_polled);
     }
@@ -233,7 +242,11 @@ mod tests {
     #[tokio::test]
     async fn a_look_at_the_world_that_panics_is_not_the_last() {
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
-        let following = follow_world(Arc::new(Faulty::default()), checks.clone(), metrics.clone());
+        let following = follow_worlds(
+            Arc::new(Worlds::only(Arc::new(Faulty::default()))),
+            checks.clone(),
+            metrics.clone(),
+        );
         let ready = async {
             while !checks.readiness().ready {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -248,13 +261,14 @@ mod tests {
 
     #[test]
     fn a_server_that_was_ready_stays_so_whatever_it_is_to_read_besides() {
-        let (world, checks) = (Slow::default(), Checks::new());
-        assert!(!tell_of_world(&world, &checks, false));
-        world.0.store(true, Ordering::Relaxed);
-        assert!(tell_of_world(&world, &checks, false));
+        let (slow, checks) = (Arc::new(Slow::default()), Checks::new());
+        let worlds = Worlds::only(Arc::clone(&slow) as Arc<dyn World>);
+        assert!(!tell_of_worlds(&worlds, &checks, false));
+        slow.0.store(true, Ordering::Relaxed);
+        assert!(tell_of_worlds(&worlds, &checks, false));
         assert!(checks.readiness().ready);
-        world.0.store(false, Ordering::Relaxed);
-        assert!(tell_of_world(&world, &checks, true));
+        slow.0.store(false, Ordering::Relaxed);
+        assert!(tell_of_worlds(&worlds, &checks, true));
         assert!(checks.readiness().ready);
         assert!(
             checks.readiness().text.contains("as told (added while serving)"),

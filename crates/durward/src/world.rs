@@ -13,29 +13,37 @@ use guards::world::{Address, Answer, Blind, Metadata, Resource, World};
 
 use crate::cli::WorldFlags;
 use crate::exit::Stop;
-use crate::file::{Cluster, File};
+use crate::file::{Cluster, File, Guarded};
 use crate::input;
+use crate::worlds::Worlds;
 
 /// Opens what flags and file name. Without either it is the cluster that a kubeconfig or the pod's own account leads to, as
 /// for kubectl; where there is none, guards that look at nothing outside still work.
-pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Arc<dyn World>, Stop> {
+pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Worlds, Stop> {
     if let Some(folder) = &flags.world {
-        return recorded(folder);
+        return Ok(Worlds::only(recorded(folder)?));
     }
     let access = access(flags, &file.cluster);
     input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
-    let looks = file.guards.iter().any(|guard| !guard.configured.watches().is_empty());
-    match Live::connect(&access).await {
+    let looks = |guard: &Guarded| {
+        !guard.configured.watches().is_empty()
+            || (guard.access.is_none() && guard.configured.rounds().is_some())
+    };
+    let is_needed = file.guards.iter().any(looks) || access != Access::default();
+    let world: Arc<dyn World> = match Live::connect(&access).await {
         Ok(live) => {
             tracing::info!(cluster = live.server(), "guards look at this cluster");
-            Ok(Arc::new(live))
+            Arc::new(live)
         }
-        Err(problem) if looks || access != Access::default() => Err(problem.into()),
+        Err(problem) if is_needed => return Err(problem.into()),
         Err(problem) => {
-            tracing::warn!(why = %problem, "no cluster is looked at; the guards that are on do not need one");
-            Ok(Arc::new(Blind))
+            tracing::warn!(why = %problem, "no cluster is looked at; the guards that are on do not need this one");
+            Arc::new(Blind)
         }
-    }
+    };
+    let worlds = Worlds::beside(world, access);
+    worlds.connect(file).await?;
+    Ok(worlds)
 }
 
 /// Flags override the file key by key: `--context` is another context of the file's kubeconfig. A context belongs to its

@@ -2,11 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use guards::config::Problem;
-use guards::world::World;
 use server::{Addresses, Bound, Checks, Metrics, PlanCell, Server};
 use tempfile::TempDir;
 
@@ -20,6 +18,7 @@ use crate::plan::{plan, settings};
 use crate::serve::refused;
 use crate::version::VERSION;
 use crate::world::recorded;
+use crate::worlds::Worlds;
 
 /// For how long the certificate lasts: `--keep` may run for days.
 const LASTS: Duration = Duration::from_secs(30 * 86_400);
@@ -60,9 +59,9 @@ impl Stage {
         }
         let file = File::load(&config, Purpose::Serving { cert_given: false, key_given: false })?;
         let first = scenarios.first().map(|scenario| world_folder(folder.path(), scenario, 0));
-        let world = recorded(&first.unwrap_or_default())?;
+        let worlds = Worlds::only(recorded(&first.unwrap_or_default())?);
         let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &world, &metrics)?);
+        let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics)?);
         let settings = settings(&file.server, &ServerFlags::default())?;
         let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks, None)
             .await
@@ -78,9 +77,9 @@ impl Stage {
 
     /// Puts the guards before another world, as a reload of the configuration puts another plan in force.
     pub(super) fn show(&mut self, scenario: &Scenario, index: usize) -> Result<(), Stop> {
-        let world: Arc<dyn World> = recorded(&world_folder(self.folder.path(), scenario, index))?;
+        let worlds = Worlds::only(recorded(&world_folder(self.folder.path(), scenario, index))?);
         self.generation += 1;
-        self.cell.swap(plan(&self.file, self.generation, &world, &self.metrics)?);
+        self.cell.swap(plan(&self.file, self.generation, &worlds, &self.metrics)?);
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use ::server::look_at_file;
 use guards::config::{Key, Problem, Section, names, parse, read};
+use guards::world::live::Access;
 use guards::{Configured, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY, KINDS, Kind};
 
 pub(crate) use server::{Reach, ServerSection};
@@ -64,6 +65,8 @@ pub(crate) struct Guarded {
     pub(crate) kind: &'static dyn Kind,
     /// What its section says.
     pub(crate) configured: Box<dyn Configured>,
+    /// The way to the control plane that it names for itself; paths are relative to the file, as all are.
+    pub(crate) access: Option<Access>,
 }
 
 impl File {
@@ -174,7 +177,7 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
     };
     let mut home = Home::of(&server.registration.reach);
     let guards = section.section("guards", "The guards that are on; one without a section is off.", |s| {
-        read_guards(s, &mut home)
+        read_guards(s, within.folder, &mut home)
     });
     if section.is_written() && guards.is_empty() {
         let names: Vec<_> = KINDS.iter().map(|kind| format!("{}: {{}}", kind.name())).collect();
@@ -230,7 +233,7 @@ impl Home {
     }
 }
 
-fn read_guards(section: &mut Section<'_>, home: &mut Home) -> Vec<Guarded> {
+fn read_guards(section: &mut Section<'_>, folder: &Path, home: &mut Home) -> Vec<Guarded> {
     let mut on = Vec::new();
     for &kind in KINDS {
         let name = kind.name();
@@ -246,7 +249,11 @@ fn read_guards(section: &mut Section<'_>, home: &mut Home) -> Vec<Guarded> {
             configured
         });
         if written {
-            on.push(Guarded { kind, configured });
+            let access = configured.looks_at().map(|access| Access {
+                kubeconfig: access.kubeconfig.map(|path| folder.join(path)),
+                ..access
+            });
+            on.push(Guarded { kind, configured, access });
         }
     }
     on

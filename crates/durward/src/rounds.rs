@@ -1,0 +1,180 @@
+//! What the rounds find, for operators: `durward_member_ready` and a note in `/readyz?verbose`. A member that cannot be read does
+//! not make a server unready: every replica sees the same one. The log lines are the world's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+
+use guards::world::fleet::Health;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use server::{Checks, Metrics};
+
+/// As many clusters as a fleet was measured with; names come from the fleet, and something may fill it with any number.
+const CLUSTERS: usize = 5_000;
+
+/// Lines in `/readyz`: when the network breaks, all of them say the same.
+const LINES: usize = 20;
+
+/// The name of the check.
+const CHECK: &str = "fleet";
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct ClusterLabel {
+    cluster: String,
+}
+
+/// Where it is told.
+pub(crate) struct Told {
+    checks: Checks,
+    ready: Family<ClusterLabel, Gauge>,
+    shown: Mutex<BTreeSet<ClusterLabel>>,
+}
+
+impl Told {
+    /// Nothing is told yet.
+    pub(crate) fn new(checks: Checks, metrics: &Metrics) -> Self {
+        let ready = Family::<ClusterLabel, Gauge>::default();
+        metrics.register(|registry| {
+            registry.register(
+                "member_ready",
+                "1 where the last round could read every kind that guards read there; here is the cluster that asks. At most 5000 clusters, those that are not ready first",
+                ready.clone(),
+            );
+        });
+        Self { checks, ready, shown: Mutex::default() }
+    }
+
+    /// Tells how the last rounds went; none where no guard wants any.
+    pub(crate) fn tell(&self, health: Option<&[Health]>) {
+        self.count(health.unwrap_or_default());
+        match health {
+            // Nobody ever wanted to know.
+            None if self.checks.readiness_of(CHECK).is_none() => {}
+            None => self.checks.add(CHECK).note("no guard that is on looks at a fleet"),
+            Some([]) => self.checks.add(CHECK).note("the first round is under way"),
+            Some(health) => match note(health) {
+                None => self.checks.add(CHECK).pass(),
+                Some(note) => self.checks.add(CHECK).note(note),
+            },
+        }
+    }
+
+    fn count(&self, health: &[Health]) {
+        // Two control planes may have members of one name: it is ready if both are.
+        let mut ready: BTreeMap<&str, bool> = BTreeMap::new();
+        for one in health {
+            *ready.entry(&one.cluster).or_insert(true) &= one.failures.is_empty();
+        }
+        let not_first = [false, true].into_iter().flat_map(|wanted| {
+            let some = ready.iter().filter(move |(_, is_ready)| **is_ready == wanted);
+            some.map(|(cluster, is_ready)| (ClusterLabel { cluster: (*cluster).to_owned() }, *is_ready))
+        });
+        let now: BTreeMap<ClusterLabel, bool> = not_first.take(CLUSTERS).collect();
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        for gone in shown.iter().filter(|label| !now.contains_key(*label)) {
+            self.ready.remove(gone);
+        }
+        for (label, is_ready) in &now {
+            self.ready.get_or_create(label).set(i64::from(*is_ready));
+        }
+        *shown = now.into_keys().collect();
+    }
+}
+
+/// What an operator should know; nothing where all is well.
+fn note(health: &[Health]) -> Option<String> {
+    let failing: Vec<&Health> = health.iter().filter(|one| !one.failures.is_empty()).collect();
+    if failing.is_empty() {
+        return None;
+    }
+    let mut note = format!("{} of {} clusters cannot be read as guards need", failing.len(), health.len());
+    for one in failing.iter().take(LINES) {
+        note.push_str(&line(one));
+    }
+    if failing.len() > LINES {
+        // Writing to a String cannot fail.
+        let _ = write!(note, "\n    and {} more", failing.len() - LINES);
+    }
+    Some(note)
+}
+
+fn line(health: &Health) -> String {
+    let Some((resource, cause)) = health.failures.first() else { return String::new() };
+    let more = match health.failures.len() {
+        0 | 1 => String::new(),
+        many => format!(" (and {} more kinds)", many - 1),
+    };
+    // One line each, whatever a member answers.
+    let text = cause.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("\n    {}: {resource}{more}: {}: {text}", health.cluster, cause.code)
+}
+
+#[cfg(test)]
+mod tests {
+    use admission::Cause;
+    use guards::world::Resource;
+
+    use super::*;
+
+    fn health(cluster: &str, failures: &[(&'static str, &str)]) -> Health {
+        let failures = failures.iter().map(|(code, text)| (Resource::NAMESPACES, Cause::new(code, *text)));
+        Health { cluster: cluster.to_owned(), failures: failures.collect() }
+    }
+
+    #[test]
+    fn members_are_counted_while_they_are_there() {
+        let (checks, metrics) = (Checks::new(), Metrics::new("t"));
+        let told = Told::new(checks.clone(), &metrics);
+        let line = |cluster: &str| {
+            let begin = format!("durward_member_ready{{cluster=\"{cluster}\"}} ");
+            metrics.encode().lines().find_map(|line| line.strip_prefix(&begin).map(str::to_owned))
+        };
+        told.tell(None);
+        assert!(!checks.readiness().text.contains("fleet"));
+        told.tell(Some(&[health("here", &[]), health("m1", &[("forbidden", "x")]), health("m2", &[])]));
+        assert_eq!(
+            (line("here"), line("m1"), line("m2")),
+            (Some("1".into()), Some("0".into()), Some("1".into()))
+        );
+        told.tell(Some(&[health("here", &[]), health("m1", &[])]));
+        assert_eq!((line("m1"), line("m2")), (Some("1".into()), None), "m2 has left the fleet");
+        told.tell(None);
+        assert_eq!(line("m1"), None);
+        assert!(checks.readiness().text.contains("[!]fleet: no guard"));
+    }
+
+    #[test]
+    fn a_member_that_cannot_be_read_is_noted_and_does_not_make_unready() {
+        let (checks, metrics) = (Checks::new(), Metrics::new("t"));
+        let told = Told::new(checks.clone(), &metrics);
+        told.tell(Some(&[]));
+        assert!(checks.readiness().ready && checks.readiness().text.contains("[!]fleet: the first round"));
+        told.tell(Some(&[
+            health("here", &[]),
+            health("m2", &[("forbidden", "may not list\n pods"), ("forbidden", "y")]),
+        ]));
+        let readiness = checks.readiness();
+        assert!(readiness.ready);
+        let expected = "[!]fleet: 1 of 2 clusters cannot be read as guards need\n    \
+                        m2: namespaces (and 1 more kinds): forbidden: may not list pods\n";
+        assert!(readiness.text.contains(expected), "{}", readiness.text);
+        told.tell(Some(&[health("here", &[])]));
+        assert!(checks.readiness().text.contains("[+]fleet ok"));
+    }
+
+    #[test]
+    fn a_fleet_of_any_size_is_told_within_bounds_what_fails_first() {
+        let (checks, metrics) = (Checks::new(), Metrics::new("t"));
+        let told = Told::new(checks.clone(), &metrics);
+        let mut all: Vec<Health> = (0..CLUSTERS + 10).map(|n| health(&format!("a{n:05}"), &[])).collect();
+        all.extend((0..30).map(|n| health(&format!("z{n}"), &[("timeout", "x")])));
+        told.tell(Some(&all));
+        let text = metrics.encode();
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("durward_member_ready{")).collect();
+        assert_eq!(lines.len(), CLUSTERS);
+        assert_eq!(lines.iter().filter(|line| line.contains("cluster=\"z")).count(), 30);
+        assert!(checks.readiness().text.contains("\n    and 10 more\n"));
+    }
+}
