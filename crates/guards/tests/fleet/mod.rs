@@ -116,14 +116,15 @@ fn why(code: &str, what: &str) -> Cause {
 }
 
 impl Item {
-    fn fits(&self, fields: &str) -> bool {
+    /// Whether the selector chooses it; an error for one that no case knows.
+    fn fits(&self, fields: &str) -> Result<bool, Cause> {
         match fields {
-            "" => true,
+            "" => Ok(true),
             "status.phase!=Succeeded,status.phase!=Failed" => {
-                !matches!(self.phase.as_str(), "Succeeded" | "Failed")
+                Ok(!matches!(self.phase.as_str(), "Succeeded" | "Failed"))
             }
-            "spec.type=LoadBalancer" => self.r#type == "LoadBalancer",
-            other => panic!("no case knows the selector {other:?}"),
+            "spec.type=LoadBalancer" => Ok(self.r#type == "LoadBalancer"),
+            other => Err(why(cause::GARBAGE, other)),
         }
     }
 
@@ -178,12 +179,15 @@ impl World for Told {
     }
 
     fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
-        let is_one = |item: &&Item| {
-            (query.namespace.is_empty() || item.namespace == query.namespace) && item.fits(query.fields)
-        };
-        let listed = self.items(of, query.resource).map(|items| Page {
-            objects: items.iter().filter(is_one).map(|item| item.object(query.part)).collect(),
-            next: None,
+        let listed = self.items(of, query.resource).and_then(|items| {
+            let mut page = Page::default();
+            for item in items {
+                let is_there = query.namespace.is_empty() || item.namespace == query.namespace;
+                if is_there && item.fits(query.fields)? {
+                    page.objects.push(item.object(query.part));
+                }
+            }
+            Ok(page)
         });
         Box::pin(ready(listed))
     }
