@@ -135,7 +135,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("durward");
         registry.register(
             "build",
-            "The version that runs.",
+            "The version that runs",
             Info::new(vec![("version".to_owned(), version.to_owned())]),
         );
         let door = Door::registered(&mut registry);
@@ -195,7 +195,8 @@ impl Metrics {
     }
 }
 
-/// A registry that takes a clone of what it is shown: both are the same number.
+/// A registry that takes a clone of what it is shown: both are the same number. Help texts go in without a full stop, which the
+/// registry adds.
 struct Adding<'a>(&'a mut Registry);
 
 impl Adding<'_> {
@@ -212,33 +213,33 @@ impl Door {
         let mut add = Adding(registry);
         add.one(
             "requests_refused",
-            "Requests that were no review that could be read, by reason; http is what was no request of HTTP/1.1 either.",
+            "Requests that were no review that could be read, by reason; http is what was no request of HTTP/1.1 either",
             &door.refused,
         );
-        add.one("shed", "Requests and connections turned away because a limit was reached.", &door.shed);
-        add.one("reviews_in_flight", "Reviews that are being decided.", &door.in_flight);
+        add.one("shed", "Requests and connections turned away because a limit was reached", &door.shed);
+        add.one("reviews_in_flight", "Reviews that are being decided", &door.in_flight);
         add.one(
             "bytes_in_flight",
-            "Bytes of bodies whose review is not yet answered, and 32768 for each such body: what its connection takes.",
+            "Bytes of bodies whose review is not yet answered, and 32768 for each such body: what its connection takes",
             &door.bytes_in_flight,
         );
-        add.one("connections", "Open connections.", &door.connections);
-        add.one("connections_accepted", "Connections that were accepted.", &door.connections_accepted);
-        add.one("accept_errors", "Errors while accepting, as too few file descriptors.", &door.accept_errors);
-        let help = "Connections that ended by a panic outside of a guard's ruling.";
+        add.one("connections", "Open connections", &door.connections);
+        add.one("connections_accepted", "Connections that were accepted", &door.connections_accepted);
+        add.one("accept_errors", "Errors while accepting, as too few file descriptors", &door.accept_errors);
+        let help = "Connections that ended by a panic outside of a guard's ruling";
         add.one("connection_panics", help, &door.connection_panics);
-        let help = "Tasks beside the server that ended and were begun anew.";
+        let help = "Tasks beside the server that ended and were begun anew";
         add.one("tasks_restarted", help, &door.tasks_restarted);
-        add.one("handshakes_failed", "TLS handshakes that failed, by reason.", &door.handshakes_failed);
-        add.one("client_certificates", "Handshakes by what the caller showed.", &door.client_certificates);
-        let help = "When the serving certificate ends, in seconds since 1970.";
+        add.one("handshakes_failed", "TLS handshakes that failed, by reason", &door.handshakes_failed);
+        add.one("client_certificates", "Handshakes by what the caller showed", &door.client_certificates);
+        let help = "When the serving certificate ends, in seconds since 1970";
         add.one("certificate_not_after_seconds", help, &door.certificate_not_after);
         add.one(
             "certificate_loads",
-            "Changes of certificate files, taken or refused.",
+            "Changes of certificate files, taken or refused",
             &door.certificate_loads,
         );
-        add.one("config_generation", "The configuration in force, counted from 1.", &door.config_generation);
+        add.one("config_generation", "The configuration in force, counted from 1", &door.config_generation);
         for cause in ["in_flight", "bytes", "connections"] {
             drop(door.shed.get_or_create(&CauseLabel { cause }));
         }
@@ -285,14 +286,14 @@ impl GuardFamilies {
             abandoned: Family::default(),
         };
         let mut add = Adding(registry);
-        add.one("reviews", "Reviews by guard, operation and verdict before the stance.", &families.reviews);
-        add.one("review_duration_seconds", "From the head of the request to the answer.", &families.duration);
-        add.one("review_decode_bytes", "Sizes of the bodies that were decoded.", &families.decode_bytes);
-        add.one("unknown", "Causes for which a guard could not decide.", &families.unknown);
-        add.one("would_deny", "Denials that audit mode let through.", &families.would_deny);
-        add.one("guard_panics", "Panics of a guard, caught and answered as unknown.", &families.panics);
-        add.one("guard_deadlines", "Reviews for which a guard did not rule in time.", &families.deadlines);
-        add.one("reviews_abandoned", "Reviews whose caller hung up first.", &families.abandoned);
+        add.one("reviews", "Reviews by guard, operation and verdict before the stance", &families.reviews);
+        add.one("review_duration_seconds", "From the head of the request to the answer", &families.duration);
+        add.one("review_decode_bytes", "Sizes of the bodies that were decoded", &families.decode_bytes);
+        add.one("unknown", "Causes for which a guard could not decide", &families.unknown);
+        add.one("would_deny", "Denials that audit mode let through", &families.would_deny);
+        add.one("guard_panics", "Panics of a guard, caught and answered as unknown", &families.panics);
+        add.one("guard_deadlines", "Reviews for which a guard did not rule in time", &families.deadlines);
+        add.one("reviews_abandoned", "Reviews whose caller hung up first", &families.abandoned);
         families
     }
 }
@@ -369,6 +370,27 @@ mod tests {
             "durward_review_decode_bytes_bucket{le=\"4096.0\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_help_text_ends_in_one_full_stop() {
+        let metrics = Metrics::new("t");
+        // A family without a series is not told of.
+        let (door, guard) = (metrics.door(), metrics.guard("g"));
+        door.count_refused("a");
+        door.count_handshake_failed("a");
+        door.count_client_certificate("a");
+        door.count_certificate_load("a");
+        door.count_restarted("a");
+        let ruling = Ruling::unknown(Cause::new("timeout", "no answer"));
+        guard.count(Operation::Delete, &settled(ruling, Mode::Enforce), 0.002, 3000);
+        let text = metrics.encode();
+        let help: Vec<_> = text.lines().filter(|line| line.starts_with("# HELP ")).collect();
+        assert_eq!(help.len(), text.lines().filter(|line| line.starts_with("# TYPE ")).count());
+        assert!(help.len() > 20, "{text}");
+        for line in help {
+            assert!(line.ends_with('.') && !line.ends_with(".."), "{line}");
         }
     }
 
