@@ -169,8 +169,13 @@ impl Serving {
         serving
     }
 
+    /// What it has written to standard error so far.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
     pub(crate) fn log(&self) -> Vec<Value> {
-        let lines = self.lines.lock().unwrap();
+        let lines = self.lines();
         lines
             .iter()
             .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}")))

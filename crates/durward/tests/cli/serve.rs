@@ -20,6 +20,12 @@ fn serves_on_free_ports_and_leaves_with_zero_on_sigterm() {
     assert_eq!(serving.client().ask("/nobody", "{}").0, 404);
     assert_eq!(serving.metric("durward_config_generation"), Some(1.0));
     assert!(Serving::get(serving.admin, "/readyz?verbose").contains("namespaces"));
+    let metrics = Serving::get(serving.admin, "/metrics");
+    let help: Vec<_> = metrics.lines().filter(|line| line.starts_with("# HELP ")).collect();
+    assert!(help.len() > 10, "{metrics}");
+    for line in help {
+        assert!(line.ends_with('.') && !line.ends_with(".."), "{line}");
+    }
 
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait().code(), Some(0));
@@ -155,4 +161,37 @@ fn a_server_that_is_told_to_stop_while_it_starts_is_gone_at_once_and_sighup_does
     assert_eq!(starting.wait().code(), Some(0));
     assert!(told.elapsed() < Duration::from_secs(10), "{:?}", told.elapsed());
     starting.wait_for_log(|line| line["message"] == "stopped before it served");
+}
+
+#[test]
+fn lines_in_text_are_for_people_and_cannot_be_forged_either() {
+    let house = House::new();
+    let arguments = ["serve", "--config", "durward.yaml", "--world", "blind", "--log-format", "text"];
+    let mut serving = Serving::begun(house.path(), &arguments);
+    let mut listens = None;
+    serving.wait_until("it says where it listens", || {
+        listens = serving.lines().into_iter().find(|line| line.contains("listener=\"listen\""));
+        listens.is_some()
+    });
+    let line = listens.unwrap();
+    assert!(line.contains(" INFO ") && line.contains("durward::serve: listening"), "{line}");
+    assert!(!line.contains('\u{1b}'), "colours without a terminal: {line}");
+    let address = line.split("address=").nth(1).unwrap().split(' ').next().unwrap();
+    serving.listen = address.parse().unwrap();
+
+    let review = example("lxcfs-unknown.json");
+    let user = serde_json::from_str::<serde_json::Value>(&review).unwrap()["request"]["userInfo"]["username"]
+        .clone();
+    let forged =
+        review.replace(&user.to_string(), "\"ann\\n2026-01-01T00:00:00Z  INFO forged: \\u001b[31mline\"");
+    assert_ne!(review, forged);
+    assert_eq!(serving.client().ask("/lxcfs", &forged).0, 200);
+    serving.wait_until("the review is in the log", || {
+        serving.lines().iter().any(|line| line.contains("durward::review: reviewed"))
+    });
+    let lines = serving.lines();
+    assert!(!lines.iter().any(|line| line.starts_with("2026-01-01")), "{lines:#?}");
+    let of_user: Vec<_> = lines.iter().filter(|line| line.contains("forged")).collect();
+    assert!(of_user.len() == 1 && of_user[0].contains("reviewed"), "{lines:#?}");
+    assert!(!of_user[0].contains('\u{1b}'), "{lines:#?}");
 }
