@@ -42,8 +42,9 @@ fuzz: ## Both fuzz targets, FUZZ_SECONDS each (needs nightly Rust beside the pin
 	  cargo +nightly fuzz run $$target -s none fuzz/corpus/$$target crates/guards/src/lxcfs/cases -- -dict=fuzz/pods.dict -max_total_time=$(FUZZ_SECONDS); \
 	done
 
-lint: ## Formatting, clippy, dependency rules
+lint: ## Formatting, clippy, links between pages, dependency rules
 	cargo fmt --all --check
+	scripts/links.sh
 	cargo clippy --workspace --all-targets -- -D warnings
 	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "lint: installing cargo-deny $(CARGO_DENY) (about 4 minutes, once)"; cargo install cargo-deny --locked --version $(CARGO_DENY); }
 	cargo deny check bans licenses sources

@@ -13,7 +13,7 @@ use clap_complete::Shell;
     name = "durward",
     version,
     about = "Keeper of the Kubernetes API server's door: one admission webhook server, several guards.",
-    after_help = "Try it first:\n  durward demo\n\nThen:\n  durward certs new --service durward.durward-system --out tls\n  durward config defaults > durward.yaml    (and name the certificate under server.tls.files)\n  durward config check durward.yaml\n  durward serve --config durward.yaml",
+    after_help = "Try it first:\n  durward demo\n\nThen:\n  durward certs new --service durward.durward-system --out tls\n  durward config defaults > durward.yaml\n  durward config check durward.yaml\n  durward serve --config durward.yaml",
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 110

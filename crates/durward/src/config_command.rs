@@ -29,11 +29,35 @@ fn schema() -> serde_json::Value {
     schema
 }
 
+/// What stands at `server.tls.files`, though it has no default, so that what is printed can be used as it is.
+const CERTIFICATE: [(&str, &str); 3] =
+    [("cert", "tls/tls.crt"), ("key", "tls/tls.key"), ("ca", "tls/ca.crt")];
+
 fn defaults() -> String {
+    let mut keys = file::keys();
+    for (name, path) in CERTIFICATE {
+        if let Some(key) = find(&mut keys, &["server", "tls", "files", name]) {
+            key.default = Some(path.to_owned());
+        }
+    }
     format!(
-        "# Durward's configuration: every key with its default. Keys without one are commented out.\n{}",
-        Key::defaults(&file::keys())
+        "# Durward's configuration: every key with its default. Keys without one are commented out. The certificate's files\n\
+         # are those that this writes: durward certs new --service durward.durward-system --out tls\n{}",
+        Key::defaults(&keys)
     )
+}
+
+/// The key at a path.
+fn find<'k>(keys: &'k mut [Key], path: &[&str]) -> Option<&'k mut Key> {
+    let (first, rest) = path.split_first()?;
+    let key = keys.iter_mut().find(|key| key.name == *first)?;
+    if rest.is_empty() {
+        return Some(key);
+    }
+    match &mut key.shape {
+        Shape::Section(inner) => find(inner, rest),
+        _ => None,
+    }
 }
 
 fn check(path: &Path) -> Result<(), crate::exit::Stop> {

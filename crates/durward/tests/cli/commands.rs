@@ -31,6 +31,26 @@ fn help_is_data_and_a_wrong_command_is_a_problem() {
 }
 
 #[test]
+fn what_the_help_says_to_do_next_can_be_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = durward(&["--help"]).out;
+    let (_, then) = help.split_once("Then:\n").unwrap();
+    let mut lines: Vec<_> = then.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines.pop(), Some("durward serve --config durward.yaml"), "{help}");
+    assert_eq!(lines.len(), 3, "{help}");
+    for line in lines {
+        let (command, file) = line.split_once(" > ").unwrap_or((line, ""));
+        let words: Vec<_> = command.split(' ').collect();
+        assert_eq!(words[0], "durward");
+        let run = durward_in(folder.path(), &words[1..], "");
+        assert_eq!(run.code, 0, "{line}: {}", run.err);
+        if !file.is_empty() {
+            std::fs::write(folder.path().join(file), run.out).unwrap();
+        }
+    }
+}
+
+#[test]
 fn every_command_explains_itself_with_an_example() {
     for command in [
         &["demo"][..],

@@ -120,7 +120,14 @@ fn the_defaults_are_a_configuration_that_means_the_same_as_none() {
     let house = House::new();
     let defaults = house.run(&["config", "defaults"]).out;
     house.write("defaults.yaml", &defaults);
-    house.write("short.yaml", "version: 1\nguards: {lxcfs: {}}\n");
+    let made = house.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);
+    assert_eq!(made.code, 0, "{}", made.err);
+    house.write(
+        "short.yaml",
+        "version: 1\nserver: {tls: {files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}}}\nguards: {lxcfs: {}}\n",
+    );
+    let check = house.run(&["config", "check", "defaults.yaml"]);
+    assert_eq!((check.code, check.err.as_str()), (0, ""));
     let manifests = |file: &str| house.run(&["manifests", "--config", file]);
     let (long, short) = (manifests("defaults.yaml"), manifests("short.yaml"));
     assert_eq!(long.code, 0, "{}", long.err);
