@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{House, Serving, example};
 
@@ -140,7 +140,10 @@ fn a_context_given_by_flag_is_looked_for_in_the_files_kubeconfig_and_in_no_other
 fn a_server_that_is_told_to_stop_while_it_starts_is_gone_at_once_and_sighup_does_not_harm_it() {
     let house = House::new();
     // A credential plugin that takes longer than anybody waits, and tells when it was asked.
-    house.write("plugin.sh", "#!/bin/sh\n: > \"$(dirname \"$0\")/asked\"\nexec sleep 60\n");
+    house.write(
+        "plugin.sh",
+        "#!/bin/sh\ncd \"$(dirname \"$0\")\" && echo $$ > pid && mv pid asked\nexec sleep 60\n",
+    );
     let plugin = house.path().join("plugin.sh");
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
     house.write(
@@ -161,6 +164,9 @@ fn a_server_that_is_told_to_stop_while_it_starts_is_gone_at_once_and_sighup_does
     assert_eq!(starting.wait().code(), Some(0));
     assert!(told.elapsed() < Duration::from_secs(10), "{:?}", told.elapsed());
     starting.wait_for_log(|line| line["message"] == "stopped before it served");
+    // The plugin is nobody's child any more.
+    let plugin = fs::read_to_string(house.path().join("asked")).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(plugin).unwrap(), Signal::KILL).unwrap();
 }
 
 #[test]
