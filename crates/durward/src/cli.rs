@@ -46,7 +46,9 @@ pub(crate) enum Command {
     )]
     Inject(Inject),
     /// Prints webhook configurations and RBAC for the guards that the file turns on
-    #[command(after_help = "Example:\n  durward manifests --config durward.yaml | kubectl apply -f -")]
+    #[command(
+        after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time:\n--only cluster, --only karmada."
+    )]
     Manifests(Manifests),
     /// Tells about the configuration file
     #[command(subcommand, after_help = "Example:\n  durward config check durward.yaml")]
@@ -214,9 +216,9 @@ pub(crate) struct Manifests {
     /// The configuration file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Only this part
-    #[arg(long, value_enum, value_name = "PART")]
-    pub(crate) only: Option<Part>,
+    /// Only this part; several, with commas, for what is in all of them
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    pub(crate) only: Vec<Part>,
 }
 
 /// What `manifests` prints.
@@ -224,8 +226,14 @@ pub(crate) struct Manifests {
 pub(crate) enum Part {
     /// The webhook configurations.
     Registration,
-    /// The service account and what it may do.
+    /// Who Durward is, and what it may do where it is asked.
     Rbac,
+    /// What it may do in the members of the fleet; for Karmada with the policy that brings it there.
+    Members,
+    /// All that goes to the Karmada API server.
+    Karmada,
+    /// All that goes to the cluster in which Durward runs.
+    Cluster,
 }
 
 /// `config`

@@ -142,6 +142,6 @@ fn to_try(stage: &Stage, scenarios: &[&Scenario]) -> String {
          \x20 curl -s --cacert {folder}/ca.crt -H 'Content-Type: application/json' -d @{folder}/reviews/{guard}-1.2.json https://{listen}/{guard}\n\
          \x20 curl -s http://{admin}/readyz?verbose\n\
          \x20 curl -s http://{admin}/metrics | grep durward_reviews_total\n\
-         \x20 durward review {folder}/reviews/*.json --config {folder}/durward.yaml --world {folder}/worlds/{guard}-1 -v\n"
+         \x20 durward review {folder}/reviews/{guard}-1.*.json --config {folder}/durward.yaml --world {folder}/worlds/{guard}-1 -v\n"
     )
 }

@@ -76,13 +76,13 @@ pub(super) fn step(number: usize, step: &Step, answer: &Answer, style: Style) ->
     };
     let is_right = verdict == step.expected && warned && response.uid == request.uid;
 
-    let asked = format!(
-        "{} {} {}/{}",
-        request.operation.as_str(),
-        request.kind.kind,
-        request.namespace,
-        request.name
-    );
+    // A namespace is in none, though the API server says that it is in itself.
+    let within = match request.namespace.as_ref() {
+        "" => String::new(),
+        _ if request.kind.kind == "Namespace" => String::new(),
+        namespace => format!("{namespace}/"),
+    };
+    let asked = format!("{} {} {within}{}", request.operation.as_str(), request.kind.kind, request.name);
     let mut lines = vec![
         format!("  {number}. {}", style.bold(step.title)),
         format!("     {} {asked} by {}", style.dim("asked  "), request.user.name),
@@ -160,7 +160,7 @@ mod tests {
 
     fn told(expected: Verdict, warning: Option<&'static str>, response: &str) -> Result<Told, Problem> {
         let review = SCENARIOS[0].scenes[0].steps[0].review;
-        let uid = "5b1d3c1e-0001-4000-8000-000000000001";
+        let uid = "5b1d3c1e-0002-4000-8000-000000000001";
         let body = format!(r#"{{"response":{{"uid":"{uid}",{response}}}}}"#);
         let answer = Answer { status: StatusCode::OK, body: body.into(), took: Duration::from_micros(1500) };
         step(1, &Step { title: "t", review, expected, warning }, &answer, Style::of_stdout())

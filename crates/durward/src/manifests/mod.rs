@@ -4,6 +4,7 @@
 //! The names are our own. Karmada's control plane has configurations called `mutating-config` and `validating-config`, and
 //! whoever applies others of these names takes Karmada's webhooks away.
 
+mod planes;
 mod rbac;
 mod webhooks;
 
@@ -19,6 +20,7 @@ use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose, Reach};
 use crate::input;
 use crate::output;
+use planes::Plane;
 
 /// What every object of ours is called, and labelled as.
 const NAME: &str = "durward";
@@ -39,23 +41,34 @@ struct Labels {
 }
 
 impl Metadata {
-    fn named(namespace: Option<&str>) -> Self {
-        Self { name: NAME.to_owned(), namespace: namespace.map(str::to_owned), labels: Labels { name: NAME } }
+    fn named(name: &str, namespace: Option<&str>) -> Self {
+        Self { name: name.to_owned(), namespace: namespace.map(str::to_owned), labels: Labels { name: NAME } }
     }
 }
 
 /// `manifests`
 pub(crate) fn run(args: &Manifests) -> Outcome {
     let file = File::load(&args.config, Purpose::Registration)?;
+    let planes = planes::all(&file);
+    let on_karmada = planes.iter().any(Plane::is_karmada);
+    let plane = planes::chosen(planes, &args.only)?;
+    let parts = |part| args.only.contains(&part);
+    let is_part = parts(Part::Registration) || parts(Part::Rbac) || parts(Part::Members);
     let mut objects = Vec::new();
-    if args.only != Some(Part::Registration) {
-        objects.extend(rbac::objects(&file)?);
-        let namespace = &file.home;
-        output::note(format!(
-            "note: the namespace {namespace} must be there: kubectl create namespace {namespace}"
-        ));
+    if parts(Part::Rbac) || !is_part {
+        objects.extend(rbac::objects(&plane, &file.home)?);
+        tell_who(&plane, &file.home);
     }
-    if args.only != Some(Part::Rbac) {
+    // Members of another fleet than Karmada's are each a cluster of its own, to which nothing here leads.
+    if parts(Part::Members) || (!is_part && plane.is_karmada()) {
+        objects.extend(rbac::in_members(&plane, &file.home)?);
+    }
+    if plane.has_members() && !plane.is_karmada() {
+        output::note(
+            "note: each cluster of the fleet is given what --only members prints; the kubeconfig that leads to it must be of that service account",
+        );
+    }
+    if parts(Part::Registration) || !is_part {
         let bundle = file.server.tls.ca.as_deref().map(authority).transpose()?;
         match &bundle {
             None => output::note(
@@ -63,10 +76,28 @@ pub(crate) fn run(args: &Manifests) -> Outcome {
             ),
             Some(authorities) => notes(&file, authorities),
         }
-        objects.extend(webhooks::objects(&file, bundle.as_ref().map(|pem| self::bundle(&pem.certificates)))?);
+        let bundle = bundle.as_ref().map(|pem| self::bundle(&pem.certificates));
+        objects.extend(webhooks::objects(&plane, &plane.reach(&file.server.registration.reach), bundle)?);
+    }
+    if on_karmada {
+        output::data(if plane.is_karmada() {
+            "# For the Karmada API server: kubectl --kubeconfig karmada.config apply -f -\n"
+        } else {
+            "# For the cluster in which Durward runs: kubectl apply -f -\n"
+        })?;
     }
     output::data(&yaml_stream(&objects))?;
     Ok(Exit::Done)
+}
+
+/// What must be there beside what is printed.
+fn tell_who(plane: &Plane<'_>, home: &str) {
+    output::note(match &plane.user {
+        Some(user) => format!(
+            "note: Durward must ask the Karmada API server as the user {user}: by a client certificate with CN={user} and no O"
+        ),
+        None => format!("note: the namespace {home} must be there: kubectl create namespace {home}"),
+    });
 }
 
 /// The authority's certificates: public, so a key among them is a mistake that must not reach a cluster.

@@ -1,12 +1,16 @@
-//! What Durward's own account may do: the union of what the guards that are on ask for.
+//! What Durward may do: the union of what the guards ask for, here and in the members of a fleet.
 
 use guards::Permission;
 use guards::config::Problem;
+use guards::world::fleet::Fleet;
 use serde::Serialize;
 
+use super::planes::Plane;
 use super::{Metadata, NAME, tree};
 use crate::documents::Tree;
-use crate::file::File;
+
+/// What is in members is called otherwise: on Karmada their objects stand beside those of the control plane itself, as templates.
+const MEMBER: &str = "durward-member";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -16,9 +20,10 @@ struct Account {
     metadata: Metadata,
 }
 
+/// A Role or a `ClusterRole`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ClusterRole {
+struct Role {
     api_version: &'static str,
     kind: &'static str,
     metadata: Metadata,
@@ -43,35 +48,164 @@ struct Reference {
     name: &'static str,
 }
 
-#[derive(Debug, Serialize)]
+/// Who may.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Subject {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_group: Option<&'static str>,
+    kind: &'static str,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+}
+
+/// What Karmada is told to bring to every member.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Propagation {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata,
+    spec: PropagationSpec,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PropagationSpec {
+    resource_selectors: Vec<Selected>,
+    conflict_resolution: &'static str,
+    placement: Placement,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Selected {
+    api_version: &'static str,
     kind: &'static str,
     name: &'static str,
-    namespace: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Placement {
+    cluster_tolerations: Vec<Toleration>,
+}
+
+#[derive(Debug, Serialize)]
+struct Toleration {
+    operator: &'static str,
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 
-/// The account, its role and the binding of both.
-pub(super) fn objects(file: &File) -> Result<Vec<Tree>, Problem> {
-    let namespace = file.home.as_str();
+/// What one API server is given: the account, where it has one, its roles and their bindings. `home` is where Durward runs.
+pub(super) fn objects(plane: &Plane<'_>, home: &str) -> Result<Vec<Tree>, Problem> {
+    let mut objects = Vec::new();
+    if !plane.is_karmada() {
+        objects.push(tree(&account(home))?);
+    }
+    let subject = subject(plane.user.as_deref(), home);
+    let rules = union(plane.guards.iter().flat_map(|guard| guard.configured.permissions()));
+    objects.extend(granted(NAME, None, rules, &subject)?);
+    let mut within: Vec<(String, Vec<Permission>)> = Vec::new();
+    for (namespace, permission) in plane.guards.iter().flat_map(|guard| guard.configured.permissions_within())
+    {
+        match within.iter_mut().find(|(known, _)| *known == namespace) {
+            Some((_, rules)) if rules.contains(&permission) => {}
+            Some((_, rules)) => rules.push(permission),
+            None => within.push((namespace, vec![permission])),
+        }
+    }
+    for (namespace, rules) in within {
+        objects.extend(granted(NAME, Some(&namespace), rules, &subject)?);
+    }
+    Ok(objects)
+}
+
+/// What the members are given. On Karmada it goes to the control plane, which brings it to each of them, now and when it joins.
+pub(super) fn in_members(plane: &Plane<'_>, home: &str) -> Result<Vec<Tree>, Problem> {
+    let looking = |guard: &&&_| has_fleet(guard);
+    let rules =
+        union(plane.guards.iter().filter(looking).flat_map(|guard| guard.configured.member_permissions()));
+    let mut objects = Vec::new();
+    if !plane.is_karmada() {
+        objects.push(tree(&account(home))?);
+    }
+    objects.extend(granted(MEMBER, None, rules, &subject(plane.user.as_deref(), home))?);
+    if plane.is_karmada() {
+        objects.push(tree(&propagation())?);
+    }
+    Ok(objects)
+}
+
+fn has_fleet(guard: &crate::file::Guarded) -> bool {
+    guard.configured.rounds().is_some_and(|rounds| rounds.fleet != Fleet::Alone)
+}
+
+fn union(all: impl Iterator<Item = Permission>) -> Vec<Permission> {
     let mut rules: Vec<Permission> = Vec::new();
-    for permission in file.guards.iter().flat_map(|guard| guard.configured.permissions()) {
+    for permission in all {
         if !rules.contains(&permission) {
             rules.push(permission);
         }
     }
-    let account =
-        Account { api_version: "v1", kind: "ServiceAccount", metadata: Metadata::named(Some(namespace)) };
-    let role =
-        ClusterRole { api_version: RBAC_V1, kind: "ClusterRole", metadata: Metadata::named(None), rules };
+    rules
+}
+
+fn account(home: &str) -> Account {
+    Account { api_version: "v1", kind: "ServiceAccount", metadata: Metadata::named(NAME, Some(home)) }
+}
+
+/// A user without groups where there is one, the service account otherwise.
+fn subject(user: Option<&str>, home: &str) -> Subject {
+    match user {
+        Some(user) => Subject { api_group: Some(RBAC), kind: "User", name: user.to_owned(), namespace: None },
+        None => Subject {
+            api_group: None,
+            kind: "ServiceAccount",
+            name: NAME.to_owned(),
+            namespace: Some(home.to_owned()),
+        },
+    }
+}
+
+/// A role and its binding, in one namespace or everywhere.
+fn granted(
+    name: &'static str,
+    namespace: Option<&str>,
+    rules: Vec<Permission>,
+    subject: &Subject,
+) -> Result<[Tree; 2], Problem> {
+    let (role_kind, binding_kind) = match namespace {
+        Some(_) => ("Role", "RoleBinding"),
+        None => ("ClusterRole", "ClusterRoleBinding"),
+    };
+    let metadata = || Metadata::named(name, namespace);
+    let role = Role { api_version: RBAC_V1, kind: role_kind, metadata: metadata(), rules };
     let binding = Binding {
         api_version: RBAC_V1,
-        kind: "ClusterRoleBinding",
-        metadata: Metadata::named(None),
-        role_ref: Reference { api_group: RBAC, kind: "ClusterRole", name: NAME },
-        subjects: vec![Subject { kind: "ServiceAccount", name: NAME, namespace: namespace.to_owned() }],
+        kind: binding_kind,
+        metadata: metadata(),
+        role_ref: Reference { api_group: RBAC, kind: role_kind, name },
+        subjects: vec![subject.clone()],
     };
-    Ok(vec![tree(&account)?, tree(&role)?, tree(&binding)?])
+    Ok([tree(&role)?, tree(&binding)?])
+}
+
+/// To every member: without an affinity all are meant, and tainted ones are in the fleet too. What was applied to a member by
+/// hand before is taken over.
+fn propagation() -> Propagation {
+    let selected = |kind| Selected { api_version: RBAC_V1, kind, name: MEMBER };
+    Propagation {
+        api_version: "policy.karmada.io/v1alpha1",
+        kind: "ClusterPropagationPolicy",
+        metadata: Metadata::named(MEMBER, None),
+        spec: PropagationSpec {
+            resource_selectors: vec![selected("ClusterRole"), selected("ClusterRoleBinding")],
+            conflict_resolution: "Overwrite",
+            placement: Placement { cluster_tolerations: vec![Toleration { operator: "Exists" }] },
+        },
+    }
 }

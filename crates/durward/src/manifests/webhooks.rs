@@ -8,9 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use guards::config::Problem;
 use serde::Serialize;
 
-use super::{Metadata, tree};
+use super::planes::Plane;
+use super::{Metadata, NAME, tree};
 use crate::documents::Tree;
-use crate::file::{File, Reach};
+use crate::file::Reach;
 
 /// Behind the name of every entry; webhook names must be DNS names of three parts.
 const DOMAIN: &str = "durward.dev";
@@ -66,7 +67,11 @@ struct ServiceReference {
 }
 
 /// The configurations; one that would be empty is left out. `bundle`: the authority in PEM.
-pub(super) fn objects(file: &File, bundle: Option<String>) -> Result<Vec<Tree>, Problem> {
+pub(super) fn objects(
+    plane: &Plane<'_>,
+    reach: &Reach,
+    bundle: Option<String>,
+) -> Result<Vec<Tree>, Problem> {
     let bundle = bundle.map(|pem| STANDARD.encode(pem));
     let mut objects = Vec::new();
     for (webhook_type, kind) in [
@@ -74,12 +79,11 @@ pub(super) fn objects(file: &File, bundle: Option<String>) -> Result<Vec<Tree>, 
         (WebhookType::Validating, "ValidatingWebhookConfiguration"),
     ] {
         let mut webhooks = Vec::new();
-        for guard in &file.guards {
+        for guard in &plane.guards {
             let path = format!("/{}", guard.kind.name());
             for entry in guard.configured.webhooks() {
                 if entry.webhook_type == webhook_type {
-                    let client_config =
-                        client_config(&file.server.registration.reach, &path, bundle.as_ref());
+                    let client_config = client_config(reach, &path, bundle.as_ref());
                     webhooks.push(webhook(entry, client_config));
                 }
             }
@@ -89,7 +93,7 @@ pub(super) fn objects(file: &File, bundle: Option<String>) -> Result<Vec<Tree>, 
             objects.push(tree(&Configuration {
                 api_version,
                 kind,
-                metadata: Metadata::named(None),
+                metadata: Metadata::named(NAME, None),
                 webhooks,
             })?);
         }

@@ -36,7 +36,11 @@ pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style
 /// What was asked, in one line.
 pub(crate) fn question(one: &Answered) -> String {
     let name = if one.name.is_empty() { "(no name yet)" } else { &one.name };
-    let place = if one.namespace.is_empty() { String::new() } else { format!("{}/", one.namespace) };
+    let place = match one.namespace.as_str() {
+        "" => String::new(),
+        _ if one.kind == "Namespace" => String::new(),
+        namespace => format!("{namespace}/"),
+    };
     let dry = if one.dry_run { ", dry run" } else { "" };
     let by = if one.user.is_empty() { String::new() } else { format!(" by {}", one.user) };
     format!("{} {} {place}{name}{by}{dry}", one.operation, one.kind)

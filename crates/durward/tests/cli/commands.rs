@@ -20,7 +20,7 @@ fn help_is_data_and_a_wrong_command_is_a_problem() {
         "{}",
         wrong.err
     );
-    for later in ["check", "doctor", "snapshot", "register", "impact", "diff", "convert", "export"] {
+    for later in ["check", "register", "diff", "convert", "export"] {
         let run = durward(&[later]);
         assert_eq!(run.code, 2, "{later}");
         assert!(run.err.contains(&format!("there is no command {later:?}")), "{later} exists: {}", run.err);
@@ -78,12 +78,13 @@ fn every_command_explains_itself_with_an_example() {
 fn version_and_guards_are_told_to_people_and_to_programs() {
     assert!(durward(&["version"]).out.starts_with("durward "));
     let version = durward(&["version", "-o", "json"]).json();
-    assert_eq!(version["guards"][0], "lxcfs");
+    assert_eq!(version["guards"], serde_json::json!(["deletion", "lxcfs"]));
     assert_eq!(version["reviewVersions"][1], "v1beta1");
     assert!(durward(&["guards"]).out.contains("needs        get/list/watch namespaces"));
     let guards = durward(&["guards", "-o", "json"]).json();
-    assert_eq!(guards[0]["name"], "lxcfs");
-    assert_eq!(guards[0]["webhooks"][0]["failurePolicy"], "Ignore");
+    assert_eq!((&guards[0]["name"], &guards[1]["name"]), (&"deletion".into(), &"lxcfs".into()));
+    assert_eq!(guards[0]["webhooks"][0]["failurePolicy"], "Fail");
+    assert_eq!(guards[1]["webhooks"][0]["failurePolicy"], "Ignore");
 }
 
 #[test]
@@ -116,14 +117,20 @@ fn the_demo_plays_to_its_end_and_cleans_up() {
     let out = String::from_utf8(run.stdout).unwrap();
     assert_eq!(run.status.code(), Some(0), "{out}");
     assert!(out.contains("every verdict as expected"));
-    for verdict in ["verdict allow", "verdict mutate", "verdict unknown, so allow"] {
+    for verdict in [
+        "verdict allow",
+        "verdict mutate",
+        "verdict deny",
+        "verdict unknown, so allow",
+        "verdict unknown, so deny",
+    ] {
         assert!(out.contains(verdict), "{verdict}: {out}");
     }
     assert!(!out.contains('\u{1b}'), "colours without a terminal");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something is left behind");
     let wrong = durward(&["demo", "--scenario", "moon"]);
     assert_eq!(wrong.code, 2);
-    assert!(wrong.err.contains("there are: lxcfs"));
+    assert!(wrong.err.contains("there are: deletion, lxcfs"));
 }
 
 #[test]

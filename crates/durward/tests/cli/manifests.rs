@@ -152,3 +152,149 @@ fn an_authority_that_is_not_there_is_told_and_keys_need_not_be_there() {
     assert_eq!(run.code, 0);
     assert!(run.err.contains("no caBundle is printed"), "{}", run.err);
 }
+
+const KARMADA: &str = "  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}}\n";
+const BOTH: &str =
+    "  lxcfs: {}\n  deletion: {fleet: {karmada: {kubeconfig: karmada.config, user: keeper}}}\n";
+
+fn names(objects: &[Value]) -> Vec<String> {
+    let name = |object: &Value| {
+        format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
+    };
+    objects.iter().map(name).collect()
+}
+
+#[test]
+fn a_karmada_control_plane_is_given_a_user_the_members_roles_and_a_url() {
+    let house = House::new();
+    house.configure(KARMADA);
+    let run = house.run(&["manifests", "--config", "durward.yaml"]);
+    assert!(run.out.starts_with("# For the Karmada API server: "), "{}", run.out);
+    assert!(run.err.contains("by a client certificate with CN=durward and no O"), "{}", run.err);
+    let all = objects(&house, &[]);
+    assert_eq!(
+        names(&all),
+        [
+            "ClusterRole durward",
+            "ClusterRoleBinding durward",
+            "ClusterRole durward-member",
+            "ClusterRoleBinding durward-member",
+            "ClusterPropagationPolicy durward-member",
+            "ValidatingWebhookConfiguration durward",
+        ]
+    );
+    let user =
+        serde_json::json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "durward"}]);
+    assert_eq!((&all[1]["subjects"], &all[3]["subjects"]), (&user, &user));
+    assert_eq!(all[3]["roleRef"]["name"], "durward-member");
+    // Whatever selects more than these two would bring other people's roles to every member.
+    assert_eq!(
+        all[4]["spec"],
+        serde_json::json!({
+            "resourceSelectors": [
+                {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "durward-member"},
+                {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "name": "durward-member"},
+            ],
+            "conflictResolution": "Overwrite",
+            "placement": {"clusterTolerations": [{"operator": "Exists"}]},
+        })
+    );
+    // A Service of the cluster in which Karmada runs: its API server knows it by its name only.
+    let client = &all[5]["webhooks"][0]["clientConfig"];
+    assert_eq!(client["url"], "https://durward.durward-system.svc:443/deletion");
+    assert!(client["service"].is_null());
+    assert_eq!(objects(&house, &["--only", "karmada"]), all);
+    assert_eq!(objects(&house, &["--only", "members"]), all[2..5]);
+    assert_eq!(objects(&house, &["--only", "rbac,members"]), all[..5]);
+    assert_eq!(objects(&house, &["--only", "registration"]), all[5..]);
+}
+
+#[test]
+fn without_a_star_no_role_reads_secrets_and_none_does_more_than_read() {
+    let house = House::new();
+    for guards in [
+        KARMADA,
+        "  deletion: {fleet: {karmada: {}}, unmanaged: ignore, namespaces: {more: [{group: example.org, version: v1, resource: caches}]}}\n",
+        "  deletion: {fleet: {contexts: [a]}}\n",
+        "  deletion: {}\n",
+    ] {
+        house.configure(guards);
+        let mut all = objects(&house, &[]);
+        if guards.contains("contexts") {
+            all.extend(objects(&house, &["--only", "members"]));
+        }
+        let mut roles = 0;
+        for role in all.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Role")) {
+            roles += 1;
+            for rule in role["rules"].as_array().unwrap() {
+                let texts = |key: &str| -> Vec<&str> {
+                    rule[key].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
+                };
+                let (groups, resources, verbs) = (texts("apiGroups"), texts("resources"), texts("verbs"));
+                assert!(!groups.contains(&"*"), "{rule}");
+                let core = groups.contains(&"");
+                assert!(!core || resources.iter().all(|r| *r != "*" && *r != "secrets"), "{rule}");
+                let clusters = resources == ["clusters"];
+                let allowed = |verb: &&str| matches!(*verb, "get" | "list") || (clusters && *verb == "watch");
+                assert!(verbs.iter().all(allowed), "{rule}");
+            }
+        }
+        assert!(roles > 0, "{guards}");
+    }
+    house.configure("  deletion: {crds: {groups: ['*']}}\n");
+    assert!(objects(&house, &["--only", "rbac"])[1].to_string().contains(r#""apiGroups":["*"]"#));
+}
+
+#[test]
+fn what_goes_to_two_api_servers_is_printed_for_one_at_a_time() {
+    let house = House::new();
+    house.configure(BOTH);
+    for part in [&[][..], &["--only", "rbac"], &["--only", "registration"], &["--only", "karmada,cluster"]] {
+        let run = house.run(&[&["manifests", "--config", "durward.yaml"], part].concat());
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{part:?}");
+        assert!(
+            run.err
+                .contains("asked by two API servers: the cluster of Durward (lxcfs) and Karmada (deletion)")
+                && run.err.contains("--only cluster | kubectl apply -f -"),
+            "{}",
+            run.err
+        );
+    }
+    let here = objects(&house, &["--only", "cluster"]);
+    assert_eq!(
+        kinds(&here),
+        ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"]
+    );
+    assert!(!serde_json::to_string(&here).unwrap().contains("karmada"));
+    let there = objects(&house, &["--only", "karmada"]);
+    assert_eq!(there.len(), 6);
+    assert_eq!(there[1]["subjects"][0]["name"], "keeper");
+    assert_eq!(objects(&house, &["--only", "karmada,registration"]), there[5..]);
+    assert_eq!(objects(&house, &["--only", "members"]), there[2..5]);
+
+    house.configure("  lxcfs: {}\n");
+    let run = house.run(&["manifests", "--config", "durward.yaml", "--only", "karmada"]);
+    assert_eq!((run.code, run.out.as_str()), (2, ""));
+    assert!(run.err.contains("--only karmada: there is nothing to print"), "{}", run.err);
+}
+
+#[test]
+fn kubeconfigs_in_secrets_are_read_in_one_namespace_only() {
+    let house = House::new();
+    house.configure("  deletion: {fleet: {secrets: {}}}\n");
+    let all = objects(&house, &[]);
+    let role = all.iter().find(|object| object["kind"] == "Role").unwrap();
+    assert_eq!(role["metadata"]["namespace"], "durward-system");
+    assert_eq!(
+        role["rules"],
+        serde_json::json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}])
+    );
+    let everywhere = all.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
+    assert!(!everywhere.to_string().contains("secrets"), "{everywhere}");
+    let members = objects(&house, &["--only", "members"]);
+    assert_eq!(
+        names(&members),
+        ["ServiceAccount durward", "ClusterRole durward-member", "ClusterRoleBinding durward-member"]
+    );
+    assert_eq!(members[2]["subjects"][0]["kind"], "ServiceAccount");
+}

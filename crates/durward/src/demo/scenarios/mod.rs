@@ -1,3 +1,4 @@
 //! A file for each guard.
 
+pub(super) mod deletion;
 pub(super) mod lxcfs;
