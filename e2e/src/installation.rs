@@ -4,18 +4,20 @@
 //! Two ways, as users have: reached by a URL (a host outside the cluster) or behind a Service. The harness
 //! writes what an administrator writes (the `server` section, the certificates); the case writes the `guards`
 //! section; permissions and registration are what `durward manifests` prints. The server sees the cluster as
-//! its own service account with exactly those permissions.
+//! its own service account with exactly those permissions; on a Karmada control plane, which runs no pods and
+//! whose proxy would want every service account's group bound, as the user `durward` by a client certificate.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::MutexGuard;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::certificates::{self, Authority, Leaf};
-use crate::controlplane::Cluster;
+use crate::controlplane::{Cluster, Turn};
 use crate::durward::{Durward, Serve};
+use crate::fleet::Fleet;
+use crate::keeper::Output;
 use crate::ports;
 use crate::service::Service;
 use crate::stage::Stage;
@@ -27,14 +29,21 @@ const HOME: &str = "durward-system";
 /// The service account that `durward manifests` gives its permissions to.
 const ACCOUNT: &str = "durward";
 
+/// The user that Durward is on a Karmada control plane and in its members, in no group.
+const USER: &str = "durward";
+
+/// What `durward manifests --only …` prints of permissions, by where Durward is at home.
+const IN_A_CLUSTER: &[&str] = &["rbac"];
+const ON_KARMADA: &[&str] = &["rbac", "members"];
+
 /// One installation. A cluster has one at a time, since registrations go by one name: whoever wants the next
 /// waits until this is dropped, which takes the registration back.
 #[derive(Debug)]
 pub struct Installation<'a> {
     stage: &'a Stage,
     cluster: &'a Cluster,
-    /// The namespace of its service account.
-    home: String,
+    /// The namespace of its service account; none on a Karmada control plane.
+    home: Option<String>,
     /// What the configuration says of registration.
     registration: Value,
     folder: PathBuf,
@@ -47,7 +56,7 @@ pub struct Installation<'a> {
     host: IpAddr,
     port: Option<u16>,
     registered: Option<String>,
-    _turn: MutexGuard<'a, ()>,
+    _turn: Turn<'a>,
 }
 
 impl<'a> Installation<'a> {
@@ -57,7 +66,17 @@ impl<'a> Installation<'a> {
         let port = ports::free()?;
         let registration = json!({"manage": "none", "url": format!("https://127.0.0.1:{port}")});
         let listener = (IpAddr::from([127, 0, 0, 1]), Some(port));
-        Self::new(stage, cluster, HOME, (&registration, guards), listener, Vec::new())
+        Self::new(stage, cluster, Some(HOME), (&registration, guards), listener, Vec::new())
+    }
+
+    /// Registered with a Karmada control plane, reached at a URL on this host. Its name leads to both loopback
+    /// addresses, so two servers can stand beside each other: [`Serve::listening_on_other_loopback`].
+    pub fn on_karmada(stage: &'a Stage, fleet: &'a Fleet, guards: &str) -> Result<Self> {
+        let port = ports::free()?;
+        let registration = json!({"manage": "none", "url": format!("https://localhost:{port}")});
+        let listener = (IpAddr::from([127, 0, 0, 1]), Some(port));
+        let names = vec!["localhost".to_owned()];
+        Self::new(stage, fleet.karmada(), None, (&registration, guards), listener, names)
     }
 
     /// Reached by a Service, which the case then leads to one server or another. The cluster must have
@@ -76,7 +95,7 @@ impl<'a> Installation<'a> {
         Self::new(
             stage,
             cluster,
-            service.namespace(),
+            Some(service.namespace()),
             (&registration, guards),
             (host, None),
             vec![service.host()],
@@ -86,7 +105,7 @@ impl<'a> Installation<'a> {
     fn new(
         stage: &'a Stage,
         cluster: &'a Cluster,
-        home: &str,
+        home: Option<&str>,
         (registration, guards): (&Value, &str),
         (host, port): (IpAddr, Option<u16>),
         names: Vec<String>,
@@ -99,7 +118,7 @@ impl<'a> Installation<'a> {
         let mut installation = Self {
             stage,
             cluster,
-            home: home.to_owned(),
+            home: home.map(ToOwned::to_owned),
             kubeconfig: PathBuf::new(),
             registration: registration.clone(),
             folder,
@@ -114,7 +133,10 @@ impl<'a> Installation<'a> {
         installation.swap_certificate()?;
         installation.configure(guards)?;
         installation.grant()?;
-        let account = cluster.service_account(home, ACCOUNT)?;
+        let account = match home {
+            Some(home) => cluster.service_account(home, ACCOUNT)?,
+            None => cluster.certified(USER, None)?,
+        };
         account.kubectl.kubeconfig().clone_into(&mut installation.kubeconfig);
         Ok(installation)
     }
@@ -194,17 +216,35 @@ impl<'a> Installation<'a> {
 
     /// Applies the permissions that `durward manifests` prints, and the namespace that they want.
     pub fn grant(&self) -> Result<()> {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.home}});
         let kubectl = self.cluster.kubectl();
-        kubectl.apply(&namespace.to_string())?.succeeded()?;
-        let config = self.config.display().to_string();
-        let printed = Durward::command(self.stage, &["manifests", "--config", &config, "--only", "rbac"])?
-            .succeeded()?;
-        kubectl
-            .apply(&printed.stdout)?
-            .succeeded()
-            .context("the permissions that durward manifests printed")?;
+        if let Some(home) = &self.home {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}});
+            kubectl.apply(&namespace.to_string())?.succeeded()?;
+        }
+        let parts = if self.home.is_some() { IN_A_CLUSTER } else { ON_KARMADA };
+        for part in parts {
+            let printed = self.printed(part)?;
+            let applied = kubectl.apply(&printed)?;
+            applied.succeeded().with_context(|| format!("what durward manifests --only {part} printed"))?;
+        }
         Ok(())
+    }
+
+    /// What `durward manifests --only …` prints now.
+    pub fn printed(&self, part: &str) -> Result<String> {
+        let config = self.config.display().to_string();
+        let arguments = ["manifests", "--config", &config, "--only", part];
+        Ok(Durward::command(self.stage, &arguments)?.succeeded()?.stdout)
+    }
+
+    /// Any command of the product that looks at the cluster, with this configuration and Durward's own
+    /// credentials.
+    pub fn command(&self, arguments: &[&str]) -> Result<Output> {
+        let config = format!("--config={}", self.config.display());
+        let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
+        let all: Vec<&str> =
+            arguments.iter().copied().chain([config.as_str(), kubeconfig.as_str()]).collect();
+        Durward::command(self.stage, &all)
     }
 }
 

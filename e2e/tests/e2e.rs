@@ -17,6 +17,10 @@ use e2e::stage::Stage;
 use e2e::words::tell;
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use cases::deletion::{
+    acknowledged, all, commands, configured, definitions, faults, glass, kept, members, namespaces,
+    permissions, soak,
+};
 use cases::{
     asking, company, controlplane, counting, durward, ephemeral, fleet, keeper, options, outage,
     pod_security, reload, replacement, sentences, skips, versions, whole,
@@ -118,14 +122,100 @@ const CASES: &[(&str, Case)] = cases![
     },
     versions::{reviews_of_version_v1beta1_are_answered},
     pod_security::{pods_that_pod_security_would_refuse_with_files_are_admitted_without_them},
-    // Last, since a fleet takes both processors to start, and the first time ever some minutes to build.
+    // Last, since a fleet takes both processors to start, and the first time ever some minutes to build. First
+    // those that stand in it beside each other, then those that want it alone.
     fleet::{
         two_members_are_pushed_to_and_one_pulls_and_all_are_ready,
         a_namespace_reaches_every_member_and_is_marked_as_karmadas,
         a_deleted_namespace_goes_from_every_member,
         a_user_without_groups_sees_into_every_member_by_two_bindings,
+    },
+    namespaces::{
+        a_running_pod_in_a_push_member_keeps_the_namespace_until_it_is_gone,
+        a_running_pod_in_the_pull_member_keeps_the_namespace_until_it_is_gone,
+        a_claim_alone_keeps_the_namespace,
+        a_load_balancer_keeps_the_namespace_and_another_service_does_not,
+        workloads_without_any_pod_keep_the_namespace,
+        a_template_that_is_not_placed_keeps_the_namespace,
+        finished_pods_keep_no_namespace,
+        a_namespace_in_use_everywhere_is_told_of_everywhere,
+        a_dry_run_shows_what_is_where_and_changes_nothing,
+        a_namespace_that_terminates_may_be_deleted_again,
+        the_garbage_collector_and_the_namespace_controller_are_refused_like_people,
+    },
+    definitions::{
+        objects_in_a_member_keep_a_propagated_definition_until_they_are_gone,
+        objects_on_the_control_plane_keep_a_definition,
+        a_member_that_serves_another_version_is_read_at_that,
+        a_definition_of_another_group_is_not_judged_and_the_line_to_add_is_told,
+        of_a_collection_the_one_in_use_survives,
+        a_conversion_webhook_that_is_down_makes_a_definition_unknown,
+        a_definition_that_terminates_may_be_deleted_again,
+    },
+    glass::{
+        an_administrator_is_refused_without_the_annotation_and_passes_with_it,
+        somebody_without_the_verb_needs_a_name_a_reason_and_an_end,
+        an_administrator_passes_with_the_annotation_while_durward_is_down,
+    },
+    kept::{
+        preserving_what_was_propagated_saves_no_namespace,
+        without_being_told_to_ignore_it_what_would_stay_is_refused,
+        a_namespace_that_karmada_did_not_bring_stays_with_what_is_in_it,
+        in_a_namespace_that_karmada_brought_everything_counts,
+        what_a_propagated_deployment_owns_goes_even_where_the_namespace_stays,
+        objects_of_a_definition_that_karmada_did_not_bring_stay,
+        objects_of_a_definition_that_karmada_brought_go_whoever_made_them,
+        a_preserved_definition_stays_with_what_karmada_did_not_bring,
+    },
+    commands::{
+        impact_tells_what_the_guard_would,
+        a_snapshot_gives_the_same_verdict_elsewhere,
+        doctor_says_what_is_wrong_with_the_fleet_and_what_mends_it,
+    },
+    permissions::{
+        durward_reads_no_secret_and_changes_nothing,
+        a_permission_that_members_do_not_give_is_named,
+        without_the_permission_for_the_proxy_or_the_clusters_that_is_named,
+    },
+    all::{
+        karmadas_own_parts_are_kept_from_everybody,
+        all_namespaces_at_once_are_judged_one_by_one,
+        all_definitions_at_once_are_judged_one_by_one,
+    },
+    configured::{
+        in_audit_mode_everything_passes_and_is_told,
+        names_are_not_told_where_callers_may_not_read_members,
+        without_a_fleet_only_what_is_labelled_is_guarded,
+    },
+    members::{
+        a_stopped_member_is_named_and_refuses_in_time,
+        a_frozen_member_costs_its_own_deadline_and_is_named,
+        a_pull_member_that_is_frozen_is_not_left_out,
+        a_slow_member_is_waited_for_and_a_slower_one_is_named,
+        a_member_whose_packets_are_dropped_is_named,
+        a_cluster_without_an_endpoint_counts_the_moment_it_is_there,
+        a_cluster_that_has_just_joined_counts,
+        without_the_aggregated_api_nobody_knows_whom_to_ask,
+    },
+    acknowledged::{
+        an_acknowledged_member_does_not_hold_a_deletion_up_and_gets_it_when_it_returns,
+        clusters_may_be_acknowledged_by_label_in_the_configuration_and_only_while_they_are_silent,
+    },
+    faults::{
+        no_odd_answer_is_taken_for_an_empty_namespace,
+        no_odd_answer_is_taken_for_an_absent_definition,
+    },
+    fleet::{
         a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them,
         members_leave_and_come_and_are_published_elsewhere,
+    },
+];
+
+/// Those that take a minute or more each: `make soak`, or `-- --ignored`.
+const SOAK: &[(&str, Case)] = cases![
+    soak::{
+        a_token_that_was_revoked_is_told_with_its_secret,
+        two_replicas_are_replaced_one_by_one_and_no_deletion_goes_unjudged,
     },
 ];
 
@@ -143,8 +233,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let conclusion =
-        libtest_mimic::run(&arguments, CASES.iter().map(|&(name, case)| trial(stage, name, case)).collect());
+    let trials = CASES.iter().map(|&(name, case)| trial(stage, name, case));
+    let soak = SOAK.iter().map(|&(name, case)| trial(stage, name, case).with_ignored_flag(true));
+    let conclusion = libtest_mimic::run(&arguments, trials.chain(soak).collect());
     let passed = !conclusion.has_failed();
     match stage.finish(passed) {
         Ok(()) => conclusion.exit_code(),

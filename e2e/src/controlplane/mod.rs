@@ -10,8 +10,8 @@ mod etcd;
 mod options;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -58,7 +58,7 @@ pub struct Cluster {
     controllers: Option<Part>,
     namespaces: AtomicU32,
     users: AtomicU32,
-    installed: Mutex<()>,
+    installed: AtomicBool,
 }
 
 /// Somebody who may talk to the API server, by hand and by kubectl.
@@ -118,7 +118,7 @@ impl Cluster {
             controllers: None,
             namespaces: AtomicU32::new(1),
             users: AtomicU32::new(1),
-            installed: Mutex::new(()),
+            installed: AtomicBool::new(false),
         };
         cluster.controllers = cluster.start_controllers(&pki)?;
         tell(format_args!(
@@ -223,15 +223,15 @@ impl Cluster {
         Metrics::parse(&self.admin.api.text("/metrics")?)
     }
 
-    /// The turn of those who install Durward here. A test that panicked may have had it: the next one
-    /// installs anew.
-    pub(crate) fn turn(&self) -> Result<MutexGuard<'_, ()>> {
+    /// The turn of those who install Durward here. Unlike a lock's it may go from thread to thread: the one of
+    /// an installation that all cases share does.
+    pub(crate) fn turn(&self) -> Result<Turn<'_>> {
         let what = "the installation of another case on the same cluster to end (or of the same case: one at a time)";
         eventually(what, TURN_WITHIN, || {
-            Ok(match self.installed.try_lock() {
-                Ok(turn) => Seen::Yes(turn),
-                Err(TryLockError::Poisoned(turn)) => Seen::Yes(turn.into_inner()),
-                Err(TryLockError::WouldBlock) => Seen::NotYet("it stands".to_owned()),
+            let free = self.installed.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
+            Ok(match free {
+                Ok(_) => Seen::Yes(Turn(&self.installed)),
+                Err(_) => Seen::NotYet("it stands".to_owned()),
             })
         })
     }
@@ -261,6 +261,17 @@ impl Cluster {
             .flag("kube-api-qps", 200)
             .flag("kube-api-burst", 400);
         self.keeper.start_part(tool).map(Some)
+    }
+}
+
+/// Somebody's turn to install Durward in a cluster; it is over when this is dropped.
+#[derive(Debug)]
+#[must_use = "the turn is over when this is dropped"]
+pub(crate) struct Turn<'a>(&'a AtomicBool);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

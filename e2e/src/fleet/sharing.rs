@@ -46,6 +46,13 @@ pub struct Visit<'a, G> {
     _guard: G,
 }
 
+impl<'a, G> Visit<'a, G> {
+    /// The fleet, for what is built in it once and outlives the case that needed it first.
+    pub fn fleet(&self) -> &'a Fleet {
+        self.fleet
+    }
+}
+
 impl<G> Deref for Visit<'_, G> {
     type Target = Fleet;
 

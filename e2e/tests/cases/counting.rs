@@ -41,7 +41,12 @@ pub(crate) fn a_pod_that_wants_nothing_is_not_reviewed(stage: &'static Stage) ->
     is_asked(&house, 0, "a pod of a plain Deployment", shop.pod("deployed").from_a_deployment())?;
     is_asked(&house, 0, "a pod with the older word for no", shop.pod("no").annotated(OLD_SWITCH, "false"))?;
     is_asked(&house, 0, "a pod that opts out", asking.pod("out").annotated(SWITCH, "disabled"))?;
-    is_asked(&house, 0, "a pod that opts out by its label", asking.pod("out-2").labelled(SWITCH, "disabled"))?;
+    is_asked(
+        &house,
+        0,
+        "a pod that opts out by its label",
+        asking.pod("out-2").labelled(SWITCH, "disabled"),
+    )?;
     for (name, no) in [("out-3", "false"), ("out-4", "No")] {
         let pod = asking.pod(name).annotated(OLD_SWITCH, no);
         is_asked(&house, 0, "a pod that opts out by the older word in a namespace that asks", pod)?;

@@ -4,6 +4,7 @@ pub(crate) mod asking;
 pub(crate) mod company;
 pub(crate) mod controlplane;
 pub(crate) mod counting;
+pub(crate) mod deletion;
 pub(crate) mod durward;
 pub(crate) mod ephemeral;
 pub(crate) mod fleet;

@@ -1,0 +1,70 @@
+//! What Durward's commands tell beforehand of a real fleet.
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::durward::Durward;
+use e2e::stage::Stage;
+use serde_json::Value;
+
+use super::attempt::try_delete;
+use super::house::{alone, beside};
+use super::objects::{path_of, untouched};
+
+pub(crate) fn impact_tells_what_the_guard_would(stage: &'static Stage) -> Result<()> {
+    let fleet = beside(stage)?;
+    let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
+    let m2 = fleet.member("m2")?;
+    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    let installation = fleet.installation();
+    let (used, free) = (format!("ns/{}", shop.name()), format!("ns/{}", empty.name()));
+
+    let told = installation.command(&["impact", &used])?;
+    ensure!(told.code() == Some(1), "impact of what is in use ended with {:?}: {}", told.code(), told.stderr);
+    for words in ["m2", "1 pod", "web"] {
+        ensure!(told.stdout.contains(words), "impact does not say {words:?}: {}", told.stdout);
+    }
+    let json = installation.command(&["impact", &used, "--output=json"])?;
+    let impact: Value = serde_json::from_str(&json.stdout).context("impact's JSON")?;
+    ensure!(impact.to_string().contains("\"web\""), "impact's JSON does not name the pod: {impact}");
+    let told = installation.command(&["impact", &free])?;
+    ensure!(told.code() == Some(0), "impact of what is empty: {:?} {}", told.code(), told.stdout);
+    untouched(fleet.karmada(), &path_of(&shop))?;
+    untouched(fleet.karmada(), &path_of(&empty))
+}
+
+pub(crate) fn a_snapshot_gives_the_same_verdict_elsewhere(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
+    let m3 = fleet.member("m3")?;
+    m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
+    let installation = fleet.installation();
+    let folder = stage.folder("snapshot")?.join("world");
+    let out = format!("--out={}", folder.display());
+    let (used, free) = (format!("ns/{}", shop.name()), format!("ns/{}", empty.name()));
+    let stopped = fleet.member("m1")?.stop()?;
+    let config = format!("--config={}", installation.config().display());
+    installation.command(&["snapshot", &out, &used, &free])?;
+    let world = format!("--world={}", folder.display());
+    for (what, namespace) in [(&used, &shop), (&free, &empty)] {
+        let live = installation.command(&["impact", what, "--output=json"])?;
+        let replayed = Durward::command(stage, &["impact", what, &config, &world, "--output=json"])?;
+        ensure!(live.code() == Some(1), "m1 is stopped, and impact ends with {:?}", live.code());
+        ensure!(replayed.code() == live.code(), "replayed it is {:?}: {}", replayed.code(), replayed.stderr);
+        let clusters = |text: &str| -> Result<Value> { Ok(serde_json::from_str(text)?) };
+        let (live, replayed) = (clusters(&live.stdout)?, clusters(&replayed.stdout)?);
+        ensure!(live == replayed, "replayed it is {replayed}\nand live {live}");
+        try_delete(fleet.karmada().api(), &path_of(namespace))?.refused()?;
+    }
+    stopped.start()
+}
+
+pub(crate) fn doctor_says_what_is_wrong_with_the_fleet_and_what_mends_it(
+    stage: &'static Stage,
+) -> Result<()> {
+    let fleet = alone(stage)?;
+    let installation = fleet.installation();
+    let stopped = fleet.member("m2")?.stop()?;
+    let told = installation.command(&["doctor", "fleet"])?;
+    ensure!(told.code() == Some(1), "doctor ended with {:?}: {}{}", told.code(), told.stdout, told.stderr);
+    ensure!(told.stdout.contains("m2"), "doctor does not name m2: {}", told.stdout);
+    stopped.start()
+}

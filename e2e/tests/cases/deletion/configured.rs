@@ -1,0 +1,62 @@
+//! Other configurations: what is only told, and fleets that are none of Karmada's.
+
+use anyhow::{Result, ensure};
+use e2e::installation::Installation;
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+
+use super::super::house::{HEARD_WITHIN, workshop};
+use super::attempt::{delete, try_delete};
+use super::house::alone;
+use super::objects::{await_gone, await_gone_everywhere, create, deployment, path_of, untouched};
+
+pub(crate) fn in_audit_mode_everything_passes_and_is_told(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let _configured = fleet.configured(&["fleet: {karmada: {}}", "mode: audit"])?;
+    let shop = fleet.namespace("shop")?;
+    let m2 = fleet.member("m2")?;
+    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    let would_deny = || {
+        fleet.durward(|durward| {
+            Ok(durward.metrics()?.sum("durward_would_deny_total", &[("guard", "deletion")]))
+        })
+    };
+    let before = would_deny()?;
+    delete(fleet.karmada().api(), &path_of(&shop))?.allowed()?.warning("m2 (1 pod: web)")?;
+    ensure!(would_deny()? > before + 0.5, "no counter tells of it");
+    await_gone_everywhere(&fleet, &path_of(&shop))
+}
+
+pub(crate) fn names_are_not_told_where_callers_may_not_read_members(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let _configured = fleet.configured(&["fleet: {karmada: {}}", "names: count"])?;
+    let shop = fleet.namespace("shop")?;
+    let m2 = fleet.member("m2")?;
+    m2.runs_pod(&m2.known_namespace(shop.name()), "very-secret")?;
+    let refused = delete(fleet.karmada().api(), &path_of(&shop))?.refused()?.saying(&["m2 (1 pod)"])?;
+    ensure!(!refused.told().contains("very-secret"), "a name is told: {}", refused.told());
+    untouched(fleet.karmada(), &path_of(&shop))
+}
+
+pub(crate) fn without_a_fleet_only_what_is_labelled_is_guarded(stage: &'static Stage) -> Result<()> {
+    let cluster = stage.cluster(&workshop())?;
+    let mut installation = Installation::by_url(stage, &cluster, "  deletion: {}")?;
+    let _durward = installation.serve().named("durward-alone").start_ready(stage)?;
+    installation.register()?;
+    let guarded = cluster.labelled_namespace("guarded", &[("durward.dev/guard", "deletion")])?;
+    let preview = cluster.namespace("preview")?;
+    let web = create(&guarded, "apps/v1/deployments", &deployment("web", 0))?;
+    create(&preview, "apps/v1/deployments", &deployment("web", 0))?;
+    eventually("the labelled namespace to be guarded", HEARD_WITHIN, || {
+        let attempt = try_delete(cluster.api(), &path_of(&guarded))?;
+        let told = attempt.told();
+        Ok(if attempt.refused().is_ok() { Seen::Yes(()) } else { Seen::NotYet(told) })
+    })?;
+    let words = format!("namespace \"{}\" is still in use: 1 deployment: web", guarded.name());
+    delete(cluster.api(), &path_of(&guarded))?.refused()?.saying(&[&words])?;
+    delete(cluster.api(), &path_of(&preview))?.allowed()?.without_warnings()?;
+    cluster.api().delete(&web)?.succeeded()?;
+    await_gone(&cluster, "the cluster", &web)?;
+    delete(cluster.api(), &path_of(&guarded))?.allowed()?;
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! Answers that no real member can be made to give: none of them is taken for an empty one.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::fault::{Fault, Proxy};
+use e2e::stage::Stage;
+
+use super::attempt::try_delete;
+use super::house::alone;
+use super::members::{await_through, comes_back};
+use super::objects::{Definition, path_of, remove};
+
+/// A member has three seconds of a review's ten.
+const IN_TIME: Duration = Duration::from_secs(6);
+
+fn faults() -> Vec<(Fault, &'static str)> {
+    let error = Fault::Status { code: 500, reason: "InternalError", message: "etcdserver: leader changed" };
+    let absent = Fault::Status { code: 404, reason: "NotFound", message: "the server could not find it" };
+    let teapot = Fault::Answer { status: 418, content_type: "text/plain", body: "I am a teapot".to_owned() };
+    let redirect = Fault::Answer { status: 302, content_type: "text/html", body: "<a>login</a>".to_owned() };
+    let array = Fault::Answer { status: 200, content_type: "application/json", body: "[]".to_owned() };
+    let nothing = Fault::Answer { status: 200, content_type: "application/json", body: "{}".to_owned() };
+    let null = Fault::Answer { status: 200, content_type: "application/json", body: "null".to_owned() };
+    let created = Fault::Answer { status: 204, content_type: "application/json", body: String::new() };
+    vec![
+        (Fault::Reset, "unreachable"),
+        (Fault::Expired, "busy"),
+        (Fault::TooMany { retry_after: 1 }, "busy"),
+        (error, "busy"),
+        (Fault::EmptyReason, "busy"),
+        (Fault::NotFoundText, "not-served"),
+        (absent, "garbage"),
+        (Fault::Garbage, "garbage"),
+        (Fault::Text, "garbage"),
+        (Fault::Html, "garbage"),
+        (Fault::Empty, "garbage"),
+        (Fault::Cut, "garbage"),
+        (Fault::BrokenOff, ""),
+        (Fault::OtherKind, "garbage"),
+        (teapot, "refused"),
+        (redirect, "refused"),
+        (array, "garbage"),
+        (nothing, "garbage"),
+        (null, "garbage"),
+        (created, ""),
+        (Fault::Silence, "timeout"),
+    ]
+}
+
+pub(crate) fn no_odd_answer_is_taken_for_an_empty_namespace(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let m1 = fleet.member("m1")?;
+    let proxy = Proxy::before(m1.url(), m1.authority())?;
+    {
+        let _published = fleet.publish("m1", &proxy.url())?;
+        await_through(&proxy, &fleet, &path)?;
+        let ask = |on: &str, is_whole: bool, fault: &Fault, cause: &str| {
+            let on = if is_whole { proxy.on(on).exactly() } else { proxy.on(on) };
+            let rule = on.answers(fault.clone());
+            let before = if cause.is_empty() { 0.0 } else { fleet.unknown(cause)? };
+            let attempt = try_delete(fleet.karmada().api(), &path)?;
+            let told = attempt.told();
+            attempt
+                .refused()
+                .and_then(|refused| refused.within(IN_TIME)?.telling("m1", "Unknown"))
+                .with_context(|| format!("{fault:?}"))?;
+            ensure!(rule.hits() > 0, "{fault:?} met nobody: {told}");
+            if !cause.is_empty() {
+                let now = fleet.unknown(cause)?;
+                ensure!(now > before + 0.5, "{fault:?} was not counted as {cause}: {told}");
+            }
+            anyhow::Ok(())
+        };
+        for (fault, cause) in faults() {
+            ask(
+                &path,
+                true,
+                &fault,
+                if matches!(fault, Fault::Status { code: 404, .. }) { "" } else { cause },
+            )?;
+            ask(&shop.path("pods"), true, &fault, cause)?;
+        }
+        // Only Lists have pages.
+        for (fault, cause) in [(Fault::EndlessPages, "garbage"), (Fault::ExpiringPages, "busy")] {
+            ask(&shop.path("pods"), true, &fault, cause)?;
+        }
+        // One of many Lists is enough.
+        ask("/cronjobs", false, &Fault::Garbage, "garbage")?;
+        let mute = proxy.goes_mute();
+        try_delete(fleet.karmada().api(), &path)?.refused()?.within(IN_TIME)?.telling("m1", "Unknown")?;
+        ensure!(mute.hits() > 0, "nobody met the silence");
+    }
+    comes_back(&fleet, &path)
+}
+
+pub(crate) fn no_odd_answer_is_taken_for_an_absent_definition(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let m1 = fleet.member("m1")?;
+    let widgets = Definition::new(&["v1"]);
+    widgets.in_cluster(fleet.karmada())?;
+    widgets.in_cluster(m1)?;
+    let proxy = Proxy::before(m1.url(), m1.authority())?;
+    let _published = fleet.publish("m1", &proxy.url())?;
+    await_through(&proxy, &fleet, &path_of(&shop))?;
+    let objects = widgets.objects("v1", "").replace("/namespaces/", "");
+    let ask = |fault: &Fault| {
+        for on in [widgets.path(), objects.clone()] {
+            let rule = proxy.on(&on).answers(fault.clone());
+            let attempt = try_delete(fleet.karmada().api(), &widgets.path())?;
+            let told = attempt.told();
+            attempt
+                .refused()
+                .and_then(|refused| refused.within(IN_TIME)?.telling("m1", "Unknown"))
+                .with_context(|| format!("{fault:?} on {on}"))?;
+            ensure!(rule.hits() > 0, "{fault:?} on {on} met nobody: {told}");
+        }
+        anyhow::Ok(())
+    };
+    for (fault, _) in faults() {
+        ask(&fault)?;
+    }
+    try_delete(fleet.karmada().api(), &widgets.path())?.allowed()?;
+    let object = widgets.make(&m1.known_namespace(shop.name()), "v1", "one")?;
+    try_delete(fleet.karmada().api(), &widgets.path())?.refused()?.telling("m1", "InUse")?;
+    remove(m1, &object)
+}

@@ -1,0 +1,203 @@
+//! The Durward that guards the fleet of the run, and a case's stay in it.
+
+use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use anyhow::{Context as _, Error, Result};
+use e2e::durward::Durward;
+use e2e::fleet::Fleet;
+use e2e::fleet::sharing::Visit;
+use e2e::installation::Installation;
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use e2e::words::tell;
+use rustix::process::Signal;
+
+use super::attempt::try_delete;
+use super::objects::path_of;
+
+/// The group of every definition that cases make, but for those about other groups.
+pub(super) const GROUP: &str = "shop.example.org";
+
+/// What all cases share that say nothing else.
+const DEFAULTS: &str = "  deletion:\n    fleet: {karmada: {}}\n    crds: {groups: [shop.example.org]}";
+
+/// A binding becomes an impersonation rule in every member, and a policy a role: two of Karmada's rounds.
+const GRANTED_WITHIN: Duration = Duration::from_secs(90);
+
+/// A file is read at once.
+const READ_WITHIN: Duration = Duration::from_secs(30);
+
+/// What stands in the fleet for the whole run.
+struct House {
+    fleet: &'static Fleet,
+    installation: Mutex<Installation<'static>>,
+    durward: Mutex<Option<Durward>>,
+}
+
+/// A stay in the fleet with a Durward that guards it.
+pub(super) struct Stay<G> {
+    house: &'static House,
+    _visit: Visit<'static, G>,
+}
+
+/// Beside other cases.
+pub(super) type Beside = Stay<RwLockReadGuard<'static, ()>>;
+
+/// While no other case is in the fleet.
+pub(super) type Alone = Stay<RwLockWriteGuard<'static, ()>>;
+
+impl<G> Deref for Stay<G> {
+    type Target = Fleet;
+
+    fn deref(&self) -> &Fleet {
+        self.house.fleet
+    }
+}
+
+/// Comes in beside other cases.
+pub(super) fn beside(stage: &'static Stage) -> Result<Beside> {
+    let visit = stage.fleet()?;
+    Ok(Stay { house: house(stage, visit.fleet())?, _visit: visit })
+}
+
+/// Comes in when all others have left.
+pub(super) fn alone(stage: &'static Stage) -> Result<Alone> {
+    let visit = stage.fleet_alone()?;
+    Ok(Stay { house: house(stage, visit.fleet())?, _visit: visit })
+}
+
+impl<G> Stay<G> {
+    /// How Durward is installed.
+    pub(super) fn installation(&self) -> MutexGuard<'static, Installation<'static>> {
+        self.house.installation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the server that stands there.
+    pub(super) fn durward<T>(&self, ask: impl FnOnce(&Durward) -> Result<T>) -> Result<T> {
+        let durward = self.house.durward.lock().unwrap_or_else(PoisonError::into_inner);
+        ask(durward.as_ref().context("Durward is down, for a case wanted it so")?)
+    }
+
+    /// How often Durward could not tell, for this cause.
+    pub(super) fn unknown(&self, cause: &str) -> Result<f64> {
+        let labels = [("guard", "deletion"), ("cause", cause)];
+        self.durward(|durward| Ok(durward.metrics()?.sum("durward_unknown_total", &labels)))
+    }
+}
+
+impl Alone {
+    /// Has Durward guard by this `deletion` section, given as lines, until what is returned is dropped. Its
+    /// permissions are printed and granted anew.
+    pub(super) fn configured(&self, lines: &[&str]) -> Result<Configured<'_>> {
+        let mut guards = "  deletion:".to_owned();
+        for line in lines {
+            guards.push_str("\n    ");
+            guards.push_str(line);
+        }
+        let configured = Configured { stay: self };
+        self.house.configure(&guards)?;
+        Ok(configured)
+    }
+
+    /// Ends the server in good order and starts another in its place.
+    pub(super) fn replace_durward(&self, stage: &'static Stage) -> Result<()> {
+        let old = self.house.durward.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let old = old.context("Durward is down, for a case wanted it so")?;
+        old.signal(Signal::TERM)?;
+        old.await_end(READ_WITHIN)?;
+        self.house.start(stage)
+    }
+
+    /// Ends the server, so that nobody answers the API server, until what is returned is dropped.
+    pub(super) fn without_durward(&self, stage: &'static Stage) -> Down {
+        drop(self.house.durward.lock().unwrap_or_else(PoisonError::into_inner).take());
+        Down { house: self.house, stage }
+    }
+}
+
+/// Another configuration than the shared one.
+#[must_use = "the shared configuration comes back at once when this is dropped"]
+pub(super) struct Configured<'a> {
+    stay: &'a Alone,
+}
+
+impl Drop for Configured<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.stay.house.configure(DEFAULTS) {
+            tell(format_args!(
+                "the shared configuration of the deletion guard does not come back: {error:#}"
+            ));
+        }
+    }
+}
+
+/// No server.
+#[must_use = "it is started again at once when this is dropped"]
+pub(super) struct Down {
+    house: &'static House,
+    stage: &'static Stage,
+}
+
+impl Drop for Down {
+    fn drop(&mut self) {
+        if let Err(error) = self.house.start(self.stage) {
+            tell(format_args!("the deletion guard does not start again: {error:#}"));
+        }
+    }
+}
+
+fn house(stage: &'static Stage, fleet: &'static Fleet) -> Result<&'static House> {
+    static HOUSE: OnceLock<Result<House, String>> = OnceLock::new();
+    let built = HOUSE.get_or_init(|| build(stage, fleet).map_err(|error| format!("{error:#}")));
+    built.as_ref().map_err(|why| Error::msg(format!("the Durward of the fleet does not stand: {why}")))
+}
+
+fn build(stage: &'static Stage, fleet: &'static Fleet) -> Result<House> {
+    let installation = Installation::on_karmada(stage, fleet, DEFAULTS)?;
+    let house = House { fleet, installation: Mutex::new(installation), durward: Mutex::default() };
+    house.start(stage)?;
+    house.installation.lock().unwrap_or_else(PoisonError::into_inner).register()?;
+    house.await_sight()?;
+    Ok(house)
+}
+
+impl House {
+    fn start(&self, stage: &'static Stage) -> Result<()> {
+        let serve =
+            self.installation.lock().unwrap_or_else(PoisonError::into_inner).serve().named("durward-karmada");
+        let durward = serve.start_ready(stage)?;
+        *self.durward.lock().unwrap_or_else(PoisonError::into_inner) = Some(durward);
+        Ok(())
+    }
+
+    fn configure(&self, guards: &str) -> Result<()> {
+        let installation = self.installation.lock().unwrap_or_else(PoisonError::into_inner);
+        let durward = self.durward.lock().unwrap_or_else(PoisonError::into_inner);
+        let durward = durward.as_ref().context("Durward is down, for a case wanted it so")?;
+        let generation = || durward.metrics()?.value("durward_config_generation", &[]);
+        let before = generation()?;
+        installation.configure(guards)?;
+        installation.grant()?;
+        durward.signal(Signal::HUP)?;
+        eventually("a new configuration to bind", READ_WITHIN, || {
+            let now = generation()?;
+            Ok(if now > before + 0.5 { Seen::Yes(()) } else { Seen::NotYet(format!("generation {now}")) })
+        })?;
+        self.await_sight()
+    }
+
+    /// Waits until Durward is called and permitted to see into every member: until an empty namespace may be
+    /// deleted, and the preview says that all of them were looked at.
+    fn await_sight(&self) -> Result<()> {
+        let probe = self.fleet.namespace("probe")?;
+        let clusters = self.fleet.members().len() + 1;
+        let expected = format!("is in use in {clusters} clusters");
+        let path = path_of(&probe);
+        eventually("Durward to see into every member", GRANTED_WITHIN, || {
+            let attempt = try_delete(self.fleet.karmada().api(), &path)?;
+            Ok(if attempt.has_warning(&expected) { Seen::Yes(()) } else { Seen::NotYet(attempt.told()) })
+        })
+    }
+}

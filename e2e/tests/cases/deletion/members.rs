@@ -1,0 +1,241 @@
+//! Members that do not answer, and members that nobody knew a second ago: never silently left out.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::fault::{Fault, Proxy};
+use e2e::fleet::Recruit;
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use serde_json::json;
+
+use super::attempt::{delete, try_delete};
+use super::house::{Alone, alone};
+use super::objects::{await_gone_everywhere, path_of, untouched};
+
+/// A member has three seconds of a review's ten; the rest is for a debug build on a loaded machine.
+const IN_TIME: Duration = Duration::from_secs(6);
+
+/// Until what comes back answers again, through Karmada as well.
+const BACK_WITHIN: Duration = Duration::from_secs(60);
+
+pub(crate) fn a_stopped_member_is_named_and_refuses_in_time(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let before = fleet.unknown("unreachable")?;
+    let stopped = fleet.member("m1")?.stop()?;
+    unknown(&fleet, &path, "m1", &["no connection from Karmada to m1", "connection refused"])?;
+    ensure!(fleet.unknown("unreachable")? > before + 0.5, "no counter tells of it");
+    // What is in use elsewhere is told beside it.
+    let m2 = fleet.member("m2")?;
+    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    delete(fleet.karmada().api(), &path)?
+        .refused()?
+        .saying(&["m2 (1 pod: web)", "m1 could not be asked (no connection"])?
+        .telling("m1", "Unknown")?
+        .telling("m2", "InUse")?;
+    stopped.start()?;
+    m2.api().delete(&format!("{}/web", shop.path("pods")))?.succeeded()?;
+    comes_back(&fleet, &path)
+}
+
+pub(crate) fn a_frozen_member_costs_its_own_deadline_and_is_named(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let before = fleet.unknown("timeout")?;
+    let frozen = fleet.member("m2")?.freeze()?;
+    unknown(&fleet, &path, "m2", &["no answer in "])?;
+    ensure!(fleet.unknown("timeout")? > before + 0.5, "no counter tells of it");
+    frozen.thaw()?;
+    comes_back(&fleet, &path)
+}
+
+pub(crate) fn a_pull_member_that_is_frozen_is_not_left_out(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let frozen = fleet.member("m3")?.freeze()?;
+    unknown(&fleet, &path, "m3", &["no answer in "])?;
+    frozen.thaw()?;
+    comes_back(&fleet, &path)
+}
+
+pub(crate) fn a_slow_member_is_waited_for_and_a_slower_one_is_named(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let m1 = fleet.member("m1")?;
+    let proxy = Proxy::before(m1.url(), m1.authority())?;
+    let _published = fleet.publish("m1", &proxy.url())?;
+    let api = fleet.karmada().api();
+    {
+        let slow = proxy.on("/api").answers(Fault::Slow(Duration::from_millis(700)));
+        await_through(&proxy, &fleet, &path)?;
+        try_delete(api, &path)?.allowed()?.warning("is in use in 4 clusters")?;
+        m1.runs_pod(&m1.known_namespace(shop.name()), "web")?;
+        try_delete(api, &path)?.refused()?.saying(&["m1 (1 pod: web)"])?;
+        ensure!(slow.hits() > 0, "nobody was slowed down");
+    }
+    let slower = proxy.on("/api").answers(Fault::Slow(Duration::from_secs(5)));
+    unknown(&fleet, &path, "m1", &["no answer in "])?;
+    ensure!(slower.hits() > 0, "nobody was slowed down");
+    Ok(())
+}
+
+pub(crate) fn a_member_whose_packets_are_dropped_is_named(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    {
+        let hole = Hole::dig()?;
+        let _published = fleet.publish("m1", &hole.url()?)?;
+        await_unknown(&fleet, &path, "no answer in ")?;
+        unknown(&fleet, &path, "m1", &["no answer in "])?;
+    }
+    comes_back(&fleet, &path)
+}
+
+pub(crate) fn a_cluster_without_an_endpoint_counts_the_moment_it_is_there(
+    stage: &'static Stage,
+) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let api = fleet.karmada().api();
+    try_delete(api, &path)?.allowed()?;
+    {
+        let _ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
+        // With the next word to the API server.
+        delete(api, &path)?
+            .refused()?
+            .saying(&["in 1 of 5 clusters: ghost (", "has no address or no credentials in Karmada"])?
+            .telling("ghost", "Unknown")?;
+        untouched(fleet.karmada(), &path)?;
+        ensure!(fleet.unknown("no-endpoint")? > 0.5, "no counter tells of it");
+    }
+    comes_back(&fleet, &path)
+}
+
+pub(crate) fn a_cluster_that_has_just_joined_counts(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let api = fleet.karmada().api();
+    {
+        let m4 = fleet.join_more(stage, Recruit::push("m4"))?;
+        m4.await_propagated(&path)?;
+        m4.runs_pod(&m4.known_namespace(shop.name()), "web")?;
+        let refused = delete(api, &path)?.refused()?;
+        // Its permissions may still be on their way; whatever it is, it is not left out.
+        refused.saying(&["m4 ("])?;
+        eventually("Durward to see into m4", BACK_WITHIN, || {
+            let attempt = try_delete(api, &path)?.refused()?;
+            let told = attempt.told();
+            Ok(if told.contains("m4 (1 pod: web)") { Seen::Yes(()) } else { Seen::NotYet(told) })
+        })?;
+        untouched(&m4, &path)?;
+    }
+    comes_back(&fleet, &path)
+}
+
+pub(crate) fn without_the_aggregated_api_nobody_knows_whom_to_ask(stage: &'static Stage) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let api = fleet.karmada().api();
+    let before = fleet.unknown("stale-fleet")?;
+    let frozen = fleet.aggregated().freeze()?;
+    delete(api, &path)?.refused()?.saying(&["could not be checked"])?.within(IN_TIME)?;
+    untouched(fleet.karmada(), &path)?;
+    ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter tells of it");
+    frozen.thaw()?;
+    eventually("the aggregated API to be back", BACK_WITHIN, || {
+        let attempt = try_delete(api, &path)?;
+        Ok(if attempt.has_warning("in 4 clusters") { Seen::Yes(()) } else { Seen::NotYet(attempt.told()) })
+    })?;
+    let before = fleet.unknown("stale-fleet")?;
+    let stopped = fleet.aggregated().stop()?;
+    delete(api, &path)?.refused()?.saying(&["could not be checked"])?.within(IN_TIME)?;
+    untouched(fleet.karmada(), &path)?;
+    // An acknowledgement would be on a Cluster, which nobody can read; and Karmada's own parts are not let go
+    // either because nobody can say that there are no clusters.
+    delete(api, "/api/v1/namespaces/karmada-system")?.refused()?;
+    ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter tells of it");
+    stopped.start()?;
+    comes_back(&fleet, &path)
+}
+
+/// Refused in time because of this member and nothing else, for a reason in which these words stand.
+fn unknown(fleet: &Alone, path: &str, member: &str, words: &[&str]) -> Result<()> {
+    let share = format!("could not be checked in 1 of 4 clusters: {member} (");
+    delete(fleet.karmada().api(), path)?
+        .refused()?
+        .within(IN_TIME)?
+        .saying(&[&share, "Nothing is in use in the other 3"])?
+        .saying(words)?
+        .telling(member, "Unknown")?
+        .warning(&format!("{member} could not be asked"))?;
+    untouched(fleet.karmada(), path)
+}
+
+/// Waits until a dry run is refused for a reason in which this stands: until Karmada's proxy has heard of a
+/// change.
+fn await_unknown(fleet: &Alone, path: &str, words: &str) -> Result<()> {
+    eventually(format_args!("a refusal because of {words}"), BACK_WITHIN, || {
+        let told = try_delete(fleet.karmada().api(), path)?.told();
+        Ok(if told.contains(words) { Seen::Yes(()) } else { Seen::NotYet(told) })
+    })
+}
+
+/// Waits until questions come through a proxy.
+pub(super) fn await_through(proxy: &Proxy, fleet: &Alone, path: &str) -> Result<()> {
+    let before = proxy.asked();
+    eventually("questions to come through the proxy", BACK_WITHIN, || {
+        let told = try_delete(fleet.karmada().api(), path)?.told();
+        Ok(if proxy.asked() > before { Seen::Yes(()) } else { Seen::NotYet(told) })
+    })
+}
+
+/// Waits until the deletion is allowed, has it done, and sees it happen everywhere.
+pub(super) fn comes_back(fleet: &Alone, path: &str) -> Result<()> {
+    eventually("the deletion to be allowed again", BACK_WITHIN, || {
+        let attempt = try_delete(fleet.karmada().api(), path)?;
+        Ok(match attempt.clone().allowed() {
+            Ok(_) => Seen::Yes(()),
+            Err(_) => Seen::NotYet(attempt.told()),
+        })
+    })?;
+    delete(fleet.karmada().api(), path)?.allowed()?;
+    await_gone_everywhere(fleet, path)
+}
+
+/// An address at which packets are dropped: a listener that takes nobody, with its queue full. The kernel then
+/// answers no SYN.
+struct Hole {
+    listener: TcpListener,
+    _queued: Vec<TcpStream>,
+}
+
+impl Hole {
+    fn dig() -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let mut queued = Vec::new();
+        // The standard library asks for 128 at most, and Linux has one place more.
+        while queued.len() < 5_000 {
+            match TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+                Ok(stream) => queued.push(stream),
+                Err(_) => return Ok(Self { listener, _queued: queued }),
+            }
+        }
+        anyhow::bail!("{address} still takes connections after {}", queued.len())
+    }
+
+    fn url(&self) -> Result<String> {
+        let address: SocketAddr = self.listener.local_addr().context("a hole without an address")?;
+        Ok(format!("https://{address}"))
+    }
+}

@@ -1,0 +1,278 @@
+//! What keeps a namespace: in which cluster, and what of it.
+
+use anyhow::{Result, ensure};
+use e2e::controlplane::Cluster;
+use e2e::durward::Durward;
+use e2e::fleet::Member;
+use e2e::namespace::Namespace;
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use serde_json::json;
+
+use super::attempt::{delete, try_delete};
+use super::house::beside;
+use super::objects::{
+    CASCADED_WITHIN, await_gone, await_gone_everywhere, create, deployment, path_of, remove, there, untouched,
+};
+
+/// Who deletes what an owner has left behind.
+const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+
+pub(crate) fn a_running_pod_in_a_push_member_keeps_the_namespace_until_it_is_gone(
+    stage: &'static Stage,
+) -> Result<()> {
+    kept_until_emptied(stage, "m2", "1 pod: web", &["pods/web"], |member, shop| member.runs_pod(shop, "web"))
+}
+
+pub(crate) fn a_running_pod_in_the_pull_member_keeps_the_namespace_until_it_is_gone(
+    stage: &'static Stage,
+) -> Result<()> {
+    kept_until_emptied(stage, "m3", "1 pod: web", &["pods/web"], |member, shop| member.runs_pod(shop, "web"))
+}
+
+pub(crate) fn a_claim_alone_keeps_the_namespace(stage: &'static Stage) -> Result<()> {
+    kept_until_emptied(stage, "m1", "1 claim: data", &["persistentvolumeclaims/data"], |_, shop| {
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        create(shop, "persistentvolumeclaims", &claim).map(drop)
+    })
+}
+
+pub(crate) fn a_load_balancer_keeps_the_namespace_and_another_service_does_not(
+    stage: &'static Stage,
+) -> Result<()> {
+    kept_until_emptied(stage, "m3", "1 load balancer: front", &["services/front"], |_, shop| {
+        for (name, kind) in [("front", "LoadBalancer"), ("inner", "ClusterIP")] {
+            let service = json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+                "spec": {"type": kind, "ports": [{"port": 80}]},
+            });
+            create(shop, "services", &service)?;
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn workloads_without_any_pod_keep_the_namespace(stage: &'static Stage) -> Result<()> {
+    let template = json!({
+        "metadata": {"labels": {"app": "idle"}},
+        "spec": {"containers": [{"name": "app", "image": "images.example/app:1"}]},
+    });
+    let mut once = template.clone();
+    once["spec"]["restartPolicy"] = json!("Never");
+    let paths = [
+        "apps/v1/deployments/web",
+        "apps/v1/statefulsets/db",
+        "apps/v1/daemonsets/agent",
+        "batch/v1/jobs/later",
+        "batch/v1/cronjobs/nightly",
+    ];
+    kept_until_emptied(stage, "m1", "web", &paths, |_, shop| {
+        create(shop, "apps/v1/deployments", &deployment("web", 0))?;
+        let selector = json!({"matchLabels": {"app": "idle"}});
+        let set = json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
+            "spec": {"replicas": 0, "serviceName": "db", "selector": selector, "template": template},
+        });
+        create(shop, "apps/v1/statefulsets", &set)?;
+        // No node, so no pod.
+        let daemons = json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
+            "spec": {"selector": selector, "template": template},
+        });
+        create(shop, "apps/v1/daemonsets", &daemons)?;
+        let job = json!({"suspend": true, "template": once});
+        let suspended =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "later"}, "spec": job});
+        create(shop, "batch/v1/jobs", &suspended)?;
+        let nightly = json!({
+            "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly"},
+            "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": once}}},
+        });
+        create(shop, "batch/v1/cronjobs", &nightly).map(drop)
+    })
+}
+
+/// Refused while that is there, and named; allowed when it has gone, and then gone everywhere.
+fn kept_until_emptied(
+    stage: &'static Stage,
+    name: &str,
+    told: &str,
+    paths: &[&str],
+    fill: impl Fn(&Member, &Namespace<'_>) -> Result<()>,
+) -> Result<()> {
+    let fleet = beside(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let member = fleet.member(name)?;
+    let inside = member.known_namespace(shop.name());
+    fill(member, &inside)?;
+
+    let api = fleet.karmada().api();
+    let refused = delete(api, &path)?.refused()?;
+    let told = ["is still in use in 1 of 4 clusters", &format!("{name} ("), told];
+    refused.saying(&told)?.telling(name, "InUse")?.warning(&format!("{name} has "))?;
+    untouched(fleet.karmada(), &path)?;
+    untouched(member, &path)?;
+
+    // One after the other: as long as one is left, it is enough.
+    for (at, part) in paths.iter().enumerate() {
+        if at > 0 {
+            try_delete(api, &path)?.refused()?.telling(name, "InUse")?;
+        }
+        let (resource, object) = part.rsplit_once('/').unwrap_or((part, ""));
+        let object = format!("{}/{object}", inside.path(resource));
+        untouched(member, &object)?;
+        remove(member, &object)?;
+        await_gone(member, name, &object)?;
+    }
+    delete(api, &path)?.allowed()?.without_warnings()?;
+    await_gone_everywhere(&fleet, &path)
+}
+
+pub(crate) fn a_template_that_is_not_placed_keeps_the_namespace(stage: &'static Stage) -> Result<()> {
+    let fleet = beside(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let template = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
+    let api = fleet.karmada().api();
+    delete(api, &path)?.refused()?.saying(&["the control plane (1 deployment: web)"])?;
+    untouched(fleet.karmada(), &path)?;
+    remove(fleet.karmada(), &template)?;
+    delete(api, &path)?.allowed()?;
+    await_gone_everywhere(&fleet, &path)
+}
+
+pub(crate) fn finished_pods_keep_no_namespace(stage: &'static Stage) -> Result<()> {
+    let fleet = beside(stage)?;
+    let shop = fleet.namespace("shop")?;
+    for (name, phase) in [("m1", "Succeeded"), ("m2", "Failed"), ("m3", "Succeeded")] {
+        let member = fleet.member(name)?;
+        member.has_pod(&member.known_namespace(shop.name()), "done", phase)?;
+    }
+    delete(fleet.karmada().api(), &path_of(&shop))?.allowed()?.without_warnings()?;
+    await_gone_everywhere(&fleet, &path_of(&shop))
+}
+
+pub(crate) fn a_namespace_in_use_everywhere_is_told_of_everywhere(stage: &'static Stage) -> Result<()> {
+    let fleet = beside(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
+    for member in fleet.members() {
+        let inside = member.known_namespace(shop.name());
+        for number in 0..7 {
+            member.runs_pod(&inside, &format!("web-{number}"))?;
+        }
+    }
+    let mut refused = delete(fleet.karmada().api(), &path)?.refused()?;
+    refused = refused.saying(&["in use in 4 of 4 clusters", "the control plane (1 deployment: web)"])?;
+    for name in ["m1", "m2", "m3"] {
+        refused = refused
+            .saying(&[&format!("{name} (7 pods: web-0, web-1, web-2, web-3, web-4, …)")])?
+            .telling(name, "InUse")?;
+    }
+    refused.telling("here", "InUse")?.not_saying(&["web-5"])?;
+    Ok(())
+}
+
+pub(crate) fn a_dry_run_shows_what_is_where_and_changes_nothing(stage: &'static Stage) -> Result<()> {
+    let fleet = beside(stage)?;
+    let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
+    let m2 = fleet.member("m2")?;
+    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    let kubectl = fleet.karmada().kubectl();
+    let tried = |name: &str| kubectl.run(&["delete", "namespace", name, "--dry-run=server"]);
+
+    let refused = tried(shop.name())?;
+    ensure!(!refused.is_success(), "the dry run passed: {}", refused.stdout);
+    for words in ["Warning: deletion: m2 has 1 pod: web", "(Forbidden)", "denied the request"] {
+        ensure!(refused.stderr.contains(words), "kubectl does not say {words:?}: {}", refused.stderr);
+    }
+    let passed = tried(empty.name())?.succeeded()?;
+    let words = format!("nothing of namespace \"{}\" is in use in 4 clusters", empty.name());
+    ensure!(passed.stderr.contains(&words), "kubectl does not say {words:?}: {}", passed.stderr);
+
+    for namespace in [&shop, &empty] {
+        untouched(fleet.karmada(), &path_of(namespace))?;
+        for member in fleet.members() {
+            untouched(member, &path_of(namespace))?;
+        }
+    }
+    untouched(m2, &format!("{}/web", shop.path("pods")))
+}
+
+pub(crate) fn a_namespace_that_terminates_may_be_deleted_again(stage: &'static Stage) -> Result<()> {
+    let fleet = beside(stage)?;
+    let m2 = fleet.member("m2")?;
+    // Karmada takes over no namespace that was there before, so this one stays in m2, with its pod.
+    let karmada = fleet.karmada();
+    let own = m2.namespace("older")?;
+    m2.runs_pod(&own, "web")?;
+    let shop = karmada.exact_namespace(own.name(), &[])?;
+    let path = path_of(&shop);
+    let held = json!({"metadata": {
+        "finalizers": ["example.org/held"],
+        "annotations": {"durward.dev/delete-anyway": shop.name()},
+    }});
+    try_delete(karmada.api(), &path)?.refused()?.telling("m2", "InUse")?;
+    karmada.api().merge(&path, &held)?.succeeded()?;
+    delete(karmada.api(), &path)?.allowed()?;
+    // While its own finalizers stand, a second DELETE asks nobody. Without them it does.
+    eventually("the namespace to have but the case's finalizer", CASCADED_WITHIN, || {
+        let finalizers = &there(karmada, &path)?["spec"]["finalizers"];
+        let left = finalizers.as_array().map_or(0, Vec::len);
+        Ok(if left == 0 { Seen::Yes(()) } else { Seen::NotYet(finalizers.to_string()) })
+    })?;
+    let without = json!({"metadata": {"annotations": {"durward.dev/delete-anyway": null}}});
+    karmada.api().merge(&path, &without)?.succeeded()?;
+    untouched(m2, &format!("{}/web", own.path("pods")))?;
+    delete(karmada.api(), &path)?.allowed()?;
+    karmada.api().merge(&path, &json!({"metadata": {"finalizers": null}}))?.succeeded()?;
+    await_gone(karmada, "the control plane", &path)
+}
+
+pub(crate) fn the_garbage_collector_and_the_namespace_controller_are_refused_like_people(
+    stage: &'static Stage,
+) -> Result<()> {
+    let fleet = beside(stage)?;
+    let karmada: &Cluster = fleet.karmada();
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let m1 = fleet.member("m1")?;
+    let inside = m1.known_namespace(shop.name());
+    m1.runs_pod(&inside, "web")?;
+
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
+    let controller = karmada.user("system:serviceaccount:kube-system:namespace-controller", &groups)?;
+    delete(&controller.api, &path)?.refused()?.saying(&["m1 (1 pod: web)"])?;
+
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let owner = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": format!("owner-of-{}", shop.name())}, "rules": [],
+    });
+    let owner = karmada.api().create(roles, &owner)?.succeeded()?.body;
+    let reference = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+    });
+    karmada.api().merge(&path, &json!({"metadata": {"ownerReferences": [reference]}}))?.succeeded()?;
+    remove(karmada, &format!("{roles}/owner-of-{}", shop.name()))?;
+    eventually("the garbage collector to be refused", CASCADED_WITHIN, || {
+        let log = fleet.durward(Durward::log)?;
+        let its = |line: &&str| line.contains(GARBAGE_COLLECTOR) && line.contains(shop.name());
+        Ok(match log.lines().rfind(its) {
+            Some(_) => Seen::Yes(()),
+            None => Seen::NotYet("it has not tried".to_owned()),
+        })
+    })?;
+    untouched(karmada, &path)?;
+    untouched(m1, &path)?;
+
+    // It tries again by itself, and then it may.
+    remove(m1, &format!("{}/web", inside.path("pods")))?;
+    await_gone_everywhere(&fleet, &path)
+}

@@ -1,0 +1,227 @@
+//! What cases put into clusters, and what they look for afterwards.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::controlplane::Cluster;
+use e2e::fleet::{Fleet, Member};
+use e2e::namespace::Namespace;
+use e2e::patience::{Seen, eventually};
+use serde_json::{Value, json};
+
+use super::house::GROUP;
+
+/// Karmada deletes in rounds, and the members' own controllers after it.
+pub(super) const CASCADED_WITHIN: Duration = Duration::from_secs(90);
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// Where a namespace stands.
+pub(super) fn path_of(namespace: &Namespace<'_>) -> String {
+    format!("/api/v1/namespaces/{}", namespace.name())
+}
+
+/// Waits until there is nothing at this path.
+pub(super) fn await_gone(cluster: &Cluster, whose: &str, path: &str) -> Result<()> {
+    eventually(format_args!("{path} to go from {whose}"), CASCADED_WITHIN, || {
+        let answer = cluster.api().get(path)?;
+        Ok(if answer.status == 404 { Seen::Yes(()) } else { Seen::NotYet(answer.body.to_string()) })
+    })
+}
+
+/// Waits until there is nothing at this path, on the control plane and in every member.
+pub(super) fn await_gone_everywhere(fleet: &Fleet, path: &str) -> Result<()> {
+    for member in fleet.members() {
+        await_gone(member, member.name(), path)?;
+    }
+    await_gone(fleet.karmada(), "the control plane", path)
+}
+
+/// That there is something at this path, and what.
+pub(super) fn there(cluster: &Cluster, path: &str) -> Result<Value> {
+    Ok(cluster.api().get(path)?.succeeded()?.body)
+}
+
+/// That something at this path is there and nobody has begun to delete it.
+pub(super) fn untouched(cluster: &Cluster, path: &str) -> Result<()> {
+    let object = there(cluster, path)?;
+    let deleted = &object["metadata"]["deletionTimestamp"];
+    ensure!(deleted.is_null(), "{path} is being deleted since {deleted}");
+    Ok(())
+}
+
+/// Deletes what is at this path of a member, past the control plane.
+pub(super) fn remove(cluster: &Cluster, path: &str) -> Result<()> {
+    cluster.api().delete(path)?.succeeded()?;
+    Ok(())
+}
+
+/// Merges these annotations into an object.
+pub(super) fn annotate(cluster: &Cluster, path: &str, annotations: &Value) -> Result<()> {
+    cluster.api().merge(path, &json!({"metadata": {"annotations": annotations}}))?.succeeded()?;
+    Ok(())
+}
+
+/// A Deployment with no pods.
+pub(super) fn deployment(name: &str, replicas: u32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "app", "image": "images.example/app:1"}]},
+            },
+        },
+    })
+}
+
+/// Makes an object in a namespace of a cluster; `resource` as in [`Namespace::path`].
+pub(super) fn create(namespace: &Namespace<'_>, resource: &str, object: &Value) -> Result<String> {
+    let path = namespace.path(resource);
+    namespace.cluster().api().create(&path, object)?.succeeded()?;
+    Ok(format!("{path}/{}", object["metadata"]["name"].as_str().unwrap_or_default()))
+}
+
+/// A definition of a case's own. It is made in clusters by [`Definition::in_cluster`].
+#[derive(Debug, Clone)]
+pub(super) struct Definition {
+    plural: String,
+    group: String,
+    versions: Vec<&'static str>,
+    labels: Value,
+}
+
+impl Definition {
+    /// With a name that no other case has, served and stored at these versions, the last of them stored.
+    pub(super) fn new(versions: &[&'static str]) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self {
+            plural: format!("widgets{number}"),
+            group: GROUP.to_owned(),
+            versions: versions.to_vec(),
+            labels: json!({}),
+        }
+    }
+
+    /// In another group.
+    pub(super) fn of_group(mut self, group: &str) -> Self {
+        group.clone_into(&mut self.group);
+        self
+    }
+
+    /// With these labels.
+    pub(super) fn labelled(mut self, labels: Value) -> Self {
+        self.labels = labels;
+        self
+    }
+
+    /// The same at other versions.
+    pub(super) fn at(&self, versions: &[&'static str]) -> Self {
+        Self { versions: versions.to_vec(), ..self.clone() }
+    }
+
+    /// Its full name.
+    pub(super) fn name(&self) -> String {
+        format!("{}.{}", self.plural, self.group)
+    }
+
+    /// Where it stands.
+    pub(super) fn path(&self) -> String {
+        format!("{DEFINITIONS}/{}", self.name())
+    }
+
+    /// Where its objects stand, in a namespace, at a version.
+    pub(super) fn objects(&self, version: &str, namespace: &str) -> String {
+        format!("/apis/{}/{version}/namespaces/{namespace}/{}", self.group, self.plural)
+    }
+
+    /// The object itself.
+    pub(super) fn object(&self) -> Value {
+        let last = self.versions.len().saturating_sub(1);
+        let versions: Vec<Value> = self
+            .versions
+            .iter()
+            .enumerate()
+            .map(|(at, version)| {
+                json!({
+                    "name": version, "served": true, "storage": at == last,
+                    "schema": {"openAPIV3Schema": {
+                        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                    }},
+                })
+            })
+            .collect();
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": self.name(), "labels": self.labels},
+            "spec": {
+                "group": self.group, "scope": "Namespaced", "versions": versions,
+                "names": {"plural": self.plural, "singular": self.plural.trim_end_matches('s'), "kind": self.kind()},
+            },
+        })
+    }
+
+    fn kind(&self) -> String {
+        self.plural.replacen('w', "W", 1)
+    }
+
+    /// Makes it in a cluster and waits until its objects can be.
+    pub(super) fn in_cluster(&self, cluster: &Cluster) -> Result<()> {
+        cluster.api().create(DEFINITIONS, &self.object())?.succeeded()?;
+        self.await_served(cluster)
+    }
+
+    /// Makes it on the control plane and has Karmada bring it to every member.
+    pub(super) fn propagated(&self, fleet: &Fleet, preserved: bool) -> Result<()> {
+        self.in_cluster(fleet.karmada())?;
+        let selector = json!([{
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "name": self.name(),
+        }]);
+        let names: Vec<&str> = fleet.members().iter().map(Member::name).collect();
+        let policy = json!({
+            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy",
+            "metadata": {"name": self.plural},
+            "spec": {
+                "resourceSelectors": selector, "preserveResourcesOnDeletion": preserved,
+                "placement": {"clusterAffinity": {"clusterNames": names}},
+            },
+        });
+        fleet.karmada().kubectl().apply(&policy.to_string())?.succeeded()?;
+        for member in fleet.members() {
+            member.await_propagated(&self.path())?;
+            self.await_served(member)?;
+        }
+        Ok(())
+    }
+
+    /// Makes an object of it, at a version.
+    pub(super) fn make(&self, namespace: &Namespace<'_>, version: &str, name: &str) -> Result<String> {
+        let object = json!({
+            "apiVersion": format!("{}/{version}", self.group), "kind": self.kind(), "metadata": {"name": name},
+        });
+        let path = self.objects(version, namespace.name());
+        namespace.cluster().api().create(&path, &object)?.succeeded()?;
+        Ok(format!("{path}/{name}"))
+    }
+
+    fn await_served(&self, cluster: &Cluster) -> Result<()> {
+        let path = self.objects(self.versions.last().copied().unwrap_or_default(), "default");
+        eventually(format_args!("{path} to be served"), CASCADED_WITHIN, || {
+            let answer = cluster.api().get(&path)?;
+            Ok(if answer.is_success() { Seen::Yes(()) } else { Seen::NotYet(answer.body.to_string()) })
+        })
+    }
+}
+
+/// Waits until a GET of this path is answered with a status that fits.
+pub(super) fn await_answer(cluster: &Cluster, path: &str, fits: impl Fn(u16) -> bool) -> Result<()> {
+    eventually(format_args!("{path} to be answered otherwise"), CASCADED_WITHIN, || {
+        let answer = cluster.api().get(path)?;
+        let told = format!("{} {}", answer.status, answer.message());
+        Ok(if fits(answer.status) { Seen::Yes(()) } else { Seen::NotYet(told) })
+    })
+}
