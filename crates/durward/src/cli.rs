@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::fleet::Target;
+
 /// The whole command line.
 #[derive(Debug, Parser)]
 #[command(
@@ -45,6 +47,19 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nAn object that does not change stays as it is written. One that does keeps every other byte in JSON;\nin YAML it is written anew, without its comments."
     )]
     Inject(Inject),
+    /// Tells what a deletion would reach in every cluster, and deletes nothing
+    #[command(
+        after_help = "Examples:\n  kubectl durward impact ns/shop\n  durward impact crd/widgets.example.org --config durward.yaml -o json\n  durward impact ns --all\n\nWithout --config the fleet is found out: Karmada's, if its API answers, or else this cluster alone.\n\nExit code: 0 nothing in use, 1 something in use or unknown, 2 bad input."
+    )]
+    Impact(Impact),
+    /// Looks at the live installation and tells what to mend, why, and by which command
+    #[command(subcommand, after_help = "Example:\n  durward doctor fleet --config durward.yaml")]
+    Doctor(Doctor),
+    /// Writes what guards see of the clusters to disk, so that their verdict can be replayed
+    #[command(
+        after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --world incident --config durward.yaml\n\nExit code: 0 everything was read, 1 something could not be (it is in the recording as that), 2 bad input."
+    )]
+    Snapshot(Snapshot),
     /// Prints webhook configurations and RBAC for the guards that the file turns on
     #[command(
         after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time:\n--only cluster, --only karmada."
@@ -208,6 +223,64 @@ pub(crate) struct Inject {
     /// A world on disk that knows the namespaces
     #[arg(long, value_name = "DIR")]
     pub(crate) world: Option<PathBuf>,
+}
+
+/// `impact`
+#[derive(Debug, Args)]
+pub(crate) struct Impact {
+    /// What would be deleted; with --all a kind without a name, or nothing
+    #[arg(value_name = "ns/NAME|crd/NAME")]
+    pub(crate) targets: Vec<Target>,
+    /// All namespaces and definitions of the control plane, or all of the kind that is named
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// The configuration file: what its deletion guard would find
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) world: WorldFlags,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+/// `snapshot`
+#[derive(Debug, Args)]
+pub(crate) struct Snapshot {
+    /// What would be deleted; without any, all namespaces and definitions of the control plane
+    #[arg(value_name = "ns/NAME|crd/NAME")]
+    pub(crate) targets: Vec<Target>,
+    /// The folder to write; must not be there, or be empty
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// The configuration file: what its guards read
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) world: WorldFlags,
+}
+
+/// `doctor`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Doctor {
+    /// Every cluster of the fleet: whether it can be read, and what stands in the way of the next deletion
+    #[command(
+        after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nAsk as Durward does: with its kubeconfig, or in its pod.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+    )]
+    Fleet(DoctorFleet),
+}
+
+/// `doctor fleet`
+#[derive(Debug, Args)]
+pub(crate) struct DoctorFleet {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) world: WorldFlags,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
 }
 
 /// `manifests`

@@ -5,10 +5,13 @@ mod cli;
 mod config_command;
 mod demo;
 mod docs;
+mod doctor;
 mod documents;
 mod exit;
 mod file;
+mod fleet;
 mod guards_command;
+mod impact;
 mod inject;
 mod input;
 mod log;
@@ -19,6 +22,7 @@ mod reload;
 mod review;
 mod rounds;
 mod serve;
+mod snapshot;
 mod usage;
 mod version;
 mod world;
@@ -26,7 +30,7 @@ mod worlds;
 
 use std::process::ExitCode;
 
-use cli::{Certs, Cli, Command};
+use cli::{Certs, Cli, Command, Doctor};
 use exit::{Outcome, Stop};
 
 fn main() -> ExitCode {
@@ -46,6 +50,9 @@ fn run(cli: Cli) -> Outcome {
         Command::Serve(args) => serve::run(&args),
         Command::Review(args) => review::run(&args),
         Command::Inject(args) => inject::run(&args),
+        Command::Impact(args) => impact::run(&args),
+        Command::Doctor(Doctor::Fleet(args)) => doctor::fleet(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
         Command::Manifests(args) => manifests::run(&args),
         Command::Config(args) => config_command::run(&args),
         Command::Guards(args) => guards_command::run(&args),

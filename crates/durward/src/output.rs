@@ -47,6 +47,39 @@ fn words(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
+/// A line on the terminal that is written over while something is waited for, and taken away in the end; nothing where standard
+/// error is no terminal.
+#[derive(Debug)]
+pub(crate) struct Live {
+    is_shown: bool,
+}
+
+impl Live {
+    /// Shows nothing yet.
+    pub(crate) fn on_terminal() -> Self {
+        Self {
+            is_shown: io::stderr().is_terminal()
+                && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+        }
+    }
+
+    /// Shows this from now on. What comes from a cluster moves no cursor, and what is longer than a line does not break it.
+    pub(crate) fn show(&self, text: &str) {
+        if self.is_shown {
+            let line: String = text.chars().filter(|c| !c.is_control()).take(78).collect();
+            words(&format!("\r\u{1b}[2K{line}"));
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if self.is_shown {
+            words("\r\u{1b}[2K");
+        }
+    }
+}
+
 /// Colours, or none: only on a terminal that wants them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {

@@ -48,7 +48,7 @@ pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Worlds, Stop
 
 /// Flags override the file key by key: `--context` is another context of the file's kubeconfig. A context belongs to its
 /// kubeconfig, though, so the file's does not count in one that a flag names.
-fn access(flags: &WorldFlags, file: &Cluster) -> Access {
+pub(crate) fn access(flags: &WorldFlags, file: &Cluster) -> Access {
     match &flags.kubeconfig {
         Some(kubeconfig) => Access { kubeconfig: Some(kubeconfig.clone()), context: flags.context.clone() },
         None => Access {

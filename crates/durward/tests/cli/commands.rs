@@ -64,6 +64,9 @@ fn every_command_explains_itself_with_an_example() {
         &["guards"],
         &["certs", "new"],
         &["certs", "show"],
+        &["impact"],
+        &["snapshot"],
+        &["doctor", "fleet"],
         &["completions"],
         &["man"],
         &["version"],
@@ -208,4 +211,13 @@ fn as_a_kubectl_plugin_it_speaks_of_kubectl() {
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_durward"), &plugin).unwrap();
     let run = std::process::Command::new(plugin).arg("serve").output().unwrap();
     assert!(String::from_utf8(run.stderr).unwrap().contains("usage: kubectl durward serve"));
+    let world = crate::harness::root().join("examples/fleet/world");
+    let plugin = folder.path().join("kubectl-durward");
+    let run = std::process::Command::new(plugin)
+        .args(["impact", "ns/docs", "--world"])
+        .arg(world)
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(0));
+    assert!(String::from_utf8(run.stdout).unwrap().starts_with("ns/docs  may be deleted"));
 }

@@ -16,7 +16,7 @@ mod shape;
 mod units;
 
 pub use node::{Node, Value, parse};
-pub(crate) use problem::nearest;
+pub use problem::nearest;
 pub use problem::{Place, Problem};
 pub use section::{Section, read};
 pub use shape::{Key, Shape};

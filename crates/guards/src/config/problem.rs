@@ -79,7 +79,7 @@ impl fmt::Display for Problem {
 impl std::error::Error for Problem {}
 
 /// The one of `allowed` that `word` is most likely meant to be.
-pub(crate) fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     allowed
         .into_iter()
         .map(|candidate| (distance(&word.to_lowercase(), &candidate.to_lowercase()), candidate))

@@ -1,0 +1,148 @@
+//! What the commands that look at a fleet begin with: whose eyes, which fleet, which world. With a configuration they see what
+//! its guard sees; without one the fleet is found out and the guard's defaults hold, with every group of definitions, since it is
+//! the person who asks and not Durward's account.
+
+mod target;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use guards::config::{Problem, parse, read};
+use guards::deletion::Survey;
+use guards::world::fleet::{Cluster as Whom, Part, Query};
+use guards::world::folder::{Folder, HERE};
+use guards::world::live::{Access, Live};
+use guards::world::{Resource, World, cause};
+use guards::{Configured, KINDS};
+
+pub(crate) use target::{Asked, Subject, Target, all_pages, missing};
+
+use crate::cli::WorldFlags;
+use crate::exit::Stop;
+use crate::file::{Cluster, File, Purpose};
+use crate::input;
+use crate::world::access;
+
+/// For a question about the control plane itself.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// The file's name in problems with a configuration that nobody wrote.
+const NOBODYS: &str = "the defaults";
+
+/// A guard's eyes, and a world before them.
+pub(crate) struct Eyes {
+    /// What the guard would find.
+    pub(crate) survey: Survey,
+    /// The same guard, as configured.
+    pub(crate) guard: Box<dyn Configured>,
+    /// What the other guards of the file have at hand.
+    pub(crate) watches: Vec<Resource>,
+    /// The world.
+    pub(crate) world: Arc<dyn World>,
+    /// The file, if there is one, for commands that are told.
+    pub(crate) config: Option<String>,
+}
+
+/// Opens what flags and file name. Live worlds must be opened within the runtime that they then live in.
+pub(crate) async fn open(config: Option<&Path>, flags: &WorldFlags) -> Result<Eyes, Stop> {
+    match config {
+        Some(path) => configured(path, flags).await,
+        None => found_out(flags).await,
+    }
+}
+
+async fn configured(path: &Path, flags: &WorldFlags) -> Result<Eyes, Stop> {
+    let mut file = File::load(path, Purpose::Guards)?;
+    let at = file.guards.iter().position(|guard| guard.configured.survey().is_some()).ok_or_else(|| {
+        let problem = Problem::new(format!("{}: no guard that looks at a fleet is on", path.display()));
+        problem.next("under guards: add deletion: {}, or leave --config out")
+    })?;
+    let guard = file.guards.swap_remove(at);
+    let Some(survey) = guard.configured.survey() else { return Err(Problem::new("no survey").into()) };
+    // As `serve` does: a context alone is one of the kubeconfig that every guard uses.
+    let base = match guard.access {
+        Some(Access { kubeconfig: None, context }) => Cluster { context, ..file.cluster },
+        Some(Access { kubeconfig, context }) => Cluster { kubeconfig, context },
+        None => file.cluster,
+    };
+    let world: Arc<dyn World> = match &flags.world {
+        Some(folder) => Arc::new(Folder::open(folder)?),
+        None => Arc::new(connect(&access(flags, &base)).await?),
+    };
+    let watches = file.guards.iter().flat_map(|other| other.configured.watches()).collect();
+    Ok(Eyes { survey, guard: guard.configured, watches, world, config: Some(path.display().to_string()) })
+}
+
+async fn found_out(flags: &WorldFlags) -> Result<Eyes, Stop> {
+    let (world, fleet): (Arc<dyn World>, String) = if let Some(folder) = &flags.world {
+        let folder = Folder::open(folder)?;
+        let fleet = recorded_fleet(&folder).await;
+        (Arc::new(folder), fleet)
+    } else {
+        let live = connect(&access(flags, &Cluster::default())).await?;
+        let fleet = live_fleet(&live).await?;
+        (Arc::new(live), fleet)
+    };
+    let (survey, guard) = with_defaults(&fleet)?;
+    Ok(Eyes { survey, guard, watches: Vec::new(), world, config: None })
+}
+
+async fn connect(access: &Access) -> Result<Live, Stop> {
+    input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
+    Ok(Live::connect(access).await?)
+}
+
+/// One Cluster of a Karmada control plane, if it is one.
+async fn karmada(world: &dyn World) -> Result<(), admission::Cause> {
+    let Some(clusters) = Resource::from_stem("cluster.karmada.io_v1alpha1_clusters") else { return Ok(()) };
+    let query =
+        Query { resource: &clusters, namespace: "", fields: "", part: Part::Metadata, limit: 1, from: None };
+    world.list(&Whom::Here, query, Instant::now() + ANSWER_WITHIN).await.map(drop)
+}
+
+const KARMADA: &str = "{karmada: {}}";
+
+async fn live_fleet(live: &Live) -> Result<String, Stop> {
+    match karmada(live).await {
+        Ok(()) => Ok(KARMADA.to_owned()),
+        Err(why) if why.code == cause::NOT_SERVED => Ok("none".to_owned()),
+        // Whoever is taken for a plain cluster, and is none, would be told that nothing is in use.
+        Err(why) => {
+            let what = format!("whether {} is a Karmada control plane cannot be told", live.server());
+            let problem = Problem::new(what).why(why.text);
+            Err(Stop::fault(
+                problem.next("give --config FILE, whose guards.deletion.fleet says which clusters there are"),
+            ))
+        }
+    }
+}
+
+/// A recording without the list of Karmada's Clusters, and with more than one cluster, is of kubeconfig contexts.
+async fn recorded_fleet(folder: &Folder) -> String {
+    let others: Vec<_> = folder.clusters().filter(|name| *name != HERE).collect();
+    match karmada(folder).await {
+        Err(why) if why.code == cause::NOT_RECORDED && others.is_empty() => "none".to_owned(),
+        Err(why) if why.code == cause::NOT_RECORDED => {
+            format!("{{contexts: {}}}", serde_json::Value::from(others))
+        }
+        Ok(()) | Err(_) => KARMADA.to_owned(),
+    }
+}
+
+/// The guard with its defaults on this fleet.
+fn with_defaults(fleet: &str) -> Result<(Survey, Box<dyn Configured>), Stop> {
+    let section = parse(NOBODYS, &format!("fleet: {fleet}\ncrds: {{groups: ['*']}}\nselect: all\n"))?;
+    for kind in KINDS {
+        let (plain, _, _) = read(NOBODYS, None, |s| kind.read(s));
+        if plain.survey().is_none() {
+            continue;
+        }
+        let (guard, _, problems) = read(NOBODYS, section.as_ref(), |s| kind.read(s));
+        return match guard.survey() {
+            Some(survey) if problems.is_empty() => Ok((survey, guard)),
+            _ => Err(problems.into()),
+        };
+    }
+    Err(Problem::new("no guard looks at a fleet").into())
+}

@@ -1,0 +1,246 @@
+//! What a person names: `ns/shop`, `crd/widgets.example.org`, or all of a kind; by kubectl's words for it.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::time::Instant;
+
+use guards::config::{Problem, nearest};
+use guards::deletion::What;
+use guards::world::fleet::{Cluster, Object, Part, Query};
+use guards::world::{Resource, World};
+
+use super::ANSWER_WITHIN;
+use crate::exit::Stop;
+
+/// A kind of things whose deletion takes others along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Namespace,
+    Definition,
+}
+
+impl Subject {
+    /// Both.
+    pub(crate) const ALL: [Self; 2] = [Self::Namespace, Self::Definition];
+
+    fn of(word: &str) -> Option<Self> {
+        match word.to_ascii_lowercase().as_str() {
+            "ns" | "namespace" | "namespaces" => Some(Self::Namespace),
+            "crd"
+            | "crds"
+            | "customresourcedefinition"
+            | "customresourcedefinitions"
+            | "customresourcedefinition.apiextensions.k8s.io"
+            | "customresourcedefinitions.apiextensions.k8s.io" => Some(Self::Definition),
+            _ => None,
+        }
+    }
+
+    fn what(self, name: String) -> What {
+        match self {
+            Self::Namespace => What::Namespace(name),
+            Self::Definition => What::Definition(name),
+        }
+    }
+
+    /// What there are, as the API server has them.
+    pub(crate) fn resource(self) -> Resource {
+        match self {
+            Self::Namespace => Resource::NAMESPACES,
+            Self::Definition => Resource {
+                group: "apiextensions.k8s.io".into(),
+                version: "v1".into(),
+                plural: "customresourcedefinitions".into(),
+            },
+        }
+    }
+}
+
+/// One word of the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// `ns/shop`
+    One(What),
+    /// `ns`
+    Every(Subject),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (word, name) = text.split_once('/').map_or((text, None), |(word, name)| (word, Some(name)));
+        let subject = Subject::of(word).ok_or("allowed: ns/NAME, crd/NAME")?;
+        match name {
+            None => Ok(Self::Every(subject)),
+            Some(name) if is_name(name) => Ok(Self::One(subject.what(name.to_owned()))),
+            Some(_) => {
+                Err("allowed: ns/NAME, crd/NAME; names are lower-case letters, digits, - and .".to_owned())
+            }
+        }
+    }
+}
+
+/// What an object could be called (`apimachinery/pkg/util/validation`, `IsDNS1123Subdomain`).
+fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_part = |part: &str| {
+        let bytes = part.as_bytes();
+        bytes.first().is_some_and(|&b| plain(b))
+            && bytes.last().is_some_and(|&b| plain(b))
+            && bytes.iter().all(|&b| plain(b) || b == b'-')
+    };
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+/// What is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    targets: Vec<Target>,
+    all: bool,
+}
+
+impl Asked {
+    /// By the command line. A kind without a name wants `--all`, as with kubectl; `--all` alone means both kinds.
+    pub(crate) fn new(targets: &[Target], all: bool) -> Result<Self, Problem> {
+        let one = targets.iter().any(|target| matches!(target, Target::One(_)));
+        let every = targets.iter().any(|target| matches!(target, Target::Every(_)));
+        let problem = match (all, one, every) {
+            (true, true, _) => Problem::new("--all beside a name").why("either those that are named, or all"),
+            (false, _, true) => Problem::new("a kind without a name").why("which of them?"),
+            (false, false, false) => Problem::new("nothing is named"),
+            (true, false, _) | (false, true, false) => {
+                return Ok(Self { targets: targets.to_vec(), all });
+            }
+        };
+        Err(problem.next("write ns/NAME, crd/NAME, or: ns --all, crd --all, --all"))
+    }
+
+    /// Everything that there is.
+    pub(crate) fn everything() -> Self {
+        Self { targets: Vec::new(), all: true }
+    }
+
+    /// The single things, in order and each once. Where all of a kind are meant, the world says which there are.
+    pub(crate) async fn things(&self, world: &dyn World) -> Result<Vec<What>, Stop> {
+        let mut things = Vec::new();
+        let mut put = |thing: What| {
+            if !things.contains(&thing) {
+                things.push(thing);
+            }
+        };
+        for target in &self.targets {
+            if let Target::One(what) = target {
+                put(what.clone());
+            }
+        }
+        if self.all {
+            let is_meant =
+                |subject| self.targets.is_empty() || self.targets.contains(&Target::Every(subject));
+            for subject in Subject::ALL.into_iter().filter(|subject| is_meant(*subject)) {
+                let names: BTreeSet<String> =
+                    every(world, &subject.resource()).await?.into_iter().map(|object| object.name).collect();
+                for name in names {
+                    put(subject.what(name));
+                }
+            }
+        }
+        Ok(things)
+    }
+}
+
+/// Every object of a kind on the control plane, metadata only, to the last page.
+pub(crate) async fn every(world: &dyn World, resource: &Resource) -> Result<Vec<Object>, Stop> {
+    let cannot = |why: String| {
+        let problem = Problem::new(format!("{resource} cannot be listed")).why(why);
+        Stop::fault(problem.next("name those that you want, as ns/NAME"))
+    };
+    all_pages(world, &Cluster::Here, resource).await.map_err(|why| cannot(why.text))
+}
+
+/// The same of any cluster.
+pub(crate) async fn all_pages(
+    world: &dyn World,
+    of: &Cluster,
+    resource: &Resource,
+) -> Result<Vec<Object>, admission::Cause> {
+    let (mut objects, mut from) = (Vec::new(), None::<String>);
+    loop {
+        let query = Query {
+            resource,
+            namespace: "",
+            fields: "",
+            part: Part::Metadata,
+            limit: 500,
+            from: from.as_deref(),
+        };
+        let page = world.list(of, query, Instant::now() + ANSWER_WITHIN).await?;
+        objects.extend(page.objects);
+        match page.next {
+            None => return Ok(objects),
+            Some(next) if from.as_ref() == Some(&next) => {
+                let text = format!("it gives the same page of {resource} again and again");
+                return Err(admission::Cause::new(guards::world::cause::GARBAGE, text));
+            }
+            next => from = next,
+        }
+    }
+}
+
+/// That there is no such thing, and what was perhaps meant.
+pub(crate) async fn missing(world: &dyn World, what: &What) -> Problem {
+    let (subject, name, kind) = match what {
+        What::Namespace(name) => (Subject::Namespace, name, "namespace"),
+        What::Definition(name) => (Subject::Definition, name, "CustomResourceDefinition"),
+    };
+    let problem = Problem::new(format!("there is no {kind} {name:?}"));
+    let objects = all_pages(world, &Cluster::Here, &subject.resource()).await.unwrap_or_default();
+    match nearest(name, objects.iter().map(|object| object.name.as_str())) {
+        Some(meant) => problem.next(format!("did you mean {meant}?")),
+        None => problem.next("what members have under that name is not reached by a deletion here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_are_named_as_with_kubectl() {
+        let namespace = Target::One(What::Namespace("shop".into()));
+        let definition = Target::One(What::Definition("widgets.example.org".into()));
+        for (text, expected) in [
+            ("ns/shop", Some(&namespace)),
+            ("namespaces/shop", Some(&namespace)),
+            ("crd/widgets.example.org", Some(&definition)),
+            ("customresourcedefinition.apiextensions.k8s.io/widgets.example.org", Some(&definition)),
+            ("ns", Some(&Target::Every(Subject::Namespace))),
+            ("crds", Some(&Target::Every(Subject::Definition))),
+            ("shop", None),
+            ("pod/web", None),
+            ("ns/", None),
+            ("ns/a/b", None),
+            ("ns/../x", None),
+            ("ns/Shop", None),
+            ("ns/a%2Fb", None),
+        ] {
+            assert_eq!(text.parse::<Target>().ok().as_ref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_or_all_and_not_both_and_not_neither() {
+        let parse = |words: &[&str]| words.iter().map(|w| w.parse().unwrap()).collect::<Vec<Target>>();
+        for (words, all, is_right) in [
+            (&["ns/a", "crd/b.c"][..], false, true),
+            (&["ns"], true, true),
+            (&[], true, true),
+            (&[], false, false),
+            (&["ns"], false, false),
+            (&["ns/a"], true, false),
+            (&["ns/a", "crd"], false, false),
+        ] {
+            assert_eq!(Asked::new(&parse(words), all).is_ok(), is_right, "{words:?} {all}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `impact`: what a deletion would reach, cluster by cluster, with nothing deleted: the same questions and the same decision as
+//! the guard's.
+
+mod text;
+
+use std::time::{Duration, Instant};
+
+use guards::deletion::{Impact as Found, Progress, What};
+
+use crate::cli::{Format, Impact};
+use crate::exit::{Exit, Outcome};
+use crate::fleet::{self, Asked};
+use crate::output::{self, Live, Style};
+use crate::review::runtime;
+
+/// For one thing in the whole fleet: a person waits longer than an API server does, and each cluster has its own time within it
+/// (`memberDeadline`).
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `impact`
+pub(crate) fn run(args: &Impact) -> Outcome {
+    let asked = Asked::new(&args.targets, args.all)?;
+    runtime()?.block_on(async {
+        let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
+        let things = asked.things(eyes.world.as_ref()).await?;
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        let style = Style::of_stdout();
+        for (number, what) in things.iter().enumerate() {
+            let line = Live::on_terminal();
+            let progress = |at: Progress<'_>| line.show(&told(what, (number, things.len()), at));
+            let deadline = Instant::now() + PATIENCE;
+            let impact = eyes.survey.impact(eyes.world.as_ref(), what.clone(), deadline, &progress).await;
+            drop(line);
+            if impact.exists == Some(false) {
+                problems.push(fleet::missing(eyes.world.as_ref(), what).await);
+            }
+            if args.output == Format::Text {
+                output::data(&text::told(&impact, things.len() > 1, style))?;
+            }
+            found.push(impact);
+        }
+        if args.output == Format::Json {
+            output::json(&found)?;
+        }
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
+        Ok(exit(&found))
+    })
+}
+
+/// An acknowledged cluster lets the deletion pass, and what it holds is unknown all the same.
+fn exit(found: &[Found]) -> Exit {
+    let is_free = |one: &Found| one.verdict == "allow" && one.clusters.iter().all(|at| at.unseen.is_empty());
+    if found.iter().all(is_free) { Exit::Done } else { Exit::No }
+}
+
+fn told(what: &What, (number, of): (usize, usize), at: Progress<'_>) -> String {
+    let (What::Namespace(name) | What::Definition(name)) = what;
+    let which = if of > 1 { format!("{} of {of}, ", number + 1) } else { String::new() };
+    format!("{which}{name}: {} of {} clusters have answered, {} last", at.done, at.of, at.cluster)
+}

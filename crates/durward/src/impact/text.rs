@@ -1,0 +1,98 @@
+//! What is printed for people: what decides first, and clusters in which there is nothing in one line.
+
+use std::fmt::Write as _;
+
+use guards::deletion::{Finding, Impact, Reached};
+
+use crate::output::Style;
+
+/// So many empty clusters are named.
+const NAMED: usize = 12;
+
+/// One thing. Among many those that may go take a line.
+pub(super) fn told(impact: &Impact, is_one_of_many: bool, style: Style) -> String {
+    let mut out = headline(impact, style);
+    let notable: Vec<&Reached> =
+        impact.clusters.iter().filter(|reached| reached.finding != Finding::Empty).collect();
+    if is_one_of_many && impact.verdict == "allow" && notable.is_empty() {
+        return out;
+    }
+    let width = notable.iter().map(|reached| reached.cluster.chars().count()).max().unwrap_or(0);
+    let mut notable = notable;
+    notable.sort_by_key(|reached| match reached.finding {
+        Finding::InUse => 0,
+        Finding::Unknown => 1,
+        Finding::WouldStay => 2,
+        Finding::Empty => 3,
+    });
+    for reached in &notable {
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(out, "  {:<width$}  {}", reached.cluster, line(reached, style));
+    }
+    for why in &impact.unsure {
+        let _ = writeln!(out, "  {}  {} ({})", style.yellow("unknown"), why.text, why.cause);
+    }
+    let empty: Vec<&str> = impact
+        .clusters
+        .iter()
+        .filter(|reached| reached.finding == Finding::Empty)
+        .map(|reached| reached.cluster.as_str())
+        .collect();
+    if !empty.is_empty() {
+        let named = empty.get(..NAMED).unwrap_or(&empty).join(", ");
+        let more = empty.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let _ = writeln!(out, "  {}", style.dim(&format!("nothing in use in {named}{more}")));
+    }
+    // Where no cluster was looked at the words of the guard are all there is.
+    if notable.is_empty()
+        && impact.unsure.is_empty()
+        && let Some(message) = &impact.message
+    {
+        let _ = writeln!(out, "  {message}");
+    }
+    if impact.verdict == "allow" {
+        for warning in &impact.warnings {
+            let _ = writeln!(out, "  {} {warning}", style.yellow("Warning:"));
+        }
+    }
+    out
+}
+
+fn headline(impact: &Impact, style: Style) -> String {
+    let kind = if impact.kind == "Namespace" { "ns" } else { "crd" };
+    let all = impact.clusters.len();
+    let count = |finding| impact.clusters.iter().filter(|reached| reached.finding == finding).count();
+    let clusters = if all == 1 { "cluster" } else { "clusters" };
+    let told = match impact.verdict {
+        "allow" if count(Finding::Unknown) > 0 => style.yellow(&format!(
+            "may be deleted; {} of {all} {clusters} not seen, and acknowledged",
+            count(Finding::Unknown)
+        )),
+        "allow" => style.green(&format!("may be deleted: nothing in use in {all} {clusters}")),
+        "deny" if count(Finding::InUse) > 0 => style
+            .red(&format!("in use in {} of {all} {clusters}: a deletion is refused", count(Finding::InUse))),
+        "deny" => style.red("a deletion is refused"),
+        _ => style.yellow("unknown: a deletion is refused until it is known"),
+    };
+    let told = if impact.exists == Some(false) { style.yellow("does not exist here") } else { told };
+    let exists = match impact.exists {
+        Some(_) => "",
+        None => "  (whether it exists could not be seen)",
+    };
+    format!("{}  {told}{exists}\n", style.bold(&format!("{kind}/{}", impact.name)))
+}
+
+fn line(reached: &Reached, style: Style) -> String {
+    let word = match reached.finding {
+        Finding::InUse => style.red("in use"),
+        Finding::Unknown => style.yellow("unknown"),
+        Finding::WouldStay => "would stay".to_owned(),
+        Finding::Empty => "empty".to_owned(),
+    };
+    let acknowledged = match &reached.acknowledged {
+        Some(by) => format!("  (acknowledged until {}: {})", by.until, by.reason),
+        None => String::new(),
+    };
+    format!("{word}  {}{acknowledged}", reached.summary)
+}

@@ -1,0 +1,68 @@
+//! `snapshot`: what guards see of the clusters, written to disk, so that a verdict can be replayed later and elsewhere.
+//!
+//! What is to be read is not typed twice: the guard's own survey is made through a [`Recorder`], which keeps every question and
+//! every answer. Lists of which the guard read only a page, because that was enough to refuse, are then read to their end.
+
+mod recorder;
+mod recording;
+
+use std::time::Instant;
+
+use guards::config::Problem;
+use guards::world::folder;
+
+use crate::cli::Snapshot;
+use crate::exit::{Exit, Outcome};
+use crate::fleet::{self, Asked, Subject};
+use crate::impact::PATIENCE;
+use crate::output::{self, Live};
+use crate::review::runtime;
+use recorder::Recorder;
+
+/// `snapshot`
+pub(crate) fn run(args: &Snapshot) -> Outcome {
+    let asked = if args.targets.is_empty() { Asked::everything() } else { Asked::new(&args.targets, false)? };
+    // Told at the end too, by then for nothing.
+    if std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some()) {
+        let problem = Problem::new(args.out.display().to_string());
+        let problem = problem.why("is not empty, and nothing is written over");
+        return Err(problem.next("give a folder that is not there yet").into());
+    }
+    runtime()?.block_on(async {
+        let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
+        let things = asked.things(eyes.world.as_ref()).await?;
+        let recorder = Recorder::over(eyes.world.as_ref());
+        for (number, what) in things.iter().enumerate() {
+            let line = Live::on_terminal();
+            line.show(&format!("{} of {}", number + 1, things.len()));
+            let progress = |at: guards::deletion::Progress<'_>| {
+                let which = format!("{} of {}", number + 1, things.len());
+                line.show(&format!("{which}: {} of {} clusters have answered", at.done, at.of));
+            };
+            let deadline = Instant::now() + PATIENCE;
+            eyes.survey.impact(&recorder, what.clone(), deadline, &progress).await;
+        }
+        // So that `--all` can be replayed too.
+        let all = if args.targets.is_empty() { Subject::ALL.map(Subject::resource).to_vec() } else { vec![] };
+        for resource in all.iter().chain(&eyes.watches) {
+            recorder.read_whole(resource).await;
+        }
+        recorder.read_to_the_end().await;
+        let recording = recorder.recording();
+        let unread: usize = recording.clusters.iter().map(|cluster| cluster.unread.len()).sum();
+        folder::write(&args.out, &recording)?;
+        for cluster in &recording.clusters {
+            for unseen in &cluster.unread {
+                let what = unseen.what.as_ref().map_or_else(|| "everything".to_owned(), ToString::to_string);
+                output::note(format!("unread: {} of {}: {}", what, cluster.name, unseen.cause.text));
+            }
+        }
+        output::note(format!(
+            "{}: {} clusters; replay with: durward impact ns/NAME --world {}",
+            args.out.display(),
+            recording.clusters.len(),
+            args.out.display(),
+        ));
+        Ok(if unread == 0 { Exit::Done } else { Exit::No })
+    })
+}

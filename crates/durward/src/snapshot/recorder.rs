@@ -1,0 +1,280 @@
+//! A world that keeps what was asked of another one, and what came of it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use admission::{BoxFuture, Cause};
+use guards::world::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Object, Part, Query};
+use guards::world::folder::Recording;
+use guards::world::{Address, Answer, Resource, World, cause};
+
+use super::recording::{List, Log};
+use crate::fleet::ANSWER_WITHIN;
+
+/// As many as the guard asks for in one page.
+const PAGE: u32 = 500;
+
+/// Another world, and what it told.
+pub(super) struct Recorder<'w> {
+    world: &'w dyn World,
+    time: SystemTime,
+    log: Mutex<Log>,
+}
+
+impl<'w> Recorder<'w> {
+    /// Nothing is recorded yet.
+    pub(super) fn over(world: &'w dyn World) -> Self {
+        Self { world, time: world.now(), log: Mutex::default() }
+    }
+
+    /// Lists a resource of the control plane, all of it.
+    pub(super) async fn read_whole(&self, resource: &Resource) {
+        let list = List { namespace: String::new(), fields: String::new(), part: Part::Metadata };
+        self.read(&Cluster::Here, resource, &list).await;
+    }
+
+    /// Reads to their last page the Lists of which only the beginning was looked at: a recording must not say that there is no
+    /// more where nobody turned the page.
+    pub(super) async fn read_to_the_end(&self) {
+        let open = self.log().open();
+        for (of, resource, list) in open {
+            self.read(&of, &resource, &list).await;
+        }
+    }
+
+    /// What is to be written.
+    pub(super) fn recording(self) -> Recording {
+        let log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Recording { time: self.time, clusters: log.clusters() }
+    }
+
+    async fn read(&self, of: &Cluster, resource: &Resource, list: &List) {
+        let (mut objects, mut from) = (Vec::new(), None::<String>);
+        let end: Result<(), Cause> = loop {
+            let query = list.query(resource, PAGE, from.as_deref());
+            let page = match self.world.list(of, query, Instant::now() + ANSWER_WITHIN).await {
+                Ok(page) => page,
+                Err(why) => break Err(why),
+            };
+            objects.extend(page.objects);
+            match page.next {
+                None => break Ok(()),
+                Some(next) if from.as_ref() == Some(&next) => {
+                    let text = format!("it gives the same page of {resource} again and again");
+                    break Err(Cause::new(cause::GARBAGE, text));
+                }
+                next => from = next,
+            }
+        };
+        let mut log = self.log();
+        log.listed(of, resource, list, objects);
+        log.ended(of, resource, list, end);
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The list of the fleet is itself a List of the control plane's; that of contexts is not of any cluster's.
+    fn fleet(&self, fleet: &Fleet, members: &Members) {
+        let (stem, namespace) = match fleet {
+            Fleet::Karmada => ("cluster.karmada.io_v1alpha1_clusters", ""),
+            Fleet::Secrets { namespace } => ("core_v1_secrets", namespace.as_str()),
+            Fleet::Alone | Fleet::Contexts(_) => ("", ""),
+        };
+        let mut log = self.log();
+        log.is_there(&Cluster::Here);
+        for member in members.iter().flat_map(|members| members.iter()) {
+            log.is_there(&member.cluster);
+        }
+        let Some(resource) = Resource::from_stem(stem) else { return };
+        let list = List { namespace: namespace.to_owned(), fields: String::new(), part: Part::Metadata };
+        let object = |member: &Member| Object {
+            namespace: namespace.to_owned(),
+            name: member.cluster.name().to_owned(),
+            metadata: member.metadata.clone(),
+            ..Object::default()
+        };
+        let objects = members.iter().flat_map(|members| members.iter()).map(object).collect();
+        log.listed(&Cluster::Here, &resource, &list, objects);
+        log.ended(&Cluster::Here, &resource, &list, members.as_ref().map(drop).map_err(Clone::clone));
+    }
+}
+
+impl World for Recorder<'_> {
+    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+        self.world.get(address, deadline)
+    }
+
+    fn ask<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+        self.world.ask(address, deadline)
+    }
+
+    fn members<'a>(&'a self, fleet: &'a Fleet, deadline: Instant) -> BoxFuture<'a, Members> {
+        Box::pin(async move {
+            let members = self.world.members(fleet, deadline).await;
+            self.fleet(fleet, &members);
+            members
+        })
+    }
+
+    fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, deadline: Instant) -> BoxFuture<'a, Found> {
+        Box::pin(async move {
+            let asked = self.log().asked(of, look.address.resource);
+            let found = self.world.find(of, look, deadline).await;
+            self.log().found(asked, look, &found);
+            found
+        })
+    }
+
+    fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, deadline: Instant) -> BoxFuture<'a, Listed> {
+        Box::pin(async move {
+            let list = List::of(&query);
+            let asked = self.log().asked(of, query.resource);
+            let listed = self.world.list(of, query, deadline).await;
+            let mut log = self.log();
+            log.answered(asked);
+            match &listed {
+                Ok(page) => {
+                    log.listed(of, query.resource, &list, page.objects.clone());
+                    match page.next {
+                        Some(_) => log.begun(of, query.resource, &list),
+                        None => log.ended(of, query.resource, &list, Ok(())),
+                    }
+                }
+                Err(why) => log.ended(of, query.resource, &list, Err(why.clone())),
+            }
+            drop(log);
+            listed
+        })
+    }
+
+    fn now(&self) -> SystemTime {
+        self.time
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::future::ready;
+    use std::time::Duration;
+
+    use guards::world::fleet::Page;
+    use guards::world::{Blind, Metadata};
+
+    use super::*;
+
+    /// One member with a namespace and three pods, one a page; the pages of another end half way.
+    struct Fake;
+
+    fn named(name: &str) -> Object {
+        Object { namespace: "shop".to_owned(), name: name.to_owned(), ..Object::default() }
+    }
+
+    impl World for Fake {
+        fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+            Blind.get(address, deadline)
+        }
+
+        fn members<'a>(&'a self, _: &'a Fleet, _: Instant) -> BoxFuture<'a, Members> {
+            let member =
+                |name: &str| Member { cluster: Cluster::Member(name.into()), metadata: Metadata::default() };
+            Box::pin(ready(Ok([member("m1"), member("m2")].into())))
+        }
+
+        fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+            let object = Object { namespace: String::new(), ..named(look.address.name) };
+            Box::pin(ready(match of.name() {
+                "here" => Ok(None),
+                _ => Ok(Some(object)),
+            }))
+        }
+
+        fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, _: Instant) -> BoxFuture<'a, Listed> {
+            let page = match (of.name(), query.from) {
+                (_, None) => Ok(Page { objects: vec![named("a")], next: Some("1".to_owned()) }),
+                ("m2", Some(_)) => Err(Cause::new(cause::BUSY, "the page expired")),
+                (_, Some("1")) => Ok(Page { objects: vec![named("b")], next: Some("2".to_owned()) }),
+                (_, Some(_)) => Ok(Page { objects: vec![named("c")], next: None }),
+            };
+            Box::pin(ready(page))
+        }
+    }
+
+    fn names(objects: &[Object]) -> BTreeSet<&str> {
+        objects.iter().map(|object| object.name.as_str()).collect()
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    #[tokio::test]
+    async fn a_list_of_which_one_page_was_looked_at_is_recorded_to_its_end_or_not_at_all() {
+        let recorder = Recorder::over(&Fake);
+        let pods = Resource::from_stem("core_v1_pods").unwrap();
+        let query = Query {
+            resource: &pods,
+            namespace: "shop",
+            fields: "status.phase!=Failed",
+            part: Part::Metadata,
+            limit: 1,
+            from: None,
+        };
+        let members = recorder.members(&Fleet::Karmada, soon()).await.unwrap();
+        for member in members.iter() {
+            recorder.list(&member.cluster, query, soon()).await.unwrap();
+        }
+        recorder.read_to_the_end().await;
+        let recording = recorder.recording();
+        let [here, m1, m2] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
+        assert_eq!(names(&here.lists[0].objects), ["m1", "m2"].into());
+        assert_eq!((here.lists[0].names.as_ref(), here.lists[0].namespaces.as_ref()), (None, None));
+        assert_eq!(names(&m1.lists[0].objects), ["a", "b", "c"].into());
+        assert_eq!(m1.lists[0].fields, "status.phase!=Failed");
+        assert_eq!(m1.lists[0].namespaces.clone().unwrap(), ["shop".to_owned()].into());
+        assert!(m2.lists.is_empty(), "half a List looks like a whole one");
+        assert_eq!((m2.unread[0].what.as_ref(), m2.unread[0].cause.code), (Some(&pods), cause::BUSY));
+    }
+
+    #[tokio::test]
+    async fn what_was_looked_up_says_which_names() {
+        let recorder = Recorder::over(&Fake);
+        let look = |name| Look {
+            address: Address { resource: &Resource::NAMESPACES, namespace: "", name },
+            part: Part::Metadata,
+        };
+        let m1 = Cluster::Member("m1".into());
+        for (of, name) in [(&Cluster::Here, "shop"), (&m1, "shop"), (&m1, "docs")] {
+            recorder.find(of, look(name), soon()).await.unwrap();
+        }
+        let recording = recorder.recording();
+        let [here, m1] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
+        assert_eq!(here.lists[0].names.clone().unwrap(), ["shop".to_owned()].into());
+        assert!(here.lists[0].objects.is_empty());
+        assert_eq!(names(&m1.lists[0].objects), ["docs", "shop"].into());
+    }
+
+    #[tokio::test]
+    async fn a_question_that_was_given_up_is_recorded_as_unanswered() {
+        struct Silent;
+        impl World for Silent {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+                Blind.get(address, deadline)
+            }
+            fn find<'a>(&'a self, _: &'a Cluster, _: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+                Box::pin(std::future::pending())
+            }
+        }
+        let recorder = Recorder::over(&Silent);
+        let look = Look {
+            address: Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" },
+            part: Part::Metadata,
+        };
+        let asked = recorder.find(&Cluster::Here, look, soon());
+        assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
+        let recording = recorder.recording();
+        assert_eq!(recording.clusters[0].unread[0].cause.code, cause::TIMEOUT);
+    }
+}

@@ -1,0 +1,196 @@
+//! Questions and answers, sorted into what a folder holds: a List for each resource of each cluster, or why there is none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use admission::Cause;
+use guards::world::fleet::{Cluster, Found, Look, Object, Part, Query};
+use guards::world::folder::{ClusterRecording, ListRecording, Unseen};
+use guards::world::{Resource, cause};
+
+/// What one List is of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct List {
+    /// Empty for all.
+    pub(super) namespace: String,
+    pub(super) fields: String,
+    pub(super) part: Part,
+}
+
+impl List {
+    pub(super) fn of(query: &Query<'_>) -> Self {
+        Self { namespace: query.namespace.to_owned(), fields: query.fields.to_owned(), part: query.part }
+    }
+
+    pub(super) fn query<'q>(
+        &'q self,
+        resource: &'q Resource,
+        limit: u32,
+        from: Option<&'q str>,
+    ) -> Query<'q> {
+        let Self { namespace, fields, part } = self;
+        Query { resource, namespace, fields, part: *part, limit, from }
+    }
+}
+
+/// A question that is under way.
+#[derive(Debug)]
+pub(super) struct Pending {
+    of: Cluster,
+    resource: Resource,
+}
+
+/// Everything that was asked.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    clusters: BTreeMap<Cluster, BTreeMap<Resource, Read>>,
+}
+
+/// What was read of one resource of one cluster.
+#[derive(Debug, Default)]
+struct Read {
+    objects: BTreeMap<(String, String), Object>,
+    /// Looked up, each with a certain answer.
+    names: BTreeSet<String>,
+    /// Listed to the last page; the empty one stands for all.
+    namespaces: BTreeSet<String>,
+    /// By which selector; a folder has one List for each resource.
+    fields: String,
+    /// Whether whole objects were wanted.
+    is_whole: bool,
+    /// Begun, and not ended yet.
+    open: BTreeSet<List>,
+    under_way: usize,
+    failure: Option<Cause>,
+}
+
+impl Log {
+    /// The cluster is one of those that there are.
+    pub(super) fn is_there(&mut self, of: &Cluster) {
+        self.clusters.entry(of.clone()).or_default();
+    }
+
+    /// A question is asked. Whoever gives it up leaves it under way.
+    pub(super) fn asked(&mut self, of: &Cluster, resource: &Resource) -> Pending {
+        self.read(of, resource).under_way += 1;
+        Pending { of: of.clone(), resource: resource.clone() }
+    }
+
+    /// It was answered, one way or the other.
+    pub(super) fn answered(&mut self, Pending { of, resource }: Pending) {
+        self.read(&of, &resource).under_way -= 1;
+    }
+
+    /// One object was looked up.
+    pub(super) fn found(&mut self, asked: Pending, look: Look<'_>, found: &Found) {
+        let (of, resource) = (asked.of.clone(), asked.resource.clone());
+        self.answered(asked);
+        let read = self.read(&of, &resource);
+        read.is_whole |= look.part == Part::Whole;
+        match found {
+            Ok(object) => {
+                read.names.insert(look.address.name.to_owned());
+                if let Some(object) = object {
+                    read.put(object.clone());
+                }
+            }
+            Err(why) => read.failure = Some(why.clone()),
+        }
+    }
+
+    /// Objects of a List, which may have more pages.
+    pub(super) fn listed(&mut self, of: &Cluster, resource: &Resource, list: &List, objects: Vec<Object>) {
+        let read = self.read(of, resource);
+        read.fields.clone_from(&list.fields);
+        read.is_whole |= list.part == Part::Whole;
+        for object in objects {
+            read.put(object);
+        }
+    }
+
+    /// There are more pages.
+    pub(super) fn begun(&mut self, of: &Cluster, resource: &Resource, list: &List) {
+        self.read(of, resource).open.insert(list.clone());
+    }
+
+    /// That was the last page, or there will be none.
+    pub(super) fn ended(&mut self, of: &Cluster, resource: &Resource, list: &List, end: Result<(), Cause>) {
+        let read = self.read(of, resource);
+        read.open.remove(list);
+        match end {
+            Ok(()) => drop(read.namespaces.insert(list.namespace.clone())),
+            Err(why) => read.failure = Some(why),
+        }
+    }
+
+    /// The Lists that were begun and not ended.
+    pub(super) fn open(&self) -> Vec<(Cluster, Resource, List)> {
+        let of_cluster = |(of, resources): (&Cluster, &BTreeMap<Resource, Read>)| {
+            let of = of.clone();
+            let lists = resources.iter().flat_map(|(resource, read)| {
+                read.open.iter().map(|list| (resource.clone(), list.clone())).collect::<Vec<_>>()
+            });
+            lists.map(move |(resource, list)| (of.clone(), resource, list)).collect::<Vec<_>>()
+        };
+        self.clusters.iter().flat_map(of_cluster).collect()
+    }
+
+    /// What is to be written, the cluster that asks first.
+    pub(super) fn clusters(mut self) -> Vec<ClusterRecording> {
+        self.is_there(&Cluster::Here);
+        self.clusters.into_iter().map(|(of, resources)| of_cluster(&of, resources)).collect()
+    }
+
+    fn read(&mut self, of: &Cluster, resource: &Resource) -> &mut Read {
+        self.clusters.entry(of.clone()).or_default().entry(resource.clone()).or_default()
+    }
+}
+
+fn of_cluster(of: &Cluster, resources: BTreeMap<Resource, Read>) -> ClusterRecording {
+    let mut recording = ClusterRecording { name: of.name().to_owned(), ..ClusterRecording::default() };
+    for (resource, mut read) in resources {
+        let silent = || Cause::new(cause::TIMEOUT, format!("{resource}: no answer in time"));
+        let failure = read.failure.take().or_else(|| (read.under_way > 0).then(silent));
+        match (read.list(&resource), failure) {
+            // What is certain is recorded; what failed beside it is not in it, and so unknown.
+            (Some(list), _) => recording.lists.push(list),
+            (None, Some(cause)) => recording.unread.push(Unseen { what: Some(resource), cause }),
+            (None, None) => {}
+        }
+    }
+    recording
+}
+
+impl Read {
+    /// Whole ones stay.
+    fn put(&mut self, object: Object) {
+        let key = (object.namespace.clone(), object.name.clone());
+        match self.objects.get_mut(&key) {
+            Some(kept) if object.raw.is_none() && kept.raw.is_some() => {}
+            Some(kept) => *kept = object,
+            None => drop(self.objects.insert(key, object)),
+        }
+    }
+
+    /// The List, if anything about it is certain: all there is, or all of some namespaces, or some names.
+    fn list(self, resource: &Resource) -> Option<ListRecording> {
+        let Self { objects, names, namespaces, fields, is_whole, .. } = self;
+        // Of those that were only listed there is no more than metadata, and one List has the whole of all or of none.
+        let is_mixed = is_whole && !names.is_empty() && objects.values().any(|object| object.raw.is_none());
+        let namespaces = if is_mixed { BTreeSet::new() } else { namespaces };
+        let is_all = namespaces.contains("");
+        let (namespaces, names) = match (is_all, namespaces.is_empty(), names.is_empty()) {
+            (true, ..) => (None, None),
+            (false, false, _) => (Some(namespaces), None),
+            (false, true, false) => (None, Some(names)),
+            (false, true, true) => return None,
+        };
+        let is_told = |object: &Object| {
+            namespaces.as_ref().is_none_or(|some| some.contains(&object.namespace))
+                && names.as_ref().is_none_or(|some| some.contains(&object.name))
+        };
+        let objects: Vec<Object> = objects.into_values().filter(is_told).collect();
+        let is_whole = is_whole && objects.iter().all(|object| object.raw.is_some());
+        let part = if is_whole { Part::Whole } else { Part::Metadata };
+        Some(ListRecording { resource: resource.clone(), part, fields, namespaces, names, objects })
+    }
+}

@@ -1,0 +1,305 @@
+//! `impact`, `snapshot` and `doctor fleet`, over recorded fleets.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::{House, Run, durward, durward_in, root};
+
+const WORLD: &str = "examples/fleet/world";
+const CUT: &str = "examples/fleet/cut";
+const CONFIG: &str = "examples/fleet/durward.yaml";
+
+fn impact(arguments: &[&str]) -> Run {
+    durward(&[&["impact"], arguments].concat())
+}
+
+/// A copy of the examples' fleet that can be changed.
+fn fleet() -> House {
+    let house = House::new();
+    copy(&root().join(WORLD), &house.path().join("fleet"));
+    house.configure("  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}}\n");
+    house
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// Changes a recorded List.
+fn change(house: &House, file: &str, change: impl FnOnce(&mut Value)) {
+    let path = house.path().join("fleet").join(file);
+    let mut list: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    change(&mut list);
+    fs::write(path, list.to_string()).unwrap();
+}
+
+/// The verdicts by name.
+fn verdicts(run: &Run) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let all = run.json();
+    all.as_array().unwrap().iter().map(|one| (text(&one["name"]), text(&one["verdict"]))).collect()
+}
+
+#[test]
+fn impact_tells_what_is_in_use_and_where_before_anything_is_deleted() {
+    let shop = impact(&["ns/shop", "--world", WORLD]);
+    assert_eq!((shop.code, shop.err.as_str()), (1, ""));
+    assert_eq!(
+        shop.out,
+        "ns/shop  in use in 1 of 4 clusters: a deletion is refused\n  \
+         m2  in use  2 pods, 1 claim: web-0, web-1, data-web-0\n  nothing in use in here, m1, m3\n"
+    );
+    let docs = impact(&["ns/docs", "--world", WORLD]);
+    assert_eq!(docs.code, 0);
+    assert!(docs.out.starts_with("ns/docs  may be deleted: nothing in use in 4 clusters\n"), "{}", docs.out);
+    let widgets = impact(&["crd/widgets.example.org", "--world", WORLD, "--config", CONFIG]);
+    assert_eq!(widgets.code, 1);
+    assert!(widgets.out.contains("m2  in use  1 object: shop/blue\n"), "{}", widgets.out);
+}
+
+#[test]
+fn impact_tells_programs_by_stable_names() {
+    let run = impact(&["ns/shop", "--world", WORLD, "-o", "json"]);
+    assert_eq!(run.code, 1);
+    let shop = &run.json()[0];
+    assert_eq!(
+        shop["clusters"][2]["inUse"][0],
+        json!({"what": "pods", "count": 2, "more": false, "names": ["web-0", "web-1"]})
+    );
+    assert_eq!(
+        (&shop["kind"], &shop["verdict"], &shop["exists"]),
+        (&"Namespace".into(), &"deny".into(), &true.into())
+    );
+    assert_eq!(shop["clusters"][0], json!({"cluster": "here", "finding": "empty", "summary": ""}));
+}
+
+#[test]
+fn what_cannot_be_seen_is_told_with_its_cause_and_is_no_all_clear() {
+    let run = impact(&["ns/docs", "--world", CUT, "-o", "json"]);
+    assert_eq!(run.code, 1);
+    let docs = &run.json()[0];
+    assert_eq!(docs["verdict"], "unknown");
+    assert_eq!(docs["clusters"][3]["unseen"][0]["cause"], "timeout");
+    let text = impact(&["ns/docs", "--world", CUT]).out;
+    assert!(
+        text.starts_with("ns/docs  unknown: a deletion is refused until it is known\n  m3  unknown  "),
+        "{text}"
+    );
+
+    let house = fleet();
+    house.write("fleet/world.yaml", &fs::read_to_string(root().join(CUT).join("world.yaml")).unwrap());
+    fs::remove_dir_all(house.path().join("fleet/m3")).unwrap();
+    house.configure(
+        "  deletion: {fleet: {karmada: {}}, acknowledge: [{cluster: m3, until: 2026-12-01T00:00:00Z, reason: cut}]}\n",
+    );
+    let run = house.run(&["impact", "ns/docs", "--world", "fleet", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 1, "an acknowledged cluster is unknown all the same: {}", run.out);
+    assert!(run.out.contains("1 of 4 clusters not seen, and acknowledged"), "{}", run.out);
+    assert!(run.out.contains("(acknowledged until 2026-12-01T00:00:00Z: cut)"), "{}", run.out);
+    assert!(run.out.contains("Warning:"), "{}", run.out);
+}
+
+#[test]
+fn all_of_a_kind_or_all_are_told_one_after_another() {
+    let expected = |names: &[(&str, &str)]| -> Vec<(String, String)> {
+        names.iter().map(|(name, verdict)| ((*name).to_owned(), (*verdict).to_owned())).collect()
+    };
+    let namespaces = [("docs", "allow"), ("shop", "deny")];
+    let run = impact(&["ns", "--all", "--world", WORLD, "-o", "json"]);
+    assert_eq!((run.code, verdicts(&run)), (1, expected(&namespaces)));
+    let run = impact(&["--all", "--world", WORLD, "-o", "json"]);
+    let all = [&namespaces[..], &[("widgets.example.org", "deny")]].concat();
+    assert_eq!(verdicts(&run), expected(&all));
+    for wrong in [&["ns"][..], &[], &["ns/shop", "--all"], &["pod/web"], &["ns/../x"]] {
+        let run = impact(&[wrong, &["--world", WORLD]].concat());
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_name_that_does_not_exist_is_bad_input_and_no_all_clear() {
+    let run = impact(&["ns/shpo", "--world", WORLD]);
+    assert_eq!(run.code, 2);
+    assert!(run.out.starts_with("ns/shpo  does not exist here\n"), "{}", run.out);
+    assert!(run.err.contains("there is no namespace \"shpo\"\n    did you mean shop?"), "{}", run.err);
+}
+
+#[test]
+fn without_a_configuration_the_fleet_is_found_out() {
+    // Not a Karmada fleet: what else is recorded are contexts.
+    let house = fleet();
+    fs::remove_file(house.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
+    let run = durward_in(house.path(), &["impact", "ns/shop", "--world", "fleet"], "");
+    assert_eq!(run.code, 1);
+    assert!(run.out.contains("m2  in use"), "{}", run.out);
+    // One cluster alone.
+    house.write("fleet/world.yaml", "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n");
+    for member in ["m1", "m2", "m3"] {
+        fs::remove_dir_all(house.path().join("fleet").join(member)).unwrap();
+    }
+    let run = durward_in(house.path(), &["impact", "ns/shop", "--world", "fleet"], "");
+    assert_eq!(
+        (run.code, run.out.as_str()),
+        (0, "ns/shop  may be deleted: nothing in use in 1 cluster\n  nothing in use in here\n")
+    );
+    // One that cannot be asked is not taken for one without a fleet.
+    house.write(
+        "nobody.config",
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: a, context: {cluster: c, user: ''}}]\n",
+    );
+    let run = house.run(&["impact", "ns/shop", "--kubeconfig", "nobody.config"]);
+    assert_eq!((run.code, run.out.as_str()), (1, ""));
+    assert!(run.err.contains("is a Karmada control plane cannot be told"), "{}", run.err);
+    // Without the guard there is nothing to go by.
+    house.configure("  lxcfs: {}\n");
+    let run = house.run(&["impact", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("no guard that looks at a fleet is on"), "{}", run.err);
+}
+
+#[test]
+fn a_snapshot_replays_to_the_same_impact() {
+    let house = fleet();
+    for (world, things, code) in [
+        ("fleet", &["ns/shop", "ns/docs", "crd/widgets.example.org"][..], 0),
+        ("fleet", &[], 0),
+        (CUT, &["ns/docs"], 1),
+    ] {
+        let from = if world == CUT { root().join(CUT) } else { house.path().join(world) };
+        let from = from.to_str().unwrap().to_owned();
+        let out = format!("snap-{}-{}", things.len(), code);
+        let configured = ["--config", "durward.yaml"];
+        let made = house.run(&[&["snapshot", "--out", &out, "--world", &from], things, &configured].concat());
+        assert_eq!(made.code, code, "{}", made.err);
+        let all = if things.is_empty() { &["--all"][..] } else { things };
+        let replay = |world: &str| {
+            house.run(&[&["impact", "-o", "json", "--world", world], all, &configured].concat())
+        };
+        let (first, again) = (replay(&from), replay(&out));
+        if world == CUT {
+            assert_eq!(verdicts(&first), verdicts(&again));
+            assert_eq!(again.json()[0]["clusters"][3]["unseen"][0]["cause"], "timeout");
+        } else {
+            assert_eq!(first.json(), again.json(), "{things:?}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_holds_what_was_asked_and_nothing_else() {
+    let house = fleet();
+    let out = house.path().join("snap");
+    let run =
+        house.run(&["snapshot", "--out", "snap", "ns/docs", "--world", "fleet", "--config", "durward.yaml"]);
+    assert_eq!((run.code, run.out.as_str()), (0, ""), "{}", run.err);
+    let replay =
+        house.run(&["impact", "ns/shop", "--world", "snap", "--config", "durward.yaml", "-o", "json"]);
+    assert_eq!(replay.code, 1);
+    assert_eq!(
+        verdicts(&replay),
+        [("shop".to_owned(), "unknown".to_owned())],
+        "what was not asked is unknown"
+    );
+    let text = fs::read_to_string(out.join("m1/core_v1_namespaces.json")).unwrap();
+    assert!(text.contains("docs") && !text.contains("shop"), "{text}");
+    assert!(!out.join("m2/core_v1_pods.json").exists(), "m2 has no namespace docs");
+    // The same review, over both.
+    let review = root().join("examples/fleet/reviews/deletion-allow.json");
+    let run = house.run(&["review", review.to_str().unwrap(), "--config", "durward.yaml", "--world", "snap"]);
+    assert_eq!(run.code, 0, "{}", run.out);
+    let again = house.run(&["snapshot", "--out", "snap", "ns/docs", "--world", "fleet"]);
+    assert_eq!(again.code, 2);
+    assert!(again.err.contains("snap: is not empty"), "{}", again.err);
+}
+
+#[test]
+fn the_doctor_finds_nothing_where_all_is_well() {
+    let run = durward(&["doctor", "fleet", "--world", WORLD, "--config", CONFIG]);
+    assert_eq!(
+        (run.code, run.out.as_str()),
+        (0, "4 of 4 clusters can be read as guards need\nnothing to mend\n")
+    );
+}
+
+#[test]
+fn the_doctor_says_what_to_mend_why_and_how() {
+    let house = fleet();
+    house.write(
+        "fleet/world.yaml",
+        "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n- name: m1\n- name: m2\n  unread:\n  - {what: core_v1_pods, cause: forbidden, text: 'm2: may not list pods'}\n- name: m3\n  unread:\n  - {what: core_v1_namespaces, cause: no-endpoint, text: m3 has no address}\n",
+    );
+    for file in ["m2/core_v1_pods.json", "m3/core_v1_namespaces.json"] {
+        fs::remove_file(house.path().join("fleet").join(file)).unwrap();
+    }
+    let crd = "here/apiextensions.k8s.io_v1_customresourcedefinitions.json";
+    change(&house, crd, |list| {
+        let one = list["items"][0].clone();
+        for name in ["b.one.org", "a.two.org", "c.two.org", "works.work.karmada.io"] {
+            let mut other = one.clone();
+            other["metadata"]["name"] = name.into();
+            list["items"].as_array_mut().unwrap().push(other);
+        }
+    });
+    change(&house, "here/core_v1_namespaces.json", |list| {
+        list["items"][1]["metadata"]["annotations"] =
+            json!({"durward.dev/delete-anyway": "shop", "durward.dev/delete-reason": "x"});
+    });
+    change(&house, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
+        list["items"][0]["metadata"]["annotations"] = json!({
+            "durward.dev/acknowledge-unreachable": "cut", "durward.dev/acknowledge-until": "2026-11-22T00:00:00Z"});
+    });
+    house.configure(
+        "  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}, acknowledge: [{cluster: m2, until: 2026-11-20T00:00:00Z, reason: x}, {cluster: m7, until: 2026-12-01T00:00:00Z, reason: x}]}\n",
+    );
+    let run = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml", "-o", "json"]);
+    assert_eq!((run.code, run.err.as_str()), (1, ""));
+    let told = run.json();
+    let ready: Vec<_> = told["clusters"].as_array().unwrap().iter().map(|one| one["ready"] == true).collect();
+    assert_eq!(ready, [true, true, false, false]);
+    let findings = told["findings"].as_array().unwrap();
+    let codes: Vec<_> =
+        findings.iter().map(|one| (one["code"].as_str().unwrap(), one["cluster"].as_str())).collect();
+    assert_eq!(
+        codes,
+        [
+            ("forbidden", Some("m2")),
+            ("no-endpoint", Some("m3")),
+            ("groups", None),
+            ("break-glass", None),
+            ("acknowledgement", Some("m1")),
+            ("acknowledgement", Some("m2")),
+            ("acknowledgement", Some("m7")),
+        ]
+    );
+    for (at, key, part) in [
+        (0, "what", "pods"),
+        (
+            0,
+            "mend",
+            "durward manifests --config durward.yaml --only members | kubectl --kubeconfig karmada.config apply -f -",
+        ),
+        (1, "mend", "karmadactl join m3"),
+        (2, "mend", "crds:\n  groups:\n  - one.org\n  - two.org"),
+        (3, "what", "ns/shop is annotated durward.dev/delete-anyway=shop"),
+        (3, "mend", "kubectl annotate ns shop durward.dev/delete-anyway- durward.dev/delete-reason-"),
+        (4, "what", "ends within three days"),
+        (5, "what", "ended at 2026-11-20T00:00:00Z"),
+        (6, "why", "acknowledged unseen"),
+    ] {
+        assert!(findings[at][key].as_str().unwrap().contains(part), "{}", findings[at]);
+    }
+    let text = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]).out;
+    assert!(text.starts_with("2 of 4 clusters can be read as guards need\n\n- m2: "), "{text}");
+    assert!(text.contains("\n  why ") && text.contains("\n  do  "), "{text}");
+}
