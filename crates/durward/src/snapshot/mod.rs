@@ -9,6 +9,7 @@ mod recording;
 use std::time::Instant;
 
 use guards::config::Problem;
+use guards::world::fleet::Part;
 use guards::world::folder;
 
 use crate::cli::Snapshot;
@@ -42,16 +43,23 @@ pub(crate) fn run(args: &Snapshot) -> Outcome {
             let deadline = Instant::now() + PATIENCE;
             eyes.survey.impact(&recorder, what.clone(), deadline, &progress).await;
         }
-        // So that `--all` can be replayed too.
-        let all = if args.targets.is_empty() { Subject::ALL.map(Subject::resource).to_vec() } else { vec![] };
-        for resource in all.iter().chain(&eyes.watches) {
-            recorder.read_whole(resource).await;
+        if args.targets.is_empty() {
+            // So that `--all` can be replayed too. Definitions were looked up whole, and one List is of one kind.
+            recorder.read_all(&Subject::Namespace.resource(), Part::Metadata).await;
+            recorder.read_all(&Subject::Definition.resource(), Part::Whole).await;
+        }
+        for resource in &eyes.watches {
+            recorder.read_all(resource, Part::Metadata).await;
         }
         recorder.read_to_the_end().await;
-        let recording = recorder.recording();
-        let unread: usize = recording.clusters.iter().map(|cluster| cluster.unread.len()).sum();
+        let (recording, beside) = recorder.recording();
         folder::write(&args.out, &recording)?;
+        let mut unread = beside.len();
+        for what in &beside {
+            output::note(format!("unread: {what}"));
+        }
         for cluster in &recording.clusters {
+            unread += cluster.unread.len();
             for unseen in &cluster.unread {
                 let what = unseen.what.as_ref().map_or_else(|| "everything".to_owned(), ToString::to_string);
                 output::note(format!("unread: {} of {}: {}", what, cluster.name, unseen.cause.text));

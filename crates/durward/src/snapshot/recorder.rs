@@ -28,8 +28,8 @@ impl<'w> Recorder<'w> {
     }
 
     /// Lists a resource of the control plane, all of it.
-    pub(super) async fn read_whole(&self, resource: &Resource) {
-        let list = List { namespace: String::new(), fields: String::new(), part: Part::Metadata };
+    pub(super) async fn read_all(&self, resource: &Resource, part: Part) {
+        let list = List { namespace: String::new(), fields: String::new(), part };
         self.read(&Cluster::Here, resource, &list).await;
     }
 
@@ -42,10 +42,11 @@ impl<'w> Recorder<'w> {
         }
     }
 
-    /// What is to be written.
-    pub(super) fn recording(self) -> Recording {
+    /// What is to be written, and what could be read in part only.
+    pub(super) fn recording(self) -> (Recording, Vec<String>) {
         let log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Recording { time: self.time, clusters: log.clusters() }
+        let (clusters, beside) = log.clusters();
+        (Recording { time: self.time, clusters }, beside)
     }
 
     async fn read(&self, of: &Cluster, resource: &Resource, list: &List) {
@@ -227,14 +228,14 @@ mod tests {
             recorder.list(&member.cluster, query, soon()).await.unwrap();
         }
         recorder.read_to_the_end().await;
-        let recording = recorder.recording();
+        let (recording, beside) = recorder.recording();
         let [here, m1, m2] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
         assert_eq!(names(&here.lists[0].objects), ["m1", "m2"].into());
         assert_eq!((here.lists[0].names.as_ref(), here.lists[0].namespaces.as_ref()), (None, None));
         assert_eq!(names(&m1.lists[0].objects), ["a", "b", "c"].into());
         assert_eq!(m1.lists[0].fields, "status.phase!=Failed");
         assert_eq!(m1.lists[0].namespaces.clone().unwrap(), ["shop".to_owned()].into());
-        assert!(m2.lists.is_empty(), "half a List looks like a whole one");
+        assert!(m2.lists.is_empty() && beside.is_empty(), "half a List looks like a whole one");
         assert_eq!((m2.unread[0].what.as_ref(), m2.unread[0].cause.code), (Some(&pods), cause::BUSY));
     }
 
@@ -249,10 +250,11 @@ mod tests {
         for (of, name) in [(&Cluster::Here, "shop"), (&m1, "shop"), (&m1, "docs")] {
             recorder.find(of, look(name), soon()).await.unwrap();
         }
-        let recording = recorder.recording();
+        let (recording, beside) = recorder.recording();
         let [here, m1] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
         assert_eq!(here.lists[0].names.clone().unwrap(), ["shop".to_owned()].into());
         assert!(here.lists[0].objects.is_empty());
+        assert!(beside.is_empty());
         assert_eq!(names(&m1.lists[0].objects), ["docs", "shop"].into());
     }
 
@@ -274,7 +276,31 @@ mod tests {
         };
         let asked = recorder.find(&Cluster::Here, look, soon());
         assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
-        let recording = recorder.recording();
+        let (recording, beside) = recorder.recording();
         assert_eq!(recording.clusters[0].unread[0].cause.code, cause::TIMEOUT);
+        assert!(beside.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_failed_beside_something_certain_is_told() {
+        struct Once(std::sync::atomic::AtomicBool);
+        impl World for Once {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+                Blind.get(address, deadline)
+            }
+            fn find<'a>(&'a self, _: &'a Cluster, _: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+                let was_asked = self.0.swap(true, std::sync::atomic::Ordering::Relaxed);
+                Box::pin(ready(if was_asked { Err(Cause::new(cause::BUSY, "later")) } else { Ok(None) }))
+            }
+        }
+        let world = Once(false.into());
+        let recorder = Recorder::over(&world);
+        for name in ["shop", "docs"] {
+            let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
+            drop(recorder.find(&Cluster::Here, Look { address, part: Part::Metadata }, soon()).await);
+        }
+        let (recording, beside) = recorder.recording();
+        assert_eq!(recording.clusters[0].lists[0].names.clone().unwrap(), ["shop".to_owned()].into());
+        assert_eq!(beside, ["part of namespaces of here: later"]);
     }
 }

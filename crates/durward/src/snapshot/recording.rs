@@ -134,10 +134,14 @@ impl Log {
         self.clusters.iter().flat_map(of_cluster).collect()
     }
 
-    /// What is to be written, the cluster that asks first.
-    pub(super) fn clusters(mut self) -> Vec<ClusterRecording> {
+    /// What is to be written, the cluster that asks first; and what failed beside something that is certain, which the
+    /// recording cannot say: it is not in it, and so unknown.
+    pub(super) fn clusters(mut self) -> (Vec<ClusterRecording>, Vec<String>) {
         self.is_there(&Cluster::Here);
-        self.clusters.into_iter().map(|(of, resources)| of_cluster(&of, resources)).collect()
+        let mut beside = Vec::new();
+        let clusters = self.clusters.into_iter();
+        let clusters = clusters.map(|(of, resources)| of_cluster(&of, resources, &mut beside)).collect();
+        (clusters, beside)
     }
 
     fn read(&mut self, of: &Cluster, resource: &Resource) -> &mut Read {
@@ -145,14 +149,20 @@ impl Log {
     }
 }
 
-fn of_cluster(of: &Cluster, resources: BTreeMap<Resource, Read>) -> ClusterRecording {
+fn of_cluster(
+    of: &Cluster,
+    resources: BTreeMap<Resource, Read>,
+    beside: &mut Vec<String>,
+) -> ClusterRecording {
     let mut recording = ClusterRecording { name: of.name().to_owned(), ..ClusterRecording::default() };
     for (resource, mut read) in resources {
         let silent = || Cause::new(cause::TIMEOUT, format!("{resource}: no answer in time"));
         let failure = read.failure.take().or_else(|| (read.under_way > 0).then(silent));
         match (read.list(&resource), failure) {
-            // What is certain is recorded; what failed beside it is not in it, and so unknown.
-            (Some(list), _) => recording.lists.push(list),
+            (Some(list), failure) => {
+                beside.extend(failure.map(|cause| format!("part of {resource} of {of}: {}", cause.text)));
+                recording.lists.push(list);
+            }
             (None, Some(cause)) => recording.unread.push(Unseen { what: Some(resource), cause }),
             (None, None) => {}
         }
