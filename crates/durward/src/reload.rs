@@ -220,6 +220,7 @@ mod tests {
     use std::path::Path;
 
     use guards::world::Blind;
+    use guards::world::live::Access;
     use tokio::signal::unix::{SignalKind, signal};
 
     use super::*;
@@ -274,6 +275,36 @@ mod tests {
             found = tokio::time::timeout(Duration::from_secs(20), found) => found.unwrap(),
         }
         assert_eq!(cell.current().generation(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_control_plane_that_a_reload_adds_is_connected_before_the_plan_is_in_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("durward.yaml");
+        fs::write(&path, GOOD).unwrap();
+        let file = File::load(&path, Purpose::Guards).unwrap();
+        let worlds = Arc::new(Worlds::beside(Arc::new(Blind), Access::default()));
+        let (metrics, checks) = (Metrics::new("0"), Checks::new());
+        let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics).unwrap());
+        let reload = Reload::new(file, Purpose::Guards, cell.clone(), Arc::clone(&worlds), metrics, &checks);
+        let reload = Arc::new(Mutex::new(reload));
+        let karmada = "version: 1\nguards: {lxcfs: {}, deletion: {fleet: {karmada: {kubeconfig: k}}}}\n";
+        fs::write(&path, karmada).unwrap();
+        look_aside(Arc::clone(&reload), false).await;
+        assert_eq!(cell.current().generation(), 1);
+        let told = checks.readiness().text;
+        assert!(
+            told.contains("generation 1 stays in force") && told.contains("the guard deletion looks at"),
+            "{told}"
+        );
+
+        let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+            clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+            contexts: [{name: a, context: {cluster: c, user: ''}}]\n";
+        fs::write(folder.path().join("k"), kubeconfig).unwrap();
+        look_aside(Arc::clone(&reload), true).await;
+        assert_eq!(cell.current().generation(), 2, "{}", checks.readiness().text);
+        assert!(worlds.health().is_some(), "rounds are made there");
     }
 
     #[test]

@@ -125,6 +125,10 @@ impl World for Witness {
         self.world.health()
     }
 
+    fn here(&self) -> Option<&str> {
+        self.world.here()
+    }
+
     fn now(&self) -> SystemTime {
         self.world.now()
     }

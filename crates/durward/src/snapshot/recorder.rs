@@ -150,6 +150,10 @@ impl World for Recorder<'_> {
         })
     }
 
+    fn here(&self) -> Option<&str> {
+        self.world.here()
+    }
+
     fn now(&self) -> SystemTime {
         self.time
     }
