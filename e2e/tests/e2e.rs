@@ -32,10 +32,11 @@ type Case = fn(&'static Stage) -> Result<()>;
 /// processors, unless the command line says how many.
 const AT_ONCE: usize = 4;
 
-/// Names and functions, the name being the path.
+/// Names and functions, the name being the path; for rooms of a house with the house before it.
 macro_rules! cases {
-    ($($room:ident::{$($case:ident),+ $(,)?}),+ $(,)?) => {
-        &[$($((concat!(stringify!($room), "::", stringify!($case)), $room::$case as Case)),+),+]
+    ($($room:ident::{$($case:ident),+ $(,)?}),+ $(,)?) => { cases![@ ""; $($room::{$($case),+}),+] };
+    (@ $house:literal; $($room:ident::{$($case:ident),+ $(,)?}),+ $(,)?) => {
+        &[$($((concat!($house, stringify!($room), "::", stringify!($case)), $room::$case as Case)),+),+]
     };
 }
 
@@ -122,14 +123,23 @@ const CASES: &[(&str, Case)] = cases![
     },
     versions::{reviews_of_version_v1beta1_are_answered},
     pod_security::{pods_that_pod_security_would_refuse_with_files_are_admitted_without_them},
-    // Last, since a fleet takes both processors to start, and the first time ever some minutes to build. First
-    // those that stand in it beside each other, then those that want it alone.
+];
+
+/// After the others, since a fleet takes both processors to start, and the first time ever some minutes to
+/// build.
+const FLEET: &[(&str, Case)] = cases![
     fleet::{
         two_members_are_pushed_to_and_one_pulls_and_all_are_ready,
         a_namespace_reaches_every_member_and_is_marked_as_karmadas,
         a_deleted_namespace_goes_from_every_member,
         a_user_without_groups_sees_into_every_member_by_two_bindings,
+        a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them,
+        members_leave_and_come_and_are_published_elsewhere,
     },
+];
+
+/// What stands in the fleet beside each other comes first, then those that want it alone.
+const DELETION: &[(&str, Case)] = cases![@ "deletion::";
     namespaces::{
         a_running_pod_in_a_push_member_keeps_the_namespace_until_it_is_gone,
         a_running_pod_in_the_pull_member_keeps_the_namespace_until_it_is_gone,
@@ -205,14 +215,10 @@ const CASES: &[(&str, Case)] = cases![
         no_odd_answer_is_taken_for_an_empty_namespace,
         no_odd_answer_is_taken_for_an_absent_definition,
     },
-    fleet::{
-        a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them,
-        members_leave_and_come_and_are_published_elsewhere,
-    },
 ];
 
 /// Those that take a minute or more each: `make soak`, or `-- --ignored`.
-const SOAK: &[(&str, Case)] = cases![
+const SOAK: &[(&str, Case)] = cases![@ "deletion::";
     soak::{
         a_token_that_was_revoked_is_told_with_its_secret,
         two_replicas_are_replaced_one_by_one_and_no_deletion_goes_unjudged,
@@ -233,7 +239,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let trials = CASES.iter().map(|&(name, case)| trial(stage, name, case));
+    let trials = [CASES, FLEET, DELETION].into_iter().flatten().map(|&(name, case)| trial(stage, name, case));
     let soak = SOAK.iter().map(|&(name, case)| trial(stage, name, case).with_ignored_flag(true));
     let conclusion = libtest_mimic::run(&arguments, trials.chain(soak).collect());
     let passed = !conclusion.has_failed();

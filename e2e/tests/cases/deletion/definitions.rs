@@ -1,12 +1,17 @@
 //! What keeps a `CustomResourceDefinition`: its objects, wherever they are and whatever version they have.
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::api::Answer;
+use e2e::fleet::Member;
 use e2e::stage::Stage;
+use e2e::words::tell;
 use serde_json::json;
 
 use super::attempt::{delete, try_delete};
-use super::house::beside;
-use super::objects::{Definition, await_gone, await_gone_everywhere, remove, there, untouched};
+use super::house::{alone, beside};
+use super::objects::{
+    Definition, annotate, await_answer, await_gone, await_gone_everywhere, remove, there, untouched,
+};
 
 pub(crate) fn objects_in_a_member_keep_a_propagated_definition_until_they_are_gone(
     stage: &'static Stage,
@@ -55,7 +60,8 @@ pub(crate) fn a_member_that_serves_another_version_is_read_at_that(stage: &'stat
     let object = older.make(&m1.namespace("own")?, "v1", "one")?;
     // What a look at the control plane's version would get.
     let path = widgets.objects("v2", "default");
-    let other = karmada.api().get(&fleet.proxied("m1", &path))?;
+    let durward = karmada.certified("durward", None)?;
+    let other = durward.api.get(&fleet.proxied("m1", &path))?;
     ensure!(other.status == 404, "m1 answers {} for {path}", other.status);
 
     delete(karmada.api(), &widgets.path())?.refused()?.saying(&["m1 (1 object: "])?;
@@ -110,7 +116,9 @@ pub(crate) fn of_a_collection_the_one_in_use_survives(stage: &'static Stage) -> 
 pub(crate) fn a_conversion_webhook_that_is_down_makes_a_definition_unknown(
     stage: &'static Stage,
 ) -> Result<()> {
-    let fleet = beside(stage)?;
+    // Alone: while it lasts, no namespace at all can be deleted in m1, whose controller looks for these objects
+    // too.
+    let fleet = alone(stage)?;
     let (karmada, m1) = (fleet.karmada(), fleet.member("m1")?);
     let widgets = Definition::new(&["v1"]);
     for cluster in [karmada, m1] {
@@ -126,7 +134,9 @@ pub(crate) fn a_conversion_webhook_that_is_down_makes_a_definition_unknown(
     });
     let spec = json!({"spec": changed["spec"]});
     m1.api().merge(&widgets.path(), &spec)?.succeeded()?;
-    super::objects::await_answer(m1, &widgets.objects("v2", own.name()), |status| status == 500)?;
+    let converted = Converted { member: m1, path: widgets.path() };
+    let read = widgets.objects("v2", own.name());
+    await_answer(m1, &read, |status| status == 429 || status >= 500)?;
 
     delete(karmada.api(), &widgets.path())?
         .refused()?
@@ -134,13 +144,28 @@ pub(crate) fn a_conversion_webhook_that_is_down_makes_a_definition_unknown(
         .telling("m1", "Unknown")?;
     untouched(karmada, &widgets.path())?;
 
-    let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
-    m1.api().merge(&widgets.path(), &none)?.succeeded()?;
-    super::objects::await_answer(m1, &widgets.objects("v2", own.name()), |status| status == 200)?;
+    drop(converted);
+    await_answer(m1, &read, |status| status == 200)?;
     try_delete(karmada.api(), &widgets.path())?.refused()?.telling("m1", "InUse")?;
     remove(m1, &object)?;
     delete(karmada.api(), &widgets.path())?.allowed()?;
     await_gone(karmada, "the control plane", &widgets.path())
+}
+
+/// A definition whose conversion webhook is not there, until this is dropped.
+struct Converted<'a> {
+    member: &'a Member,
+    path: String,
+}
+
+impl Drop for Converted<'_> {
+    fn drop(&mut self) {
+        let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
+        let done = self.member.api().merge(&self.path, &none).and_then(Answer::succeeded);
+        if let Err(error) = done {
+            tell(format_args!("a definition keeps its conversion webhook: {error:#}"));
+        }
+    }
 }
 
 pub(crate) fn a_definition_that_terminates_may_be_deleted_again(stage: &'static Stage) -> Result<()> {
@@ -154,9 +179,9 @@ pub(crate) fn a_definition_that_terminates_may_be_deleted_again(stage: &'static 
     let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
     karmada.api().merge(&object, &held)?.succeeded()?;
     let anyway = json!({"durward.dev/delete-anyway": widgets.name()});
-    super::objects::annotate(karmada, &widgets.path(), &anyway)?;
+    annotate(karmada, &widgets.path(), &anyway)?;
     delete(karmada.api(), &widgets.path())?.allowed()?;
-    super::objects::annotate(karmada, &widgets.path(), &json!({"durward.dev/delete-anyway": null}))?;
+    annotate(karmada, &widgets.path(), &json!({"durward.dev/delete-anyway": null}))?;
     let definition = there(karmada, &widgets.path())?;
     definition["metadata"]["deletionTimestamp"].as_str().context("it is not being deleted")?;
     delete(karmada.api(), &widgets.path())?.allowed()?;

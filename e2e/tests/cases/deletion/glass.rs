@@ -130,7 +130,7 @@ pub(crate) fn somebody_without_the_verb_needs_a_name_a_reason_and_an_end(
     delete(&ann.api, &path)?.allowed()?.warning("moved to m9")?;
     let log = fleet.durward(Durward::log)?;
     let line = log.lines().rfind(|line| line.contains(own)).context("the log has no line of it")?;
-    ensure!(line.contains("moved to m9") && line.contains(&name), "the log says {line}");
+    ensure!(line.contains("\"allow\"") && line.contains(&name), "the log says {line}");
     await_gone_everywhere(&fleet, &path)
 }
 

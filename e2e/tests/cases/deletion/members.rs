@@ -47,7 +47,7 @@ pub(crate) fn a_frozen_member_costs_its_own_deadline_and_is_named(stage: &'stati
     let path = path_of(&shop);
     let before = fleet.unknown("timeout")?;
     let frozen = fleet.member("m2")?.freeze()?;
-    unknown(&fleet, &path, "m2", &["no answer in "])?;
+    unknown(&fleet, &path, "m2", &["did not answer in 3.0 s"])?;
     ensure!(fleet.unknown("timeout")? > before + 0.5, "no counter tells of it");
     frozen.thaw()?;
     comes_back(&fleet, &path)
@@ -58,7 +58,7 @@ pub(crate) fn a_pull_member_that_is_frozen_is_not_left_out(stage: &'static Stage
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let frozen = fleet.member("m3")?.freeze()?;
-    unknown(&fleet, &path, "m3", &["no answer in "])?;
+    unknown(&fleet, &path, "m3", &["did not answer in 3.0 s"])?;
     frozen.thaw()?;
     comes_back(&fleet, &path)
 }
@@ -80,7 +80,7 @@ pub(crate) fn a_slow_member_is_waited_for_and_a_slower_one_is_named(stage: &'sta
         ensure!(slow.hits() > 0, "nobody was slowed down");
     }
     let slower = proxy.on("/api").answers(Fault::Slow(Duration::from_secs(5)));
-    unknown(&fleet, &path, "m1", &["no answer in "])?;
+    unknown(&fleet, &path, "m1", &["did not answer in 3.0 s"])?;
     ensure!(slower.hits() > 0, "nobody was slowed down");
     Ok(())
 }
@@ -92,8 +92,8 @@ pub(crate) fn a_member_whose_packets_are_dropped_is_named(stage: &'static Stage)
     {
         let hole = Hole::dig()?;
         let _published = fleet.publish("m1", &hole.url()?)?;
-        await_unknown(&fleet, &path, "no answer in ")?;
-        unknown(&fleet, &path, "m1", &["no answer in "])?;
+        await_unknown(&fleet, &path, "did not answer in")?;
+        unknown(&fleet, &path, "m1", &["did not answer in 3.0 s"])?;
     }
     comes_back(&fleet, &path)
 }
