@@ -30,7 +30,7 @@ fn faults() -> Vec<(Fault, &'static str)> {
         (error, "busy"),
         (Fault::EmptyReason, "busy"),
         (Fault::NotFoundText, "not-served"),
-        (absent, "garbage"),
+        (absent, "not-served"),
         (Fault::Garbage, "garbage"),
         (Fault::Text, "garbage"),
         (Fault::Html, "garbage"),
