@@ -60,6 +60,12 @@ pub enum Fleet {
     },
 }
 
+/// Why a fleet of Secrets without any is not one without clusters: whoever set it up says that there are some. The label may be
+/// misspelt, or the namespace another one than was meant.
+pub(super) fn no_secret(namespace: &str) -> String {
+    format!("no Secret in namespace {namespace:?} has the label {FLEET}={MEMBER}")
+}
+
 /// One cluster of a fleet, as the list of the fleet has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {

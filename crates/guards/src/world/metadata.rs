@@ -1,8 +1,10 @@
 //! What is kept of an object, and how it is read out of JSON: the same for a recording and for an API server's answer.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::fleet::{Object, Owner};
@@ -30,12 +32,12 @@ pub(super) struct Wire {
     pub(super) namespace: String,
     pub(super) resource_version: String,
     uid: String,
-    #[serde(deserialize_with = "null_is_empty")]
+    #[serde(deserialize_with = "few_pairs")]
     labels: BTreeMap<String, String>,
-    #[serde(deserialize_with = "null_is_empty")]
+    #[serde(deserialize_with = "few_pairs")]
     pub(super) annotations: BTreeMap<String, String>,
     deletion_timestamp: Option<String>,
-    #[serde(deserialize_with = "null_is_empty")]
+    #[serde(deserialize_with = "few_owners")]
     owner_references: Vec<Reference>,
 }
 
@@ -63,6 +65,17 @@ impl Wire {
         }
     }
 
+    pub(super) fn uid(&self) -> &String {
+        &self.uid
+    }
+
+    /// Every text of its owners.
+    pub(super) fn owner_texts(&self) -> impl Iterator<Item = &String> {
+        self.owner_references
+            .iter()
+            .flat_map(|owner| [&owner.api_version, &owner.kind, &owner.name, &owner.uid])
+    }
+
     /// What is kept of it.
     pub(super) fn kept(mut self) -> Metadata {
         self.annotations.remove(LAST_APPLIED);
@@ -74,13 +87,84 @@ impl Wire {
     }
 }
 
+/// 10,000 labels, annotations or owners: more than an object of etcd's 1.5 MiB can have. In memory each takes up to thirty times
+/// what `{}` takes on the wire, so that who may send 4 MiB of them could otherwise have a hundred.
+const MOST_ENTRIES: usize = 10_000;
+
 /// `labels: null` is what hand-written files have, and old clients send.
 pub(super) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
-    D: serde::Deserializer<'de>,
+    D: Deserializer<'de>,
     T: Default + Deserialize<'de>,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// At most [`MOST_ENTRIES`] of them, or null for none.
+fn few_pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    deserializer.deserialize_any(Few)
+}
+
+/// The same of owners.
+fn few_owners<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Reference>, D::Error> {
+    null_is_empty(deserializer).map(|Owners(owners)| owners)
+}
+
+struct Few;
+
+#[derive(Default)]
+struct Owners(Vec<Reference>);
+
+fn too_many<E: serde::de::Error>() -> E {
+    E::custom(format!("an object has more than {MOST_ENTRIES} labels, annotations or owners"))
+}
+
+impl<'de> Visitor<'de> for Few {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of texts")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(BTreeMap::new())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut pairs = BTreeMap::new();
+        while let Some((key, value)) = map.next_entry()? {
+            if pairs.len() == MOST_ENTRIES {
+                return Err(too_many());
+            }
+            pairs.insert(key, value);
+        }
+        Ok(pairs)
+    }
+}
+
+impl<'de> Deserialize<'de> for Owners {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Owners;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of owners")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Owners, A::Error> {
+                let mut owners = Vec::new();
+                while let Some(owner) = seq.next_element()? {
+                    if owners.len() == MOST_ENTRIES {
+                        return Err(too_many());
+                    }
+                    owners.push(owner);
+                }
+                Ok(Owners(owners))
+            }
+        }
+        deserializer.deserialize_seq(Each)
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +205,20 @@ mod tests {
             uid: "2".into(),
         };
         assert_eq!(object.owners, [owner]);
+    }
+
+    #[test]
+    fn more_labels_or_owners_than_any_object_has_are_refused_while_they_are_read() {
+        let of = |many: usize| {
+            let pairs: Vec<String> = (0..many).map(|at| format!("\"{at}\":\"\"")).collect();
+            let pairs = format!(r#"{{"name":"a","labels":{{{}}}}}"#, pairs.join(","));
+            let owners = format!(r#"{{"name":"a","ownerReferences":[{}]}}"#, vec!["{}"; many].join(","));
+            [pairs, owners].map(|json| serde_json::from_str::<Wire>(&json))
+        };
+        assert!(of(MOST_ENTRIES).iter().all(Result::is_ok));
+        for refused in of(MOST_ENTRIES + 1) {
+            assert!(refused.unwrap_err().to_string().starts_with("an object has more than 10000"));
+        }
     }
 
     #[test]

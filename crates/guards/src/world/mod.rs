@@ -78,6 +78,11 @@ pub trait World: Send + Sync {
         Vec::new()
     }
 
+    /// The API server that is looked at as the one that asks, for people; none where it is none, as a recording.
+    fn here(&self) -> Option<&str> {
+        None
+    }
+
     /// What time it is: a recording's is when it was made.
     fn now(&self) -> SystemTime {
         SystemTime::now()

@@ -7,7 +7,7 @@ use admission::Cause;
 use super::recorded::Recorded;
 use super::{Folder, HERE, INDEX, index};
 use crate::world::fleet::{
-    Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, Page, Part, Query,
+    Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, Page, Part, Query, no_secret,
 };
 use crate::world::{Address, Answer, Metadata, Resource, cause};
 
@@ -79,14 +79,16 @@ impl Folder {
             let secrets = self.listed_here(&Resource::SECRETS, namespace)?;
             let is_member =
                 |metadata: &Metadata| metadata.labels.get(FLEET).is_some_and(|value| value == MEMBER);
-            return Ok(secrets
+            let members: Vec<Member> = secrets
                 .into_iter()
                 .filter(|(_, metadata)| is_member(metadata))
                 .map(|(name, metadata)| member(&name, metadata))
-                .collect());
+                .collect();
+            return if members.is_empty() { Err(no_secret(namespace)) } else { Ok(members) };
         }
         let others = self.clusters.keys().filter(|name| *name != HERE);
-        Ok(others.map(|name| member(name, Metadata::default())).collect())
+        let members: Vec<Member> = others.map(|name| member(name, Metadata::default())).collect();
+        if members.is_empty() { Err(format!("{INDEX} has no cluster beside {HERE}")) } else { Ok(members) }
     }
 
     fn listed_here(&self, resource: &Resource, namespace: &str) -> Result<Vec<(String, Metadata)>, String> {

@@ -202,6 +202,12 @@ async fn other_fleets_are_the_clusters_beside_here() {
         (read.len(), read[0].cluster.name(), read[0].metadata.labels["zone"].as_str()),
         (1, "m2", "b")
     );
+    // Whoever says that there are Secrets does not mean that there is nobody.
+    let elsewhere = Fleet::Secrets { namespace: "elsewhere".to_owned() };
+    unknown(members(&world, &elsewhere).await, cause::STALE_FLEET, "no Secret in namespace \"elsewhere\"");
+    let alone = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
+    let (_folder, world) = opened(&[(INDEX, alone)]);
+    unknown(members(&world, &secrets).await, cause::STALE_FLEET, "no cluster beside here");
 }
 
 fn recording() -> Recording {

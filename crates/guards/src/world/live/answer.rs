@@ -3,15 +3,18 @@
 //! The clusters of a fleet are whatever people join to it, and between them and Durward stand proxies. So an answer is taken
 //! for what was asked only where it says so itself: its kind, its names, its namespace.
 
+use std::fmt;
+
 use admission::Cause;
 use hyper::StatusCode;
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::failure::{Failure, Status, brief, is_about, not_understood, refusal};
+use super::failure::{Failure, Status, brief, is_about, is_unprintable, not_understood, refusal};
 use super::member;
 use crate::world::fleet::{Cluster, Look, Object, Page, Part, Query};
-use crate::world::metadata::{Wire, null_is_empty};
+use crate::world::metadata::Wire;
 use crate::world::{Resource, cause};
 
 /// What is read of an object in any form.
@@ -25,14 +28,17 @@ struct One {
     metadata: Wire,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// A name as long as this is the longest that Kubernetes takes for any object that guards read.
+const LONGEST_NAME: usize = 253;
+
+/// 1 MiB: all annotations of an object are 256 KiB, and JSON may need some bytes for each of theirs.
+const LONGEST_STRING: usize = 1 << 20;
+
+/// A List, of which so many items are read as were asked for.
 struct Many<'b> {
     api_version: String,
     kind: String,
     metadata: ManyMetadata,
-    // Go writes an empty slice as null. The key must stand there, though: what has none is no List.
-    #[serde(borrow, deserialize_with = "null_is_empty")]
     items: Vec<&'b RawValue>,
 }
 
@@ -69,6 +75,7 @@ fn one<'b>(look: Look<'_>, body: &'b [u8]) -> Result<(Wire, &'b RawValue), Failu
     let one: One = parsed(raw.get().as_bytes())?;
     let is_the_one = one.metadata.name == address.name && one.metadata.namespace == address.namespace;
     if one.is_of(address.resource, part) && is_the_one {
+        check_texts(&one.metadata).map_err(|text| Failure::new(cause::GARBAGE, text))?;
         return Ok((one.metadata, raw));
     }
     let what = format!("{} {} {:?}", one.api_version, one.kind, one.metadata.name);
@@ -108,7 +115,11 @@ fn many<T>(
     mut keep: impl FnMut(Wire, &RawValue) -> T,
 ) -> Result<(Vec<T>, Option<String>), Failure> {
     let garbage = |text| Failure::new(cause::GARBAGE, text);
-    let list: Many<'_> = parsed(body)?;
+    check_strings(body)?;
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let most = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let list = AtMost(most).deserialize(&mut json).and_then(|list| json.end().map(|()| list));
+    let list = list.map_err(|error| not_understood(&error, body))?;
     list.check(query).map_err(garbage)?;
     let mut kept = Vec::with_capacity(list.items.len());
     for raw in list.items {
@@ -126,10 +137,52 @@ fn unusable(of: &Cluster, failure: &Failure) -> Failure {
 }
 
 fn parsed<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Failure> {
+    check_strings(body)?;
+    serde_json::from_slice(body).map_err(|error| not_understood(&error, body))
+}
+
+/// That it is something, and has no string in it that is longer than any of an object's: a parser repeats the string that it
+/// did not expect, escaped.
+fn check_strings(body: &[u8]) -> Result<(), Failure> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Err(Failure::new(cause::GARBAGE, "the answer is empty"));
     }
-    serde_json::from_slice(body).map_err(|error| not_understood(&error, body))
+    if body.len() <= LONGEST_STRING {
+        return Ok(());
+    }
+    let (mut length, mut is_inside, mut is_escaped) = (0_usize, false, false);
+    for &byte in body {
+        let is_quote = byte == b'"' && !is_escaped;
+        is_inside ^= is_quote;
+        is_escaped = byte == b'\\' && !is_escaped;
+        length = if is_inside { length + 1 } else { 0 };
+        if length > LONGEST_STRING {
+            return Err(Failure::new(cause::GARBAGE, "the answer has a string of more than 1 MiB in it"));
+        }
+    }
+    Ok(())
+}
+
+/// Names and uids are repeated to people and kept while others are read: they are what Kubernetes takes for one, or the answer
+/// is not one of Kubernetes.
+fn check_texts(metadata: &Wire) -> Result<(), String> {
+    let named = [("name", &metadata.name), ("namespace", &metadata.namespace), ("uid", metadata.uid())];
+    for (what, text) in named.into_iter().chain(metadata.owner_texts().map(|text| ("owner", text))) {
+        let why = if text.len() > LONGEST_NAME {
+            "is longer than 253 bytes"
+        } else if text.contains(is_unprintable) {
+            "has control characters in it"
+        } else if what != "owner" && text.contains('/') {
+            "has a slash in it"
+        } else {
+            continue;
+        };
+        return Err(format!(
+            "an object's {what} {why} ({:?})",
+            brief(&text.chars().take(40).collect::<String>())
+        ));
+    }
+    Ok(())
 }
 
 fn refused(of: &Cluster, status: StatusCode, body: &[u8], verb: &str, resource: &Resource) -> Failure {
@@ -144,8 +197,9 @@ fn refused(of: &Cluster, status: StatusCode, body: &[u8], verb: &str, resource: 
         Cluster::Member(member) => member::refusal(member, status, body, verb, resource),
         Cluster::Here => own(),
         Cluster::Context(name) | Cluster::Secret(_, name) => {
-            let Failure { cause, is_expired } = own();
-            Failure { cause: Cause::new(cause.code, format!("{name}: {}", cause.text)), is_expired }
+            let failure = own();
+            let cause = Cause::new(failure.cause.code, format!("{name}: {}", failure.cause.text));
+            Failure { cause, ..failure }
         }
     }
 }
@@ -192,6 +246,7 @@ impl One {
         if self.metadata.name.is_empty() {
             return Err("the List holds objects without names".to_owned());
         }
+        check_texts(&self.metadata)?;
         if !query.namespace.is_empty() && self.metadata.namespace != query.namespace {
             let namespace = brief(&self.metadata.namespace);
             return Err(format!("the List holds objects of another namespace ({namespace:?})"));
@@ -223,5 +278,93 @@ impl Many<'_> {
             return Err("the List does not end: a page names itself as the next one".to_owned());
         }
         Ok(())
+    }
+}
+
+/// Reads a List whose items are at most so many. Real API servers keep to the limit of a question to the newest state.
+struct AtMost(usize);
+
+impl<'b> DeserializeSeed<'b> for AtMost {
+    type Value = Many<'b>;
+
+    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<Many<'b>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'b> Visitor<'b> for AtMost {
+    type Value = Many<'b>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a List")
+    }
+
+    fn visit_map<A: MapAccess<'b>>(self, mut map: A) -> Result<Many<'b>, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(field_identifier, rename_all = "camelCase")]
+        enum Key {
+            ApiVersion,
+            Kind,
+            Metadata,
+            Items,
+            #[serde(other)]
+            Other,
+        }
+        let (mut api_version, mut kind, mut metadata, mut items) = (None, None, None, None);
+        while let Some(key) = map.next_key()? {
+            let is_second = match key {
+                Key::ApiVersion => api_version.replace(map.next_value()?).is_some(),
+                Key::Kind => kind.replace(map.next_value()?).is_some(),
+                Key::Metadata => metadata.replace(map.next_value()?).is_some(),
+                Key::Items => items.replace(map.next_value_seed(Items(self.0))?).is_some(),
+                Key::Other => map.next_value::<IgnoredAny>().map(|_| false)?,
+            };
+            if is_second {
+                return Err(A::Error::custom("a key stands twice, and hides what stood there first"));
+            }
+        }
+        let missing = A::Error::missing_field;
+        Ok(Many {
+            api_version: api_version.ok_or_else(|| missing("apiVersion"))?,
+            kind: kind.ok_or_else(|| missing("kind"))?,
+            metadata: metadata.ok_or_else(|| missing("metadata"))?,
+            // The key must stand there: what has none is no List.
+            items: items.ok_or_else(|| missing("items"))?,
+        })
+    }
+}
+
+struct Items(usize);
+
+impl<'b> DeserializeSeed<'b> for Items {
+    type Value = Vec<&'b RawValue>;
+
+    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'b> Visitor<'b> for Items {
+    type Value = Vec<&'b RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("items")
+    }
+
+    // Go writes an empty slice as null.
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_seq<A: SeqAccess<'b>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            if items.len() == self.0 {
+                let text = format!("the List holds more than the {} objects that were asked for", self.0);
+                return Err(A::Error::custom(text));
+            }
+            items.push(item);
+        }
+        Ok(items)
     }
 }

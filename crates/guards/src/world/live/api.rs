@@ -9,6 +9,7 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 
+use super::body::{Bytes, Room};
 use super::events::Events;
 use super::failure::{Failure, brief, is_about, not_sent, not_understood, refusal};
 use super::path;
@@ -20,7 +21,10 @@ use admission::Cause;
 /// 4 MiB: no object is larger than etcd takes in one request (1.5 MiB, at most 3 MiB by common configuration).
 pub(super) const OBJECT_LIMIT: usize = 4 << 20;
 
-/// 256 MiB: a page of 500 objects, each with as many annotations as are allowed (256 KiB) and labels and owners beside them.
+/// 1 MiB: what stands in place of an answer is a sentence, or a login page.
+const STATUS_LIMIT: usize = 1 << 20;
+
+/// 256 MiB, for the watches of the API server here: a page of 500 objects, each with as many annotations as are allowed (256 KiB) and labels and owners beside them.
 pub(super) const PAGE_LIMIT: usize = 256 << 20;
 
 /// As many as client-go asks for.
@@ -39,6 +43,8 @@ pub(super) const MANY: &str =
 #[derive(Clone)]
 pub(super) struct Api {
     client: Client,
+    /// For the answers to questions; the Lists of watches, of which there are few and from here, have their own limit.
+    pub(super) room: Room,
 }
 
 /// A page of a List.
@@ -50,8 +56,8 @@ pub(super) struct Page {
 }
 
 impl Api {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client }
+    pub(super) fn new(client: Client, room: Room) -> Self {
+        Self { client, room }
     }
 
     /// One object, or the certainty that there is none.
@@ -70,7 +76,7 @@ impl Api {
             .ok_or_else(|| Failure::new(cause::REFUSED, "there can be no object of that name"))?;
         let response = self.send(&path, ONE).await?;
         let status = response.status();
-        let body = body(response, OBJECT_LIMIT).await?;
+        let body = self.room.body(response, OBJECT_LIMIT).await?;
         if status == StatusCode::NOT_FOUND && is_about(&body, address) {
             return Ok(None);
         }
@@ -143,13 +149,15 @@ impl Api {
         accept: &'static str,
         lane: Option<Lane>,
         limit: usize,
-    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+    ) -> Result<(StatusCode, Bytes), Failure> {
         let mut request = question(path, accept)?;
         if let Some(lane) = lane {
             request.extensions_mut().insert(lane);
         }
         let response = self.client.send(request).await.map_err(|error| not_sent(&error))?;
-        Ok((response.status(), body(response, limit).await?))
+        let status = response.status();
+        let limit = if status == StatusCode::OK { limit } else { limit.min(STATUS_LIMIT) };
+        Ok((status, self.room.body(response, limit).await?))
     }
 
     async fn send(&self, path: &str, accept: &'static str) -> Result<Response<Body>, Failure> {

@@ -14,21 +14,34 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 use super::access::Access;
-use super::api::{Api, MANY, OBJECT_LIMIT, ONE, PAGE_ITEMS, PAGE_LIMIT, WHOLE};
-use super::failure::{Failure, brief};
+use super::api::{Api, MANY, OBJECT_LIMIT, ONE, PAGE_ITEMS, WHOLE};
+use super::body::Bytes;
+use super::failure::{Failure, brief, short};
 use super::gather::Gathering;
 use super::lanes::For;
 use super::roads::Roads;
 use super::{answer, member, path};
-use crate::world::fleet::{Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, Part, Query};
+use crate::world::fleet::{
+    Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, Part, Query, no_secret,
+};
+use crate::world::metadata::Wire;
 use crate::world::{Address, Metadata, Resource, cause};
 
-/// 64 MiB: a page of 500 whole Jobs of 100 kB. Less than an API server may fill a page with, because hundreds of clusters
-/// answer at once; an answer that is larger is a cause and not an empty List.
-const CLUSTER_PAGE_LIMIT: usize = 64 << 20;
+/// Less than an API server may fill a page with, because hundreds of clusters answer at once and anybody may be behind one; an
+/// answer that is longer is a cause and not an empty List. One object's metadata is some kB; a page of 500 has 16 kB for each,
+/// and a page of whole objects (Jobs) 64 kB.
+const FIRST_LIMIT: usize = 1 << 20;
+const METADATA_LIMIT: usize = 8 << 20;
+const WHOLE_LIMIT: usize = 32 << 20;
+
+/// A page of the list of the fleet, which comes from here: 64 kB for each Cluster's metadata.
+const FLEET_LIMIT: usize = 32 << 20;
 
 /// To find out which Secret a refused token is from; the answer that it is for must not wait longer.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
+
+/// To make sense of a page of the fleet's list.
+const READ_WITHIN: Duration = Duration::from_secs(60);
 
 /// How often a List that expired half way is begun again.
 const BEGINS: usize = 4;
@@ -55,10 +68,16 @@ impl Clusters {
         let accept = if look.part == Part::Whole { WHOLE } else { ONE };
         let path = path::object(look.address).ok_or("there can be no object of that name");
         let asked = self.ask(of, path, accept, OBJECT_LIMIT, on_behalf, deadline).await;
-        let (status, body) = asked?;
-        match answer::found(of, look, status, &body) {
+        let (status, body) = asked.map_err(short)?;
+        let (cluster, resource, part) = (of.clone(), look.address.resource.clone(), look.part);
+        let (namespace, name) = (look.address.namespace.to_owned(), look.address.name.to_owned());
+        let read = move |body: &[u8]| {
+            let address = Address { resource: &resource, namespace: &namespace, name: &name };
+            answer::found(&cluster, Look { address, part }, status, body)
+        };
+        match self.read(of, body, deadline, read).await {
             Ok(found) => Ok(found),
-            Err(failure) => Err(self.in_full(of, failure.cause, on_behalf, deadline).await),
+            Err(cause) => Err(short(self.in_full(of, cause, on_behalf, deadline).await)),
         }
     }
 
@@ -72,11 +91,32 @@ impl Clusters {
     ) -> Listed {
         let accept = if query.part == Part::Whole { WHOLE } else { MANY };
         let path = path::page(&query).ok_or("there can be no namespace of that name");
-        let asked = self.ask(of, path, accept, CLUSTER_PAGE_LIMIT, on_behalf, deadline).await;
-        let (status, body) = asked?;
-        match answer::listed(of, &query, status, &body) {
+        let limit = match query {
+            Query { part: Part::Whole, .. } => WHOLE_LIMIT,
+            Query { limit: 1, .. } => FIRST_LIMIT,
+            Query { .. } => METADATA_LIMIT,
+        };
+        let asked = self.ask(of, path, accept, limit, on_behalf, deadline).await;
+        let (status, body) = asked.map_err(short)?;
+        let (cluster, asked) = (of.clone(), Asked::from(&query));
+        let read = move |body: &[u8]| answer::listed(&cluster, &asked.query(), status, body);
+        match self.read(of, body, deadline, read).await {
             Ok(page) => Ok(page),
-            Err(failure) => Err(self.in_full(of, failure.cause, on_behalf, deadline).await),
+            Err(cause) => Err(short(self.in_full(of, cause, on_behalf, deadline).await)),
+        }
+    }
+
+    /// What `work` makes of an answer, before the deadline.
+    async fn read<T: Send + 'static>(
+        &self,
+        of: &Cluster,
+        body: Bytes,
+        deadline: Instant,
+        work: impl FnOnce(&[u8]) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Cause> {
+        match self.roads.here.api.room.parsed(body, deadline, work).await {
+            Some(read) => read?.map_err(|failure| failure.cause),
+            None => Err(Cause::new(cause::TIMEOUT, format!("{of}'s answer was too long to be read in time"))),
         }
     }
 
@@ -88,7 +128,7 @@ impl Clusters {
         limit: usize,
         on_behalf: For,
         deadline: Instant,
-    ) -> Result<(StatusCode, Vec<u8>), Cause> {
+    ) -> Result<(StatusCode, Bytes), Cause> {
         let began = Instant::now();
         let who = if *of == Cluster::Here { "the API server" } else { of.name() };
         let late = |_| {
@@ -178,9 +218,39 @@ impl Clusters {
             Fleet::Karmada | Fleet::Secrets { .. } => {
                 let read = self.gathering.join(fleet, || read(Arc::clone(&self.roads), fleet.clone()));
                 let read = timeout_at(deadline, read).await.map_err(late)?;
-                read.map_err(|cause| stale(&cause.text))
+                read.map_err(|cause| short(stale(&cause.text)))
             }
         }
+    }
+}
+
+/// A [`Query`] that owns its parts.
+struct Asked {
+    resource: Resource,
+    namespace: String,
+    fields: String,
+    part: Part,
+    limit: u32,
+    from: Option<String>,
+}
+
+impl From<&Query<'_>> for Asked {
+    fn from(query: &Query<'_>) -> Self {
+        Self {
+            resource: query.resource.clone(),
+            namespace: query.namespace.to_owned(),
+            fields: query.fields.to_owned(),
+            part: query.part,
+            limit: query.limit,
+            from: query.from.map(ToOwned::to_owned),
+        }
+    }
+}
+
+impl Asked {
+    fn query(&self) -> Query<'_> {
+        let Self { resource, namespace, fields, part, limit, from } = self;
+        Query { resource, namespace, fields, part: *part, limit: *limit, from: from.as_deref() }
     }
 }
 
@@ -233,15 +303,16 @@ async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failur
             Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => path,
         };
         // By the connection of single look-ups, before which no crowd of questions stands.
-        let (status, body) = roads.here.api.fetch(&path, MANY, None, PAGE_LIMIT).await?;
-        let (page, next) = answer::page(&Cluster::Here, &query, status, &body, |wire, _| {
-            let name: Arc<str> = wire.name.as_str().into();
-            let cluster = match fleet {
-                Fleet::Secrets { namespace } => Cluster::Secret(namespace.as_str().into(), name),
-                Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => Cluster::Member(name),
-            };
-            (wire.resource_version.clone(), Member { cluster, metadata: wire.kept() })
-        })?;
+        let (status, body) = roads.here.api.fetch(&path, MANY, None, FLEET_LIMIT).await?;
+        let (asked, of) = (Asked::from(&query), fleet.clone());
+        let read = move |body: &[u8]| {
+            answer::page(&Cluster::Here, &asked.query(), status, body, |wire, _| member_of(&of, wire))
+        };
+        // Each who waits for it has a deadline of its own, which is sooner.
+        let Some(read) = roads.here.api.room.parsed(body, Instant::now() + READ_WITHIN, read).await else {
+            return Err(Failure::new(cause::TIMEOUT, "its answer was too long to be read in time"));
+        };
+        let (page, next) = read.map_err(|cause| Failure::new(cause.code, cause.text))??;
         for (version, member) in page {
             if let Fleet::Secrets { .. } = fleet {
                 versions.insert(member.cluster.clone(), version);
@@ -251,8 +322,21 @@ async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failur
         let Some(next) = next else { break };
         from = Some(next);
     }
-    if let Fleet::Secrets { .. } = fleet {
+    if let Fleet::Secrets { namespace } = fleet {
         roads.secrets_are(versions);
+        if members.is_empty() {
+            return Err(Failure::new(cause::STALE_FLEET, no_secret(namespace)));
+        }
     }
     Ok(members.into())
+}
+
+/// A cluster of a fleet out of its metadata, and at which version that is.
+fn member_of(fleet: &Fleet, wire: Wire) -> (String, Member) {
+    let name: Arc<str> = wire.name.as_str().into();
+    let cluster = match fleet {
+        Fleet::Secrets { namespace } => Cluster::Secret(namespace.as_str().into(), name),
+        Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => Cluster::Member(name),
+    };
+    (wire.resource_version.clone(), Member { cluster, metadata: wire.kept() })
 }

@@ -111,18 +111,36 @@ pub(super) fn not_understood(error: &serde_json::Error, body: &[u8]) -> Failure 
     let begins = String::from_utf8_lossy(body.get(..40).unwrap_or(body)).into_owned();
     Failure::new(
         cause::GARBAGE,
-        format!("the answer cannot be understood: {error}; it begins {:?}", brief(&begins)),
+        format!(
+            "the answer cannot be understood: {}; it begins {:?}",
+            brief(&error.to_string()),
+            brief(&begins)
+        ),
     )
 }
 
 /// Text from outside, cut so that a sentence around it stays one.
 pub(super) fn brief(text: &str) -> String {
-    const MOST: usize = 160;
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    match line.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
-        None => line,
+    cut(text, 160)
+}
+
+/// A cause as it leaves the world. Its sentence is ours, but names in it may be long: no denial is made of pages of it.
+pub(super) fn short(Cause { code, text }: Cause) -> Cause {
+    Cause::new(code, cut(&text, 400))
+}
+
+fn cut(text: &str, most: usize) -> String {
+    let mut line: String = text.chars().take(most).map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
+    if line.len() < text.len() && text.chars().nth(most).is_some() {
+        line.push('…');
     }
+    line
+}
+
+/// What moves a terminal's cursor, breaks a line, or turns the direction of the text around it.
+pub(super) fn is_unprintable(c: char) -> bool {
+    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ impl Refusal<'_> {
         });
         let text = if text.contains("cannot impersonate") {
             format!(
-                "Karmada may not impersonate Durward's user in {member} ({}): bind that user by a ClusterRoleBinding, not a RoleBinding, to a ClusterRole with verb get on clusters/proxy, and Karmada writes the permission into {member}",
+                "Karmada may not impersonate Durward's user in {member}: bind that user by a ClusterRoleBinding, not a RoleBinding, to a ClusterRole with verb get on clusters/proxy, and Karmada writes the permission into {member} ({})",
                 brief(&text)
             )
         } else if names_member || text.contains("clusters/proxy") {

@@ -6,6 +6,7 @@
 mod access;
 mod answer;
 mod api;
+mod body;
 mod clusters;
 mod events;
 mod failure;
@@ -99,7 +100,7 @@ impl Live {
     }
 
     fn over(client: Client, server: String, access: Access) -> Self {
-        let (api, runtime) = (Api::new(client), Handle::current());
+        let (api, runtime) = (Api::new(client, body::Room::default()), Handle::current());
         let clusters = Arc::new(Clusters::new(api.clone(), access, runtime.clone()));
         Self {
             server,
@@ -233,6 +234,10 @@ impl World for Live {
 
     fn go_rounds(&self, rounds: Rounds) {
         self.rounds.go(rounds, Arc::clone(&self.clusters), &self.runtime);
+    }
+
+    fn here(&self) -> Option<&str> {
+        Some(&self.server)
     }
 
     fn health(&self) -> Vec<Health> {

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 use super::access::Access;
 use super::api::{Api, OBJECT_LIMIT, WHOLE};
+use super::body::Room;
 use super::failure::{brief, is_about};
 use super::lanes::{LANES, Lanes};
 use super::{CREDENTIALS_WITHIN, path, secret, transport};
@@ -93,7 +94,8 @@ impl Roads {
                 by_secret(self.here.api.clone(), namespace, name).boxed()
             }
             Cluster::Context(name) => {
-                by_context(Access { context: Some(name.to_string()), ..self.access.clone() }).boxed()
+                let access = Access { context: Some(name.to_string()), ..self.access.clone() };
+                by_context(access, self.here.api.room.clone()).boxed()
             }
             Cluster::Here | Cluster::Member(_) => std::future::ready(Ok(Arc::clone(&self.here))).boxed(),
         };
@@ -108,7 +110,7 @@ impl Roads {
     }
 }
 
-async fn by_context(access: Access) -> Made {
+async fn by_context(access: Access, room: Room) -> Made {
     let name = access.context.clone().unwrap_or_default();
     let problem = |why: String| {
         // What a plugin wrote is not for whoever asked at kubectl.
@@ -117,7 +119,7 @@ async fn by_context(access: Access) -> Made {
         Cause::new(cause::CREDENTIALS, text)
     };
     let config = access.config().await.map_err(|error| problem(error.to_string()))?;
-    road(config).await.map_err(problem)
+    road(config, room).await.map_err(problem)
 }
 
 async fn by_secret(api: Api, namespace: Arc<str>, name: Arc<str>) -> Made {
@@ -140,15 +142,15 @@ async fn by_secret(api: Api, namespace: Arc<str>, name: Arc<str>) -> Made {
         return Err(because(failure.cause.code, &failure.cause.text));
     }
     let config = secret::config(&body).await.map_err(|why| because(cause::CREDENTIALS, &why))?;
-    road(config).await.map_err(|why| because(cause::CREDENTIALS, &brief(&why)))
+    road(config, api.room.clone()).await.map_err(|why| because(cause::CREDENTIALS, &brief(&why)))
 }
 
 /// A road of one lane: behind it is one cluster.
-async fn road(config: kube::Config) -> Result<Arc<Road>, String> {
+async fn road(config: kube::Config, room: Room) -> Result<Arc<Road>, String> {
     // A credential plugin is a program that is run and waited for.
     let making = tokio::task::spawn_blocking(move || transport::client(&config, 1));
     match timeout(CREDENTIALS_WITHIN, making).await {
-        Ok(Ok(Ok(client))) => Ok(Arc::new(Road { api: Api::new(client), lanes: Lanes::new(1) })),
+        Ok(Ok(Ok(client))) => Ok(Arc::new(Road { api: Api::new(client, room), lanes: Lanes::new(1) })),
         Ok(Ok(Err(problem))) => Err(problem.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("the credential plugin was not done after {} s", CREDENTIALS_WITHIN.as_secs())),

@@ -256,6 +256,20 @@ async fn the_client_of_a_secret_is_kept_until_the_secret_changes() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_fleet_of_secrets_without_any_is_not_a_fleet_without_clusters() {
+    let (world, mut fake) = world();
+    let fleet = Fleet::Secrets { namespace: "durward".to_owned() };
+    let answering = async { fake.next().await.json(200, &list(1, "", &[])) };
+    let found = tokio::join!(world.members(&fleet, soon()), answering).0.unwrap_err();
+    assert_eq!(found.code, cause::STALE_FLEET);
+    assert!(
+        found.text.ends_with("no Secret in namespace \"durward\" has the label durward.dev/fleet=member"),
+        "{}",
+        found.text
+    );
+}
+
 #[tokio::test]
 async fn a_kubeconfig_in_a_secret_may_only_hold_data() {
     let url = "https://127.0.0.1:1";

@@ -5,6 +5,7 @@ mod asking;
 mod asking_members;
 mod fake;
 mod fleet;
+mod hostile;
 mod transport;
 mod watching;
 
