@@ -116,7 +116,7 @@ fn deletion() -> Vec<u8> {
         "uid": "8c0eef20-00ce-47ba-af61-fa816f692a31", "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
         "name": NAMESPACE, "namespace": NAMESPACE, "operation": "DELETE",
         "userInfo": {"username": "admin", "groups": ["system:masters", "system:authenticated"]}, "object": null,
-        "oldObject": {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": NAMESPACE, "uid": "ff25c1aa-7c49-4f71-983a-d78c08bbd76a",
+        "oldObject": {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": NAMESPACE, "uid": "0b6a9f0e-8c3f-4a8d-9a86-2c1f7e2d8f11",
             "labels": {"kubernetes.io/metadata.name": NAMESPACE}}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}},
         "dryRun": false, "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "propagationPolicy": "Background"}}})
     .to_string()

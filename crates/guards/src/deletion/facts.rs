@@ -11,15 +11,16 @@ use admission::Cause;
 use futures_util::StreamExt as _;
 use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
+use super::acknowledge;
 use super::config::{Config, Unmanaged};
 use super::look::{Look, Time};
 use super::own::{Own, Standing};
 use super::sight::Sight;
 use super::target::{Subject, Target};
 use crate::world::fleet::{Cluster, Fleet, Member, Members};
-use crate::world::{World, cause};
+use crate::world::{Metadata, World, cause};
 
 /// Everything that a decision rests on.
 #[derive(Debug, Clone)]
@@ -59,14 +60,30 @@ pub struct Progress<'p> {
     pub of: usize,
 }
 
-/// Clusters that are looked at once at a time: more than the world has places for questions, so none of these stays empty.
-const AT_ONCE: usize = 1024;
+/// Clusters that are looked at once at a time: no more than the live world has places for questions at one API server over HTTP/2
+/// (eight connections, 96 each), so that clusters which stay silent, one question each, leave nobody without a place.
+const AT_ONCE: usize = 768;
+
+/// The cluster that asks is waited for at least this long: half of what the API server gives, since nothing is allowed without
+/// its answer, and members are not kept waiting by it.
+const HERE: Duration = Duration::from_secs(5);
+
+/// Before a member is asked again for which there was no room; twice as long each time.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Kept of the review's time for deciding and answering: a tenth, and no more than this.
 const FOR_THE_ANSWER: Duration = Duration::from_millis(200);
 
 /// The list of the fleet is waited for half of the time at most: without the other half it would be of no use.
 const LIST_SHARE: u32 = 2;
+
+fn seen_here(sight: Sight) -> Seen {
+    Seen { member: Member { cluster: Cluster::Here, metadata: Metadata::default() }, sight }
+}
+
+fn facts(now: SystemTime, (here, (members, of_members)): (Seen, (Members, Vec<Seen>))) -> Facts {
+    Facts { now, members, seen: std::iter::once(here).chain(of_members).collect() }
+}
 
 /// One gathering.
 pub(super) struct Gathering<'g> {
@@ -92,19 +109,36 @@ impl Gathering<'_> {
             let members = self.members(list_end).await;
             let standing = members.as_ref().map(|members| own.standing(members));
             return match (standing, only_own) {
-                (Ok(Standing::Needed) | Err(_), _) | (_, true) => Facts { now, members, seen: Vec::new() },
+                (Ok(Standing::Needed) | Err(_), _) => Facts { now, members, seen: Vec::new() },
+                (Ok(_), true) => {
+                    // The list was read here, so it says something only if this is where the target stands.
+                    let time = Time::until(self.end_of_here(end));
+                    let here = seen_here(self.look(&Cluster::Here).is_here(target, time).await);
+                    Facts { now, members: Ok(Arc::from([])), seen: vec![here] }
+                }
                 (Ok(Standing::Local), _) => {
                     let here = self.here(target, end).await;
                     Facts { now, members: Ok(Arc::from([])), seen: vec![here] }
                 }
                 (Ok(Standing::Ordinary), _) => {
-                    let here = self.here(target, end).await;
-                    self.with_members(target, now, members, here, end).await
+                    let members = async { self.with_members(target, members, end).await };
+                    facts(now, join(self.here(target, end), members).await)
                 }
             };
         }
-        let (members, here) = join(self.members(list_end), self.here(target, end)).await;
-        self.with_members(target, now, members, here, end).await
+        // Neither waits for the other: a List that is slow here hides nothing that members have.
+        let members = async { self.with_members(target, self.members(list_end).await, end).await };
+        facts(now, join(self.here(target, end), members).await)
+    }
+
+    /// A look that takes nothing for preserved.
+    fn look<'l>(&'l self, cluster: &'l Cluster) -> Look<'l> {
+        Look { world: self.world, config: self.config, cluster, preserved: false }
+    }
+
+    /// How long the one that asks is waited for.
+    fn end_of_here(&self, end: Instant) -> Instant {
+        end.min(Instant::now() + HERE.max(self.config.member_deadline))
     }
 
     async fn members(&self, end: Instant) -> Members {
@@ -120,31 +154,22 @@ impl Gathering<'_> {
     }
 
     async fn here(&self, target: &Target, end: Instant) -> Seen {
-        let look = Look { world: self.world, config: self.config, cluster: &Cluster::Here, preserved: false };
-        let sight = look.at(target, Time::until(end)).await;
-        Seen { member: Member { cluster: Cluster::Here, metadata: crate::world::Metadata::default() }, sight }
+        seen_here(self.look(&Cluster::Here).at(target, Time::until(self.end_of_here(end))).await)
     }
 
-    async fn with_members(
-        &self,
-        target: &Target,
-        now: SystemTime,
-        members: Members,
-        here: Seen,
-        end: Instant,
-    ) -> Facts {
-        let mut seen = vec![here];
-        if let Ok(members) = &members {
-            let preserved = self.is_preserved(target, end).await;
-            let mut sights = self.sights(target, members, preserved, end).await;
-            sights.sort_by_key(|(at, _)| *at);
-            let members = members.iter().cloned().zip(sights);
-            seen.extend(members.map(|(member, (_, sight))| Seen { member, sight }));
-        }
-        Facts { now, members, seen }
+    /// What is seen of the members, in the order of the list.
+    async fn with_members(&self, target: &Target, members: Members, end: Instant) -> (Members, Vec<Seen>) {
+        let Ok(list) = &members else { return (members, Vec::new()) };
+        let preserved = self.is_preserved(target, end).await;
+        let mut sights = self.sights(target, list, preserved, end).await;
+        sights.sort_by_key(|(at, _)| *at);
+        let seen = list.iter().cloned().zip(sights);
+        let seen = seen.map(|(member, (_, sight))| Seen { member, sight }).collect();
+        (members, seen)
     }
 
-    /// What is seen of each member, in the order in which they answer, with its place in the list: one for each of them.
+    /// What is seen of each member, in the order in which they answer, with its place in the list: one for each of them. Those
+    /// that need not answer are asked last, so that a region that is down takes nobody else's time.
     async fn sights(
         &self,
         target: &Target,
@@ -152,11 +177,17 @@ impl Gathering<'_> {
         preserved: bool,
         end: Instant,
     ) -> Vec<(usize, Sight)> {
-        let look = |at: usize, member: &'_ Member| (at, member.cluster.clone());
-        let mut waiting = members.iter().enumerate().map(|(at, member)| look(at, member));
+        let now = self.world.now();
+        let is_last = |member: &Member| matches!(acknowledge::of(self.config, member, now), Some(Ok(_)));
+        let (last, first): (Vec<_>, Vec<_>) =
+            members.iter().enumerate().partition(|(_, member)| is_last(member));
+        let turns = u32::try_from(last.len().div_ceil(AT_ONCE)).unwrap_or(u32::MAX).max(1);
+        let whole = first.into_iter().map(|one| (one, 1));
+        let mut waiting = whole.chain(last.into_iter().map(|one| (one, turns)));
         let mut asked: FuturesUnordered<_> = FuturesUnordered::new();
-        let one = async |(at, cluster): (usize, Cluster)| {
-            let sight = self.member(target, &cluster, preserved, end).await;
+        let one = async |((at, member), turns): ((usize, &'_ Member), u32)| {
+            let cluster = member.cluster.clone();
+            let sight = self.member(target, &cluster, preserved, end, turns).await;
             (at, cluster, sight)
         };
         for next in waiting.by_ref().take(AT_ONCE) {
@@ -173,14 +204,33 @@ impl Gathering<'_> {
         sights
     }
 
-    async fn member(&self, target: &Target, cluster: &Cluster, preserved: bool, end: Instant) -> Sight {
-        let begun = Instant::now();
-        if begun >= end {
-            let text = format!("Durward had no time left to ask {cluster}; try again");
-            return Sight::blind(Cause::new(cause::CROWDED, text));
+    /// What is seen of one member. Where Durward itself had no room to ask it is asked again while there is time: a place that
+    /// somebody silent held comes free when that one's time is over. `turns`: of how many this is one that share what is left.
+    async fn member(
+        &self,
+        target: &Target,
+        cluster: &Cluster,
+        preserved: bool,
+        end: Instant,
+        turns: u32,
+    ) -> Sight {
+        let look = Look { preserved, ..self.look(cluster) };
+        let mut pause = PAUSE;
+        let first = Instant::now();
+        let given = self.config.member_deadline.min(end.saturating_duration_since(first) / turns);
+        loop {
+            let begun = Instant::now();
+            if begun >= end {
+                let text = format!("Durward had no time left to ask {cluster}; try again");
+                return Sight::blind(Cause::new(cause::CROWDED, text));
+            }
+            let sight = look.at(target, Time::until(end.min(begun + given))).await;
+            if !sight.is_crowded() || Instant::now() + pause >= end {
+                return sight;
+            }
+            sleep(pause).await;
+            pause *= 2;
         }
-        let look = Look { world: self.world, config: self.config, cluster, preserved };
-        look.at(target, Time::until(end.min(begun + self.config.member_deadline))).await
     }
 
     /// Whether Karmada keeps a propagated definition in the members when it is deleted here. It keeps the definition, not the
@@ -192,7 +242,8 @@ impl Gathering<'_> {
         if !matters {
             return false;
         }
-        let look = Look { world: self.world, config: self.config, cluster: &Cluster::Here, preserved: false };
-        look.is_preserved(target, Time::until(end.min(Instant::now() + self.config.member_deadline))).await
+        self.look(&Cluster::Here)
+            .is_preserved(target, Time::until(end.min(Instant::now() + self.config.member_deadline)))
+            .await
     }
 }

@@ -66,6 +66,7 @@ fn target(subject: Subject, name: &str) -> Target {
     Target {
         subject,
         name: name.to_owned(),
+        proven: Some("7".to_owned()),
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
         deleting: false,

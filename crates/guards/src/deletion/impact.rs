@@ -11,11 +11,11 @@ use super::decide::{self, Whole};
 use super::facts::{Facts, Gathering, Progress, Seen};
 use super::own::Own;
 use super::sight::{Count, Finding, Sight};
-use super::target::{DEFINITIONS, DEFINITIONS_GROUP, Subject, Target};
+use super::target::{Subject, Target};
 use super::tell;
 use super::time;
 use crate::world::fleet::{Cluster, Look, Part};
-use crate::world::{Address, Resource, World};
+use crate::world::{Address, World};
 
 /// A deletion guard that is asked by a person and refuses nobody. From [`Configured::survey`](crate::Configured::survey).
 #[derive(Debug, Clone)]
@@ -140,17 +140,11 @@ impl Survey {
 
     /// The target as it stands here; one without labels where it does not, or cannot be seen.
     async fn target(&self, world: &dyn World, what: What, deadline: Instant) -> (Target, Option<bool>) {
-        let (subject, name, resource) = match what {
-            What::Namespace(name) => (Subject::Namespace, name, Resource::NAMESPACES),
-            What::Definition(name) => {
-                let definitions = Resource {
-                    group: DEFINITIONS_GROUP.into(),
-                    version: "v1".into(),
-                    plural: DEFINITIONS.into(),
-                };
-                (Subject::Definition, name, definitions)
-            }
+        let (subject, name) = match what {
+            What::Namespace(name) => (Subject::Namespace, name),
+            What::Definition(name) => (Subject::Definition, name),
         };
+        let resource = subject.resource();
         let address = Address { resource: &resource, namespace: "", name: &name };
         let now = Instant::now();
         let soon = (now + self.config.member_deadline).min(now + deadline.saturating_duration_since(now) / 2);
@@ -160,6 +154,8 @@ impl Survey {
         let target = Target {
             subject,
             name,
+            // That there is none here is an answer to whoever asks, and not a doubt.
+            proven: None,
             labels: metadata.labels,
             annotations: metadata.annotations,
             deleting: metadata.deleting,

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use admission::{BoxFuture, Cause};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
@@ -16,7 +16,7 @@ use super::config::{Config, Unmanaged};
 use super::owners::{Chains, Held, is_managed};
 use super::questions::{Noun, Question, Rule};
 use super::sight::{Count, Sight};
-use super::target::{DEFINITIONS, DEFINITIONS_GROUP, Subject, Target};
+use super::target::{Subject, Target};
 use crate::world::fleet::{self, Cluster, Object, Part, Query};
 use crate::world::{Address, Resource, World, cause};
 
@@ -56,6 +56,14 @@ enum Reach {
     Managed,
 }
 
+/// Why it is not certain that the cluster that asks is the one that is looked at.
+enum Doubt {
+    /// It is another one.
+    Another(Cause),
+    /// Nobody can say.
+    Unseen(Cause),
+}
+
 /// What was read of one List.
 #[derive(Debug, Default)]
 struct Listing {
@@ -88,14 +96,24 @@ impl Look<'_> {
     }
 
     async fn namespace(&self, target: &Target, time: Time) -> Result<Sight, Cause> {
-        let reach = if *self.cluster == Cluster::Here {
-            // Its own API server asks, so it is there.
-            Reach::Everything
-        } else {
-            let found = self.find(&Resource::NAMESPACES, &target.name, Part::Metadata, time).await?;
-            let Some(namespace) = found else { return Ok(Sight::default()) };
-            self.reach(is_managed(&namespace.metadata))
-        };
+        if *self.cluster == Cluster::Here {
+            // It is there, if this is the API server that asks: that costs no time of its own.
+            let (stands, contents) =
+                join(self.stands(target, time), self.contents(target, Reach::Everything, time)).await;
+            return Ok(match stands {
+                Ok(()) => contents,
+                // What is seen there is something else's.
+                Err(Doubt::Another(why)) => Sight::blind(why),
+                Err(Doubt::Unseen(why)) => contents.and_unseen(why),
+            });
+        }
+        let found = self.find(&Resource::NAMESPACES, &target.name, Part::Metadata, time).await?;
+        let Some(namespace) = found else { return Ok(Sight::default()) };
+        Ok(self.contents(target, self.reach(is_managed(&namespace.metadata)), time).await)
+    }
+
+    /// Everything in a namespace.
+    async fn contents(&self, target: &Target, reach: Reach, time: Time) -> Sight {
         let lists = self.config.questions.iter().filter(|question| {
             // Without anything to tell apart nobody needs to know what owns what.
             question.rule != Rule::None || reach == Reach::Managed
@@ -106,15 +124,15 @@ impl Look<'_> {
             (&question.noun, listing.map_err(|why| explained(question, why)))
         }))
         .await;
-        Ok(weighed(answers, reach))
+        weighed(answers, reach)
     }
 
     async fn definition(&self, target: &Target, time: Time) -> Result<Sight, Cause> {
-        let definitions =
-            Resource { group: DEFINITIONS_GROUP.into(), version: "v1".into(), plural: DEFINITIONS.into() };
-        let Some(found) = self.find(&definitions, &target.name, Part::Whole, time).await? else {
-            return Ok(Sight::default());
-        };
+        let found = self.find(&target.subject.resource(), &target.name, Part::Whole, time).await?;
+        if *self.cluster == Cluster::Here {
+            self.is_the_one(target, found.as_ref())?;
+        }
+        let Some(found) = found else { return Ok(Sight::default()) };
         let resource = served(&found, target)?;
         let propagated = is_managed(&found.metadata) && !self.preserved;
         let reach = self.reach(propagated);
@@ -122,6 +140,41 @@ impl Look<'_> {
             Question { resource, fields: "", part: Part::Metadata, noun: Noun::OBJECT, rule: Rule::All };
         let listing = self.list(&question.resource, "", &question, |_| Ok(true), reach, time).await;
         Ok(weighed(vec![(&question.noun, listing)], reach))
+    }
+
+    /// Whether the cluster that asks is the one that is looked at: there the very thing stands that the review is about. Nothing
+    /// else is looked at.
+    pub(super) async fn is_here(&self, target: &Target, time: Time) -> Sight {
+        match self.stands(target, time).await {
+            Ok(()) => Sight::default(),
+            Err(Doubt::Another(why) | Doubt::Unseen(why)) => Sight::blind(why),
+        }
+    }
+
+    async fn stands(&self, target: &Target, time: Time) -> Result<(), Doubt> {
+        if target.proven.is_none() {
+            return Ok(());
+        }
+        let found = self.find(&target.subject.resource(), &target.name, Part::Metadata, time).await;
+        let found = found.map_err(Doubt::Unseen)?;
+        self.is_the_one(target, found.as_ref()).map_err(Doubt::Another)
+    }
+
+    /// What a review is about stands where the review comes from: its absence there, or another uid, says that this is another
+    /// API server, whose emptiness means nothing. A uid that a recording or a hand-written review left out is not compared.
+    fn is_the_one(&self, target: &Target, found: Option<&Object>) -> Result<(), Cause> {
+        let Some(uid) = &target.proven else { return Ok(()) };
+        let what = match found {
+            None => "no",
+            Some(found) if found.uid == *uid || found.uid.is_empty() || uid.is_empty() => return Ok(()),
+            Some(_) => "another",
+        };
+        let told = target.told();
+        let server = self.world.here().map(|server| format!(" ({server})")).unwrap_or_default();
+        let text = format!(
+            "the cluster that Durward looks at{server} has {what} {told}, so it is not the one that asks, unless that was deleted a moment ago"
+        );
+        Err(Cause::new(cause::GARBAGE, text))
     }
 
     /// How much goes, where the thing itself goes with what is deleted here, or does not.

@@ -1,7 +1,7 @@
 //! What Durward's account must be allowed to do, here and in the members: exactly what is read.
 
 use super::config::{Config, Groups, Unmanaged};
-use super::target::{DEFINITIONS, DEFINITIONS_GROUP};
+use super::target::{DEFINITIONS, DEFINITIONS_GROUP, Subject};
 use crate::kind::Permission;
 use crate::world::Resource;
 use crate::world::fleet::Fleet;
@@ -49,10 +49,8 @@ pub(super) fn within(config: &Config) -> Vec<(String, Permission)> {
 
 /// What the rounds try at each cluster.
 pub(super) fn resources(config: &Config) -> Vec<Resource> {
-    let definitions =
-        Resource { group: DEFINITIONS_GROUP.into(), version: "v1".into(), plural: DEFINITIONS.into() };
     let asked = config.questions.iter().map(|question| question.resource.clone());
-    [Resource::NAMESPACES, definitions].into_iter().chain(asked).collect()
+    [Subject::Namespace, Subject::Definition].map(Subject::resource).into_iter().chain(asked).collect()
 }
 
 #[cfg(test)]

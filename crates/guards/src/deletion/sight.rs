@@ -4,6 +4,7 @@ use admission::Cause;
 use serde::Serialize;
 
 use super::questions::Noun;
+use crate::world::cause;
 
 /// How many names are kept of each kind.
 const NAMES: usize = 5;
@@ -62,6 +63,19 @@ impl Sight {
     /// Nothing but the reason why nothing was seen.
     pub(super) fn blind(cause: Cause) -> Self {
         Self { unseen: vec![cause], ..Self::default() }
+    }
+
+    /// The same, and this was not seen either.
+    pub(super) fn and_unseen(mut self, cause: Cause) -> Self {
+        if !self.unseen.contains(&cause) {
+            self.unseen.push(cause);
+        }
+        self
+    }
+
+    /// Whether it may be seen when it is looked at again, since it was Durward that had no room.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.in_use.is_empty() && self.unseen.iter().any(|why| why.code == cause::CROWDED)
     }
 
     /// What it means: one thing in use is enough to refuse, and emptiness needs that everything was seen.

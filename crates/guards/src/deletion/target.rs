@@ -7,15 +7,21 @@ use std::collections::BTreeMap;
 
 use admission::{Cause, Operation, Raw, Request, Shape};
 
-use crate::world::cause;
+use crate::world::{Resource, cause};
 
 /// The fields that are read while the review is decoded, in the order of the indices below.
-pub(super) const POINTERS: [&str; 4] =
-    ["/metadata/name", "/metadata/labels", "/metadata/annotations", "/metadata/deletionTimestamp"];
+pub(super) const POINTERS: [&str; 5] = [
+    "/metadata/name",
+    "/metadata/labels",
+    "/metadata/annotations",
+    "/metadata/deletionTimestamp",
+    "/metadata/uid",
+];
 const NAME: usize = 0;
 const LABELS: usize = 1;
 const ANNOTATIONS: usize = 2;
 const DELETION: usize = 3;
+const UID: usize = 4;
 
 /// The group of definitions.
 pub(super) const DEFINITIONS_GROUP: &str = "apiextensions.k8s.io";
@@ -29,6 +35,9 @@ pub(super) struct Target {
     pub(super) subject: Subject,
     /// Its name.
     pub(super) name: String,
+    /// The uid that the review proves it to have where the review comes from; empty in one that was written by hand. None where
+    /// nobody but a person says that there is such a thing.
+    pub(super) proven: Option<String>,
     /// Its labels.
     pub(super) labels: BTreeMap<String, String>,
     /// Its annotations.
@@ -63,6 +72,16 @@ impl Subject {
         }
     }
 
+    /// Where it stands.
+    pub(super) fn resource(self) -> Resource {
+        match self {
+            Self::Namespace => Resource::NAMESPACES,
+            Self::Definition => {
+                Resource { group: DEFINITIONS_GROUP.into(), version: "v1".into(), plural: DEFINITIONS.into() }
+            }
+        }
+    }
+
     /// As messages begin.
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -93,6 +112,12 @@ impl Target {
         if old.raw().shape() != Shape::Object {
             return broken("its oldObject is no object");
         }
+        if let Some(twice) = old.doubled() {
+            let text = format!(
+                "the review cannot be used: {twice} stands twice in its oldObject; the API server never sends that"
+            );
+            return Err(Cause::new(cause::GARBAGE, text));
+        }
         let name = match old.field(NAME).and_then(Raw::text) {
             Some(name) if !name.is_empty() => name.into_owned(),
             _ => return broken("its oldObject has no name"),
@@ -111,7 +136,12 @@ impl Target {
             Some((_, Some(time))) if !time.is_empty() => true,
             Some(_) => return broken("deletionTimestamp in its oldObject is no time"),
         };
-        Ok(Self { subject, name, labels, annotations, deleting, dry_run: request.dry_run })
+        let uid = match old.field(UID).map(|raw| (raw.shape(), raw.text())) {
+            None | Some((Shape::Null, _)) => String::new(),
+            Some((_, Some(uid))) => uid.into_owned(),
+            Some(_) => return broken("uid in its oldObject is no text"),
+        };
+        Ok(Self { subject, name, proven: Some(uid), labels, annotations, deleting, dry_run: request.dry_run })
     }
 
     /// The group of a definition's objects: what follows the plural in its name, which the API server holds it to.
@@ -168,6 +198,25 @@ mod tests {
     }
 
     #[test]
+    fn its_uid_is_what_the_review_says_and_empty_where_it_says_none() {
+        assert_eq!(read(|_| {}).unwrap().proven.as_deref(), Some("7"));
+        for without in [json!(null), json!("")] {
+            let proven = read(|r| r["oldObject"]["metadata"]["uid"] = without).unwrap().proven;
+            assert_eq!(proven.as_deref(), Some(""));
+        }
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_named() {
+        let text = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE",
+            "resource":{"group":"","version":"v1","resource":"namespaces"},"name":"shop",
+            "oldObject":{"metadata":{"name":"shop","labels":{},"labels":{}}}}}"#;
+        let review = admission::decode(text.as_bytes(), &admission::Fields::new(&POINTERS)).unwrap();
+        let told = Target::read(Subject::Namespace, &review.request).unwrap_err().text;
+        assert!(told.contains("metadata.labels stands twice in its oldObject"), "{told}");
+    }
+
+    #[test]
     fn a_collection_names_each_object_by_its_old_self() {
         assert_eq!(read(|request| request["name"] = "".into()).unwrap().name, "shop");
     }
@@ -175,7 +224,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_never_taken_for_something_harmless() {
         type Change = fn(&mut Value);
-        let broken: [(&str, Change); 9] = [
+        let broken: [(&str, Change); 10] = [
             ("no oldObject", |r| r["oldObject"] = Value::Null),
             ("no oldObject", |r| drop(r.as_object_mut().unwrap().remove("oldObject"))),
             ("no object", |r| r["oldObject"] = 7.into()),
@@ -184,6 +233,7 @@ mod tests {
             ("another object", |r| r["name"] = "other".into()),
             ("labels", |r| r["oldObject"]["metadata"]["labels"] = json!({"a": 1})),
             ("annotations", |r| r["oldObject"]["metadata"]["annotations"] = json!([])),
+            ("uid", |r| r["oldObject"]["metadata"]["uid"] = 7.into()),
             ("deletionTimestamp", |r| r["oldObject"]["metadata"]["deletionTimestamp"] = false.into()),
         ];
         for (why, change) in broken {

@@ -34,6 +34,8 @@ struct Held {
 #[derive(Default)]
 struct Small {
     members: Option<Members>,
+    /// Whether what is looked at as the one that asks is another one.
+    is_elsewhere: bool,
     clusters: BTreeMap<String, Held>,
     asked: Mutex<Vec<String>>,
     at_once: AtomicUsize,
@@ -90,7 +92,16 @@ impl World for Small {
     fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
         self.asked(of, &format!("{} {}", look.address.resource, look.address.name));
         let name = look.address.name.to_owned();
-        self.answer(of, move |held| Ok(held.found.get(&name).cloned()))
+        // Where the review comes from, there stands what it is about.
+        let stands = (*of == Cluster::Here && !self.is_elsewhere).then(|| match name.as_str() {
+            WIDGETS => definition(&[("v1", true, true)]),
+            name => Object { uid: "7".to_owned(), ..object(name) },
+        });
+        self.answer(of, move |held| Ok(held.found.get(&name).cloned().or(stands)))
+    }
+
+    fn here(&self) -> Option<&str> {
+        Some("https://10.0.0.1:6443/")
     }
 
     fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
@@ -128,18 +139,22 @@ fn pods(query: &Query<'_>, objects: Vec<Object>, next: Option<&str>) -> Page {
     if is_pods { Page { objects, next: next.map(str::to_owned) } } else { Page::default() }
 }
 
-/// A cluster with the definition, which serves these versions: name, served, storage.
-fn defines(
-    versions: &[(&str, bool, bool)],
-    lists: impl Fn(&Query<'_>) -> Listed + Send + Sync + 'static,
-) -> Held {
+/// The definition, which serves these versions: name, served, storage.
+fn definition(versions: &[(&str, bool, bool)]) -> Object {
     let version = |(name, served, storage): &(&str, bool, bool)| json!({"name": name, "served": served, "storage": storage});
     let versions: Vec<_> = versions.iter().map(version).collect();
     let whole =
         json!({"spec": {"group": "example.org", "names": {"plural": "widgets"}, "versions": versions}});
-    let definition = Object { raw: Some(to_raw_value(&whole).unwrap()), ..object(WIDGETS) };
+    Object { raw: Some(to_raw_value(&whole).unwrap()), uid: "7".to_owned(), ..object(WIDGETS) }
+}
+
+/// A cluster with the definition.
+fn defines(
+    versions: &[(&str, bool, bool)],
+    lists: impl Fn(&Query<'_>) -> Listed + Send + Sync + 'static,
+) -> Held {
     Held {
-        found: BTreeMap::from([(WIDGETS.to_owned(), definition)]),
+        found: BTreeMap::from([(WIDGETS.to_owned(), definition(versions))]),
         lists: Some(Box::new(lists)),
         ..Held::default()
     }
@@ -231,8 +246,8 @@ async fn a_member_without_the_namespace_costs_one_question() {
     assert_eq!(of_m1, ["m1: namespaces shop"]);
     assert_eq!(
         asked.iter().filter(|asked| asked.starts_with("here")).count(),
-        8,
-        "here it is asked for at once"
+        9,
+        "here the namespace and all that is in it are asked for at once"
     );
 }
 
@@ -262,14 +277,78 @@ async fn everything_ends_before_the_review_does_even_if_nobody_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_review_is_about_has_to_stand_where_durward_looks() {
+    let another = |mut object: Object| {
+        object.uid = "8".to_owned();
+        Held { found: BTreeMap::from([(object.name.clone(), object)]), ..Held::default() }
+    };
+    for (world, what) in
+        [(Small::default(), "no"), (Small::default().with("here", another(object("shop"))), "another")]
+    {
+        let ruling = shop(&Arc::new(Small { is_elsewhere: true, ..world })).await;
+        assert_eq!(code(&ruling), cause::GARBAGE);
+        let told = format!(
+            "(the cluster that Durward looks at (https://10.0.0.1:6443/) has {what} namespace \"shop\", so it is not the one that asks"
+        );
+        assert!(denial(&ruling).message.contains(&told), "{ruling:?}");
+    }
+    for world in [Small::default(), Small::default().with("here", another(definition(&[("v1", true, true)])))]
+    {
+        let ruling = widgets(&Arc::new(Small { is_elsewhere: true, ..world })).await;
+        assert_eq!(code(&ruling), cause::GARBAGE);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_cluster_holds_under_that_name_is_not_told_as_in_use() {
+    let world = Small::default().with(
+        "here",
+        Held { found: BTreeMap::new(), ..has(|query| Ok(pods(query, vec![object("a")], None))) },
+    );
+    let ruling = shop(&Arc::new(Small { is_elsewhere: true, ..world })).await;
+    assert_eq!(code(&ruling), cause::GARBAGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_uid_that_nobody_recorded_is_not_compared() {
+    let here = Held { found: BTreeMap::from([("shop".to_owned(), object("shop"))]), ..Held::default() };
+    assert_eq!(shop(&Arc::new(Small::default().with("here", here))).await.verdict, Verdict::Allow);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_karmada_that_nobody_labelled_is_let_go_only_where_it_stands() {
+    let yaml = "fleet: {karmada: {}}\nselect: labelled";
+    let elsewhere = Arc::new(Small { is_elsewhere: true, ..Small::default() });
+    assert_eq!(code(&ruling(yaml, &elsewhere, "namespaces", "karmada-cluster").await), cause::GARBAGE);
+    let world = Arc::new(Small::default());
+    assert_eq!(ruling(yaml, &world, "namespaces", "karmada-cluster").await.verdict, Verdict::Allow);
+    assert_eq!(world.asked.lock().unwrap().as_slice(), ["here: namespaces karmada-cluster"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_asks_and_hangs_hides_nothing_that_members_have() {
+    let hanging = Held { hangs: true, ..Held::default() };
+    let member = has(|query| Ok(pods(query, vec![object("a")], None)));
+    let world = Arc::new(Small::default().with("here", hanging).with("m1", member));
+    let begun = tokio::time::Instant::now();
+    let ruling = ruling(KARMADA, &world, "namespaces", "shop").await;
+    assert!(matches!(ruling.verdict, Verdict::Deny(_)), "{ruling:?}");
+    let message = &denial(&ruling).message;
+    let told = "in 1 of 2 clusters: m1 (1 pod: a); the control plane could not be asked (no answer in 5.0 s)";
+    assert!(message.contains(told), "{message}");
+    assert!(begun.elapsed() < Duration::from_millis(5200), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn clusters_are_asked_at_once_and_a_bounded_number_at_a_time() {
     let world = (0..3000).fold(Small::default(), |world, n| world.with(&format!("m{n}"), Held::default()));
     let world = Arc::new(world);
     let begun = tokio::time::Instant::now();
     assert_eq!(shop(&world).await.verdict, Verdict::Allow);
     let most = world.most_at_once.load(Ordering::Relaxed);
-    assert!((1000..=1100).contains(&most), "{most}");
-    // The one that asks, then three thousand in three turns.
+    // Every place, and the questions to the one that asks beside them.
+    assert!((768..=768 + 9).contains(&most), "{most}");
+    // Three thousand in four turns.
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
 
@@ -393,7 +472,7 @@ async fn an_impact_tells_each_cluster_and_its_progress() {
     };
     let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
     let impact = survey.impact(&*world, What::Namespace("shop".into()), deadline, &progress).await;
-    assert_eq!((impact.verdict, impact.exists), ("deny", Some(false)));
+    assert_eq!((impact.verdict, impact.exists), ("deny", Some(true)));
     let clusters: Vec<_> = impact.clusters.iter().map(|c| (c.cluster.as_str(), c.finding)).collect();
     assert_eq!(clusters, [("here", Finding::Empty), ("m1", Finding::InUse), ("m2", Finding::Unknown)]);
     assert_eq!(impact.clusters[1].summary, "1 pod: a");
@@ -402,4 +481,15 @@ async fn an_impact_tells_each_cluster_and_its_progress() {
     let seen = seen.into_inner().unwrap();
     assert_eq!(seen.len(), 2);
     assert!(seen[1].ends_with("2/2"), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_impact_of_what_is_not_here_says_so_and_is_no_doubt() {
+    let world = Small { is_elsewhere: true, ..Small::default().with("m1", Held::default()) };
+    let survey = Keeper { config: Arc::new(config(KARMADA)) }.survey().unwrap();
+    for what in [What::Namespace("shop".into()), What::Definition(WIDGETS.into())] {
+        let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
+        let impact = survey.impact(&world, what, deadline, &|_| {}).await;
+        assert_eq!((impact.verdict, impact.exists), ("allow", Some(false)));
+    }
 }

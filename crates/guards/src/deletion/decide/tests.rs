@@ -283,11 +283,16 @@ fn karmadas_own_parts_are_refused_while_the_fleet_needs_them() {
     }
     let ruling = close(&config, &namespace("karmada-es-m1"), &needed);
     assert!(denial(&ruling).message.contains("holds all that Karmada has brought to m1"), "{ruling:?}");
+    let looked = Facts { seen: vec![here(Sight::default())], ..named(vec![]) };
     assert_eq!(
-        close(&config, &namespace("karmada-es-m9"), &needed).verdict,
+        close(&config, &namespace("karmada-es-m9"), &looked).verdict,
         Verdict::Allow,
         "not labelled, not needed"
     );
+    for seen in [vec![], vec![here(silent())]] {
+        let ruling = close(&config, &namespace("karmada-es-m9"), &Facts { seen, ..named(vec![]) });
+        assert!(matches!(ruling.verdict, Verdict::Unknown(_)), "nobody saw it where it stands: {ruling:?}");
+    }
 }
 
 #[test]
