@@ -60,13 +60,6 @@ impl Serve {
         self
     }
 
-    /// Listening at the other loopback address of this host, with the same port: what a name like `localhost`
-    /// leads to as well.
-    pub fn listening_on_other_loopback(mut self) -> Self {
-        self.host = std::net::Ipv6Addr::LOCALHOST.into();
-        self
-    }
-
     /// Listening for reviews exactly here.
     pub fn listening_at(mut self, listener: SocketAddr) -> Self {
         self.host = listener.ip();

@@ -69,14 +69,12 @@ impl<'a> Installation<'a> {
         Self::new(stage, cluster, Some(HOME), (&registration, guards), listener, Vec::new())
     }
 
-    /// Registered with a Karmada control plane, reached at a URL on this host. Its name leads to both loopback
-    /// addresses, so two servers can stand beside each other: [`Serve::listening_on_other_loopback`].
+    /// Registered with a Karmada control plane, reached at a URL on 127.0.0.1: one server at a time.
     pub fn on_karmada(stage: &'a Stage, fleet: &'a Fleet, guards: &str) -> Result<Self> {
         let port = ports::free()?;
-        let registration = json!({"manage": "none", "url": format!("https://localhost:{port}")});
+        let registration = json!({"manage": "none", "url": format!("https://127.0.0.1:{port}")});
         let listener = (IpAddr::from([127, 0, 0, 1]), Some(port));
-        let names = vec!["localhost".to_owned()];
-        Self::new(stage, fleet.karmada(), None, (&registration, guards), listener, names)
+        Self::new(stage, fleet.karmada(), None, (&registration, guards), listener, Vec::new())
     }
 
     /// Reached by a Service, which the case then leads to one server or another. The cluster must have

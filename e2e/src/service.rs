@@ -50,7 +50,18 @@ impl<'a> Service<'a> {
     /// Makes it lead to this listener and to no other, from now on: the API server follows within a moment,
     /// but keeps the connections that it has.
     pub fn leads_to(&self, listener: SocketAddr) -> Result<()> {
-        let name = format!("{}-by-hand", self.name);
+        self.slice("by-hand", listener)
+    }
+
+    /// The same for two listeners, each of which may be asked any time.
+    pub fn leads_to_both(&self, one: SocketAddr, other: SocketAddr) -> Result<()> {
+        self.slice("by-hand", one)?;
+        // A slice has one set of ports.
+        self.slice("by-hand-too", other)
+    }
+
+    fn slice(&self, suffix: &str, listener: SocketAddr) -> Result<()> {
+        let name = format!("{}-{suffix}", self.name);
         let object = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {"name": name, "labels": {"kubernetes.io/service-name": self.name}},

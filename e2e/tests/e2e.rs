@@ -19,7 +19,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use cases::deletion::{
     acknowledged, all, commands, configured, definitions, faults, glass, kept, members, namespaces,
-    permissions, soak,
+    permissions, replicas, soak,
 };
 use cases::{
     asking, company, controlplane, counting, durward, ephemeral, fleet, keeper, options, outage,
@@ -197,6 +197,7 @@ const DELETION: &[(&str, Case)] = cases![@ "deletion::";
         names_are_not_told_where_callers_may_not_read_members,
         without_a_fleet_only_what_is_labelled_is_guarded,
     },
+    replicas::{two_replicas_are_replaced_under_load_and_every_deletion_is_judged},
     members::{
         a_stopped_member_is_named_and_refuses_in_time,
         a_frozen_member_costs_its_own_deadline_and_is_named,
@@ -204,6 +205,7 @@ const DELETION: &[(&str, Case)] = cases![@ "deletion::";
         a_slow_member_is_waited_for_and_a_slower_one_is_named,
         a_member_whose_packets_are_dropped_is_named,
         a_cluster_without_an_endpoint_counts_the_moment_it_is_there,
+        a_cluster_that_joins_while_every_connection_is_silent_counts,
         a_cluster_that_has_just_joined_counts,
         without_the_aggregated_api_nobody_knows_whom_to_ask,
     },
@@ -221,7 +223,6 @@ const DELETION: &[(&str, Case)] = cases![@ "deletion::";
 const SOAK: &[(&str, Case)] = cases![@ "deletion::";
     soak::{
         a_token_that_was_revoked_is_told_with_its_secret,
-        two_replicas_are_replaced_one_by_one_and_no_deletion_goes_unjudged,
     },
 ];
 

@@ -18,6 +18,7 @@
 //! client certificates, which end where TLS ends: Karmada asks members with tokens.
 
 pub mod answer;
+pub mod relay;
 
 mod line;
 mod upstream;
@@ -36,6 +37,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 pub use answer::Fault;
+pub use relay::Relay;
 
 use crate::certificates::Authority;
 

@@ -110,6 +110,14 @@ impl Alone {
         self.house.start(stage)
     }
 
+    /// Replaces the server by one that asks the control plane at another URL, until what is returned is dropped.
+    pub(super) fn asking_at(&self, stage: &'static Stage, url: &str) -> Result<Elsewhere<'_>> {
+        self.installation().sees_the_cluster_at(url)?;
+        let elsewhere = Elsewhere { stay: self, stage };
+        self.replace_durward(stage)?;
+        Ok(elsewhere)
+    }
+
     /// Ends the server, so that nobody answers the API server, until what is returned is dropped.
     pub(super) fn without_durward(&self, stage: &'static Stage) -> Down {
         drop(self.house.durward.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -129,6 +137,22 @@ impl Drop for Configured<'_> {
             tell(format_args!(
                 "the shared configuration of the deletion guard does not come back: {error:#}"
             ));
+        }
+    }
+}
+
+/// A server that asks the control plane at another URL.
+#[must_use = "it is replaced at once when this is dropped"]
+pub(super) struct Elsewhere<'a> {
+    stay: &'a Alone,
+    stage: &'static Stage,
+}
+
+impl Drop for Elsewhere<'_> {
+    fn drop(&mut self) {
+        let back = self.stay.installation().sees_the_cluster_at(self.stay.karmada().url());
+        if let Err(error) = back.and_then(|()| self.stay.replace_durward(self.stage)) {
+            tell(format_args!("the deletion guard does not come back to its control plane: {error:#}"));
         }
     }
 }

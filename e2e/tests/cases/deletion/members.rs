@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::fault::{Fault, Proxy};
+use e2e::fault::{Fault, Proxy, Relay};
 use e2e::fleet::Recruit;
 use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
@@ -115,6 +115,29 @@ pub(crate) fn a_cluster_without_an_endpoint_counts_the_moment_it_is_there(
             .telling("ghost", "Unknown")?;
         untouched(fleet.karmada(), &path)?;
         ensure!(fleet.unknown("no-endpoint")? > 0.5, "no counter tells of it");
+    }
+    comes_back(&fleet, &path)
+}
+
+pub(crate) fn a_cluster_that_joins_while_every_connection_is_silent_counts(
+    stage: &'static Stage,
+) -> Result<()> {
+    let fleet = alone(stage)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let api = fleet.karmada().api();
+    {
+        let relay = Relay::before(fleet.karmada().url())?;
+        let _elsewhere = fleet.asking_at(stage, &relay.url())?;
+        try_delete(api, &path)?.allowed()?.warning("in 4 clusters")?;
+        relay.silences_what_is_open();
+        let _ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
+        // First nobody can be asked; then, on another connection, the new one is. Not once is it left out.
+        eventually("the cluster that joined meanwhile to be told", BACK_WITHIN, || {
+            let told = try_delete(api, &path)?.refused()?.within(IN_TIME)?.told();
+            Ok(if told.contains("in 1 of 5 clusters: ghost (") { Seen::Yes(()) } else { Seen::NotYet(told) })
+        })?;
+        ensure!(relay.held() > 0, "nobody met the silence");
     }
     comes_back(&fleet, &path)
 }

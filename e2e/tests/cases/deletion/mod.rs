@@ -19,6 +19,7 @@ pub(crate) mod kept;
 pub(crate) mod members;
 pub(crate) mod namespaces;
 pub(crate) mod permissions;
+pub(crate) mod replicas;
 pub(crate) mod soak;
 
 mod attempt;

@@ -1,13 +1,11 @@
 //! What takes a minute or more: `make soak`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Error, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use e2e::controlplane::Cluster;
 use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
-use serde_json::json;
 
 use super::attempt::{delete, try_delete};
 use super::house::alone;
@@ -47,47 +45,5 @@ fn revoke(member: &Cluster) -> Result<()> {
     let name = its.and_then(|secret| secret["metadata"]["name"].as_str());
     let name = name.context("the member has no token of karmada-impersonator")?;
     member.api().delete(&format!("{secrets}/{name}"))?.succeeded()?;
-    Ok(())
-}
-
-pub(crate) fn two_replicas_are_replaced_one_by_one_and_no_deletion_goes_unjudged(
-    stage: &'static Stage,
-) -> Result<()> {
-    let fleet = alone(stage)?;
-    let (used, free) = (fleet.namespace("used")?, fleet.namespace("free")?);
-    let m2 = fleet.member("m2")?;
-    m2.runs_pod(&m2.known_namespace(used.name()), "web")?;
-    let api = fleet.karmada().api();
-    let over = AtomicBool::new(false);
-    // The shared one stands at 127.0.0.1; the other at the other address of the same name.
-    let serve = |name: &str| {
-        let serve = fleet.installation().serve().named(name);
-        serve.listening_on_other_loopback().start_ready(stage)
-    };
-    let (judged, replaced) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| {
-            let mut judged = 0;
-            while !over.load(Ordering::Relaxed) {
-                try_delete(api, &path_of(&used))?.refused()?.saying(&["m2 (1 pod: web)"])?;
-                try_delete(api, &path_of(&free))?.allowed()?;
-                judged += 2;
-            }
-            anyhow::Ok(judged)
-        });
-        let replace = || -> Result<()> {
-            for round in 0..3 {
-                let second = serve(&format!("durward-second-{round}"))?;
-                fleet.replace_durward(stage)?;
-                drop(second);
-            }
-            Ok(())
-        };
-        let replaced = replace();
-        over.store(true, Ordering::Relaxed);
-        (load.join().unwrap_or_else(|_| Err(Error::msg("the load panicked"))), replaced)
-    });
-    replaced?;
-    ensure!(judged? > 20, "hardly anything was judged meanwhile");
-    api.merge(&path_of(&free), &json!({"metadata": {"labels": {"lab": "done"}}}))?.succeeded()?;
     Ok(())
 }

@@ -1,0 +1,163 @@
+//! A relay in front of any server that passes bytes on and sees none of them, TLS and client certificates
+//! included; and that can go silent on the connections it has.
+//!
+//! It is for what [`super::Proxy`] cannot do, because client certificates end where TLS ends: a connection that
+//! is there, takes every byte and gives none back, as behind a firewall that has forgotten it. Connections that
+//! come later are passed on as before.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result};
+
+/// A relay that runs until it is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    lines: Arc<Lines>,
+}
+
+/// What the relay has connected.
+#[derive(Debug, Default)]
+struct Lines {
+    over: AtomicBool,
+    open: Mutex<Vec<Line>>,
+    held: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Line {
+    silent: Arc<AtomicBool>,
+    ends: [TcpStream; 2],
+}
+
+impl Relay {
+    /// In front of the server at this URL (`https://127.0.0.1:port`), on a port of its own.
+    pub fn before(url: &str) -> Result<Self> {
+        let upstream: SocketAddr = url
+            .trim_start_matches("https://")
+            .trim_end_matches('/')
+            .parse()
+            .with_context(|| format!("{url} is no address"))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the relay has no port")?;
+        let address = listener.local_addr()?;
+        let lines = Arc::new(Lines::default());
+        let its = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if its.over.load(Ordering::Acquire) {
+                    return;
+                }
+                // A client that is gone before it was taken, a server that is not there: the client sees it.
+                let _ = client.map_err(anyhow::Error::from).and_then(|client| its.connect(client, upstream));
+            }
+        });
+        Ok(Self { address, lines })
+    }
+
+    /// Where to ask instead.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// Passes nothing on any more on the connections that are open now, and leaves them open.
+    pub fn silences_what_is_open(&self) {
+        for line in self.lines.open().iter() {
+            line.silent.store(true, Ordering::Release);
+        }
+    }
+
+    /// How many bytes were taken and not passed on. A case whose silence met nobody has proven nothing.
+    pub fn held(&self) -> usize {
+        self.lines.held.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.lines.over.store(true, Ordering::Release);
+        // So that whoever waits for the next client looks.
+        let _ = TcpStream::connect(self.address);
+        for line in self.lines.open().iter() {
+            for end in &line.ends {
+                let _ = end.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+impl Lines {
+    fn open(&self) -> std::sync::MutexGuard<'_, Vec<Line>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect(self: &Arc<Self>, client: TcpStream, upstream: SocketAddr) -> Result<()> {
+        let server = TcpStream::connect(upstream)?;
+        let silent = Arc::new(AtomicBool::new(false));
+        let line = Line { silent: Arc::clone(&silent), ends: [client.try_clone()?, server.try_clone()?] };
+        self.open().push(line);
+        for (from, to) in [(client.try_clone()?, server.try_clone()?), (server, client)] {
+            let (lines, silent) = (Arc::clone(self), Arc::clone(&silent));
+            std::thread::spawn(move || lines.pass(from, to, &silent));
+        }
+        Ok(())
+    }
+
+    /// One direction, to its end.
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream, silent: &AtomicBool) {
+        let mut buffer = vec![0; 16 << 10];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if silent.load(Ordering::Acquire) {
+                self.held.fetch_add(read, Ordering::Relaxed);
+            } else if buffer.get(..read).is_none_or(|bytes| to.write_all(bytes).is_err()) {
+                break;
+            }
+        }
+        if !silent.load(Ordering::Acquire) {
+            let _ = to.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn passes_bytes_both_ways_until_it_goes_silent_and_later_connections_after_that() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                std::thread::spawn(move || {
+                    let mut byte = [0];
+                    while stream.read_exact(&mut byte).is_ok() {
+                        stream.write_all(&[byte[0] + 1]).unwrap();
+                    }
+                });
+            }
+        });
+        let relay = Relay::before(&url).unwrap();
+        let connect = || {
+            let stream = TcpStream::connect(relay.address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            stream
+        };
+        let ask = |mut stream: &TcpStream| {
+            stream.write_all(&[1]).unwrap();
+            let mut byte = [0];
+            stream.read_exact(&mut byte).map(|()| byte[0])
+        };
+        let early = connect();
+        assert_eq!(ask(&early).unwrap(), 2);
+        relay.silences_what_is_open();
+        ask(&early).unwrap_err();
+        assert_eq!(relay.held(), 1);
+        assert_eq!(ask(&connect()).unwrap(), 2);
+    }
+}

@@ -1,0 +1,99 @@
+//! Two servers beside each other behind a Service, and a rollout of both.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Error, Result, ensure};
+use e2e::durward::Durward;
+use e2e::installation::Installation;
+use e2e::keeper::Ending;
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use rustix::process::Signal;
+
+use super::super::house::{HEARD_WITHIN, workshop};
+use super::attempt::try_delete;
+use super::objects::{create, deployment, path_of};
+
+/// Three seconds of lame duck, and whatever a loaded machine takes.
+const ENDED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Deletions that are tried between one deed and the next.
+const BETWEEN: usize = 40;
+
+pub(crate) fn two_replicas_are_replaced_under_load_and_every_deletion_is_judged(
+    stage: &'static Stage,
+) -> Result<()> {
+    let cluster = stage.cluster(&workshop())?;
+    let door = cluster.namespace("door")?;
+    let service = door.service("durward")?;
+    let mut installation = Installation::by_service(stage, &cluster, &service, "  deletion: {select: all}")?;
+    let serve = |name: &str| installation.serve().named(name).start_ready(stage);
+    let [a, b] = [serve("durward-a")?, serve("durward-b")?];
+    service.leads_to_both(a.reviews(), b.reviews())?;
+    let (used, free) = (cluster.namespace("used")?, cluster.namespace("free")?);
+    create(&used, "apps/v1/deployments", &deployment("web", 0))?;
+    installation.register()?;
+    eventually("a namespace in use to be guarded", HEARD_WITHIN, || {
+        let attempt = try_delete(cluster.api(), &path_of(&used))?;
+        let told = attempt.told();
+        Ok(if attempt.refused().is_ok() { Seen::Yes(()) } else { Seen::NotYet(told) })
+    })?;
+
+    let serve = |name: &str| installation.serve().named(name).start_ready(stage);
+    let (over, judged) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (loaded, replaced) = std::thread::scope(|scope| {
+        let load = scope.spawn(|| -> Result<()> {
+            let both = || -> Result<()> {
+                let _ =
+                    try_delete(cluster.api(), &path_of(&used))?.refused()?.saying(&["1 deployment: web"])?;
+                try_delete(cluster.api(), &path_of(&free))?.allowed()?;
+                judged.fetch_add(2, Ordering::Relaxed);
+                Ok(())
+            };
+            while !over.load(Ordering::Relaxed) {
+                both().inspect_err(|_| over.store(true, Ordering::Relaxed))?;
+            }
+            Ok(())
+        });
+        let more = || {
+            let before = judged.load(Ordering::Relaxed);
+            eventually("more deletions to be judged", HEARD_WITHIN, || {
+                let now = judged.load(Ordering::Relaxed) - before;
+                let is_enough = now >= BETWEEN || over.load(Ordering::Relaxed);
+                Ok(if is_enough { Seen::Yes(()) } else { Seen::NotYet(now.to_string()) })
+            })
+        };
+        let replace = || -> Result<[Durward; 2]> {
+            more()?;
+            ensure!(asked(&a)? > 0.5 && asked(&b)? > 0.5, "only one of both is asked");
+            let c = serve("durward-c")?;
+            service.leads_to_both(c.reviews(), b.reviews())?;
+            ended(&a)?;
+            more()?;
+            let d = serve("durward-d")?;
+            service.leads_to_both(c.reviews(), d.reviews())?;
+            ended(&b)?;
+            more()?;
+            ensure!(asked(&c)? > 0.5 && asked(&d)? > 0.5, "only one of both new ones is asked");
+            Ok([c, d])
+        };
+        // Both stand as long as the load lasts.
+        let replaced = replace();
+        over.store(true, Ordering::Relaxed);
+        (load.join().unwrap_or_else(|_| Err(Error::msg("the load panicked"))), replaced)
+    });
+    loaded?;
+    replaced.map(drop)
+}
+
+fn asked(durward: &Durward) -> Result<f64> {
+    Ok(durward.metrics()?.sum("durward_reviews_total", &[("guard", "deletion")]))
+}
+
+fn ended(durward: &Durward) -> Result<()> {
+    durward.signal(Signal::TERM)?;
+    let ending = durward.await_end(ENDED_WITHIN)?;
+    ensure!(ending == Ending::Code(0), "a server ended with {ending}");
+    Ok(())
+}
