@@ -13,7 +13,7 @@ use super::body::{Bytes, Room};
 use super::events::Events;
 use super::failure::{Failure, brief, is_about, not_sent, not_understood, refusal};
 use super::path;
-use super::transport::Lane;
+use super::transport::{self, Lane};
 use crate::world::metadata::Wire;
 use crate::world::{Address, Answer, Metadata, Resource, cause};
 use admission::Cause;
@@ -154,7 +154,10 @@ impl Api {
         if let Some(lane) = lane {
             request.extensions_mut().insert(lane);
         }
-        let response = self.client.send(request).await.map_err(|error| not_sent(&error))?;
+        let response = self.client.send(request).await.map_err(|error| {
+            let is_only_http1 = transport::is_only_http1(&error);
+            Failure { is_only_http1, ..not_sent(&error) }
+        })?;
         let status = response.status();
         let limit = if status == StatusCode::OK { limit } else { limit.min(STATUS_LIMIT) };
         Ok((status, self.room.body(response, limit).await?))

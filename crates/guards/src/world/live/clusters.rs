@@ -19,7 +19,7 @@ use super::body::Bytes;
 use super::failure::{Failure, brief, short};
 use super::gather::Gathering;
 use super::lanes::For;
-use super::roads::Roads;
+use super::roads::{Road, Roads};
 use super::{answer, member, path};
 use crate::world::fleet::{
     Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, Part, Query, no_secret,
@@ -130,11 +130,7 @@ impl Clusters {
         deadline: Instant,
     ) -> Result<(StatusCode, Bytes), Cause> {
         let began = Instant::now();
-        let who = if *of == Cluster::Here { "the API server" } else { of.name() };
-        let late = |_| {
-            let waited = deadline.saturating_duration_since(began).as_secs_f64();
-            Cause::new(cause::TIMEOUT, format!("{who} did not answer in {waited:.1} s"))
-        };
+        let who = called(of);
         let refused = |why| Cause::new(cause::REFUSED, format!("{} cannot be asked: {why}", brief(who)));
         let before = match of {
             Cluster::Member(name) => {
@@ -146,21 +142,20 @@ impl Clusters {
         if began >= deadline {
             return Err(Cause::new(cause::TIMEOUT, format!("there was no time left to ask {who}")));
         }
-        let road = timeout_at(deadline, self.roads.to(of)).await.map_err(late)??;
-        let Some(place) = road.lanes.enter(on_behalf, deadline).await else {
-            let places = road.lanes.places();
-            let text =
-                format!("{who} was not asked: Durward has {places} questions under way already; try again");
-            return Err(Cause::new(cause::CROWDED, text));
+        let road =
+            timeout_at(deadline, self.roads.to(of)).await.map_err(|_| silent(of, began, deadline))??;
+        let first = one_way(&road, of, &path, accept, limit, on_behalf, deadline).await;
+        let asked = match first {
+            // Nobody was asked yet, and there are fewer places now.
+            Ok(Err(failure)) if failure.is_only_http1 => {
+                one_way(&road, of, &path, accept, limit, on_behalf, deadline).await
+            }
+            first => first,
         };
-        let asking = road.api.fetch(&path, accept, Some(place.lane()), limit);
-        timeout_at(deadline, asking).await.map_err(late)?.map_err(
-            |Failure { cause: Cause { code, text }, .. }| {
-                let text =
-                    if *of == Cluster::Here { text } else { format!("{who} could not be asked: {text}") };
-                Cause::new(code, text)
-            },
-        )
+        asked?.map_err(|Failure { cause: Cause { code, text }, .. }| {
+            let text = if *of == Cluster::Here { text } else { format!("{who} could not be asked: {text}") };
+            Cause::new(code, text)
+        })
     }
 
     /// A cause with what only another question can tell: which Secret has the token that a member refuses. Where the control
@@ -222,6 +217,45 @@ impl Clusters {
             }
         }
     }
+}
+
+/// One way of asking: a place, and the question by it.
+async fn one_way(
+    road: &Road,
+    of: &Cluster,
+    path: &str,
+    accept: &'static str,
+    limit: usize,
+    on_behalf: For,
+    deadline: Instant,
+) -> Result<Result<(StatusCode, Bytes), Failure>, Cause> {
+    let place = road.lanes.enter(on_behalf, deadline).await;
+    // A place that is had in the moment in which those before gave theirs up is none.
+    let Some(place) = place.filter(|_| Instant::now() < deadline) else {
+        let (who, places) = (called(of), road.lanes.places());
+        let text =
+            format!("{who} was not asked: Durward has {places} questions under way already; try again");
+        return Err(Cause::new(cause::CROWDED, text));
+    };
+    // From here on: a member is not silent while Durward waits for a place.
+    let began = Instant::now();
+    let asking = road.api.fetch(path, accept, place.lane(), limit);
+    let asked = timeout_at(deadline, asking).await.map_err(|_| silent(of, began, deadline))?;
+    match &asked {
+        Ok(_) => place.spoke_http2(true),
+        Err(failure) if failure.is_only_http1 => place.spoke_http2(false),
+        Err(_) => {}
+    }
+    Ok(asked)
+}
+
+fn called(of: &Cluster) -> &str {
+    if *of == Cluster::Here { "the API server" } else { of.name() }
+}
+
+fn silent(of: &Cluster, began: Instant, deadline: Instant) -> Cause {
+    let waited = deadline.saturating_duration_since(began).as_secs_f64();
+    Cause::new(cause::TIMEOUT, format!("{} did not answer in {waited:.1} s", called(of)))
 }
 
 /// A [`Query`] that owns its parts.

@@ -16,11 +16,13 @@ pub(super) struct Failure {
     pub(super) cause: Cause,
     /// 410: the version that was asked from is too old, and only a new List helps.
     pub(super) is_expired: bool,
+    /// The question went by a lane, and the server does not speak HTTP/2: it was not asked yet.
+    pub(super) is_only_http1: bool,
 }
 
 impl Failure {
     pub(super) fn new(code: &'static str, text: impl Into<String>) -> Self {
-        Self { cause: Cause::new(code, text), is_expired: false }
+        Self { cause: Cause::new(code, text), is_expired: false, is_only_http1: false }
     }
 }
 
@@ -76,7 +78,7 @@ pub(super) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Re
         _ => (cause::REFUSED, format!("the API server answers {number}{}", said(&told))),
     };
     let is_expired = number == 410 || matches!(told.reason.as_str(), "Expired" | "Gone");
-    Failure { cause: Cause::new(code, text), is_expired }
+    Failure { is_expired, ..Failure::new(code, text) }
 }
 
 pub(super) fn said(status: &Status) -> String {

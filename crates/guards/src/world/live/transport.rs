@@ -8,7 +8,6 @@
 //! own limit).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,7 +22,6 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
 use rustls::pki_types::ServerName;
-use tokio::sync::Semaphore;
 use tower::{BoxError, Service, ServiceExt as _};
 
 use super::access::with_sources;
@@ -37,10 +35,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PONG_WITHIN: Duration = Duration::from_secs(10);
 
-/// Where a server speaks HTTP/1.1 only, a question is a connection: with the connections that watches keep, below 64.
-const HTTP1_CONNECTIONS: usize = 48;
-
-/// On a request: by which lane it goes. Without, it goes by the connection of watches and look-ups.
+/// On a request: by which lane it goes, which is HTTP/2 or nothing ([`is_only_http1`]). Without, it goes by the connection of
+/// watches and look-ups, or in HTTP/1.1 by one of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lane(pub(super) usize);
 
@@ -71,12 +67,7 @@ pub(super) fn client(config: &Config, lanes: usize) -> Result<Client, Problem> {
 
     let only_http2 = connector.clone().map_result(|stream: Result<_, BoxError>| stream.and_then(negotiated));
     let lanes = (0..lanes).map(|_| pool().http2_only(true).build(only_http2.clone())).collect();
-    let streets = Streets {
-        own: pool().build(connector),
-        lanes,
-        is_http1: Arc::default(),
-        http1: Arc::new(Semaphore::new(HTTP1_CONNECTIONS)),
-    };
+    let streets = Streets { own: pool().build(connector), lanes };
     let headers = config.extra_headers_layer().map_err(problem)?;
     let base = config.base_uri_layer();
     let builder = ClientBuilder::new(streets, config.default_namespace.clone()).with_layer(&headers);
@@ -110,7 +101,8 @@ fn negotiated<S: Connection>(stream: S) -> Result<S, BoxError> {
     if stream.connected().is_negotiated_h2() { Ok(stream) } else { Err(Box::new(OnlyHttp1)) }
 }
 
-fn is_only_http1(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Whether a request by a lane came to nothing because the server does not speak HTTP/2.
+pub(super) fn is_only_http1(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if error.is::<OnlyHttp1>() {
@@ -126,8 +118,6 @@ fn is_only_http1(error: &(dyn std::error::Error + 'static)) -> bool {
 struct Streets<C, L> {
     own: HttpClient<C, Body>,
     lanes: Arc<[HttpClient<L, Body>]>,
-    is_http1: Arc<AtomicBool>,
-    http1: Arc<Semaphore>,
 }
 
 impl<C, L> Service<Request<Body>> for Streets<C, L>
@@ -144,32 +134,12 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let lane = request.extensions().get::<Lane>().and_then(|&Lane(lane)| self.lanes.get(lane));
+        if let Some(lane) = lane {
+            let lane = lane.clone();
+            return Box::pin(async move { lane.request(request).await.map_err(Into::into) });
+        }
         let own = self.own.clone();
-        let lane = request.extensions().get::<Lane>().and_then(|&Lane(lane)| self.lanes.get(lane)).cloned();
-        let Some(lane) = lane else {
-            return Box::pin(async move { own.request(request).await.map_err(Into::into) });
-        };
-        let (is_http1, places) = (Arc::clone(&self.is_http1), Arc::clone(&self.http1));
-        Box::pin(async move {
-            let again = bodiless(&request);
-            if !is_http1.load(Ordering::Relaxed) {
-                match lane.request(request).await {
-                    Err(error) if is_only_http1(&error) => is_http1.store(true, Ordering::Relaxed),
-                    answer => return answer.map_err(Into::into),
-                }
-            }
-            // Held until the headers are there; bodies of lists are short against that.
-            let _place = places.acquire().await?;
-            own.request(again).await.map_err(Into::into)
-        })
+        Box::pin(async move { own.request(request).await.map_err(Into::into) })
     }
-}
-
-/// The same question. Questions have no body.
-fn bodiless(request: &Request<Body>) -> Request<Body> {
-    let mut again = Request::new(Body::empty());
-    again.method_mut().clone_from(request.method());
-    again.uri_mut().clone_from(request.uri());
-    again.headers_mut().clone_from(request.headers());
-    again
 }

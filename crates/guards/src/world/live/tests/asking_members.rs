@@ -399,6 +399,11 @@ async fn an_answer_that_is_not_what_was_asked_for_is_garbage_and_never_an_empty_
         (pod_list(&version, &json!([pod("", "shop")])).to_string(), "objects without names"),
         (pod_list(&version, &json!([{"metadata": {}}])).to_string(), "objects without names"),
         (pod_list(&version, &json!([1])).to_string(), "cannot be understood"),
+        (pod_list(&version, &json!([pod("a", "")])).to_string(), "objects of another namespace (\"\")"),
+        (
+            pod_list(&version, &json!([pod("a", "shop"), {"metadata": {"name": "b"}}])).to_string(),
+            "objects of another namespace (\"\")",
+        ),
         (
             pod_list(&version, &json!([pod("a", "other")])).to_string(),
             "objects of another namespace (\"other\")",

@@ -98,9 +98,14 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, seen: UnboundedSender<S
         let authorization = request.headers().get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
         let authorization = authorization.to_owned();
         let path = request.uri().path_and_query().unwrap().to_string();
-        let response = answer(&path);
+        let (response, is_silent) = (answer(&path), path.contains("/silent"));
         let _ = sender.send(Seen::Request { version: request.version(), path, authorization });
-        async move { Ok::<_, Infallible>(response) }
+        async move {
+            if is_silent {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let io = TokioIo::new(stream);
     if is_h2 {
@@ -364,4 +369,29 @@ async fn where_only_http1_is_spoken_the_crowd_is_held_below_64_connections() {
     let (connections, version) = crowd(&mut server, &world, 500).await;
     assert_eq!(version, Version::HTTP_11);
     assert!(connections < 64, "{connections}");
+}
+
+#[tokio::test]
+async fn where_only_http1_is_spoken_who_waits_behind_silent_members_is_not_called_silent() {
+    use crate::world::fleet::Cluster;
+    let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    crowd(&mut server, &world, 1).await;
+    let resource = Resource::NAMESPACES;
+    let deadline = std::time::Instant::now() + Duration::from_millis(300);
+    let query = super::asking_members::query(&resource, "");
+    let of = |name: String| Cluster::Member(name.into());
+    let members: Vec<_> =
+        (0..60).map(|at| of(format!("silent{at}"))).chain((0..40).map(|at| of(format!("m{at}")))).collect();
+    let asked = members.iter().map(|member| world.list(member, query, deadline));
+    let answers = futures_util::future::join_all(asked).await;
+    let codes = |answers: &[crate::world::fleet::Listed], code| {
+        answers.iter().filter(|answer| answer.as_ref().is_err_and(|cause| cause.code == code)).count()
+    };
+    let (silent, healthy) = answers.split_at(60);
+    assert_eq!((codes(silent, cause::TIMEOUT), codes(silent, cause::CROWDED)), (40, 20));
+    assert_eq!(codes(healthy, cause::CROWDED), 40);
+    // And the places of those that were given up are free again.
+    let (_, version) = crowd(&mut server, &world, 100).await;
+    assert_eq!(version, Version::HTTP_11);
 }
