@@ -196,5 +196,11 @@ mod tests {
         let covered = |code| covers(&[Cause::new(code, "")]);
         assert!(covered(cause::UNREACHABLE) && covered(cause::TIMEOUT) && covered(cause::NO_ENDPOINT));
         assert!(!covered(cause::CROWDED) && !covered(cause::STALE_FLEET));
+        for mixed in [[cause::TIMEOUT, cause::CROWDED], [cause::CROWDED, cause::TIMEOUT]] {
+            assert!(
+                !covers(&mixed.map(|code| Cause::new(code, ""))),
+                "{mixed:?}: each of them has to be covered"
+            );
+        }
     }
 }

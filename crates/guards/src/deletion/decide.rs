@@ -198,7 +198,12 @@ fn unsure(facts: &Facts) -> Option<Cause> {
     let here = crate::world::fleet::Cluster::Here;
     let missing = std::iter::once(&here).chain(members.iter().map(|member| &member.cluster));
     let missing = missing.filter(|cluster| !seen.contains(cluster)).count();
-    (missing > 0).then(|| Cause::new(cause::CROWDED, format!("{missing} clusters were not asked; try again")))
+    let text = match missing {
+        0 => return None,
+        1 => "one cluster was not asked".to_owned(),
+        more => format!("{more} clusters were not asked"),
+    };
+    Some(Cause::new(cause::CROWDED, text))
 }
 
 fn of_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {

@@ -23,6 +23,9 @@ use crate::world::{Address, Resource, World, cause};
 /// One page; as many as kubectl asks for.
 const PAGE: u32 = 500;
 
+/// Of one List no more is kept than this, where what is Karmada's has to be told from what is not: a few megabytes.
+const KEPT: usize = 20_000;
+
 /// How much later than the world should have answered it is given up.
 const GRACE: Duration = Duration::from_millis(30);
 
@@ -44,6 +47,18 @@ impl Time {
         timeout_at(self.end + GRACE, question).await.unwrap_or_else(|_| {
             Err(Cause::new(cause::TIMEOUT, format!("no answer in {:.1} s", self.given.as_secs_f64())))
         })
+    }
+}
+
+impl Time {
+    /// Why a List did not come to its last page: where pages came, it was not silence.
+    fn endless(self, why: Cause, pages: usize, question: &Question) -> Cause {
+        if pages == 0 || why.code != cause::TIMEOUT {
+            return why;
+        }
+        let (many, seconds) = (&question.noun.many, self.given.as_secs_f64());
+        let pages = if pages == 1 { "one page".to_owned() } else { format!("{pages} pages") };
+        Cause::new(cause::TIMEOUT, format!("{pages} of {many} came, and no last one in {seconds:.1} s"))
     }
 }
 
@@ -223,6 +238,7 @@ impl Look<'_> {
     ) -> Result<Listing, Cause> {
         let mut listing = Listing::default();
         let mut from: Option<String> = None;
+        let mut pages: usize = 0;
         loop {
             let query = Query {
                 resource,
@@ -232,7 +248,9 @@ impl Look<'_> {
                 limit: PAGE,
                 from: from.as_deref(),
             };
-            let page = time.limit(self.world.list(self.cluster, query, time.end.into_std())).await?;
+            let page = time.limit(self.world.list(self.cluster, query, time.end.into_std())).await;
+            let page = page.map_err(|why| time.endless(why, pages, question))?;
+            pages += 1;
             let mut enough = false;
             for object in page.objects {
                 let counts = counts(&object).map_err(|what| Cause::new(cause::GARBAGE, what))?;
@@ -251,6 +269,12 @@ impl Look<'_> {
             match page.next {
                 None => return Ok(listing),
                 Some(_) if enough => return Ok(Listing { more: true, ..listing }),
+                Some(_) if listing.held.len() >= KEPT => {
+                    let noun = &question.noun.many;
+                    let text =
+                        format!("it has more than {KEPT} {noun}, which is more than can be told apart");
+                    return Err(Cause::new(cause::REFUSED, text));
+                }
                 // A server that leads in a circle would never come to the last page.
                 Some(next) if from.as_ref() == Some(&next) => {
                     let text = format!("it gives the same page of {resource} again and again");

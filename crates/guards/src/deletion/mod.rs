@@ -26,6 +26,7 @@ mod owners;
 mod permissions;
 mod questions;
 mod registration;
+mod remedy;
 mod select;
 mod sight;
 mod standing;

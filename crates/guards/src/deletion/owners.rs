@@ -76,6 +76,19 @@ mod tests {
     }
 
     #[test]
+    fn karmadas_mark_is_one_value_of_one_label() {
+        let marked = |key: &str, value: &str| {
+            let labels = [(key.to_owned(), value.to_owned())].into();
+            is_managed(&Metadata { labels, ..Metadata::default() })
+        };
+        assert!(marked("karmada.io/managed", "true"));
+        for value in ["false", "", "True", "yes", "true "] {
+            assert!(!marked("karmada.io/managed", value), "{value:?}");
+        }
+        assert!(!marked("karmada.io/managed-by", "true") && !is_managed(&Metadata::default()));
+    }
+
+    #[test]
     fn an_object_stays_only_if_every_owner_is_seen_and_none_is_managed() {
         let all = [
             held("deployment", true, &[]),

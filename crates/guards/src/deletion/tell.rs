@@ -14,6 +14,7 @@ use super::config::{Config, Groups, Names};
 use super::decide::Whole;
 use super::facts::Seen;
 use super::own::Own;
+use super::remedy::{anyway, of_unknown, sentence};
 use super::sight::{Count, Finding};
 use super::target::{Subject, Target};
 use crate::world::cause;
@@ -24,6 +25,12 @@ const VOICE: &str = "deletion: ";
 
 /// Clusters that are named in a message; the rest is counted.
 const NAMED: usize = 10;
+
+/// The field of a cause that is about the cluster that asks. A member may be called `here`, but not this.
+const HERE: &str = "(control plane)";
+
+/// The field of a cause that is about no cluster: which there are, and what may be read in all of them.
+const FLEET: &str = "(fleet)";
 
 /// Names of objects that are told of one cluster.
 const OBJECTS: usize = 5;
@@ -132,12 +139,11 @@ fn ending(target: &Target, whole: &Whole<'_>, way_out: &str) -> String {
     if let Some(wrong) = &whole.glass {
         let _ = write!(out, ". The annotation {ANYWAY} does not count: {wrong}");
     }
-    format!("{out}. {way_out}, or {}", see(target))
-}
-
-fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    let _ = write!(out, ". {way_out}, or {}", see(target));
+    if whole.glass.is_none() {
+        let _ = write!(out, "; {}", anyway(target));
+    }
+    out
 }
 
 /// The refusal of what is in use.
@@ -183,9 +189,8 @@ pub(super) fn unknown(config: &Config, target: &Target, whole: &Whole<'_>) -> De
         let others = if others == 1 { "one".to_owned() } else { others.to_string() };
         let _ = write!(message, ". Nothing is in use in the other {others}");
     }
-    let can_acknowledge = whole.unsure.is_none() && whole.unknown.iter().all(|seen| !seen.is_here());
-    let way_out = if can_acknowledge { "Try again when they answer, acknowledge them" } else { "Try again" };
-    message.push_str(&ending(target, whole, way_out));
+    let way_out = of_unknown(config, &whole.unknown, whole.unsure.is_none());
+    message.push_str(&ending(target, whole, &way_out));
     Denial { causes: details(config, whole), ..Denial::forbidden(message) }
 }
 
@@ -201,6 +206,11 @@ pub(super) fn causes(config: &Config, whole: &Whole<'_>) -> Vec<Cause> {
     causes
 }
 
+/// What a program knows the cluster by: its name, and for the one that asks something that is no name.
+fn field(seen: &Seen) -> &str {
+    if seen.is_here() { HERE } else { seen.member.cluster.name() }
+}
+
 /// For programs: every cluster where there is something to say.
 fn details(config: &Config, whole: &Whole<'_>) -> Vec<DenialCause> {
     let detail = |reason: &str, message: String, field: &str| DenialCause {
@@ -210,12 +220,12 @@ fn details(config: &Config, whole: &Whole<'_>) -> Vec<DenialCause> {
     };
     let of = |seen: &Seen| {
         let finding = seen.sight.finding();
-        detail(finding.reason(), within(config, seen), seen.member.cluster.name())
+        detail(finding.reason(), within(config, seen), field(seen))
     };
-    let unsure = whole.unsure.iter().map(|cause| detail("Unknown", cause.text.clone(), cause.code));
+    let unsure = whole.unsure.iter().map(|cause| detail("Unknown", cause.text.clone(), FLEET));
     let silent = whole.acknowledged.iter().map(|(seen, acknowledgement)| {
         let told = format!("{}; acknowledged until {}", why(&seen.sight.unseen), acknowledgement.until);
-        detail("Acknowledged", told, seen.member.cluster.name())
+        detail("Acknowledged", told, field(seen))
     });
     let seen = whole.in_use.iter().chain(&whole.unknown).chain(&whole.stays).map(|seen| of(seen));
     unsure.chain(seen).chain(silent).collect()
@@ -338,12 +348,15 @@ pub(super) fn karmadas_own(
             format!("Unjoin {cluster} first, which removes it"),
         ),
     };
-    let glass = match breakglass::judge(config, target, now) {
-        Glass::Refused(wrong) => format!(". The annotation {ANYWAY} does not count: {wrong}"),
-        Glass::Whole | Glass::Broken { .. } => String::new(),
+    let message = match breakglass::judge(config, target, now) {
+        Glass::Refused(wrong) => {
+            format!("{} {what}. The annotation {ANYWAY} does not count: {wrong}. {first}", target.told())
+        }
+        Glass::Whole | Glass::Broken { .. } => {
+            format!("{} {what}. {first}, or {}; {}", target.told(), see(target), anyway(target))
+        }
     };
-    let message = format!("{} {what}{glass}. {first}", target.told());
-    let detail = DenialCause { reason: "KarmadasOwn".to_owned(), message: what, field: "here".to_owned() };
+    let detail = DenialCause { reason: "KarmadasOwn".to_owned(), message: what, field: HERE.to_owned() };
     let denial = Denial { causes: vec![detail], ..Denial::forbidden(message) };
     Ruling::deny(denial).audit("karmadas-own", &target.name)
 }
@@ -362,9 +375,9 @@ pub(super) fn uncovered(config: &Config, target: &Target) -> Ruling {
         causes: vec![DenialCause {
             reason: "Unknown".to_owned(),
             message: text.clone(),
-            field: cause::FORBIDDEN.to_owned(),
+            field: FLEET.to_owned(),
         }],
-        ..Denial::forbidden(format!("{} could not be checked: {text}", target.told()))
+        ..Denial::forbidden(format!("{} could not be checked: {text}; {}", target.told(), anyway(target)))
     };
     Ruling::unknown(Cause::new(cause::FORBIDDEN, text)).refuse_with(denial)
 }

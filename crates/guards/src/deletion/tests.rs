@@ -38,6 +38,8 @@ struct Small {
     is_elsewhere: bool,
     clusters: BTreeMap<String, Held>,
     asked: Mutex<Vec<String>>,
+    /// How long the list of the fleet takes.
+    list_takes: Duration,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
 }
@@ -86,7 +88,12 @@ impl World for Small {
     }
 
     fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
-        Box::pin(ready(self.members.clone().unwrap_or_else(|| Ok(self.members()))))
+        Box::pin(async move {
+            if !self.list_takes.is_zero() {
+                tokio::time::sleep(self.list_takes).await;
+            }
+            self.members.clone().unwrap_or_else(|| Ok(self.members()))
+        })
     }
 
     fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
@@ -434,6 +441,20 @@ async fn a_list_of_clusters_that_cannot_be_read_is_a_stale_fleet_whatever_the_re
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_of_clusters_is_waited_for_as_long_as_it_leaves_its_members_half_of_the_time() {
+    let after = |seconds| Small { list_takes: Duration::from_secs(seconds), ..Small::default() };
+    let with =
+        |world: Small| Arc::new(world.with("here", has(|_| Ok(Page::default()))).with("m1", Held::default()));
+    let slow = with(after(4));
+    assert_eq!(shop(&slow).await.verdict, Verdict::Allow);
+    assert!(slow.asked.lock().unwrap().contains(&"m1: namespaces shop".to_owned()));
+    let begun = tokio::time::Instant::now();
+    let ruling = shop(&with(after(7))).await;
+    assert_eq!(code(&ruling), cause::STALE_FLEET);
+    assert!(begun.elapsed() < Duration::from_millis(4300), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn karmadas_own_parts_cost_only_the_list() {
     let world = Arc::new(Small::default().with("m1", Held::default()));
     let ruling = ruling(KARMADA, &world, "namespaces", "karmada-cluster").await;
@@ -493,3 +514,5 @@ async fn an_impact_of_what_is_not_here_says_so_and_is_no_doubt() {
         assert_eq!((impact.verdict, impact.exists), ("allow", Some(false)));
     }
 }
+
+mod ignored;

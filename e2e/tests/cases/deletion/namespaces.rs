@@ -174,7 +174,7 @@ pub(crate) fn a_namespace_in_use_everywhere_is_told_of_everywhere(stage: &'stati
             .saying(&[&format!("{name} (7 pods: web-0, web-1, web-2, web-3, web-4, …)")])?
             .telling(name, "InUse")?;
     }
-    refused.telling("here", "InUse")?.not_saying(&["web-5"])?;
+    refused.telling("(control plane)", "InUse")?.not_saying(&["web-5"])?;
     Ok(())
 }
 

@@ -72,7 +72,7 @@ fn names_every_cluster_that_uses_it_and_every_one_that_could_not_be_asked() {
     assert_eq!(
         denial(&ruling).message,
         "namespace \"shop\" is still in use in 2 of 5 clusters: m1 (3 pods, 1 claim: web-0, web-1, web-2, data-web-0), \
-         m4 (1 pod: cart-0); m5 could not be asked (no answer in 1.5 s). Empty them, or see: kubectl durward impact ns/shop"
+         m4 (1 pod: cart-0); m5 could not be asked (no answer in 1.5 s). Empty them, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop"
     );
     assert!(matches!(ruling.verdict, Verdict::Deny(_)));
     let causes: Vec<_> =
@@ -91,7 +91,7 @@ fn one_that_could_not_be_asked_makes_it_unknown_with_all_that_is_known() {
     assert_eq!(
         denial(&ruling).message,
         "namespace \"shop\" could not be checked in 1 of 3 clusters: m5 (no answer in 1.5 s). Nothing is in use in the other 2. \
-         Try again when they answer, acknowledge them, or see: kubectl durward impact ns/shop"
+         Try again when it answers, acknowledge it, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop"
     );
 }
 
@@ -134,7 +134,7 @@ fn a_fleet_list_that_could_not_be_read_is_unknown_unless_something_is_in_use_her
     assert_eq!(
         denial(&ruling).message,
         "namespace \"shop\" could not be checked: the list of the fleet's clusters could not be read: no answer. \
-         Try again, or see: kubectl durward impact ns/shop"
+         Try again, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop"
     );
     let ruling = close(&config(KARMADA), &namespace("shop"), &stale(in_use(&["a"])));
     assert!(matches!(ruling.verdict, Verdict::Deny(_)));
@@ -147,7 +147,7 @@ fn a_cluster_that_was_not_asked_is_never_taken_for_an_empty_one() {
     assert_eq!(close(&config(KARMADA), &namespace("shop"), &facts).verdict, Verdict::Allow);
     let last = facts.seen.pop();
     let ruling = close(&config(KARMADA), &namespace("shop"), &facts);
-    assert!(denial(&ruling).message.contains("1 clusters were not asked"), "{ruling:?}");
+    assert!(denial(&ruling).message.contains("one cluster was not asked"), "{ruling:?}");
     facts.seen = facts.seen.drain(1..).chain(last).collect();
     assert!(
         matches!(close(&config(KARMADA), &namespace("shop"), &facts).verdict, Verdict::Unknown(_)),
@@ -243,11 +243,11 @@ fn without_a_fleet_it_speaks_of_one_cluster() {
     let message = |sight| denial(&close(&alone, &namespace("shop"), &facts(sight))).message.clone();
     assert_eq!(
         message(in_use(&["a"])),
-        "namespace \"shop\" is still in use: 1 pod: a. Empty it, or see: kubectl durward impact ns/shop"
+        "namespace \"shop\" is still in use: 1 pod: a. Empty it, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop"
     );
     assert_eq!(
         message(silent()),
-        "namespace \"shop\" could not be checked: no answer in 1.5 s. Try again, or see: kubectl durward impact ns/shop"
+        "namespace \"shop\" could not be checked: no answer in 1.5 s. Try again, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop"
     );
 }
 
@@ -406,87 +406,4 @@ fn annotations_that_are_wrong_are_told_with_the_denial_and_right_ones_pass() {
     assert!(ruling.audit.iter().any(|pair| pair == ("break-glass", "until 2026-11-21T11:00:00Z: moved")));
 }
 
-/// Every way in which one cluster can be, and whether its silence is acknowledged.
-fn any_seen() -> impl Strategy<Value = (bool, bool, Vec<&'static str>, u8)> {
-    let codes = proptest::collection::vec(proptest::sample::select(&cause::ALL[..]), 0..3);
-    (any::<bool>(), any::<bool>(), codes, 0..4_u8)
-}
-
-fn acknowledgement(way: u8) -> Vec<(&'static str, &'static str)> {
-    let (reason, until) = ("durward.dev/acknowledge-unreachable", "durward.dev/acknowledge-until");
-    match way {
-        0 => vec![],
-        1 => vec![(reason, "cut"), (until, "2026-11-30T00:00:00Z")],
-        2 => vec![(reason, "cut"), (until, "2026-11-20T00:00:00Z")],
-        _ => vec![(until, "2026-11-30T00:00:00Z")],
-    }
-}
-
-fn sight((used, stays, codes, _): &(bool, bool, Vec<&'static str>, u8)) -> Sight {
-    let some = |is: bool| if is { vec![count("pod", &["a"])] } else { vec![] };
-    Sight {
-        in_use: some(*used),
-        stays: some(*stays),
-        unseen: codes.iter().map(|&code| Cause::new(code, code)).collect(),
-    }
-}
-
-proptest! {
-    #[test]
-    fn nothing_unseen_and_nothing_in_use_is_ever_allowed(
-        here_is in any_seen(),
-        members_are in proptest::collection::vec(any_seen(), 0..6),
-        is_stale in proptest::bool::weighted(0.2),
-        forgets in proptest::option::weighted(0.2, 0..6_usize),
-        dry_run in any::<bool>(),
-        ignores in any::<bool>(),
-        counts in any::<bool>(),
-    ) {
-        let members: Vec<(Member, Sight)> = members_are
-            .iter()
-            .enumerate()
-            .map(|(at, is)| (member(&format!("m{at}"), &acknowledgement(is.3), &[]), sight(is)))
-            .collect();
-        let mut facts = facts(members);
-        facts.seen[0].sight = sight(&here_is);
-        let mut is_whole = true;
-        if let Some(at) = forgets.filter(|at| *at < facts.seen.len()) {
-            facts.seen.remove(at);
-            is_whole = false;
-        }
-        if is_stale {
-            facts.members = Err(Cause::new(cause::STALE_FLEET, "no answer"));
-        }
-        let yaml = format!(
-            "{KARMADA}unmanaged: {}\nnames: {}",
-            if ignores { "ignore" } else { "deny" },
-            if counts { "count" } else { "show" },
-        );
-        let mut target = namespace("shop");
-        target.dry_run = dry_run;
-        let ruling = close(&config(&yaml), &target, &facts);
-
-        // Said again in other words than the code's.
-        let silence_counts = |at: usize, is: &(bool, bool, Vec<&'static str>, u8)| {
-            let excused = at > 0 && is.3 == 1 && !is.2.contains(&"crowded") && !is.2.contains(&"stale-fleet");
-            !is.2.is_empty() && !excused
-        };
-        let all: Vec<_> = std::iter::once(&here_is).chain(&members_are).enumerate().collect();
-        let looked_at: Vec<_> = all.iter().filter(|(at, _)| forgets != Some(*at)).collect();
-        let is_used = looked_at.iter().any(|(_, is)| is.0);
-        let is_unsure = is_stale || !is_whole || looked_at.iter().any(|(at, is)| !is.0 && silence_counts(*at, is));
-        let expected = if is_used { "deny" } else if is_unsure { "unknown" } else { "allow" };
-        let found = match &ruling.verdict {
-            Verdict::Allow => "allow",
-            Verdict::Deny(_) => "deny",
-            Verdict::Unknown(causes) => {
-                prop_assert!(!causes.is_empty() && ruling.refusal.is_some());
-                "unknown"
-            }
-            Verdict::Mutate(_) => "mutate",
-        };
-        prop_assert_eq!(found, expected, "{:?}", ruling);
-        let settled = settled(ruling, &Stance::new(OnUnknown::Deny));
-        prop_assert_eq!(matches!(settled.answer, admission::Answer::Allow), expected == "allow");
-    }
-}
+mod property;

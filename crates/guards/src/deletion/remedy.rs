@@ -1,0 +1,157 @@
+//! The way out that a refusal names: what helps against what stands in the way, and the deed that passes in spite of it.
+
+use std::collections::BTreeSet;
+
+use super::breakglass::ANYWAY;
+use super::config::Config;
+use super::facts::Seen;
+use super::target::Target;
+use crate::world::cause;
+
+/// Remedies that are told in one sentence; who has done these is told of the next.
+const TOLD: usize = 2;
+
+/// What helps, the surest first. To acknowledge is told only where a cluster is silent: of one that has answered it says no more
+/// than that nobody minds what is in there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Remedy {
+    /// A permission is missing.
+    Permit,
+    /// What a cluster is reached with no longer holds.
+    Join,
+    /// The cluster answers with something that cannot be used.
+    Mend,
+    /// The cluster is silent.
+    Wait,
+    /// The next try may go well.
+    Again,
+}
+
+impl Remedy {
+    fn of(code: &str, is_here: bool) -> Self {
+        match code {
+            cause::FORBIDDEN => Self::Permit,
+            cause::CREDENTIALS | cause::NO_ENDPOINT => Self::Join,
+            cause::GARBAGE | cause::NOT_SERVED | cause::REFUSED => Self::Mend,
+            cause::UNREACHABLE | cause::TIMEOUT if !is_here => Self::Wait,
+            _ => Self::Again,
+        }
+    }
+
+    fn told(self, config: &Config, are_many: bool) -> &'static str {
+        match (self, are_many) {
+            (Self::Permit, _) => "apply what durward manifests prints",
+            (Self::Join, false) if config.is_karmada() => "join it again",
+            (Self::Join, true) if config.is_karmada() => "join them again",
+            (Self::Join, _) => "renew the credentials",
+            (Self::Mend, _) => "put that right",
+            (Self::Wait, false) => "try again when it answers, acknowledge it",
+            (Self::Wait, true) => "try again when they answer, acknowledge them",
+            (Self::Again, _) => "try again",
+        }
+    }
+}
+
+/// What helps where these could not be seen, as a sentence begins. Where nobody knows which clusters there are, `is_sure` is
+/// false, and no acknowledgement would be of use.
+pub(super) fn of_unknown(config: &Config, unknown: &[&Seen], is_sure: bool) -> String {
+    let mut remedies = BTreeSet::new();
+    for seen in unknown {
+        let is_here = seen.is_here() || !is_sure;
+        remedies.extend(seen.sight.unseen.iter().map(|why| Remedy::of(why.code, is_here)));
+    }
+    if remedies.is_empty() || !is_sure {
+        remedies.insert(Remedy::Again);
+    }
+    let told = |remedy: &Remedy| remedy.told(config, unknown.len() > 1);
+    // Who waits, tries again.
+    let is_said = |remedy: &&Remedy| **remedy != Remedy::Again || !remedies.contains(&Remedy::Wait);
+    sentence(&remedies.iter().filter(is_said).take(TOLD).map(told).collect::<Vec<_>>().join(", "))
+}
+
+/// What passes in spite of a refusal. Whoever lacks the verb for it is told with the next refusal what is missing still.
+pub(super) fn anyway(target: &Target) -> String {
+    let Target { subject, name, .. } = target;
+    format!("to delete in spite of all: kubectl annotate {}/{name} {ANYWAY}={name}", subject.short())
+}
+
+/// The same text with a capital letter.
+pub(super) fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use admission::Cause;
+
+    use super::super::fixture::{config, definition, member};
+    use super::super::sight::Sight;
+    use super::*;
+    use crate::world::Metadata;
+    use crate::world::fleet::{Cluster, Member};
+
+    fn blind(member: Member, codes: &[&'static str]) -> Seen {
+        let unseen = codes.iter().map(|&code| Cause::new(code, code)).collect();
+        Seen { member, sight: Sight { unseen, ..Sight::default() } }
+    }
+
+    fn told(yaml: &str, clusters: &[&[&'static str]], is_sure: bool) -> String {
+        let seen: Vec<Seen> = clusters.iter().map(|codes| blind(member("m", &[], &[]), codes)).collect();
+        of_unknown(&config(yaml), &seen.iter().collect::<Vec<_>>(), is_sure)
+    }
+
+    const KARMADA: &str = "fleet: {karmada: {}}";
+
+    #[test]
+    fn each_cause_has_its_way_out() {
+        for (code, way_out) in [
+            (cause::UNREACHABLE, "Try again when it answers, acknowledge it"),
+            (cause::TIMEOUT, "Try again when it answers, acknowledge it"),
+            (cause::CREDENTIALS, "Join it again"),
+            (cause::NO_ENDPOINT, "Join it again"),
+            (cause::FORBIDDEN, "Apply what durward manifests prints"),
+            (cause::GARBAGE, "Put that right"),
+            (cause::REFUSED, "Put that right"),
+            (cause::NOT_SERVED, "Put that right"),
+            (cause::BUSY, "Try again"),
+            (cause::VANISHED, "Try again"),
+            (cause::STALE_FLEET, "Try again"),
+            (cause::CROWDED, "Try again"),
+        ] {
+            assert_eq!(told(KARMADA, &[&[code]], true), way_out, "{code}");
+        }
+        let contexts = "fleet: {contexts: [m]}";
+        assert_eq!(told(contexts, &[&[cause::CREDENTIALS]], true), "Renew the credentials");
+    }
+
+    #[test]
+    fn several_are_told_once_each_and_the_surest_first() {
+        let (silent, refused) = (&[cause::TIMEOUT][..], &[cause::CREDENTIALS][..]);
+        assert_eq!(told(KARMADA, &[silent, silent], true), "Try again when they answer, acknowledge them");
+        assert_eq!(
+            told(KARMADA, &[silent, refused, silent, &[cause::CROWDED]], true),
+            "Join them again, try again when they answer, acknowledge them"
+        );
+        assert_eq!(
+            told(KARMADA, &[&[cause::GARBAGE, cause::FORBIDDEN], &[cause::CROWDED]], true),
+            "Apply what durward manifests prints, put that right"
+        );
+    }
+
+    #[test]
+    fn nobody_is_sent_to_acknowledge_what_that_does_not_help() {
+        assert_eq!(told(KARMADA, &[&[cause::TIMEOUT]], false), "Try again");
+        assert_eq!(told(KARMADA, &[], false), "Try again");
+        let here = blind(Member { cluster: Cluster::Here, metadata: Metadata::default() }, &[cause::TIMEOUT]);
+        assert_eq!(of_unknown(&config(KARMADA), &[&here], true), "Try again");
+    }
+
+    #[test]
+    fn the_deed_can_be_typed_as_it_is_told() {
+        assert_eq!(
+            anyway(&definition("widgets.example.org")),
+            "to delete in spite of all: kubectl annotate crd/widgets.example.org durward.dev/delete-anyway=widgets.example.org"
+        );
+    }
+}
