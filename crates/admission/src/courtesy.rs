@@ -5,6 +5,8 @@
 //! dropped), `apimachinery/pkg/util/net/http.go` (a warning with a control character is dropped),
 //! `apiserver/pkg/admission/attributes.go` (an annotation's key is `<webhook name>/<key>` and must be a qualified name).
 
+use crate::plain::one_line;
+
 /// All warnings of an answer together, in runes.
 const WARNINGS_TOTAL: usize = 4096;
 /// One warning, once the total is passed.
@@ -60,7 +62,7 @@ impl Warnings {
 pub struct Audit(Vec<(String, String)>);
 
 impl Audit {
-    /// Sets `key`, cleaned to what a qualified name allows, to `value`.
+    /// Sets `key`, cleaned to what a qualified name allows, to `value`, on one line.
     pub fn set(&mut self, key: &str, value: impl AsRef<str>) {
         let key: String = key
             .chars()
@@ -69,7 +71,7 @@ impl Audit {
             .collect();
         let key = key.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         if !key.is_empty() && !self.0.iter().any(|(set, _)| set == key) {
-            self.0.push((key.to_owned(), shortened(value.as_ref(), VALUE_LENGTH)));
+            self.0.push((key.to_owned(), shortened(&one_line(value.as_ref()), VALUE_LENGTH)));
         }
     }
 
@@ -82,11 +84,6 @@ impl Audit {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-}
-
-fn one_line(text: &str) -> String {
-    let spaced: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn shortened(text: &str, most: usize) -> String {
@@ -139,6 +136,9 @@ mod tests {
         let all: Vec<_> = audit.iter().collect();
         assert_eq!(all[0], ("a-b-c", "1"));
         assert_eq!(all[1].0.len(), KEY_LENGTH);
+        let mut forged = Audit::default();
+        forged.set("in-use", "m1\nm2\u{1b}[31m\u{202e}");
+        assert_eq!(forged.iter().next(), Some(("in-use", "m1 m2 [31m")));
         assert_eq!(all.len(), 2);
     }
 }

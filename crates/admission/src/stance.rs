@@ -2,6 +2,7 @@
 
 use crate::courtesy::{Audit, Warnings};
 use crate::glob::Glob;
+use crate::plain;
 use crate::request::{Request, User};
 use crate::verdict::{Answer, Cause, Denial, DenialCause, Ruling, Verdict};
 
@@ -84,7 +85,7 @@ pub struct Settled {
     pub audit: Audit,
 }
 
-/// Turns a ruling into an answer by the guard's stance.
+/// Turns a ruling into an answer by the guard's stance. Whatever it says is cleaned and bounded here, once for all guards.
 pub fn settle(request: &Request<'_>, ruling: Ruling, stance: &Stance) -> Settled {
     let Ruling { verdict, mut warnings, mut audit, refusal } = ruling;
     let mut causes = Vec::new();
@@ -94,7 +95,7 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, stance: &Stance) -> Settled
         Verdict::Mutate(patch) => ("mutate", Answer::Mutate(patch)),
         Verdict::Deny(denial) => ("deny", Answer::Deny(denial)),
         Verdict::Unknown(unknown) => {
-            causes = unknown;
+            causes = unknown.iter().map(plain::cause).collect();
             audit.set("unknown", told(&causes));
             match stance.when_unknown(&request.user) {
                 OnUnknown::Allow => {
@@ -106,6 +107,10 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, stance: &Stance) -> Settled
                 }
             }
         }
+    };
+    let answer = match answer {
+        Answer::Deny(denial) => Answer::Deny(plain::denial(denial)),
+        other => other,
     };
     let (answer, would_deny) = match answer {
         Answer::Deny(denial) if stance.mode == Mode::Audit => {
@@ -182,6 +187,22 @@ mod tests {
         assert_eq!(allowed.answer, Answer::Allow);
         let ruling = Ruling::allow().refuse_with(Denial::forbidden("never said"));
         assert_eq!(settled("ann", ruling, &Stance::deny_when_unknown()).answer, Answer::Allow);
+    }
+
+    #[test]
+    fn nothing_that_is_said_forges_a_line_or_outgrows_the_answer() {
+        let forged = format!("web\u{1b}[31m\u{202e}{}", "x".repeat(1 << 20));
+        for stance in [Stance::deny_when_unknown(), Stance::new(OnUnknown::Allow)] {
+            for verdict in [
+                Verdict::Deny(Denial::forbidden(&forged)),
+                Verdict::Unknown(vec![Cause::new("garbage", &forged)]),
+            ] {
+                let settled = settled("ann", Ruling::new(verdict).audit("in-use", &forged), &stance);
+                let told = format!("{settled:?}");
+                assert!(!told.contains("\\u{1b}") && !told.contains("\\u{202e}"));
+                assert!(told.len() < 128 * 1024, "{}", told.len());
+            }
+        }
     }
 
     #[test]

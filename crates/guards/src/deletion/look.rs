@@ -107,7 +107,7 @@ impl Look<'_> {
             Subject::Namespace => self.namespace(target, time).await,
             Subject::Definition => self.definition(target, time).await,
         };
-        seen.unwrap_or_else(Sight::blind)
+        seen.unwrap_or_else(Sight::blind).on_one_line()
     }
 
     async fn namespace(&self, target: &Target, time: Time) -> Result<Sight, Cause> {

@@ -1,6 +1,6 @@
 //! What was seen of one cluster: what is in use there, what would stay, and what could not be seen.
 
-use admission::Cause;
+use admission::{Cause, one_line};
 use serde::Serialize;
 
 use super::questions::Noun;
@@ -63,6 +63,18 @@ impl Sight {
     /// Nothing but the reason why nothing was seen.
     pub(super) fn blind(cause: Cause) -> Self {
         Self { unseen: vec![cause], ..Self::default() }
+    }
+
+    /// The same with what members wrote on one line: a name that breaks it could forge the next one.
+    pub(super) fn on_one_line(mut self) -> Self {
+        let counts = self.in_use.iter_mut().chain(&mut self.stays);
+        for name in counts.flat_map(|count| &mut count.names) {
+            *name = one_line(name);
+        }
+        for why in &mut self.unseen {
+            why.text = one_line(&why.text);
+        }
+        self
     }
 
     /// The same, and this was not seen either.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use admission::{Cause, Denial, DenialCause, Ruling};
+use admission::{Cause, Denial, DenialCause, Ruling, one_line};
 
 use super::breakglass::{self, ANYWAY, Glass};
 use super::config::{Config, Groups, Names};
@@ -146,6 +146,14 @@ fn ending(target: &Target, whole: &Whole<'_>, way_out: &str) -> String {
     out
 }
 
+/// A refusal on one line, whatever the names and reasons that it repeats hold: this guard writes no second one.
+fn refusal(message: &str, mut causes: Vec<DenialCause>) -> Denial {
+    for cause in &mut causes {
+        cause.message = one_line(&cause.message);
+    }
+    Denial { causes, ..Denial::forbidden(one_line(message)) }
+}
+
 /// The refusal of what is in use.
 pub(super) fn in_use(config: &Config, target: &Target, whole: &Whole<'_>) -> Denial {
     let share = share(config, whole.in_use.len(), whole);
@@ -166,7 +174,7 @@ pub(super) fn in_use(config: &Config, target: &Target, whole: &Whole<'_>) -> Den
         (Subject::Namespace, _) => "Empty them",
     };
     message.push_str(&ending(target, whole, way_out));
-    Denial { causes: details(config, whole), ..Denial::forbidden(message) }
+    refusal(&message, details(config, whole))
 }
 
 /// The refusal of what could not be seen.
@@ -191,7 +199,7 @@ pub(super) fn unknown(config: &Config, target: &Target, whole: &Whole<'_>) -> De
     }
     let way_out = of_unknown(config, &whole.unknown, whole.unsure.is_none());
     message.push_str(&ending(target, whole, &way_out));
-    Denial { causes: details(config, whole), ..Denial::forbidden(message) }
+    refusal(&message, details(config, whole))
 }
 
 /// The causes, one for each code, so that each is counted once for a review, whatever the fleet's size.
@@ -357,8 +365,7 @@ pub(super) fn karmadas_own(
         }
     };
     let detail = DenialCause { reason: "KarmadasOwn".to_owned(), message: what, field: HERE.to_owned() };
-    let denial = Denial { causes: vec![detail], ..Denial::forbidden(message) };
-    Ruling::deny(denial).audit("karmadas-own", &target.name)
+    Ruling::deny(refusal(&message, vec![detail])).audit("karmadas-own", &target.name)
 }
 
 /// What is said of a definition whose objects Durward may not read.

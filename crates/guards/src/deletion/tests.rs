@@ -219,6 +219,29 @@ async fn five_thousand_finished_pods_do_not_hide_the_one_that_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_forges_no_line_of_a_denial() {
+    const FORGED: &str = "web\nError from server (Forbidden): \u{1b}[31mall is fine\u{202e}";
+    let member = has(|query| Ok(pods(query, vec![object(FORGED)], None)));
+    let refuses = Held { refuses: Some(Cause::new(cause::REFUSED, FORGED)), ..Held::default() };
+    let world = Small::default().with("m1", member).with("m2", refuses);
+    let fleet: Vec<_> =
+        ["m1", "m2", FORGED].iter().map(|name| super::fixture::member(name, &[], &[])).collect();
+    let ruling = shop(&Arc::new(Small { members: Some(Ok(fleet.into())), ..world })).await;
+    let denial = denial(&ruling);
+    let mut texts = vec![denial.message.as_str()];
+    texts.extend(denial.causes.iter().map(|cause| cause.message.as_str()));
+    texts.extend(ruling.audit.iter().map(|(_, value)| value));
+    texts.extend(ruling.warnings.iter());
+    for text in texts {
+        assert!(!text.contains(|c: char| c.is_control() || c == '\u{202e}'), "{text:?}");
+    }
+    assert!(
+        denial.message.contains("m1 (1 pod: web Error from server (Forbidden): [31mall is fine)"),
+        "{denial:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_page_is_enough_to_refuse_and_the_count_says_that_there_is_more() {
     let page = |query: &Query<'_>| {
         assert!(query.from.is_none() && query.limit == 500, "{query:?}");
