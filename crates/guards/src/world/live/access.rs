@@ -3,10 +3,11 @@
 //! Reading kubeconfigs, running credential plugins and re-reading tokens is kube's work. Here is which source counts, and what
 //! is said when it does not do.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
 
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError, NamedContext};
 
 use crate::config::{Problem, nearest};
 
@@ -34,12 +35,13 @@ impl Access {
         }
     }
 
-    /// The names of the contexts that there are beside the one that leads here, and where they stand.
-    pub(super) fn contexts(&self) -> Result<(Vec<String>, String), Problem> {
+    /// The contexts that there are beside the one that leads here, as they are now, and where they stand.
+    pub(super) fn contexts(&self) -> Result<Contexts, Problem> {
         Ok(match self.kubeconfig()? {
-            None => (Vec::new(), "no kubeconfig".to_owned()),
+            None => Contexts { versions: Vec::new(), source: "no kubeconfig".to_owned() },
             Some((kubeconfig, source)) => {
-                (kubeconfig.contexts.into_iter().map(|context| context.name).collect(), source)
+                let version = |named: &NamedContext| (named.name.clone(), version(&kubeconfig, named));
+                Contexts { versions: kubeconfig.contexts.iter().map(version).collect(), source }
             }
         })
     }
@@ -84,6 +86,40 @@ impl Access {
                 .next("give --kubeconfig FILE, or a recording with --world DIR")
         })
     }
+}
+
+/// The contexts of a kubeconfig.
+#[derive(Debug)]
+pub(super) struct Contexts {
+    /// Their names, each with a number that changes when it leads elsewhere or has other credentials.
+    pub(super) versions: Vec<(String, u64)>,
+    /// What people call the kubeconfig.
+    pub(super) source: String,
+}
+
+/// A number for all that a client of this context is made of: the entries of its cluster and its user, and the files that they
+/// name, by length and time of change. Not the token's file, which is read again anyway.
+fn version(kubeconfig: &Kubeconfig, named: &NamedContext) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let Some(context) = &named.context else { return 0 };
+    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster);
+    let user = context.user.as_ref();
+    let user = user.and_then(|user| kubeconfig.auth_infos.iter().find(|named| named.name == *user));
+    let cluster = cluster.and_then(|cluster| cluster.cluster.as_ref());
+    let user = user.and_then(|user| user.auth_info.as_ref());
+    // Both are plain data, and what cannot be written is the same thing each time.
+    serde_json::to_vec(&cluster).unwrap_or_default().hash(&mut hasher);
+    serde_json::to_vec(&user).unwrap_or_default().hash(&mut hasher);
+    let files = [
+        cluster.and_then(|cluster| cluster.certificate_authority.as_ref()),
+        user.and_then(|user| user.client_certificate.as_ref()),
+        user.and_then(|user| user.client_key.as_ref()),
+    ];
+    for file in files {
+        let metadata = file.and_then(|path| std::fs::metadata(path).ok());
+        metadata.map(|metadata| (metadata.len(), metadata.modified().ok())).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// What kube needs to know to go by a context of a kubeconfig: the current one, where none is named. `source` is what people

@@ -13,7 +13,7 @@ use hyper::StatusCode;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
-use super::access::Access;
+use super::access::{Access, Contexts};
 use super::api::{Api, MANY, OBJECT_LIMIT, ONE, PAGE_ITEMS, WHOLE};
 use super::body::Bytes;
 use super::failure::{Failure, brief, short};
@@ -207,8 +207,10 @@ impl Clusters {
                 let reading = tokio::task::spawn_blocking(move || access.contexts());
                 let read = timeout_at(deadline, reading).await.map_err(late)?;
                 let read = read.map_err(|error| stale(&error.to_string()))?;
-                let (there, source) = read.map_err(|problem| stale(&brief(&problem.to_string())))?;
-                contexts(names, &there, &source).map_err(|why| stale(&why))
+                let there = read.map_err(|problem| stale(&brief(&problem.to_string())))?;
+                let members = contexts(names, &there).map_err(|why| short(stale(&why)))?;
+                self.roads.contexts_are(&there);
+                Ok(members)
             }
             Fleet::Karmada | Fleet::Secrets { .. } => {
                 let read = self.gathering.join(fleet, || read(Arc::clone(&self.roads), fleet.clone()));
@@ -288,13 +290,15 @@ impl Asked {
     }
 }
 
-fn contexts(names: &[String], there: &[String], source: &str) -> Result<Arc<[Member]>, String> {
+fn contexts(names: &[String], there: &Contexts) -> Result<Arc<[Member]>, String> {
+    let Contexts { versions, source } = there;
     let member = |name: &String| {
-        if there.contains(name) {
+        if versions.iter().any(|(known, _)| known == name) {
             let cluster = Cluster::Context(name.as_str().into());
             return Ok(Member { cluster, metadata: Metadata::default() });
         }
-        Err(format!("there is no context {name:?} in {source}; it has: {}", there.join(", ")))
+        let known: Vec<&str> = versions.iter().map(|(name, _)| name.as_str()).collect();
+        Err(format!("there is no context {name:?} in {source}; it has: {}", known.join(", ")))
     };
     names.iter().map(member).collect()
 }

@@ -1,10 +1,12 @@
 //! By which API server a cluster is reached: the one that leads here, or one of its own, with its client and its places.
 //!
-//! The client of a context is made when it is first needed and kept. That of a Secret is made anew when the Secret changes: the
-//! list of the fleet, which every review reads, says at which version it is.
+//! A client is made when it is first needed, and anew when what it was made of changes: the list of the fleet, which every review
+//! reads, says at which version each Secret is, and what each context of the kubeconfig consists of. Otherwise an old client would
+//! ask the cluster that a name led to once, and its emptiness would speak for another one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use admission::{BoxFuture, Cause};
@@ -12,9 +14,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::Shared;
 use hyper::StatusCode;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::access::Access;
+use super::access::{Access, Contexts};
 use super::api::{Api, OBJECT_LIMIT, WHOLE};
 use super::body::Room;
 use super::failure::{brief, is_about};
@@ -32,6 +35,14 @@ pub(super) struct Road {
     pub(super) lanes: Lanes,
 }
 
+/// After a context's credentials could not be had they are not tried for again for so long, as long as the context is the same:
+/// a plugin asks a cloud, and each review would let it do so again.
+const TRIED_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
+/// Credential plugins that may run at once. One that hangs cannot be ended from here and keeps its thread: without a bound they
+/// would take every thread that blocking work has (tokio: 512).
+const PLUGINS: usize = 64;
+
 /// A road, or why there is none.
 type Made = Result<Arc<Road>, Cause>;
 
@@ -41,24 +52,51 @@ pub(super) struct Roads {
     pub(super) access: Access,
     runtime: Handle,
     others: Mutex<Others>,
+    plugins: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Others {
     roads: HashMap<Cluster, Other>,
-    /// Secrets, and their versions in the newest list of the fleet.
+    /// Secrets and contexts, and their versions in the newest list of the fleet.
     versions: HashMap<Cluster, String>,
 }
 
 struct Other {
     version: String,
     made: Shared<BoxFuture<'static, Made>>,
+    attempt: Arc<Attempt>,
+}
+
+/// What is known of the making of a road while it goes on, and after it failed.
+#[derive(Debug, Default)]
+struct Attempt {
+    /// Held while a plugin runs, which may be for longer than anybody waits for it.
+    runs: AtomicBool,
+    failed: OnceLock<Instant>,
+}
+
+/// While it is there, a plugin runs.
+struct Running(Arc<Attempt>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.runs.store(false, Ordering::Release);
+    }
+}
+
+impl Attempt {
+    /// Whether another one would do the same again, too soon.
+    fn stands(&self, now: Instant) -> bool {
+        self.runs.load(Ordering::Acquire)
+            || self.failed.get().is_some_and(|&at| now.saturating_duration_since(at) < TRIED_AGAIN_AFTER)
+    }
 }
 
 impl Roads {
     pub(super) fn new(api: Api, access: Access, runtime: Handle) -> Self {
         let here = Arc::new(Road { api, lanes: Lanes::new(LANES) });
-        Self { here, access, runtime, others: Mutex::default() }
+        Self { here, access, runtime, others: Mutex::default(), plugins: Arc::new(Semaphore::new(PLUGINS)) }
     }
 
     /// The list of the fleet has these Secrets, at these versions. Roads to those that are not there any more end.
@@ -67,7 +105,16 @@ impl Roads {
         let Others { roads, .. } = &mut *others;
         let gone = |of: &Cluster| matches!(of, Cluster::Secret(..)) && !versions.contains_key(of);
         roads.retain(|of, _| !gone(of));
-        others.versions = versions;
+        others.versions.retain(|of, _| !matches!(of, Cluster::Secret(..)));
+        others.versions.extend(versions);
+    }
+
+    /// The kubeconfig has these contexts now.
+    pub(super) fn contexts_are(&self, contexts: &Contexts) {
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, version) in &contexts.versions {
+            others.versions.insert(Cluster::Context(name.as_str().into()), version.to_string());
+        }
     }
 
     /// The road to a cluster.
@@ -84,10 +131,11 @@ impl Roads {
         let version = versions.get(of).cloned().unwrap_or_default();
         if let Some(road) = roads.get(of)
             && road.version == version
-            && !matches!(road.made.peek(), Some(Err(_)))
+            && (!matches!(road.made.peek(), Some(Err(_))) || road.attempt.stands(Instant::now()))
         {
             return road.made.clone();
         }
+        let attempt = Arc::<Attempt>::default();
         let making = match of {
             Cluster::Secret(namespace, name) => {
                 let (namespace, name) = (Arc::clone(namespace), Arc::clone(name));
@@ -95,7 +143,8 @@ impl Roads {
             }
             Cluster::Context(name) => {
                 let access = Access { context: Some(name.to_string()), ..self.access.clone() };
-                by_context(access, self.here.api.room.clone()).boxed()
+                let (room, plugins) = (self.here.api.room.clone(), Arc::clone(&self.plugins));
+                by_context(access, room, plugins, Arc::clone(&attempt)).boxed()
             }
             Cluster::Here | Cluster::Member(_) => std::future::ready(Ok(Arc::clone(&self.here))).boxed(),
         };
@@ -105,12 +154,12 @@ impl Roads {
             task.await.unwrap_or_else(|error| Err(Cause::new(cause::CREDENTIALS, error.to_string())))
         };
         let made = made.boxed().shared();
-        roads.insert(of.clone(), Other { version, made: made.clone() });
+        roads.insert(of.clone(), Other { version, made: made.clone(), attempt });
         made
     }
 }
 
-async fn by_context(access: Access, room: Room) -> Made {
+async fn by_context(access: Access, room: Room, plugins: Arc<Semaphore>, attempt: Arc<Attempt>) -> Made {
     let name = access.context.clone().unwrap_or_default();
     let problem = |why: String| {
         // What a plugin wrote is not for whoever asked at kubectl.
@@ -118,8 +167,15 @@ async fn by_context(access: Access, room: Room) -> Made {
         let text = format!("credentials of {name} cannot be had from its context in Durward's kubeconfig");
         Cause::new(cause::CREDENTIALS, text)
     };
-    let config = access.config().await.map_err(|error| problem(error.to_string()))?;
-    road(config, room).await.map_err(problem)
+    let made = match access.config().await {
+        Ok(config) => road(config, room, Some((plugins, Arc::clone(&attempt)))).await,
+        Err(error) => Err(error.to_string()),
+    };
+    if made.is_err() {
+        // Only this attempt sets it, and only here.
+        let _ = attempt.failed.set(Instant::now());
+    }
+    made.map_err(problem)
 }
 
 async fn by_secret(api: Api, namespace: Arc<str>, name: Arc<str>) -> Made {
@@ -142,17 +198,56 @@ async fn by_secret(api: Api, namespace: Arc<str>, name: Arc<str>) -> Made {
         return Err(because(failure.cause.code, &failure.cause.text));
     }
     let config = secret::config(&body).await.map_err(|why| because(cause::CREDENTIALS, &why))?;
-    road(config, api.room.clone()).await.map_err(|why| because(cause::CREDENTIALS, &brief(&why)))
+    road(config, api.room.clone(), None).await.map_err(|why| because(cause::CREDENTIALS, &brief(&why)))
 }
 
-/// A road of one lane: behind it is one cluster.
-async fn road(config: kube::Config, room: Room) -> Result<Arc<Road>, String> {
-    // A credential plugin is a program that is run and waited for.
-    let making = tokio::task::spawn_blocking(move || transport::client(&config, 1));
-    match timeout(CREDENTIALS_WITHIN, making).await {
-        Ok(Ok(Ok(client))) => Ok(Arc::new(Road { api: Api::new(client, room), lanes: Lanes::new(1) })),
-        Ok(Ok(Err(problem))) => Err(problem.to_string()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("the credential plugin was not done after {} s", CREDENTIALS_WITHIN.as_secs())),
+/// A road of one lane: behind it is one cluster. A context may have a credential plugin, of which only so many run at once; a
+/// Secret has none.
+async fn road(
+    config: kube::Config,
+    room: Room,
+    plugin: Option<(Arc<Semaphore>, Arc<Attempt>)>,
+) -> Result<Arc<Road>, String> {
+    let late = |_| format!("the credential plugin was not done after {} s", CREDENTIALS_WITHIN.as_secs());
+    let end = Instant::now() + CREDENTIALS_WITHIN;
+    let turn = match plugin {
+        None => None,
+        Some((plugins, attempt)) => {
+            let turn = timeout_at(end, plugins.acquire_owned()).await;
+            let turn =
+                turn.map_err(|_| format!("{PLUGINS} credential plugins run already, and do not end"))?;
+            attempt.runs.store(true, Ordering::Release);
+            Some((turn, Running(attempt)))
+        }
+    };
+    // A credential plugin is a program that is run and waited for: here until the deadline, by its thread until it ends.
+    let making = tokio::task::spawn_blocking(move || {
+        let client = transport::client(&config, 1);
+        drop(turn);
+        client
+    });
+    match timeout_at(end, making).await.map_err(late)? {
+        Ok(Ok(client)) => Ok(Arc::new(Road { api: Api::new(client, room), lanes: Lanes::new(1) })),
+        Ok(Err(problem)) => Err(problem.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_stands_while_its_plugin_runs_and_for_a_while_after_it_failed() {
+        let attempt = Arc::<Attempt>::default();
+        let now = Instant::now();
+        assert!(!attempt.stands(now));
+        attempt.runs.store(true, Ordering::Release);
+        let running = Running(Arc::clone(&attempt));
+        attempt.failed.set(now).unwrap();
+        assert!(attempt.stands(now + 2 * TRIED_AGAIN_AFTER));
+        drop(running);
+        assert!(!attempt.stands(now + TRIED_AGAIN_AFTER));
+        assert!(attempt.stands(now + TRIED_AGAIN_AFTER / 2));
     }
 }

@@ -395,3 +395,70 @@ async fn where_only_http1_is_spoken_who_waits_behind_silent_members_is_not_calle
     let (_, version) = crowd(&mut server, &world, 100).await;
     assert_eq!(version, Version::HTTP_11);
 }
+
+/// Asks the one context of a kubeconfig for a page, after the list of the fleet.
+async fn ask_context(world: &Live) -> crate::world::fleet::Listed {
+    use crate::world::fleet::Fleet;
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let members = world.members(&Fleet::Contexts(vec!["test".to_owned()]), deadline).await.unwrap();
+    let resource = Resource::NAMESPACES;
+    world.list(&members[0].cluster, super::asking_members::query(&resource, ""), deadline).await
+}
+
+#[tokio::test]
+async fn a_context_that_leads_elsewhere_now_is_followed_and_one_that_does_not_keeps_its_connection() {
+    let mut old = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let mut new = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let config = old.kubeconfig();
+    let world = connected(&config).await;
+    ask_context(&world).await.unwrap();
+    assert!(matches!(old.next().await, Seen::Connection { .. }));
+    old.request(Version::HTTP_2).await;
+    ask_context(&world).await.unwrap();
+    old.request(Version::HTTP_2).await;
+    std::fs::copy(new.kubeconfig().path, &config.path).unwrap();
+    ask_context(&world).await.unwrap();
+    assert!(matches!(new.next().await, Seen::Connection { .. }));
+    new.request(Version::HTTP_2).await;
+    assert!(!matches!(old.seen.try_recv(), Ok(Seen::Request { .. })));
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_replaced_in_its_file_makes_a_new_client() {
+    let server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let other = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let authority = folder.path().join("ca.crt");
+    std::fs::write(&authority, &other.certificate).unwrap();
+    let cluster = format!(", certificate-authority: '{}'", authority.display());
+    let config = kubeconfig(&format!("https://{}", server.address), "", &cluster, "token: secret");
+    let world = connected(&config).await;
+    assert_eq!(ask_context(&world).await.unwrap_err().code, cause::UNREACHABLE);
+    // Of another length, so that a clock of whole seconds shows it too.
+    std::fs::write(&authority, format!("# new\n{}", server.certificate)).unwrap();
+    ask_context(&world).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_is_not_run_again_at_once_unless_the_context_changes() {
+    let server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let user = |word: &str| {
+        format!(
+            "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, args: [-c, 'echo {word} >> {}; exit 1']}}",
+            runs.display()
+        )
+    };
+    let url = format!("https://{}", server.address);
+    let config = server.kubeconfig();
+    let world = connected(&config).await;
+    let mut seen = Vec::new();
+    for word in ["a", "a", "b"] {
+        std::fs::copy(kubeconfig(&url, &server.certificate, "", &user(word)).path, &config.path).unwrap();
+        assert_eq!(ask_context(&world).await.unwrap_err().code, cause::CREDENTIALS);
+        seen.push(std::fs::read_to_string(&runs).unwrap());
+    }
+    // kube runs it once for a certificate and once for a token.
+    assert_eq!(seen, ["a\na\n", "a\na\n", "a\na\nb\nb\n"]);
+}
