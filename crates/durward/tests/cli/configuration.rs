@@ -184,3 +184,10 @@ fn takes(schema: &Value, value: &Value, path: &str) {
         Value::Number(_) => assert_eq!(schema["type"], "integer", "{path}"),
     }
 }
+
+#[test]
+fn printed_defaults_hold_no_word_that_would_stay_when_the_fleet_changes() {
+    let printed = House::new().run(&["config", "defaults"]).out;
+    assert!(printed.contains("# select:"), "{printed}");
+    assert!(!printed.lines().any(|line| line.trim_start().starts_with("select:")), "{printed}");
+}

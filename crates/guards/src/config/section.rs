@@ -200,12 +200,32 @@ impl<'n> Section<'n> {
         default: T,
     ) -> T {
         let yaml = words.iter().find(|(_, value)| *value == default).map(|(word, _)| (*word).to_owned());
+        self.word(key, doc, words, yaml).unwrap_or(default)
+    }
+
+    /// One of a few words, whose default depends on other keys: the doc tells on which, and no default is printed that would
+    /// stay when they change.
+    pub fn optional_choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        words: &[(&'static str, T)],
+    ) -> Option<T> {
+        self.word(key, doc, words, None)
+    }
+
+    fn word<T: Copy>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        words: &[(&'static str, T)],
+        yaml: Option<String>,
+    ) -> Option<T> {
         let shape = Shape::Choice(words.iter().map(|(word, _)| *word).collect());
         self.scalar(key, doc, &shape, yaml, |text| {
             let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
             found.ok_or_else(|| suggestion(text, words.iter().map(|(word, _)| *word)))
         })
-        .unwrap_or(default)
     }
 
     /// One of a few words, or a section that says the same more finely. The reader gets the word that holds for the whole:

@@ -170,11 +170,10 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     let acknowledged =
         section.sections("acknowledge", "Clusters that need not answer, until a day.", acknowledged);
     let every = if fleet == Fleet::Alone { Select::Labelled } else { Select::All };
-    let select = section.choice(
+    let select = section.optional_choice(
         "select",
         "Which objects are guarded: all (default where there is a fleet), or those with the label durward.dev/guard: deletion (default without).",
         &[("all", Select::All), ("labelled", Select::Labelled)],
-        every,
     );
     let break_glass = section.choice(
         "breakGlass",
@@ -202,7 +201,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         unmanaged,
         names,
         acknowledged,
-        select,
+        select: select.unwrap_or(every),
         break_glass,
         member_deadline,
         questions,
