@@ -44,8 +44,9 @@ fn cut(text: String, most: usize, end: usize) -> String {
         return text;
     }
     let mark = if end == 0 { MARK.trim_end() } else { MARK };
-    let start = text.floor_char_boundary(most - end - mark.len());
-    let rest = text.ceil_char_boundary(text.len() - end);
+    let is_boundary = |at: &usize| text.is_char_boundary(*at);
+    let start = (0..=most - end - mark.len()).rev().find(is_boundary).unwrap_or_default();
+    let rest = (text.len() - end..=text.len()).find(is_boundary).unwrap_or(text.len());
     let (start, rest) = (text.get(..start).unwrap_or_default(), text.get(rest..).unwrap_or_default());
     format!("{start}{mark}{rest}")
 }
