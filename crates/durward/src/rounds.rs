@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
+use admission::one_line;
 use guards::world::fleet::Health;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -39,7 +40,7 @@ impl Told {
         metrics.register(|registry| {
             registry.register(
                 "member_ready",
-                "1 where the last round could read every kind that guards read there; here is the cluster that asks. At most 5000 clusters, those that are not ready first",
+                "1 where the last round could read every kind that guards read there and that is known beforehand: objects of definitions are not tried; here is the cluster that asks. At most 5000 clusters, those that are not ready first",
                 ready.clone(),
             );
         });
@@ -104,11 +105,12 @@ fn line(health: &Health) -> String {
     let Some((resource, cause)) = health.failures.first() else { return String::new() };
     let more = match health.failures.len() {
         0 | 1 => String::new(),
+        2 => " (and one more kind)".to_owned(),
         many => format!(" (and {} more kinds)", many - 1),
     };
     // One line each, whatever a member answers.
-    let text = cause.text.split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("\n    {}: {resource}{more}: {}: {text}", health.cluster, cause.code)
+    let (cluster, text) = (one_line(&health.cluster), one_line(&cause.text));
+    format!("\n    {cluster}: {resource}{more}: {}: {text}", cause.code)
 }
 
 #[cfg(test)]
@@ -153,12 +155,12 @@ mod tests {
         assert!(checks.readiness().ready && checks.readiness().text.contains("[!]fleet: the first round"));
         told.tell(Some(&[
             health("here", &[]),
-            health("m2", &[("forbidden", "may not list\n pods"), ("forbidden", "y")]),
+            health("m2", &[("forbidden", "may not list\n \u{1b}[31mpods\u{202e}"), ("forbidden", "y")]),
         ]));
         let readiness = checks.readiness();
         assert!(readiness.ready);
         let expected = "[!]fleet: 1 of 2 clusters cannot be read as guards need\n    \
-                        m2: namespaces (and 1 more kinds): forbidden: may not list pods\n";
+                        m2: namespaces (and one more kind): forbidden: may not list [31mpods\n";
         assert!(readiness.text.contains(expected), "{}", readiness.text);
         told.tell(Some(&[health("here", &[])]));
         assert!(checks.readiness().text.contains("[+]fleet ok"));
