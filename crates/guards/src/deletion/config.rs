@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use admission::LabelSelector;
+use admission::{LabelSelector, SelectorOperator};
 use k8s_openapi::jiff::Timestamp;
 
 use super::questions::{self, Question};
@@ -169,6 +169,11 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     );
     let acknowledged =
         section.sections("acknowledge", "Clusters that need not answer, until a day.", acknowledged);
+    let is_labelled = |entry: &Acknowledged| matches!(entry.whom, Whom::Labelled(_));
+    if matches!(fleet, Fleet::Contexts(_)) && acknowledged.iter().any(is_labelled) {
+        let next = "name each: {cluster: NAME, until: …, reason: …}".to_owned();
+        section.problem("acknowledge", "has a clusterSelector, and contexts have no labels", Some(next));
+    }
     let every = if fleet == Fleet::Alone { Select::Labelled } else { Select::All };
     let select = section.optional_choice(
         "select",
@@ -295,6 +300,9 @@ fn namespaces(section: &mut Section<'_>) -> (Vec<InUse>, Vec<Resource>) {
             let next = "name at least one, or leave the deletion section out".to_owned();
             s.problem("inUse", "names nothing, so no namespace is ever in use", Some(next));
         }
+        for (one, why) in more.iter().filter_map(|one| Some((one, questions::is_no_use(one)?))) {
+            s.problem("more", format!("{one} {why}"), Some("leave it out".to_owned()));
+        }
         for (at, one) in more.iter().enumerate() {
             let same = |other: &Resource| other.group == one.group && other.plural == one.plural;
             if questions::is_known(one) || more.iter().take(at).any(same) {
@@ -380,12 +388,26 @@ fn acknowledged(section: &mut Section<'_>) -> Acknowledged {
             );
         }
     }
+    if selector.as_ref().is_some_and(|selector| !asks_for_a_label(selector)) {
+        let next = "add matchLabels, or an expression with In or Exists".to_owned();
+        section.problem(
+            "clusterSelector",
+            "asks for no label, so it is about clusters that nobody labelled too",
+            Some(next),
+        );
+    }
     let whom = match (cluster, selector) {
         (None, Some(selector)) => Whom::Labelled(selector),
         (name, _) => Whom::Named(name.unwrap_or_default()),
     };
     let until = until.map_or(SystemTime::UNIX_EPOCH, |until| until.0.into());
     Acknowledged { whom, until, reason }
+}
+
+/// Whether a cluster without labels is not meant. What a selector does not exclude is deleted unseen.
+fn asks_for_a_label(selector: &LabelSelector) -> bool {
+    let asks = |operator| matches!(operator, SelectorOperator::In | SelectorOperator::Exists);
+    !selector.match_labels.is_empty() || selector.match_expressions.iter().any(|r| asks(r.operator))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use super::target::{Subject, Target};
 use super::tell;
 use crate::exempt::Exemption;
 use crate::world::cause;
+use crate::world::fleet::Fleet;
 
 /// What comes after the first look.
 #[derive(Debug)]
@@ -138,6 +139,8 @@ pub(super) struct Whole<'f> {
     pub(super) stays: Vec<&'f Seen>,
     /// Why nobody knows whether these are all clusters.
     pub(super) unsure: Option<Cause>,
+    /// Whether there is a fleet, and no cluster in it.
+    pub(super) is_bare: bool,
     /// Acknowledgements that do not count, and why.
     pub(super) notes: Vec<String>,
     /// What is wrong with the annotations that were to break the glass.
@@ -156,6 +159,11 @@ impl<'f> Whole<'f> {
                 Finding::Unknown => whole.not_seen(config, seen, facts.now),
             }
         }
+        // The space of one cluster is looked at without the others.
+        let is_space = matches!(Own::of(config, target), Some(Own::Space(_)));
+        whole.is_bare = config.fleet != Fleet::Alone
+            && !is_space
+            && matches!(&facts.members, Ok(members) if members.is_empty());
         if let Glass::Refused(why) = breakglass::judge(config, target, facts.now) {
             whole.glass = Some(why);
         }
@@ -163,15 +171,20 @@ impl<'f> Whole<'f> {
     }
 
     fn not_seen(&mut self, config: &Config, seen: &'f Seen, now: SystemTime) {
-        let may_be = !seen.is_here() && acknowledge::covers(&seen.sight.unseen);
-        match acknowledge::of(config, &seen.member, now).filter(|_| may_be) {
-            Some(Ok(acknowledgement)) => self.acknowledged.push((seen, acknowledgement)),
-            Some(Err(why)) => {
+        let covers = acknowledge::covers(&seen.sight.unseen);
+        match acknowledge::of(config, &seen.member, now).filter(|_| !seen.is_here()) {
+            Some(Ok(acknowledgement)) if covers => return self.acknowledged.push((seen, acknowledgement)),
+            Some(Ok(_)) => {
+                let name = seen.member.cluster.name();
+                let why = format!(
+                    "the acknowledgement of {name} does not count for what Durward had no room to ask"
+                );
                 self.notes.push(why);
-                self.unknown.push(seen);
             }
-            None => self.unknown.push(seen),
+            Some(Err(why)) if covers => self.notes.push(why),
+            Some(Err(_)) | None => {}
         }
+        self.unknown.push(seen);
     }
 
     /// What it comes to.

@@ -106,6 +106,7 @@ mod tests {
             "{}",
             "fleet: {karmada: {}}\nunmanaged: ignore\ncrds: {groups: [example.org]}",
             "fleet: {contexts: [a]}",
+            "namespaces: {more: [{version: v1, resource: replicationcontrollers}]}",
         ] {
             let config = config(yaml);
             let all = [everywhere(&config), here(&config)].concat();

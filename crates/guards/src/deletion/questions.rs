@@ -74,6 +74,19 @@ pub(super) fn is_known(resource: &Resource) -> bool {
         || WORKLOADS.iter().any(|(group, plural, ..)| is(group, plural))
 }
 
+/// Why a further resource cannot tell whether a namespace is in use, if it cannot.
+pub(super) fn is_no_use(resource: &Resource) -> Option<&'static str> {
+    match (resource.group.as_ref(), resource.plural.as_ref()) {
+        ("", "secrets") => {
+            Some("would let Durward read every Secret of every cluster, credentials of members among them")
+        }
+        ("", "configmaps") => Some("is in every namespace (kube-root-ca.crt), so none could be deleted"),
+        ("", "serviceaccounts") => Some("is in every namespace (default), so none could be deleted"),
+        ("" | "events.k8s.io", "events") => Some("is left behind by whatever was there, and holds nothing"),
+        _ => None,
+    }
+}
+
 /// The Lists that decide about a namespace. Under `unmanaged: ignore` the workloads are read even where they do not count
 /// themselves: a pod is Karmada's if what made it is.
 pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource], unmanaged: Unmanaged) -> Vec<Question> {

@@ -246,6 +246,12 @@ pub(super) fn beside(config: &Config, target: &Target, whole: &Whole<'_>, mut ru
     if target.dry_run || is_refused {
         preview(config, target, whole, &mut ruling);
     }
+    if whole.is_bare {
+        let here = if config.is_karmada() { "the control plane" } else { "this cluster" };
+        let text = format!("the fleet has no clusters: only {here} was looked at");
+        ruling.warnings.push(format!("{VOICE}{text}"));
+        ruling.audit.set("fleet", text);
+    }
     if !is_refused {
         allowed(config, whole, &mut ruling);
     }

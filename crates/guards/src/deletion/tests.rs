@@ -382,6 +382,48 @@ async fn clusters_are_asked_at_once_and_a_bounded_number_at_a_time() {
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
 
+const ACKNOWLEDGED: [(&str, &str); 2] = [
+    ("durward.dev/acknowledge-unreachable", "cut"),
+    ("durward.dev/acknowledge-until", "2026-12-01T00:00:00Z"),
+];
+
+/// So many members that hang, all of them acknowledged, before those that the world has.
+fn behind_the_silent(silent: usize, world: Small) -> Small {
+    let names: Vec<String> = (0..silent).map(|n| format!("a{n}")).collect();
+    let mut members: Vec<_> = names.iter().map(|name| member(name, &ACKNOWLEDGED, &[])).collect();
+    members.extend(world.members().iter().cloned());
+    let silent = |world: Small, name: &String| world.with(name, Held { hangs: true, ..Held::default() });
+    Small { members: Some(Ok(members.into())), ..names.iter().fold(world, silent) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_region_that_is_down_and_acknowledged_is_let_go_however_large() {
+    for silent in [500, 1000, 3000, 4500] {
+        let world = behind_the_silent(silent, Small::default().with("m1", Held::default()));
+        let ruling = shop(&Arc::new(world)).await;
+        assert_eq!(ruling.verdict, Verdict::Allow, "{silent}: {:?}", ruling.refusal);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_region_that_is_down_takes_nobody_elses_time() {
+    let used = has(|query| Ok(pods(query, vec![object("a")], None)));
+    let world = behind_the_silent(3000, Small::default().with("m1", used));
+    let ruling = shop(&Arc::new(world)).await;
+    assert!(denial(&ruling).message.contains("in 1 of 3002 clusters: m1 (1 pod: a)"), "{ruling:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_for_which_there_was_no_room_is_asked_again() {
+    let turns = AtomicUsize::new(0);
+    let lists = move |query: &Query<'_>| match turns.fetch_add(1, Ordering::Relaxed) {
+        0 => Err(Cause::new(cause::CROWDED, "m1 was not asked: too many questions are under way")),
+        _ => Ok(pods(query, vec![object("a")], None)),
+    };
+    let ruling = shop(&Arc::new(Small::default().with("m1", has(lists)))).await;
+    assert!(denial(&ruling).message.contains("m1 (1 pod: a)"), "{ruling:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_members_own_version_is_asked_for() {
     let lists = |query: &Query<'_>| match query.resource.version.as_ref() {

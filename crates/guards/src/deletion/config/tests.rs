@@ -65,6 +65,38 @@ fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
             "counted already",
         ),
         ("namespaces: {more: [{version: v1, resource: A/b}]}", "d.yaml:1:45", "is no resource"),
+        (
+            "namespaces: {more: [{version: v1, resource: secrets}]}",
+            "d.yaml:1:20",
+            "every Secret of every cluster",
+        ),
+        ("namespaces: {more: [{version: v1, resource: configmaps}]}", "d.yaml:1:20", "in every namespace"),
+        (
+            "namespaces: {more: [{version: v1, resource: serviceaccounts}]}",
+            "d.yaml:1:20",
+            "in every namespace",
+        ),
+        ("namespaces: {more: [{version: v1, resource: events}]}", "d.yaml:1:20", "left behind"),
+        (
+            "namespaces: {more: [{group: events.k8s.io, version: v1, resource: events}]}",
+            "d.yaml:1:20",
+            "left behind",
+        ),
+        (
+            "acknowledge: [{clusterSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [prod]}]}, until: 2026-12-01T00:00:00Z, reason: x}]",
+            "d.yaml:1:33",
+            "asks for no label",
+        ),
+        (
+            "acknowledge: [{clusterSelector: {matchExpressions: [{key: tier, operator: DoesNotExist}]}, until: 2026-12-01T00:00:00Z, reason: x}]",
+            "d.yaml:1:33",
+            "asks for no label",
+        ),
+        (
+            "fleet: {contexts: [a]}\nacknowledge: [{clusterSelector: {matchLabels: {b: c}}, until: 2026-12-01T00:00:00Z, reason: x}]",
+            "d.yaml:2:14: acknowledge",
+            "contexts have no labels",
+        ),
         ("namespaces: {more: [{version: v1}]}", "d.yaml:1:21", "resource: is missing"),
         ("memberDeadline: 0s", "d.yaml:1:17: memberDeadline", "no time in which anyone could answer"),
         ("memberDeadline: 1m", "d.yaml:1:17: memberDeadline", "longer than 30s"),

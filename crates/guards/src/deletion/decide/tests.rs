@@ -186,6 +186,42 @@ fn an_acknowledgement_stands_in_for_an_answer_and_says_what_follows() {
 }
 
 #[test]
+fn an_acknowledgement_is_no_excuse_for_durwards_own_want_of_room_and_the_denial_says_so() {
+    let until = [
+        ("durward.dev/acknowledge-unreachable", "link cut"),
+        ("durward.dev/acknowledge-until", "2026-12-01T00:00:00Z"),
+    ];
+    let crowded = Sight::blind(Cause::new(cause::CROWDED, "no place"));
+    let facts = facts(vec![(member("m5", &until, &[]), crowded)]);
+    let ruling = close(&config(KARMADA), &namespace("shop"), &facts);
+    assert!(matches!(&ruling.verdict, Verdict::Unknown(causes) if causes[0].code == cause::CROWDED));
+    let message = &denial(&ruling).message;
+    let note =
+        ". The acknowledgement of m5 does not count for what Durward had no room to ask. Try again, or";
+    assert!(message.contains(note), "{message}");
+}
+
+#[test]
+fn a_fleet_without_clusters_is_told_with_every_ruling() {
+    let told = |yaml: &str, target: &Target, sight| {
+        let ruling = close(&config(yaml), target, &Facts { seen: vec![here(sight)], ..named(vec![]) });
+        let audit = ruling.audit.iter().any(|(key, _)| key == "fleet");
+        let warned = ruling.warnings.iter().any(|warning| {
+            warning.contains("the fleet has no clusters: only the control plane was looked at")
+        });
+        assert_eq!(audit, warned);
+        audit
+    };
+    let shop = namespace("shop");
+    assert!(told(KARMADA, &shop, Sight::default()));
+    assert!(told(KARMADA, &shop, in_use(&["a"])));
+    assert!(!told("select: all", &shop, Sight::default()), "there is no fleet");
+    assert!(!told(KARMADA, &namespace("karmada-es-m9"), Sight::default()), "the others were not asked");
+    let some = close(&config(KARMADA), &shop, &named(vec![("m1", Sight::default())]));
+    assert!(some.warnings.is_empty());
+}
+
+#[test]
 fn an_acknowledgement_that_does_not_count_is_told() {
     let over = [
         ("durward.dev/acknowledge-unreachable", "link cut"),
