@@ -401,7 +401,7 @@ async fn a_region_that_is_down_and_acknowledged_is_let_go_however_large() {
     for silent in [500, 1000, 3000, 4500] {
         let world = behind_the_silent(silent, Small::default().with("m1", Held::default()));
         let ruling = shop(&Arc::new(world)).await;
-        assert_eq!(ruling.verdict, Verdict::Allow, "{silent}: {:?}", ruling.refusal);
+        assert!(ruling.verdict == Verdict::Allow, "{silent}: {:.300}", denial(&ruling).message);
     }
 }
 
@@ -410,7 +410,8 @@ async fn a_region_that_is_down_takes_nobody_elses_time() {
     let used = has(|query| Ok(pods(query, vec![object("a")], None)));
     let world = behind_the_silent(3000, Small::default().with("m1", used));
     let ruling = shop(&Arc::new(world)).await;
-    assert!(denial(&ruling).message.contains("in 1 of 3002 clusters: m1 (1 pod: a)"), "{ruling:?}");
+    let message = &denial(&ruling).message;
+    assert!(message.contains("in 1 of 3002 clusters: m1 (1 pod: a)"), "{message:.300}");
 }
 
 #[tokio::test(start_paused = true)]
