@@ -72,9 +72,8 @@ pub(super) async fn rounds(kubeconfig: &Path, shape: Shape, rounds: usize, times
 }
 
 fn namespaces(shape: Shape) -> Vec<String> {
-    (0..shape.members)
-        .map(|index| format!("{CLUSTERS}/{}/proxy/api/v1/namespaces/{NAMESPACE}", member(index)))
-        .collect()
+    let roots = (0..shape.members).map(|index| format!("{CLUSTERS}/{}/proxy", member(index)));
+    roots.chain([String::new()]).map(|root| format!("{root}/api/v1/namespaces/{NAMESPACE}")).collect()
 }
 
 /// The Lists of every member that has the namespace, and of the control plane, which has it too.

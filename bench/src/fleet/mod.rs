@@ -53,9 +53,9 @@ impl Shape {
     }
 
     /// What one verdict has to ask, and no more: the pages of the list of Clusters, each member for the namespace, and who has it
-    /// for each List; the control plane has it.
+    /// for each List; the control plane has it, and is asked for it and for each List too.
     fn questions(&self) -> usize {
-        self.members.div_ceil(answers::PAGE) + self.members + (self.have + 1) * bare::LISTS.len()
+        self.members.div_ceil(answers::PAGE) + self.members + 1 + (self.have + 1) * bare::LISTS.len()
     }
 }
 
