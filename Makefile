@@ -23,8 +23,9 @@ e2e: prepare ## Against a real kube-apiserver; TEST=name runs those that contain
 	cargo build -p durward
 	cargo test -p durward-e2e -- $(TEST)
 
-soak: ## Rollouts, rotations and long faults (nothing here yet that takes longer than e2e)
-	@echo "soak: nothing takes longer than make e2e yet"
+soak: prepare ## What takes a minute or more each, against real parts; TEST=name as for e2e
+	cargo build -p durward
+	cargo test -p durward-e2e -- --ignored $(TEST)
 
 parity: ## Long differentials against other implementations (nothing here yet)
 	@echo "parity: no differential takes longer than make test yet"

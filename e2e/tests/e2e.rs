@@ -30,7 +30,7 @@ type Case = fn(&'static Stage) -> Result<()>;
 
 /// Cases wait more than they work: for a controller, for a watch, for their turn. More at once than there are
 /// processors, unless the command line says how many.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 6;
 
 /// Names and functions, the name being the path; for rooms of a house with the house before it.
 macro_rules! cases {
@@ -125,20 +125,16 @@ const CASES: &[(&str, Case)] = cases![
     pod_security::{pods_that_pod_security_would_refuse_with_files_are_admitted_without_them},
 ];
 
-/// After the others, since a fleet takes both processors to start, and the first time ever some minutes to
-/// build.
+/// Those that stand in the fleet beside each other.
 const FLEET: &[(&str, Case)] = cases![
     fleet::{
         two_members_are_pushed_to_and_one_pulls_and_all_are_ready,
         a_namespace_reaches_every_member_and_is_marked_as_karmadas,
         a_deleted_namespace_goes_from_every_member,
         a_user_without_groups_sees_into_every_member_by_two_bindings,
-        a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them,
-        members_leave_and_come_and_are_published_elsewhere,
     },
 ];
 
-/// What stands in the fleet beside each other comes first, then those that want it alone.
 const DELETION: &[(&str, Case)] = cases![@ "deletion::";
     namespaces::{
         a_running_pod_in_a_push_member_keeps_the_namespace_until_it_is_gone,
@@ -159,14 +155,15 @@ const DELETION: &[(&str, Case)] = cases![@ "deletion::";
         a_member_that_serves_another_version_is_read_at_that,
         a_definition_of_another_group_is_not_judged_and_the_line_to_add_is_told,
         of_a_collection_the_one_in_use_survives,
-        a_conversion_webhook_that_is_down_makes_a_definition_unknown,
         a_definition_that_terminates_may_be_deleted_again,
     },
     glass::{
         an_administrator_is_refused_without_the_annotation_and_passes_with_it,
         somebody_without_the_verb_needs_a_name_a_reason_and_an_end,
-        an_administrator_passes_with_the_annotation_while_durward_is_down,
     },
+    all::{karmadas_own_parts_are_kept_from_everybody},
+    commands::{impact_tells_what_the_guard_would},
+    permissions::{durward_reads_no_secret_and_changes_nothing},
     kept::{
         preserving_what_was_propagated_saves_no_namespace,
         without_being_told_to_ignore_it_what_would_stay_is_refused,
@@ -177,27 +174,23 @@ const DELETION: &[(&str, Case)] = cases![@ "deletion::";
         objects_of_a_definition_that_karmada_brought_go_whoever_made_them,
         a_preserved_definition_stays_with_what_karmada_did_not_bring,
     },
-    commands::{
-        impact_tells_what_the_guard_would,
-        a_snapshot_gives_the_same_verdict_elsewhere,
-        doctor_says_what_is_wrong_with_the_fleet_and_what_mends_it,
-    },
-    permissions::{
-        durward_reads_no_secret_and_changes_nothing,
-        a_permission_that_members_do_not_give_is_named,
-        without_the_permission_for_the_proxy_or_the_clusters_that_is_named,
-    },
-    all::{
-        karmadas_own_parts_are_kept_from_everybody,
-        all_namespaces_at_once_are_judged_one_by_one,
-        all_definitions_at_once_are_judged_one_by_one,
-    },
     configured::{
         in_audit_mode_everything_passes_and_is_told,
         names_are_not_told_where_callers_may_not_read_members,
         without_a_fleet_only_what_is_labelled_is_guarded,
     },
     replicas::{two_replicas_are_replaced_under_load_and_every_deletion_is_judged},
+];
+
+/// Those that want the fleet alone, one after another.
+const FLEET_ALONE: &[(&str, Case)] = cases![
+    fleet::{
+        a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them,
+        members_leave_and_come_and_are_published_elsewhere,
+    },
+];
+
+const DELETION_ALONE: &[(&str, Case)] = cases![@ "deletion::";
     members::{
         a_stopped_member_is_named_and_refuses_in_time,
         a_frozen_member_costs_its_own_deadline_and_is_named,
@@ -209,13 +202,27 @@ const DELETION: &[(&str, Case)] = cases![@ "deletion::";
         a_cluster_that_has_just_joined_counts,
         without_the_aggregated_api_nobody_knows_whom_to_ask,
     },
-    acknowledged::{
-        an_acknowledged_member_does_not_hold_a_deletion_up_and_gets_it_when_it_returns,
-        clusters_may_be_acknowledged_by_label_in_the_configuration_and_only_while_they_are_silent,
+    glass::{an_administrator_passes_with_the_annotation_while_durward_is_down},
+    definitions::{a_conversion_webhook_that_is_down_makes_a_definition_unknown},
+    all::{
+        all_namespaces_at_once_are_judged_one_by_one,
+        all_definitions_at_once_are_judged_one_by_one,
+    },
+    permissions::{
+        a_permission_that_members_do_not_give_is_named,
+        without_the_permission_for_the_proxy_or_the_clusters_that_is_named,
     },
     faults::{
         no_odd_answer_is_taken_for_an_empty_namespace,
         no_odd_answer_is_taken_for_an_absent_definition,
+    },
+    commands::{
+        a_snapshot_gives_the_same_verdict_elsewhere,
+        doctor_says_what_is_wrong_with_the_fleet_and_what_mends_it,
+    },
+    acknowledged::{
+        an_acknowledged_member_does_not_hold_a_deletion_up_and_gets_it_when_it_returns,
+        clusters_may_be_acknowledged_by_label_in_the_configuration_and_only_while_they_are_silent,
     },
 ];
 
@@ -240,7 +247,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let trials = [CASES, FLEET, DELETION].into_iter().flatten().map(|&(name, case)| trial(stage, name, case));
+    let trials = in_order().map(|&(name, case)| trial(stage, name, case));
     let soak = SOAK.iter().map(|&(name, case)| trial(stage, name, case).with_ignored_flag(true));
     let conclusion = libtest_mimic::run(&arguments, trials.chain(soak).collect());
     let passed = !conclusion.has_failed();
@@ -251,6 +258,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// One of the fleet's, one of the others, and so on: those who wait for their turn in the fleet stand beside
+/// those who work meanwhile.
+fn in_order() -> impl Iterator<Item = &'static (&'static str, Case)> {
+    let mut fleet = [FLEET, DELETION, FLEET_ALONE, DELETION_ALONE].into_iter().flatten();
+    let mut others = CASES.iter();
+    let mut turns = [true, false].into_iter().cycle();
+    std::iter::from_fn(move || {
+        if turns.next()? {
+            fleet.next().or_else(|| others.next())
+        } else {
+            others.next().or_else(|| fleet.next())
+        }
+    })
 }
 
 /// A case as the test runner wants it: whatever way it fails, the report says where the logs of its parts

@@ -37,6 +37,16 @@ const NAMESPACES: [&str; 2] = ["karmada-system", "karmada-cluster"];
 /// The name in the certificate of karmada-aggregated-apiserver, which is its Service's.
 const AGGREGATED_HOST: &str = "karmada-aggregated-apiserver.karmada-system.svc";
 
+/// The file in which the API server writes down what was asked of it.
+const AUDIT: &str = "audit.log";
+
+/// What the API server writes down: deletions of what holds others, with what was said of them.
+const AUDITED: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
+  {"level": "Metadata", "verbs": ["delete"], "resources": [
+    {"group": "", "resources": ["namespaces"]}, {"group": "apiextensions.k8s.io", "resources": ["customresourcedefinitions"]}]},
+  {"level": "None"}
+]}"#;
+
 /// A listener on this host answers at once or is not there.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -47,6 +57,7 @@ pub(super) struct Control {
     pub(super) cluster: Cluster,
     pub(super) aggregated: Daemon,
     pub(super) controllers: Daemon,
+    pub(super) audit: PathBuf,
     webhook: Daemon,
     scheduler: Daemon,
 }
@@ -70,7 +81,7 @@ impl Control {
         let controllers = site.controllers()?;
         let scheduler = site.scheduler()?;
         let webhook = site.webhook(&sources)?;
-        Ok(Self { keeper, cluster, aggregated, controllers, webhook, scheduler })
+        Ok(Self { keeper, cluster, aggregated, controllers, audit: folder.join(AUDIT), webhook, scheduler })
     }
 
     /// What `karmadactl` says to these arguments, in the name of an administrator; it must succeed.
@@ -97,6 +108,7 @@ fn options(folder: &Path) -> Result<Options> {
     let front = Authority::new("front-proxy")?;
     let authority = certificates::write(folder, "front-proxy-ca.crt", &front.pem())?;
     let (certificate, key) = front.client("front-proxy-client", None)?.write(folder, "front-proxy-client")?;
+    let policy = certificates::write(folder, "audit-policy.json", AUDITED)?;
     Ok(Options::named("karmada")
         .with_these_controllers(CONTROLLERS)
         .without_plugin("StorageObjectInUseProtection")
@@ -106,7 +118,10 @@ fn options(folder: &Path) -> Result<Options> {
         .flag("--requestheader-group-headers=X-Remote-Group")
         .flag("--requestheader-extra-headers-prefix=X-Remote-Extra-")
         .flag(format!("--proxy-client-cert-file={}", certificate.display()))
-        .flag(format!("--proxy-client-key-file={}", key.display())))
+        .flag(format!("--proxy-client-key-file={}", key.display()))
+        .flag(format!("--audit-policy-file={}", policy.display()))
+        .flag(format!("--audit-log-path={}", folder.join(AUDIT).display()))
+        .flag("--audit-log-mode=blocking"))
 }
 
 /// What every part is started with.

@@ -92,6 +92,15 @@ impl Fleet {
         &self.control.aggregated
     }
 
+    /// What the control plane's audit log holds of deletions of the namespace or definition of this name, the
+    /// latest last.
+    pub fn audited(&self, name: &str) -> Result<Vec<Value>> {
+        let path = &self.control.audit;
+        let log = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let events = log.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+        Ok(events.into_iter().filter(|event| event["objectRef"]["name"] == name).collect())
+    }
+
     /// karmada-controller-manager, for what comes after a deletion was allowed.
     pub fn controllers(&self) -> &Daemon {
         &self.control.controllers

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::attempt::{delete, try_delete};
 use super::glass::ahead;
-use super::house::alone;
+use super::house::{alone, alone_by};
 use super::objects::{await_gone, await_gone_everywhere, path_of, remove, there, untouched};
 
 const REASON: &str = "durward.dev/acknowledge-unreachable";
@@ -88,17 +88,16 @@ pub(crate) fn an_acknowledged_member_does_not_hold_a_deletion_up_and_gets_it_whe
 pub(crate) fn clusters_may_be_acknowledged_by_label_in_the_configuration_and_only_while_they_are_silent(
     stage: &'static Stage,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
+    let until = ahead(7 * DAY)?;
+    let acknowledge = format!(
+        "acknowledge: [{{clusterSelector: {{matchLabels: {{lab.example.org/link: weak}}}}, until: \"{until}\", reason: weak link}}]"
+    );
+    let fleet = alone_by(stage, &["fleet: {karmada: {}}", &acknowledge])?;
     let (shop, busy) = (fleet.namespace("shop")?, fleet.namespace("busy")?);
     let path = path_of(&shop);
     let api = fleet.karmada().api();
     let m1 = fleet.member("m1")?;
     let mark = Marked(&fleet);
-    let until = ahead(7 * DAY)?;
-    let acknowledge = format!(
-        "acknowledge: [{{clusterSelector: {{matchLabels: {{lab.example.org/link: weak}}}}, until: \"{until}\", reason: weak link}}]"
-    );
-    let _configured = fleet.configured(&["fleet: {karmada: {}}", &acknowledge])?;
     m1.runs_pod(&m1.known_namespace(busy.name()), "web")?;
     {
         let _frozen = m1.freeze()?;

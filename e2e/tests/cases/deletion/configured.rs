@@ -7,12 +7,11 @@ use e2e::stage::Stage;
 
 use super::super::house::{HEARD_WITHIN, workshop};
 use super::attempt::{delete, try_delete};
-use super::house::alone;
+use super::house::beside_by;
 use super::objects::{await_gone, await_gone_everywhere, create, deployment, path_of, untouched};
 
 pub(crate) fn in_audit_mode_everything_passes_and_is_told(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
-    let _configured = fleet.configured(&["fleet: {karmada: {}}", "mode: audit"])?;
+    let fleet = beside_by(stage, &["fleet: {karmada: {}}", "mode: audit"])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
@@ -28,8 +27,7 @@ pub(crate) fn in_audit_mode_everything_passes_and_is_told(stage: &'static Stage)
 }
 
 pub(crate) fn names_are_not_told_where_callers_may_not_read_members(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
-    let _configured = fleet.configured(&["fleet: {karmada: {}}", "names: count"])?;
+    let fleet = beside_by(stage, &["fleet: {karmada: {}}", "names: count"])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "very-secret")?;

@@ -119,7 +119,7 @@ pub(crate) fn somebody_without_the_verb_needs_a_name_a_reason_and_an_end(
         (all(own, json!("moved"), json!("tonight")), vec!["\"tonight\", which is no time in RFC 3339"]),
         (all("shop", json!("moved"), json!(soon)), vec!["is \"shop\" and must be the object's own name"]),
     ];
-    delete(&ann.api, &path)?.refused()?.not_saying(&[ANYWAY])?;
+    delete(&ann.api, &path)?.refused()?.not_saying(&["does not count"])?;
     for (annotations, words) in &wrong {
         annotate(karmada, &path, annotations)?;
         delete(&ann.api, &path)?.refused()?.saying(&["m1 (1 pod: web)"])?.saying(words)?;
@@ -131,6 +131,20 @@ pub(crate) fn somebody_without_the_verb_needs_a_name_a_reason_and_an_end(
     let log = fleet.durward(Durward::log)?;
     let line = log.lines().rfind(|line| line.contains(own)).context("the log has no line of it")?;
     ensure!(line.contains("\"allow\"") && line.contains(&name), "the log says {line}");
+    // The audit log of the API server has what was seen, and at last why it did not count.
+    let said = |key: &str| -> Result<Vec<String>> {
+        let key = format!("deletion.durward.dev/{key}");
+        let events = fleet.audited(own)?;
+        Ok(events.iter().filter_map(|event| Some(event["annotations"][&key].as_str()?.to_owned())).collect())
+    };
+    ensure!(
+        said("in-use")? == vec!["m1"; wrong.len() + 1],
+        "in use, by the audit log: {:?}",
+        said("in-use")?
+    );
+    let broken = said("break-glass")?;
+    let is_told = broken.last().is_some_and(|last| last.contains("moved to m9") && last.contains(&soon));
+    ensure!(is_told, "the glass was broken, by the audit log: {broken:?}");
     await_gone_everywhere(&fleet, &path)
 }
 

@@ -1,7 +1,7 @@
 //! The Durward that guards the fleet of the run, and a case's stay in it.
 
 use std::ops::Deref;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result};
@@ -21,7 +21,7 @@ use super::objects::path_of;
 pub(super) const GROUP: &str = "shop.example.org";
 
 /// What all cases share that say nothing else.
-const DEFAULTS: &str = "  deletion:\n    fleet: {karmada: {}}\n    crds: {groups: [shop.example.org]}";
+const DEFAULTS: &[&str] = &["fleet: {karmada: {}}", "crds: {groups: [shop.example.org]}"];
 
 /// A binding becomes an impersonation rule in every member, and a policy a role: two of Karmada's rounds.
 const GRANTED_WITHIN: Duration = Duration::from_secs(90);
@@ -34,12 +34,27 @@ struct House {
     fleet: &'static Fleet,
     installation: Mutex<Installation<'static>>,
     durward: Mutex<Option<Durward>>,
+    rule: Mutex<Rule>,
+    left: Condvar,
+}
+
+/// By which configuration Durward guards, and how many cases count on it.
+struct Rule {
+    guards: String,
+    cases: usize,
 }
 
 /// A stay in the fleet with a Durward that guards it.
 pub(super) struct Stay<G> {
     house: &'static House,
     _visit: Visit<'static, G>,
+}
+
+impl<G> Drop for Stay<G> {
+    fn drop(&mut self) {
+        self.house.rule().cases -= 1;
+        self.house.left.notify_all();
+    }
 }
 
 /// Beside other cases.
@@ -58,14 +73,47 @@ impl<G> Deref for Stay<G> {
 
 /// Comes in beside other cases.
 pub(super) fn beside(stage: &'static Stage) -> Result<Beside> {
-    let visit = stage.fleet()?;
-    Ok(Stay { house: house(stage, visit.fleet())?, _visit: visit })
+    beside_by(stage, DEFAULTS)
+}
+
+/// Comes in beside other cases that want Durward to guard by this `deletion` section too, given as lines; when
+/// those have left who want another. Its permissions are printed and granted with it.
+pub(super) fn beside_by(stage: &'static Stage, lines: &[&str]) -> Result<Beside> {
+    enter(stage, stage.fleet()?, lines)
 }
 
 /// Comes in when all others have left.
 pub(super) fn alone(stage: &'static Stage) -> Result<Alone> {
-    let visit = stage.fleet_alone()?;
-    Ok(Stay { house: house(stage, visit.fleet())?, _visit: visit })
+    alone_by(stage, DEFAULTS)
+}
+
+/// The same with a configuration.
+pub(super) fn alone_by(stage: &'static Stage, lines: &[&str]) -> Result<Alone> {
+    enter(stage, stage.fleet_alone()?, lines)
+}
+
+fn enter<G>(stage: &'static Stage, visit: Visit<'static, G>, lines: &[&str]) -> Result<Stay<G>> {
+    let house = house(stage, visit.fleet())?;
+    let guards = section(lines);
+    let rule = house.rule();
+    let mut rule = house
+        .left
+        .wait_while(rule, |rule| rule.cases > 0 && rule.guards != guards)
+        .unwrap_or_else(PoisonError::into_inner);
+    if rule.guards != guards {
+        // Whatever comes of it, nobody may take it for the one before.
+        rule.guards.clear();
+        house.configure(&guards)?;
+        rule.guards = guards;
+    }
+    rule.cases += 1;
+    drop(rule);
+    Ok(Stay { house, _visit: visit })
+}
+
+/// The `guards` section of a configuration file.
+fn section(lines: &[&str]) -> String {
+    lines.iter().fold("  deletion:".to_owned(), |section, line| section + "\n    " + line)
 }
 
 impl<G> Stay<G> {
@@ -88,19 +136,6 @@ impl<G> Stay<G> {
 }
 
 impl Alone {
-    /// Has Durward guard by this `deletion` section, given as lines, until what is returned is dropped. Its
-    /// permissions are printed and granted anew.
-    pub(super) fn configured(&self, lines: &[&str]) -> Result<Configured<'_>> {
-        let mut guards = "  deletion:".to_owned();
-        for line in lines {
-            guards.push_str("\n    ");
-            guards.push_str(line);
-        }
-        let configured = Configured { stay: self };
-        self.house.configure(&guards)?;
-        Ok(configured)
-    }
-
     /// Ends the server in good order and starts another in its place.
     pub(super) fn replace_durward(&self, stage: &'static Stage) -> Result<()> {
         let old = self.house.durward.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -122,22 +157,6 @@ impl Alone {
     pub(super) fn without_durward(&self, stage: &'static Stage) -> Down {
         drop(self.house.durward.lock().unwrap_or_else(PoisonError::into_inner).take());
         Down { house: self.house, stage }
-    }
-}
-
-/// Another configuration than the shared one.
-#[must_use = "the shared configuration comes back at once when this is dropped"]
-pub(super) struct Configured<'a> {
-    stay: &'a Alone,
-}
-
-impl Drop for Configured<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.stay.house.configure(DEFAULTS) {
-            tell(format_args!(
-                "the shared configuration of the deletion guard does not come back: {error:#}"
-            ));
-        }
     }
 }
 
@@ -179,8 +198,15 @@ fn house(stage: &'static Stage, fleet: &'static Fleet) -> Result<&'static House>
 }
 
 fn build(stage: &'static Stage, fleet: &'static Fleet) -> Result<House> {
-    let installation = Installation::on_karmada(stage, fleet, DEFAULTS)?;
-    let house = House { fleet, installation: Mutex::new(installation), durward: Mutex::default() };
+    let guards = section(DEFAULTS);
+    let installation = Installation::on_karmada(stage, fleet, &guards)?;
+    let house = House {
+        fleet,
+        installation: Mutex::new(installation),
+        durward: Mutex::default(),
+        rule: Mutex::new(Rule { guards, cases: 0 }),
+        left: Condvar::new(),
+    };
     house.start(stage)?;
     house.installation.lock().unwrap_or_else(PoisonError::into_inner).register()?;
     house.await_sight()?;
@@ -188,6 +214,10 @@ fn build(stage: &'static Stage, fleet: &'static Fleet) -> Result<House> {
 }
 
 impl House {
+    fn rule(&self) -> MutexGuard<'_, Rule> {
+        self.rule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn start(&self, stage: &'static Stage) -> Result<()> {
         let serve =
             self.installation.lock().unwrap_or_else(PoisonError::into_inner).serve().named("durward-karmada");

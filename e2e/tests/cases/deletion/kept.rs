@@ -8,7 +8,7 @@ use e2e::stage::Stage;
 use serde_json::{Value, json};
 
 use super::attempt::{delete, try_delete};
-use super::house::{alone, beside};
+use super::house::{beside, beside_by};
 use super::objects::{
     CASCADED_WITHIN, Definition, annotate, await_gone, await_gone_everywhere, create, deployment, path_of,
     untouched,
@@ -41,8 +41,7 @@ pub(crate) fn preserving_what_was_propagated_saves_no_namespace(stage: &'static 
 pub(crate) fn a_namespace_that_karmada_did_not_bring_stays_with_what_is_in_it(
     stage: &'static Stage,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
-    let _configured = fleet.configured(&IGNORING)?;
+    let fleet = beside_by(stage, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
     m1.runs_pod(&own, "web")?;
@@ -63,8 +62,7 @@ pub(crate) fn a_namespace_that_karmada_did_not_bring_stays_with_what_is_in_it(
 }
 
 pub(crate) fn in_a_namespace_that_karmada_brought_everything_counts(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
-    let _configured = fleet.configured(&IGNORING)?;
+    let fleet = beside_by(stage, &IGNORING)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let m3 = fleet.member("m3")?;
@@ -83,8 +81,7 @@ pub(crate) fn in_a_namespace_that_karmada_brought_everything_counts(stage: &'sta
 pub(crate) fn what_a_propagated_deployment_owns_goes_even_where_the_namespace_stays(
     stage: &'static Stage,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
-    let _configured = fleet.configured(&IGNORING)?;
+    let fleet = beside_by(stage, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
     m1.runs_pod(&own, "own")?;
@@ -113,8 +110,7 @@ pub(crate) fn what_a_propagated_deployment_owns_goes_even_where_the_namespace_st
 }
 
 pub(crate) fn objects_of_a_definition_that_karmada_did_not_bring_stay(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
-    let _configured = fleet.configured(&IGNORING)?;
+    let fleet = beside_by(stage, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let widgets = Definition::new(&["v1"]);
     widgets.in_cluster(fleet.karmada())?;
@@ -130,8 +126,7 @@ pub(crate) fn objects_of_a_definition_that_karmada_did_not_bring_stay(stage: &'s
 pub(crate) fn objects_of_a_definition_that_karmada_brought_go_whoever_made_them(
     stage: &'static Stage,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
-    let _configured = fleet.configured(&IGNORING)?;
+    let fleet = beside_by(stage, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let widgets = Definition::new(&["v1"]);
     widgets.propagated(&fleet, false)?;
@@ -148,8 +143,7 @@ pub(crate) fn objects_of_a_definition_that_karmada_brought_go_whoever_made_them(
 pub(crate) fn a_preserved_definition_stays_with_what_karmada_did_not_bring(
     stage: &'static Stage,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
-    let _configured = fleet.configured(&IGNORING)?;
+    let fleet = beside_by(stage, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let widgets = Definition::new(&["v1"]);
     widgets.propagated(&fleet, true)?;
