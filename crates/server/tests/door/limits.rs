@@ -154,7 +154,7 @@ async fn a_connection_over_the_limit_is_closed_at_once_and_one_that_ends_makes_r
 #[tokio::test]
 async fn a_caller_that_does_not_take_its_answer_is_given_up() {
     let house = Plans::new()
-        .guard(Stub::new("long", Turn::DenyAtLength(32 << 20)))
+        .guard(Stub::new("long", Turn::MutateAtLength(32 << 20)))
         .with(|settings| settings.timeouts.write_stall = Duration::from_millis(100))
         .start()
         .await;

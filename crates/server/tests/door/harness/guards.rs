@@ -12,9 +12,9 @@ use tokio::sync::Semaphore;
 pub(crate) enum Turn {
     Allow,
     Deny,
-    /// A denial of so many letters.
-    DenyAtLength(usize),
     Mutate,
+    /// A patch of so many letters: the only part of an answer that has no bound.
+    MutateAtLength(usize),
     Unknown,
     /// Waits at the gate, then allows.
     Wait(Gate),
@@ -93,12 +93,8 @@ impl Guard for Stub {
             match &self.turn {
                 Turn::Allow | Turn::PanicAtOnce | Turn::PanicInStance => Ruling::allow(),
                 Turn::Deny => Ruling::deny(Denial::forbidden("not on my watch")),
-                Turn::DenyAtLength(letters) => Ruling::deny(Denial::forbidden("x".repeat(*letters))),
-                Turn::Mutate => {
-                    let mut patch = Patch::new();
-                    patch.add(&Pointer::root().key("seen"), &true).unwrap();
-                    Ruling::new(Verdict::Mutate(patch))
-                }
+                Turn::Mutate => mutate(&true.into()),
+                Turn::MutateAtLength(letters) => mutate(&"x".repeat(*letters).into()),
                 Turn::Unknown => Ruling::unknown(Cause::new("unreachable", "m5 does not answer")),
                 Turn::Wait(gate) => {
                     gate.0.acquire().await.unwrap().forget();
@@ -119,6 +115,12 @@ impl Guard for Stub {
             }
         })
     }
+}
+
+fn mutate(value: &serde_json::Value) -> Ruling {
+    let mut patch = Patch::new();
+    patch.add(&Pointer::root().key("seen"), value).unwrap();
+    Ruling::new(Verdict::Mutate(patch))
 }
 
 struct Flag(Arc<AtomicBool>);
