@@ -178,6 +178,7 @@ const DELETION: &[(&str, Case)] = cases![@ "deletion::";
         in_audit_mode_everything_passes_and_is_told,
         names_are_not_told_where_callers_may_not_read_members,
         without_a_fleet_only_what_is_labelled_is_guarded,
+        of_a_karmada_only_what_is_labelled_is_asked_about_and_its_own_parts,
     },
     replicas::{two_replicas_are_replaced_under_load_and_every_deletion_is_judged},
 ];

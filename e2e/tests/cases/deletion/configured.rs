@@ -58,3 +58,34 @@ pub(crate) fn without_a_fleet_only_what_is_labelled_is_guarded(stage: &'static S
     delete(cluster.api(), &path_of(&guarded))?.allowed()?;
     Ok(())
 }
+
+/// There is no Karmada here: whoever is asked about cannot be seen, and whoever is not asked about passes.
+pub(crate) fn of_a_karmada_only_what_is_labelled_is_asked_about_and_its_own_parts(
+    stage: &'static Stage,
+) -> Result<()> {
+    let cluster = stage.cluster(&workshop())?;
+    let mut installation = Installation::by_url(stage, &cluster, "  deletion: {}")?;
+    installation.configure("  deletion:\n    fleet: {karmada: {}}\n    select: labelled")?;
+    let durward = installation.serve().named("durward-labelled").start_ready(stage)?;
+    installation.register()?;
+    let guarded = cluster.labelled_namespace("guarded", &[("durward.dev/guard", "deletion")])?;
+    let other = cluster.labelled_namespace("other", &[("durward.dev/guard", "lxcfs")])?;
+    let plain = cluster.namespace("plain")?;
+    let own = cluster.exact_namespace("karmada-system", &[])?;
+    let blind = "the list of the fleet's clusters could not be read";
+    eventually("the labelled namespace to be asked about", HEARD_WITHIN, || {
+        let attempt = try_delete(cluster.api(), &path_of(&guarded))?;
+        let told = attempt.told();
+        Ok(if told.contains(blind) { Seen::Yes(()) } else { Seen::NotYet(told) })
+    })?;
+    delete(cluster.api(), &path_of(&own))?.refused()?.saying(&[blind])?;
+    let reviews =
+        || Ok::<_, anyhow::Error>(durward.metrics()?.sum("durward_reviews_total", &[("guard", "deletion")]));
+    let before = reviews()?;
+    delete(cluster.api(), &path_of(&plain))?.allowed()?.without_warnings()?;
+    delete(cluster.api(), &path_of(&other))?.allowed()?.without_warnings()?;
+    ensure!(reviews()? < before + 0.5, "Durward was asked about what is not labelled");
+    drop(installation);
+    delete(cluster.api(), &path_of(&own))?.allowed()?;
+    Ok(())
+}
