@@ -62,7 +62,7 @@ pub(crate) enum Command {
     Snapshot(Snapshot),
     /// Prints webhook configurations and RBAC for the guards that the file turns on
     #[command(
-        after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time:\n--only cluster, --only karmada."
+        after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time:\n--only cluster, --only karmada."
     )]
     Manifests(Manifests),
     /// Tells about the configuration file

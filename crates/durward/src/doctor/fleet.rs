@@ -153,7 +153,7 @@ fn finding(of: &Cluster, why: &admission::Cause, kinds: &[String], eyes: &Eyes) 
     let mend = match (why.code, of) {
         (cause::FORBIDDEN, Cluster::Here) if *eyes.survey.fleet() == Fleet::Karmada => {
             format!(
-                "{} | kubectl --kubeconfig karmada.config apply -f -",
+                "{} | kubectl --kubeconfig karmada-admin.config apply -f -",
                 manifests(eyes, " --only karmada,rbac")
             )
         }
@@ -161,7 +161,10 @@ fn finding(of: &Cluster, why: &admission::Cause, kinds: &[String], eyes: &Eyes) 
             format!("{} | kubectl apply -f -", manifests(eyes, " --only rbac"))
         }
         (cause::FORBIDDEN, Cluster::Member(_)) => {
-            format!("{} | kubectl --kubeconfig karmada.config apply -f -", manifests(eyes, " --only members"))
+            format!(
+                "{} | kubectl --kubeconfig karmada-admin.config apply -f -",
+                manifests(eyes, " --only members")
+            )
         }
         (cause::FORBIDDEN, _) => {
             format!("{} | kubectl --context {name} apply -f -", manifests(eyes, " --only members"))

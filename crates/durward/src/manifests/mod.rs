@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Manifests) -> Outcome {
     }
     if on_karmada {
         output::data(if plane.is_karmada() {
-            "# For the Karmada API server: kubectl --kubeconfig karmada.config apply -f -\n"
+            "# For the Karmada API server: kubectl --kubeconfig karmada-admin.config apply -f -\n"
         } else {
             "# For the cluster in which Durward runs: kubectl apply -f -\n"
         })?;

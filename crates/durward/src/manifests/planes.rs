@@ -83,7 +83,7 @@ pub(super) fn chosen<'f>(mut planes: Vec<Plane<'f>>, only: &[Part]) -> Result<Pl
         Some(_) => {
             let problem = Problem::new("the guards of this file are asked by two API servers").why(told());
             Err(problem.next(
-                "print for each: --only cluster | kubectl apply -f -, and --only karmada | kubectl --kubeconfig karmada.config apply -f -",
+                "print for each: --only cluster | kubectl apply -f -, and --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -",
             ))
         }
         None => {

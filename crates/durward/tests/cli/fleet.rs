@@ -287,7 +287,7 @@ fn the_doctor_says_what_to_mend_why_and_how() {
         (
             0,
             "mend",
-            "durward manifests --config durward.yaml --only members | kubectl --kubeconfig karmada.config apply -f -",
+            "durward manifests --config durward.yaml --only members | kubectl --kubeconfig karmada-admin.config apply -f -",
         ),
         (1, "mend", "karmadactl join m3"),
         (2, "mend", "crds:\n  groups:\n  - one.org\n  - two.org"),
