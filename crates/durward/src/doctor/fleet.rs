@@ -140,14 +140,9 @@ fn finding(of: &Cluster, why: &admission::Cause, kinds: &[String], eyes: &Eyes) 
             "it refuses the token that it is asked with: a deletion that reaches it is refused, and Karmada cannot reach it either"
         }
         cause::NO_ENDPOINT => {
-            "nobody can ask it, so deletions that reach it are refused until it is joined again, unjoined, or acknowledged"
+            "nobody can ask it, so deletions that reach it are refused until Karmada has its address and its token, or it is acknowledged"
         }
         _ => refused,
-    };
-    let acknowledge = || {
-        format!(
-            "kubectl annotate cluster {name} durward.dev/acknowledge-unreachable='why' durward.dev/acknowledge-until=<RFC 3339, at most 30 days ahead>"
-        )
     };
     let is_member = matches!(of, Cluster::Member(_));
     let mend = match (why.code, of) {
@@ -169,12 +164,17 @@ fn finding(of: &Cluster, why: &admission::Cause, kinds: &[String], eyes: &Eyes) 
         (cause::FORBIDDEN, _) => {
             format!("{} | kubectl --context {name} apply -f -", manifests(eyes, " --only members"))
         }
-        (cause::CREDENTIALS | cause::NO_ENDPOINT, Cluster::Member(_)) => {
-            format!("karmadactl unjoin {name}; karmadactl join {name} …; or for a while: {}", acknowledge())
-        }
+        (cause::CREDENTIALS, Cluster::Member(_)) => format!(
+            "put a valid token into the Secret that is named above (spec.impersonatorSecretRef of: kubectl get cluster {name} -o yaml); {}",
+            or_else(name)
+        ),
+        (cause::NO_ENDPOINT, Cluster::Member(_)) => format!(
+            "put right what is missing: kubectl get cluster {name} -o yaml (spec.apiEndpoint, and the Secret of spec.impersonatorSecretRef with a valid token); {}",
+            or_else(name)
+        ),
         (cause::UNREACHABLE | cause::TIMEOUT, _) if is_member => format!(
             "kubectl get cluster {name} -o yaml (spec.apiEndpoint, status.conditions); or for a while: {}",
-            acknowledge()
+            acknowledge(name)
         ),
         (cause::UNREACHABLE | cause::TIMEOUT | cause::CREDENTIALS, Cluster::Context(_)) => {
             format!("kubectl --context {name} get namespaces")
@@ -192,6 +192,20 @@ fn finding(of: &Cluster, why: &admission::Cause, kinds: &[String], eyes: &Eyes) 
         _ => "kubectl get --raw /version".to_owned(),
     };
     Finding { cluster: Some(name.to_owned()), code: why.code, what, why: matters.to_owned(), mend }
+}
+
+fn acknowledge(name: &str) -> String {
+    format!(
+        "kubectl annotate cluster {name} durward.dev/acknowledge-unreachable='why' durward.dev/acknowledge-until=<RFC 3339, at most 30 days ahead>"
+    )
+}
+
+/// What is left where a member's credentials cannot be put right; the last of it takes workloads along.
+fn or_else(name: &str) -> String {
+    format!(
+        "or for a while: {}; or last: karmadactl unjoin {name}, and join it again, but unjoining a cluster that is Ready deletes there what Karmada brought, unless preserveResourcesOnDeletion",
+        acknowledge(name)
+    )
 }
 
 fn manifests(eyes: &Eyes, only: &str) -> String {

@@ -18,7 +18,7 @@ enum Remedy {
     /// A permission is missing.
     Permit,
     /// What a cluster is reached with no longer holds.
-    Join,
+    Renew,
     /// The cluster answers with something that cannot be used.
     Mend,
     /// The cluster is silent.
@@ -31,7 +31,7 @@ impl Remedy {
     fn of(code: &str, is_here: bool) -> Self {
         match code {
             cause::FORBIDDEN => Self::Permit,
-            cause::CREDENTIALS | cause::NO_ENDPOINT => Self::Join,
+            cause::CREDENTIALS | cause::NO_ENDPOINT => Self::Renew,
             cause::GARBAGE | cause::NOT_SERVED | cause::REFUSED => Self::Mend,
             cause::UNREACHABLE | cause::TIMEOUT if !is_here => Self::Wait,
             _ => Self::Again,
@@ -41,9 +41,8 @@ impl Remedy {
     fn told(self, config: &Config, are_many: bool) -> &'static str {
         match (self, are_many) {
             (Self::Permit, _) => "apply what durward manifests prints",
-            (Self::Join, false) if config.is_karmada() => "join it again",
-            (Self::Join, true) if config.is_karmada() => "join them again",
-            (Self::Join, _) => "renew the credentials",
+            (Self::Renew, _) if config.is_karmada() => "put right address and token in Karmada",
+            (Self::Renew, _) => "renew the credentials",
             (Self::Mend, _) => "put that right",
             (Self::Wait, false) => "try again when it answers, acknowledge it",
             (Self::Wait, true) => "try again when they answer, acknowledge them",
@@ -108,8 +107,8 @@ mod tests {
         for (code, way_out) in [
             (cause::UNREACHABLE, "Try again when it answers, acknowledge it"),
             (cause::TIMEOUT, "Try again when it answers, acknowledge it"),
-            (cause::CREDENTIALS, "Join it again"),
-            (cause::NO_ENDPOINT, "Join it again"),
+            (cause::CREDENTIALS, "Put right address and token in Karmada"),
+            (cause::NO_ENDPOINT, "Put right address and token in Karmada"),
             (cause::FORBIDDEN, "Apply what durward manifests prints"),
             (cause::GARBAGE, "Put that right"),
             (cause::REFUSED, "Put that right"),
@@ -131,7 +130,7 @@ mod tests {
         assert_eq!(told(KARMADA, &[silent, silent], true), "Try again when they answer, acknowledge them");
         assert_eq!(
             told(KARMADA, &[silent, refused, silent, &[cause::CROWDED]], true),
-            "Join them again, try again when they answer, acknowledge them"
+            "Put right address and token in Karmada, try again when they answer, acknowledge them"
         );
         assert_eq!(
             told(KARMADA, &[&[cause::GARBAGE, cause::FORBIDDEN], &[cause::CROWDED]], true),

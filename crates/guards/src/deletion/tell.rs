@@ -35,6 +35,9 @@ const FLEET: &str = "(fleet)";
 /// Names of objects that are told of one cluster.
 const OBJECTS: usize = 5;
 
+/// What nobody should find out by doing it.
+const UNJOINED: &str = "unjoining a cluster that is Ready deletes there what Karmada brought, unless preserveResourcesOnDeletion";
+
 /// What a cluster is called.
 pub(super) fn called<'s>(config: &Config, seen: &'s Seen) -> &'s str {
     match (seen.is_here(), config.is_karmada()) {
@@ -355,11 +358,13 @@ pub(super) fn karmadas_own(
                 "is a part of Karmada itself: without it the fleet of {} {clusters} is lost",
                 members.len()
             );
-            (what, "Unjoin the clusters first".to_owned())
+            (what, format!("Unjoin the clusters first ({UNJOINED})"))
         }
         Own::Space(cluster) => (
             format!("holds all that Karmada has brought to {cluster}, which would be deleted there"),
-            format!("Unjoin {cluster} first, which removes it"),
+            format!(
+                "If it is to leave the fleet: Unjoin {cluster} first, which removes this namespace by itself ({UNJOINED})"
+            ),
         ),
     };
     let message = match breakglass::judge(config, target, now) {
