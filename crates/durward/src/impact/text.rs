@@ -44,8 +44,12 @@ pub(super) fn told(impact: &Impact, is_one_of_many: bool, style: Style) -> Strin
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let _ = writeln!(out, "  {}", style.dim(&format!("nothing in use in {named}{more}")));
     }
-    // Where no cluster was looked at the words of the guard are all there is.
-    if notable.is_empty()
+    // Where no line above says why, the words of the guard do: no cluster was looked at, or what is unknown is about none of them.
+    let says_why = match impact.verdict {
+        "unknown" => notable.iter().any(|reached| reached.finding == Finding::Unknown),
+        _ => !notable.is_empty(),
+    };
+    if !says_why
         && impact.unsure.is_empty()
         && let Some(message) = &impact.message
     {

@@ -69,6 +69,17 @@ fn impact_tells_what_is_in_use_and_where_before_anything_is_deleted() {
 }
 
 #[test]
+fn a_definition_of_a_group_that_may_not_be_read_is_unknown_and_the_line_to_add_is_printed() {
+    let house = fleet();
+    house.configure("  deletion: {fleet: {karmada: {}}}\n");
+    let run =
+        house.run(&["impact", "crd/widgets.example.org", "--world", "fleet", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 1);
+    assert!(run.out.starts_with("crd/widgets.example.org  unknown: "), "{}", run.out);
+    assert!(run.out.contains("under guards.deletion, crds: {groups: [example.org]}"), "{}", run.out);
+}
+
+#[test]
 fn impact_tells_programs_by_stable_names() {
     let run = impact(&["ns/shop", "--world", WORLD, "-o", "json"]);
     assert_eq!(run.code, 1);
