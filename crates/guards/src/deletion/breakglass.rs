@@ -12,9 +12,9 @@ use super::time;
 /// The deed: its value is the object's own name.
 pub(super) const ANYWAY: &str = "durward.dev/delete-anyway";
 /// Why.
-const REASON: &str = "durward.dev/delete-reason";
+pub(super) const REASON: &str = "durward.dev/delete-reason";
 /// Until when.
-const UNTIL: &str = "durward.dev/delete-until";
+pub(super) const UNTIL: &str = "durward.dev/delete-until";
 
 /// All of them.
 pub(super) const ALL: [&str; 3] = [ANYWAY, REASON, UNTIL];

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::breakglass::ANYWAY;
-use super::config::Config;
+use super::breakglass::{ANYWAY, REASON, UNTIL};
+use super::config::{BreakGlass, Config};
 use super::facts::Seen;
 use super::target::Target;
 use crate::world::cause;
@@ -68,10 +68,15 @@ pub(super) fn of_unknown(config: &Config, unknown: &[&Seen], is_sure: bool) -> S
     sentence(&remedies.iter().filter(is_said).take(TOLD).map(told).collect::<Vec<_>>().join(", "))
 }
 
-/// What passes in spite of a refusal. Whoever lacks the verb for it is told with the next refusal what is missing still.
-pub(super) fn anyway(target: &Target) -> String {
+/// What passes in spite of a refusal: one command for whoever has the verb, and what others add to it, where that counts. With
+/// the next refusal they are told what is missing still.
+pub(super) fn anyway(config: &Config, target: &Target) -> String {
     let Target { subject, name, .. } = target;
-    format!("to delete in spite of all: kubectl annotate {}/{name} {ANYWAY}={name}", subject.short())
+    let others = match config.break_glass {
+        BreakGlass::Annotations => format!(" (without the verb break-glass also {REASON} and {UNTIL})"),
+        BreakGlass::Verb => " (with the verb break-glass only)".to_owned(),
+    };
+    format!("to delete in spite of all: kubectl annotate {}/{name} {ANYWAY}={name}{others}", subject.short())
 }
 
 /// The same text with a capital letter.
@@ -148,9 +153,16 @@ mod tests {
 
     #[test]
     fn the_deed_can_be_typed_as_it_is_told() {
-        assert_eq!(
-            anyway(&definition("widgets.example.org")),
-            "to delete in spite of all: kubectl annotate crd/widgets.example.org durward.dev/delete-anyway=widgets.example.org"
-        );
+        let deed = "to delete in spite of all: kubectl annotate crd/widgets.example.org durward.dev/delete-anyway=widgets.example.org";
+        for (yaml, others) in [
+            (
+                "{}",
+                "(without the verb break-glass also durward.dev/delete-reason and durward.dev/delete-until)",
+            ),
+            ("breakGlass: verb", "(with the verb break-glass only)"),
+        ] {
+            let told = anyway(&config(yaml), &definition("widgets.example.org"));
+            assert_eq!(told, format!("{deed} {others}"));
+        }
     }
 }

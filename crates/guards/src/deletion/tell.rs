@@ -132,7 +132,7 @@ fn see(target: &Target) -> String {
 }
 
 /// What a message ends with: what does not count although somebody meant it to, and the way out.
-fn ending(target: &Target, whole: &Whole<'_>, way_out: &str) -> String {
+fn ending(config: &Config, target: &Target, whole: &Whole<'_>, way_out: &str) -> String {
     // Writing to a String cannot fail, here and below.
     let mut out = String::new();
     if !whole.notes.is_empty() {
@@ -144,7 +144,7 @@ fn ending(target: &Target, whole: &Whole<'_>, way_out: &str) -> String {
     }
     let _ = write!(out, ". {way_out}, or {}", see(target));
     if whole.glass.is_none() {
-        let _ = write!(out, "; {}", anyway(target));
+        let _ = write!(out, "; {}", anyway(config, target));
     }
     out
 }
@@ -176,7 +176,7 @@ pub(super) fn in_use(config: &Config, target: &Target, whole: &Whole<'_>) -> Den
         (Subject::Namespace, 1) => "Empty it",
         (Subject::Namespace, _) => "Empty them",
     };
-    message.push_str(&ending(target, whole, way_out));
+    message.push_str(&ending(config, target, whole, way_out));
     refusal(&message, details(config, whole))
 }
 
@@ -201,7 +201,7 @@ pub(super) fn unknown(config: &Config, target: &Target, whole: &Whole<'_>) -> De
         let _ = write!(message, ". Nothing is in use in the other {others}");
     }
     let way_out = of_unknown(config, &whole.unknown, whole.unsure.is_none());
-    message.push_str(&ending(target, whole, &way_out));
+    message.push_str(&ending(config, target, whole, &way_out));
     refusal(&message, details(config, whole))
 }
 
@@ -372,7 +372,7 @@ pub(super) fn karmadas_own(
             format!("{} {what}. The annotation {ANYWAY} does not count: {wrong}. {first}", target.told())
         }
         Glass::Whole | Glass::Broken { .. } => {
-            format!("{} {what}. {first}, or {}; {}", target.told(), see(target), anyway(target))
+            format!("{} {what}. {first}, or {}; {}", target.told(), see(target), anyway(config, target))
         }
     };
     let detail = DenialCause { reason: "KarmadasOwn".to_owned(), message: what, field: HERE.to_owned() };
@@ -395,7 +395,11 @@ pub(super) fn uncovered(config: &Config, target: &Target) -> Ruling {
             message: text.clone(),
             field: FLEET.to_owned(),
         }],
-        ..Denial::forbidden(format!("{} could not be checked: {text}; {}", target.told(), anyway(target)))
+        ..Denial::forbidden(format!(
+            "{} could not be checked: {text}; {}",
+            target.told(),
+            anyway(config, target)
+        ))
     };
     Ruling::unknown(Cause::new(cause::FORBIDDEN, text)).refuse_with(denial)
 }

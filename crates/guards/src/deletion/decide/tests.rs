@@ -72,7 +72,7 @@ fn names_every_cluster_that_uses_it_and_every_one_that_could_not_be_asked() {
     assert_eq!(
         denial(&ruling).message,
         "namespace \"shop\" is still in use in 2 of 5 clusters: m1 (3 pods, 1 claim: web-0, web-1, web-2, data-web-0), \
-         m4 (1 pod: cart-0); m5 could not be asked (no answer in 1.5 s). Empty them, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop"
+         m4 (1 pod: cart-0); m5 could not be asked (no answer in 1.5 s). Empty them, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop (without the verb break-glass also durward.dev/delete-reason and durward.dev/delete-until)"
     );
     assert!(matches!(ruling.verdict, Verdict::Deny(_)));
     let causes: Vec<_> =
@@ -91,7 +91,7 @@ fn one_that_could_not_be_asked_makes_it_unknown_with_all_that_is_known() {
     assert_eq!(
         denial(&ruling).message,
         "namespace \"shop\" could not be checked in 1 of 3 clusters: m5 (no answer in 1.5 s). Nothing is in use in the other 2. \
-         Try again when it answers, acknowledge it, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop"
+         Try again when it answers, acknowledge it, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop (without the verb break-glass also durward.dev/delete-reason and durward.dev/delete-until)"
     );
 }
 
@@ -134,7 +134,7 @@ fn a_fleet_list_that_could_not_be_read_is_unknown_unless_something_is_in_use_her
     assert_eq!(
         denial(&ruling).message,
         "namespace \"shop\" could not be checked: the list of the fleet's clusters could not be read: no answer. \
-         Try again, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop"
+         Try again, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop (without the verb break-glass also durward.dev/delete-reason and durward.dev/delete-until)"
     );
     let ruling = close(&config(KARMADA), &namespace("shop"), &stale(in_use(&["a"])));
     assert!(matches!(ruling.verdict, Verdict::Deny(_)));
@@ -279,11 +279,11 @@ fn without_a_fleet_it_speaks_of_one_cluster() {
     let message = |sight| denial(&close(&alone, &namespace("shop"), &facts(sight))).message.clone();
     assert_eq!(
         message(in_use(&["a"])),
-        "namespace \"shop\" is still in use: 1 pod: a. Empty it, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop"
+        "namespace \"shop\" is still in use: 1 pod: a. Empty it, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop (without the verb break-glass also durward.dev/delete-reason and durward.dev/delete-until)"
     );
     assert_eq!(
         message(silent()),
-        "namespace \"shop\" could not be checked: no answer in 1.5 s. Try again, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop"
+        "namespace \"shop\" could not be checked: no answer in 1.5 s. Try again, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop (without the verb break-glass also durward.dev/delete-reason and durward.dev/delete-until)"
     );
 }
 
