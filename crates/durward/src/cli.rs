@@ -289,7 +289,7 @@ pub(crate) struct Manifests {
     /// The configuration file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Only this part; several, with commas, for what is in all of them
+    /// Only these parts: several, with commas, are added up; karmada or cluster cuts them to that API server
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     pub(crate) only: Vec<Part>,
 }
