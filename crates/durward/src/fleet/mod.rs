@@ -22,6 +22,7 @@ use crate::cli::WorldFlags;
 use crate::exit::Stop;
 use crate::file::{Cluster, File, Purpose};
 use crate::input;
+use crate::output;
 use crate::world::access;
 
 /// For a question about the control plane itself.
@@ -82,6 +83,12 @@ async fn found_out(flags: &WorldFlags) -> Result<Eyes, Stop> {
     } else {
         let live = connect(&access(flags, &Cluster::default())).await?;
         let fleet = live_fleet(&live).await?;
+        if fleet == ALONE {
+            output::note(format!(
+                "note: {} was asked, which is not a Karmada control plane: only this cluster is looked at; for a fleet give the control plane's --kubeconfig FILE, or --config FILE",
+                live.server()
+            ));
+        }
         (Arc::new(live), fleet)
     };
     let (survey, guard) = with_defaults(&fleet)?;
@@ -102,11 +109,13 @@ async fn karmada(world: &dyn World) -> Result<(), admission::Cause> {
 }
 
 const KARMADA: &str = "{karmada: {}}";
+/// No other clusters.
+const ALONE: &str = "none";
 
 async fn live_fleet(live: &Live) -> Result<String, Stop> {
     match karmada(live).await {
         Ok(()) => Ok(KARMADA.to_owned()),
-        Err(why) if why.code == cause::NOT_SERVED => Ok("none".to_owned()),
+        Err(why) if why.code == cause::NOT_SERVED => Ok(ALONE.to_owned()),
         // Whoever is taken for a plain cluster, and is none, would be told that nothing is in use.
         Err(why) => {
             let what = format!("whether {} is a Karmada control plane cannot be told", live.server());
@@ -122,7 +131,7 @@ async fn live_fleet(live: &Live) -> Result<String, Stop> {
 async fn recorded_fleet(folder: &Folder) -> String {
     let others: Vec<_> = folder.clusters().filter(|name| *name != HERE).collect();
     match karmada(folder).await {
-        Err(why) if why.code == cause::NOT_RECORDED && others.is_empty() => "none".to_owned(),
+        Err(why) if why.code == cause::NOT_RECORDED && others.is_empty() => ALONE.to_owned(),
         Err(why) if why.code == cause::NOT_RECORDED => {
             format!("{{contexts: {}}}", serde_json::Value::from(others))
         }

@@ -1,6 +1,8 @@
 //! `impact`, `snapshot` and `doctor fleet`, over recorded fleets.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -177,6 +179,41 @@ fn without_a_configuration_the_fleet_is_found_out() {
     let run = house.run(&["impact", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("no guard that looks at a fleet is on"), "{}", run.err);
+}
+
+#[test]
+fn a_cluster_that_is_no_control_plane_is_named_and_said_to_be_all_that_was_looked_at() {
+    let house = fleet();
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = plain.local_addr().unwrap();
+    // Ends with the process: it answers as an API server that serves nothing.
+    std::thread::spawn(move || {
+        for mut caller in plain.incoming().flatten() {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                if caller.read(&mut byte).unwrap_or(0) == 0 {
+                    break;
+                }
+                head.push(byte[0]);
+            }
+            let body = "404 page not found\n";
+            let _ = write!(
+                caller,
+                "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            );
+        }
+    });
+    house.write(
+        "plain.config",
+        &format!("apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\ncontexts: [{{name: a, context: {{cluster: c, user: ''}}}}]\n"),
+    );
+    let run = house.run(&["impact", "ns/shop", "--kubeconfig", "plain.config"]);
+    let told =
+        format!("{address}/ was asked, which is not a Karmada control plane: only this cluster is looked at");
+    assert!(run.err.contains(&told), "{}", run.err);
+    assert_eq!(house.run(&["impact", "ns/shop", "--world", "fleet"]).err, "", "a recording is no API server");
 }
 
 #[test]
