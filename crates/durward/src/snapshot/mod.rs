@@ -33,6 +33,7 @@ pub(crate) fn run(args: &Snapshot) -> Outcome {
         let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
         let things = asked.things(eyes.world.as_ref()).await?;
         let recorder = Recorder::over(eyes.world.as_ref());
+        let mut problems = Vec::new();
         for (number, what) in things.iter().enumerate() {
             let line = Live::on_terminal();
             line.show(&format!("{} of {}", number + 1, things.len()));
@@ -41,7 +42,11 @@ pub(crate) fn run(args: &Snapshot) -> Outcome {
                 line.show(&format!("{which}: {} of {} clusters have answered", at.done, at.of));
             };
             let deadline = Instant::now() + PATIENCE;
-            eyes.survey.impact(&recorder, what.clone(), deadline, &progress).await;
+            let impact = eyes.survey.impact(&recorder, what.clone(), deadline, &progress).await;
+            // One of all there are may be deleted meanwhile; one that was named is a slip.
+            if impact.exists == Some(false) && !args.targets.is_empty() {
+                problems.push(fleet::missing(eyes.world.as_ref(), what).await);
+            }
         }
         if args.targets.is_empty() {
             // So that `--all` can be replayed too. Definitions were looked up whole, and one List is of one kind.
@@ -71,6 +76,9 @@ pub(crate) fn run(args: &Snapshot) -> Outcome {
             recording.clusters.len(),
             args.out.display(),
         ));
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
         Ok(if unread == 0 { Exit::Done } else { Exit::No })
     })
 }

@@ -245,6 +245,15 @@ fn a_snapshot_replays_to_the_same_impact() {
 }
 
 #[test]
+fn a_snapshot_of_what_does_not_exist_is_written_and_is_bad_input() {
+    let house = fleet();
+    let run = house.run(&["snapshot", "--out", "snap", "ns/shpo", "--world", "fleet"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(run.err.contains("there is no namespace \"shpo\"\n    did you mean shop?"), "{}", run.err);
+    assert!(house.path().join("snap/world.yaml").exists());
+}
+
+#[test]
 fn a_snapshot_holds_what_was_asked_and_nothing_else() {
     let house = fleet();
     let out = house.path().join("snap");
