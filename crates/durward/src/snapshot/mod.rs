@@ -9,6 +9,7 @@ mod recording;
 use std::time::Instant;
 
 use guards::config::Problem;
+use guards::deletion::What;
 use guards::world::fleet::Part;
 use guards::world::folder;
 
@@ -71,14 +72,29 @@ pub(crate) fn run(args: &Snapshot) -> Outcome {
             }
         }
         output::note(format!(
-            "{}: {} clusters; replay with: durward impact ns/NAME --world {}",
+            "{}: {} clusters; replay with: {}",
             args.out.display(),
             recording.clusters.len(),
-            args.out.display(),
+            replay(args, &things),
         ));
         if !problems.is_empty() {
             return Err(problems.into());
         }
         Ok(if unread == 0 { Exit::Done } else { Exit::No })
     })
+}
+
+/// The command that tells the same out of the recording.
+fn replay(args: &Snapshot, things: &[What]) -> String {
+    let named = |what: &What| match what {
+        What::Namespace(name) => format!("ns/{name}"),
+        What::Definition(name) => format!("crd/{name}"),
+    };
+    let what = match args.targets.as_slice() {
+        [] => "--all".to_owned(),
+        _ => things.iter().map(named).collect::<Vec<_>>().join(" "),
+    };
+    let config =
+        args.config.as_ref().map_or_else(String::new, |file| format!(" --config {}", file.display()));
+    format!("durward impact {what} --world {}{config}", args.out.display())
 }

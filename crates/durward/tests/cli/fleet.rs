@@ -231,6 +231,9 @@ fn a_snapshot_replays_to_the_same_impact() {
         let made = house.run(&[&["snapshot", "--out", &out, "--world", &from], things, &configured].concat());
         assert_eq!(made.code, code, "{}", made.err);
         let all = if things.is_empty() { &["--all"][..] } else { things };
+        let line =
+            format!("replay with: durward impact {} --world {out} --config durward.yaml\n", all.join(" "));
+        assert!(made.err.ends_with(&line), "{}", made.err);
         let replay = |world: &str| {
             house.run(&[&["impact", "-o", "json", "--world", world], all, &configured].concat())
         };
