@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Writes what guards see of the clusters to disk, so that their verdict can be replayed
     #[command(
-        after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --world incident --config durward.yaml\n\nExit code: 0 everything was read, 1 something could not be (it is in the recording as that), 2 bad input."
+        after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --world incident --config durward.yaml\n\nExit code: 0 everything was read, 1 something could not be (it is in the recording as that), 2 bad input, also a name that does not exist."
     )]
     Snapshot(Snapshot),
     /// Prints webhook configurations and RBAC for the guards that the file turns on
