@@ -1,25 +1,61 @@
 #!/usr/bin/env bash
 # Installs what the end-to-end tests need beside Rust. Small tools come from apt; a Go toolchain must be there already.
+# When nothing is missing it changes nothing and takes a fraction of a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+PATH=$PATH:/usr/sbin:/sbin # a plain user's PATH on Debian does not have ip and runc
 
 fail() { echo "prepare: $1" >&2; exit 1; }
 
 command -v go >/dev/null || fail "Go is not installed. The tests build kube-apiserver and etcd from source: install Go 1.26 or newer (https://go.dev/dl) and run make again."
 # Go itself knows whether it is new enough for the pins, or may fetch a toolchain that is.
-for module in kubernetes etcd karmada; do
+for module in kubernetes etcd karmada coredns; do
   said=$(go -C "e2e/controlplane/$module" list -m 2>&1) || fail "Go cannot build e2e/controlplane/$module: $said"
 done
 
+# needs PACKAGE NAME...: a program in PATH, or a file. e2e/src/image/package.rs says the same of what goes into images.
 missing=()
-command -v ip >/dev/null || missing+=(iproute2)
-command -v setsid >/dev/null || missing+=(util-linux)
+needs() {
+  local package=$1 name
+  shift
+  for name in "$@"; do
+    case $name in
+      /*) [ -e "$name" ] || { missing+=("$package"); return; } ;;
+      *) command -v "$name" >/dev/null || { missing+=("$package"); return; } ;;
+    esac
+  done
+}
+needs iproute2 ip
+needs util-linux setsid unshare nsenter
+needs mount mount umount
+# The real node: what runs containers, and what the images of the tests are made of.
+needs containerd containerd ctr
+needs runc runc
+needs containernetworking-plugins /usr/lib/cni/bridge /usr/lib/cni/host-local /usr/lib/cni/loopback
+needs lxcfs lxcfs
+needs fuse3 fusermount3
+needs busybox-static busybox
+needs procps free uptime
+needs gcc cc
+needs libc6-dev "$(cc -print-file-name=libc.a 2>/dev/null || true)"
+
 if [ ${#missing[@]} -gt 0 ]; then
-  [ "$(id -u)" = 0 ] || fail "these Debian packages are missing: ${missing[*]}. Run as root, or: sudo apt-get install ${missing[*]}"
-  echo "prepare: installing ${missing[*]} with apt"
-  apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  command -v apt-get >/dev/null || fail "these Debian packages, or what your distribution calls them, are missing: ${missing[*]}"
+  [ "$(id -u)" = 0 ] || fail "these Debian packages are missing: ${missing[*]}. Run as root, or: sudo apt-get install --no-install-recommends ${missing[*]}"
+  echo "prepare: installing ${missing[*]} with apt; containerd and LXCFS are not started, the tests start their own"
+  # Debian starts a service when its package is installed, unless this file forbids it. One that is there is the administrator's.
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+  fi
+  # apt checks signatures as a user of its own, who must be able to write there: not every TMPDIR lets it.
+  export TMPDIR=/var/tmp DEBIAN_FRONTEND=noninteractive
+  { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; } \
+    || fail "apt could not install ${missing[*]}: see above"
 fi
 
 if [ "$(id -u)" != 0 ]; then
-  echo "prepare: not root: cases with a webhook behind a Service add an address to the loopback device and will fail without CAP_NET_ADMIN" >&2
+  echo "prepare: not root: cases with a webhook behind a Service add an address to the loopback device and will fail without CAP_NET_ADMIN; the real node needs root" >&2
 fi

@@ -1,6 +1,7 @@
 //! The binaries that the tests start, built once from pinned sources.
 //!
-//! A part is a `tool` dependency of a Go module below `e2e/controlplane`. Its binary lies outside the work
+//! A part is a `tool` dependency of a Go module below `e2e/controlplane`, or (CoreDNS, whose plugins are chosen
+//! by whoever writes its main function) that module's own program. Its binary lies outside the work
 //! tree, in a folder that is named by everything it is made of (the module's pins, the Go version, the
 //! flags), so a stale one cannot be met and two pins can be had side by side. How to move a pin is told in
 //! `e2e/controlplane/README.md`.
@@ -36,8 +37,14 @@ pub enum Binary {
     ApiServer,
     /// kube-controller-manager.
     ControllerManager,
+    /// kube-scheduler.
+    Scheduler,
     /// kubectl.
     Kubectl,
+    /// kubelet.
+    Kubelet,
+    /// CoreDNS, with the few plugins that a node of tests needs.
+    CoreDns,
     /// karmada-aggregated-apiserver: the API of Clusters, and the proxy to them.
     KarmadaAggregated,
     /// karmada-controller-manager.
@@ -54,11 +61,14 @@ pub enum Binary {
 
 impl Binary {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Etcd,
         Self::ApiServer,
         Self::ControllerManager,
+        Self::Scheduler,
         Self::Kubectl,
+        Self::Kubelet,
+        Self::CoreDns,
         Self::KarmadaAggregated,
         Self::KarmadaControllers,
         Self::KarmadaWebhook,
@@ -73,7 +83,10 @@ impl Binary {
             Self::Etcd => "etcd",
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
             Self::Kubectl => "kubectl",
+            Self::Kubelet => "kubelet",
+            Self::CoreDns => "coredns",
             Self::KarmadaAggregated => "karmada-aggregated-apiserver",
             Self::KarmadaControllers => "karmada-controller-manager",
             Self::KarmadaWebhook => "karmada-webhook",
@@ -89,7 +102,11 @@ impl Binary {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
             Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
+            Self::Scheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
             Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Kubelet => "k8s.io/kubernetes/cmd/kubelet",
+            // Which plugins there are is decided by the main function: this one is ours.
+            Self::CoreDns => "durward.dev/e2e/controlplane/coredns",
             Self::KarmadaAggregated => "github.com/karmada-io/karmada/cmd/aggregated-apiserver",
             Self::KarmadaControllers => "github.com/karmada-io/karmada/cmd/controller-manager",
             Self::KarmadaWebhook => "github.com/karmada-io/karmada/cmd/webhook",
@@ -103,7 +120,10 @@ impl Binary {
     fn upstream(self) -> &'static str {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
-            Self::ApiServer | Self::ControllerManager | Self::Kubectl => "k8s.io/kubernetes",
+            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
+                "k8s.io/kubernetes"
+            }
+            Self::CoreDns => "github.com/coredns/coredns",
             _ => "github.com/karmada-io/karmada",
         }
     }
@@ -112,7 +132,10 @@ impl Binary {
     fn module(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
-            Self::ApiServer | Self::ControllerManager | Self::Kubectl => "kubernetes",
+            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
+                "kubernetes"
+            }
+            Self::CoreDns => "coredns",
             _ => "karmada",
         }
     }
@@ -206,6 +229,8 @@ struct Module {
     folder: PathBuf,
     requirements: String,
     sums: String,
+    /// The module's own program, if it has one.
+    program: String,
 }
 
 impl Module {
@@ -215,7 +240,8 @@ impl Module {
             let path = folder.join(file);
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
         };
-        Ok(Self { requirements: read("go.mod")?, sums: read("go.sum")?, folder: folder.clone() })
+        let program = if folder.join("main.go").is_file() { read("main.go")? } else { String::new() };
+        Ok(Self { requirements: read("go.mod")?, sums: read("go.sum")?, program, folder: folder.clone() })
     }
 
     /// The version of a required module.
@@ -237,7 +263,8 @@ impl Module {
     fn key(&self, go: &str) -> String {
         let mut hash = Sha256::new();
         // The recipe: raised by hand when the way of building changes.
-        for ingredient in ["recipe 1", &self.requirements, &self.sums, go] {
+        let program = (!self.program.is_empty()).then_some(self.program.as_str());
+        for ingredient in ["recipe 1", &self.requirements, &self.sums, go].into_iter().chain(program) {
             hash.update(ingredient.len().to_le_bytes());
             hash.update(ingredient);
         }
@@ -278,7 +305,12 @@ mod tests {
     use super::*;
 
     fn module(requirements: &str, sums: &str) -> Module {
-        Module { folder: "there".into(), requirements: requirements.to_owned(), sums: sums.to_owned() }
+        Module {
+            folder: "there".into(),
+            requirements: requirements.to_owned(),
+            sums: sums.to_owned(),
+            program: String::new(),
+        }
     }
 
     #[test]
@@ -289,6 +321,7 @@ mod tests {
         assert_ne!(key, module("a2", "b").key("go1"));
         assert_ne!(key, module("a", "b2").key("go1"));
         assert_ne!(key, module("a", "b").key("go2"));
+        assert_ne!(key, Module { program: "package main".to_owned(), ..module("a", "b") }.key("go1"));
         assert_ne!(
             module("ab", "").key("go1"),
             module("a", "b").key("go1"),
@@ -308,16 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn every_binary_has_a_pinned_version_and_stands_among_the_tools_of_its_module() {
+    fn every_binary_has_a_pinned_version_and_is_a_tool_of_its_module_or_the_module_itself() {
         for binary in Binary::ALL {
             binary.version().unwrap();
             let module = Module::read(binary.module()).unwrap();
-            assert!(
-                module
-                    .requirements
-                    .lines()
-                    .any(|line| line.trim().trim_start_matches("tool ") == binary.package())
-            );
+            let is = |line: &str, word: &str| line.trim().trim_start_matches(word) == binary.package();
+            let is_tool = module.requirements.lines().any(|line| is(line, "tool "));
+            let is_own = module.requirements.lines().any(|line| is(line, "module "));
+            assert!(is_tool || (is_own && !module.program.is_empty()), "{binary:?}");
         }
     }
 
