@@ -203,7 +203,7 @@ fn acknowledge(name: &str) -> String {
 /// What is left where a member's credentials cannot be put right; the last of it takes workloads along.
 fn or_else(name: &str) -> String {
     format!(
-        "or for a while: {}; or last: karmadactl unjoin {name}, and join it again, but unjoining a cluster that is Ready deletes there what Karmada brought, unless preserveResourcesOnDeletion",
+        "or for a while: {}; or last: karmadactl unjoin {name} (unregister, if it is a pull member), and join it again, but unjoining a cluster that is Ready deletes there what Karmada brought, and all that is in the namespaces that it brought",
         acknowledge(name)
     )
 }

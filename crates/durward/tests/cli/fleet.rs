@@ -350,7 +350,11 @@ fn the_doctor_says_what_to_mend_why_and_how() {
             "durward manifests --config durward.yaml --only members | kubectl --kubeconfig karmada-admin.config apply -f -",
         ),
         (1, "mend", "put right what is missing: kubectl get cluster m3 -o yaml"),
-        (1, "mend", "unjoining a cluster that is Ready deletes there what Karmada brought"),
+        (
+            1,
+            "mend",
+            "unregister, if it is a pull member), and join it again, but unjoining a cluster that is Ready deletes there what Karmada brought, and all that is in the namespaces",
+        ),
         (2, "mend", "crds:\n  groups:\n  - one.org\n  - two.org"),
         (3, "what", "ns/shop is annotated durward.dev/delete-anyway=shop"),
         (3, "mend", "kubectl annotate ns shop durward.dev/delete-anyway- durward.dev/delete-reason-"),

@@ -35,8 +35,9 @@ const FLEET: &str = "(fleet)";
 /// Names of objects that are told of one cluster.
 const OBJECTS: usize = 5;
 
-/// What nobody should find out by doing it.
-const UNJOINED: &str = "unjoining a cluster that is Ready deletes there what Karmada brought, unless preserveResourcesOnDeletion";
+/// What nobody should find out by doing it: Karmada's execution controller (1.16, `handleWorkDelete`) deletes what the Works of a
+/// Cluster that goes stand for while it is Ready, and Works of namespaces never ask to preserve anything.
+const UNJOINED: &str = "unjoining a cluster that is Ready deletes there what Karmada brought, and all that is in the namespaces that it brought";
 
 /// What a cluster is called.
 pub(super) fn called<'s>(config: &Config, seen: &'s Seen) -> &'s str {
