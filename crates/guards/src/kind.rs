@@ -11,6 +11,8 @@ use serde::Serialize;
 
 use crate::config::Section;
 use crate::deletion::Survey;
+use crate::hands::Hands;
+use crate::lxcfs::OnNode;
 use crate::world::fleet::Rounds;
 use crate::world::live::Access;
 use crate::world::{Resource, World};
@@ -74,8 +76,19 @@ pub trait Configured: Send + Sync {
         None
     }
 
+    /// What Durward's parts on the nodes must know of the guard; none for guards that have no part there.
+    fn on_node(&self) -> Option<OnNode> {
+        None
+    }
+
     /// The guard itself. Synchronous, and starts nothing: what runs in the background is the world's.
     fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard>;
+
+    /// The same with hands, for a guard that changes something outside before it lets a request pass. Whoever serves a live
+    /// world builds this way; built without hands such a guard tells what it would do. A guard that only looks takes none.
+    fn build_with(&self, world: &Arc<dyn World>, _hands: &Arc<dyn Hands>) -> Arc<dyn Guard> {
+        self.build(world)
+    }
 }
 
 /// A rule of a Role or `ClusterRole`.

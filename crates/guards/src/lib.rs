@@ -6,11 +6,12 @@
 
 pub mod config;
 pub mod deletion;
+pub mod hands;
+pub mod lxcfs;
 pub mod world;
 
 mod exempt;
 mod kind;
-mod lxcfs;
 mod terms;
 
 pub use exempt::{Exempt, Exemption};

@@ -26,13 +26,29 @@ pub const STALE_FLEET: &str = "stale-fleet";
 pub const NOT_SERVED: &str = "not-served";
 /// Durward itself had too many questions under way.
 pub const CROWDED: &str = "crowded";
+/// TLS to an etcd member does not come about: another authority, another name, expired, or it refuses the client's certificate.
+pub const TLS: &str = "tls";
+/// Something answers on the member's port, and it is not etcd.
+pub const NOT_ETCD: &str = "not-etcd";
+/// The member is etcd and has no JSON gateway there: switched off, or on another port.
+pub const GATEWAY_OFF: &str = "gateway-off";
+/// The pod has no address, or what stands there is none.
+pub const NO_ADDRESS: &str = "no-address";
+/// The version of etcd cannot do that.
+pub const UNSUPPORTED: &str = "unsupported";
+/// The member cannot have others agree: it knows no leader, or a quorum does not answer it.
+pub const NO_QUORUM: &str = "no-quorum";
+/// Which member a pod is, or which members there are, does not become clear from what was answered.
+pub const UNCLEAR: &str = "unclear";
+/// The departure of a member could not be noted where every replica of Durward sees it.
+pub const NOT_RESERVED: &str = "not-reserved";
 /// The recording does not hold it.
 pub const NOT_RECORDED: &str = "not-recorded";
 /// There is neither an API server nor a recording.
 pub const NO_WORLD: &str = "no-world";
 
 /// Every code.
-pub const ALL: [&str; 14] = [
+pub const ALL: [&str; 22] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -45,10 +61,34 @@ pub const ALL: [&str; 14] = [
     STALE_FLEET,
     NOT_SERVED,
     CROWDED,
+    TLS,
+    NOT_ETCD,
+    GATEWAY_OFF,
+    NO_ADDRESS,
+    UNSUPPORTED,
+    NO_QUORUM,
+    UNCLEAR,
+    NOT_RESERVED,
     NOT_RECORDED,
     NO_WORLD,
 ];
 
 /// Those that a recording may give for something that could not be read.
-pub const RECORDED: [&str; 10] =
-    [UNREACHABLE, TIMEOUT, CREDENTIALS, FORBIDDEN, BUSY, REFUSED, GARBAGE, NO_ENDPOINT, VANISHED, NOT_SERVED];
+pub const RECORDED: [&str; 16] = [
+    UNREACHABLE,
+    TIMEOUT,
+    CREDENTIALS,
+    FORBIDDEN,
+    BUSY,
+    REFUSED,
+    GARBAGE,
+    NO_ENDPOINT,
+    VANISHED,
+    NOT_SERVED,
+    TLS,
+    NOT_ETCD,
+    GATEWAY_OFF,
+    NO_ADDRESS,
+    UNSUPPORTED,
+    NO_QUORUM,
+];

@@ -8,6 +8,7 @@
 //! The world only looks. What changes something goes another way.
 
 pub mod cause;
+pub mod etcd;
 pub mod fleet;
 pub mod folder;
 pub mod live;
@@ -68,6 +69,18 @@ pub trait World: Send + Sync {
     /// One page of a List of one cluster, asked for now.
     fn list<'a>(&'a self, _of: &'a Cluster, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
         Box::pin(ready(Err(nowhere(&query.resource.to_string()))))
+    }
+
+    /// Asks one member of an etcd ensemble, now: never out of memory. Who asks the same of the same peer at the same time may share
+    /// an answer only if all of them asked before the question was sent, so that no answer is older than what somebody did
+    /// before asking. The answer comes before `deadline`; a member that hangs costs nobody else anything.
+    fn etcd<'a>(
+        &'a self,
+        peer: &'a etcd::Peer,
+        question: etcd::Question,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, etcd::Answered> {
+        Box::pin(ready(Err(nowhere(&format!("{question} of {}/{}", peer.namespace, peer.name)))))
     }
 
     /// Asks the world to try what guards read at each cluster, every minute from now on, in place of what it was told before.
