@@ -141,7 +141,8 @@ impl FromStr for Root {
     }
 }
 
-const DEFAULT_ROOT: &str = "/var/lib/lxcfs";
+/// Where LXCFS is mounted unless the configuration says otherwise.
+pub(super) const DEFAULT_ROOT: &str = "/var/lib/lxcfs";
 
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {

@@ -8,7 +8,7 @@
 
 /// One file that can be mounted over the kernel's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum File {
+pub enum File {
     /// `/proc/cpuinfo`
     Cpuinfo,
     /// `/proc/meminfo`
@@ -42,7 +42,7 @@ pub(super) enum Shows {
 
 impl File {
     /// Every file, in the order in which they are added.
-    pub(super) const ALL: [Self; 9] = [
+    pub const ALL: [Self; 9] = [
         Self::Cpuinfo,
         Self::Meminfo,
         Self::Diskstats,
@@ -55,11 +55,11 @@ impl File {
     ];
 
     /// What every LXCFS since 2.0 serves and every runc since 2016 lets in.
-    pub(super) const DEFAULT: [Self; 6] =
+    pub const DEFAULT: [Self; 6] =
         [Self::Cpuinfo, Self::Meminfo, Self::Diskstats, Self::Stat, Self::Swaps, Self::Uptime];
 
     /// Its word in the configuration and in a pod's annotation.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         self.volume().strip_prefix(VOLUME_PREFIX).unwrap_or_default()
     }
 
@@ -79,7 +79,7 @@ impl File {
     }
 
     /// Where it stands in the container; below the LXCFS root it has the same path.
-    pub(super) fn path(self) -> &'static str {
+    pub fn path(self) -> &'static str {
         match self {
             Self::Cpuinfo => "/proc/cpuinfo",
             Self::Meminfo => "/proc/meminfo",
@@ -103,7 +103,7 @@ impl File {
     }
 
     /// The file of that name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|file| file.name() == name)
     }
 }

@@ -20,6 +20,7 @@ mod files;
 #[cfg(test)]
 mod fixture;
 mod inject;
+mod node;
 mod path;
 mod pod;
 mod prove;
@@ -43,6 +44,9 @@ use crate::world::{Address, Resource, World, cause};
 
 use config::Config;
 use decide::Step;
+
+pub use files::File;
+pub use node::{DEVICE, NODE_ANNOTATION, OnNode, READY_LABEL};
 
 /// The path, the metric label and the key in the configuration.
 const NAME: &str = "lxcfs";
@@ -93,6 +97,10 @@ impl Configured for Injector {
 
     fn watches(&self) -> Vec<Resource> {
         vec![Resource::NAMESPACES]
+    }
+
+    fn on_node(&self) -> Option<OnNode> {
+        Some(OnNode::of(&self.config))
     }
 
     fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard> {

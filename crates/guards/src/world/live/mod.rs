@@ -66,6 +66,22 @@ pub struct Live {
     rounds: rounds::Keeper,
 }
 
+/// A client of the API server that `access` leads to, and that server's URL: for what a world is not for, which is to write.
+/// Must be called within a tokio runtime, which its connections then live in.
+pub async fn client(access: &Access) -> Result<(Client, String), Problem> {
+    let config = access.config().await?;
+    let server = config.cluster_url.to_string();
+    // A credential plugin is a program that is run and waited for.
+    let making = tokio::task::spawn_blocking(move || transport::client(&config, LANES));
+    match tokio::time::timeout(CREDENTIALS_WITHIN, making).await {
+        Ok(Ok(client)) => Ok((client?, server)),
+        Ok(Err(error)) => Err(Problem::new(format!("the credentials for {server}")).why(error.to_string())),
+        Err(_) => Err(Problem::new(format!("the credentials for {server}"))
+            .why(format!("the credential plugin was not done after {} s", CREDENTIALS_WITHIN.as_secs()))
+            .next("run it by hand; it must not ask for anything")),
+    }
+}
+
 /// A watch and the task that keeps it.
 struct Kept {
     watch: Arc<Watch>,
@@ -84,19 +100,8 @@ impl Live {
     ///
     /// Must be called within a tokio runtime, which the watches and connections then live in.
     pub async fn connect(access: &Access) -> Result<Self, Problem> {
-        let config = access.config().await?;
-        let server = config.cluster_url.to_string();
-        // A credential plugin is a program that is run and waited for.
-        let making = tokio::task::spawn_blocking(move || transport::client(&config, LANES));
-        match tokio::time::timeout(CREDENTIALS_WITHIN, making).await {
-            Ok(Ok(client)) => Ok(Self::over(client?, server, access.clone())),
-            Ok(Err(error)) => {
-                Err(Problem::new(format!("the credentials for {server}")).why(error.to_string()))
-            }
-            Err(_) => Err(Problem::new(format!("the credentials for {server}"))
-                .why(format!("the credential plugin was not done after {} s", CREDENTIALS_WITHIN.as_secs()))
-                .next("run it by hand; it must not ask for anything")),
-        }
+        let (client, server) = client(access).await?;
+        Ok(Self::over(client, server, access.clone()))
     }
 
     fn over(client: Client, server: String, access: Access) -> Self {

@@ -1,0 +1,52 @@
+//! What the parts that run on nodes must know of the guard, and the names by which a node tells how LXCFS does there.
+//!
+//! They are the other half of `nodeReadiness` and `backend`: what is promised to pods here is kept there (`durward lxcfs-node`,
+//! `durward lxcfs-device`).
+
+use super::config::{Config, DEFAULT_ROOT};
+use super::files::File;
+
+/// The label of a node on which LXCFS serves every file that pods get; its value is `true`.
+pub const READY_LABEL: &str = "durward.dev/lxcfs-ready";
+
+/// The annotation of a node that tells how LXCFS does there: JSON.
+pub const NODE_ANNOTATION: &str = "durward.dev/lxcfs-node";
+
+/// The extended resource by which a container gets the files without a volume.
+pub const DEVICE: &str = "durward.dev/lxcfs";
+
+/// What holds on every node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnNode {
+    /// Where LXCFS is mounted.
+    pub root: String,
+    /// The files that pods get unless they ask for fewer.
+    pub files: Vec<File>,
+    /// Whether pods look for [`READY_LABEL`], so that somebody must keep it.
+    pub is_label_wanted: bool,
+    /// Whether containers may ask for [`DEVICE`], so that somebody must offer it.
+    pub is_device_wanted: bool,
+}
+
+impl Default for OnNode {
+    /// What holds where nobody has configured anything.
+    fn default() -> Self {
+        Self {
+            root: DEFAULT_ROOT.to_owned(),
+            files: File::DEFAULT.to_vec(),
+            is_label_wanted: false,
+            is_device_wanted: false,
+        }
+    }
+}
+
+impl OnNode {
+    pub(super) fn of(config: &Config) -> Self {
+        Self {
+            root: config.root.path().to_owned(),
+            files: config.files.iter().collect(),
+            is_label_wanted: false,
+            is_device_wanted: false,
+        }
+    }
+}
