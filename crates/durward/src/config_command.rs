@@ -1,12 +1,16 @@
-//! `config schema|check|defaults`: all three from what the readers of the file ask for.
+//! `config schema|check|defaults`: all three from what the readers of the file ask for. `check` also looks at the door as the API
+//! server will: whether the certificate is good for the name that it calls.
 
+use std::net::IpAddr;
 use std::path::Path;
 
-use guards::config::{Key, Shape};
+use guards::config::{Key, Problem, Shape};
 
+use crate::certs::{door, now};
 use crate::cli::Config;
-use crate::exit::{Exit, Outcome};
-use crate::file::{self, File, Purpose};
+use crate::exit::{Exit, Outcome, Stop};
+use crate::file::{self, File, Purpose, Reach};
+use crate::manifests::called;
 use crate::output;
 
 /// `config`
@@ -60,9 +64,32 @@ fn find<'k>(keys: &'k mut [Key], path: &[&str]) -> Option<&'k mut Key> {
     }
 }
 
-fn check(path: &Path) -> Result<(), crate::exit::Stop> {
+fn check(path: &Path) -> Result<(), Stop> {
     let purpose = Purpose::Serving { cert_given: false, key_given: false };
     let file = File::load(path, purpose)?;
+    let problems = at_the_door(&file);
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
     let on: Vec<_> = file.guards.iter().map(|guard| guard.kind.name()).collect();
     output::data(&format!("{} is right; guards: {}\n", path.display(), on.join(", ")))
+}
+
+/// For what the API server would refuse the certificate, or Durward itself its key.
+fn at_the_door(file: &File) -> Vec<Problem> {
+    let tls = &file.server.tls;
+    let Some(cert) = &tls.cert else { return Vec::new() };
+    let files = door::Files { cert, key: tls.key.as_deref(), ca: tls.ca.as_deref() };
+    let called = called(&file.server.registration.reach);
+    let names = match &file.server.registration.reach {
+        Reach::Service { name, namespace, .. } => format!("--service {name}.{namespace}"),
+        Reach::Url(_) if called.parse::<IpAddr>().is_ok() => format!("--address {called}"),
+        Reach::Url(_) => format!("--name {called}"),
+    };
+    let folder = cert.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let make = format!(
+        "make another: durward certs new {names} --out {} (--force replaces what stands there)",
+        folder.display()
+    );
+    door::refusals(files, &called, &make, now())
 }

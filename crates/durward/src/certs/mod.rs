@@ -2,6 +2,7 @@
 //!
 //! Elliptic curve P-256 throughout. A running server reads its files itself; this is for people.
 
+pub(crate) mod door;
 mod facts;
 mod fit;
 mod make;

@@ -123,6 +123,32 @@ impl Within<'_> {
         doc: &'static str,
         needed: bool,
     ) -> Option<PathBuf> {
+        self.path_or(section, key, doc, needed, |_| None)
+    }
+
+    /// The same of a file that Durward itself can make.
+    fn certificate(
+        &self,
+        section: &mut Section<'_>,
+        key: &'static str,
+        doc: &'static str,
+        needed: bool,
+    ) -> Option<PathBuf> {
+        self.path_or(section, key, doc, needed, |path| {
+            let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+            Some(format!("make it: durward certs new --service NAME.NAMESPACE --out {}", folder.display()))
+        })
+    }
+
+    /// `otherwise` is what to do where nothing stands at the path.
+    fn path_or(
+        &self,
+        section: &mut Section<'_>,
+        key: &'static str,
+        doc: &'static str,
+        needed: bool,
+        otherwise: impl Fn(&Path) -> Option<String>,
+    ) -> Option<PathBuf> {
         let text = section.optional_text(key, "path", doc)?;
         if text.is_empty() {
             section.problem(key, "is empty", Some("allowed: a path".to_owned()));
@@ -130,7 +156,8 @@ impl Within<'_> {
         }
         let path = self.folder.join(text);
         if needed && let Err(fault) = look_at_file(&path, input::SMALL) {
-            section.problem(key, format!("{}: {fault}", path.display()), fault.next().map(str::to_owned));
+            let next = fault.next().map(str::to_owned).or_else(|| otherwise(&path));
+            section.problem(key, format!("{}: {fault}", path.display()), next);
         }
         Some(path)
     }

@@ -173,14 +173,14 @@ fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
     };
     let (cert, key, ca) =
         section.section("files", "Certificate and key as files; read again when they change.", |s| {
-            let cert = within.path(
+            let cert = within.certificate(
                 s,
                 "cert",
                 "The serving certificate and what issued it, PEM.",
                 serving && !cert_given,
             );
-            let key = within.path(s, "key", "Its key, PEM, not encrypted.", serving && !key_given);
-            let ca = within.path(
+            let key = within.certificate(s, "key", "Its key, PEM, not encrypted.", serving && !key_given);
+            let ca = within.certificate(
                 s,
                 "ca",
                 "The authority, PEM: what `manifests` prints as caBundle.",

@@ -21,7 +21,7 @@ fn every_problem_of_a_file_is_told_at_once_with_line_key_and_what_is_allowed() {
         "bad.yaml:5:10: server.local: \"10.0.0.1:8081\": is not a loopback address",
         "bad.yaml:7:5: server.tls.self: there is no such key",
         "allowed here: minVersion, clientCertificates, files",
-        "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file",
+        "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file or directory (os error 2)\n    make it: durward certs new --service NAME.NAMESPACE --out .",
         "server.tls.files.key: .: it is a folder, not a file",
         "bad.yaml:10:13: server.registration.manage: \"all\"",
         "allowed: none",
@@ -101,6 +101,45 @@ fn what_the_api_server_would_refuse_or_never_match_is_no_right_configuration() {
         "{}",
         run.err
     );
+}
+
+#[test]
+fn a_certificate_that_the_api_server_would_refuse_is_no_right_configuration() {
+    let house = House::new();
+    let check = |registration: &str| {
+        house.write("durward.yaml", &House::configuration(registration, "  deletion: {}\n"));
+        house.run(&["config", "check", "durward.yaml"])
+    };
+    for (registration, called, make) in [
+        (
+            "registration: {url: 'https://durward.karmada-system.svc:443'}",
+            "durward.karmada-system.svc",
+            "--name durward.karmada-system.svc",
+        ),
+        ("registration: {url: 'https://10.0.0.7:8443'}", "10.0.0.7", "--address 10.0.0.7"),
+        (
+            "registration: {service: {name: door, namespace: guards}}",
+            "door.guards.svc",
+            "--service door.guards",
+        ),
+    ] {
+        let run = check(registration);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{registration}");
+        let told = format!(
+            "server.tls.files.cert: tls.crt: the API server calls {called}, and refuses a certificate that is good for durward.durward-system.svc, "
+        );
+        assert!(run.err.contains(&told), "{}", run.err);
+        let next =
+            format!("make another: durward certs new {make} --out . (--force replaces what stands there)");
+        assert!(run.err.contains(&next), "{}", run.err);
+    }
+    for right in ["drain: {}", "registration: {url: 'https://127.0.0.1'}"] {
+        let run = check(right);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{right}");
+    }
+    std::fs::remove_file(house.path().join("ca.crt")).unwrap();
+    let run = check("drain: {}");
+    assert!(run.code == 2 && run.err.contains("server.tls.files.ca: ca.crt cannot be read"), "{}", run.err);
 }
 
 #[test]

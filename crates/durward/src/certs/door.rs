@@ -1,0 +1,178 @@
+//! Whether the API server takes the certificate that a configuration names, called as its registration says.
+//!
+//! Told where a file is checked: an API server that takes the certificate for another's does not ask, and with
+//! `failurePolicy: Fail` refuses everything that it would have asked about. Serving itself goes on with any certificate and says so
+//! in the log, since the right one may come while it runs.
+
+use std::path::Path;
+
+use guards::config::Problem;
+
+use super::facts::Facts;
+use super::fit::{is_for, opens, server_name, signs};
+use super::pem::Pem;
+use crate::input;
+
+/// What stands at `server.tls.files`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Files<'f> {
+    /// `cert`
+    pub(crate) cert: &'f Path,
+    /// `key`
+    pub(crate) key: Option<&'f Path>,
+    /// `ca`; without it the API server trusts what its system trusts.
+    pub(crate) ca: Option<&'f Path>,
+}
+
+/// Everything for which an API server that calls `called` at the moment `now` would refuse these files, or the server itself would.
+/// `make` is the command that makes a better one.
+pub(crate) fn refusals(files: Files<'_>, called: &str, make: &str, now: i64) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut read = |key: &str, path: &Path| match pem(key, path) {
+        Ok(pem) => Some(pem),
+        Err(problem) => {
+            problems.push(problem);
+            None
+        }
+    };
+    let (cert, key) = (read("cert", files.cert), files.key.map(|path| read("key", path)));
+    let ca = files.ca.map(|path| read("ca", path));
+    let Some(cert) = cert else { return problems };
+    let Some(leaf) = cert.certificates.first() else {
+        let problem = Problem::new(format!("server.tls.files.cert: {}", files.cert.display()));
+        problems.push(problem.why("holds no certificate").next(make));
+        return problems;
+    };
+    let facts = match Facts::of(&files.cert.display().to_string(), leaf) {
+        Ok(facts) => facts,
+        Err(problem) => {
+            problems.push(problem.next(make));
+            return problems;
+        }
+    };
+    let mut refuse = |why: String, next: &str| {
+        let problem = Problem::new(format!("server.tls.files.cert: {}", files.cert.display()));
+        problems.push(problem.why(why).next(next));
+    };
+    if let (Some(Some(key)), Some(path)) = (key, files.key)
+        && key.keys.first().is_none_or(|key| opens(key, &facts.public_key) != Ok(true))
+    {
+        refuse(format!("the key {} is not this certificate's", path.display()), make);
+    }
+    // What is no name is told where the registration is read.
+    let Some(name) = server_name(called) else { return problems };
+    if !is_for(leaf, &name) {
+        let names = if facts.names.is_empty() { "no name".to_owned() } else { facts.names.join(", ") };
+        refuse(
+            format!(
+                "the API server calls {called}, and refuses a certificate that is good for {names} alone"
+            ),
+            &format!("{make}; or register a name that it is good for"),
+        );
+    } else if let (Some(Some(ca)), Some(path)) = (ca, files.ca)
+        // Go takes a certificate that is trusted itself, whoever signed it.
+        && !ca.certificates.contains(leaf)
+        && let Err(why) = signs(&ca.certificates, &cert.certificates, &name, now)
+    {
+        refuse(
+            format!("an API server that trusts server.tls.files.ca ({}) refuses it: {why}", path.display()),
+            make,
+        );
+    } else if facts.ends <= now {
+        refuse(format!("it ended at {}", facts.not_after), make);
+    }
+    problems
+}
+
+fn pem(key: &str, path: &Path) -> Result<Pem, Problem> {
+    let what =
+        |problem: Problem| Problem { what: format!("server.tls.files.{key}: {}", problem.what), ..problem };
+    let text = input::bytes(path, input::SMALL).map_err(what)?;
+    Pem::read(&path.display().to_string(), &text).map_err(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::make::{Authority, Names};
+    use super::super::now;
+    use super::*;
+
+    const MAKE: &str = "durward certs new";
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn with(names: &[&str]) -> Self {
+            let folder = Self(tempfile::tempdir().unwrap());
+            folder.make("", names);
+            folder
+        }
+
+        /// Another authority with another certificate, under names that begin so.
+        fn make(&self, begin: &str, names: &[&str]) {
+            let mut good_for = Names::default();
+            for name in names {
+                good_for.dns("--name", name).unwrap();
+            }
+            let authority = Authority::make(YEAR * 10).unwrap();
+            let leaf = authority.sign(good_for, YEAR).unwrap();
+            for (name, text) in [("ca.crt", &authority.cert), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)]
+            {
+                std::fs::write(self.0.path().join(format!("{begin}{name}")), text).unwrap();
+            }
+        }
+
+        fn told(&self, [cert, key, ca]: [&str; 3], called: &str, now: i64) -> Vec<String> {
+            let [cert, key, ca] = [cert, key, ca].map(|name| self.0.path().join(name));
+            let files = Files { cert: &cert, key: Some(&key), ca: Some(&ca) };
+            refusals(files, called, MAKE, now).iter().map(ToString::to_string).collect()
+        }
+    }
+
+    const OWN: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
+
+    #[test]
+    fn what_fits_is_taken_by_each_of_its_names() {
+        let folder = Folder::with(&["d.a.svc", "*.example.org"]);
+        for called in ["d.a.svc", "door.example.org"] {
+            assert_eq!(folder.told(OWN, called, now()), [""; 0], "{called}");
+        }
+        let itself = ["tls.crt", "tls.key", "tls.crt"];
+        assert_eq!(folder.told(itself, "d.a.svc", now()), [""; 0], "it is what is trusted");
+    }
+
+    #[test]
+    fn a_certificate_for_another_name_is_refused_with_the_name_that_is_called() {
+        let told = Folder::with(&["d.a.svc"]).told(OWN, "d.b.svc", now());
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains(
+            "tls.crt: the API server calls d.b.svc, and refuses a certificate that is good for d.a.svc alone"
+        ));
+        assert!(told[0].ends_with("durward certs new; or register a name that it is good for"), "{told:?}");
+    }
+
+    #[test]
+    fn another_authority_another_key_and_an_end_are_each_refused() {
+        let folder = Folder::with(&["d.a.svc"]);
+        folder.make("other-", &["d.a.svc"]);
+        for (files, at, expected) in [
+            (["tls.crt", "tls.key", "other-ca.crt"], now(), "refuses it: "),
+            (["tls.crt", "other-tls.key", "ca.crt"], now(), "other-tls.key is not this certificate's"),
+            (["tls.crt", "ca.crt", "ca.crt"], now(), "ca.crt is not this certificate's"),
+            (OWN, now() + 400 * 86_400, "refuses it: "),
+            (["tls.key", "tls.key", "ca.crt"], now(), "holds no certificate"),
+            (["tls.crt", "tls.key", "tls.crt"], now() + 400 * 86_400, "it ended at "),
+            (["gone.crt", "tls.key", "ca.crt"], now(), "gone.crt cannot be read"),
+        ] {
+            let told = folder.told(files, "d.a.svc", at);
+            assert!(told.len() == 1 && told[0].contains(expected), "{files:?}: {told:?}");
+        }
+        let cert = folder.0.path().join("tls.crt");
+        let without =
+            refusals(Files { cert: &cert, key: None, ca: None }, "d.a.svc", MAKE, now() + 400 * 86_400);
+        assert!(without[0].to_string().contains("it ended at "), "{without:?}");
+    }
+}
