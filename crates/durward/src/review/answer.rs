@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use admission::{Answer, OnUnknown, Request, Settled, Stance, WebhookEntry};
 use guards::config::Problem;
+use guards::world::cause;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -104,6 +105,11 @@ fn microseconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<
 }
 
 impl Answered {
+    /// Whether it is unknown because there was no world to look at.
+    pub(super) fn saw_nothing(&self) -> bool {
+        self.causes.iter().any(|why| why.code == cause::NO_WORLD)
+    }
+
     /// What `guard` said.
     pub(super) fn new(
         source: &str,

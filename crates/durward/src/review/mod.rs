@@ -23,6 +23,7 @@ use crate::file::{File, Purpose};
 use crate::input::{self, shown};
 use crate::output::{self, Style};
 use crate::world::offline;
+use answer::Answered;
 use witness::Witness;
 
 /// `review`
@@ -73,6 +74,11 @@ pub(crate) fn run(args: &Review) -> Outcome {
                 output::data(&render::text(one, args.verbose, args.show_patch, style)?)?;
             }
         }
+    }
+    if answered.iter().any(Answered::saw_nothing) {
+        output::note(
+            "note: no --world was given: guards see nothing, and what they would have looked up is unknown",
+        );
     }
     if !problems.is_empty() {
         return Err(problems.into());

@@ -40,6 +40,15 @@ fn what_nobody_gave_is_unknown_and_says_what_to_give() {
     assert_eq!((&answer["verdict"], &answer["allowed"]), (&"unknown".into(), &true.into()));
     assert_eq!(answer["causes"][0]["code"], "no-world");
     assert!(answer["warnings"][0].as_str().unwrap().contains("--world DIR"), "{answer}");
+    let note =
+        "note: no --world was given: guards see nothing, and what they would have looked up is unknown\n";
+    assert_eq!(run.err, note);
+    let fleet = ["--config", "examples/fleet/durward.yaml"];
+    let run = durward(&[&["review", "examples/fleet/reviews/deletion-deny.json"], &fleet[..]].concat());
+    assert_eq!((run.code, run.err.as_str()), (1, note));
+    let told = "namespace \"shop\" could not be checked: the list of the fleet's clusters could not be read: no world was given (--world DIR); the control plane (pods could not be looked up: no world was given (--world DIR); and 8 more that could not be read). Try again";
+    assert!(run.out.contains(told), "{}", run.out);
+    assert!(!run.out.contains("--kubeconfig"), "review has no such flag: {}", run.out);
 }
 
 #[test]

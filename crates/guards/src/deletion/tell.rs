@@ -119,12 +119,12 @@ fn not_asked(config: &Config, clusters: &[&Seen]) -> String {
     few(&told, "clusters that could not be asked")
 }
 
-/// `in 2 of 5 clusters`; nothing where there is only one.
+/// `in 2 of 5 clusters`; nothing where there is only one, or where nobody knows how many there are.
 fn share(config: &Config, some: usize, whole: &Whole<'_>) -> String {
-    if config.fleet == Fleet::Alone {
-        String::new()
-    } else {
-        format!(" in {some} of {} clusters", whole.clusters)
+    match whole.clusters {
+        _ if config.fleet == Fleet::Alone || whole.unsure.is_some() => String::new(),
+        1 => format!(" in {some} of 1 cluster"),
+        all => format!(" in {some} of {all} clusters"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
 
+use super::fleet::{Fleet, Members};
 use super::{Address, Answer, World, cause};
 
 /// Sees nothing, and says how it could see.
@@ -15,14 +16,19 @@ impl World for Blind {
     fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, Answer> {
         Box::pin(ready(Err(nowhere(&address.to_string()))))
     }
+
+    fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
+        // Whoever asks says what could not be read.
+        Box::pin(ready(Err(Cause::new(cause::NO_WORLD, NONE))))
+    }
 }
+
+/// What would help. Not `--kubeconfig`: commands that have it are never blind.
+const NONE: &str = "no world was given (--world DIR)";
 
 /// The answer to everything where there is nothing to look at.
 pub(super) fn nowhere(what: &str) -> Cause {
-    let text = format!(
-        "{what} could not be looked up: there is no cluster to ask; give a recording (--world DIR) or an API server (--kubeconfig FILE)"
-    );
-    Cause::new(cause::NO_WORLD, text)
+    Cause::new(cause::NO_WORLD, format!("{what} could not be looked up: {NONE}"))
 }
 
 #[cfg(test)]
@@ -35,7 +41,11 @@ mod tests {
         let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
         let cause = Blind.get(address, Instant::now()).await.unwrap_err();
         assert_eq!(cause.code, "no-world");
-        assert!(cause.text.starts_with("namespaces \"shop\" could not be looked up"), "{}", cause.text);
-        assert!(cause.text.contains("--world DIR") && cause.text.contains("--kubeconfig FILE"));
+        assert_eq!(
+            cause.text,
+            "namespaces \"shop\" could not be looked up: no world was given (--world DIR)"
+        );
+        let members = Blind.members(&Fleet::Karmada, Instant::now()).await.unwrap_err();
+        assert_eq!((members.code, members.text.as_str()), ("no-world", "no world was given (--world DIR)"));
     }
 }
