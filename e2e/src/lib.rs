@@ -31,6 +31,7 @@ pub mod keeper;
 pub mod kubectl;
 pub mod metrics;
 pub mod namespace;
+pub mod node;
 pub mod parts;
 pub mod patience;
 pub mod pods;

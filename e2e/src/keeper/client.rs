@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use rustix::process::Signal;
 
-use super::order::{Answer, Ending, GREETING, Order, Question, Reply, Start};
+use super::order::{Answer, Ending, GREETING, Loan, Order, Question, Reply, Start, Thing};
 use crate::words::tell;
 
 /// The keeper greets after it has cleaned up behind dead ones, which may take a grace and ten seconds for
@@ -129,6 +129,26 @@ impl Keeper {
         match self.ask(Order::Address)? {
             Reply::Address(address) => Ok(address),
             other => bail!("the keeper answered {other:?} when asked for an address"),
+        }
+    }
+
+    /// A cgroup of the run's own in every hierarchy of this host; its name. The keeper ends whoever is in it
+    /// when the run ends, and removes it.
+    pub fn cgroup(&self) -> Result<String> {
+        match self.ask(Order::Borrow(Thing::Cgroup))? {
+            Reply::Lent(Loan::Cgroup(name)) => Ok(name),
+            other => bail!("the keeper answered {other:?} when asked for a cgroup"),
+        }
+    }
+
+    /// Joins this host to the network namespace of the process `into`.
+    ///
+    /// Returns the number x of the network 10.98.x.0/30 between them: the host has its first address, and the
+    /// interface `eth0` in the namespace, which is down as yet, is meant to get its second.
+    pub fn link(&self, into: i32) -> Result<u8> {
+        match self.ask(Order::Borrow(Thing::Link { into }))? {
+            Reply::Lent(Loan::Link(subnet)) => Ok(subnet),
+            other => bail!("the keeper answered {other:?} when asked for a link"),
         }
     }
 
@@ -274,6 +294,23 @@ impl Tool {
     #[must_use]
     pub fn input(mut self, input: impl Into<String>) -> Self {
         self.input = Some(input.into());
+        self
+    }
+
+    /// The same started by another program, which is told to become it: `nsenter`, `env`. The working folder
+    /// is handed to `launcher` as the launcher wants it, for it may not be the same folder there.
+    #[must_use]
+    pub(crate) fn started_by(
+        mut self,
+        program: impl Into<PathBuf>,
+        launcher: impl FnOnce(Option<&Path>) -> Vec<String>,
+    ) -> Self {
+        let folder = self.start.folder.take();
+        let mut arguments = launcher(folder.as_deref());
+        arguments.push(self.start.program.display().to_string());
+        arguments.append(&mut self.start.arguments);
+        self.start.arguments = arguments;
+        self.start.program = program.into();
         self
     }
 

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::journal::{Entry, Journal, lock_in};
-use super::order::{Answer, GREETING, Order, Question, Reply};
+use super::journal::{Entry, Head, Journal, lock_in};
+use super::order::{Answer, GREETING, Loan, Order, Question, Reply, Thing};
 use super::part::Part;
-use super::{journal, loopback};
+use super::{cgroup, journal, link, loopback};
 use crate::words::tell;
 
 /// The whole of the `e2e-keeper` binary.
@@ -50,6 +50,7 @@ struct Keeper {
     journal: Arc<Mutex<Journal>>,
     parts: HashMap<u64, Arc<Part>>,
     addresses: Vec<Ipv4Addr>,
+    loans: Vec<Loan>,
     passed: bool,
 }
 
@@ -60,7 +61,14 @@ impl Keeper {
         let ready = Reply::Ready { work: journal.head.work.clone(), logs: journal.head.logs.clone() };
         say(GREETING, &Ok(ready));
         let journal = Arc::new(Mutex::new(journal));
-        Ok(Self { cache, journal, parts: HashMap::new(), addresses: Vec::new(), passed: false })
+        Ok(Self {
+            cache,
+            journal,
+            parts: HashMap::new(),
+            addresses: Vec::new(),
+            loans: Vec::new(),
+            passed: false,
+        })
     }
 
     /// Until the tests' end of the pipe closes. A line that is no order is told and passed over: its asker is
@@ -89,6 +97,8 @@ impl Keeper {
                 self.part(part).and_then(|part| part.signal(signal)).map(|()| Reply::Done)
             }
             Order::Address => self.address().map(Reply::Address),
+            Order::Borrow(Thing::Cgroup) => self.cgroup().map(Reply::Lent),
+            Order::Borrow(Thing::Link { into }) => self.link(into).map(Reply::Lent),
             Order::Passed => {
                 self.passed = true;
                 self.write(&Entry::Passed).map(|()| Reply::Done)
@@ -141,6 +151,46 @@ impl Keeper {
         bail!("every address from 10.99.1.1 to 10.99.254.1 is on this host already")
     }
 
+    /// Makes a cgroup whose name is the run's and a number.
+    fn cgroup(&mut self) -> Result<Loan> {
+        let run = self.head().run;
+        let name = cgroup::name(&run, self.loans.len());
+        self.borrow(Loan::Cgroup(name.clone()), || cgroup::create(&name))
+    }
+
+    /// Takes the first link of its range that this host does not have yet. Two runs with two caches, and so two locks,
+    /// may try the same: the kernel gives the name to one of them.
+    fn link(&mut self, into: i32) -> Result<Loan> {
+        let _lock = lock_in(&self.cache)?;
+        let run = self.head().run;
+        for attempt in 0..254 {
+            let subnet = link::candidate(attempt);
+            if link::is_present(subnet) {
+                continue;
+            }
+            match self.borrow(Loan::Link(subnet), || link::add(subnet, into, &run)) {
+                Err(_) if link::is_present(subnet) => {}
+                lent => return lent,
+            }
+        }
+        bail!("every network from 10.98.1.0/30 to 10.98.254.0/30 is on this host already")
+    }
+
+    /// Written down before it is taken, and struck out if it could not be had.
+    fn borrow(&mut self, loan: Loan, take: impl FnOnce() -> Result<()>) -> Result<Loan> {
+        self.write(&Entry::Lent(loan.clone()))?;
+        if let Err(error) = take() {
+            self.write(&Entry::Returned(loan))?;
+            return Err(error);
+        }
+        self.loans.push(loan.clone());
+        Ok(loan)
+    }
+
+    fn head(&self) -> Head {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).head.clone()
+    }
+
     fn write(&self, entry: &Entry) -> Result<()> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).write(entry)
     }
@@ -156,10 +206,7 @@ impl Keeper {
         for address in &self.addresses {
             loopback::remove(*address);
         }
-        // A watcher may still hold the journal for its last line; taking it by value would have to wait for
-        // that.
-        let head = self.journal.lock().unwrap_or_else(PoisonError::into_inner).head.clone();
-        journal::close(&self.cache, &head, self.passed);
+        journal::close(&self.cache, &self.head(), &self.loans, self.passed);
     }
 }
 

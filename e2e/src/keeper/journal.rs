@@ -15,8 +15,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+use super::order::Loan;
 use super::process::{Identity, boot, end_all, marked};
-use super::{loopback, process};
+use super::{cgroup, link, loopback, process};
 use crate::words::tell;
 
 /// The environment variable that every process of a run carries, with the run's name as its value.
@@ -49,6 +50,10 @@ pub enum Entry {
     Address(Ipv4Addr),
     /// The address was given back, or was not ours after all.
     AddressReturned(Ipv4Addr),
+    /// Something is about to be taken from the host.
+    Lent(Loan),
+    /// It could not be taken.
+    Returned(Loan),
     /// The tests said that they passed.
     Passed,
 }
@@ -116,15 +121,33 @@ impl Journal {
     }
 }
 
-/// The orderly end of a run: what still carries its mark is ended, its folders and, last, its journal are
-/// removed.
-pub fn close(cache: &Path, head: &Head, passed: bool) {
-    let strays = marked(MARK, &head.run);
-    for stray in end_all(&strays, GRACE) {
-        tell(format_args!("process {} of run {} does not end", stray.pid, head.run));
-    }
+/// The orderly end of a run whose parts have ended: what still carries its mark is ended, what the host lent
+/// is given back, its folders and, last, its journal are removed.
+pub fn close(cache: &Path, head: &Head, loans: &[Loan], passed: bool) {
+    end_processes(&[], head);
+    return_loans(loans, head);
     remove_folders(head, passed);
     let _ = std::fs::remove_file(cache.join("journals").join(format!("{}.jsonl", head.run)));
+}
+
+/// Ends these processes, and those that carry the run's mark.
+fn end_processes(known: &[Identity], head: &Head) {
+    let mut processes = known.to_vec();
+    processes.extend(marked(MARK, &head.run).into_iter().filter(|stray| !known.contains(stray)));
+    for stray in end_all(&processes, GRACE) {
+        tell(format_args!("process {} of run {} does not end", stray.pid, head.run));
+    }
+}
+
+/// Gives back what the host lent, the last first. All parts have ended: nobody of the run makes new members
+/// of a cgroup.
+fn return_loans(loans: &[Loan], head: &Head) {
+    for loan in loans.iter().rev() {
+        match loan {
+            Loan::Cgroup(name) => cgroup::remove(name),
+            Loan::Link(subnet) => link::remove(*subnet, &head.run),
+        }
+    }
 }
 
 /// The folder of journals.
@@ -184,6 +207,7 @@ struct Leavings {
     head: Head,
     processes: Vec<Identity>,
     addresses: BTreeSet<Ipv4Addr>,
+    loans: Vec<Loan>,
     passed: bool,
 }
 
@@ -191,16 +215,27 @@ impl Leavings {
     /// None if the journal has no first line. A torn last line says nothing and is passed over: the line
     /// before it told of the intent, and the mark finds the rest.
     fn read(path: &Path) -> Option<Self> {
-        let text = std::fs::read_to_string(path).ok()?;
+        Self::parse(&std::fs::read_to_string(path).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
         let Some(Entry::Keeper(head)) = lines.next() else { return None };
-        let mut left = Self { head, processes: Vec::new(), addresses: BTreeSet::new(), passed: false };
+        let mut left = Self {
+            head,
+            processes: Vec::new(),
+            addresses: BTreeSet::new(),
+            loans: Vec::new(),
+            passed: false,
+        };
         for entry in lines {
             match entry {
                 Entry::Started { process, .. } => left.processes.push(process),
                 Entry::Ended(process) => left.processes.retain(|other| *other != process),
                 Entry::Address(address) => drop(left.addresses.insert(address)),
                 Entry::AddressReturned(address) => drop(left.addresses.remove(&address)),
+                Entry::Lent(loan) => left.loans.push(loan),
+                Entry::Returned(loan) => left.loans.retain(|other| *other != loan),
                 Entry::Passed => left.passed = true,
                 Entry::Keeper(_) | Entry::Starting(_) => {}
             }
@@ -212,17 +247,11 @@ impl Leavings {
         self.head.boot == boot() && self.head.keeper.is_alive()
     }
 
-    fn clean(mut self) {
+    fn clean(self) {
         tell(format_args!("the keeper of run {} was killed: cleaning up behind it", self.head.run));
         if self.head.boot == boot() {
-            for stray in marked(MARK, &self.head.run) {
-                if !self.processes.contains(&stray) {
-                    self.processes.push(stray);
-                }
-            }
-            for stray in end_all(&self.processes, GRACE) {
-                tell(format_args!("process {} of run {} does not end", stray.pid, self.head.run));
-            }
+            end_processes(&self.processes, &self.head);
+            return_loans(&self.loans, &self.head);
             for address in &self.addresses {
                 loopback::remove(*address);
             }

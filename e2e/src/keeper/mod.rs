@@ -3,8 +3,8 @@
 //!
 //! A test that panics, is interrupted or is killed cannot clean up after itself. The keeper can: it holds the
 //! reading end of a pipe whose writing end only the test process has, and when that closes it ends every
-//! part, gives back what it took from the host (addresses on the loopback device) and removes the run's
-//! folder. It stands in a session of its own, so Ctrl-C does not reach it. Before it starts anything it
+//! part, gives back what it took from the host (addresses on the loopback device, cgroups, links into network
+//! namespaces) and removes the run's folder. It stands in a session of its own, so Ctrl-C does not reach it. Before it starts anything it
 //! writes it down; if the keeper itself is killed, the next run reads that journal and does the rest
 //! ([`journal`]).
 //!
@@ -12,14 +12,20 @@
 //! - [`house`]: the keeper's side, and the whole of the `e2e-keeper` binary
 //! - [`client`]: the tests' side
 //! - [`journal`], [`process`]: what is written down, and how a process is known again
+//! - `loopback`, `cgroup`, `link`: what is taken from the host, and how it is given back
+//! - [`host`]: what this host looks like, for a comparison of before and after
 
+mod cgroup;
 pub mod client;
+pub mod host;
 pub mod house;
 pub mod journal;
+mod link;
 mod loopback;
 pub mod order;
 mod part;
 pub mod process;
 
+pub(crate) use cgroup::lack as cgroup_lack;
 pub use client::{Keeper, Output, Part, Tool};
 pub use order::Ending;

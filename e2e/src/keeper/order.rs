@@ -49,8 +49,36 @@ pub enum Order {
     /// Add an address to the loopback device, which webhooks behind a Service need: the API server refuses
     /// 127.0.0.0/8 there.
     Address,
+    /// Lend something of this host until the run ends. Answered with [`Reply::Lent`].
+    Borrow(Thing),
     /// The run went well: nobody will want its logs.
     Passed,
+}
+
+/// What a run may want of the host for as long as it lasts.
+///
+/// Nothing else of a node needs to be asked for: addresses, routes, bridges, mounts and the settings of a
+/// network live in namespaces that end with the processes in them.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Thing {
+    /// A cgroup of a name that no other run has, directly below the root of every hierarchy.
+    Cgroup,
+    /// A pair of virtual interfaces between this host and a network namespace.
+    Link {
+        /// A process in that namespace.
+        into: i32,
+    },
+}
+
+/// What was lent, as the answer and the journal name it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Loan {
+    /// The cgroup of this name: everybody in it and below is ended when it is taken back.
+    Cgroup(String),
+    /// The link `durward<subnet>` to the network 10.98.`subnet`.0/30.
+    Link(u8),
 }
 
 /// A process to start.
@@ -101,6 +129,8 @@ pub enum Reply {
     Running,
     /// The address that was added.
     Address(Ipv4Addr),
+    /// What was lent.
+    Lent(Loan),
     /// Nothing more to say.
     Done,
 }

@@ -1,0 +1,61 @@
+use super::*;
+
+const HYBRID: &str = "\
+24 1 0:20 / /sys rw,relatime shared:7 - sysfs sysfs rw
+30 24 0:25 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+31 30 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+32 30 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+33 30 0:28 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+34 30 0:29 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+35 1 0:27 / /elsewhere rw,relatime - cgroup cgroup rw,memory
+36 1 0:30 /lxc /partly rw,relatime - cgroup cgroup rw,pids";
+
+#[test]
+fn finds_each_hierarchy_once_and_only_where_all_of_it_is_mounted() {
+    let found = parse(HYBRID);
+    let roots: Vec<_> = found.iter().filter_map(|hierarchy| hierarchy.root.to_str()).collect();
+    assert_eq!(
+        roots,
+        [
+            "/sys/fs/cgroup/cpu,cpuacct",
+            "/sys/fs/cgroup/memory",
+            "/sys/fs/cgroup/unified",
+            "/sys/fs/cgroup/systemd"
+        ]
+    );
+    assert_eq!(found.iter().filter(|hierarchy| hierarchy.unified).count(), 1);
+}
+
+#[test]
+fn says_which_controllers_are_missing_and_what_to_do() {
+    let lack = lack_of(&parse(HYBRID)).unwrap();
+    assert!(lack.contains("cpuset, pids"), "{lack}");
+    assert!(lack.contains("cgroup_disable=") && lack.contains("--cgroupns=host"), "{lack}");
+    assert!(!lack.contains("memory,"), "{lack}");
+}
+
+#[test]
+fn leaves_alone_what_is_no_name_of_a_run() {
+    for name in ["", "durward-", "..", "durward-/..", "durward-..", "kubepods", "durward-1/2"] {
+        assert!(!is_ours(name), "{name:?}");
+    }
+    assert!(is_ours(&name("1795281316-24599", 0)));
+}
+
+#[test]
+fn lists_a_tree_with_the_parents_first() {
+    let root = std::env::temp_dir().join(format!("durward-tree-{}", std::process::id()));
+    std::fs::create_dir_all(root.join("a/b")).unwrap();
+    std::fs::create_dir_all(root.join("c")).unwrap();
+    std::fs::write(root.join("file"), "").unwrap();
+    let found = tree(&root);
+    assert!(remove_dir(&root));
+    assert_eq!(found.len(), 4, "{found:?}");
+    assert_eq!(found.first(), Some(&root));
+    let place = |end: &str| found.iter().position(|folder| folder.ends_with(end));
+    assert!(place("a") < place("a/b"), "{found:?}");
+}
+
+fn remove_dir(root: &Path) -> bool {
+    std::fs::remove_dir_all(root).is_ok()
+}

@@ -1,0 +1,164 @@
+//! What this host looks like to those who share it, for a comparison of before and after.
+//!
+//! Addresses, interfaces, mounts, the folders of every cgroup hierarchy, and every setting under `/proc/sys` that
+//! may be written. A line of text for each: what a case finds different it can print.
+//!
+//! Other runs may begin and end meanwhile. What bears a name of theirs (`durward…`, an address of ours on the
+//! loopback device) is passed over, unless the caller says that it is the one it asks about.
+
+use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// Settings that the kernel, or the mere running of things, changes: the last process id, hints for the next
+/// reader, and what is an order rather than a setting.
+const RESTLESS: [&str; 6] = [
+    "fs/binfmt_misc",
+    "kernel/ns_last_pid",
+    "kernel/perf_event_max_sample_rate",
+    "kernel/perf_cpu_time_max_percent",
+    "kernel/sched_domain",
+    "net/ipv4/tcp_fastopen_key",
+];
+
+/// Groups of the service manager, which come and go with whoever logs in.
+const MANAGED: [&str; 4] = [".slice", ".scope", ".service", ".mount"];
+
+/// A host at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostState(BTreeSet<String>);
+
+impl HostState {
+    /// Looks now. It takes about a twentieth of a second.
+    pub fn now() -> Result<Self> {
+        let mut lines = BTreeSet::new();
+        for what in ["addr", "link"] {
+            let output = Command::new("ip").args(["-o", what]).output().context("cannot run `ip`")?;
+            ensure!(output.status.success(), "`ip -o {what}` failed");
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            // The rest of a line is how long the address is still valid, which changes by itself.
+            lines.extend(said.lines().map(|line| {
+                let line = line.split(" valid_lft").next().unwrap_or(line);
+                format!("{what} {}", line.split_whitespace().collect::<Vec<_>>().join(" "))
+            }));
+        }
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        lines.extend(mounts.lines().map(|line| format!("mount {line}")));
+        for root in super::cgroup::roots()? {
+            groups(&root, &mut lines);
+        }
+        settings(Path::new("/proc/sys"), &mut lines);
+        Ok(Self(lines))
+    }
+
+    /// What `later` has not any more, with `-`, and what it has besides, with `+`.
+    ///
+    /// `ours` are the names by which things of the run in question are told from those of other runs: its
+    /// cgroups, its links, its addresses. With none, the things of all runs are passed over.
+    pub fn difference(&self, later: &Self, ours: &[String]) -> Vec<String> {
+        let gone = self.0.difference(&later.0).map(|line| format!("- {line}"));
+        let new = later.0.difference(&self.0).map(|line| format!("+ {line}"));
+        gone.chain(new).filter(|line| !is_anothers(line, ours)).collect()
+    }
+}
+
+/// Whether the line names something of a run, and none of ours.
+fn is_anothers(line: &str, ours: &[String]) -> bool {
+    let words = || line.split([' ', '/', ':', '@', '=']);
+    let is_a_runs = |word: &str| word.starts_with("durward") || is_lent_address(word);
+    words().any(is_a_runs) && !words().any(|word| ours.iter().any(|own| own == word))
+}
+
+fn is_lent_address(word: &str) -> bool {
+    (word.starts_with("10.98.") || word.starts_with("10.99.")) && word.ends_with(".1")
+}
+
+fn groups(root: &Path, lines: &mut BTreeSet<String>) {
+    lines.insert(format!("cgroup {}", root.display()));
+    if let Ok(controllers) = std::fs::read_to_string(root.join("cgroup.subtree_control")) {
+        lines.insert(format!("cgroup {} hands down {}", root.display(), controllers.trim()));
+    }
+    let Ok(entries) = std::fs::read_dir(root) else { return };
+    for entry in entries.filter_map(Result::ok) {
+        let name = entry.file_name();
+        let is_managed = MANAGED.iter().any(|end| name.to_string_lossy().ends_with(end));
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) && !is_managed {
+            groups(&entry.path(), lines);
+        }
+    }
+}
+
+fn settings(folder: &Path, lines: &mut BTreeSet<String>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.filter_map(Result::ok) {
+        let path = entry.path();
+        let name = path.strip_prefix("/proc/sys").unwrap_or(&path).to_owned();
+        if RESTLESS.iter().any(|restless| name.starts_with(restless)) {
+            continue;
+        }
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.is_dir() {
+            settings(&path, lines);
+        } else if may_be_set(&metadata)
+            && let Ok(value) = std::fs::read(&path)
+        {
+            let value = String::from_utf8_lossy(&value).split_whitespace().collect::<Vec<_>>().join(" ");
+            lines.insert(format!("setting {} = {value}", name.display()));
+        }
+    }
+}
+
+/// Whether its owner may both read and write it.
+fn may_be_set(metadata: &Metadata) -> bool {
+    metadata.permissions().mode() & 0o600 == 0o600
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(lines: &[&str]) -> HostState {
+        HostState(lines.iter().map(|line| (*line).to_owned()).collect())
+    }
+
+    #[test]
+    fn tells_what_is_gone_and_what_is_new() {
+        let before = state(&["setting kernel/panic = 1", "mount / ext4"]);
+        let after = state(&["setting kernel/panic = 10", "mount / ext4"]);
+        assert_eq!(
+            before.difference(&after, &[]),
+            ["- setting kernel/panic = 1", "+ setting kernel/panic = 10"]
+        );
+    }
+
+    #[test]
+    fn passes_over_what_other_runs_have() {
+        let after = state(&[
+            "addr 1: lo inet 10.99.7.1/32 scope global lo",
+            "addr 9: durward7 inet 10.98.7.1/30 scope global durward7",
+            "link 9: durward7@if2: <BROADCAST> mtu 1500",
+            "cgroup /sys/fs/cgroup/memory/durward-12-3-0/kubepods",
+            "setting net/ipv4/conf/durward7/forwarding = 0",
+        ]);
+        assert_eq!(state(&[]).difference(&after, &[]), Vec::<String>::new());
+        let another = ["durward77", "10.99.77.1", "durward-12-3-1"].map(str::to_owned);
+        assert_eq!(state(&[]).difference(&after, &another), Vec::<String>::new());
+    }
+
+    #[test]
+    fn tells_what_the_run_in_question_has() {
+        let after = state(&["link 9: durward7@if2: <BROADCAST> mtu 1500", "addr 1: lo inet 10.99.7.1/32"]);
+        let ours = ["durward7".to_owned(), "10.99.7.1".to_owned()];
+        assert_eq!(state(&[]).difference(&after, &ours).len(), 2);
+    }
+
+    #[test]
+    fn an_address_of_nobody_counts() {
+        let after = state(&["addr 4: eth0 inet 10.98.7.2/24"]);
+        assert_eq!(state(&[]).difference(&after, &[]).len(), 1);
+    }
+}
