@@ -26,6 +26,7 @@ pub mod durward;
 pub mod fault;
 pub mod fleet;
 pub mod foreign;
+pub mod image;
 pub mod installation;
 pub mod keeper;
 pub mod kubectl;

@@ -1,6 +1,6 @@
 //! The binaries that the tests start, built once from pinned sources.
 //!
-//! A part is a `tool` dependency of a Go module below `e2e/controlplane`, or (CoreDNS, whose plugins are chosen
+//! A part is a `tool` dependency of a Go module below `e2e/controlplane`, or (`CoreDNS`, whose plugins are chosen
 //! by whoever writes its main function) that module's own program. Its binary lies outside the work
 //! tree, in a folder that is named by everything it is made of (the module's pins, the Go version, the
 //! flags), so a stale one cannot be met and two pins can be had side by side. How to move a pin is told in
@@ -33,6 +33,8 @@ const NO_GO: &str = "the end-to-end tests build Kubernetes and etcd from source 
 pub enum Binary {
     /// etcd.
     Etcd,
+    /// etcdctl, which manifests of etcd call in their hooks.
+    Etcdctl,
     /// kube-apiserver.
     ApiServer,
     /// kube-controller-manager.
@@ -43,7 +45,7 @@ pub enum Binary {
     Kubectl,
     /// kubelet.
     Kubelet,
-    /// CoreDNS, with the few plugins that a node of tests needs.
+    /// `CoreDNS`, with the few plugins that a node of tests needs.
     CoreDns,
     /// karmada-aggregated-apiserver: the API of Clusters, and the proxy to them.
     KarmadaAggregated,
@@ -61,8 +63,9 @@ pub enum Binary {
 
 impl Binary {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Etcd,
+        Self::Etcdctl,
         Self::ApiServer,
         Self::ControllerManager,
         Self::Scheduler,
@@ -81,6 +84,7 @@ impl Binary {
     pub fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
+            Self::Etcdctl => "etcdctl",
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
             Self::Scheduler => "kube-scheduler",
@@ -100,6 +104,7 @@ impl Binary {
     fn package(self) -> &'static str {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
             Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
             Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
             Self::Scheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
@@ -120,6 +125,7 @@ impl Binary {
     fn upstream(self) -> &'static str {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
             Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
                 "k8s.io/kubernetes"
             }
@@ -131,7 +137,7 @@ impl Binary {
     /// Its folder below `e2e/controlplane`.
     fn module(self) -> &'static str {
         match self {
-            Self::Etcd => "etcd",
+            Self::Etcd | Self::Etcdctl => "etcd",
             Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
                 "kubernetes"
             }

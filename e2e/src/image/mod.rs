@@ -1,0 +1,358 @@
+//! The container images of the real node, made from files of this host.
+//!
+//! There is no registry to pull from and no engine to build with. An image here is a root folder ([`Root`]):
+//! programs of this host with the shared libraries that they need, links, and texts. It is written as one
+//! docker-archive, which the node imports; pods name it with `imagePullPolicy: Never`.
+//!
+//! An archive lies in the cache under the hash of everything that it is made of, so a run that changes nothing
+//! finds it within milliseconds. Archives that nobody has asked for since yesterday are removed when a new one of
+//! the same name is made.
+//!
+//! What it leaves to others: importing (the node), and what a pod does with an image (the cases). What stands in
+//! the LXCFS image is decided where it is shipped: `deploy/lxcfs/image`.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use self::root::Content;
+use crate::keeper::{Keeper, Output, Tool};
+use crate::parts::{Binary, cache};
+use crate::stage::Stage;
+use crate::words::tell;
+
+mod archive;
+mod libraries;
+mod package;
+mod root;
+
+pub use root::Root;
+
+/// `cc` and `strip` on a machine that does much else.
+const TOOL_WITHIN: Duration = Duration::from_secs(300);
+
+/// How long an archive outlives its last use once there is a newer one: another run may be about to import it.
+const KEPT_FOR: Duration = Duration::from_secs(24 * 3_600);
+
+const BUSYBOX: &str = "/bin/busybox";
+const PAUSE: &str = include_str!("../../images/pause.c");
+
+/// An image that the tests' node has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Image {
+    /// What holds a pod's namespaces.
+    Pause,
+    /// A shell with all of busybox in `/bin`, and by full path what reads `/proc` as programs in the field do:
+    /// procps' `/usr/bin/free` and `/usr/bin/uptime`, coreutils' `/usr/bin/nproc` and others, `/usr/bin/getconf`,
+    /// `/usr/bin/lscpu`. (Busybox's own `free` and `uptime` ask the kernel, which LXCFS cannot change.)
+    Busybox,
+    /// The product as this checkout has it, without its symbols: entry point `/usr/bin/durward`, user 65532.
+    Durward,
+    /// LXCFS as `deploy/lxcfs` ships it.
+    Lxcfs,
+    /// etcd and etcdctl in `/usr/local/bin`, with busybox.
+    Etcd,
+}
+
+impl Image {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Pause, Self::Busybox, Self::Durward, Self::Lxcfs, Self::Etcd];
+
+    /// What pods call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "durward.test/pause:1",
+            Self::Busybox => "durward.test/busybox:1",
+            Self::Durward => "durward.test/durward:1",
+            Self::Lxcfs => "durward.test/lxcfs:1",
+            Self::Etcd => "durward.test/etcd:1",
+        }
+    }
+
+    /// Its docker-archive: from the cache, or made now. Made from nothing it takes a second or two, and what it
+    /// is made of (the product, etcd) may have to be built first.
+    pub fn build(self, stage: &Stage) -> Result<PathBuf> {
+        self.recipe(stage)?.build(&stage.keeper()?)
+    }
+
+    /// What it is made of, for a case that needs it slightly otherwise.
+    pub fn recipe(self, stage: &Stage) -> Result<Recipe> {
+        let recipe = match self {
+            Self::Pause => Ok(Recipe::new(self.name(), Root::default().compiled("/pause", PAUSE))
+                .starting(json!({ "Entrypoint": ["/pause"] }))),
+            Self::Busybox => {
+                busybox().map(|root| Recipe::new(self.name(), root).starting(json!({ "Cmd": ["sh"] })))
+            }
+            Self::Durward => durward(&stage.durward_program()?).map(|root| {
+                Recipe::new(self.name(), root)
+                    .starting(json!({ "Entrypoint": ["/usr/bin/durward"], "User": "65532:65532" }))
+            }),
+            Self::Lxcfs => lxcfs().map(|root| {
+                Recipe::new(self.name(), root).starting(json!({ "Cmd": ["/usr/bin/lxcfs", "-v"] }))
+            }),
+            Self::Etcd => etcd(&stage.keeper()?)
+                .map(|root| Recipe::new(self.name(), root).starting(json!({ "Cmd": ["etcd"] }))),
+        };
+        recipe.with_context(|| format!("image {}", self.name()))
+    }
+}
+
+fn busybox() -> Result<Root> {
+    let mut root = Root::new().program(BUSYBOX)?;
+    let applets = Command::new(BUSYBOX).arg("--list").output().context("cannot run busybox --list")?;
+    ensure!(applets.status.success(), "busybox --list ends with {}", applets.status);
+    for applet in String::from_utf8_lossy(&applets.stdout).lines().filter(|applet| *applet != "busybox") {
+        root = root.link(&format!("/bin/{applet}"), "busybox");
+    }
+    for name in package::COREUTILS.iter().chain(&["free", "uptime", "vmstat", "getconf", "lscpu"]) {
+        root = root.program(&format!("/usr/bin/{name}"))?;
+    }
+    Ok(root)
+}
+
+/// Durward talks to servers whose authority it was given, and to no others: the folder of public authorities is
+/// there, as in any image, and empty.
+fn durward(program: &Path) -> Result<Root> {
+    Root::new().folder("/etc/ssl/certs", 0o755).stripped_as("/usr/bin/durward", program)
+}
+
+fn etcd(keeper: &Arc<Keeper>) -> Result<Root> {
+    busybox()?
+        .program_as("/usr/local/bin/etcd", &Binary::Etcd.path(keeper)?)?
+        .program_as("/usr/local/bin/etcdctl", &Binary::Etcdctl.path(keeper)?)
+}
+
+/// The files that `deploy/lxcfs/image/files` lists, and what stands in the folder `root` beside it,
+/// if there is one.
+fn lxcfs() -> Result<Root> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs/image");
+    let list = folder.join("files");
+    let text = std::fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
+    let mut root = Root::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (path, package) = line
+            .split_once(' ')
+            .with_context(|| format!("{}: no package stands behind {line}", list.display()))?;
+        let path = path.replace("TRIPLET", &format!("{}-linux-gnu", std::env::consts::ARCH));
+        root = root.program(&path).with_context(|| {
+            format!("deploy/lxcfs/image/files lists {path}, of Debian's package {}", package.trim())
+        })?;
+    }
+    let own = folder.join("root");
+    if own.is_dir() { root.tree(&own) } else { Ok(root) }
+}
+
+/// An image before it is made.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    name: String,
+    root: Root,
+    start: Value,
+}
+
+impl Recipe {
+    /// An image of this name with this root folder. Its containers say themselves what they start, and look for
+    /// it in the usual places.
+    pub fn new(name: &str, root: Root) -> Self {
+        let start = json!({
+            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+            "WorkingDir": "/",
+        });
+        Self { name: name.to_owned(), root, start }
+    }
+
+    /// What its containers start with, as an image's config says it: `Entrypoint`, `Cmd`, `User`, …
+    #[must_use]
+    pub fn starting(mut self, with: Value) -> Self {
+        if let (Value::Object(start), Value::Object(with)) = (&mut self.start, with) {
+            start.extend(with);
+        }
+        self
+    }
+
+    /// The same image under another name and with another root folder.
+    pub fn changed(self, name: &str, root: impl FnOnce(Root) -> Result<Root>) -> Result<Self> {
+        Ok(Self { name: name.to_owned(), root: root(self.root)?, start: self.start })
+    }
+
+    /// The docker-archive: from the cache, or made now.
+    pub fn build(&self, keeper: &Arc<Keeper>) -> Result<PathBuf> {
+        self.build_in(&cache()?.join("images"), |content| bytes(content, keeper))
+            .with_context(|| format!("image {}", self.name))
+    }
+
+    fn build_in(&self, folder: &Path, read: impl FnMut(&Content) -> Result<Vec<u8>>) -> Result<PathBuf> {
+        let short = self.short();
+        let path = folder.join(format!("{short}-{}.tar", self.key()?));
+        if is_there(&path) {
+            return Ok(path);
+        }
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        // Another run may be making the very same: then wait, and find it made. The kernel frees the lock with the
+        // process.
+        let lock = File::create(folder.join(format!("{short}.lock")));
+        let lock = lock.context("cannot make the lock of an image")?;
+        lock.lock().context("cannot lock an image")?;
+        if is_there(&path) {
+            return Ok(path);
+        }
+        let began = Instant::now();
+        let unfinished = folder.join(format!("{short}.unfinished"));
+        let file =
+            File::create(&unfinished).with_context(|| format!("cannot write {}", unfinished.display()))?;
+        archive::write(&mut BufWriter::new(file), &self.name, &self.root, &self.start, read)?;
+        std::fs::rename(&unfinished, &path)
+            .with_context(|| format!("cannot move {} into place", path.display()))?;
+        remove_old(folder, &format!("{short}-"), &path);
+        tell(format_args!("made image {} in {} ms", self.name, began.elapsed().as_millis()));
+        Ok(path)
+    }
+
+    /// The name as a file's: `durward.test/lxcfs:1` is `lxcfs_1`, which no other image's begins with and goes on
+    /// by a dash.
+    fn short(&self) -> String {
+        let name = self.name.rsplit_once('/').map_or(self.name.as_str(), |(_, name)| name);
+        name.replace([':', '-'], "_")
+    }
+
+    /// Sixteen hexadecimal digits of everything that the image is made of.
+    fn key(&self) -> Result<String> {
+        let mut hash = Sha256::new();
+        // The way of making, raised by hand when it changes.
+        hash.update(format!("making 1\n{}\n{}\n", self.name, self.start));
+        self.root.key(&mut hash)?;
+        Ok(hash.finalize().iter().take(8).fold(String::new(), |key, byte| key + &format!("{byte:02x}")))
+    }
+}
+
+/// Whether an archive is there; it then counts as used now.
+fn is_there(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    // Only the date of the last use: without it the archive is made again a day earlier.
+    let _ = file.set_modified(SystemTime::now());
+    true
+}
+
+/// Removes archives that begin so and that nobody has used for a while. What cannot be removed stays.
+fn remove_old(folder: &Path, beginning: &str, but: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_of_this_image = entry.file_name().to_str().is_some_and(|name| name.starts_with(beginning));
+        let used = entry.metadata().and_then(|metadata| metadata.modified());
+        let is_old = used.is_ok_and(|used| used.elapsed().is_ok_and(|age| age > KEPT_FOR));
+        if is_of_this_image && is_old && entry.path() != but {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The bytes of a file, made if they have to be.
+fn bytes(content: &Content, keeper: &Arc<Keeper>) -> Result<Vec<u8>> {
+    let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    match content {
+        Content::Text(text) => Ok(text.as_bytes().to_vec()),
+        Content::Host(host) => read(host),
+        Content::Stripped(host) => made(keeper, |to| {
+            Tool::new("strip", "strip").arguments(["-o", to]).argument(host.display().to_string())
+        })
+        .with_context(|| format!("cannot strip {} (Debian's package binutils, with gcc)", host.display())),
+        Content::Compiled(source) => made(keeper, |to| {
+            Tool::new("cc", "cc").arguments(["-x", "c", "-Os", "-static", "-s", "-o", to, "-"]).input(source)
+        })
+        .context("cannot compile a static C program (Debian's packages gcc and libc6-dev: make prepare)"),
+    }
+}
+
+/// What a tool writes into the file that it is given.
+fn made(keeper: &Arc<Keeper>, tool: impl FnOnce(&str) -> Tool) -> Result<Vec<u8>> {
+    static NUMBERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let to = keeper.work().join(format!("image-{number}"));
+    let told = to.to_str().with_context(|| format!("{} is no UTF-8", to.display()))?;
+    keeper.run(tool(told), TOOL_WITHIN).and_then(Output::succeeded)?;
+    let bytes = std::fs::read(&to).with_context(|| format!("cannot read {}", to.display()))?;
+    let _ = std::fs::remove_file(&to);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("e2e-image-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        folder
+    }
+
+    fn text_only(content: &Content) -> Result<Vec<u8>> {
+        match content {
+            Content::Text(text) => Ok(text.as_bytes().to_vec()),
+            other => anyhow::bail!("{other:?} is not asked for here"),
+        }
+    }
+
+    #[test]
+    fn an_image_is_made_once_and_found_afterwards() {
+        let folder = scratch("once");
+        let recipe = Recipe::new("durward.test/x:1", Root::new());
+        let path = recipe.build_in(&folder, text_only).unwrap();
+        let again = recipe.build_in(&folder, |_| anyhow::bail!("it is in the cache")).unwrap();
+        assert_eq!(path, again);
+        let other = recipe.clone().starting(json!({ "User": "1" })).build_in(&folder, text_only).unwrap();
+        assert_ne!(path, other);
+        let named = recipe.changed("durward.test/x:2", Ok).unwrap().build_in(&folder, text_only).unwrap();
+        assert!(named.display().to_string().contains("/x_2-"), "{}", named.display());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn one_that_could_not_be_made_is_not_found_afterwards() {
+        let folder = scratch("failed");
+        let recipe = Recipe::new("durward.test/x:1", Root::new());
+        assert!(recipe.build_in(&folder, |_| anyhow::bail!("gone")).is_err());
+        assert!(recipe.build_in(&folder, |_| anyhow::bail!("gone")).is_err());
+        recipe.build_in(&folder, text_only).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_nobody_used_since_yesterday_goes_when_a_new_one_is_made_and_only_of_the_same_name() {
+        let folder = scratch("old");
+        std::fs::create_dir_all(&folder).unwrap();
+        let long_ago = SystemTime::now() - 2 * KEPT_FOR;
+        for name in ["x_1-0123.tar", "x_1_2-0123.tar"] {
+            File::create(folder.join(name)).unwrap().set_modified(long_ago).unwrap();
+        }
+        File::create(folder.join("x_1-4567.tar")).unwrap();
+        Recipe::new("durward.test/x:1", Root::new()).build_in(&folder, text_only).unwrap();
+        assert!(!folder.join("x_1-0123.tar").exists());
+        assert!(folder.join("x_1_2-0123.tar").exists(), "another image's");
+        assert!(folder.join("x_1-4567.tar").exists(), "made today");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn busybox_has_its_applets_and_what_reads_proc() {
+        let root = busybox().unwrap();
+        let paths: Vec<String> = root.entries().unwrap().map(|(path, _)| path.to_owned()).collect();
+        for path in ["/bin/sh", "/bin/grep", "/usr/bin/free", "/usr/bin/uptime", "/usr/bin/nproc", "/tmp"] {
+            assert!(paths.iter().any(|has| has == path), "{path}");
+        }
+    }
+
+    #[test]
+    fn lxcfs_has_what_its_list_says_and_the_libraries_of_it() {
+        let root = lxcfs().unwrap();
+        let paths: Vec<String> = root.entries().unwrap().map(|(path, _)| path.to_owned()).collect();
+        for end in ["/usr/bin/lxcfs", "/lxcfs/liblxcfs.so", "/libfuse3.so.3", "/libc.so.6"] {
+            assert!(paths.iter().any(|path| path.ends_with(end)), "{end}: {paths:?}");
+        }
+    }
+}
