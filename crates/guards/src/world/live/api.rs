@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::body::{Bytes, Room};
 use super::events::Events;
-use super::failure::{Failure, brief, is_about, not_sent, not_understood, refusal};
+use super::failure::{Failure, SERVER, brief, is_about, not_sent, not_understood, refusal};
 use super::path;
 use super::transport::{self, Lane};
 use crate::world::metadata::Wire;
@@ -43,6 +43,8 @@ pub(super) const MANY: &str =
 #[derive(Clone)]
 pub(super) struct Api {
     client: Client,
+    /// What it is called where it cannot be reached: `the API server at https://10.0.0.1:6443`.
+    called: Arc<str>,
     /// For the answers to questions; the Lists of watches, of which there are few and from here, have their own limit.
     pub(super) room: Room,
 }
@@ -56,8 +58,13 @@ pub(super) struct Page {
 }
 
 impl Api {
-    pub(super) fn new(client: Client, room: Room) -> Self {
-        Self { client, room }
+    pub(super) fn new(client: Client, url: &str, room: Room) -> Self {
+        Self { client, called: format!("{SERVER} at {}", url.trim_end_matches('/')).into(), room }
+    }
+
+    /// Which API server it is, as part of a sentence.
+    pub(super) fn called(&self) -> &str {
+        &self.called
     }
 
     /// One object, or the certainty that there is none.
@@ -156,7 +163,7 @@ impl Api {
         }
         let response = self.client.send(request).await.map_err(|error| {
             let is_only_http1 = transport::is_only_http1(&error);
-            Failure { is_only_http1, ..not_sent(&error) }
+            Failure { is_only_http1, ..not_sent(&error, &self.called) }
         })?;
         let status = response.status();
         let limit = if status == StatusCode::OK { limit } else { limit.min(STATUS_LIMIT) };
@@ -165,7 +172,7 @@ impl Api {
 
     async fn send(&self, path: &str, accept: &'static str) -> Result<Response<Body>, Failure> {
         let request = question(path, accept)?;
-        self.client.send(request).await.map_err(|error| not_sent(&error))
+        self.client.send(request).await.map_err(|error| not_sent(&error, &self.called))
     }
 }
 
@@ -223,6 +230,6 @@ async fn body(response: Response<Body>, limit: usize) -> Result<Vec<u8>, Failure
             cause::GARBAGE,
             format!("the API server's answer is larger than {} MiB", limit >> 20),
         )),
-        Err(error) => Err(not_sent(&*error)),
+        Err(error) => Err(not_sent(&*error, SERVER)),
     }
 }

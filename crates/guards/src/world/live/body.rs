@@ -14,7 +14,7 @@ use kube::client::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::failure::{Failure, not_sent};
+use super::failure::{Failure, SERVER, not_sent};
 use crate::world::cause;
 
 /// 96 MiB: room for three of the longest answers at once (32 MiB), or for 12 pages that are as long as they may be (8 MiB).
@@ -73,7 +73,7 @@ impl Room {
         let mut bytes = Vec::new();
         let mut room: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|error| not_sent(&error))?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|error| not_sent(&error, SERVER))?.into_data() else { continue };
             let needed = bytes.len() + data.len();
             if needed > limit {
                 return Err(too_long(limit));

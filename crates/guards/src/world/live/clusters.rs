@@ -143,7 +143,7 @@ impl Clusters {
             return Err(Cause::new(cause::TIMEOUT, format!("there was no time left to ask {who}")));
         }
         let road =
-            timeout_at(deadline, self.roads.to(of)).await.map_err(|_| silent(of, began, deadline))??;
+            timeout_at(deadline, self.roads.to(of)).await.map_err(|_| silent(who, began, deadline))??;
         let first = one_way(&road, of, &path, accept, limit, on_behalf, deadline).await;
         let asked = match first {
             // Nobody was asked yet, and there are fewer places now.
@@ -195,7 +195,8 @@ impl Clusters {
         let began = Instant::now();
         let late = |_| {
             let waited = deadline.saturating_duration_since(began).as_secs_f64();
-            stale(&format!("the API server did not answer in {waited:.1} s"))
+            let server = self.roads.here.api.called();
+            stale(&format!("{server} did not answer in {waited:.1} s"))
         };
         if began >= deadline {
             return Err(stale("there was no time left to ask"));
@@ -242,7 +243,8 @@ async fn one_way(
     // From here on: a member is not silent while Durward waits for a place.
     let began = Instant::now();
     let asking = road.api.fetch(path, accept, place.lane(), limit);
-    let asked = timeout_at(deadline, asking).await.map_err(|_| silent(of, began, deadline))?;
+    let who = if *of == Cluster::Here { road.api.called() } else { of.name() };
+    let asked = timeout_at(deadline, asking).await.map_err(|_| silent(who, began, deadline))?;
     match &asked {
         Ok(_) => place.spoke_http2(true),
         Err(failure) if failure.is_only_http1 => place.spoke_http2(false),
@@ -255,9 +257,9 @@ fn called(of: &Cluster) -> &str {
     if *of == Cluster::Here { "the API server" } else { of.name() }
 }
 
-fn silent(of: &Cluster, began: Instant, deadline: Instant) -> Cause {
+fn silent(who: &str, began: Instant, deadline: Instant) -> Cause {
     let waited = deadline.saturating_duration_since(began).as_secs_f64();
-    Cause::new(cause::TIMEOUT, format!("{} did not answer in {waited:.1} s", called(of)))
+    Cause::new(cause::TIMEOUT, format!("{who} did not answer in {waited:.1} s"))
 }
 
 /// A [`Query`] that owns its parts.

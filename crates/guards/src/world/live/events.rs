@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::api::{OBJECT_LIMIT, Object};
-use super::failure::{Failure, Status, brief, not_sent, not_understood, refusal};
+use super::failure::{Failure, SERVER, Status, brief, not_sent, not_understood, refusal};
 use crate::world::metadata::Wire;
 use crate::world::{Resource, cause};
 
@@ -68,7 +68,7 @@ impl Events {
             }
             match self.body.frame().await? {
                 Ok(frame) => self.buffer.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
-                Err(error) => return Some(Err(not_sent(&error))),
+                Err(error) => return Some(Err(not_sent(&error, SERVER))),
             }
         }
     }

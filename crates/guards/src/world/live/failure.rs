@@ -85,8 +85,8 @@ pub(super) fn said(status: &Status) -> String {
     if status.message.is_empty() { String::new() } else { format!(": {}", brief(&status.message)) }
 }
 
-/// A request without an answer.
-pub(super) fn not_sent(error: &(dyn std::error::Error + 'static)) -> Failure {
+/// A request without an answer of `who`, which says where that is, for people with more than one kubeconfig.
+pub(super) fn not_sent(error: &(dyn std::error::Error + 'static), who: &str) -> Failure {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         if source.is::<kube::client::AuthError>() {
@@ -100,13 +100,14 @@ pub(super) fn not_sent(error: &(dyn std::error::Error + 'static)) -> Failure {
     }
     if innermost.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
     {
-        return Failure::new(cause::TIMEOUT, "the API server takes no connection in time");
+        return Failure::new(cause::TIMEOUT, format!("{who} takes no connection in time"));
     }
-    Failure::new(
-        cause::UNREACHABLE,
-        format!("no connection to the API server: {}", brief(&innermost.to_string())),
-    )
+    let why = brief(&innermost.to_string());
+    Failure::new(cause::UNREACHABLE, format!("no connection to {who}: {why}"))
 }
+
+/// What an API server is called whose connection broke while it answered: by then it is known which one it is.
+pub(super) const SERVER: &str = "the API server";
 
 /// Bytes that make no sense.
 pub(super) fn not_understood(error: &serde_json::Error, body: &[u8]) -> Failure {
@@ -153,9 +154,10 @@ mod tests {
 
     #[test]
     fn a_connection_that_takes_too_long_is_a_timeout_and_any_other_is_unreachable() {
-        assert_eq!(not_sent(&Error::new(ErrorKind::TimedOut, "x")).cause.code, cause::TIMEOUT);
-        let refused =
-            not_sent(&kube::Error::Service(Box::new(Error::new(ErrorKind::ConnectionRefused, "no"))));
-        assert_eq!(refused.cause, Cause::new(cause::UNREACHABLE, "no connection to the API server: no"));
+        let late = not_sent(&Error::new(ErrorKind::TimedOut, "x"), "it");
+        assert_eq!(late.cause, Cause::new(cause::TIMEOUT, "it takes no connection in time"));
+        let refused = Error::new(ErrorKind::ConnectionRefused, "no");
+        let refused = not_sent(&kube::Error::Service(Box::new(refused)), "it");
+        assert_eq!(refused.cause, Cause::new(cause::UNREACHABLE, "no connection to it: no"));
     }
 }

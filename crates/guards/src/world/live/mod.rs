@@ -105,7 +105,7 @@ impl Live {
     }
 
     fn over(client: Client, server: String, access: Access) -> Self {
-        let (api, runtime) = (Api::new(client, body::Room::default()), Handle::current());
+        let (api, runtime) = (Api::new(client, &server, body::Room::default()), Handle::current());
         let clusters = Arc::new(Clusters::new(api.clone(), access, runtime.clone()));
         Self {
             server,
@@ -161,8 +161,10 @@ impl Live {
     ) -> Answer {
         let late = || {
             let waited = limit.saturating_duration_since(now).as_secs_f64();
-            let text =
-                format!("{address} could not be looked up: the API server did not answer in {waited:.1} s");
+            let text = format!(
+                "{address} could not be looked up: {} did not answer in {waited:.1} s",
+                self.api.called()
+            );
             Cause::new(cause::TIMEOUT, text)
         };
         let not_before = now.checked_sub(JOINED_WITHIN).unwrap_or(now);

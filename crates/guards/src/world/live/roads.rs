@@ -221,13 +221,14 @@ async fn road(
         }
     };
     // A credential plugin is a program that is run and waited for: here until the deadline, by its thread until it ends.
+    let url = config.cluster_url.to_string();
     let making = tokio::task::spawn_blocking(move || {
         let client = transport::client(&config, 1);
         drop(turn);
         client
     });
     match timeout_at(end, making).await.map_err(late)? {
-        Ok(Ok(client)) => Ok(Arc::new(Road { api: Api::new(client, room), lanes: Lanes::new(1) })),
+        Ok(Ok(client)) => Ok(Arc::new(Road { api: Api::new(client, &url, room), lanes: Lanes::new(1) })),
         Ok(Err(problem)) => Err(problem.to_string()),
         Err(error) => Err(error.to_string()),
     }

@@ -256,11 +256,9 @@ async fn a_certificate_of_somebody_else_is_no_connection() {
     let wrong = kubeconfig(&format!("https://{}", server.address), &other.certificate, "", "token: secret");
     let found = get(&connected(&wrong).await, shop()).await.unwrap_err();
     assert_eq!(found.code, cause::UNREACHABLE);
-    assert!(
-        found.text.contains("no connection to the API server: invalid peer certificate"),
-        "{}",
-        found.text
-    );
+    let told =
+        format!("no connection to the API server at https://{}: invalid peer certificate", server.address);
+    assert!(found.text.contains(&told), "{}", found.text);
 }
 
 #[tokio::test]
@@ -280,7 +278,11 @@ async fn a_server_that_never_says_a_word_is_a_timeout_at_the_deadline() {
     let deadline = std::time::Instant::now() + Duration::from_millis(200);
     let found = world.get(shop(), deadline).await.unwrap_err();
     assert_eq!(found.code, cause::TIMEOUT);
-    assert!(found.text.ends_with("did not answer in 0.2 s"), "{}", found.text);
+    assert!(
+        found.text.ends_with(&format!("the API server at {url} did not answer in 0.2 s")),
+        "{}",
+        found.text
+    );
 }
 
 #[tokio::test]
