@@ -109,6 +109,11 @@ impl Exempt {
         }
     }
 
+    /// Whether the labels of namespaces are ever looked at.
+    pub fn depends_on_namespaces(&self) -> bool {
+        self.namespace_selector.is_some()
+    }
+
     /// Whether the labels of the request's namespace exempt it.
     pub fn selects(&self, namespace_labels: &BTreeMap<String, String>) -> bool {
         let label = |key: &str| namespace_labels.get(key).map(String::as_str);

@@ -5,7 +5,8 @@ use std::str::FromStr;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::addition::{NewMount, NewVolume};
-use super::files::{File, Files, why_refused};
+use super::containers::Limits;
+use super::files::{File, Files, Shows, why_refused};
 use crate::config::Section;
 use crate::terms::{Defaults, Terms};
 
@@ -28,6 +29,55 @@ pub(super) struct Config {
     pub(super) root: Root,
     /// What holds for namespaces without a Pod Security label.
     pub(super) pod_security_default: PodSecurity,
+    /// By which way the files come into a pod.
+    pub(super) backend: Backend,
+    /// Whether pods with volumes go where LXCFS is ready.
+    pub(super) node_readiness: NodeReadiness,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Whether the labels of namespaces ever matter: to opt in, to exempt, or because Pod Security goes by them.
+    pub(super) fn looks_at_namespaces(&self) -> bool {
+        self.backend != Backend::Device
+            || self.opt_in.namespace_label
+            || self.terms.exempt.depends_on_namespaces()
+    }
+
+    /// Those of `files` that a container with these limits gets.
+    pub(super) fn limited(&self, files: Files, limits: Limits) -> Files {
+        if !self.only_if_limited {
+            return files;
+        }
+        files.filter(|file| match file.shows() {
+            Shows::Memory => limits.memory,
+            Shows::Cpu => limits.cpu,
+            Shows::Container => limits.memory || limits.cpu,
+        })
+    }
+}
+
+/// The ways by which files come into a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backend {
+    /// `hostPath` volumes and mounts of them.
+    Volumes,
+    /// The extended resource of the device plugin.
+    Device,
+    /// Volumes where Pod Security lets them in, the device elsewhere.
+    Auto,
+}
+
+/// What pods with volumes have to do with the label of nodes on which LXCFS is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NodeReadiness {
+    /// Nothing.
+    Ignore,
+    /// They go there if they can.
+    Prefer,
+    /// They go nowhere else.
+    Require,
 }
 
 /// The ways to opt in; each can be turned off. Opting out cannot.
@@ -201,6 +251,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         &PodSecurity::WORDS,
         PodSecurity::Privileged,
     );
+    let (backend, node_readiness) = ways(section);
     Config {
         terms: Terms::read(section, defaults),
         files: Files::of(&files),
@@ -210,7 +261,36 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         runtimes,
         root: root.unwrap_or_else(|| Root::new(DEFAULT_ROOT)),
         pod_security_default,
+        backend,
+        node_readiness,
     }
+}
+
+fn ways(section: &mut Section<'_>) -> (Backend, NodeReadiness) {
+    let backend = section.choice(
+        "backend",
+        "By which way the files come: hostPath volumes, the device plugin, or auto: volumes where Pod Security lets them in, else the device.",
+        &[("volumes", Backend::Volumes), ("device", Backend::Device), ("auto", Backend::Auto)],
+        Backend::Volumes,
+    );
+    let readiness = section.choice(
+        "nodeReadiness",
+        "Whether pods with the volumes go only (require) or rather (prefer) to nodes with the label durward.dev/lxcfs-ready.",
+        &[
+            ("ignore", NodeReadiness::Ignore),
+            ("prefer", NodeReadiness::Prefer),
+            ("require", NodeReadiness::Require),
+        ],
+        NodeReadiness::Ignore,
+    );
+    if backend == Backend::Device && readiness != NodeReadiness::Ignore {
+        section.problem(
+            "nodeReadiness",
+            "has no effect with backend: device, whose pods the scheduler sends only where the device plugin is well",
+            Some("leave nodeReadiness out, or take backend: auto, whose volumes it is for".to_owned()),
+        );
+    }
+    (backend, readiness)
 }
 
 #[cfg(test)]
@@ -227,6 +307,7 @@ mod tests {
         assert_eq!(config.runtimes, ["runc"]);
         assert_eq!(config.root.path(), "/var/lib/lxcfs");
         assert_eq!(config.pod_security_default, PodSecurity::Privileged);
+        assert_eq!((config.backend, config.node_readiness), (Backend::Volumes, NodeReadiness::Ignore));
         assert_eq!(config.terms.timeout_seconds, 5);
     }
 
@@ -272,10 +353,30 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_not_built_yet_are_unknown() {
-        let (_, problems) = configured("nodeReadiness: ignore\nbackend: volumes\n");
-        assert_eq!(problems.len(), 2);
-        assert!(problems.iter().all(|problem| problem.contains("there is no such key")), "{problems:?}");
+    fn a_readiness_that_no_pod_would_be_asked_for_is_a_mistake() {
+        for readiness in ["prefer", "require"] {
+            let (_, problems) = configured(&format!("backend: device\nnodeReadiness: {readiness}"));
+            let [problem] = &problems[..] else { panic!("{problems:?}") };
+            assert!(
+                problem.starts_with("d.yaml:2:16: nodeReadiness: has no effect with backend: device"),
+                "{problem}"
+            );
+            assert_eq!(configured(&format!("backend: auto\nnodeReadiness: {readiness}")).1, [""; 0]);
+        }
+        assert_eq!(configured("backend: device\nnodeReadiness: ignore").1, [""; 0]);
+        let (_, problems) = configured("backend: devices\nnodeReadiness: required");
+        assert!(problems[0].contains("did you mean device?"), "{problems:?}");
+        assert!(problems[1].contains("did you mean require?"), "{problems:?}");
+    }
+
+    #[test]
+    fn only_files_that_show_a_limit_which_is_there_are_for_a_container_if_that_is_asked_for() {
+        let (none, memory) = (Limits::default(), Limits { memory: true, cpu: false });
+        let files = Files::of(&File::DEFAULT);
+        assert_eq!(config("{}").limited(files, none), files);
+        let limited = config("onlyIfLimited: true");
+        assert!(limited.limited(files, none).is_empty());
+        assert_eq!(limited.limited(files, memory).to_string(), "meminfo,diskstats,swaps,uptime");
     }
 
     #[test]

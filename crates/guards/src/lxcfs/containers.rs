@@ -6,12 +6,13 @@ use admission::{JsonError, Raw, Scanner, Shape};
 
 use super::files::{File, Files};
 use super::path::{Relation, clean, relation};
-use super::pod::{List, Pod, Standing, Unreadable};
+use super::pod::{List, POD_LIMITS, Pod, Standing, Unreadable};
 use super::volumes::Volumes;
 
 /// More containers than this in one list are not looked at. An object of etcd's 1.5 MiB holds no 1,000 of them once each has its
 /// mounts, and an answer must not grow to many times its question for somebody who only wants it large.
 const MOST_CONTAINERS: usize = 1000;
+
 /// Which limits a container or a pod has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Limits {
@@ -22,16 +23,20 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    /// Those of the pod as a whole.
+    pub(super) fn of_pod(pod: Pod<'_>) -> Self {
+        pod.field(POD_LIMITS).map_or(Self::default(), Self::read)
+    }
+
     /// Reads a `limits` map. Zero is no limit to the kubelet.
     pub(super) fn read(limits: Raw<'_>) -> Self {
         let mut found = Self::default();
         // A map of another shape is the API server's to refuse; it limits nothing.
         let _: Result<(), JsonError> = limits.scan().object(|scanner, key| {
             let value = scanner.value()?;
-            let is_limit = !matches!(value.get(), "null" | "0" | "\"0\"" | "\"\"");
             match key.as_ref() {
-                "cpu" => found.cpu = is_limit,
-                "memory" => found.memory = is_limit,
+                "cpu" => found.cpu = is_amount(value),
+                "memory" => found.memory = is_amount(value),
                 _ => {}
             }
             Ok(())
@@ -43,6 +48,11 @@ impl Limits {
     pub(super) fn and(self, other: Self) -> Self {
         Self { cpu: self.cpu || other.cpu, memory: self.memory || other.memory }
     }
+}
+
+/// Whether a quantity is more than zero, as far as its usual spellings tell.
+pub(super) fn is_amount(quantity: Raw<'_>) -> bool {
+    !matches!(quantity.get(), "null" | "0" | "\"0\"" | "\"\"")
 }
 
 /// A container, as far as it matters here.
@@ -58,6 +68,8 @@ pub(super) struct Container<'a> {
     pub(super) mounts: Standing,
     /// Its own limits.
     pub(super) limits: Limits,
+    /// Its `resources` as they stand there.
+    pub(super) resources: Option<Raw<'a>>,
     /// The files that LXCFS shows in it already.
     pub(super) shown: Files,
     /// Files at, above or below whose place the pod mounts something of its own, each with that mount's path.
@@ -119,6 +131,7 @@ impl<'a> Container<'a> {
             mounts: Standing::of(mounts, Shape::Array)
                 .ok_or_else(|| wrong("has volumeMounts that are no array"))?,
             limits: resources.map_or(Limits::default(), limits_of),
+            resources,
             shown: Files::default(),
             kept: Vec::new(),
         };
@@ -135,6 +148,11 @@ impl<'a> Container<'a> {
         let shown = container.shown;
         container.kept.retain(|(file, _)| !shown.has(*file));
         Ok(container)
+    }
+
+    /// Where it stands in the pod, as in `spec.containers[2]`.
+    pub(super) fn place(&self) -> String {
+        format!("spec.{}[{}]", self.list.key(), self.index)
     }
 
     /// Takes one mount of the pod into account.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use admission::{Mode, Operation, Request, Ruling, Verdict};
 
-use super::config::Config;
+use super::config::{Backend, Config};
+use super::device;
 use super::inject::{self, Injection};
 use super::pod::{Pod, Unreadable};
 use super::prove;
@@ -81,7 +82,8 @@ pub(super) fn open<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
     }
     let opened = Opened { request, asked, pod, wish, wanted, skips };
     let by_namespace = wanted == Wanted::AsTheNamespace || exemption == Exemption::DependsOnNamespace;
-    let by_pod_security = asked == Asked::New && opened.skips.is_empty();
+    // The device has nothing that Pod Security could refuse.
+    let by_pod_security = config.backend != Backend::Device && asked == Asked::New && opened.skips.is_empty();
     if by_namespace || by_pod_security {
         Step::Ask(opened)
     } else {
@@ -141,12 +143,22 @@ fn injection(
     let Opened { request, asked, pod, wish, .. } = opened;
     let mut skips = opened.skips.clone();
     let volumes = Volumes::read(*pod, &config.root)?;
+    let mut by_device = config.backend == Backend::Device;
     if *asked == Asked::New {
         skips.extend(skip::of_volumes(config, &volumes));
-        skips.extend(labels.and_then(|labels| skip::of_namespace(config, &request.namespace, labels)));
+        let refused = labels.and_then(|labels| skip::of_namespace(config, &request.namespace, labels));
+        match config.backend {
+            Backend::Volumes => skips.extend(refused),
+            Backend::Auto => by_device = refused.is_some(),
+            Backend::Device => {}
+        }
+        if !by_device {
+            skips.extend(skip::of_selector(config, *pod)?);
+        }
     }
     if skips.is_empty() {
         return match asked {
+            Asked::New if by_device => device::into_new(config, *pod, wish, volumes),
             Asked::New => inject::into_new(config, *pod, wish, volumes),
             Asked::Running => {
                 let old = Pod::see(request.old_object.as_ref())?;

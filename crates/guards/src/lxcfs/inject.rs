@@ -9,10 +9,10 @@ use admission::{Patch, Pointer, Shape};
 use serde::Serialize;
 
 use super::addition::Addition;
-use super::config::{Config, Root};
+use super::config::{Backend, Config, Root};
 use super::containers::{Container, Limits};
-use super::files::{File, Files, Shows};
-use super::pod::{ANNOTATIONS, List, POD_LIMITS, Pod, Standing, Unreadable};
+use super::files::{File, Files};
+use super::pod::{ANNOTATIONS, List, Pod, Standing, Unreadable};
 use super::prove::{Place, Target};
 use super::status;
 use super::volumes::Volumes;
@@ -55,28 +55,61 @@ pub(super) fn into_new<'a>(
     wish: &Wish<'_>,
     mut volumes: Volumes<'a>,
 ) -> Result<Injection, Unreadable> {
-    let chosen = wish.containers();
-    let mut containers = Vec::new();
-    // All of them, whoever gets something in the end: each may mount a volume by the name that a new one would get.
-    for list in [List::Containers, List::Init, List::Ephemeral] {
-        Container::read(pod, list, &mut volumes, &mut containers)?;
-    }
+    let Picked { containers, wrong } = pick(config, pod, wish, &mut volumes)?;
     let (files, mut warnings) = wish.files(config.files);
-    let names = names(&containers)?;
-    warnings.extend(chosen.as_ref().and_then(|chosen| chosen.wrong(&names)));
-    // The API server lets nobody make a pod that has ephemeral containers already.
-    containers.retain(|container| container.list != List::Ephemeral);
-    let shares = shares(config, pod, containers, chosen.as_ref(), files);
+    warnings.extend(wrong);
+    let shares = shares(config, pod, containers, files);
     warnings.extend(status::conflicts(&shares));
-    warnings.extend(status::nothing(&shares, files));
+    let has_no_limit = |share: &Share<'_>| share.wanted.is_empty() && share.container.shown.is_empty();
+    warnings.extend(status::nothing(shares.len(), !files.is_empty() && shares.iter().all(has_no_limit)));
 
     let mut injection = Injection::of(&shares, warnings);
     let needed = shares.iter().fold(Files::default(), |all, share| all.and(share.adds));
     let names = volume_names(&volumes);
     injection.volumes(&config.root, &volumes, &names, needed)?;
     injection.mounts(&config.root, &shares, &names)?;
+    // By whomever the files were added: what is there needs a node that serves it.
+    if shares.iter().any(|share| !share.container.shown.and(share.adds).is_empty()) {
+        injection.readiness(config.node_readiness, pod)?;
+    }
     injection.status(pod, wish)?;
     Ok(injection)
+}
+
+/// The containers of a new pod that are to get files, and what is wrong with how the pod chooses them.
+#[derive(Debug)]
+pub(super) struct Picked<'a> {
+    /// In the order of their lists.
+    pub(super) containers: Vec<Container<'a>>,
+    /// For the person.
+    pub(super) wrong: Option<String>,
+}
+
+/// Reads the containers of a new pod, and leaves those that are to get files.
+pub(super) fn pick<'a>(
+    config: &Config,
+    pod: Pod<'a>,
+    wish: &Wish<'_>,
+    volumes: &mut Volumes<'a>,
+) -> Result<Picked<'a>, Unreadable> {
+    let mut containers = Vec::new();
+    // All of them, whoever gets something in the end: each may mount a volume by the name that a new one would get.
+    for list in [List::Containers, List::Init, List::Ephemeral] {
+        Container::read(pod, list, volumes, &mut containers)?;
+    }
+    let chosen = wish.containers();
+    let names = names(&containers)?;
+    let wrong = chosen.as_ref().and_then(|chosen| chosen.wrong(&names));
+    // The API server lets nobody make a pod that has ephemeral containers already.
+    containers.retain(|container| {
+        container.list != List::Ephemeral && is_chosen(config, chosen.as_ref(), container)
+    });
+    Ok(Picked { containers, wrong })
+}
+
+fn is_chosen(config: &Config, chosen: Option<&Chosen<'_>>, container: &Container<'_>) -> bool {
+    let by_default = container.list != List::Init || config.init_containers;
+    chosen.map_or(by_default, |chosen| chosen.has(&container.name, by_default))
 }
 
 /// Adds the files to the ephemeral containers that a running pod is getting. Its volumes cannot be changed any more, so only
@@ -93,22 +126,35 @@ pub(super) fn into_running<'a>(
     Container::read(old, List::Ephemeral, &mut volumes, &mut before)?;
     names(&containers)?;
     let before = names(&before)?;
-    containers.retain(|container| before.binary_search(&container.name.as_ref()).is_err());
+    let chosen = wish.containers();
+    containers.retain(|container| {
+        before.binary_search(&container.name.as_ref()).is_err()
+            && is_chosen(config, chosen.as_ref(), container)
+    });
     let (files, _) = wish.files(config.files);
     let had = files.filter(|file| volumes.ours(file).is_some());
-    let chosen = wish.containers();
-    let shares = shares(config, pod, containers, chosen.as_ref(), had);
+    let shares = shares(config, pod, containers, had);
 
     let mut warnings = status::conflicts(&shares);
     if had.is_empty() && !shares.is_empty() {
-        warnings.push(
-            "this container gets no files: the pod was made without volumes of LXCFS, and a running pod takes no new ones"
-                .to_owned(),
-        );
+        warnings.push(format!("this container gets no files: {}", why_none_are_had(config.backend)));
     }
     let mut injection = Injection::of(&shares, warnings);
     injection.mounts(&config.root, &shares, &volume_names(&volumes))?;
     Ok(injection)
+}
+
+/// Why an ephemeral container can have no files in a pod without volumes of LXCFS.
+fn why_none_are_had(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Volumes => "the pod was made without volumes of LXCFS, and a running pod takes no new ones",
+        Backend::Device => {
+            "the device plugin gives none to ephemeral containers, which cannot have resources"
+        }
+        Backend::Auto => {
+            "the pod was made without volumes of LXCFS, a running pod takes no new ones, and the device plugin gives none to ephemeral containers"
+        }
+    }
 }
 
 /// The names of all containers, sorted.
@@ -121,35 +167,15 @@ fn names<'c>(containers: &'c [Container<'_>]) -> Result<Vec<&'c str>, Unreadable
     }
 }
 
-fn shares<'a>(
-    config: &Config,
-    pod: Pod<'_>,
-    containers: Vec<Container<'a>>,
-    chosen: Option<&Chosen<'_>>,
-    files: Files,
-) -> Vec<Share<'a>> {
-    let pod_limits = pod.field(POD_LIMITS).map_or(Limits::default(), Limits::read);
-    let is_chosen = |container: &Container<'_>| {
-        let by_default = container.list != List::Init || config.init_containers;
-        chosen.map_or(by_default, |chosen| chosen.has(&container.name, by_default))
-    };
+fn shares<'a>(config: &Config, pod: Pod<'_>, containers: Vec<Container<'a>>, files: Files) -> Vec<Share<'a>> {
+    let of_pod = Limits::of_pod(pod);
     let share = |container: Container<'a>| {
-        let limits = container.limits.and(pod_limits);
-        let wanted =
-            if config.only_if_limited { files.filter(|file| shows_a_limit(file, limits)) } else { files };
+        let wanted = config.limited(files, container.limits.and(of_pod));
         let kept = container.kept.iter().fold(Files::default(), |kept, (file, _)| kept.with(*file));
         let adds = wanted.without(container.shown).without(kept);
         Share { container, wanted, adds }
     };
-    containers.into_iter().filter(is_chosen).map(share).collect()
-}
-
-fn shows_a_limit(file: File, limits: Limits) -> bool {
-    match file.shows() {
-        Shows::Memory => limits.memory,
-        Shows::Cpu => limits.cpu,
-        Shows::Container => limits.memory || limits.cpu,
-    }
+    containers.into_iter().map(share).collect()
 }
 
 /// For each file, the volume that shows it, or the name that a new one gets.
@@ -168,11 +194,16 @@ impl Injection {
     fn of(shares: &[Share<'_>], warnings: Vec<String>) -> Self {
         let mounts: usize = shares.iter().map(|share| share.adds.len()).sum();
         // A mount takes some 130 bytes with its path, a volume 150, of which there are at most as many as files; and the status.
-        let size = mounts * 130 + mounts.min(File::ALL.len()) * 150 + 256;
+        let size = mounts * 130 + mounts.min(File::ALL.len()) * 150;
+        Self::with_room(size, shares.len() + 1, status::summary(shares), warnings)
+    }
+
+    /// An injection that adds nothing yet, with room for so many bytes at so many places beside the readiness and the status.
+    pub(super) fn with_room(size: usize, places: usize, summary: String, warnings: Vec<String>) -> Self {
         Self {
-            patch: Patch::with_capacity(size),
-            places: Vec::with_capacity(shares.len() + 2),
-            summary: status::summary(shares),
+            patch: Patch::with_capacity(size + 256),
+            places: Vec::with_capacity(places + 2),
+            summary,
             warnings,
         }
     }
@@ -253,7 +284,8 @@ impl Injection {
         added
     }
 
-    fn add(&mut self, at: &Pointer, value: &impl Serialize) -> Result<(), Unreadable> {
+    /// Adds one value. Where it goes is added to the places by whoever calls.
+    pub(super) fn add(&mut self, at: &Pointer, value: &impl Serialize) -> Result<(), Unreadable> {
         // Texts and booleans into memory: there is nothing that could fail, and if it did, nothing half would be sent.
         self.patch.add(at, value).map_err(|_| Unreadable::new("the patch", "could not be written"))
     }

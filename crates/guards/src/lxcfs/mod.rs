@@ -1,21 +1,24 @@
 //! Shows containers their own limits: mounts the files of LXCFS over those of `/proc` that tell of the whole node.
 //!
 //! Protects programs that size themselves by `/proc/meminfo`, `/proc/cpuinfo` and their like (`free`, `top`, allocators,
-//! runtimes older than cgroups) from taking the node for their own. Does not run LXCFS, does not choose nodes, and cannot help
+//! runtimes older than cgroups) from taking the node for their own. Does not run LXCFS and does not look at nodes, and cannot help
 //! programs that ask the kernel by a system call (`nproc`, `sysinfo(2)`, all of musl).
 //!
-//! It only ever adds: volumes, mounts and one annotation. What it does not know it cannot lose, because the pod is never
-//! written again ([`pod`]); a patch that might not apply is not sent ([`prove`]).
+//! It only ever adds: volumes, mounts and one annotation; or in the place of volumes a resource, for which the node's device
+//! plugin mounts the files ([`device`]). Where it is asked to, it has pods go to nodes that have LXCFS ([`readiness`]). What it
+//! does not know it cannot lose, because the pod is never written again ([`pod`]); a patch that might not apply is not sent
+//! ([`prove`]).
 //!
 //! Its stance when blind is *allow*: a pod without the files runs, and has run so before. So is its failurePolicy, Ignore.
 //!
 //! It looks outward for one thing, the labels of the pod's namespace: whether it opts its pods in, and whether Pod Security
-//! would refuse them with hostPath volumes.
+//! would refuse them with hostPath volumes. Where neither matters it does not look at all.
 
 mod addition;
 mod config;
 mod containers;
 mod decide;
+mod device;
 mod files;
 #[cfg(test)]
 mod fixture;
@@ -24,6 +27,7 @@ mod node;
 mod path;
 mod pod;
 mod prove;
+mod readiness;
 mod registration;
 mod skip;
 mod status;
@@ -92,11 +96,15 @@ impl Configured for Injector {
     }
 
     fn permissions(&self) -> Vec<Permission> {
-        vec![Permission::on("", "namespaces", &["get", "list", "watch"])]
+        if self.config.looks_at_namespaces() {
+            vec![Permission::on("", "namespaces", &["get", "list", "watch"])]
+        } else {
+            Vec::new()
+        }
     }
 
     fn watches(&self) -> Vec<Resource> {
-        vec![Resource::NAMESPACES]
+        if self.config.looks_at_namespaces() { vec![Resource::NAMESPACES] } else { Vec::new() }
     }
 
     fn on_node(&self) -> Option<OnNode> {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use admission::{JsonError, Object, Raw, Shape};
 
 /// What decoding fills for this guard, in the order of the constants below.
-pub(super) const POINTERS: [&str; 17] = [
+pub(super) const POINTERS: [&str; 21] = [
     "/metadata",
     "/metadata/annotations",
     "/metadata/labels",
@@ -27,6 +27,10 @@ pub(super) const POINTERS: [&str; 17] = [
     "/spec/resources/limits",
     "/spec/nodeSelector/beta.kubernetes.io~1os",
     "/spec/securityContext/windowsOptions",
+    "/spec/nodeName",
+    "/spec/nodeSelector",
+    "/spec/affinity",
+    "/metadata/ownerReferences",
 ];
 const METADATA: usize = 0;
 /// Index of the annotations among the fields.
@@ -57,6 +61,14 @@ pub(super) const POD_LIMITS: usize = 14;
 pub(super) const OLD_NODE_OS: usize = 15;
 /// Index of the options that only Windows has among the fields.
 pub(super) const WINDOWS_OPTIONS: usize = 16;
+/// Index of the node that the pod is bound to among the fields.
+pub(super) const NODE_NAME: usize = 17;
+/// Index of the node selector among the fields.
+pub(super) const NODE_SELECTOR: usize = 18;
+/// Index of the affinity among the fields.
+pub(super) const AFFINITY: usize = 19;
+/// Index of the pod's owners among the fields.
+pub(super) const OWNERS: usize = 20;
 
 /// Why a pod cannot be read: a field, and what is wrong with it, as in "spec.containers\[2\] is not an object".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -184,7 +196,8 @@ impl<'a> Pod<'a> {
     }
 }
 
-fn entries<'a>(
+/// Calls `each` with every entry of a map, which may be absent or null; `name` is what it is called in an error.
+pub(super) fn entries<'a>(
     map: Option<Raw<'a>>,
     name: &str,
     mut each: impl FnMut(&str, Raw<'a>) -> Result<(), Unreadable>,
@@ -211,13 +224,14 @@ mod tests {
     #[test]
     fn every_field_is_filled_from_its_own_place() {
         let pod = json!({
-            "metadata": {"annotations": {"at": "annotations"}, "labels": {"at": "labels"}},
+            "metadata": {"annotations": {"at": "annotations"}, "labels": {"at": "labels"}, "ownerReferences": "owners"},
             "spec": {
                 "volumes": "volumes", "containers": "containers", "initContainers": "init",
                 "ephemeralContainers": "ephemeral", "hostPID": "pid", "shareProcessNamespace": "processes",
                 "hostUsers": "users", "os": {"name": "os"}, "runtimeClassName": "class",
                 "nodeSelector": {"kubernetes.io/os": "node", "beta.kubernetes.io/os": "old node"},
                 "resources": {"limits": "limits"}, "securityContext": {"windowsOptions": "windows"},
+                "nodeName": "bound", "affinity": "affinity",
             },
         });
         with_pod(&pod, |pod| {
@@ -237,6 +251,10 @@ mod tests {
                 (RUNTIME_CLASS, r#""class""#),
                 (POD_LIMITS, r#""limits""#),
                 (WINDOWS_OPTIONS, r#""windows""#),
+                (NODE_NAME, r#""bound""#),
+                (NODE_SELECTOR, r#"{"beta.kubernetes.io/os":"old node","kubernetes.io/os":"node"}"#),
+                (AFFINITY, r#""affinity""#),
+                (OWNERS, r#""owners""#),
             ] {
                 assert_eq!(pod.field(index).map(Raw::get), Some(expected), "{}", POINTERS[index]);
             }

@@ -6,12 +6,14 @@ use std::fmt;
 
 use admission::Shape;
 
-use super::config::{Config, PodSecurity};
+use super::config::{Config, NodeReadiness, PodSecurity};
 use super::pod::{
-    HOST_PID, HOST_USERS, NODE_OS, OLD_NODE_OS, OS, Pod, RUNTIME_CLASS, SHARED_PROCESSES, WINDOWS_OPTIONS,
+    HOST_PID, HOST_USERS, NODE_OS, OLD_NODE_OS, OS, Pod, RUNTIME_CLASS, SHARED_PROCESSES, Unreadable,
+    WINDOWS_OPTIONS,
 };
+use super::readiness::{self, READY};
 use super::volumes::Volumes;
-use super::wish::Wish;
+use super::wish::{Wish, cut};
 
 /// The namespace's label that Pod Security admission goes by.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
@@ -45,6 +47,11 @@ pub(super) enum Skip {
         /// The folder.
         root: String,
     },
+    /// The pod's own selector keeps it from the nodes on which LXCFS is ready.
+    OtherNodes {
+        /// What it asks of their label.
+        value: String,
+    },
     /// Pod Security admission, which comes after us, would refuse the pod for its hostPath volumes.
     PodSecurity {
         /// The namespace.
@@ -75,6 +82,11 @@ impl fmt::Display for Skip {
                 write!(f, "its runtimeClassName {class:?} is not among those that take the mounts ({allowed})")
             }
             Self::ServesLxcfs { root } => write!(f, "it mounts {root} itself, as the pods that run LXCFS do"),
+            Self::OtherNodes { value } => write!(
+                f,
+                "its nodeSelector wants {READY} to be {:?}, so it would wait for files on a node where LXCFS is not ready",
+                cut(value)
+            ),
             Self::PodSecurity { namespace, level, is_labelled } => {
                 let level = level.as_str();
                 if *is_labelled {
@@ -129,7 +141,15 @@ pub(super) fn of_volumes(config: &Config, volumes: &Volumes<'_>) -> Option<Skip>
     volumes.has_root.then(|| Skip::ServesLxcfs { root: config.root.path().to_owned() })
 }
 
-/// The reason that the namespace gives.
+/// The reason that the pod's node selector gives, where nodes are chosen by LXCFS.
+pub(super) fn of_selector(config: &Config, pod: Pod<'_>) -> Result<Option<Skip>, Unreadable> {
+    if config.node_readiness == NodeReadiness::Ignore {
+        return Ok(None);
+    }
+    Ok(readiness::other_selector(pod)?.map(|value| Skip::OtherNodes { value }))
+}
+
+/// The reason that the namespace gives against hostPath volumes.
 pub(super) fn of_namespace(
     config: &Config,
     namespace: &str,

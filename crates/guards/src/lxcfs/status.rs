@@ -15,8 +15,27 @@ const SUMMARY: usize = 4096;
 /// What each container shows after the patch. The same for the same mounts, whoever added them, so that a second pass has
 /// nothing to write.
 pub(super) fn summary(shares: &[Share<'_>]) -> String {
+    each(shares, |Share { container, wanted, adds }, text| {
+        text.push_str(&container.name);
+        text.push('=');
+        let shown = container.shown.and(*adds);
+        if shown.is_empty() {
+            text.push_str("none");
+        }
+        shown.write(text);
+        let kept = wanted.without(shown);
+        if !kept.is_empty() {
+            text.push_str(" (mounted by the pod: ");
+            kept.write(text);
+            text.push(')');
+        }
+    })
+}
+
+/// What `write` says of each container, as long as there is room.
+pub(super) fn each<T>(shares: &[T], write: impl Fn(&T, &mut String)) -> String {
     let mut text = String::with_capacity(64);
-    for (index, Share { container, wanted, adds }) in shares.iter().enumerate() {
+    for (index, share) in shares.iter().enumerate() {
         if text.len() > SUMMARY {
             // Writing to a String cannot fail.
             let _ = write!(text, "; and {} more containers", shares.len() - index);
@@ -25,19 +44,7 @@ pub(super) fn summary(shares: &[Share<'_>]) -> String {
         if index > 0 {
             text.push_str("; ");
         }
-        text.push_str(&container.name);
-        text.push('=');
-        let shown = container.shown.and(*adds);
-        if shown.is_empty() {
-            text.push_str("none");
-        }
-        shown.write(&mut text);
-        let kept = wanted.without(shown);
-        if !kept.is_empty() {
-            text.push_str(" (mounted by the pod: ");
-            kept.write(&mut text);
-            text.push(')');
-        }
+        write(share, &mut text);
     }
     if text.is_empty() {
         text.push_str("none");
@@ -57,35 +64,44 @@ pub(super) fn reasons(skips: &[Skip]) -> String {
 
 /// One warning for each container that keeps a mount of its own where a file would go.
 pub(super) fn conflicts(shares: &[Share<'_>]) -> Vec<String> {
-    let mut told = Vec::new();
-    let mut more = 0;
-    for Share { container, wanted, .. } in shares {
-        let kept: Vec<_> = container.kept.iter().filter(|(file, _)| wanted.has(*file)).collect();
-        let Some((_, path)) = kept.first() else { continue };
-        if told.len() == WARNED {
-            more += 1;
-            continue;
-        }
-        let files = kept.iter().fold(Files::default(), |files, (file, _)| files.with(*file));
-        told.push(format!(
-            "container {:?} keeps the pod's own mount at {path}, so it does not get {files} of LXCFS",
-            container.name
-        ));
-    }
+    let kept = shares.iter().filter_map(|Share { container, wanted, .. }| {
+        let mut kept = container.kept.iter().filter(|(file, _)| wanted.has(*file)).peekable();
+        let (_, path) = *kept.peek()?;
+        Some((container, path, kept.fold(Files::default(), |files, (file, _)| files.with(*file))))
+    });
+    few(
+        kept,
+        |(container, path, files)| {
+            format!(
+                "container {:?} keeps the pod's own mount at {path}, so it does not get {files} of LXCFS",
+                container.name
+            )
+        },
+        |more| format!("{more} more containers keep mounts of the pod's own in the place of LXCFS's files"),
+    )
+}
+
+/// One text for each of the first few, and one for how many more there are.
+pub(super) fn few<T>(
+    items: impl Iterator<Item = T>,
+    one: impl FnMut(T) -> String,
+    rest: impl FnOnce(usize) -> String,
+) -> Vec<String> {
+    let mut items = items;
+    let mut told: Vec<String> = items.by_ref().take(WARNED).map(one).collect();
+    let more = items.count();
     if more > 0 {
-        told.push(format!(
-            "{more} more containers keep mounts of the pod's own in the place of LXCFS's files"
-        ));
+        told.push(rest(more));
     }
     told
 }
 
-/// A warning if no container gets anything, for a reason that was not told otherwise.
-pub(super) fn nothing(shares: &[Share<'_>], files: Files) -> Option<String> {
-    if shares.is_empty() {
+/// A warning if no container gets anything, for a reason that was not told otherwise: how many are chosen, and whether none of
+/// them has a limit that would be shown.
+pub(super) fn nothing(chosen: usize, has_no_limits: bool) -> Option<String> {
+    if chosen == 0 {
         return Some("this pod gets no files: none of its containers is chosen".to_owned());
     }
-    let no_limits = shares.iter().all(|share| share.wanted.is_empty() && share.container.shown.is_empty());
-    (no_limits && !files.is_empty())
+    has_no_limits
         .then(|| "this pod gets no files: its containers have no limits, and onlyIfLimited is set".to_owned())
 }

@@ -160,6 +160,18 @@ impl<'a> Wish<'a> {
         (files, wrong)
     }
 
+    /// What is to be said where the pod gets all that is served or nothing, and it asks for something else.
+    pub(super) fn files_that_are_not(&self, served: Files) -> Option<String> {
+        let list = self.files.as_deref()?;
+        let (files, wrong) = self.files(served);
+        (files != served || !wrong.is_empty()).then(|| {
+            format!(
+                "annotation {FILES} is {:?}, which cannot be honoured: the device plugin of LXCFS gives all files or none, and they are {served}",
+                cut(list)
+            )
+        })
+    }
+
     /// The containers that the pod chooses; none if it does not say.
     pub(super) fn containers(&self) -> Option<Chosen<'_>> {
         self.containers.as_deref().map(Chosen::read)
@@ -260,7 +272,8 @@ fn older(value: &str) -> Said {
     }
 }
 
-fn cut(value: &str) -> String {
+/// As much of a value as is shown.
+pub(super) fn cut(value: &str) -> String {
     if value.chars().count() <= SHOWN {
         value.to_owned()
     } else {

@@ -1,0 +1,234 @@
+//! Where a pod with the files may go: to nodes that carry the label which is kept there while LXCFS is well.
+//!
+//! `require` is one key of `spec.nodeSelector`, which holds beside whatever affinity the pod has. Of required affinity terms any
+//! one is enough: one more of them would let the pod go where its author forbade it. `prefer` is one preferred term of the
+//! greatest weight.
+//!
+//! Never for pods of a `DaemonSet`: their controller has chosen the node by the template, and there is no other to which they
+//! could go instead. Nor for pods with a `nodeName`: the kubelet fails those whose selector its node does not match, for good
+//! (`AdmissionCheck` in `pkg/scheduler`, called by `pkg/kubelet/lifecycle/predicate.go`). Both wait for the files on their node.
+
+use admission::{JsonError, Pointer, Raw, Scanner, Shape};
+use serde::Serialize;
+
+use super::config::NodeReadiness;
+use super::inject::Injection;
+use super::pod::{AFFINITY, NODE_NAME, NODE_SELECTOR, OWNERS, Pod, Standing, Unreadable, entries};
+use super::prove::{Place, Target};
+
+/// The label of a node on which LXCFS is well.
+pub(super) const READY: &str = "durward.dev/lxcfs-ready";
+/// Its value; the label is taken away, not changed, where LXCFS is not well.
+const TRUE: &str = "true";
+/// The greatest there is (`ValidatePreferredSchedulingTerms`): which node is the nearest matters less than that it can serve.
+const WEIGHT: u8 = 100;
+
+/// The part of the affinity that is about nodes.
+pub(super) const NODE_AFFINITY: &str = "nodeAffinity";
+/// Those of its terms that only weigh.
+pub(super) const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+/// One preferred term, as it is written into a pod.
+#[derive(Debug, Serialize)]
+struct Term {
+    weight: u8,
+    preference: Preference,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Preference {
+    match_expressions: [Expression; 1],
+}
+
+#[derive(Debug, Serialize)]
+struct Expression {
+    key: &'static str,
+    operator: &'static str,
+    values: [&'static str; 1],
+}
+
+const TERM: Term = Term {
+    weight: WEIGHT,
+    preference: Preference { match_expressions: [Expression { key: READY, operator: "In", values: [TRUE] }] },
+};
+
+/// What the pod's own selector says of the label, if that is anything else than what would be added: its author sends it where
+/// LXCFS is not.
+pub(super) fn other_selector(pod: Pod<'_>) -> Result<Option<String>, Unreadable> {
+    Ok(selected(pod)?.filter(|value| value != TRUE))
+}
+
+/// The value that the pod's own selector has for the label.
+fn selected(pod: Pod<'_>) -> Result<Option<String>, Unreadable> {
+    const NAME: &str = "spec.nodeSelector";
+    let mut found = None;
+    entries(pod.field(NODE_SELECTOR), NAME, |key, value| {
+        if key != READY {
+            return Ok(());
+        }
+        let value =
+            value.text().ok_or_else(|| Unreadable::new(format!("{NAME} {READY}"), "is not a text"))?;
+        match found.replace(value.into_owned()) {
+            None => Ok(()),
+            Some(_) => Err(Unreadable::new(format!("{NAME} {READY}"), "stands twice")),
+        }
+    })?;
+    Ok(found)
+}
+
+impl Injection {
+    /// Has the pod go where LXCFS is ready, as the configuration wants it.
+    pub(super) fn readiness(&mut self, wanted: NodeReadiness, pod: Pod<'_>) -> Result<(), Unreadable> {
+        if wanted == NodeReadiness::Ignore || has_its_node(pod)? {
+            return Ok(());
+        }
+        match wanted {
+            NodeReadiness::Ignore => Ok(()),
+            NodeReadiness::Require => self.select(pod),
+            NodeReadiness::Prefer => self.prefer(pod),
+        }
+    }
+
+    fn select(&mut self, pod: Pod<'_>) -> Result<(), Unreadable> {
+        if selected(pod)?.is_some() {
+            return Ok(());
+        }
+        let standing = standing(pod.field(NODE_SELECTOR), Shape::Object, "spec.nodeSelector")?;
+        self.places.push(Place { target: Target::NodeSelector, standing });
+        let at = Pointer::root().key("spec").key("nodeSelector");
+        match standing {
+            Standing::Missing => self.add(&at, &map(READY, TRUE)),
+            Standing::There => self.add(&at.key(READY), &TRUE),
+        }
+    }
+
+    fn prefer(&mut self, pod: Pod<'_>) -> Result<(), Unreadable> {
+        let affinity = pod.field(AFFINITY);
+        let at = Pointer::root().key("spec").key("affinity");
+        if standing(affinity, Shape::Object, "spec.affinity")? == Standing::Missing {
+            self.places.push(Place { target: Target::Affinity, standing: Standing::Missing });
+            return self.add(&at, &map(NODE_AFFINITY, map(PREFERRED, [TERM])));
+        }
+        let of_nodes = member(affinity, NODE_AFFINITY, "spec.affinity")?;
+        let at = at.key(NODE_AFFINITY);
+        if standing(of_nodes, Shape::Object, "spec.affinity.nodeAffinity")? == Standing::Missing {
+            self.places.push(Place { target: Target::NodeAffinity, standing: Standing::Missing });
+            return self.add(&at, &map(PREFERRED, [TERM]));
+        }
+        let terms = member(of_nodes, PREFERRED, "spec.affinity.nodeAffinity")?;
+        let at = at.key(PREFERRED);
+        let standing = standing(terms, Shape::Array, "the preferred node affinity")?;
+        if has_term(terms)? {
+            return Ok(());
+        }
+        self.places.push(Place { target: Target::Preferred, standing });
+        match standing {
+            Standing::Missing => self.add(&at, &[TERM]),
+            Standing::There => self.add(&at.append(), &TERM),
+        }
+    }
+}
+
+fn map<T: Serialize>(key: &'static str, value: T) -> impl Serialize {
+    std::collections::BTreeMap::from([(key, value)])
+}
+
+fn standing(value: Option<Raw<'_>>, shape: Shape, name: &str) -> Result<Standing, Unreadable> {
+    let why = if shape == Shape::Array { "is not an array" } else { "is not an object" };
+    Standing::of(value, shape).ok_or_else(|| Unreadable::new(name, why))
+}
+
+/// Whether somebody else than the scheduler says on which node the pod runs.
+fn has_its_node(pod: Pod<'_>) -> Result<bool, Unreadable> {
+    if pod.text(NODE_NAME).is_some_and(|node| !node.is_empty()) {
+        return Ok(true);
+    }
+    let owners = pod.field(OWNERS);
+    let mut found = false;
+    if standing(owners, Shape::Array, "metadata.ownerReferences")? == Standing::There
+        && let Some(owners) = owners
+    {
+        owners.scan().array(|scanner, index| {
+            found |= is_daemon_set(scanner, index)?;
+            Ok::<_, Unreadable>(())
+        })?;
+    }
+    Ok(found)
+}
+
+/// Whether the entry at the scanner is the `DaemonSet` that made the pod.
+fn is_daemon_set(scanner: &mut Scanner<'_>, index: usize) -> Result<bool, Unreadable> {
+    let name = format!("metadata.ownerReferences[{index}]");
+    let (mut is_kind, mut is_group, mut controls) = (false, false, false);
+    entries(Some(scanner.value()?), &name, |key, value| {
+        let text = || value.text().unwrap_or_default();
+        match key {
+            "kind" => is_kind = text() == "DaemonSet",
+            "apiVersion" => is_group = text().starts_with("apps/"),
+            "controller" => controls = value.is_true(),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(is_kind && is_group && controls)
+}
+
+/// Whether one of the preferred terms is about the label and nothing else: ours, or its author's word on the matter.
+fn has_term(terms: Option<Raw<'_>>) -> Result<bool, Unreadable> {
+    let mut found = false;
+    if let Some(terms) = terms.filter(|terms| terms.shape() == Shape::Array) {
+        terms.scan().array(|scanner, _| {
+            found |= is_about_readiness(scanner.value()?).unwrap_or(false);
+            Ok::<_, Unreadable>(())
+        })?;
+    }
+    Ok(found)
+}
+
+/// What is of another shape is no term about anything; the API server says so.
+fn is_about_readiness(term: Raw<'_>) -> Result<bool, JsonError> {
+    let (mut keys, mut about) = (0, 0);
+    each(Some(term), "preference", |preference| {
+        preference.scan().object(|scanner, key| {
+            let value = scanner.value()?;
+            if matches!(key.as_ref(), "matchExpressions" | "matchFields") && value.shape() == Shape::Array {
+                value.scan().array(|scanner, _| {
+                    keys += 1;
+                    each(Some(scanner.value()?), "key", |named| {
+                        about +=
+                            usize::from(key == "matchExpressions" && named.text().as_deref() == Some(READY));
+                        Ok(())
+                    })
+                })?;
+            }
+            Ok::<_, JsonError>(())
+        })
+    })?;
+    Ok(keys == 1 && about == 1)
+}
+
+/// Calls `with` with each value that stands under `wanted` in an object.
+fn each<'a>(
+    object: Option<Raw<'a>>,
+    wanted: &str,
+    mut with: impl FnMut(Raw<'a>) -> Result<(), JsonError>,
+) -> Result<(), JsonError> {
+    object.map_or(Ok(()), |object| {
+        object.scan().object(|scanner, key| {
+            let value = scanner.value()?;
+            if key == wanted { with(value) } else { Ok(()) }
+        })
+    })
+}
+
+/// The one value that stands under `wanted` in an object, if any does.
+fn member<'a>(object: Option<Raw<'a>>, wanted: &str, name: &str) -> Result<Option<Raw<'a>>, Unreadable> {
+    let (mut found, mut count) = (None, 0);
+    each(object, wanted, |value| {
+        found = Some(value);
+        count += 1;
+        Ok(())
+    })?;
+    if count > 1 { Err(Unreadable::new(format!("{name}.{wanted}"), "stands twice")) } else { Ok(found) }
+}
