@@ -83,6 +83,11 @@ impl Daemon {
         Ok(frozen)
     }
 
+    /// Sends it a signal. An error if it has ended already.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        self.part().signal(signal)
+    }
+
     /// Ends it: from now on connections are refused.
     pub fn stop(&self) -> Result<Stopped<'_>> {
         self.end()?;

@@ -60,12 +60,13 @@ pub struct Installation<'a> {
 }
 
 impl<'a> Installation<'a> {
-    /// Reached at a URL on 127.0.0.1: one server at a time. `guards` is the section of that name, indented by
-    /// two spaces.
+    /// Reached at a URL on this host, 127.0.0.1 unless the cluster is a node's: one server at a time. `guards`
+    /// is the section of that name, indented by two spaces.
     pub fn by_url(stage: &'a Stage, cluster: &'a Cluster, guards: &str) -> Result<Self> {
         let port = ports::free()?;
-        let registration = json!({"manage": "none", "url": format!("https://127.0.0.1:{port}")});
-        let listener = (IpAddr::from([127, 0, 0, 1]), Some(port));
+        let host = cluster.host();
+        let registration = json!({"manage": "none", "url": format!("https://{host}:{port}")});
+        let listener = (IpAddr::from(host), Some(port));
         Self::new(stage, cluster, Some(HOME), (&registration, guards), listener, Vec::new())
     }
 

@@ -38,6 +38,7 @@ pub mod patience;
 pub mod pods;
 pub mod ports;
 pub mod service;
+pub mod sharing;
 pub mod stage;
 pub mod web;
 pub mod words;

@@ -13,9 +13,11 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::certificates;
-use crate::controlplane::{Cluster, Etcd, Options};
-use crate::fleet::sharing::{Shared, Visit};
+use crate::controlplane::{Cluster, Etcd, Options, Place};
+use crate::fleet::{self, Fleet};
 use crate::keeper::{Keeper, Tool};
+use crate::node::{self, Ground, Node};
+use crate::sharing::Shared;
 use crate::words::tell;
 
 /// A build of the product from nothing, on two cores that others use too.
@@ -29,7 +31,8 @@ pub struct Stage {
     keeper: Once<Keeper>,
     etcd: Once<Etcd>,
     durward: Once<PathBuf>,
-    fleet: Once<Shared>,
+    fleet: Once<Shared<Fleet>>,
+    node: Once<Shared<Node>>,
     clusters: Mutex<HashMap<Options, Arc<Once<Cluster>>>>,
     numbers: AtomicU32,
 }
@@ -46,6 +49,7 @@ impl Stage {
             etcd: Once::default(),
             durward: Once::default(),
             fleet: Once::default(),
+            node: Once::default(),
             clusters: Mutex::default(),
             numbers: AtomicU32::new(1),
         })
@@ -69,29 +73,53 @@ impl Stage {
     pub fn own_cluster(&self, options: &Options) -> Result<Cluster> {
         let keeper = self.keeper()?;
         let etcd = self.etcd()?;
-        Cluster::start(&keeper, &self.runtime, &etcd, options, self.number())
+        Cluster::start(&keeper, &self.runtime, (Place::Host, &etcd), options, self.number())
             .with_context(|| format!("cluster {} does not start", options.name()))
     }
 
     /// The Karmada fleet of the run, beside other cases: for one that leaves it as it is, but for namespaces
     /// and the like that no other case has.
-    pub fn fleet(&self) -> Result<Visit<'_, RwLockReadGuard<'_, ()>>> {
+    pub fn fleet(&self) -> Result<fleet::Visit<'_, RwLockReadGuard<'_, ()>>> {
         self.shared_fleet()?.visit()
     }
 
     /// The same while no other case is in it: for one that does to the fleet what others could not bear.
-    pub fn fleet_alone(&self) -> Result<Visit<'_, RwLockWriteGuard<'_, ()>>> {
+    pub fn fleet_alone(&self) -> Result<fleet::Visit<'_, RwLockWriteGuard<'_, ()>>> {
         self.shared_fleet()?.alone()
     }
 
-    fn shared_fleet(&self) -> Result<&Shared> {
-        self.fleet.look(|| Shared::start(self).map(Arc::new)).context("the fleet does not start")
+    fn shared_fleet(&self) -> Result<&Shared<Fleet>> {
+        let start = || Ok(Arc::new(Shared::new(Fleet::start(self)?)));
+        self.fleet.look(start).context("the fleet does not start")
+    }
+
+    /// The cluster of the run that has a real node, on which pods run, beside other cases.
+    pub fn node(&self) -> Result<node::Visit<'_, RwLockReadGuard<'_, ()>>> {
+        self.shared_node()?.visit()
+    }
+
+    /// The same while no other case is in it: for one that takes LXCFS away, or stops the kubelet.
+    pub fn node_alone(&self) -> Result<node::Visit<'_, RwLockWriteGuard<'_, ()>>> {
+        self.shared_node()?.alone()
+    }
+
+    fn shared_node(&self) -> Result<&Shared<Node>> {
+        let start = || Ok(Arc::new(Shared::new(Node::start(self)?)));
+        self.node.look(start).context("the node does not start")
+    }
+
+    /// The control plane of a node, in the node's network.
+    pub(crate) fn cluster_in(&self, ground: &Arc<Ground>, options: &Options) -> Result<Cluster> {
+        let keeper = self.keeper()?;
+        let place = Place::Node(Arc::clone(ground));
+        let etcd = Etcd::start(&keeper, &place)?;
+        Cluster::start(&keeper, &self.runtime, (place, &etcd), options, self.number())
     }
 
     /// The etcd of the run.
     pub(crate) fn etcd(&self) -> Result<Arc<Etcd>> {
         let keeper = self.keeper()?;
-        self.etcd.get(|| Etcd::start(&keeper).map(Arc::new))
+        self.etcd.get(|| Etcd::start(&keeper, &Place::Host).map(Arc::new))
     }
 
     /// An address of this host that the API server accepts in an `EndpointSlice`. Given back by the keeper.

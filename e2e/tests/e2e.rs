@@ -21,6 +21,7 @@ use cases::deletion::{
     acknowledged, all, commands, configured, definitions, faults, glass, kept, members, namespaces,
     permissions, replicas, soak,
 };
+use cases::node::basics;
 use cases::{
     asking, company, controlplane, counting, durward, ephemeral, fleet, keeper, options, outage,
     pod_security, reload, replacement, sentences, skips, versions, whole,
@@ -227,6 +228,14 @@ const DELETION_ALONE: &[(&str, Case)] = cases![@ "deletion::";
     },
 ];
 
+/// On the one-node cluster, beside each other.
+const NODE: &[(&str, Case)] = cases![@ "node::";
+    basics::{
+        a_pod_runs_and_says_what_it_was_asked,
+        a_pod_that_ends_is_done_and_one_that_fails_says_why,
+    },
+];
+
 /// Those that take a minute or more each: `make soak`, or `-- --ignored`.
 const SOAK: &[(&str, Case)] = cases![@ "deletion::";
     soak::{
@@ -264,7 +273,7 @@ fn main() -> ExitCode {
 /// One of the fleet's, one of the others, and so on: those who wait for their turn in the fleet stand beside
 /// those who work meanwhile.
 fn in_order() -> impl Iterator<Item = &'static (&'static str, Case)> {
-    let mut fleet = [FLEET, DELETION, FLEET_ALONE, DELETION_ALONE].into_iter().flatten();
+    let mut fleet = [FLEET, NODE, DELETION, FLEET_ALONE, DELETION_ALONE].into_iter().flatten();
     let mut others = CASES.iter();
     let mut turns = [true, false].into_iter().cycle();
     std::iter::from_fn(move || {

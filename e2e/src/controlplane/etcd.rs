@@ -1,4 +1,4 @@
-//! The etcd of a run. One member, a folder that ends with the run, nothing synchronised to disk.
+//! The etcd of a run, or of its node. One member, a folder that ends with the run, nothing synchronised to disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,9 @@ use anyhow::Result;
 use crate::keeper::{Keeper, Part, Tool};
 use crate::parts::Binary;
 use crate::patience::{Seen, eventually};
-use crate::{ports, web};
+use crate::web;
+
+use super::place::Place;
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
@@ -21,26 +23,31 @@ pub struct Etcd {
 
 impl Etcd {
     /// Starts it and returns when it is healthy.
-    pub(crate) fn start(keeper: &Arc<Keeper>) -> Result<Self> {
-        let client = ports::free()?;
-        let url = format!("http://127.0.0.1:{client}");
-        let peer = format!("http://127.0.0.1:{}", ports::free()?);
-        let tool = Tool::new("etcd", Binary::Etcd.path(keeper)?)
+    pub(crate) fn start(keeper: &Arc<Keeper>, place: &Place) -> Result<Self> {
+        let address = place.address();
+        let (client, peer) = place.etcd_ports()?;
+        let url = format!("http://{address}:{client}");
+        let peer = format!("http://{address}:{peer}");
+        let name = match place {
+            Place::Host => "etcd",
+            Place::Node(_) => "etcd-node",
+        };
+        let tool = Tool::new(name, Binary::Etcd.path(keeper)?)
             .grace(Duration::ZERO)
             .flag("name", "e2e")
-            .flag("data-dir", keeper.work().join("etcd").display())
+            .flag("data-dir", keeper.work().join(name).display())
             .flag("listen-client-urls", &url)
             .flag("advertise-client-urls", &url)
             .flag("listen-peer-urls", &peer)
             .flag("initial-advertise-peer-urls", &peer)
             .flag("initial-cluster", format_args!("e2e={peer}"))
             .argument("--unsafe-no-fsync");
-        let part = keeper.start_part(tool)?;
+        let part = keeper.start_part(place.tool(tool))?;
         eventually("etcd to be healthy", READY_WITHIN, || {
             if let Some(ending) = part.ending()? {
                 return Err(part.trouble(format_args!("ended while it was starting, with {ending}")));
             }
-            Ok(match web::get(([127, 0, 0, 1], client).into(), "/health") {
+            Ok(match web::get((address, client).into(), "/health") {
                 Ok(page) if page.status == 200 => Seen::Yes(()),
                 Ok(page) => Seen::NotYet(format!("{} {}", page.status, page.body)),
                 Err(error) => Seen::NotYet(format!("{error:#}")),

@@ -2,13 +2,16 @@
 //! and controllers if wanted.
 //!
 //! No node, no kubelet, no scheduler: pods are created, changed by webhooks, stored and never run, which is
-//! all that admission knows. One etcd serves all control planes of a run, a key prefix each. All of it is
+//! all that admission knows. ([`crate::node`] adds what runs them to a control plane that stands in a network
+//! of its own, see `place`.) One etcd serves all control planes of a run, a key prefix each. All of it is
 //! thrown away, so nothing is synchronised to disk and nothing is asked to end politely. Memory is about 300
 //! MB for an API server and 100 for controllers.
 
 mod etcd;
 mod options;
+mod place;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,6 +23,7 @@ use tokio::runtime::Runtime;
 
 pub use etcd::Etcd;
 pub use options::Options;
+pub(crate) use place::Place;
 
 use crate::api::Api;
 use crate::certificates::{self, Authority, Leaf};
@@ -30,7 +34,6 @@ use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::parts::Binary;
 use crate::patience::{Seen, eventually};
-use crate::ports;
 use crate::words::tell;
 
 /// A case that installs Durward has its cluster for as long as it takes; so long, two of them wait for each
@@ -50,6 +53,7 @@ pub struct Cluster {
     runtime: Arc<Runtime>,
     folder: PathBuf,
     kubectl: PathBuf,
+    place: Place,
     url: String,
     authority: Authority,
     admin_leaf: Leaf,
@@ -75,7 +79,7 @@ impl Cluster {
     pub(crate) fn start(
         keeper: &Arc<Keeper>,
         runtime: &Arc<Runtime>,
-        etcd: &Etcd,
+        (place, etcd): (Place, &Etcd),
         options: &Options,
         number: u32,
     ) -> Result<Self> {
@@ -84,19 +88,20 @@ impl Cluster {
         let kubectl = Binary::Kubectl.path(keeper)?;
         let authority = Authority::new("e2e")?;
         let admin_leaf = authority.client("admin", Some("system:masters"))?;
-        let pki = Pki::write(&folder, &authority)?;
-        let port = ports::free()?;
-        let url = format!("https://127.0.0.1:{port}");
+        let pki = Pki::write(&folder, &authority, &place)?;
+        let port = place.server_port()?;
+        let url = format!("https://{}:{port}", place.address());
         let tool = Tool::new(format!("kube-apiserver-{}", options.name()), Binary::ApiServer.path(keeper)?)
             .grace(Duration::ZERO)
             .arguments(server_flags(&pki, etcd, port, number))
+            .arguments(place.server_flags(&folder, &authority)?)
             .arguments(options.server_flags(&folder)?);
         let config = certificates::kubeconfig(&url, &authority, &certificates::by_certificate(&admin_leaf));
         let path = certificates::write(&folder, "admin.kubeconfig", &config.to_string())?;
         let admin =
             User { api: Api::new(runtime, &config)?, kubectl: Kubectl::new(keeper, kubectl.clone(), path) };
         let api = admin.api.clone();
-        let server = Daemon::start(keeper, tool, move || {
+        let server = Daemon::start(keeper, place.tool(tool), move || {
             Ok(match api.get("/readyz") {
                 Ok(answer) if answer.is_success() => Seen::Yes(()),
                 Ok(answer) => Seen::NotYet(format!("{} {}", answer.status, answer.body)),
@@ -110,6 +115,7 @@ impl Cluster {
             runtime: Arc::clone(runtime),
             folder,
             kubectl,
+            place,
             url,
             authority,
             admin_leaf,
@@ -139,9 +145,24 @@ impl Cluster {
         &self.admin.kubectl
     }
 
-    /// Where the API server listens, `https://127.0.0.1:…`.
+    /// Where tests reach the API server, `https://127.0.0.1:…` if it is not a node's.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Where the API server reaches what listens on this host, a webhook by URL for instance.
+    pub fn host(&self) -> Ipv4Addr {
+        self.place.host()
+    }
+
+    /// The API server's process id.
+    pub fn pid(&self) -> i32 {
+        self.server.pid()
+    }
+
+    /// The controller-manager's process id, if there is one.
+    pub fn controllers_pid(&self) -> Option<i32> {
+        self.controllers.as_ref().map(Part::pid)
     }
 
     /// Whose certificates its API server serves and accepts: for a case that stands in its place.
@@ -257,10 +278,13 @@ impl Cluster {
             .flag("root-ca-file", pki.authority.display())
             .flag("leader-elect", false)
             .flag("secure-port", 0)
+            // Its own default is a folder of this host, which it makes where there is none.
+            .flag("flex-volume-plugin-dir", self.folder.join("volume-plugins").display())
+            .arguments(self.options.controller_flags().iter().cloned())
             // With its own defaults of 20 and 30 it takes four seconds longer to begin.
             .flag("kube-api-qps", 200)
             .flag("kube-api-burst", 400);
-        self.keeper.start_part(tool).map(Some)
+        self.keeper.start_part(self.place.tool(tool)).map(Some)
     }
 }
 
@@ -293,9 +317,16 @@ struct Pki {
 }
 
 impl Pki {
-    fn write(folder: &Path, authority: &Authority) -> Result<Self> {
-        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
-        let server = authority.server(&names, &[[127, 0, 0, 1].into(), [10, 0, 0, 1].into()])?;
+    fn write(folder: &Path, authority: &Authority, place: &Place) -> Result<Self> {
+        let names = [
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ];
+        let addresses = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 0, 0, 1), place.address()];
+        let server = authority.server(&names, &addresses.map(IpAddr::from))?;
         let (private, public) = certificates::token_key()?;
         Ok(Self {
             authority: certificates::write(folder, "ca.crt", &authority.pem())?,
@@ -312,16 +343,11 @@ fn server_flags(pki: &Pki, etcd: &Etcd, port: u16, number: u32) -> Vec<String> {
         format!("--etcd-servers={}", etcd.url()),
         format!("--etcd-prefix=/cluster-{number}"),
         format!("--secure-port={port}"),
-        // Several API servers share this host's addresses: none of them may claim to be *the* endpoint of
-        // `kubernetes`.
-        "--advertise-address=127.0.0.1".to_owned(),
-        "--endpoint-reconciler-type=none".to_owned(),
         format!("--service-cluster-ip-range={SERVICE_RANGE}"),
         format!("--tls-cert-file={}", certificate.display()),
         format!("--tls-private-key-file={}", key.display()),
         format!("--client-ca-file={}", pki.authority.display()),
         "--anonymous-auth=false".to_owned(),
-        "--authorization-mode=RBAC".to_owned(),
         "--allow-privileged=true".to_owned(),
         format!("--service-account-issuer={TOKEN_ISSUER}"),
         format!("--service-account-key-file={}", pki.token_public.display()),

@@ -22,6 +22,9 @@ const CONTROLLERS: &[&str] = &[
     "job",
 ];
 
+/// What controller-manager calls all controllers that it runs by itself.
+const EVERY_CONTROLLER: &str = "*";
+
 /// A control plane's options. Two tests that ask for equal options, the name included, share one control
 /// plane: give a name of its own to a test that changes what is not in a namespace (webhook configurations
 /// above all).
@@ -32,6 +35,7 @@ pub struct Options {
     aggregator_routing: bool,
     bind: IpAddr,
     flags: Vec<String>,
+    controller_flags: Vec<String>,
     disabled: Vec<String>,
     /// Plugin and its configuration, as JSON.
     plugins: Vec<(String, String)>,
@@ -47,6 +51,7 @@ impl Options {
             aggregator_routing: false,
             bind: [127, 0, 0, 1].into(),
             flags: Vec::new(),
+            controller_flags: Vec::new(),
             disabled: Vec::new(),
             plugins: Vec::new(),
         }
@@ -67,6 +72,12 @@ impl Options {
         self
     }
 
+    /// With all controllers that a cluster has by default.
+    #[must_use]
+    pub fn with_every_controller(self) -> Self {
+        self.with_these_controllers(&[EVERY_CONTROLLER])
+    }
+
     /// Without this admission plugin, which is on by default.
     #[must_use]
     pub fn without_plugin(mut self, name: &str) -> Self {
@@ -83,7 +94,7 @@ impl Options {
     }
 
     /// Where the API server listens, 127.0.0.1 if not said; `0.0.0.0` for all addresses. Tests reach it at
-    /// 127.0.0.1 in both cases.
+    /// 127.0.0.1 in both cases, and on a node at the node's address.
     #[must_use]
     pub fn bind(mut self, address: impl Into<IpAddr>) -> Self {
         self.bind = address.into();
@@ -94,6 +105,13 @@ impl Options {
     #[must_use]
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.flags.push(flag.into());
+        self
+    }
+
+    /// One more flag for the controller-manager, `--name=value`.
+    #[must_use]
+    pub fn controller_flag(mut self, flag: impl Into<String>) -> Self {
+        self.controller_flags.push(flag.into());
         self
     }
 
@@ -122,12 +140,17 @@ impl Options {
 
     /// Whether each namespace gets a service account sooner or later.
     pub(super) fn makes_accounts(&self) -> bool {
-        self.controllers.iter().any(|name| name == "serviceaccount")
+        self.controllers.iter().any(|name| name == "serviceaccount" || name == EVERY_CONTROLLER)
     }
 
     /// The controllers to run, as controller-manager wants them; none if it is not wanted.
     pub(super) fn controllers(&self) -> Option<String> {
         (!self.controllers.is_empty()).then(|| self.controllers.join(","))
+    }
+
+    /// The controller-manager's flags that follow.
+    pub(super) fn controller_flags(&self) -> &[String] {
+        &self.controller_flags
     }
 
     /// The API server's flags that follow. Writes the files that they name.

@@ -13,14 +13,13 @@
 //! Every part is upstream's own, from the pinned sources, and so are the definitions, the `APIService` and the
 //! webhook configuration (`control.rs`); m1 and m2 are joined by karmadactl, m3 by karmada-agent (`member.rs`).
 //! There is no kubelet: pods carry no node and their phase is written by the case. The fleet takes two GB, so a
-//! run has one: [`sharing`].
+//! run has one: [`crate::sharing`].
 //!
 //! It knows nothing of Durward, and gives nobody a permission: what a user may ask of members through Karmada
 //! is for the case to grant, as an administrator would.
 
 mod control;
 mod member;
-pub mod sharing;
 
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -32,10 +31,14 @@ use crate::controlplane::Cluster;
 use crate::daemon::Daemon;
 use crate::namespace::Namespace;
 use crate::patience::{Seen, eventually};
+use crate::sharing::{self, Whole};
 use crate::stage::Stage;
 use crate::words::tell;
 use control::Control;
 pub use member::{Member, Mode, Recruit};
+
+/// A case's stay in the fleet, all of whose members are Ready when it begins.
+pub type Visit<'a, G> = sharing::Visit<'a, Fleet, G>;
 
 /// A member is Ready within five seconds of joining, on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -174,13 +177,15 @@ impl Fleet {
         Ok(Published { fleet: self, member })
     }
 
-    /// Waits until every member that the fleet was made with is Ready.
-    pub fn await_whole(&self) -> Result<()> {
-        self.members.iter().try_for_each(|member| self.await_ready(member.name()))
-    }
-
     fn await_ready(&self, name: &str) -> Result<()> {
         self.control.await_ready(name)
+    }
+}
+
+impl Whole for Fleet {
+    /// Waits until every member that the fleet was made with is Ready.
+    fn await_whole(&self) -> Result<()> {
+        self.members.iter().try_for_each(|member| self.await_ready(member.name()))
     }
 }
 

@@ -102,6 +102,11 @@ impl Ground {
         &self.folder
     }
 
+    /// What lies at this absolute path on the node, for this host to read, write or connect to.
+    pub fn path(&self, on_the_node: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{on_the_node}", self.holder.pid()))
+    }
+
     /// `nsenter` without `--pid` forks nobody: it becomes what it starts, and signals reach that.
     fn enter(&self, tool: Tool, namespaces: &[&str]) -> Tool {
         tool.started_by("nsenter", |folder| {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, Result, ensure};
 use e2e::fleet::{Fleet, Member, Recruit};
 use e2e::patience::{Seen, eventually};
+use e2e::sharing::Whole as _;
 use e2e::stage::Stage;
 use serde_json::{Value, json};
 

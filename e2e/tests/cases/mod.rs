@@ -9,6 +9,7 @@ pub(crate) mod durward;
 pub(crate) mod ephemeral;
 pub(crate) mod fleet;
 pub(crate) mod keeper;
+pub(crate) mod node;
 pub(crate) mod options;
 pub(crate) mod outage;
 pub(crate) mod pod_security;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Error, Result};
 use e2e::durward::Durward;
 use e2e::fleet::Fleet;
-use e2e::fleet::sharing::Visit;
+use e2e::fleet::Visit;
 use e2e::installation::Installation;
 use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
@@ -93,7 +93,7 @@ pub(super) fn alone_by(stage: &'static Stage, lines: &[&str]) -> Result<Alone> {
 }
 
 fn enter<G>(stage: &'static Stage, visit: Visit<'static, G>, lines: &[&str]) -> Result<Stay<G>> {
-    let house = house(stage, visit.fleet())?;
+    let house = house(stage, visit.whole())?;
     let guards = section(lines);
     let rule = house.rule();
     let mut rule = house

@@ -1,0 +1,66 @@
+//! LXCFS as an administrator installs it on a node: a program of the node, not a pod.
+//!
+//! It mounts a file system at `/var/lib/lxcfs` and serves it until it ends. Killed, it leaves the mount
+//! behind, and whoever reads there is told "Transport endpoint is not connected": until somebody unmounts it,
+//! which a start does first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use super::Ground;
+use crate::daemon::{Daemon, Stopped};
+use crate::keeper::{Keeper, Tool};
+use crate::patience::Seen;
+
+/// Where it mounts.
+const ROOT: &str = "/var/lib/lxcfs";
+
+/// It unmounts on SIGTERM, within milliseconds.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The node's LXCFS.
+#[derive(Debug)]
+pub struct Lxcfs {
+    daemon: Daemon,
+}
+
+impl Lxcfs {
+    /// Starts it, and waits for nothing.
+    pub(super) fn start(keeper: &Arc<Keeper>, ground: &Arc<Ground>) -> Result<Self> {
+        // Several mounts may lie above each other, of which each umount takes one.
+        let script = format!("while umount -l {ROOT} 2>/dev/null; do :; done; exec lxcfs {ROOT}");
+        let tool = Tool::new("lxcfs", "sh").grace(GRACE).arguments(["-c", &script]);
+        let served = ground.path(ROOT).join("proc/meminfo");
+        let daemon = Daemon::start(keeper, ground.inside(tool), move || {
+            Ok(match std::fs::read_to_string(&served) {
+                Ok(_) => Seen::Yes(()),
+                Err(error) => Seen::NotYet(format!("{}: {error}", served.display())),
+            })
+        })?;
+        Ok(Self { daemon })
+    }
+
+    /// Waits until it serves.
+    pub fn await_ready(&self) -> Result<()> {
+        self.daemon.await_ready()
+    }
+
+    /// Its process id, which changes when it is started again.
+    pub fn pid(&self) -> i32 {
+        self.daemon.pid()
+    }
+
+    /// Ends it as an administrator does: it unmounts. Started again when what is returned is dropped.
+    pub fn stop(&self) -> Result<Stopped<'_>> {
+        self.daemon.stop()
+    }
+
+    /// Kills it: the mount stays, and is dead. Started again when what is returned is dropped.
+    pub fn kill(&self) -> Result<Stopped<'_>> {
+        self.daemon.signal(Signal::KILL)?;
+        self.daemon.stop()
+    }
+}

@@ -1,0 +1,3 @@
+//! What needs pods that run: cases on the one-node cluster.
+
+pub(crate) mod basics;
