@@ -23,7 +23,7 @@ use cases::deletion::{
 };
 use cases::node::basics;
 use cases::{
-    asking, company, controlplane, counting, durward, ephemeral, fleet, keeper, options, outage,
+    asking, company, controlplane, counting, durward, ephemeral, fleet, images, keeper, options, outage,
     pod_security, reload, replacement, sentences, skips, versions, whole,
 };
 
@@ -61,6 +61,11 @@ const CASES: &[(&str, Case)] = cases![
         a_user_may_do_only_what_a_binding_says,
         two_api_servers_share_an_etcd_and_no_object,
         an_api_server_that_cannot_start_says_why,
+    },
+    images::{
+        every_image_is_made_once_and_found_again,
+        programs_run_in_their_image_with_nothing_of_the_host,
+        pause_ends_well_when_it_is_asked_to,
     },
     sentences::{
         every_way_of_creating_a_pod_gives_that_pod,

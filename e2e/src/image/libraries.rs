@@ -19,6 +19,9 @@ const HEAD: u64 = 64 * 1024;
 const PT_DYNAMIC: u64 = 2;
 const PT_INTERP: u64 = 3;
 
+/// The tests themselves, also after a build has replaced their file.
+const OWN: &str = "/proc/self/exe";
+
 /// The files that a program or a library needs beside itself, the loader among them. None if it is static.
 pub(super) fn of(program: &Path) -> Result<Vec<PathBuf>> {
     let own = Linkage::of(program)?;
@@ -28,7 +31,7 @@ pub(super) fn of(program: &Path) -> Result<Vec<PathBuf>> {
     let loader = match own.loader {
         Some(loader) => loader,
         // A library has none of its own, and a static program that can be moved has none either.
-        None => Linkage::of(&std::env::current_exe()?)?
+        None => Linkage::of(Path::new(OWN))?
             .loader
             .with_context(|| format!("the libraries of {} are listed by the loader of a dynamic program, and the tests are a static one", program.display()))?,
     };
@@ -142,7 +145,7 @@ mod tests {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/prepare.sh");
         let said = of(&script).unwrap_err().to_string();
         assert!(said.contains("prepare.sh is no 64-bit little-endian ELF program"), "{said}");
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let own = std::fs::read(OWN).unwrap();
         assert!(Linkage::parse(&own).unwrap().loader.is_some());
         for length in [0, 4, 16, 63, 80] {
             assert_eq!(Linkage::parse(&own[..length]), None, "{length} bytes");

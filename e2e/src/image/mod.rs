@@ -189,8 +189,8 @@ impl Recipe {
     }
 
     fn build_in(&self, folder: &Path, read: impl FnMut(&Content) -> Result<Vec<u8>>) -> Result<PathBuf> {
-        let short = self.short();
-        let path = folder.join(format!("{short}-{}.tar", self.key()?));
+        let (short, key) = (self.short(), self.key()?);
+        let path = folder.join(format!("{short}-{key}.tar"));
         if is_there(&path) {
             return Ok(path);
         }
@@ -208,6 +208,8 @@ impl Recipe {
         let file =
             File::create(&unfinished).with_context(|| format!("cannot write {}", unfinished.display()))?;
         archive::write(&mut BufWriter::new(file), &self.name, &self.root, &self.start, read)?;
+        // A build in this work tree may be replacing the product at this moment.
+        ensure!(self.key()? == key, "a file of this host changed while it was copied: run again");
         std::fs::rename(&unfinished, &path)
             .with_context(|| format!("cannot move {} into place", path.display()))?;
         remove_old(folder, &format!("{short}-"), &path);
@@ -273,7 +275,7 @@ fn bytes(content: &Content, keeper: &Arc<Keeper>) -> Result<Vec<u8>> {
 fn made(keeper: &Arc<Keeper>, tool: impl FnOnce(&str) -> Tool) -> Result<Vec<u8>> {
     static NUMBERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let to = keeper.work().join(format!("image-{number}"));
+    let to = keeper.work().join(format!("made-for-an-image-{number}"));
     let told = to.to_str().with_context(|| format!("{} is no UTF-8", to.display()))?;
     keeper.run(tool(told), TOOL_WITHIN).and_then(Output::succeeded)?;
     let bytes = std::fs::read(&to).with_context(|| format!("cannot read {}", to.display()))?;
@@ -319,6 +321,24 @@ mod tests {
         assert!(recipe.build_in(&folder, |_| anyhow::bail!("gone")).is_err());
         assert!(recipe.build_in(&folder, |_| anyhow::bail!("gone")).is_err());
         recipe.build_in(&folder, text_only).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_changes_while_it_is_copied_is_told_and_no_archive_is_kept() {
+        let folder = scratch("changing");
+        std::fs::create_dir_all(&folder).unwrap();
+        let host = folder.join("host");
+        std::fs::write(&host, "one").unwrap();
+        let recipe = Recipe::new("durward.test/x:1", Root::new().file_as("/x", &host).unwrap());
+        let said = recipe.build_in(&folder, |_| {
+            std::fs::write(&host, "more than one").unwrap();
+            Ok(Vec::new())
+        });
+        assert!(said.unwrap_err().to_string().contains("changed while it was copied"));
+        let mut paths = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let left = paths.find(|path| path.extension().is_some_and(|end| end == "tar"));
+        assert_eq!(left, None);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

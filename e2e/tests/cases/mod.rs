@@ -8,6 +8,7 @@ pub(crate) mod deletion;
 pub(crate) mod durward;
 pub(crate) mod ephemeral;
 pub(crate) mod fleet;
+pub(crate) mod images;
 pub(crate) mod keeper;
 pub(crate) mod node;
 pub(crate) mod options;
