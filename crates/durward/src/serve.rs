@@ -180,7 +180,8 @@ fn tell_of_worlds(worlds: &Worlds, checks: &Checks, was_ready: bool) -> bool {
         }
     }
     let is_ready = was_ready || all.iter().all(|one| one.ok);
-    if is_ready && !was_ready {
+    // Guards that keep nothing at hand ask for each review: nothing was read, and nothing is to be waited for.
+    if is_ready && !was_ready && !all.is_empty() {
         tracing::info!("the world is read");
     }
     is_ready

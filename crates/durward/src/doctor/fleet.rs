@@ -2,12 +2,15 @@
 //!
 //! A permission is tried, not looked up: a `SelfSubjectAccessReview` through Karmada's proxy is a POST, which Durward may not.
 
+mod mend;
+
 use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use guards::deletion::{Holds, Survey};
 use guards::world::fleet::{Cluster, Fleet, Member, Object, Part, Query};
+use guards::world::folder::HERE;
 use guards::world::{Resource, World, cause};
 use serde::Serialize;
 
@@ -17,6 +20,7 @@ use crate::exit::{Exit, Outcome};
 use crate::fleet::{self, ANSWER_WITHIN, Eyes, Subject, all_pages};
 use crate::output::{self, Live, Style};
 use crate::review::runtime;
+use mend::Mends;
 
 /// Clusters that are asked at once: as many as rounds do.
 const AT_ONCE: usize = 32;
@@ -29,6 +33,9 @@ struct Told {
     clusters: Vec<Asked>,
     /// What is to be mended.
     findings: Vec<Finding>,
+    /// Whether these are all clusters.
+    #[serde(skip)]
+    is_listed: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -45,7 +52,7 @@ pub(super) fn run(args: &DoctorFleet) -> Outcome {
         let told = look(&eyes).await;
         match args.output {
             Format::Json => output::json(&told)?,
-            Format::Text => output::data(&text(&told, Style::of_stdout()))?,
+            Format::Text => output::data(&text(&told, eyes.here(), Style::of_stdout()))?,
         }
         Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
     })
@@ -54,14 +61,8 @@ pub(super) fn run(args: &DoctorFleet) -> Outcome {
 async fn look(eyes: &Eyes) -> Told {
     let world = eyes.world.as_ref();
     let fleet = eyes.survey.fleet();
-    let mut findings = Vec::new();
-    let members = match world.members(fleet, Instant::now() + ANSWER_WITHIN).await {
-        Ok(members) => members.to_vec(),
-        Err(why) => {
-            findings.push(unlisted(&why.text, eyes));
-            Vec::new()
-        }
-    };
+    let listed = world.members(fleet, Instant::now() + ANSWER_WITHIN).await;
+    let members = listed.as_ref().map(|members| members.to_vec()).unwrap_or_default();
     let whom = std::iter::once(Cluster::Here).chain(members.iter().map(|member| member.cluster.clone()));
     let resources = eyes.guard.rounds().map(|rounds| rounds.resources).unwrap_or_default();
     let of = members.len() + 1;
@@ -78,28 +79,45 @@ async fn look(eyes: &Eyes) -> Told {
     }
     drop(line);
     visited.sort_by_key(|(at, ..)| *at);
+    // Where the control plane itself gives no answer, that is why there is no list.
+    let is_away =
+        visited.first().is_some_and(|(_, _, found)| found.iter().any(|one| is_of_cluster(one.code)));
+    let mends = Mends::of(eyes);
+    let mut findings: Vec<Finding> = match &listed {
+        Err(why) if !is_away => vec![unlisted(&why.text, &mends)],
+        Ok(_) if members.is_empty() && *fleet != Fleet::Alone => vec![bare(&mends)],
+        _ => Vec::new(),
+    };
     let mut clusters = Vec::with_capacity(of);
     for (_, cluster, found) in visited {
         clusters.push(Asked { cluster: cluster.name().to_owned(), ready: found.is_empty() });
         findings.extend(found);
     }
     findings.extend(definitions(world, &eyes.survey).await);
-    findings.extend(left_open(world).await);
-    findings.extend(acknowledgements(&eyes.survey, &members, world, fleet));
-    Told { clusters, findings }
+    findings.extend(left_open(world, &mends).await);
+    findings.extend(acknowledgements(&eyes.survey, &members, world, &mends));
+    Told { clusters, findings, is_listed: listed.is_ok() }
 }
 
-fn unlisted(text: &str, eyes: &Eyes) -> Finding {
+fn unlisted(text: &str, mends: &Mends<'_>) -> Finding {
     Finding {
         cluster: None,
         code: cause::STALE_FLEET,
         what: text.to_owned(),
-        why: "nobody knows whom to ask, so every deletion is refused, and no acknowledgement helps".to_owned(),
-        mend: match eyes.survey.fleet() {
-            Fleet::Karmada => "kubectl get --raw /apis/cluster.karmada.io/v1alpha1/clusters (and see karmada-aggregated-apiserver)".to_owned(),
-            Fleet::Contexts(_) => "kubectl config get-contexts".to_owned(),
-            Fleet::Alone | Fleet::Secrets { .. } => format!("{} | kubectl apply -f -", manifests(eyes, "")),
-        },
+        why: "nobody knows whom to ask, so every deletion is refused, and no acknowledgement helps"
+            .to_owned(),
+        mend: mends.list(),
+    }
+}
+
+/// Nothing is refused for that; but whoever configured a fleet has one.
+fn bare(mends: &Mends<'_>) -> Finding {
+    Finding {
+        cluster: None,
+        code: "no-clusters",
+        what: "the fleet has no clusters".to_owned(),
+        why: "a deletion is judged by what is in use here alone".to_owned(),
+        mend: mends.bare(),
     }
 }
 
@@ -144,73 +162,8 @@ fn finding(of: &Cluster, why: &admission::Cause, kinds: &[String], eyes: &Eyes) 
         }
         _ => refused,
     };
-    let is_member = matches!(of, Cluster::Member(_));
-    let mend = match (why.code, of) {
-        (cause::FORBIDDEN, Cluster::Here) if *eyes.survey.fleet() == Fleet::Karmada => {
-            format!(
-                "{} | kubectl --kubeconfig karmada-admin.config apply -f -",
-                manifests(eyes, " --only karmada,rbac")
-            )
-        }
-        (cause::FORBIDDEN, Cluster::Here) => {
-            format!("{} | kubectl apply -f -", manifests(eyes, " --only rbac"))
-        }
-        (cause::FORBIDDEN, Cluster::Member(_)) => {
-            format!(
-                "{} | kubectl --kubeconfig karmada-admin.config apply -f -",
-                manifests(eyes, " --only members")
-            )
-        }
-        (cause::FORBIDDEN, _) => {
-            format!("{} | kubectl --context {name} apply -f -", manifests(eyes, " --only members"))
-        }
-        (cause::CREDENTIALS, Cluster::Member(_)) => format!(
-            "put a valid token into the Secret that is named above (spec.impersonatorSecretRef of: kubectl get cluster {name} -o yaml); {}",
-            or_else(name)
-        ),
-        (cause::NO_ENDPOINT, Cluster::Member(_)) => format!(
-            "put right what is missing: kubectl get cluster {name} -o yaml (spec.apiEndpoint, and the Secret of spec.impersonatorSecretRef with a valid token); {}",
-            or_else(name)
-        ),
-        (cause::UNREACHABLE | cause::TIMEOUT, _) if is_member => format!(
-            "kubectl get cluster {name} -o yaml (spec.apiEndpoint, status.conditions); or for a while: {}",
-            acknowledge(name)
-        ),
-        (cause::UNREACHABLE | cause::TIMEOUT | cause::CREDENTIALS, Cluster::Context(_)) => {
-            format!("kubectl --context {name} get namespaces")
-        }
-        (_, Cluster::Secret(namespace, _)) => {
-            format!("kubectl -n {namespace} get secret {name} (its key kubeconfig)")
-        }
-        (cause::NOT_RECORDED, _) => {
-            format!("record it: durward snapshot, or kubectl get … -o json into the folder of {name}")
-        }
-        (cause::BUSY | cause::CROWDED | cause::VANISHED, _) => "durward doctor fleet (again)".to_owned(),
-        (_, Cluster::Member(_)) => {
-            format!("kubectl get --raw /apis/cluster.karmada.io/v1alpha1/clusters/{name}/proxy/version")
-        }
-        _ => "kubectl get --raw /version".to_owned(),
-    };
+    let mend = Mends::of(eyes).cluster(of, why.code);
     Finding { cluster: Some(name.to_owned()), code: why.code, what, why: matters.to_owned(), mend }
-}
-
-fn acknowledge(name: &str) -> String {
-    format!(
-        "kubectl annotate cluster {name} durward.dev/acknowledge-unreachable='why' durward.dev/acknowledge-until=<RFC 3339, at most 30 days ahead>"
-    )
-}
-
-/// What is left where a member's credentials cannot be put right; the last of it takes workloads along.
-fn or_else(name: &str) -> String {
-    format!(
-        "or for a while: {}; or last: karmadactl unjoin {name} (unregister, if it is a pull member), and join it again, but unjoining a cluster that is Ready deletes there what Karmada brought, and all that is in the namespaces that it brought",
-        acknowledge(name)
-    )
-}
-
-fn manifests(eyes: &Eyes, only: &str) -> String {
-    let config = eyes.config.as_deref().unwrap_or("durward.yaml");
-    format!("durward manifests --config {config}{only}")
 }
 
 /// Definitions here whose objects may not be read. Those in members alone are deleted there, and not here; Karmada's own are
@@ -232,10 +185,15 @@ async fn definitions(world: &dyn World, survey: &Survey) -> Option<Finding> {
     Some(Finding {
         cluster: None,
         code: "groups",
-        what: format!(
-            "{} groups with CustomResourceDefinitions are not in guards.deletion.crds.groups",
-            groups.len()
-        ),
+        what: match groups.as_slice() {
+            [one] => format!(
+                "the group {one} has CustomResourceDefinitions and is not in guards.deletion.crds.groups"
+            ),
+            many => format!(
+                "{} groups with CustomResourceDefinitions are not in guards.deletion.crds.groups",
+                many.len()
+            ),
+        },
         why: "whether objects of them are in use is unknown, so their definitions cannot be deleted"
             .to_owned(),
         mend: format!(
@@ -246,7 +204,7 @@ async fn definitions(world: &dyn World, survey: &Survey) -> Option<Finding> {
 }
 
 /// Namespaces and definitions here on which the way through in spite of all was left open.
-async fn left_open(world: &dyn World) -> Vec<Finding> {
+async fn left_open(world: &dyn World, mends: &Mends<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (subject, word) in [(Subject::Namespace, "ns"), (Subject::Definition, "crd")] {
         // What cannot be listed is among the findings of this cluster already.
@@ -266,7 +224,7 @@ async fn left_open(world: &dyn World) -> Vec<Finding> {
                     "it opens nothing, since it is not the object's own name, and somebody meant it to"
                         .to_owned()
                 },
-                mend: format!("kubectl annotate {word} {name} {}", off.join(" ")),
+                mend: mends.annotate(&format!("{word} {name}"), &off.join(" ")),
             });
         }
     }
@@ -274,7 +232,12 @@ async fn left_open(world: &dyn World) -> Vec<Finding> {
 }
 
 /// Acknowledgements that do not hold, or not for long.
-fn acknowledgements(survey: &Survey, members: &[Member], world: &dyn World, fleet: &Fleet) -> Vec<Finding> {
+fn acknowledgements(
+    survey: &Survey,
+    members: &[Member],
+    world: &dyn World,
+    mends: &Mends<'_>,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in members {
         for one in survey.acknowledgements(member, world.now()) {
@@ -288,8 +251,11 @@ fn acknowledgements(survey: &Survey, members: &[Member], world: &dyn World, flee
                 Holds::No => (one.text, "it does not count"),
             };
             let mend = if one.by == "on its Cluster" {
+                let annotate = |annotations| mends.annotate(&format!("cluster {name}"), annotations);
                 format!(
-                    "kubectl annotate cluster {name} --overwrite durward.dev/acknowledge-until=<RFC 3339>, or take it off: kubectl annotate cluster {name} durward.dev/acknowledge-unreachable- durward.dev/acknowledge-until-"
+                    "{}, or take it off: {}",
+                    annotate("--overwrite durward.dev/acknowledge-until=<RFC 3339>"),
+                    annotate("durward.dev/acknowledge-unreachable- durward.dev/acknowledge-until-")
                 )
             } else {
                 "guards.deletion.acknowledge in the configuration: another end, or take the entry out"
@@ -305,7 +271,7 @@ fn acknowledgements(survey: &Survey, members: &[Member], world: &dyn World, flee
         }
     }
     // Without the list every name would be a stranger's.
-    if !members.is_empty() || *fleet == Fleet::Alone {
+    if !members.is_empty() || *survey.fleet() == Fleet::Alone {
         for name in survey.acknowledged_strangers(members) {
             findings.push(Finding {
                 cluster: Some(name),
@@ -319,13 +285,21 @@ fn acknowledgements(survey: &Survey, members: &[Member], world: &dyn World, flee
     findings
 }
 
-fn text(told: &Told, style: Style) -> String {
+/// For people, who call the cluster that asks `here`.
+fn text(told: &Told, here: &str, style: Style) -> String {
     let ready = told.clusters.iter().filter(|one| one.ready).count();
-    let all = told.clusters.len();
-    let mut out = format!("{ready} of {all} clusters can be read as guards need\n");
+    let mut out = match told.clusters.len() {
+        _ if !told.is_listed => "which clusters there are could not be read\n".to_owned(),
+        1 => format!("{ready} of 1 cluster can be read as guards need\n"),
+        all => format!("{ready} of {all} clusters can be read as guards need\n"),
+    };
+    // A member may be called like it; then it is left as it is.
+    let is_here = told.clusters.iter().filter(|one| one.cluster == HERE).count() == 1;
     for finding in &told.findings {
+        let of_here = is_here && finding.cluster.as_deref() == Some(HERE);
+        let cluster = if of_here { Some(here.to_owned()) } else { finding.cluster.clone() };
         out.push('\n');
-        out.push_str(&finding.text(style));
+        out.push_str(&Finding { cluster, ..finding.clone() }.text(style));
     }
     if told.findings.is_empty() {
         out.push_str(&style.green("nothing to mend\n"));

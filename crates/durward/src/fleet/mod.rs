@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use guards::config::{Problem, parse, read};
 use guards::deletion::Survey;
-use guards::world::fleet::{Cluster as Whom, Part, Query};
+use guards::world::fleet::{Cluster as Whom, Fleet, Part, Query};
 use guards::world::folder::{Folder, HERE};
 use guards::world::live::{Access, Live};
 use guards::world::{Resource, World, cause};
@@ -43,6 +43,37 @@ pub(crate) struct Eyes {
     pub(crate) world: Arc<dyn World>,
     /// The file, if there is one, for commands that are told.
     pub(crate) config: Option<String>,
+    /// By which kubeconfig the control plane is asked, for the same.
+    pub(crate) access: Access,
+}
+
+impl Eyes {
+    /// What people call the cluster that asks, as denials do.
+    pub(crate) fn here(&self) -> &'static str {
+        if *self.survey.fleet() == Fleet::Karmada { "the control plane" } else { "this cluster" }
+    }
+}
+
+/// How a person asks the same API server by hand: without the kubeconfig kubectl may ask another.
+pub(crate) fn kubectl(access: &Access) -> String {
+    let flag = |name: &str, value: Option<String>| {
+        value.map(|value| format!(" --{name} {value}")).unwrap_or_default()
+    };
+    let kubeconfig = access.kubeconfig.as_ref().map(|path| path.display().to_string());
+    format!("kubectl{}{}", flag("kubeconfig", kubeconfig), flag("context", access.context.clone()))
+}
+
+/// What to do about an API server here that gives no answer, by the cause; `otherwise` is for one that answers.
+fn next_for(code: &str, access: &Access, otherwise: &str) -> String {
+    match code {
+        cause::UNREACHABLE | cause::TIMEOUT => {
+            format!("does it answer? {} get --raw /version; --kubeconfig FILE names another", kubectl(access))
+        }
+        cause::CREDENTIALS => {
+            format!("who is asking? {} auth whoami; --kubeconfig FILE names another", kubectl(access))
+        }
+        _ => otherwise.to_owned(),
+    }
 }
 
 /// Opens what flags and file name. Live worlds must be opened within the runtime that they then live in.
@@ -67,22 +98,31 @@ async fn configured(path: &Path, flags: &WorldFlags) -> Result<Eyes, Stop> {
         Some(Access { kubeconfig, context }) => Cluster { kubeconfig, context },
         None => file.cluster,
     };
+    let access = access(flags, &base);
     let world: Arc<dyn World> = match &flags.world {
         Some(folder) => Arc::new(Folder::open(folder)?),
-        None => Arc::new(connect(&access(flags, &base)).await?),
+        None => Arc::new(connect(&access).await?),
     };
     let watches = file.guards.iter().flat_map(|other| other.configured.watches()).collect();
-    Ok(Eyes { survey, guard: guard.configured, watches, world, config: Some(path.display().to_string()) })
+    Ok(Eyes {
+        survey,
+        guard: guard.configured,
+        watches,
+        world,
+        config: Some(path.display().to_string()),
+        access,
+    })
 }
 
 async fn found_out(flags: &WorldFlags) -> Result<Eyes, Stop> {
+    let access = access(flags, &Cluster::default());
     let (world, fleet): (Arc<dyn World>, String) = if let Some(folder) = &flags.world {
         let folder = Folder::open(folder)?;
         let fleet = recorded_fleet(&folder).await;
         (Arc::new(folder), fleet)
     } else {
-        let live = connect(&access(flags, &Cluster::default())).await?;
-        let fleet = live_fleet(&live).await?;
+        let live = connect(&access).await?;
+        let fleet = live_fleet(&live, &access).await?;
         if fleet == ALONE {
             output::note(format!(
                 "note: {} was asked, which is not a Karmada control plane: only this cluster is looked at; for a fleet give the control plane's --kubeconfig FILE, or --config FILE",
@@ -92,7 +132,7 @@ async fn found_out(flags: &WorldFlags) -> Result<Eyes, Stop> {
         (Arc::new(live), fleet)
     };
     let (survey, guard) = with_defaults(&fleet)?;
-    Ok(Eyes { survey, guard, watches: Vec::new(), world, config: None })
+    Ok(Eyes { survey, guard, watches: Vec::new(), world, config: None, access })
 }
 
 async fn connect(access: &Access) -> Result<Live, Stop> {
@@ -112,17 +152,16 @@ const KARMADA: &str = "{karmada: {}}";
 /// No other clusters.
 const ALONE: &str = "none";
 
-async fn live_fleet(live: &Live) -> Result<String, Stop> {
+async fn live_fleet(live: &Live, access: &Access) -> Result<String, Stop> {
     match karmada(live).await {
         Ok(()) => Ok(KARMADA.to_owned()),
         Err(why) if why.code == cause::NOT_SERVED => Ok(ALONE.to_owned()),
         // Whoever is taken for a plain cluster, and is none, would be told that nothing is in use.
         Err(why) => {
             let what = format!("whether {} is a Karmada control plane cannot be told", live.server());
-            let problem = Problem::new(what).why(why.text);
-            Err(Stop::fault(
-                problem.next("give --config FILE, whose guards.deletion.fleet says which clusters there are"),
-            ))
+            let otherwise = "give --config FILE, whose guards.deletion.fleet says which clusters there are";
+            let next = next_for(why.code, access, otherwise);
+            Err(Stop::fault(Problem::new(what).why(why.text).next(next)))
         }
     }
 }

@@ -9,7 +9,7 @@ use guards::deletion::What;
 use guards::world::fleet::{Cluster, Object, Part, Query};
 use guards::world::{Resource, World};
 
-use super::ANSWER_WITHIN;
+use super::{ANSWER_WITHIN, Eyes, next_for};
 use crate::exit::Stop;
 
 /// A kind of things whose deletion takes others along.
@@ -70,7 +70,16 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, name) = text.split_once('/').map_or((text, None), |(word, name)| (word, Some(name)));
-        let subject = Subject::of(word).ok_or("allowed: ns/NAME, crd/NAME")?;
+        let subject = Subject::of(word).ok_or_else(|| {
+            // A bare name is nearly always a namespace's; one with a dot may be a definition's.
+            let meant = match name {
+                None if !is_name(text) => String::new(),
+                None if text.contains('.') => format!("; did you mean crd/{text}?"),
+                None => format!("; did you mean ns/{text}?"),
+                Some(_) => String::new(),
+            };
+            format!("allowed: ns/NAME, crd/NAME{meant}")
+        })?;
         match name {
             None => Ok(Self::Every(subject)),
             Some(name) if is_name(name) => Ok(Self::One(subject.what(name.to_owned()))),
@@ -122,7 +131,7 @@ impl Asked {
     }
 
     /// The single things, in order and each once. Where all of a kind are meant, the world says which there are.
-    pub(crate) async fn things(&self, world: &dyn World) -> Result<Vec<What>, Stop> {
+    pub(crate) async fn things(&self, eyes: &Eyes) -> Result<Vec<What>, Stop> {
         let mut things = Vec::new();
         let mut put = |thing: What| {
             if !things.contains(&thing) {
@@ -139,7 +148,7 @@ impl Asked {
                 |subject| self.targets.is_empty() || self.targets.contains(&Target::Every(subject));
             for subject in Subject::ALL.into_iter().filter(|subject| is_meant(*subject)) {
                 let names: BTreeSet<String> =
-                    every(world, &subject.resource()).await?.into_iter().map(|object| object.name).collect();
+                    every(eyes, &subject.resource()).await?.into_iter().map(|object| object.name).collect();
                 for name in names {
                     put(subject.what(name));
                 }
@@ -150,12 +159,12 @@ impl Asked {
 }
 
 /// Every object of a kind on the control plane, metadata only, to the last page.
-pub(crate) async fn every(world: &dyn World, resource: &Resource) -> Result<Vec<Object>, Stop> {
-    let cannot = |why: String| {
-        let problem = Problem::new(format!("{resource} cannot be listed")).why(why);
-        Stop::fault(problem.next("name those that you want, as ns/NAME"))
-    };
-    all_pages(world, &Cluster::Here, resource).await.map_err(|why| cannot(why.text))
+async fn every(eyes: &Eyes, resource: &Resource) -> Result<Vec<Object>, Stop> {
+    all_pages(eyes.world.as_ref(), &Cluster::Here, resource).await.map_err(|why| {
+        let problem = Problem::new(format!("{resource} of {} cannot be listed", eyes.here())).why(why.text);
+        let next = next_for(why.code, &eyes.access, "name those that you want, as ns/NAME");
+        Stop::fault(problem.next(next))
+    })
 }
 
 /// The same of any cluster.
@@ -225,6 +234,18 @@ mod tests {
             ("ns/a%2Fb", None),
         ] {
             assert_eq!(text.parse::<Target>().ok().as_ref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bare_name_is_answered_with_what_was_meant() {
+        for (text, told) in [
+            ("shop", "allowed: ns/NAME, crd/NAME; did you mean ns/shop?"),
+            ("widgets.example.org", "allowed: ns/NAME, crd/NAME; did you mean crd/widgets.example.org?"),
+            ("Shop!", "allowed: ns/NAME, crd/NAME"),
+            ("pod/web", "allowed: ns/NAME, crd/NAME"),
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap_err(), told);
         }
     }
 

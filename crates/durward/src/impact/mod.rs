@@ -6,6 +6,7 @@ mod text;
 use std::time::{Duration, Instant};
 
 use guards::deletion::{Impact as Found, Progress, What};
+use guards::world::folder::HERE;
 
 use crate::cli::{Format, Impact};
 use crate::exit::{Exit, Outcome};
@@ -22,12 +23,12 @@ pub(crate) fn run(args: &Impact) -> Outcome {
     let asked = Asked::new(&args.targets, args.all)?;
     runtime()?.block_on(async {
         let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
-        let things = asked.things(eyes.world.as_ref()).await?;
+        let things = asked.things(&eyes).await?;
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         let style = Style::of_stdout();
         for (number, what) in things.iter().enumerate() {
             let line = Live::on_terminal();
-            let progress = |at: Progress<'_>| line.show(&told(what, (number, things.len()), at));
+            let progress = |at: Progress<'_>| line.show(&told(what, (number, things.len()), at, eyes.here()));
             let deadline = Instant::now() + PATIENCE;
             let impact = eyes.survey.impact(eyes.world.as_ref(), what.clone(), deadline, &progress).await;
             drop(line);
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &Impact) -> Outcome {
                 problems.push(fleet::missing(eyes.world.as_ref(), what).await);
             }
             if args.output == Format::Text {
-                output::data(&text::told(&impact, things.len() > 1, style))?;
+                output::data(&text::told(&impact, things.len() > 1, eyes.here(), style))?;
             }
             found.push(impact);
         }
@@ -55,8 +56,9 @@ fn exit(found: &[Found]) -> Exit {
     if found.iter().all(is_free) { Exit::Done } else { Exit::No }
 }
 
-fn told(what: &What, (number, of): (usize, usize), at: Progress<'_>) -> String {
+fn told(what: &What, (number, of): (usize, usize), at: Progress<'_>, here: &str) -> String {
     let (What::Namespace(name) | What::Definition(name)) = what;
     let which = if of > 1 { format!("{} of {of}, ", number + 1) } else { String::new() };
-    format!("{which}{name}: {} of {} clusters have answered, {} last", at.done, at.of, at.cluster)
+    let last = if at.cluster == HERE { here } else { at.cluster };
+    format!("{which}{name}: {} of {} clusters have answered, {last} last", at.done, at.of)
 }

@@ -9,35 +9,32 @@ use crate::output::Style;
 /// So many empty clusters are named.
 const NAMED: usize = 12;
 
-/// One thing. Among many those that may go take a line.
-pub(super) fn told(impact: &Impact, is_one_of_many: bool, style: Style) -> String {
-    let mut out = headline(impact, style);
-    let notable: Vec<&Reached> =
-        impact.clusters.iter().filter(|reached| reached.finding != Finding::Empty).collect();
+/// One thing. Among many those that may go take a line. `here` is what the cluster that asks is called.
+pub(super) fn told<'i>(impact: &'i Impact, is_one_of_many: bool, here: &'i str, style: Style) -> String {
+    let mut out = headline(impact, here, style);
+    // It comes first; a member may have any name.
+    let called = |at, reached: &'i Reached| if at == 0 { here } else { reached.cluster.as_str() };
+    let all = impact.clusters.iter().enumerate().map(|(at, reached)| (called(at, reached), reached));
+    let (empty, mut notable): (Vec<_>, Vec<_>) =
+        all.partition(|(_, reached)| reached.finding == Finding::Empty);
     if is_one_of_many && impact.verdict == "allow" && notable.is_empty() {
         return out;
     }
-    let width = notable.iter().map(|reached| reached.cluster.chars().count()).max().unwrap_or(0);
-    let mut notable = notable;
-    notable.sort_by_key(|reached| match reached.finding {
+    let width = notable.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    notable.sort_by_key(|(_, reached)| match reached.finding {
         Finding::InUse => 0,
         Finding::Unknown => 1,
         Finding::WouldStay => 2,
         Finding::Empty => 3,
     });
-    for reached in &notable {
+    for (name, reached) in &notable {
         // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "  {:<width$}  {}", reached.cluster, line(reached, style));
+        let _ = writeln!(out, "  {name:<width$}  {}", line(reached, style));
     }
     for why in &impact.unsure {
         let _ = writeln!(out, "  {}  {} ({})", style.yellow("unknown"), why.text, why.cause);
     }
-    let empty: Vec<&str> = impact
-        .clusters
-        .iter()
-        .filter(|reached| reached.finding == Finding::Empty)
-        .map(|reached| reached.cluster.as_str())
-        .collect();
+    let empty: Vec<&str> = empty.iter().map(|&(name, _)| name).collect();
     if !empty.is_empty() {
         let named = empty.get(..NAMED).unwrap_or(&empty).join(", ");
         let more = empty.len().saturating_sub(NAMED);
@@ -46,7 +43,7 @@ pub(super) fn told(impact: &Impact, is_one_of_many: bool, style: Style) -> Strin
     }
     // Where no line above says why, the words of the guard do: no cluster was looked at, or what is unknown is about none of them.
     let says_why = match impact.verdict {
-        "unknown" => notable.iter().any(|reached| reached.finding == Finding::Unknown),
+        "unknown" => notable.iter().any(|(_, reached)| reached.finding == Finding::Unknown),
         _ => !notable.is_empty(),
     };
     if !says_why
@@ -63,7 +60,7 @@ pub(super) fn told(impact: &Impact, is_one_of_many: bool, style: Style) -> Strin
     out
 }
 
-fn headline(impact: &Impact, style: Style) -> String {
+fn headline(impact: &Impact, here: &str, style: Style) -> String {
     let kind = if impact.kind == "Namespace" { "ns" } else { "crd" };
     let all = impact.clusters.len();
     let count = |finding| impact.clusters.iter().filter(|reached| reached.finding == finding).count();
@@ -79,7 +76,8 @@ fn headline(impact: &Impact, style: Style) -> String {
         "deny" => style.red("a deletion is refused"),
         _ => style.yellow("unknown: a deletion is refused until it is known"),
     };
-    let told = if impact.exists == Some(false) { style.yellow("does not exist here") } else { told };
+    let told =
+        if impact.exists == Some(false) { style.yellow(&format!("does not exist in {here}")) } else { told };
     let exists = match impact.exists {
         Some(_) => "",
         None => "  (whether it exists could not be seen)",

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Snapshot) -> Outcome {
     }
     runtime()?.block_on(async {
         let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
-        let things = asked.things(eyes.world.as_ref()).await?;
+        let things = asked.things(&eyes).await?;
         let recorder = Recorder::over(eyes.world.as_ref());
         let mut problems = Vec::new();
         for (number, what) in things.iter().enumerate() {
@@ -71,10 +71,11 @@ pub(crate) fn run(args: &Snapshot) -> Outcome {
                 output::note(format!("unread: {} of {}: {}", what, cluster.name, unseen.cause.text));
             }
         }
+        let all = recording.clusters.len();
         output::note(format!(
-            "{}: {} clusters; replay with: {}",
+            "{}: {all} {}; replay with: {}",
             args.out.display(),
-            recording.clusters.len(),
+            if all == 1 { "cluster" } else { "clusters" },
             replay(args, &things),
         ));
         if !problems.is_empty() {

@@ -60,7 +60,7 @@ fn impact_tells_what_is_in_use_and_where_before_anything_is_deleted() {
     assert_eq!(
         shop.out,
         "ns/shop  in use in 1 of 4 clusters: a deletion is refused\n  \
-         m2  in use  2 pods, 1 claim: web-0, web-1, data-web-0\n  nothing in use in here, m1, m3\n"
+         m2  in use  2 pods, 1 claim: web-0, web-1, data-web-0\n  nothing in use in the control plane, m1, m3\n"
     );
     let docs = impact(&["ns/docs", "--world", WORLD]);
     assert_eq!(docs.code, 0);
@@ -144,7 +144,7 @@ fn all_of_a_kind_or_all_are_told_one_after_another() {
 fn a_name_that_does_not_exist_is_bad_input_and_no_all_clear() {
     let run = impact(&["ns/shpo", "--world", WORLD]);
     assert_eq!(run.code, 2);
-    assert!(run.out.starts_with("ns/shpo  does not exist here\n"), "{}", run.out);
+    assert!(run.out.starts_with("ns/shpo  does not exist in the control plane\n"), "{}", run.out);
     assert!(run.err.contains("there is no namespace \"shpo\"\n    did you mean shop?"), "{}", run.err);
 }
 
@@ -164,7 +164,7 @@ fn without_a_configuration_the_fleet_is_found_out() {
     let run = durward_in(house.path(), &["impact", "ns/shop", "--world", "fleet"], "");
     assert_eq!(
         (run.code, run.out.as_str()),
-        (0, "ns/shop  may be deleted: nothing in use in 1 cluster\n  nothing in use in here\n")
+        (0, "ns/shop  may be deleted: nothing in use in 1 cluster\n  nothing in use in this cluster\n")
     );
     // One that cannot be asked is not taken for one without a fleet.
     house.write(
@@ -174,6 +174,9 @@ fn without_a_configuration_the_fleet_is_found_out() {
     let run = house.run(&["impact", "ns/shop", "--kubeconfig", "nobody.config"]);
     assert_eq!((run.code, run.out.as_str()), (1, ""));
     assert!(run.err.contains("is a Karmada control plane cannot be told"), "{}", run.err);
+    assert!(run.err.contains(": no connection to the API server at http://127.0.0.1:1: "), "{}", run.err);
+    let next = "\n    does it answer? kubectl --kubeconfig nobody.config get --raw /version; --kubeconfig FILE names another\n";
+    assert!(run.err.ends_with(next), "{}", run.err);
     // Without the guard there is nothing to go by.
     house.configure("  lxcfs: {}\n");
     let run = house.run(&["impact", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
@@ -357,7 +360,11 @@ fn the_doctor_says_what_to_mend_why_and_how() {
         ),
         (2, "mend", "crds:\n  groups:\n  - one.org\n  - two.org"),
         (3, "what", "ns/shop is annotated durward.dev/delete-anyway=shop"),
-        (3, "mend", "kubectl annotate ns shop durward.dev/delete-anyway- durward.dev/delete-reason-"),
+        (
+            3,
+            "mend",
+            "kubectl --kubeconfig karmada-admin.config annotate ns shop durward.dev/delete-anyway- durward.dev/delete-reason-",
+        ),
         (4, "what", "ends within three days"),
         (5, "what", "ended at 2026-11-20T00:00:00Z"),
         (6, "why", "acknowledged unseen"),
@@ -367,4 +374,79 @@ fn the_doctor_says_what_to_mend_why_and_how() {
     let text = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]).out;
     assert!(text.starts_with("2 of 4 clusters can be read as guards need\n\n- m2: "), "{text}");
     assert!(text.contains("\n  why ") && text.contains("\n  do  "), "{text}");
+}
+
+/// A control plane that does not answer, in a kubeconfig that the configuration names.
+fn dead() -> House {
+    let house = fleet();
+    house.write(
+        "karmada.config",
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: a, context: {cluster: c, user: ''}}]\n",
+    );
+    house.configure("  deletion: {fleet: {karmada: {kubeconfig: karmada.config}}}\n");
+    house
+}
+
+#[test]
+fn a_control_plane_that_does_not_answer_is_told_once_and_by_its_address() {
+    let run = dead().run(&["doctor", "fleet", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 1);
+    let told = "which clusters there are could not be read\n\n- the control plane: no connection to the API server at http://127.0.0.1:1: ";
+    assert!(run.out.starts_with(told), "{}", run.out);
+    assert!(
+        run.out.ends_with("\n  do  kubectl --kubeconfig karmada.config get --raw /version\n"),
+        "{}",
+        run.out
+    );
+    assert_eq!(run.out.matches("\n- ").count(), 1, "{}", run.out);
+}
+
+#[test]
+fn what_cannot_be_listed_because_nobody_answers_is_not_to_be_named_instead() {
+    let run = dead().run(&["impact", "ns", "--all", "--config", "durward.yaml"]);
+    assert_eq!((run.code, run.out.as_str()), (1, ""));
+    assert!(
+        run.err.contains("namespaces of the control plane cannot be listed: no connection"),
+        "{}",
+        run.err
+    );
+    assert!(run.err.contains("does it answer? kubectl --kubeconfig karmada.config get"), "{}", run.err);
+    assert!(!run.err.contains("name those that you want"), "{}", run.err);
+}
+
+#[test]
+fn a_list_of_clusters_that_could_not_be_read_heads_what_the_doctor_says() {
+    let house = fleet();
+    fs::remove_file(house.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
+    let run = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 1);
+    let told = "which clusters there are could not be read\n\n- the list of the fleet's clusters could not be read: ";
+    assert!(run.out.starts_with(told), "{}", run.out);
+    assert!(run.out.contains("(stale-fleet)"), "{}", run.out);
+}
+
+#[test]
+fn a_fleet_without_clusters_is_something_to_mend() {
+    let house = fleet();
+    change(&house, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
+        list["items"] = json!([]);
+    });
+    let run = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 1);
+    let told = "1 of 1 cluster can be read as guards need\n\n- the fleet has no clusters (no-clusters)\n";
+    assert!(run.out.starts_with(told), "{}", run.out);
+}
+
+#[test]
+fn one_group_and_one_cluster_are_told_as_one() {
+    let house = fleet();
+    house.configure("  deletion: {fleet: {karmada: {}}}\n");
+    let run = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
+    let told =
+        "- the group example.org has CustomResourceDefinitions and is not in guards.deletion.crds.groups";
+    assert!(run.out.contains(told), "{}", run.out);
+    house.configure("  deletion: {}\n");
+    let run =
+        house.run(&["snapshot", "--out", "one", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
+    assert!(run.err.contains("one: 1 cluster; replay with"), "{}", run.err);
 }

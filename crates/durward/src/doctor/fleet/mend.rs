@@ -1,0 +1,214 @@
+//! The commands that mend, as they can be typed: each names the kubeconfig, because whoever runs them has several, and the same
+//! command at another API server answers about another cluster.
+//!
+//! Durward only reads. What is looked at is looked at as Durward does; what is changed on a Karmada control plane is changed by its
+//! administrator, whose kubeconfig the documentation calls [`ADMIN`].
+
+use guards::world::cause;
+use guards::world::fleet::{Cluster, Fleet};
+use guards::world::live::Access;
+
+use crate::fleet::{Eyes, kubectl};
+
+/// The kubeconfig of somebody who may change things on the control plane.
+const ADMIN: &str = "karmada-admin.config";
+
+/// What the commands are made of.
+pub(super) struct Mends<'e> {
+    fleet: &'e Fleet,
+    access: &'e Access,
+    config: &'e str,
+}
+
+impl<'e> Mends<'e> {
+    /// For what these eyes see.
+    pub(super) fn of(eyes: &'e Eyes) -> Self {
+        Self {
+            fleet: eyes.survey.fleet(),
+            access: &eyes.access,
+            config: eyes.config.as_deref().unwrap_or("durward.yaml"),
+        }
+    }
+
+    /// What stands in the way of reading one cluster.
+    pub(super) fn cluster(&self, of: &Cluster, code: &str) -> String {
+        let name = of.name();
+        let look = self.look();
+        let whole = format!("{look} get cluster {name} -o yaml");
+        match (code, of) {
+            (cause::FORBIDDEN, Cluster::Here) if *self.fleet == Fleet::Karmada => {
+                self.apply(" --only karmada,rbac")
+            }
+            (cause::FORBIDDEN, Cluster::Here) => self.apply(" --only rbac"),
+            (cause::FORBIDDEN, Cluster::Member(_)) => self.apply(" --only members"),
+            (cause::FORBIDDEN, Cluster::Context(_)) => {
+                format!("{} | {} apply -f -", self.manifests(" --only members"), self.in_context(name))
+            }
+            (cause::FORBIDDEN, Cluster::Secret(..)) => {
+                format!(
+                    "{} | kubectl --kubeconfig <one of {name}> apply -f -",
+                    self.manifests(" --only members")
+                )
+            }
+            (cause::CREDENTIALS, Cluster::Member(_)) => format!(
+                "put a valid token into the Secret that is named above (spec.impersonatorSecretRef of: {whole}); {}",
+                self.or_else(name)
+            ),
+            (cause::NO_ENDPOINT, Cluster::Member(_)) => format!(
+                "put right what is missing: {whole} (spec.apiEndpoint, and the Secret of spec.impersonatorSecretRef with a valid token); {}",
+                self.or_else(name)
+            ),
+            (cause::UNREACHABLE | cause::TIMEOUT, Cluster::Member(_)) => {
+                format!(
+                    "{whole} (spec.apiEndpoint, status.conditions); or for a while: {}",
+                    self.acknowledge(name)
+                )
+            }
+            (cause::UNREACHABLE | cause::TIMEOUT | cause::CREDENTIALS, Cluster::Context(_)) => {
+                format!("{} get namespaces", self.in_context(name))
+            }
+            (_, Cluster::Secret(namespace, _)) => {
+                format!("{look} -n {namespace} get secret {name} (its key kubeconfig)")
+            }
+            (cause::NOT_RECORDED, _) => {
+                format!("record it: durward snapshot, or kubectl get … -o json into the folder of {name}")
+            }
+            (cause::BUSY | cause::CROWDED | cause::VANISHED, _) => "durward doctor fleet (again)".to_owned(),
+            (_, Cluster::Member(_)) => {
+                format!("{look} get --raw /apis/cluster.karmada.io/v1alpha1/clusters/{name}/proxy/version")
+            }
+            (_, Cluster::Context(_)) => format!("{} get --raw /version", self.in_context(name)),
+            (_, Cluster::Here) => format!("{look} get --raw /version"),
+        }
+    }
+
+    /// That nobody knows which clusters there are.
+    pub(super) fn list(&self) -> String {
+        match self.fleet {
+            Fleet::Karmada => format!(
+                "{} get --raw /apis/cluster.karmada.io/v1alpha1/clusters (and see karmada-aggregated-apiserver)",
+                self.look()
+            ),
+            Fleet::Contexts(_) => {
+                let access = Access { context: None, ..self.access.clone() };
+                format!("{} config get-contexts", kubectl(&access))
+            }
+            Fleet::Alone | Fleet::Secrets { .. } => self.apply(""),
+        }
+    }
+
+    /// That there are no clusters, though there is a control plane for some.
+    pub(super) fn bare(&self) -> String {
+        format!(
+            "{} get clusters: is it the control plane that was meant? Then join them: karmadactl join",
+            self.look()
+        )
+    }
+
+    /// What is changed on the control plane by annotations.
+    pub(super) fn annotate(&self, what: &str, annotations: &str) -> String {
+        format!("{} annotate {what} {annotations}", self.change())
+    }
+
+    fn acknowledge(&self, name: &str) -> String {
+        self.annotate(
+            &format!("cluster {name}"),
+            "durward.dev/acknowledge-unreachable='why' durward.dev/acknowledge-until=<RFC 3339, at most 30 days ahead>",
+        )
+    }
+
+    /// What is left where a member's credentials cannot be put right; the last of it takes workloads along.
+    fn or_else(&self, name: &str) -> String {
+        format!(
+            "or for a while: {}; or last: karmadactl unjoin {name} (unregister, if it is a pull member), and join it again, but unjoining a cluster that is Ready deletes there what Karmada brought, and all that is in the namespaces that it brought",
+            self.acknowledge(name)
+        )
+    }
+
+    fn manifests(&self, only: &str) -> String {
+        format!("durward manifests --config {}{only}", self.config)
+    }
+
+    fn apply(&self, only: &str) -> String {
+        format!("{} | {} apply -f -", self.manifests(only), self.change())
+    }
+
+    fn look(&self) -> String {
+        kubectl(self.access)
+    }
+
+    fn change(&self) -> String {
+        if *self.fleet == Fleet::Karmada { format!("kubectl --kubeconfig {ADMIN}") } else { self.look() }
+    }
+
+    fn in_context(&self, name: &str) -> String {
+        kubectl(&Access { context: Some(name.to_owned()), ..self.access.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mends<'m>(fleet: &'m Fleet, access: &'m Access) -> Mends<'m> {
+        Mends { fleet, access, config: "d.yaml" }
+    }
+
+    fn access(kubeconfig: &str, context: Option<&str>) -> Access {
+        Access { kubeconfig: Some(kubeconfig.into()), context: context.map(str::to_owned) }
+    }
+
+    #[test]
+    fn each_command_names_the_kubeconfig_of_the_api_server_that_was_asked() {
+        let karmada = access("karmada.config", None);
+        let mends = mends(&Fleet::Karmada, &karmada);
+        let m1 = Cluster::Member("m1".into());
+        for (of, code, begin) in [
+            (&Cluster::Here, cause::UNREACHABLE, "kubectl --kubeconfig karmada.config get --raw /version"),
+            (&m1, cause::TIMEOUT, "kubectl --kubeconfig karmada.config get cluster m1 -o yaml"),
+            (&m1, cause::REFUSED, "kubectl --kubeconfig karmada.config get --raw /apis/cluster.karmada.io/"),
+            (
+                &m1,
+                cause::FORBIDDEN,
+                "durward manifests --config d.yaml --only members | kubectl --kubeconfig karmada-admin.config apply -f -",
+            ),
+        ] {
+            assert!(mends.cluster(of, code).starts_with(begin), "{code}: {}", mends.cluster(of, code));
+        }
+        let acknowledged = mends.cluster(&m1, cause::TIMEOUT);
+        let told = "for a while: kubectl --kubeconfig karmada-admin.config annotate cluster m1 durward.dev/acknowledge-unreachable=";
+        assert!(acknowledged.contains(told), "{acknowledged}");
+        assert!(
+            mends
+                .list()
+                .starts_with("kubectl --kubeconfig karmada.config get --raw /apis/cluster.karmada.io/")
+        );
+    }
+
+    #[test]
+    fn a_context_is_one_of_the_kubeconfig_that_leads_here() {
+        let (fleet, access) = (Fleet::Contexts(vec!["a".into()]), access("k", Some("hub")));
+        let mends = mends(&fleet, &access);
+        let a = Cluster::Context("a".into());
+        for (of, code, expected) in [
+            (&a, cause::TIMEOUT, "kubectl --kubeconfig k --context a get namespaces"),
+            (&a, cause::GARBAGE, "kubectl --kubeconfig k --context a get --raw /version"),
+            (
+                &a,
+                cause::FORBIDDEN,
+                "durward manifests --config d.yaml --only members | kubectl --kubeconfig k --context a apply -f -",
+            ),
+            (
+                &Cluster::Here,
+                cause::FORBIDDEN,
+                "durward manifests --config d.yaml --only rbac | kubectl --kubeconfig k --context hub apply -f -",
+            ),
+        ] {
+            assert_eq!(mends.cluster(of, code), expected);
+        }
+        assert_eq!(mends.list(), "kubectl --kubeconfig k config get-contexts");
+        let (alone, nobodys) = (Fleet::Alone, Access::default());
+        let plain = Mends { fleet: &alone, access: &nobodys, config: "d.yaml" };
+        assert_eq!(plain.cluster(&Cluster::Here, cause::TIMEOUT), "kubectl get --raw /version");
+    }
+}
