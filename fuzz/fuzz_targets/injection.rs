@@ -12,10 +12,13 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../crates/guards/tests/lxcfs/check.rs"]
 mod check;
 
-static GUARDS: LazyLock<[Arc<dyn Guard>; 2]> = LazyLock::new(|| {
+static GUARDS: LazyLock<[Arc<dyn Guard>; 5]> = LazyLock::new(|| {
     [
         check::guard("{}"),
         check::guard("{onlyIfLimited: true, initContainers: true, files: [meminfo, stat, online]}"),
+        check::guard("{nodeReadiness: require}"),
+        check::guard("{nodeReadiness: prefer, initContainers: true}"),
+        check::guard("{backend: auto, podSecurityDefault: restricted, initContainers: true}"),
     ]
 });
 

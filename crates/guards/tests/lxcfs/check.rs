@@ -1,5 +1,6 @@
 //! What holds of every review that the LXCFS guard answers. Used by the property tests and by the fuzz target `injection`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,12 +9,19 @@ use guards::world::{self, Address, Metadata, World};
 use guards::{KINDS, config};
 use serde_json::Value;
 
-/// Every namespace opts its pods in.
+/// Every namespace opts its pods in, and some say what Pod Security is to enforce.
 struct Willing;
 
+/// A namespace in which Pod Security refuses hostPath volumes.
+pub(crate) const STRICT: &str = "strict";
+
 impl World for Willing {
-    fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, world::Answer> {
-        let labels = [("durward.dev/lxcfs".to_owned(), "enabled".to_owned())].into();
+    fn get<'a>(&'a self, namespace: Address<'a>, _: Instant) -> BoxFuture<'a, world::Answer> {
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let mut labels: BTreeMap<_, _> = [label("durward.dev/lxcfs", "enabled")].into();
+        labels.extend(
+            (namespace.name == STRICT).then(|| label("pod-security.kubernetes.io/enforce", "restricted")),
+        );
         Box::pin(std::future::ready(Ok(Some(Arc::new(Metadata { labels, ..Metadata::default() })))))
     }
 }
@@ -62,6 +70,7 @@ pub(crate) fn check(guard: &dyn Guard, body: &[u8]) -> Option<Value> {
     let patched = applied(object, &operations);
     assert_eq!(&without(patched.clone(), object, &operations), object);
     well_formed(object, &patched);
+    would_be_valid(object, &patched, &operations);
 
     // Nothing was changed, so there is nothing that a second pass could see. Written anew the body would be another: keys that
     // stand twice in it would stand there once.
@@ -112,16 +121,92 @@ fn without(mut patched: Value, original: &Value, operations: &[Value]) -> Value 
     patched
 }
 
+const OF_THE_POD: [&str; 10] = [
+    "/metadata/annotations",
+    STATUS,
+    "/spec/volumes",
+    "/spec/volumes/-",
+    "/spec/nodeSelector",
+    "/spec/nodeSelector/durward.dev~1lxcfs-ready",
+    "/spec/affinity",
+    "/spec/affinity/nodeAffinity",
+    "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
+    "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/-",
+];
+const OF_A_CONTAINER: [&str; 7] = [
+    "volumeMounts",
+    "volumeMounts/-",
+    "resources",
+    "resources/limits",
+    "resources/limits/durward.dev~1lxcfs",
+    "resources/requests",
+    "resources/requests/durward.dev~1lxcfs",
+];
+
 fn is_permitted(path: &str) -> bool {
-    let mounts = |list: &str| {
-        path.strip_prefix(list).and_then(|rest| rest.split_once('/')).is_some_and(|(index, rest)| {
-            index.parse::<usize>().is_ok() && matches!(rest, "volumeMounts" | "volumeMounts/-")
+    let in_container = |list: &str, permitted: &[&str]| {
+        path.strip_prefix(list)
+            .and_then(|rest| rest.split_once('/'))
+            .is_some_and(|(index, rest)| index.parse::<usize>().is_ok() && permitted.contains(&rest))
+    };
+    OF_THE_POD.contains(&path)
+        || in_container("/spec/containers/", &OF_A_CONTAINER)
+        || in_container("/spec/initContainers/", &OF_A_CONTAINER)
+        || in_container("/spec/ephemeralContainers/", &OF_A_CONTAINER[..2])
+}
+
+const RESOURCE: &str = "durward.dev/lxcfs";
+const READY: &str = "durward.dev/lxcfs-ready";
+
+/// What was added would pass the API server's own rules: extended resources of whole numbers whose request is the limit
+/// (`validateResourceRequirements`), a label as selector, terms of a weight from 1 to 100 with a key, an operator and values
+/// (`ValidatePreferredSchedulingTerms`). And no pod gets both ways at once.
+fn would_be_valid(pod: &Value, patched: &Value, operations: &[Value]) {
+    let added = |what: &str| operations.iter().any(|op| op["path"].as_str().unwrap().contains(what));
+    assert!(!(added("/resources") && (added("/spec/volumes") || added("volumeMounts"))), "{operations:?}");
+    assert!(!(added("/resources") && (added("nodeSelector") || added("affinity"))), "{operations:?}");
+    assert!(!(added("nodeSelector") && added("affinity")), "{operations:?}");
+    for operation in operations {
+        let path = operation["path"].as_str().unwrap();
+        let Some((container, _)) = path.split_once("/resources") else { continue };
+        let amount = |map: &str| &patched.pointer(container).unwrap()["resources"][map][RESOURCE];
+        assert_eq!((amount("limits"), amount("requests")), (&Value::from("1"), &Value::from("1")), "{path}");
+    }
+    if added("nodeSelector") {
+        assert_eq!(patched["spec"]["nodeSelector"][READY], "true");
+    }
+    if added("affinity") {
+        let preferred = |of: &Value| {
+            of["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        };
+        let terms = preferred(patched);
+        assert_eq!(terms.len(), preferred(pod).len() + 1);
+        let ours = serde_json::json!({"weight": 100, "preference": {"matchExpressions":
+            [{"key": READY, "operator": "In", "values": ["true"]}]}});
+        assert_eq!(terms.last(), Some(&ours));
+    }
+    let has_its_node = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
+        || pod["metadata"]["ownerReferences"].as_array().is_some_and(|owners| {
+            owners.iter().any(|owner| {
+                let version = owner["apiVersion"].as_str().unwrap_or_default();
+                owner["kind"] == "DaemonSet" && version.starts_with("apps/") && owner["controller"] == true
+            })
+        });
+    assert!(!(has_its_node && (added("nodeSelector") || added("affinity"))), "{pod}");
+    let has_files = |container: &Value| {
+        container["volumeMounts"].as_array().is_some_and(|mounts| {
+            mounts.iter().any(|mount| {
+                mount["mountPath"].as_str().is_some_and(|path| path.contains("proc") || path.contains("/sys"))
+            })
         })
     };
-    matches!(path, "/metadata/annotations" | STATUS | "/spec/volumes" | "/spec/volumes/-")
-        || ["/spec/containers/", "/spec/initContainers/", "/spec/ephemeralContainers/"]
-            .into_iter()
-            .any(mounts)
+    if added("nodeSelector") || added("affinity") {
+        let lists = ["containers", "initContainers"].map(|list| patched["spec"][list].as_array().cloned());
+        assert!(lists.into_iter().flatten().flatten().any(|container| has_files(&container)), "{patched}");
+    }
 }
 
 /// What was added is safe: read-only mounts of typed files, no place and no volume name taken twice by it.

@@ -16,23 +16,37 @@ use proptest::strategy::ValueTree as _;
 use proptest::{collection::vec, option};
 use serde_json::{Map, Value, json};
 
-use check::{STATUS, guard, operations, ruled};
+use check::{STATUS, STRICT, guard, operations, ruled};
 use written::{Double, OTHERS, written};
 
 /// Configurations under which the same must hold.
-const CONFIGURATIONS: [&str; 4] = [
+const CONFIGURATIONS: [&str; 9] = [
     "{}",
     "{initContainers: true, files: [cpuinfo, meminfo, diskstats, stat, swaps, uptime, loadavg, slabinfo, online]}",
     "{onlyIfLimited: true, runtimes: {allow: [runc, kata]}}",
     "{root: /mnt, initContainers: true, files: [meminfo, online]}",
+    "{nodeReadiness: require}",
+    "{nodeReadiness: prefer, initContainers: true}",
+    "{backend: device}",
+    "{backend: device, initContainers: true, onlyIfLimited: true, files: [meminfo, stat]}",
+    "{backend: auto, nodeReadiness: require}",
 ];
+/// Their places in that list.
+const REQUIRE: usize = 4;
+const PREFER: usize = 5;
+const DEVICE: usize = 6;
+const AUTO: usize = 8;
 
 fn review(request: &Value) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 }
 
 fn creation(pod: &Value) -> Value {
-    review(&json!({"uid": "u", "operation": "CREATE", "namespace": "shop", "object": pod,
+    creation_in("shop", pod)
+}
+
+fn creation_in(namespace: &str, pod: &Value) -> Value {
+    review(&json!({"uid": "u", "operation": "CREATE", "namespace": namespace, "object": pod,
         "resource": {"group": "", "version": "v1", "resource": "pods"}}))
 }
 
@@ -140,15 +154,11 @@ fn mount() -> impl Strategy<Value = Value> {
 }
 
 fn container(name: &'static str) -> impl Strategy<Value = Value> {
-    let limits = select(vec![
-        json!({}),
-        json!({"memory": "1Gi"}),
-        json!({"cpu": 1}),
-        json!({"cpu": "0"}),
-        json!(null),
-    ]);
-    (listed(mount(), 3), limits, any::<bool>()).prop_map(move |(mounts, limits, unknown)| {
-        let mut container = json!({"name": name, "resources": {"limits": limits}});
+    (listed(mount(), 3), resources(), any::<bool>()).prop_map(move |(mounts, resources, unknown)| {
+        let mut container = json!({"name": name});
+        if let Some(resources) = resources {
+            container["resources"] = resources;
+        }
         if let Some(mounts) = mounts {
             container["volumeMounts"] = mounts;
         }
@@ -157,6 +167,86 @@ fn container(name: &'static str) -> impl Strategy<Value = Value> {
         }
         container
     })
+}
+
+fn resources() -> impl Strategy<Value = Option<Value>> {
+    let limits = select(vec![
+        None,
+        Some(json!({})),
+        Some(json!({"memory": "1Gi"})),
+        Some(json!({"cpu": 1})),
+        Some(json!({"cpu": "0"})),
+        Some(json!(null)),
+        Some(json!({"memory": "1Gi", "durward.dev/lxcfs": "1"})),
+        Some(json!({"durward.dev/lxcfs": 0})),
+    ]);
+    let requests = select(vec![
+        None,
+        Some(json!(null)),
+        Some(json!({"cpu": "100m"})),
+        Some(json!({"durward.dev/lxcfs": "1"})),
+    ]);
+    let both = (limits, requests).prop_map(|(limits, requests)| {
+        let mut resources = json!({});
+        for (key, value) in [("limits", limits), ("requests", requests)] {
+            if let Some(value) = value {
+                resources[key] = value;
+            }
+        }
+        Some(resources)
+    });
+    prop_oneof![1 => Just(None), 1 => Just(Some(Value::Null)), 8 => both]
+}
+
+/// What the scheduler goes by, as keys of the spec.
+fn scheduling() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
+    let selector = select(vec![
+        None,
+        Some(json!(null)),
+        Some(json!({})),
+        Some(json!({"disk": "ssd"})),
+        Some(json!({"durward.dev/lxcfs-ready": "true"})),
+        Some(json!({"durward.dev/lxcfs-ready": "no"})),
+    ]);
+    let ours = json!({"weight": 1, "preference": {"matchExpressions":
+        [{"key": "durward.dev/lxcfs-ready", "operator": "Exists"}]}});
+    let other = json!({"weight": 7, "preference": {"matchExpressions": [
+        {"key": "disk", "operator": "In", "values": ["ssd"]},
+        {"key": "durward.dev/lxcfs-ready", "operator": "Exists"}], "new": 1.50}});
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    let affinity = select(vec![
+        None,
+        None,
+        Some(json!(null)),
+        Some(json!({})),
+        Some(json!({"podAffinity": {}, "nodeAffinity": null})),
+        Some(json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}})),
+        Some(json!({"nodeAffinity": {preferred: null}})),
+        Some(json!({"nodeAffinity": {preferred: []}})),
+        Some(json!({"nodeAffinity": {preferred: [other]}})),
+        Some(json!({"nodeAffinity": {preferred: [other, ours]}})),
+    ]);
+    let node = select(vec![None, None, None, None, None, Some(json!("")), Some(json!("n1"))]);
+    (selector, affinity, node).prop_map(|(selector, affinity, node)| {
+        [("nodeSelector", selector), ("affinity", affinity), ("nodeName", node)]
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)))
+            .collect()
+    })
+}
+
+fn owners() -> impl Strategy<Value = Option<Value>> {
+    let owner = |kind: &str, controls: bool| json!({"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": "u", "controller": controls});
+    select(vec![
+        None,
+        None,
+        None,
+        Some(json!(null)),
+        Some(json!([])),
+        Some(json!([owner("ReplicaSet", true)])),
+        Some(json!([owner("DaemonSet", false)])),
+        Some(json!([owner("ReplicaSet", false), owner("DaemonSet", true)])),
+    ])
 }
 
 fn containers(names: Vec<&'static str>) -> impl Strategy<Value = Value> {
@@ -178,11 +268,12 @@ fn honest_pod() -> impl Strategy<Value = Value> {
         Some(("runtimeClassName", json!("kata"))),
         Some(("os", json!({"name": "windows"}))),
         Some(("nodeSelector", json!({"kubernetes.io/os": "linux"}))),
+        Some(("resources", json!({"limits": {"memory": "2Gi"}, "requests": {"cpu": "1"}}))),
     ]);
     let labels = option::of(Just(json!({"app": "web"})));
     let lists = (containers(vec!["app", "log"]), option::of(containers(vec!["prepare", "mesh"])));
-    (annotations(), labels, listed(volume(), 4), lists, oddity).prop_map(
-        |(annotations, labels, volumes, (containers, init), oddity)| {
+    (annotations(), labels, listed(volume(), 4), lists, oddity, scheduling(), owners()).prop_map(
+        |(annotations, labels, volumes, (containers, init), oddity, scheduling, owners)| {
             let mut pod = json!({"kind": "Pod", "metadata": {"generateName": "web-"}, "spec": {"containers": containers}});
             let mut set = |parent: &str, key: &str, value: Option<Value>| {
                 if let Some(value) = value {
@@ -192,7 +283,11 @@ fn honest_pod() -> impl Strategy<Value = Value> {
             set("metadata", "annotations", annotations);
             set("metadata", "labels", labels);
             set("spec", "volumes", volumes);
+            set("metadata", "ownerReferences", owners);
             set("spec", "initContainers", init);
+            for (key, value) in scheduling {
+                set("spec", key, Some(value));
+            }
             if let Some((key, value)) = oddity {
                 set("spec", key, Some(value));
             }
@@ -220,6 +315,17 @@ fn any_json() -> impl Strategy<Value = Value> {
         "initContainers",
         "resources",
         "limits",
+        "requests",
+        "nodeSelector",
+        "nodeName",
+        "affinity",
+        "nodeAffinity",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+        "preference",
+        "matchExpressions",
+        "key",
+        "ownerReferences",
+        "durward.dev/lxcfs-ready",
     ]);
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -254,6 +360,16 @@ fn odd_pod() -> impl Strategy<Value = Value> {
         "/spec/containers/0/volumeMounts",
         "/spec/containers/0/volumeMounts/0",
         "/spec/containers/0/resources",
+        "/spec/containers/0/resources/limits",
+        "/spec/containers/0/resources/requests",
+        "/spec/nodeSelector",
+        "/spec/affinity",
+        "/spec/affinity/nodeAffinity",
+        "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
+        "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/0",
+        "/metadata/ownerReferences",
+        "/metadata/ownerReferences/0",
+        "/spec/nodeName",
         "/spec/initContainers",
     ]);
     (honest_pod(), place, any_json()).prop_map(|(mut pod, place, value)| {
@@ -274,9 +390,10 @@ proptest! {
 
     #[test]
     fn adds_only_what_can_be_taken_out_again_and_nothing_twice(
-        pod in honest_pod(), which in 0..CONFIGURATIONS.len(), order: u64,
+        pod in honest_pod(), which in 0..CONFIGURATIONS.len(), order: u64, is_strict: bool,
     ) {
-        check(&*guard(CONFIGURATIONS[which]), &creation(&pod), order);
+        let namespace = if is_strict { STRICT } else { "shop" };
+        check(&*guard(CONFIGURATIONS[which]), &creation_in(namespace, &pod), order);
     }
 
     #[test]
@@ -287,8 +404,10 @@ proptest! {
     }
 
     #[test]
-    fn the_same_holds_when_a_container_is_added_later(pod in honest_pod(), later in container("late"), order: u64) {
-        let guard = guard("{}");
+    fn the_same_holds_when_a_container_is_added_later(
+        pod in honest_pod(), which in 0..CONFIGURATIONS.len(), later in container("late"), order: u64,
+    ) {
+        let guard = guard(CONFIGURATIONS[which]);
         let mut first = check(&*guard, &creation(&pod), order);
         first["spec"]["containers"].as_array_mut().unwrap().push(later);
         check(&*guard, &creation(&first), order);
@@ -296,9 +415,9 @@ proptest! {
 
     #[test]
     fn the_same_holds_for_ephemeral_containers(
-        pod in honest_pod(), new in containers(vec!["debug", "shell"]), order: u64,
+        pod in honest_pod(), which in 0..CONFIGURATIONS.len(), new in containers(vec!["debug", "shell"]), order: u64,
     ) {
-        let guard = guard("{}");
+        let guard = guard(CONFIGURATIONS[which]);
         let old = check(&*guard, &creation(&pod), order);
         let mut pod = old.clone();
         pod["spec"]["ephemeralContainers"] = new;
@@ -384,6 +503,36 @@ fn most_pods_at_random_get_something() {
     for path in ["/spec/initContainers/0/volumeMounts", "/spec/initContainers/0/volumeMounts/-"] {
         assert!(paths.contains(path), "{path}");
     }
+}
+
+#[test]
+fn many_pods_at_random_are_sent_to_nodes_and_get_devices() {
+    const PREFERRED: &str = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
+    let (_, paths) = tried(CONFIGURATIONS[REQUIRE], |pod, _| creation(pod));
+    for path in ["/spec/nodeSelector", "/spec/nodeSelector/durward.dev~1lxcfs-ready"] {
+        assert!(paths.contains(path), "{path}");
+    }
+    let (_, paths) = tried(CONFIGURATIONS[PREFER], |pod, _| creation(pod));
+    let to_the_list = format!("{PREFERRED}/-");
+    for path in ["/spec/affinity", "/spec/affinity/nodeAffinity", PREFERRED, &to_the_list] {
+        assert!(paths.contains(path), "{path}");
+    }
+    for (which, namespace) in [(DEVICE, "shop"), (AUTO, STRICT)] {
+        let (changed, paths) = tried(CONFIGURATIONS[which], |pod, _| creation_in(namespace, pod));
+        assert!(changed > 20, "{changed}");
+        for path in ["", "/limits", "/limits/durward.dev~1lxcfs", "/requests", "/requests/durward.dev~1lxcfs"]
+        {
+            let path = format!("/spec/containers/0/resources{path}");
+            assert!(paths.contains(&path), "{path}");
+        }
+        assert!(
+            !paths.iter().any(|path| path.contains("olume") || path.contains("nodeSelector")),
+            "{paths:?}"
+        );
+    }
+    let (_, paths) = tried(CONFIGURATIONS[AUTO], |pod, _| creation(pod));
+    assert!(!paths.iter().any(|path| path.contains("resources")), "{paths:?}");
+    assert!(paths.contains("/spec/volumes") && paths.contains("/spec/nodeSelector"), "{paths:?}");
 }
 
 #[test]
