@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -49,7 +50,7 @@ pub(crate) enum Command {
     Inject(Inject),
     /// Tells what a deletion would reach in every cluster, and deletes nothing
     #[command(
-        after_help = "Examples:\n  kubectl durward impact ns/shop\n  durward impact crd/widgets.example.org --config durward.yaml -o json\n  durward impact ns --all\n\nWithout --config the fleet is found out: Karmada's, if its API answers, or else this cluster alone.\n\nExit code: 0 nothing in use, 1 something in use or unknown, 2 bad input."
+        after_help = "Examples:\n  kubectl durward impact ns/shop --kubeconfig karmada-admin.config --config durward.yaml\n  durward impact crd/widgets.example.org --config durward.yaml -o json\n  durward impact ns --all\n\nWithout --config the fleet is found out: Karmada's, if its API answers, or else this cluster alone.\n\nExit code: 0 nothing in use, 1 something in use or unknown (nobody answers), 2 bad input."
     )]
     Impact(Impact),
     /// Looks at the live installation and tells what to mend, why, and by which command
@@ -120,7 +121,7 @@ pub(crate) struct Demo {
     #[arg(long)]
     pub(crate) keep: bool,
     /// Only this guard's scenario
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(crate::demo::names()))]
     pub(crate) scenario: Option<String>,
 }
 
@@ -265,7 +266,7 @@ pub(crate) struct Snapshot {
 pub(crate) enum Doctor {
     /// Every cluster of the fleet: whether it can be read, and what stands in the way of the next deletion
     #[command(
-        after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nAsk as Durward does: with its kubeconfig, or in its pod.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+        after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nAsk as Durward does: with its kubeconfig, or in its pod. Without --config the fleet is found out, as with impact, and what a file would say (groups, acknowledgements) is not looked at.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
     )]
     Fleet(DoctorFleet),
 }
@@ -273,7 +274,7 @@ pub(crate) enum Doctor {
 /// `doctor fleet`
 #[derive(Debug, Args)]
 pub(crate) struct DoctorFleet {
-    /// The configuration file
+    /// The configuration file: whose fleet, groups and acknowledgements are looked at
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
@@ -424,10 +425,22 @@ pub(crate) struct Complete {
 }
 
 /// Reads a command line, program name first.
-pub(crate) fn parse(line: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let line: Vec<OsString> = line.collect();
+pub(crate) fn parse(line: &[OsString]) -> Result<Cli, clap::Error> {
     let matches = command(line.first().map_or(Path::new("durward"), Path::new)).try_get_matches_from(line)?;
     Cli::from_arg_matches(&matches)
+}
+
+/// What a line calls, as far as it names commands that there are: `durward doctor fleet`. Flags stand behind the command.
+pub(crate) fn called(line: &[OsString]) -> String {
+    let root = command(line.first().map_or(Path::new("durward"), Path::new));
+    let mut called = root.get_bin_name().unwrap_or("durward").to_owned();
+    let mut at = &root;
+    for word in line.get(1..).unwrap_or_default() {
+        let Some(inner) = at.find_subcommand(word) else { break };
+        called = format!("{called} {}", inner.get_name());
+        at = inner;
+    }
+    called
 }
 
 /// The parser, speaking of itself by the name that it was called by: `kubectl-durward` is `kubectl durward` to its user.

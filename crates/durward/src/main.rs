@@ -36,7 +36,9 @@ use exit::{Outcome, Stop};
 fn main() -> ExitCode {
     // One provider for the whole process, before anything speaks TLS; it can only be there already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let outcome = cli::parse(std::env::args_os()).map_err(|error| usage::stop(&error)).and_then(run);
+    let line: Vec<_> = std::env::args_os().collect();
+    let parsed = cli::parse(&line).map_err(|error| usage::stop(&error, &cli::called(&line)));
+    let outcome = parsed.and_then(run);
     let exit = outcome.unwrap_or_else(|Stop { exit, problems }| {
         output::problems(&problems);
         exit

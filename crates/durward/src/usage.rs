@@ -6,8 +6,9 @@ use guards::config::Problem;
 use crate::exit::{Exit, Stop};
 use crate::output;
 
-/// Turns what the parser says into what is told: help and version are data, the rest is a problem.
-pub(crate) fn stop(error: &Error) -> Stop {
+/// Turns what the parser says into what is told: help and version are data, the rest is a problem. `command` is what was called,
+/// with its subcommands.
+pub(crate) fn stop(error: &Error, command: &str) -> Stop {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let text = error.render();
@@ -22,11 +23,11 @@ pub(crate) fn stop(error: &Error) -> Stop {
             output::note(error.render());
             Stop { exit: Exit::Bad, problems: Vec::new() }
         }
-        _ => problem(error).into(),
+        _ => problem(error, command).into(),
     }
 }
 
-fn problem(error: &Error) -> Problem {
+fn problem(error: &Error, command: &str) -> Problem {
     let context = |kind| error.get(kind).map(text);
     let (what, why) = match error.kind() {
         ErrorKind::InvalidSubcommand => (
@@ -71,7 +72,7 @@ fn problem(error: &Error) -> Problem {
         (why, suggested) => why.or(suggested),
     };
     let usage = context(ContextKind::Usage).map(|usage| usage.trim().replace("Usage:", "usage:"));
-    let next = usage.unwrap_or_else(|| "see: durward --help".to_owned());
+    let next = usage.unwrap_or_else(|| format!("see: {command} --help"));
     Problem { what, place: None, why, next: Some(next) }
 }
 
@@ -88,8 +89,9 @@ mod tests {
     use super::*;
 
     fn told(line: &[&str]) -> String {
-        let error = crate::cli::parse(line.iter().map(Into::into)).unwrap_err();
-        problem(&error).to_string()
+        let line: Vec<_> = line.iter().map(Into::into).collect();
+        let error = crate::cli::parse(&line).unwrap_err();
+        problem(&error, &crate::cli::called(&line)).to_string()
     }
 
     #[test]
@@ -127,6 +129,20 @@ mod tests {
             told_address.contains("--listen <ADDRESS>: \"8443\": invalid socket address"),
             "{told_address}"
         );
+    }
+
+    #[test]
+    fn a_wrong_value_leads_to_the_help_of_its_command() {
+        for (line, help) in [
+            (&["durward", "impact", "shop"][..], "durward impact --help"),
+            (&["durward", "manifests", "-c", "f", "--only", "bogus"], "durward manifests --help"),
+            (&["durward", "doctor", "fleet", "-o", "impact"], "durward doctor fleet --help"),
+            (&["kubectl-durward", "impact", "shop"], "kubectl durward impact --help"),
+        ] {
+            let told = told(line);
+            assert!(told.ends_with(&format!("\n    see: {help}")), "{told}");
+        }
+        assert!(told(&["durward", "impact", "shop"]).contains("did you mean ns/shop?"));
     }
 
     #[test]

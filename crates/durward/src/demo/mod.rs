@@ -23,7 +23,7 @@ use stage::{Stage, scenes};
 
 /// `demo`
 pub(crate) fn run(args: &Demo) -> Outcome {
-    let scenarios = chosen(args.scenario.as_deref())?;
+    let scenarios = chosen(args.scenario.as_deref());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -32,15 +32,13 @@ pub(crate) fn run(args: &Demo) -> Outcome {
     runtime.block_on(play(&scenarios, args.keep))
 }
 
-fn chosen(name: Option<&str>) -> Result<Vec<&'static Scenario>, Problem> {
-    let Some(name) = name else { return Ok(SCENARIOS.to_vec()) };
-    SCENARIOS.iter().find(|scenario| scenario.guard == name).map(|scenario| vec![*scenario]).ok_or_else(
-        || {
-            let all: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.guard).collect();
-            Problem::new(format!("there is no scenario {name:?}"))
-                .next(format!("there are: {}", all.join(", ")))
-        },
-    )
+/// What `--scenario` takes: the guards, each of which has one.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    SCENARIOS.iter().map(|scenario| scenario.guard)
+}
+
+fn chosen(name: Option<&str>) -> Vec<&'static Scenario> {
+    SCENARIOS.iter().copied().filter(|scenario| name.is_none_or(|name| scenario.guard == name)).collect()
 }
 
 async fn play(scenarios: &[&'static Scenario], keep: bool) -> Outcome {
@@ -128,8 +126,9 @@ fn ending(number: usize, wrong: u32, began: Instant, style: Style) -> String {
         0 => style.green(&format!("{number} reviews, every verdict as expected")),
         _ => style.red(&format!("{wrong} of {number} verdicts are not the expected ones")),
     };
-    let next = "  durward demo --keep                        leaves the server running and tells what to try\n  \
-                durward config defaults > durward.yaml     every key, with what it does\n";
+    let next = "  durward impact ns/shop --world examples/fleet/world   what a deletion would reach, before anybody deletes; in the repository\n  \
+                durward demo --keep                                   leaves the server running and tells what to try\n  \
+                durward config defaults > durward.yaml                every key, with what it does\n";
     format!("{verdict}, in {}.\n\nNext:\n{next}", tell::time(began.elapsed()))
 }
 
@@ -137,11 +136,17 @@ fn to_try(stage: &Stage, scenarios: &[&Scenario]) -> String {
     let folder = stage.folder().display();
     let server::Addresses { listen, admin, .. } = stage.addresses;
     let guard = scenarios.first().map_or("", |scenario| scenario.guard);
+    let impact = match guard {
+        "deletion" => format!(
+            "  durward impact --all --world {folder}/worlds/deletion-1 --config {folder}/durward.yaml\n"
+        ),
+        _ => String::new(),
+    };
     format!(
         "\nStill serving; Ctrl-C ends it and removes {folder}. Try from another terminal:\n\
          \x20 curl -s --cacert {folder}/ca.crt -H 'Content-Type: application/json' -d @{folder}/reviews/{guard}-1.2.json https://{listen}/{guard}\n\
          \x20 curl -s http://{admin}/readyz?verbose\n\
          \x20 curl -s http://{admin}/metrics | grep durward_reviews_total\n\
-         \x20 durward review {folder}/reviews/{guard}-1.*.json --config {folder}/durward.yaml --world {folder}/worlds/{guard}-1 -v\n"
+         \x20 durward review {folder}/reviews/{guard}-1.*.json --config {folder}/durward.yaml --world {folder}/worlds/{guard}-1 -v\n{impact}"
     )
 }

@@ -133,7 +133,15 @@ fn the_demo_plays_to_its_end_and_cleans_up() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something is left behind");
     let wrong = durward(&["demo", "--scenario", "moon"]);
     assert_eq!(wrong.code, 2);
-    assert!(wrong.err.contains("there are: deletion, lxcfs"));
+    assert!(
+        wrong.err.contains("\"moon\": allowed: deletion, lxcfs\n    see: durward demo --help"),
+        "{}",
+        wrong.err
+    );
+    assert!(durward(&["demo", "--help"]).out.contains("[possible values: deletion, lxcfs]"));
+    let next = out.lines().find(|line| line.contains("durward impact")).unwrap();
+    let words: Vec<_> = next.split_whitespace().skip(1).take(4).collect();
+    assert_eq!(durward(&words).code, 1, "the line that it ends with can be run, and shop is in use: {next}");
 }
 
 #[test]
