@@ -52,6 +52,12 @@ const CASES: &[(&str, Case)] = cases![
         the_next_run_ends_nobody_who_only_has_the_same_process_id,
         tells_why_a_part_cannot_be_started,
         ends_a_part_that_does_not_listen,
+        a_ground_shows_nothing_of_itself_to_this_host,
+        a_ground_leaves_nothing_behind_when_the_test_process_ends_well,
+        a_ground_leaves_nothing_behind_when_the_test_process_is_killed,
+        the_next_run_cleans_up_the_ground_of_a_killed_keeper,
+        two_grounds_do_not_meet,
+        a_part_on_a_ground_is_its_own_process,
     },
     controlplane::{
         api_server_answers_its_version,

@@ -1,12 +1,13 @@
 //! What this host looks like to those who share it, for a comparison of before and after.
 //!
 //! Addresses, interfaces, mounts, the folders of every cgroup hierarchy, and every setting under `/proc/sys` that
-//! may be written. A line of text for each: what a case finds different it can print.
+//! may be written. A line of text for each: what a case finds different it can print. A setting that only one of
+//! two moments has is no difference: it came with a driver or an interface, and went with it.
 //!
 //! Other runs may begin and end meanwhile. What bears a name of theirs (`durward…`, an address of ours on the
 //! loopback device) is passed over, unless the caller says that it is the one it asks about.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -29,8 +30,11 @@ const RESTLESS: [&str; 6] = [
 const MANAGED: [&str; 4] = [".slice", ".scope", ".service", ".mount"];
 
 /// A host at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostState(BTreeSet<String>);
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostState {
+    lines: BTreeSet<String>,
+    settings: BTreeMap<String, String>,
+}
 
 impl HostState {
     /// Looks now. It takes about a twentieth of a second.
@@ -51,8 +55,9 @@ impl HostState {
         for root in super::cgroup::roots()? {
             groups(&root, &mut lines);
         }
-        settings(Path::new("/proc/sys"), &mut lines);
-        Ok(Self(lines))
+        let mut values = BTreeMap::new();
+        settings(Path::new("/proc/sys"), &mut values);
+        Ok(Self { lines, settings: values })
     }
 
     /// What `later` has not any more, with `-`, and what it has besides, with `+`.
@@ -60,9 +65,13 @@ impl HostState {
     /// `ours` are the names by which things of the run in question are told from those of other runs: its
     /// cgroups, its links, its addresses. With none, the things of all runs are passed over.
     pub fn difference(&self, later: &Self, ours: &[String]) -> Vec<String> {
-        let gone = self.0.difference(&later.0).map(|line| format!("- {line}"));
-        let new = later.0.difference(&self.0).map(|line| format!("+ {line}"));
-        gone.chain(new).filter(|line| !is_anothers(line, ours)).collect()
+        let gone = self.lines.difference(&later.lines).map(|line| format!("- {line}"));
+        let new = later.lines.difference(&self.lines).map(|line| format!("+ {line}"));
+        let changed = self.settings.iter().filter_map(|(name, was)| {
+            let is = later.settings.get(name).filter(|is| *is != was)?;
+            Some(format!("setting {name} was {was:?} and is {is:?}"))
+        });
+        gone.chain(new).chain(changed).filter(|line| !is_anothers(line, ours)).collect()
     }
 }
 
@@ -92,7 +101,7 @@ fn groups(root: &Path, lines: &mut BTreeSet<String>) {
     }
 }
 
-fn settings(folder: &Path, lines: &mut BTreeSet<String>) {
+fn settings(folder: &Path, values: &mut BTreeMap<String, String>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.filter_map(Result::ok) {
         let path = entry.path();
@@ -102,12 +111,12 @@ fn settings(folder: &Path, lines: &mut BTreeSet<String>) {
         }
         let Ok(metadata) = entry.metadata() else { continue };
         if metadata.is_dir() {
-            settings(&path, lines);
+            settings(&path, values);
         } else if may_be_set(&metadata)
             && let Ok(value) = std::fs::read(&path)
         {
             let value = String::from_utf8_lossy(&value).split_whitespace().collect::<Vec<_>>().join(" ");
-            lines.insert(format!("setting {} = {value}", name.display()));
+            values.insert(name.display().to_string(), value);
         }
     }
 }
@@ -122,17 +131,27 @@ mod tests {
     use super::*;
 
     fn state(lines: &[&str]) -> HostState {
-        HostState(lines.iter().map(|line| (*line).to_owned()).collect())
+        HostState { lines: lines.iter().map(|line| (*line).to_owned()).collect(), settings: BTreeMap::new() }
+    }
+
+    fn set(settings: &[(&str, &str)]) -> HostState {
+        let owned = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        HostState { lines: BTreeSet::new(), settings: owned.collect() }
     }
 
     #[test]
     fn tells_what_is_gone_and_what_is_new() {
-        let before = state(&["setting kernel/panic = 1", "mount / ext4"]);
-        let after = state(&["setting kernel/panic = 10", "mount / ext4"]);
-        assert_eq!(
-            before.difference(&after, &[]),
-            ["- setting kernel/panic = 1", "+ setting kernel/panic = 10"]
-        );
+        let before = state(&["mount / ext4", "mount /old tmpfs"]);
+        let after = state(&["mount / ext4", "mount /new tmpfs"]);
+        assert_eq!(before.difference(&after, &[]), ["- mount /old tmpfs", "+ mount /new tmpfs"]);
+    }
+
+    #[test]
+    fn tells_a_setting_that_changed_and_none_that_came_with_a_driver() {
+        let before = set(&[("kernel/panic", "1"), ("vm/panic_on_oom", "0")]);
+        let after = set(&[("kernel/panic", "10"), ("vm/panic_on_oom", "0"), ("fs/fuse/max", "9")]);
+        assert_eq!(before.difference(&after, &[]), [r#"setting kernel/panic was "1" and is "10""#]);
+        assert_eq!(after.difference(&after, &[]), Vec::<String>::new());
     }
 
     #[test]
@@ -142,7 +161,6 @@ mod tests {
             "addr 9: durward7 inet 10.98.7.1/30 scope global durward7",
             "link 9: durward7@if2: <BROADCAST> mtu 1500",
             "cgroup /sys/fs/cgroup/memory/durward-12-3-0/kubepods",
-            "setting net/ipv4/conf/durward7/forwarding = 0",
         ]);
         assert_eq!(state(&[]).difference(&after, &[]), Vec::<String>::new());
         let another = ["durward77", "10.99.77.1", "durward-12-3-1"].map(str::to_owned);
@@ -154,6 +172,17 @@ mod tests {
         let after = state(&["link 9: durward7@if2: <BROADCAST> mtu 1500", "addr 1: lo inet 10.99.7.1/32"]);
         let ours = ["durward7".to_owned(), "10.99.7.1".to_owned()];
         assert_eq!(state(&[]).difference(&after, &ours).len(), 2);
+    }
+
+    #[test]
+    fn sees_this_host_and_what_changes_on_it() {
+        let now = HostState::now().unwrap();
+        assert!(now.lines.iter().any(|line| line.starts_with("addr ") && line.contains("127.0.0.1/8")));
+        assert!(now.lines.iter().any(|line| line.starts_with("mount ") && line.contains(" /proc ")));
+        assert!(
+            now.settings.contains_key("kernel/panic") && now.settings.contains_key("net/ipv4/ip_forward")
+        );
+        assert!(!now.settings.contains_key("kernel/ns_last_pid"));
     }
 
     #[test]

@@ -286,3 +286,6 @@ fn prune_logs(logs: &Path, journals: &Path) {
         let _ = std::fs::remove_dir_all(logs.join(run));
     }
 }
+
+#[cfg(test)]
+mod tests;

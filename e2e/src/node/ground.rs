@@ -56,7 +56,7 @@ impl Ground {
         let folder = keeper.work().join(format!("node-{number}"));
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         needs::check(&folder)?;
-        let cgroup = keeper.cgroup()?;
+        let cgroup = format!("/{}", keeper.cgroup()?);
         let holder = hold(keeper)?;
         let subnet = keeper.link(holder.pid())?;
         let ground = Self { holder, folder, cgroup, subnet };
@@ -92,7 +92,8 @@ impl Ground {
         self.enter(tool, &["--net", "--mount"])
     }
 
-    /// The node's cgroup as the kubelet's `--cgroup-root` wants it: it is there in every hierarchy.
+    /// The node's cgroup as the kubelet's `--cgroup-root` wants it: a name with a slash before it, the same in every
+    /// hierarchy.
     pub fn cgroup(&self) -> &str {
         &self.cgroup
     }

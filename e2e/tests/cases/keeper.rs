@@ -1,7 +1,10 @@
 //! That nothing is left behind, in whatever way a run ends.
 //!
 //! Each case runs this very test binary once more, as a *victim*: a run with a keeper and a cache folder of
-//! its own that starts parts which are hard to get rid of, and then meets its fate.
+//! its own that starts parts which are hard to get rid of, and then meets its fate. Those of `ground.rs` stand on
+//! the ground of a node besides.
+
+mod ground;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -15,6 +18,13 @@ use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
+
+pub(crate) use ground::{
+    a_ground_leaves_nothing_behind_when_the_test_process_ends_well,
+    a_ground_leaves_nothing_behind_when_the_test_process_is_killed,
+    a_ground_shows_nothing_of_itself_to_this_host, a_part_on_a_ground_is_its_own_process,
+    the_next_run_cleans_up_the_ground_of_a_killed_keeper, two_grounds_do_not_meet,
+};
 
 /// The environment variable that makes this binary a victim.
 const VICTIM: &str = "DURWARD_E2E_VICTIM";
@@ -156,12 +166,18 @@ impl Victim {
     }
 
     fn start_in(stage: &Stage, fate: &str, cache: PathBuf) -> Result<Self> {
+        Self::start_on(stage, fate, cache, false)
+    }
+
+    /// On the ground of a node, or on this host alone.
+    fn start_on(stage: &Stage, fate: &str, cache: PathBuf, has_ground: bool) -> Result<Self> {
         // A shell starts what it runs in the background with SIGINT ignored, and that is inherited: Ctrl-C would then
         // reach nobody, in a run of the tests in the background.
         let tool = Tool::new("victim", "env")
             .argument("--default-signal=INT")
             .argument(std::env::current_exe()?.display().to_string())
             .environment(VICTIM, fate)
+            .environment(ground::WANTED, if has_ground { "yes" } else { "" })
             .environment("DURWARD_E2E_CACHE", cache.display().to_string());
         let part = stage.keeper()?.start_part(tool)?;
         let line = await_words(&part, "\"run\"")?;
@@ -247,6 +263,13 @@ impl Victim {
     }
 }
 
+impl Drop for Victim {
+    /// A case that failed between a keeper's death and the next run would leave what nobody else knows of.
+    fn drop(&mut self) {
+        let _ = journal::sweep(&self.cache);
+    }
+}
+
 /// What a victim does. None if this process is none.
 pub(crate) fn victim() -> Option<ExitCode> {
     let fate = std::env::var(VICTIM).ok()?;
@@ -272,7 +295,10 @@ fn suffer(fate: &str) -> Result<()> {
     await_words(&runaway, "gone")?;
     let address = keeper.address()?;
     let run = keeper.logs().file_name().and_then(|name| name.to_str()).context("the run has no name")?;
-    let told = json!({"run": run, "keeper": keeper.pid(), "work": keeper.work(), "address": address});
+    let ground = ground::take(&keeper)?;
+    let told = json!({
+        "run": run, "keeper": keeper.pid(), "work": keeper.work(), "address": address, "ground": ground,
+    });
     println!("{told}");
     match fate {
         "pass" => keeper.finish(true),

@@ -43,7 +43,9 @@ const GROUND: &str = "/run/durward-ground";
 pub(super) fn script(folder: &Path) -> Result<String> {
     let mounts =
         std::fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
-    let points = points(&mounts);
+    let mut points = points(&mounts);
+    // So that the run's folder is the same one inside, even where a place above it is covered.
+    points.insert(folder.canonicalize().with_context(|| format!("cannot follow {}", folder.display()))?);
     let mut script = Script::default();
     script.mount(&["-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"]);
     script.line(&["mkdir", "-p", GROUND, "/run/lock", "/run/netns", "/run/containerd"]);

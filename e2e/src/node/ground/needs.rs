@@ -1,5 +1,6 @@
 //! What a host must have before a node can stand on it, told all at once.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,36 +19,60 @@ const COMMANDS: [(&str, &str); 6] = [
     ("env", "coreutils"),
 ];
 
+/// What is looked at of a host.
+struct Host<'a> {
+    is_root: bool,
+    path: OsString,
+    fuse: &'a Path,
+    folder: &'a Path,
+    cgroup_lack: Option<String>,
+}
+
 /// An error that lists what is missing, each with the way to get it.
 pub(super) fn check(folder: &Path) -> Result<()> {
-    let mut missing = Vec::new();
-    if !rustix::process::geteuid().is_root() {
-        missing.push("root: run it as root, or with sudo".to_owned());
-    }
-    for (command, package) in COMMANDS {
-        if !is_there(command) {
-            missing.push(format!("the command `{command}`: apt-get install {package}"));
-        }
-    }
-    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
-        missing.push(format!(
-            "FUSE, for LXCFS: /dev/fuse cannot be opened ({error}): modprobe fuse; in a container: docker run --privileged"
-        ));
-    }
-    missing.extend(keeper::cgroup_lack().map(|lack| format!("cgroups: {lack}")));
+    let host = Host {
+        is_root: rustix::process::geteuid().is_root(),
+        path: std::env::var_os("PATH").unwrap_or_default(),
+        fuse: Path::new("/dev/fuse"),
+        folder,
+        cgroup_lack: keeper::cgroup_lack(),
+    };
+    let mut missing = host.missing();
     if missing.is_empty() {
         missing.extend(namespace_lack());
-    }
-    if folder.starts_with("/run") || folder.starts_with("/var/run") {
-        missing.push(format!(
-            "another folder than {}: the node has a /run of its own: set TMPDIR to a folder elsewhere",
-            folder.display()
-        ));
     }
     if missing.is_empty() {
         return Ok(());
     }
     bail!("a node cannot stand on this host, for it lacks:\n- {}", missing.join("\n- "))
+}
+
+impl Host<'_> {
+    fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        if !self.is_root {
+            missing.push("root: run it as root, or with sudo".to_owned());
+        }
+        for (command, package) in COMMANDS {
+            if !std::env::split_paths(&self.path).any(|folder| folder.join(command).is_file()) {
+                missing.push(format!("the command `{command}`: apt-get install {package}"));
+            }
+        }
+        if let Err(error) = File::options().read(true).write(true).open(self.fuse) {
+            missing.push(format!(
+                "FUSE, for LXCFS: {} cannot be opened ({error}): modprobe fuse; in a container: docker run --privileged",
+                self.fuse.display()
+            ));
+        }
+        missing.extend(self.cgroup_lack.iter().map(|lack| format!("cgroups: {lack}")));
+        if self.folder.starts_with("/run") || self.folder.starts_with("/var/run") {
+            missing.push(format!(
+                "another folder than {}, for a node has a /run of its own: set TMPDIR to a folder elsewhere",
+                self.folder.display()
+            ));
+        }
+        missing
+    }
 }
 
 /// Asked last: without root or `unshare` the answer would say the same again.
@@ -66,7 +91,48 @@ fn namespace_lack() -> Option<String> {
     ))
 }
 
-fn is_there(command: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(command).is_file()))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_missing_is_told_at_once_with_the_way_to_get_it() {
+        let host = Host {
+            is_root: false,
+            path: "/nowhere".into(),
+            fuse: Path::new("/nowhere/fuse"),
+            folder: Path::new("/run/user/1000/durward"),
+            cgroup_lack: Some("no memory".to_owned()),
+        };
+        let told = host.missing().join("\n");
+        for words in [
+            "root: run it as root",
+            "`ip`: apt-get install iproute2",
+            "`nsenter`: apt-get install util-linux",
+            "/nowhere/fuse cannot be opened (No such file or directory (os error 2)): modprobe fuse",
+            "cgroups: no memory",
+            "set TMPDIR",
+        ] {
+            assert!(told.contains(words), "{words:?} is not told:\n{told}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_has_all_lacks_nothing() {
+        let folder = std::env::temp_dir().join(format!("durward-needs-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (command, _) in COMMANDS {
+            std::fs::write(folder.join(command), "").unwrap();
+        }
+        let host = Host {
+            is_root: true,
+            path: folder.clone().into(),
+            fuse: &folder.join("ip"),
+            folder: Path::new("/tmp/durward"),
+            cgroup_lack: None,
+        };
+        let missing = host.missing();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(missing, Vec::<String>::new());
+    }
 }
