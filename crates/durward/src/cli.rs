@@ -61,6 +61,16 @@ pub(crate) enum Command {
         after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --world incident --config durward.yaml\n\nExit code: 0 everything was read, 1 something could not be (it is in the recording as that), 2 bad input, also a name that does not exist."
     )]
     Snapshot(Snapshot),
+    /// Offers the files of LXCFS to the kubelet as a device, for pods that may have no hostPath volume; one on each node
+    #[command(
+        after_help = "Example:\n  durward lxcfs-device --config durward.yaml\n\nReads guards.lxcfs: root and files. SIGTERM takes the devices away; pods that run keep what they have."
+    )]
+    LxcfsDevice(LxcfsDevice),
+    /// Tells on the Node whether LXCFS serves there, and has it load a new library; one on each node
+    #[command(
+        after_help = "Example:\n  durward lxcfs-node --config durward.yaml --node $NODE_NAME --library /var/lib/lxcfs-library/liblxcfs.so\n\nReads guards.lxcfs: root, files and nodeReadiness. SIGTERM takes label and annotation off the Node."
+    )]
+    LxcfsNode(LxcfsNode),
     /// Prints webhook configurations and RBAC for the guards that the file turns on
     #[command(
         after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time:\n--only cluster, --only karmada."
@@ -135,12 +145,63 @@ pub(crate) struct Serve {
     pub(crate) server: ServerFlags,
     #[command(flatten)]
     pub(crate) world: WorldFlags,
+    #[command(flatten)]
+    pub(crate) log: LogFlags,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LogFlags {
     /// What is logged: error, warn, info, debug, trace, or per part: info,server=debug
-    #[arg(long, value_name = "FILTER", default_value = "info")]
-    pub(crate) log_level: String,
+    #[arg(long = "log-level", value_name = "FILTER", default_value = "info")]
+    pub(crate) level: String,
     /// How it is logged
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) log_format: LogFormat,
+    #[arg(long = "log-format", value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: LogFormat,
+}
+
+/// `lxcfs-device`
+#[derive(Debug, Args)]
+pub(crate) struct LxcfsDevice {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// The folder in which the kubelet and its plugins have their sockets
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/device-plugins")]
+    pub(crate) kubelet_dir: PathBuf,
+    /// How many containers of this node may have the files at once; more than there can be, or they become a limit
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) devices: u32,
+    #[command(flatten)]
+    pub(crate) log: LogFlags,
+}
+
+/// `lxcfs-node`
+#[derive(Debug, Args)]
+pub(crate) struct LxcfsNode {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// The name of this node: in a pod, its spec.nodeName
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub(crate) node: String,
+    /// A library that LXCFS is to load anew whenever another one lies there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) library: Option<PathBuf>,
+    /// Where LXCFS has written its process number; where it is not, the process is found by its name and by root
+    #[arg(long, value_name = "FILE", default_value = crate::lxcfs::PID_FILE)]
+    pub(crate) pid_file: PathBuf,
+    /// The runc that starts containers on this node, to ask it for its version
+    #[arg(long, value_name = "PROGRAM", default_value = "runc")]
+    pub(crate) runc: PathBuf,
+    /// The cluster that the node belongs to; within a pod its own cluster needs no flag
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Another context of that kubeconfig than its current one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    #[command(flatten)]
+    pub(crate) log: LogFlags,
 }
 
 /// Flags that override the `server` section of the file.

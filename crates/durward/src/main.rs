@@ -15,6 +15,7 @@ mod impact;
 mod inject;
 mod input;
 mod log;
+mod lxcfs;
 mod manifests;
 mod output;
 mod plan;
@@ -55,6 +56,8 @@ fn run(cli: Cli) -> Outcome {
         Command::Impact(args) => impact::run(&args),
         Command::Doctor(Doctor::Fleet(args)) => doctor::fleet(&args),
         Command::Snapshot(args) => snapshot::run(&args),
+        Command::LxcfsDevice(args) => lxcfs::device(&args),
+        Command::LxcfsNode(args) => lxcfs::node(&args),
         Command::Manifests(args) => manifests::run(&args),
         Command::Config(args) => config_command::run(&args),
         Command::Guards(args) => guards_command::run(&args),

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         key_given: args.server.tls_key.is_some(),
     };
     let file = File::load(&args.config, purpose)?;
-    let control = log::start(&args.log_level, args.log_format)?;
+    let control = log::start(&args.log.level, args.log.format)?;
     let runtime = runtime()?;
     let outcome = runtime.block_on(start(args, purpose, file, control));
     // A look at a file that hangs on its file system must not keep the process from ending.

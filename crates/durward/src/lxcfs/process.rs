@@ -1,0 +1,238 @@
+//! The LXCFS process, as `/proc` shows it.
+//!
+//! Its name, its arguments and the signals that it catches may be read by everyone; its root, its program and what it has mapped
+//! only by who may trace it: root with `CAP_SYS_PTRACE`, where no security module says otherwise.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Where LXCFS writes its number unless it is told otherwise.
+pub(crate) const PID_FILE: &str = "/run/lxcfs.pid";
+
+/// The name of the process.
+const NAME: &str = "lxcfs";
+
+/// A process that serves a root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pid: i32,
+    folder: PathBuf,
+    /// In ticks since the machine came up: together with the number, no other process has it.
+    started: u64,
+    /// What it was started with.
+    pub(crate) options: Vec<&'static str>,
+}
+
+/// A library as a process has it mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mapped {
+    /// The number of the file.
+    pub(crate) inode: u64,
+    /// Its path as the process sees it; the kernel adds ` (deleted)` where another file stands there now.
+    pub(crate) path: String,
+}
+
+/// The process that serves `root`: the one of which the pid file tells, if that is one, or else whichever process is called
+/// lxcfs and has the root among its arguments.
+pub(crate) fn find(pid_file: &Path, root: &str) -> Option<Process> {
+    find_in(Path::new("/proc"), pid_file, root)
+}
+
+pub(super) fn find_in(proc: &Path, pid_file: &Path, root: &str) -> Option<Process> {
+    let told = fs::read_to_string(pid_file).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    if let Some(process) = told.and_then(|pid| Process::read(proc, pid, None)) {
+        return Some(process);
+    }
+    let pids = fs::read_dir(proc).ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Process::read(proc, pid, Some(root))).min_by_key(|process| process.pid)
+}
+
+impl Process {
+    /// The process of that number, if it is an LXCFS, and one for `root` where that is asked for.
+    fn read(proc: &Path, pid: i32, root: Option<&str>) -> Option<Self> {
+        let folder = proc.join(pid.to_string());
+        if fs::read_to_string(folder.join("comm")).ok()?.trim_end() != NAME {
+            return None;
+        }
+        let line = fs::read_to_string(folder.join("cmdline")).ok()?;
+        let arguments: Vec<&str> = line.split_terminator('\0').collect();
+        if root.is_some_and(|root| !arguments.iter().any(|one| one.trim_end_matches('/') == root)) {
+            return None;
+        }
+        // The name may hold blanks and brackets itself; what follows its last bracket does not.
+        let stat = fs::read_to_string(folder.join("stat")).ok()?;
+        let started = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
+        Some(Self { pid, folder, started, options: options(&arguments) })
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether it is still the same, and still runs.
+    pub(crate) fn is_there(&self) -> bool {
+        let proc = self.folder.parent().unwrap_or(Path::new("/proc"));
+        Self::read(proc, self.pid, None).as_ref() == Some(self)
+    }
+
+    /// The folder that is `/` to it.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
+    /// Its program: the path as it sees it, and the file itself, which can be read even where another stands there now.
+    pub(crate) fn program(&self) -> io::Result<(PathBuf, PathBuf)> {
+        let link = self.folder.join("exe");
+        Ok((fs::read_link(&link)?, link))
+    }
+
+    /// The library that it has loaded; none where it has none.
+    pub(crate) fn library(&self) -> io::Result<Option<Mapped>> {
+        let maps = fs::read_to_string(self.folder.join("maps"))?;
+        Ok(maps.lines().find_map(|line| {
+            let mut fields = line.splitn(6, ' ');
+            let (inode, path) = (fields.nth(4)?, fields.next()?.trim_start());
+            if !path.trim_end_matches(" (deleted)").ends_with("/liblxcfs.so") {
+                return None;
+            }
+            Some(Mapped { inode: inode.parse().ok()?, path: path.to_owned() })
+        }))
+    }
+
+    /// Whether it has said what is to be done at SIGUSR1. Before that, the signal would end it.
+    pub(crate) fn catches_reload(&self) -> bool {
+        let caught = fs::read_to_string(self.folder.join("status")).ok().and_then(|status| {
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        });
+        caught.is_some_and(|mask| mask & (1 << (Signal::USR1.as_raw() - 1)) != 0)
+    }
+
+    /// Has it load its library anew, at the next access to one of its files. That it is still the same process is looked at
+    /// while it is held on to, so that the signal cannot reach another one that has got its number.
+    pub(crate) fn reload(&self) -> io::Result<()> {
+        let pid = Pid::from_raw(self.pid).ok_or(Errno::SRCH)?;
+        let held = pidfd_open(pid, PidfdFlags::empty())?;
+        if !self.is_there() {
+            return Err(Errno::SRCH.into());
+        }
+        if !self.catches_reload() {
+            return Err(io::Error::other("it does not catch SIGUSR1, which would end it"));
+        }
+        Ok(pidfd_send_signal(&held, Signal::USR1)?)
+    }
+}
+
+/// Those of its switches on which depends what pods see.
+fn options(arguments: &[&str]) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    let mut arguments = arguments.iter().skip(1);
+    while let Some(&argument) = arguments.next() {
+        match argument {
+            "--enable-cfs" => found.push("cfs"),
+            "--enable-loadavg" | "-l" => found.push("loadavg"),
+            "--enable-pidfd" => found.push("pidfd"),
+            "--disable-swap" | "-u" => found.push("no-swap"),
+            // Each has a word of its own after it.
+            "-o" | "-p" | "--pidfile" => drop(arguments.next()),
+            _ => {}
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A folder like `/proc` with one process in it.
+    fn proc(pid: i32, comm: &str, arguments: &[&str], more: &[(&str, &str)]) -> tempfile::TempDir {
+        let proc = tempfile::tempdir().unwrap();
+        add(proc.path(), pid, comm, arguments, more);
+        proc
+    }
+
+    pub(in crate::lxcfs) fn add(
+        proc: &Path,
+        pid: i32,
+        comm: &str,
+        arguments: &[&str],
+        more: &[(&str, &str)],
+    ) {
+        let folder = proc.join(pid.to_string());
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("comm"), format!("{comm}\n")).unwrap();
+        fs::write(folder.join("cmdline"), arguments.join("\0") + "\0").unwrap();
+        let rest: Vec<_> = (3..=52).map(|field: u32| field.to_string()).collect();
+        fs::write(folder.join("stat"), format!("{pid} ({comm}) {}", rest.join(" "))).unwrap();
+        for (name, text) in more {
+            fs::write(folder.join(name), text).unwrap();
+        }
+    }
+
+    pub(in crate::lxcfs) const ARGUMENTS: [&str; 6] =
+        ["lxcfs", "-f", "-p", "-l", "--enable-cfs", "/var/lib/lxcfs/"];
+
+    #[test]
+    fn the_pid_file_is_believed_only_where_it_tells_of_an_lxcfs() {
+        let proc = proc(7, "lxcfs", &ARGUMENTS, &[]);
+        add(proc.path(), 8, "bash", &["bash", "/var/lib/lxcfs"], &[]);
+        add(proc.path(), 9, "lxcfs", &["lxcfs", "/var/lib/other"], &[]);
+        let pid_file = proc.path().join("lxcfs.pid");
+        let found = || find_in(proc.path(), &pid_file, "/var/lib/lxcfs").map(|process| process.pid);
+        assert_eq!(found(), Some(7), "there is no pid file");
+        for (text, pid) in [("9\n", 9), ("8\n", 7), ("4711", 7), ("nonsense", 7)] {
+            fs::write(&pid_file, text).unwrap();
+            assert_eq!(found(), Some(pid), "{text}");
+        }
+        assert_eq!(find_in(proc.path(), Path::new("/nowhere"), "/elsewhere"), None);
+    }
+
+    #[test]
+    fn its_switches_are_told_from_the_words_that_follow_them() {
+        let proc = proc(7, "lxcfs", &ARGUMENTS, &[]);
+        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
+        assert_eq!(process.options, ["cfs"], "-l is the pid file's name here");
+        assert_eq!(process.started, 22);
+        assert_eq!(options(&["lxcfs", "-l", "-u", "--enable-pidfd", "/l"]), ["loadavg", "no-swap", "pidfd"]);
+    }
+
+    #[test]
+    fn the_mapped_library_is_known_by_its_inode_also_where_it_was_deleted() {
+        let maps = "55d0-55d1 r--p 00000000 fe:01 12 /usr/bin/lxcfs\n\
+            7f00-7f01 r-xp 00007000 fe:01 4242                       /var/lib/lxcfs-library/liblxcfs.so (deleted)\n";
+        let proc = proc(7, "lxcfs", &ARGUMENTS, &[("maps", maps)]);
+        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
+        let mapped = process.library().unwrap().unwrap();
+        assert_eq!(
+            (mapped.inode, mapped.path.as_str()),
+            (4242, "/var/lib/lxcfs-library/liblxcfs.so (deleted)")
+        );
+    }
+
+    #[test]
+    fn a_process_that_does_not_catch_the_signal_yet_is_not_ended_by_it() {
+        for (mask, catches) in [("0000000100005a03", true), ("0000000100005803", false), ("junk", false)] {
+            let status = format!("Name:\tlxcfs\nSigCgt:\t{mask}\n");
+            let proc = proc(7, "lxcfs", &ARGUMENTS, &[("status", &status)]);
+            let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
+            assert_eq!(process.catches_reload(), catches, "{mask}");
+        }
+    }
+
+    #[test]
+    fn who_has_got_the_number_of_a_process_that_is_gone_gets_no_signal() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let proc = proc(own, "lxcfs", &ARGUMENTS, &[("status", "SigCgt:\tffffffffffffffff\n")]);
+        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
+        fs::write(proc.path().join(own.to_string()).join("comm"), "tests\n").unwrap();
+        // Were it sent, it would end this very test.
+        assert!(process.reload().is_err());
+    }
+}

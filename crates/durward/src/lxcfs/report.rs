@@ -1,0 +1,87 @@
+//! What the node's annotation says. Written by `lxcfs-node`, read by `doctor` and by people; so it stays readable when versions
+//! on two sides differ: keys that are unknown are passed over, and none must be there.
+
+use std::collections::BTreeMap;
+
+use guards::lxcfs::OnNode;
+use serde::{Deserialize, Serialize};
+
+use super::probe::Sight;
+
+/// How LXCFS does on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Report {
+    /// Of LXCFS; none where it could not be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
+    /// Where it is mounted.
+    pub(crate) root: String,
+    /// Each file and a word for how it is: `served`, `missing`, `not-a-file`, `dead`, `silent`, `garbage`, `unreadable`.
+    pub(crate) files: BTreeMap<String, String>,
+    /// The switches that LXCFS was started with and on which it depends what pods see; none where its process is not seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) options: Option<Vec<String>>,
+    /// What starts containers there; none where it could not be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) runtime: Option<Runtime>,
+    /// How the library on the node's disk stands to the one that is loaded; none where there is none to be loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) library: Option<String>,
+}
+
+/// What starts containers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Runtime {
+    /// Its version.
+    pub(crate) runc: String,
+    /// The files that it lets nobody mount.
+    pub(crate) refuses: Vec<String>,
+}
+
+impl Report {
+    /// Of what was seen, and nothing yet of what else there is to tell.
+    pub(crate) fn of(sight: &Sight, on_node: &OnNode) -> Self {
+        let files = sight.files.iter();
+        Self {
+            root: on_node.root.clone(),
+            files: files.map(|(file, seen)| (file.name().to_owned(), seen.word().to_owned())).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// As it is written into the annotation.
+    pub(crate) fn text(&self) -> String {
+        // Texts and lists of texts: there is nothing that could fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guards::lxcfs::File;
+
+    use super::super::probe::Seen;
+    use super::*;
+
+    #[test]
+    fn the_annotation_says_what_was_agreed() {
+        let sight =
+            Sight { files: vec![(File::Meminfo, Seen::Served), (File::Loadavg, Seen::Missing)], mount: None };
+        let mut report = Report::of(&sight, &OnNode::default());
+        report.version = Some("5.0.3".to_owned());
+        report.runtime = Some(Runtime { runc: "1.1.5".to_owned(), refuses: Vec::new() });
+        assert_eq!(
+            report.text(),
+            r#"{"version":"5.0.3","root":"/var/lib/lxcfs","files":{"loadavg":"missing","meminfo":"served"},"runtime":{"runc":"1.1.5","refuses":[]}}"#
+        );
+        assert_eq!(serde_json::from_str::<Report>(&report.text()).unwrap(), report);
+    }
+
+    #[test]
+    fn what_another_version_wrote_is_read_as_far_as_it_goes() {
+        let report: Report = serde_json::from_str(r#"{"root": "/l", "from": "the future"}"#).unwrap();
+        assert_eq!(report, Report { root: "/l".to_owned(), ..Report::default() });
+    }
+}
