@@ -6,13 +6,13 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak parity bench fuzz lint fmt docs clean prepare demo
+.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz lint fmt docs clean prepare demo
 
 CARGO_DENY := 0.20.2
 FUZZ_SECONDS ?= 60
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 test: unit e2e ## Everything: unit, conformance, end to end (the first run builds a control plane, about 5 minutes)
 
@@ -26,6 +26,15 @@ e2e: prepare ## Against a real kube-apiserver; TEST=name runs those that contain
 soak: prepare ## What takes a minute or more each, against real parts; TEST=name as for e2e
 	cargo build -p durward
 	cargo test -p durward-e2e -- --ignored $(TEST)
+
+cluster: prepare ## A cluster of one real node that stays up for you; prints its KUBECONFIG
+	cargo build -p durward
+	cargo build -p durward-e2e --bins
+	@cargo run -q -p durward-e2e --bin e2e-cluster -- up
+
+cluster-down: ## End the cluster of `make cluster`
+	@cargo build -q -p durward-e2e --bins
+	@cargo run -q -p durward-e2e --bin e2e-cluster -- down
 
 parity: ## Long differentials against other implementations (nothing here yet)
 	@echo "parity: no differential takes longer than make test yet"

@@ -7,7 +7,7 @@
 //! its own service account with exactly those permissions; on a Karmada control plane, which runs no pods and
 //! whose proxy would want every service account's group bound, as the user `durward` by a client certificate.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -90,7 +90,11 @@ impl<'a> Installation<'a> {
             "manage": "none",
             "service": {"name": service.name(), "namespace": service.namespace()},
         });
-        let host = IpAddr::from(stage.address()?);
+        let host = IpAddr::from(match cluster.host() {
+            Ipv4Addr::LOCALHOST => stage.address()?,
+            // A node's network has a way to this host, and to none of its other addresses.
+            host => host,
+        });
         Self::new(
             stage,
             cluster,

@@ -40,5 +40,6 @@ pub mod ports;
 pub mod service;
 pub mod sharing;
 pub mod stage;
+pub mod standing;
 pub mod web;
 pub mod words;

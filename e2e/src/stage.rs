@@ -108,12 +108,13 @@ impl Stage {
         self.node.look(start).context("the node does not start")
     }
 
-    /// The control plane of a node, in the node's network.
-    pub(crate) fn cluster_in(&self, ground: &Arc<Ground>, options: &Options) -> Result<Cluster> {
+    /// The control plane of a node, in the node's network, with an etcd of its own.
+    pub(crate) fn cluster_in(&self, ground: &Arc<Ground>, options: &Options) -> Result<(Etcd, Cluster)> {
         let keeper = self.keeper()?;
         let place = Place::Node(Arc::clone(ground));
         let etcd = Etcd::start(&keeper, &place)?;
-        Cluster::start(&keeper, &self.runtime, (place, &etcd), options, self.number())
+        let cluster = Cluster::start(&keeper, &self.runtime, (place, &etcd), options, self.number())?;
+        Ok((etcd, cluster))
     }
 
     /// The etcd of the run.

@@ -18,7 +18,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Etcd {
     url: String,
-    _part: Part,
+    part: Part,
 }
 
 impl Etcd {
@@ -54,7 +54,12 @@ impl Etcd {
             })
         })
         .map_err(|error| part.trouble(error))?;
-        Ok(Self { url, _part: part })
+        Ok(Self { url, part })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.part.pid()
     }
 
     /// Where it answers, over plain HTTP.

@@ -40,7 +40,7 @@ pub use kubelet::Kubelet;
 pub use lxcfs::Lxcfs;
 pub use resident::Resident;
 
-use crate::controlplane::{Cluster, Options};
+use crate::controlplane::{Cluster, Etcd, Options};
 use crate::daemon::Daemon;
 use crate::image::Image;
 use crate::keeper::{Keeper, Output, Part, Tool};
@@ -91,6 +91,7 @@ pub type Visit<'a, G> = sharing::Visit<'a, Node, G>;
 pub struct Node {
     keeper: Arc<Keeper>,
     ground: Arc<Ground>,
+    etcd: Etcd,
     cluster: Cluster,
     runtime: Runtime,
     lxcfs: Lxcfs,
@@ -112,7 +113,7 @@ impl Node {
         let ground = Arc::new(Ground::start(&keeper)?);
         clock.tick("ground");
         // What runs containers needs no API server, which takes longer than all of this.
-        let (cluster, runtime, lxcfs) = std::thread::scope(|scope| {
+        let (etcd, cluster, runtime, lxcfs) = std::thread::scope(|scope| {
             let runtime = scope.spawn(|| {
                 let runtime = Runtime::start(&keeper, &ground)?;
                 runtime.import_all(&archives)?;
@@ -123,15 +124,15 @@ impl Node {
                 lxcfs.await_ready()?;
                 anyhow::Ok(lxcfs)
             });
-            let cluster = stage.cluster_in(&ground, &options())?;
-            anyhow::Ok((cluster, outcome(runtime)?, outcome(lxcfs)?))
+            let (etcd, cluster) = stage.cluster_in(&ground, &options())?;
+            anyhow::Ok((etcd, cluster, outcome(runtime)?, outcome(lxcfs)?))
         })?;
         clock.tick("API server, containerd, images, LXCFS");
         let kubelet = Kubelet::start(&keeper, &ground, &cluster)?;
         let scheduler = scheduler::start(&keeper, &ground, &cluster)?;
         let names = names::start(&keeper, &ground, &cluster)?;
         let images = Mutex::new(IMAGES.map(Image::name).into());
-        let node = Self { keeper, ground, cluster, runtime, lxcfs, kubelet, names, scheduler, images };
+        let node = Self { keeper, ground, etcd, cluster, runtime, lxcfs, kubelet, names, scheduler, images };
         node.await_whole()?;
         node.names.await_ready()?;
         Namespace::of(&node.cluster, "default").await_account()?;
@@ -224,6 +225,7 @@ impl Node {
     /// What takes memory: every part with its resident set in MiB, the largest first.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut parts = vec![
+            ("etcd", self.etcd.pid()),
             ("kube-apiserver", self.cluster.pid()),
             ("containerd", self.runtime.pid()),
             ("kubelet", self.kubelet.pid()),

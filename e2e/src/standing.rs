@@ -1,0 +1,227 @@
+//! The one-node cluster for a person instead of for cases: `make cluster` leaves it up, `make cluster-down` ends
+//! it.
+//!
+//! What stands is a run like any other, with a keeper, of which the test process is replaced by one that only
+//! waits: the holder. It has a session of its own, so it outlives the shell. Whatever becomes of it, the keeper
+//! gives everything back, and whatever becomes of the keeper, the holder or the next run does.
+//!
+//! What it leaves to others: what is in the cluster ([`crate::node`]), and Durward's installation in it, which
+//! is what the person wants to try.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::image::Image;
+use crate::keeper::journal;
+use crate::keeper::process::Identity;
+use crate::parts::{Binary, cache};
+use crate::patience::{Seen, eventually};
+use crate::stage::Stage;
+use crate::words::tell;
+
+/// The keeper ends all parts at once; a container may have its grace of some seconds.
+const ENDED_WITHIN: Duration = Duration::from_secs(120);
+
+/// How often the holder looks whether its keeper lives.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What a standing cluster is known by, in the file `standing.json` of its folder.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Standing {
+    holder: Identity,
+    keeper: Identity,
+    kubeconfig: PathBuf,
+    words: String,
+}
+
+/// The whole of the `e2e-cluster` binary: `up`, `down`, and `hold`, which `up` starts. A folder behind it is
+/// where the cluster is known from, instead of `cluster` in the cache.
+pub fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let verb = arguments.next().unwrap_or_default();
+    let folder = match arguments.next() {
+        Some(folder) => Ok(PathBuf::from(folder)),
+        None => cache().map(|cache| cache.join("cluster")),
+    };
+    let done = folder.and_then(|folder| match verb.as_str() {
+        "up" => up(&folder),
+        "down" => down(&folder),
+        "hold" => hold(&folder),
+        _ => bail!("say `make cluster` or `make cluster-down`"),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(format_args!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts a holder, and returns when the cluster is up. If it is up already, it says the same again.
+fn up(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let lock = File::create(folder.join("lock")).context("cannot make the cluster's lock")?;
+    // Whoever says it twice at once gets one cluster.
+    lock.lock().context("cannot lock the cluster")?;
+    if let Some(standing) = Standing::read(folder)
+        && standing.holder.is_alive()
+    {
+        return print(&standing.words);
+    }
+    let mut holder = Command::new(std::env::current_exe()?)
+        .arg("hold")
+        .arg(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot start the holder of the cluster")?;
+    // Not inherited: whoever waits for the end of our output must not wait for the holder's.
+    let words = holder.stderr.take().context("the holder has no standard error")?;
+    let teller = std::thread::spawn(move || {
+        for line in BufReader::new(words).lines().map_while(Result::ok) {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+    });
+    let stdout = holder.stdout.take().context("the holder has no standard output")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).context("cannot hear the holder")?;
+    if line.is_empty() {
+        let _ = holder.wait();
+        // What went wrong it has told.
+        let _ = teller.join();
+        bail!("the cluster is not up");
+    }
+    let standing = Standing::read(folder).context("the holder says that it stands, and does not say what")?;
+    print(&standing.words)
+}
+
+/// Ends it, and returns when nothing of it is left.
+fn down(folder: &Path) -> Result<()> {
+    let standing = Standing::read(folder);
+    if let Some(standing) = &standing {
+        standing.holder.signal(Signal::TERM);
+        eventually("the cluster's end", ENDED_WITHIN, || {
+            let alive = [standing.holder, standing.keeper].map(Identity::is_alive);
+            Ok(if alive.contains(&true) {
+                Seen::NotYet("its processes still run".to_owned())
+            } else {
+                Seen::Yes(())
+            })
+        })?;
+    }
+    // Behind a keeper that was killed.
+    journal::sweep(&cache()?)?;
+    Standing::remove(folder);
+    print(if standing.is_some() { "The cluster is gone.\n" } else { "No cluster is up.\n" })
+}
+
+/// Starts the cluster, says so by a line on standard output, and waits for its end.
+fn hold(folder: &Path) -> Result<()> {
+    // It fails only for a group's leader, which a child never is.
+    rustix::process::setsid().context("the holder cannot have a session of its own")?;
+    let keeper = std::env::current_exe()?.with_file_name("e2e-keeper");
+    let stage = Stage::new(&keeper.display().to_string())?;
+    // Before the cluster is there, so that no signal is lost.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let asked = runtime.block_on(async {
+        let end = signal(SignalKind::terminate())?;
+        anyhow::Ok((end, signal(SignalKind::interrupt())?))
+    });
+    let (mut terminate, mut interrupt) = asked.context("cannot wait for signals")?;
+    let raised = raise(&stage, folder).and_then(|standing| {
+        // Nobody hears it if `up` was interrupted: then nobody wants the cluster.
+        print("up\n")?;
+        let lives = async {
+            while standing.keeper.is_alive() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = lives => {}
+            }
+        });
+        Ok(())
+    });
+    Standing::remove(folder);
+    stage.finish(raised.is_ok())?;
+    raised
+}
+
+/// Starts it and writes down what a person needs.
+fn raise(stage: &Stage, folder: &Path) -> Result<Standing> {
+    // What may fail for a reason of this host's fails before anything stands.
+    for image in Image::ALL {
+        image.build(stage)?;
+    }
+    let node = stage.node()?;
+    for image in Image::ALL {
+        node.image(stage, image)?;
+    }
+    let keeper = i32::try_from(stage.keeper()?.pid()).ok().and_then(Identity::of);
+    let kubeconfig = folder.join("kubeconfig");
+    let admin = node.cluster().kubectl().kubeconfig();
+    std::fs::copy(admin, &kubeconfig).with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+    let info = &node.object()?["status"]["nodeInfo"];
+    let said = |field: &str| info[field].as_str().unwrap_or_default().to_owned();
+    let images: Vec<_> = Image::ALL.iter().map(|image| image.name()).collect();
+    let parts: Vec<_> = node.memory().iter().map(|(part, mib)| format!("{part} {mib}")).collect();
+    let words = format!(
+        "A cluster of one node is up: Kubernetes {}, {}, at {}.\n\n  export KUBECONFIG={}\n\n\
+         kubectl of the same version: {}\n\
+         images for pods: {}\n\
+         memory in MiB: {}\n\
+         logs of its parts: {}\n\n\
+         `make cluster-down` ends it and leaves nothing behind.\n",
+        said("kubeletVersion"),
+        said("containerRuntimeVersion"),
+        node.cluster().url(),
+        kubeconfig.display(),
+        Binary::Kubectl.path(&stage.keeper()?)?.display(),
+        images.join(", "),
+        parts.join(", "),
+        stage.keeper()?.logs().display(),
+    );
+    let standing = Standing {
+        holder: Identity::own().context("/proc does not know this process: is it mounted?")?,
+        keeper: keeper.context("the keeper is gone")?,
+        kubeconfig,
+        words,
+    };
+    let text = serde_json::to_string_pretty(&standing)?;
+    crate::certificates::write(folder, STANDING, &text)?;
+    Ok(standing)
+}
+
+/// The file of [`Standing`].
+const STANDING: &str = "standing.json";
+
+impl Standing {
+    /// None if there is none, or what is there is not whole.
+    fn read(folder: &Path) -> Option<Self> {
+        serde_json::from_str(&std::fs::read_to_string(folder.join(STANDING)).ok()?).ok()
+    }
+
+    fn remove(folder: &Path) {
+        for name in [STANDING, "kubeconfig"] {
+            let _ = std::fs::remove_file(folder.join(name));
+        }
+    }
+}
+
+fn print(words: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(words.as_bytes()).and_then(|()| stdout.flush()).context("nobody listens")
+}
