@@ -183,7 +183,8 @@ fn injection(
 }
 
 fn ruling(config: &Config, injection: Injection) -> Ruling {
-    let Injection { patch, summary, warnings, .. } = injection;
+    let Injection { patch, mut summary, whereto, warnings, .. } = injection;
+    summary.push_str(whereto);
     let is_audit = config.terms.stance.mode == Mode::Audit;
     let would_change = is_audit && !patch.is_empty();
     let mut ruling =
@@ -257,6 +258,10 @@ mod tests {
         ] {
             assert_eq!(asks(yaml, annotations, spec, |_| {}), expected, "{told}");
         }
+        let device = "backend: device";
+        assert_eq!(asks(device, &on, &plain, |_| {}), Some("mutate"), "nothing for Pod Security to refuse");
+        assert_eq!(asks(device, &none, &plain, |_| {}), None, "its label may opt in");
+        assert_eq!(asks("backend: auto", &on, &plain, |_| {}), None, "its level chooses the way");
         assert_eq!(asks("{}", &on, &plain, running), Some("allow"), "a running pod is past Pod Security");
         assert_eq!(asks("{}", &none, &plain, running), None, "its label may opt in a running pod");
     }

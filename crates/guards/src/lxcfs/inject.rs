@@ -30,6 +30,8 @@ pub(super) struct Injection {
     pub(super) places: Vec<Place>,
     /// What the pod has after the patch.
     pub(super) summary: String,
+    /// Where the pod goes by the patch, as the rest of a sentence; empty if it goes where it went before.
+    pub(super) whereto: &'static str,
     /// For the person.
     pub(super) warnings: Vec<String>,
 }
@@ -204,6 +206,7 @@ impl Injection {
             patch: Patch::with_capacity(size + 256),
             places: Vec::with_capacity(places + 2),
             summary,
+            whereto: "",
             warnings,
         }
     }

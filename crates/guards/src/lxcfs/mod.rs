@@ -213,6 +213,25 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_are_read_only_where_their_labels_matter() {
+        for (yaml, expected) in [
+            ("{}", true),
+            ("optIn: {namespaceLabel: false}", true),
+            ("backend: auto\noptIn: {namespaceLabel: false}", true),
+            ("backend: device", true),
+            ("backend: device\noptIn: {namespaceLabel: false}", false),
+            (
+                "backend: device\noptIn: {namespaceLabel: false}\nexempt: {namespaceSelector: {matchLabels: {a: b}}}",
+                true,
+            ),
+        ] {
+            let injector = Injector { config: Arc::new(config(yaml)) };
+            let reads = (!injector.permissions().is_empty(), !injector.watches().is_empty());
+            assert_eq!(reads, (expected, expected), "{yaml}");
+        }
+    }
+
+    #[test]
     fn the_api_server_is_asked_past_the_memory_only_where_memory_cannot_be_right() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for (annotation, label, expected) in [

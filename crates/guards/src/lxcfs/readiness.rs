@@ -95,6 +95,7 @@ impl Injection {
             return Ok(());
         }
         let standing = standing(pod.field(NODE_SELECTOR), Shape::Object, "spec.nodeSelector")?;
+        self.whereto = ", on nodes with durward.dev/lxcfs-ready only";
         self.places.push(Place { target: Target::NodeSelector, standing });
         let at = Pointer::root().key("spec").key("nodeSelector");
         match standing {
@@ -104,16 +105,19 @@ impl Injection {
     }
 
     fn prefer(&mut self, pod: Pod<'_>) -> Result<(), Unreadable> {
+        const WHERETO: &str = ", rather on nodes with durward.dev/lxcfs-ready";
         let affinity = pod.field(AFFINITY);
         let at = Pointer::root().key("spec").key("affinity");
         if standing(affinity, Shape::Object, "spec.affinity")? == Standing::Missing {
             self.places.push(Place { target: Target::Affinity, standing: Standing::Missing });
+            self.whereto = WHERETO;
             return self.add(&at, &map(NODE_AFFINITY, map(PREFERRED, [TERM])));
         }
         let of_nodes = member(affinity, NODE_AFFINITY, "spec.affinity")?;
         let at = at.key(NODE_AFFINITY);
         if standing(of_nodes, Shape::Object, "spec.affinity.nodeAffinity")? == Standing::Missing {
             self.places.push(Place { target: Target::NodeAffinity, standing: Standing::Missing });
+            self.whereto = WHERETO;
             return self.add(&at, &map(PREFERRED, [TERM]));
         }
         let terms = member(of_nodes, PREFERRED, "spec.affinity.nodeAffinity")?;
@@ -123,6 +127,7 @@ impl Injection {
             return Ok(());
         }
         self.places.push(Place { target: Target::Preferred, standing });
+        self.whereto = WHERETO;
         match standing {
             Standing::Missing => self.add(&at, &[TERM]),
             Standing::There => self.add(&at.append(), &TERM),
