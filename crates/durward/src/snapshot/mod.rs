@@ -11,7 +11,7 @@ use std::time::Instant;
 use guards::config::Problem;
 use guards::deletion::What;
 use guards::world::fleet::Part;
-use guards::world::folder;
+use guards::world::folder::{self, HERE};
 
 use crate::cli::Snapshot;
 use crate::exit::{Exit, Outcome};
@@ -68,7 +68,9 @@ pub(crate) fn run(args: &Snapshot) -> Outcome {
             unread += cluster.unread.len();
             for unseen in &cluster.unread {
                 let what = unseen.what.as_ref().map_or_else(|| "everything".to_owned(), ToString::to_string);
-                output::note(format!("unread: {} of {}: {}", what, cluster.name, unseen.cause.text));
+                let whose =
+                    if cluster.name == HERE { HERE.to_owned() } else { format!("of {}", cluster.name) };
+                output::note(format!("unread: {what} {whose}: {}", unseen.cause.text));
             }
         }
         let all = recording.clusters.len();

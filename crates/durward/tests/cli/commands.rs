@@ -139,7 +139,7 @@ fn the_demo_plays_to_its_end_and_cleans_up() {
         wrong.err
     );
     assert!(durward(&["demo", "--help"]).out.contains("[possible values: deletion, lxcfs]"));
-    let next = out.lines().find(|line| line.contains("durward impact")).unwrap();
+    let next = out.lines().find(|line| line.starts_with("  durward impact")).unwrap();
     let words: Vec<_> = next.split_whitespace().skip(1).take(4).collect();
     assert_eq!(durward(&words).code, 1, "the line that it ends with can be run, and shop is in use: {next}");
 }

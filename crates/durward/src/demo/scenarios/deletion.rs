@@ -106,6 +106,7 @@ const FLEET: &[(&str, &str)] = world!("world":
 );
 
 const CUT: &[(&str, &str)] = world!("cut":
+    "here/apiextensions.k8s.io_v1_customresourcedefinitions.json"
     "here/apps_v1_daemonsets.json"
     "here/apps_v1_deployments.json"
     "here/apps_v1_statefulsets.json"
@@ -116,6 +117,8 @@ const CUT: &[(&str, &str)] = world!("cut":
     "here/core_v1_persistentvolumeclaims.json"
     "here/core_v1_pods.json"
     "here/core_v1_services.json"
+    "here/example.org_v1_widgets.json"
+    "m1/apiextensions.k8s.io_v1_customresourcedefinitions.json"
     "m1/apps_v1_daemonsets.json"
     "m1/apps_v1_deployments.json"
     "m1/apps_v1_statefulsets.json"
@@ -125,6 +128,17 @@ const CUT: &[(&str, &str)] = world!("cut":
     "m1/core_v1_persistentvolumeclaims.json"
     "m1/core_v1_pods.json"
     "m1/core_v1_services.json"
+    "m1/example.org_v1_widgets.json"
+    "m2/apiextensions.k8s.io_v1_customresourcedefinitions.json"
+    "m2/apps_v1_daemonsets.json"
+    "m2/apps_v1_deployments.json"
+    "m2/apps_v1_statefulsets.json"
+    "m2/batch_v1_cronjobs.json"
+    "m2/batch_v1_jobs.json"
     "m2/core_v1_namespaces.json"
+    "m2/core_v1_persistentvolumeclaims.json"
+    "m2/core_v1_pods.json"
+    "m2/core_v1_services.json"
+    "m2/example.org_v1_widgets.json"
     "world.yaml"
 );

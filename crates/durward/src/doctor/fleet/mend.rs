@@ -71,7 +71,7 @@ impl<'e> Mends<'e> {
                 format!("{look} -n {namespace} get secret {name} (its key kubeconfig)")
             }
             (cause::NOT_RECORDED, _) => {
-                format!("record it: durward snapshot, or kubectl get … -o json into the folder of {name}")
+                format!("record it: durward snapshot, or kubectl get … -o json into its folder, {name}")
             }
             (cause::BUSY | cause::CROWDED | cause::VANISHED, _) => "durward doctor fleet (again)".to_owned(),
             (_, Cluster::Member(_)) => {

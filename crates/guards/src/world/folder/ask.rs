@@ -21,7 +21,7 @@ impl Folder {
 
     pub(super) fn found(&self, of: &Cluster, look: Look<'_>) -> Found {
         let Look { address, part } = look;
-        let what = || format!("{address} in {of} could not be looked up");
+        let what = || format!("{address} {} could not be looked up", place(of));
         let cluster = named(of).ok_or_else(|| no_name(of))?;
         let list = self.recorded(cluster, address.resource, what)?;
         let found = list.object(address.namespace, address.name, part);
@@ -30,7 +30,7 @@ impl Folder {
 
     /// The whole List is one page.
     pub(super) fn listed(&self, of: &Cluster, query: &Query<'_>) -> Listed {
-        let what = || format!("{} in {of} could not be listed", query.resource);
+        let what = || format!("{} {} could not be listed", query.resource, place(of));
         let cluster = named(of).ok_or_else(|| no_name(of))?;
         let list = self.recorded(cluster, query.resource, what)?;
         match list.objects(query) {
@@ -112,7 +112,9 @@ impl Folder {
             return Ok(list);
         }
         if let Some(unread) = known.unread_of(resource) {
-            let text = format!("{} when the world was recorded: {}", what(), unread.text);
+            // What was recorded from a recording says so already.
+            let why = unread.text.rsplit_once(WHEN).map_or(unread.text.as_str(), |(_, why)| why);
+            let text = format!("{}{WHEN}{why}", what());
             return Err(Cause::new(unread.cause, text));
         }
         let file = self.file(cluster, resource);
@@ -129,6 +131,14 @@ impl Folder {
         let file = self.path.join(index::folder(cluster)).join(resource.stem());
         format!("{}.json", file.display())
     }
+}
+
+/// Stands between what could not be read and why.
+const WHEN: &str = " when the world was recorded: ";
+
+/// Where something is, as part of a sentence.
+fn place(of: &Cluster) -> String {
+    if *of == Cluster::Here { HERE.to_owned() } else { format!("in {of}") }
 }
 
 /// Under which name a cluster is recorded. What is called like the one that asks, and is another, is not.
