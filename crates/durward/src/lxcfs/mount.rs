@@ -38,15 +38,12 @@ fn unescaped(field: &str) -> String {
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(byte) => {
-                text.push(char::from(byte));
-                text.push_str(part.get(3..).unwrap_or_default());
-            }
-            None => {
-                text.push('\\');
-                text.push_str(part);
-            }
+        if let Some(byte) = code {
+            text.push(char::from(byte));
+            text.push_str(part.get(3..).unwrap_or_default());
+        } else {
+            text.push('\\');
+            text.push_str(part);
         }
     }
     text

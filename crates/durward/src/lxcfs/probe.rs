@@ -248,11 +248,14 @@ fn look_at(file: File, path: &Path) -> Seen {
 }
 
 /// Whether a file begins as the kernel writes it (proc(5)). A zero for `MemTotal` is what LXCFS once said on cgroup v2
-/// (lxc/lxcfs#389), and programs divide by it. `diskstats` and `slabinfo` may rightly be empty.
+/// (lxc/lxcfs#389), and programs divide by it; an age below nothing, and no processor at all, is what it says to processes of
+/// which it sees no number, as one in a process namespace of its own does. `diskstats` and `slabinfo` may rightly be empty.
 fn is_sound(file: File, text: &str) -> bool {
     let numbers = |count: usize| {
         let mut words = text.split_ascii_whitespace();
-        (0..count).all(|_| words.next().is_some_and(|word| word.parse::<f64>().is_ok()))
+        let mut is_number =
+            || words.next().and_then(|word| word.parse::<f64>().ok()).is_some_and(|number| number >= 0.0);
+        (0..count).all(|_| is_number())
     };
     match file {
         File::Meminfo => {
@@ -333,7 +336,7 @@ pub(super) mod tests {
         let root = root();
         for (file, text) in [
             (File::Meminfo, "MemTotal:              0 kB\n"),
-            (File::Uptime, "soon\n"),
+            (File::Uptime, "-184467440737071552.00 0.00\n"),
             (File::Online, "\n"),
             (File::Stat, ""),
         ] {

@@ -3,7 +3,7 @@
 //! They are the other half of `nodeReadiness` and `backend`: what is promised to pods here is kept there (`durward lxcfs-node`,
 //! `durward lxcfs-device`).
 
-use super::config::{Config, DEFAULT_ROOT};
+use super::config::{Backend, Config, DEFAULT_ROOT, NodeReadiness};
 use super::files::File;
 
 /// The label of a node on which LXCFS serves every file that pods get; its value is `true`.
@@ -13,7 +13,7 @@ pub const READY_LABEL: &str = "durward.dev/lxcfs-ready";
 pub const NODE_ANNOTATION: &str = "durward.dev/lxcfs-node";
 
 /// The extended resource by which a container gets the files without a volume.
-pub const DEVICE: &str = "durward.dev/lxcfs";
+pub const DEVICE: &str = super::device::RESOURCE;
 
 /// What holds on every node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +45,29 @@ impl OnNode {
         Self {
             root: config.root.path().to_owned(),
             files: config.files.iter().collect(),
-            is_label_wanted: false,
-            is_device_wanted: false,
+            is_label_wanted: config.node_readiness != NodeReadiness::Ignore,
+            is_device_wanted: config.backend != Backend::Volumes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::config;
+    use super::*;
+
+    #[test]
+    fn what_is_kept_on_nodes_is_what_pods_look_for() {
+        for (written, label, device) in [
+            ("{}", false, false),
+            ("nodeReadiness: require", true, false),
+            ("nodeReadiness: prefer", true, false),
+            ("backend: device", false, true),
+            ("{backend: auto, nodeReadiness: prefer}", true, true),
+        ] {
+            let on_node = OnNode::of(&config(written));
+            assert_eq!((on_node.is_label_wanted, on_node.is_device_wanted), (label, device), "{written}");
+        }
+        assert_eq!(OnNode::of(&config("{}")), OnNode::default());
     }
 }

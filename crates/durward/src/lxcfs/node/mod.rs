@@ -33,7 +33,7 @@ use label::Wanted;
 const LOOKS: Duration = Duration::from_secs(2);
 
 /// How often programs are asked for their version where nothing else says that it may have changed.
-const VERSIONS: Duration = Duration::from_mins(5);
+const VERSIONS: Duration = Duration::from_secs(300);
 
 /// For taking label and annotation off at the end: less than half of the 30 s that a pod has.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
