@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{durward, durward_in};
+use crate::harness::{copy, durward, durward_in};
 
 #[test]
 fn help_is_data_and_a_wrong_command_is_a_problem() {
@@ -47,6 +47,28 @@ fn what_the_help_says_to_do_next_can_be_done() {
         if !file.is_empty() {
             std::fs::write(folder.path().join(file), run.out).unwrap();
         }
+    }
+}
+
+#[test]
+fn every_command_of_the_examples_page_can_be_run_in_its_order() {
+    let folder = tempfile::tempdir().unwrap();
+    copy(&crate::harness::root().join("examples"), &folder.path().join("examples"));
+    // Whoever has tried the page has made them already.
+    let _ = std::fs::remove_dir_all(folder.path().join("examples/certs"));
+    let page = std::fs::read_to_string(folder.path().join("examples/README.md")).unwrap();
+    let commands: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("$ durward ")).collect();
+    assert!(commands.len() > 10, "{page}");
+    // The last one serves until it is stopped; the tests of serve have it.
+    for command in commands.iter().filter(|command| !command.starts_with("serve ")) {
+        let run = std::process::Command::new("sh")
+            .args(["-c", &format!("exec \"$0\" {command}"), env!("CARGO_BIN_EXE_durward")])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let told = String::from_utf8(run.stderr).unwrap();
+        // 1 is a "no", of which the examples have some; 2 is bad input.
+        assert!(matches!(run.status.code(), Some(0 | 1)) && !told.contains("error:"), "{command}: {told}");
     }
 }
 

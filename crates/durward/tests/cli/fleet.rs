@@ -3,11 +3,10 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{House, Run, durward, durward_in, root};
+use crate::harness::{House, Run, copy, durward, durward_in, root};
 
 const WORLD: &str = "examples/fleet/world";
 const CUT: &str = "examples/fleet/cut";
@@ -23,19 +22,6 @@ fn fleet() -> House {
     copy(&root().join(WORLD), &house.path().join("fleet"));
     house.configure("  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}}\n");
     house
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
-    }
 }
 
 /// Changes a recorded List.
