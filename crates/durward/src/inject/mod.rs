@@ -5,6 +5,7 @@
 mod diff;
 mod workload;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -129,8 +130,10 @@ async fn injected(
     let mut text = with_metadata(pod).map_err(|why| Problem::new(found.owner.clone()).why(why))?;
     let before = text.clone();
     for asked in guards {
-        let body = review(&text, &found.name, namespace);
         let unreadable = |why: String| Problem::new(format!("{} cannot be read", found.owner)).why(why);
+        // What is added is added to the text itself, which keeps the owners that it has: a template has none.
+        let made = as_made(&text, found).map_err(unreadable)?;
+        let body = review(&made, &found.name, namespace);
         let doubt = match selected(asked, world, &body).await.map_err(unreadable)? {
             Selected::Yes => None,
             Selected::Unknown(cause) => Some(cause),
@@ -196,6 +199,13 @@ fn with_metadata(pod: &str) -> Result<String, String> {
         return Ok(pod.to_owned());
     }
     apply(pod, br#"[{"op":"add","path":"/metadata","value":{}}]"#)
+}
+
+/// The pod as its controller makes it, as far as guards care: one of a `DaemonSet`'s is owned by it.
+fn as_made<'t>(text: &'t str, found: &Found) -> Result<Cow<'t, str>, String> {
+    const OWNED: &[u8] = br#"[{"op":"add","path":"/metadata/ownerReferences","value":
+        [{"apiVersion":"apps/v1","kind":"DaemonSet","name":"","uid":"","controller":true}]}]"#;
+    if found.is_for_daemon_set { apply(text, OWNED).map(Cow::Owned) } else { Ok(Cow::Borrowed(text)) }
 }
 
 /// The review that an API server would send for this pod, as far as a file tells.

@@ -35,6 +35,8 @@ pub(super) struct Found {
     pub(super) namespace: Option<String>,
     /// The pod's name; a template has none.
     pub(super) name: String,
+    /// Whether it is a template of which a `DaemonSet` will make the pods: guards may treat those otherwise.
+    pub(super) is_for_daemon_set: bool,
 }
 
 /// Every pod and template in a document; none in one of another kind. An error names what cannot be read.
@@ -84,6 +86,7 @@ fn collect(document: &str, span: Range<usize>, depth: usize, found: &mut Vec<Fou
         owner: format!("{kind} {name}"),
         namespace: of_metadata("namespace"),
         name: if way.is_empty() { name } else { String::new() },
+        is_for_daemon_set: kind == "DaemonSet",
     });
     Ok(())
 }

@@ -67,6 +67,47 @@ fn workloads_lists_and_other_objects_are_taken_as_kubectl_takes_them() {
 }
 
 #[test]
+fn pods_of_a_daemon_set_are_shown_as_they_will_be_made() {
+    let house = House::new();
+    house.write("durward.yaml", "version: 1\nguards: {lxcfs: {nodeReadiness: require}}\n");
+    let shown = |api_version: &str, kind: &str, metadata: &str| {
+        let template = format!("{{{metadata}\"spec\":{{\"containers\":[{{\"name\":\"c\"}}]}}}}");
+        let workload = format!(
+            "{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",\"metadata\":{{\"name\":\"w\"}},\"spec\":{{\"template\":{template}}}}}"
+        );
+        let flags = ["inject", "--config", "durward.yaml", "--namespace-labels", "durward.dev/lxcfs=enabled"];
+        let run = durward_in(house.path(), &flags, &workload);
+        assert_eq!(run.code, 0, "{}", run.err);
+        run.json()["spec"]["template"].clone()
+    };
+    for metadata in ["", "\"metadata\":null,", "\"metadata\":{\"ownerReferences\":null},"] {
+        let pod = shown("apps/v1", "DaemonSet", metadata);
+        assert!(!pod["spec"]["volumes"].is_null(), "{pod}");
+        assert!(pod["spec"]["nodeSelector"].is_null(), "{pod}");
+        assert!(pod["metadata"]["ownerReferences"].is_null(), "{pod}");
+        let pod = shown("apps/v1", "Deployment", metadata);
+        assert_eq!(pod["spec"]["nodeSelector"]["durward.dev/lxcfs-ready"], "true");
+    }
+}
+
+#[test]
+fn the_device_is_shown_without_a_look_at_any_namespace() {
+    let house = House::new();
+    let guards = "lxcfs: {backend: device, optIn: {namespaceLabel: false}}";
+    house.write("durward.yaml", &format!("version: 1\nguards: {{{guards}}}\n"));
+    let run = durward_in(house.path(), &["inject", "--config", "durward.yaml"], POD);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let pod = run.json();
+    let one = serde_json::json!({"durward.dev/lxcfs": "1"});
+    assert_eq!(
+        pod["spec"]["containers"][0]["resources"],
+        serde_json::json!({"limits": one.clone(), "requests": one})
+    );
+    let again = durward_in(house.path(), &["inject", "--config", "durward.yaml"], &run.out);
+    assert_eq!(again.out, run.out, "twice adds nothing");
+}
+
+#[test]
 fn a_diff_shows_the_additions_alone() {
     let run = inject(&["examples/pods/web.yaml", "--world", "examples/world", "--diff"], "");
     assert_eq!(run.code, 0);
