@@ -7,7 +7,7 @@ use super::config::{Backend, Config, DEFAULT_ROOT, NodeReadiness};
 use super::files::File;
 
 /// The label of a node on which LXCFS serves every file that pods get; its value is `true`.
-pub const READY_LABEL: &str = "durward.dev/lxcfs-ready";
+pub const READY_LABEL: &str = super::readiness::READY;
 
 /// The annotation of a node that tells how LXCFS does there: JSON.
 pub const NODE_ANNOTATION: &str = "durward.dev/lxcfs-node";

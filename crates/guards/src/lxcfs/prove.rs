@@ -6,7 +6,7 @@
 //! the right type, the index is within the list, and nothing of the pod's would be replaced. The whole application is what the
 //! property tests and the fuzz target do.
 
-use admission::{JsonError, Raw, Shape};
+use admission::{JsonError, Raw, Scanner, Shape};
 
 use super::device::RESOURCE;
 use super::pod::{AFFINITY, ANNOTATIONS, List, NODE_SELECTOR, Pod, SPEC, Standing, VOLUMES};
@@ -168,13 +168,17 @@ fn containers(pod: Pod<'_>, list: List, places: &[Place]) -> bool {
         return false;
     };
     let scanned = value.scan().array(|scanner, index| {
-        let container = scanner.value()?;
+        if wanted.peek().is_none_or(|(at, ..)| *at != index) {
+            scanner.value()?;
+            return Ok(());
+        }
+        let container = Container::read(scanner)?;
         let mut previous = None;
         while let Some((_, part, standing)) = wanted.next_if(|(at, ..)| *at == index) {
             // In their order, each once, and nothing within what was added whole.
             sure(previous.is_none_or(|previous| previous < part && previous != Part::Both))?;
             previous = Some(part);
-            fits_container(container, part, standing)?;
+            container.fits(part, standing)?;
         }
         Ok::<_, Doubt>(())
     });
@@ -182,16 +186,35 @@ fn containers(pod: Pod<'_>, list: List, places: &[Place]) -> bool {
     scanned.is_ok() && wanted.next().is_none()
 }
 
-fn fits_container(container: Raw<'_>, part: Part, standing: Standing) -> Result<(), Doubt> {
-    let within = |key| inner(inner(Some(container), "resources")?, key);
-    match part {
-        Part::Mounts => sure(fits(standing, inner(Some(container), "volumeMounts")?, Shape::Array)),
-        Part::Both => {
-            let resources = inner(Some(container), "resources")?;
-            sure(standing == Standing::Missing && fits(standing, resources, Shape::Object))
+/// What a container has of that to which something may be added.
+struct Container<'a> {
+    mounts: Option<Raw<'a>>,
+    resources: Option<Raw<'a>>,
+}
+
+impl<'a> Container<'a> {
+    fn read(scanner: &mut Scanner<'a>) -> Result<Self, Doubt> {
+        let mut container = Self { mounts: None, resources: None };
+        scanner.object(|scanner, key| {
+            let value = scanner.value()?;
+            match key.as_ref() {
+                "volumeMounts" => sure(container.mounts.replace(value).is_none()),
+                "resources" => sure(container.resources.replace(value).is_none()),
+                _ => Ok(()),
+            }
+        })?;
+        Ok(container)
+    }
+
+    fn fits(&self, part: Part, standing: Standing) -> Result<(), Doubt> {
+        match part {
+            Part::Mounts => sure(fits(standing, self.mounts, Shape::Array)),
+            Part::Both => {
+                sure(standing == Standing::Missing && fits(standing, self.resources, Shape::Object))
+            }
+            Part::Limits => fits_with_key(standing, inner(self.resources, "limits")?, RESOURCE),
+            Part::Requests => fits_with_key(standing, inner(self.resources, "requests")?, RESOURCE),
         }
-        Part::Limits => fits_with_key(standing, within("limits")?, RESOURCE),
-        Part::Requests => fits_with_key(standing, within("requests")?, RESOURCE),
     }
 }
 
