@@ -134,7 +134,10 @@ const CASES: &[(&str, Case)] = cases![
         an_ephemeral_container_of_a_pod_that_is_left_alone_gets_nothing_even_where_the_volumes_are,
     },
     versions::{reviews_of_version_v1beta1_are_answered},
-    pod_security::{pods_that_pod_security_would_refuse_with_files_are_admitted_without_them},
+    pod_security::{
+        pods_that_pod_security_would_refuse_with_files_are_admitted_without_them,
+        where_volumes_are_refused_pods_ask_for_a_device_and_elsewhere_for_nodes_that_are_ready,
+    },
 ];
 
 /// Those that stand in the fleet beside each other.

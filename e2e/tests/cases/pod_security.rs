@@ -1,14 +1,14 @@
 //! Namespaces whose Pod Security level refuses the volumes that the files need.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use e2e::installation::Installation;
 use e2e::namespace::Namespace;
-use e2e::pods::Pod;
+use e2e::pods::{Admitted, Pod};
 use e2e::stage::Stage;
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::files::{Looks as _, SIX};
+use super::files::{Looks as _, SIX, STATUS};
 use super::house::{DEFAULTS, await_files, await_sentence, restricted, wanting};
 
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
@@ -52,5 +52,93 @@ pub(crate) fn pods_that_pod_security_would_refuse_with_files_are_admitted_withou
     await_sentence("the pod to be refused", || {
         careful(&silent, "other").as_dry_run().is_refused_with("violates PodSecurity \"restricted:latest\"")
     })?;
+    Ok(())
+}
+
+/// The resources of a pod that is careful and otherwise like this.
+fn like<'a>(namespace: &'a Namespace<'_>, name: &str, resources: Value) -> Pod<'a> {
+    careful(namespace, name).with(|pod| {
+        if !resources.is_null() {
+            pod["spec"]["containers"][0]["resources"] = resources;
+        }
+    })
+}
+
+fn asks_for_a_device(admitted: &Admitted, amount: &str) -> Result<()> {
+    let pod = &admitted.pod;
+    for which in ["limits", "requests"] {
+        let found = &pod["spec"]["containers"][0]["resources"][which]["durward.dev/lxcfs"];
+        ensure!(*found == amount, "expected {which} of {amount}: {pod}");
+    }
+    ensure!(pod["spec"]["nodeSelector"].is_null(), "{pod}");
+    ensure!(pod["metadata"]["annotations"][STATUS] == "app=device", "{pod}");
+    Ok(())
+}
+
+pub(crate) fn where_volumes_are_refused_pods_ask_for_a_device_and_elsewhere_for_nodes_that_are_ready(
+    stage: &'static Stage,
+) -> Result<()> {
+    const READY: &str = "durward.dev/lxcfs-ready";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let guard = |readiness: &str| {
+        format!("  lxcfs: {{podSecurityDefault: restricted, backend: auto, nodeReadiness: {readiness}}}")
+    };
+    let cluster = stage.cluster(&restricted())?;
+    let mut installation = Installation::by_url(stage, &cluster, &guard("require"))?;
+    let durward = installation.serve().named("durward-device").start_ready(stage)?;
+    installation.register()?;
+    let silent = cluster.namespace("silent")?;
+    let lenient = cluster.labelled_namespace("lenient", &[(ENFORCE, "privileged")])?;
+    await_files(&lenient)?;
+
+    // Whatever stands there already, what is added to it is valid.
+    for (name, resources) in [
+        ("bare", Value::Null),
+        ("empty", json!({})),
+        ("limited", json!({"limits": {"memory": "256Mi"}})),
+        ("requesting", json!({"requests": {"cpu": "100m"}})),
+        ("both", json!({"limits": {"cpu": "1", "example.org/gpu": "1"}, "requests": {"cpu": "100m"}})),
+    ] {
+        let admitted = like(&silent, name, resources).is_admitted()?.with_mounts(&[])?.without_warnings()?;
+        asks_for_a_device(&admitted, "1")?;
+    }
+    let as_a_whole = careful(&silent, "whole").with(|pod| {
+        pod["spec"]["resources"] = json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "1"}})
+    });
+    asks_for_a_device(&as_a_whole.is_admitted()?.without_warnings()?, "1")?;
+    let by_hand = json!({"limits": {"durward.dev/lxcfs": "2"}});
+    asks_for_a_device(&like(&silent, "two", by_hand).is_admitted()?, "2")?;
+
+    let selected = |name: &str, selector: Value| {
+        careful(&lenient, name).with(|pod| pod["spec"]["nodeSelector"] = selector).is_admitted()
+    };
+    for (name, selector) in [("anywhere", Value::Null), ("ssd", json!({"disk": "ssd"}))] {
+        let pod = selected(name, selector)?.with_files(&SIX)?.without_warnings()?.pod;
+        ensure!(pod["spec"]["nodeSelector"][READY] == "true", "{pod}");
+        ensure!(pod["spec"]["containers"][0]["resources"]["limits"].is_null(), "{pod}");
+    }
+    selected("elsewhere", json!({READY: "no"}))?
+        .left_without_files_because("its nodeSelector wants durward.dev/lxcfs-ready to be \"no\"")?;
+
+    installation.configure(&guard("prefer"))?;
+    durward.signal(Signal::HUP)?;
+    let terms = |pod: &Value| pod["spec"]["affinity"]["nodeAffinity"][PREFERRED].clone();
+    let ours = json!({"weight": 100, "preference": {"matchExpressions":
+        [{"key": READY, "operator": "In", "values": ["true"]}]}});
+    await_sentence("a pod to prefer nodes that are ready", || {
+        let pod = careful(&lenient, "probe").as_dry_run().is_admitted()?.with_files(&SIX)?.pod;
+        ensure!(terms(&pod) == json!([ours]), "{pod}");
+        Ok(())
+    })?;
+    let disk = json!({"weight": 1, "preference": {"matchExpressions":
+        [{"key": "disk", "operator": "In", "values": ["ssd"]}]}});
+    for (name, affinity, expected) in [
+        ("of-pods", json!({"podAntiAffinity": {}}), json!([ours])),
+        ("of-nodes", json!({"nodeAffinity": {PREFERRED: [disk]}}), json!([disk, ours])),
+    ] {
+        let pod = careful(&lenient, name).with(|pod| pod["spec"]["affinity"] = affinity);
+        let pod = pod.is_admitted()?.with_files(&SIX)?.without_warnings()?.pod;
+        ensure!(terms(&pod) == expected, "{pod}");
+    }
     Ok(())
 }
