@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod deletion;
+pub mod etcd;
 pub mod hands;
 pub mod lxcfs;
 pub mod world;

@@ -28,6 +28,8 @@ pub const NOT_SERVED: &str = "not-served";
 pub const CROWDED: &str = "crowded";
 /// TLS to an etcd member does not come about: another authority, another name, expired, or it refuses the client's certificate.
 pub const TLS: &str = "tls";
+/// The member's address answers, and nothing listens on the port (connection refused): no etcd runs there.
+pub const NOT_LISTENING: &str = "not-listening";
 /// Something answers on the member's port, and it is not etcd.
 pub const NOT_ETCD: &str = "not-etcd";
 /// The member is etcd and has no JSON gateway there: switched off, or on another port.
@@ -48,7 +50,7 @@ pub const NOT_RECORDED: &str = "not-recorded";
 pub const NO_WORLD: &str = "no-world";
 
 /// Every code.
-pub const ALL: [&str; 22] = [
+pub const ALL: [&str; 23] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -62,6 +64,7 @@ pub const ALL: [&str; 22] = [
     NOT_SERVED,
     CROWDED,
     TLS,
+    NOT_LISTENING,
     NOT_ETCD,
     GATEWAY_OFF,
     NO_ADDRESS,
@@ -74,7 +77,7 @@ pub const ALL: [&str; 22] = [
 ];
 
 /// Those that a recording may give for something that could not be read.
-pub const RECORDED: [&str; 16] = [
+pub const RECORDED: [&str; 17] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -86,6 +89,7 @@ pub const RECORDED: [&str; 16] = [
     VANISHED,
     NOT_SERVED,
     TLS,
+    NOT_LISTENING,
     NOT_ETCD,
     GATEWAY_OFF,
     NO_ADDRESS,

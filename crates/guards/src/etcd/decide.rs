@@ -1,0 +1,437 @@
+//! The decision, pure: what the request alone decides, what the state of things in Kubernetes decides, and what the members decide.
+//!
+//! Three steps, so that nobody is asked whose answer changes nothing. What must never be held up (teardown, repair, what a node
+//! has begun) is let through by the first two, by the state of things; who asks may narrow that and never suffices.
+//!
+//! The last step is the rule of the quorum: a member that can be counted on goes only if the others are a quorum without it. What
+//! was not seen is neither healthy nor gone: where it could change the verdict, the verdict is Unknown.
+
+use std::time::SystemTime;
+
+use admission::{Cause, Request, Ruling};
+
+use super::config::{Config, Ensemble, Leader, Membership, Weight};
+use super::facts::Facts;
+use super::glass::{self, Glass};
+use super::ground::{Ground, Namespace, Standing};
+use super::pod::{Etcd, Pod};
+use super::table::{Row, State, Table};
+use super::target::{Deed, Target};
+use super::tell::{self, Said};
+use crate::exempt::Exemption;
+use crate::world::cause;
+use crate::world::etcd::Id;
+
+/// What comes after a look.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// It is decided.
+    Rule(Ruling),
+    /// Something has to be done first; then everything is looked at again.
+    Act(Effect),
+}
+
+/// What is done before a member may go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Note that it is on its way out.
+    Reserve,
+    /// Have it hand over to this one.
+    Move {
+        /// To whom.
+        to: Id,
+        /// The same for people.
+        name: String,
+    },
+}
+
+/// What has been done so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Done {
+    /// It is noted that the pod is on its way out, or would be.
+    pub(super) is_reserved: bool,
+    /// Those who cannot take the leadership.
+    pub(super) refused: Vec<Id>,
+    /// Leadership cannot be moved here.
+    pub(super) is_unmovable: bool,
+    /// It would hand over to this one, if anything were done.
+    pub(super) pretended: Option<String>,
+    /// It has handed over to this one.
+    pub(super) moved: Option<String>,
+}
+
+/// What the request alone decides.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// It is decided.
+    Rule(Ruling),
+    /// The pod decides.
+    Look(Target),
+}
+
+/// Looks at the request alone.
+pub(super) fn open(config: &Config, deed: Deed, request: &Request<'_>) -> Opened {
+    let target = match Target::read(config, deed, request) {
+        Ok(target) => target,
+        Err(cause) => return Opened::Rule(Ruling::unknown(cause)),
+    };
+    if let Exemption::By(part) = config.terms.exempt.of(request) {
+        return Opened::Rule(Ruling::allow().audit("exempt", part));
+    }
+    if target.namespace == config.terms.install_namespace {
+        return Opened::Rule(Ruling::allow().audit("exempt", "installNamespace"));
+    }
+    Opened::Look(target)
+}
+
+/// What the pod by itself decides, before anything else is looked at.
+pub(super) fn of_pod(config: &Config, target: &Target, pod: &Pod, now: SystemTime) -> Option<Ruling> {
+    let allowed = |why: &str| Some(Ruling::allow().audit("allowed", why));
+    if pod.is_mirror() {
+        return Some(tell::mirror(target));
+    }
+    if pod.is_going && (target.by_kubelet || target.grace != Some(0)) {
+        return allowed("its pod is being deleted already");
+    }
+    if pod.etcd == Etcd::Down {
+        return allowed("no etcd runs in it");
+    }
+    match glass::judge(config, &pod.name, &pod.annotations, now) {
+        Glass::Broken(reason, until) => Some(tell::glass_broken(&target.told(), &reason, &until)),
+        Glass::Whole | Glass::Refused(_) => None,
+    }
+}
+
+/// What Kubernetes says decides.
+pub(super) fn of_ground(config: &Config, target: &Target, pod: &Pod, ground: &Ground) -> Option<Ruling> {
+    let allowed = |why: &str| Some(Ruling::allow().audit("allowed", why));
+    if let Ok(namespace) = &ground.namespace {
+        if namespace.is_going {
+            return allowed("its namespace is being deleted");
+        }
+        if let Some(ruling) = of_namespace(config, target, namespace, ground.now) {
+            return Some(ruling);
+        }
+    }
+    if matches!(&ground.owner, Ok(Standing::Going)) {
+        return allowed("its StatefulSet is being deleted or gone");
+    }
+    if matches!(&ground.has_node, Ok(false)) {
+        return allowed("its node is gone");
+    }
+    let pods = match &ground.pods {
+        Ok(pods) => pods,
+        Err(why) => return Some(tell::unseen(target, why)),
+    };
+    if !pods.iter().any(|listed| listed.uid == pod.uid) {
+        let text = format!(
+            "the pods that Durward sees in namespace {:?} do not hold this one; try again, and if that stays so, Durward looks at another cluster",
+            target.namespace
+        );
+        return Some(tell::unseen(target, &Cause::new(cause::UNCLEAR, text)));
+    }
+    None
+}
+
+fn of_namespace(config: &Config, target: &Target, namespace: &Namespace, now: SystemTime) -> Option<Ruling> {
+    if config.terms.exempt.selects(&namespace.labels) {
+        return Some(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
+    }
+    match glass::judge(config, &target.namespace, &namespace.annotations, now) {
+        Glass::Broken(reason, until) => Some(tell::glass_broken(&target.told(), &reason, &until)),
+        Glass::Whole | Glass::Refused(_) => None,
+    }
+}
+
+/// Everything that the last step looks at.
+#[derive(Clone, Copy)]
+pub(super) struct Case<'c> {
+    pub(super) config: &'c Config,
+    pub(super) ensemble: &'c Ensemble,
+    pub(super) target: &'c Target,
+    pub(super) pod: &'c Pod,
+    pub(super) facts: &'c Facts,
+    pub(super) done: &'c Done,
+}
+
+/// How many have to be left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Quorum {
+    /// How many vote once the pod is gone.
+    pub(super) of: usize,
+    /// How many of them are a quorum.
+    pub(super) needed: usize,
+    /// Whether the member leaves the list.
+    pub(super) leaves: bool,
+}
+
+impl Quorum {
+    fn of(voters: usize, leaves: bool) -> Self {
+        let of = if leaves { voters.saturating_sub(1) } else { voters };
+        Self { of, needed: of / 2 + 1, leaves }
+    }
+
+    /// Whether every deletion is an outage: no quorum is left even by healthy others.
+    fn is_small(self) -> bool {
+        let others = if self.leaves { self.of } else { self.of.saturating_sub(1) };
+        others < self.needed
+    }
+}
+
+/// Rules with what the members say.
+pub(super) fn close(case: Case<'_>) -> Step {
+    let table = Table::of(case.config, case.facts);
+    let said = Said::new(case, &table);
+    let Some(me) = table.row(&case.pod.uid) else {
+        let why = Cause::new(cause::UNCLEAR, "its pod is not among those of the ensemble");
+        return Step::Rule(said.unknown(vec![why]));
+    };
+    match &me.state {
+        State::Learner => Step::Rule(
+            said.allow("it does not vote")
+                .warn(said.voice("it is a learner, and has no vote that could be missed")),
+        ),
+        State::Stranger(why) => Step::Rule(
+            said.allow("it is no member")
+                .warn(said.voice(&format!("{why}: the ensemble {} does not miss it", table.ensemble))),
+        ),
+        State::Silent(why) => Step::Rule(of_silent(case, &table, me, why, &said)),
+        // It is going already: only its time is made shorter.
+        State::Leaving(_) => Step::Rule(of_going(case, &table, me, &said)),
+        State::Absent => Step::Rule(said.unknown(vec![Cause::new(cause::UNCLEAR, "its pod has no member")])),
+        State::Healthy | State::Unfit(_) | State::Corrupt => of_voter(case, &table, me, &said),
+    }
+}
+
+fn quorum(case: Case<'_>, voters: usize) -> Quorum {
+    let leaves = match case.ensemble.membership {
+        Membership::Auto => case.pod.leaves,
+        Membership::Kept => false,
+        Membership::Removed => true,
+    };
+    Quorum::of(voters, leaves)
+}
+
+/// Its time is made shorter while it ends: nothing that can be stopped, and worth a warning if it still leads.
+fn of_going(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Ruling {
+    let ruling = said.allow("its pod is being deleted already");
+    if table.leads(me) && case.target.grace == Some(0) {
+        return ruling.warn(said.voice(
+            "it still leads, and is killed before it can hand over: writes stop until another is elected",
+        ));
+    }
+    ruling
+}
+
+/// A member that does not answer is let go where it cannot be missed, or where it is certain that it is not there.
+fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, said: &Said<'_>) -> Ruling {
+    let is_certain = why.code == cause::NOT_LISTENING;
+    let healthy = table.healthy_beside(&me.uid);
+    let quorum = table.voters.as_ref().ok().map(|voters| quorum(case, *voters));
+    if is_certain {
+        let ruling = said.allow("no etcd listens in it");
+        let holds = quorum.is_some_and(|quorum| healthy >= quorum.needed);
+        return if holds { ruling } else { ruling.warn(said.voice("the others are no quorum now")) };
+    }
+    let unknown = || said.unknown(vec![why.clone()]);
+    match quorum {
+        // A leader that answers others and not Durward would be killed without handing over.
+        Some(quorum) if healthy >= quorum.needed && table.has_hidden_leader() => unknown(),
+        Some(quorum) if healthy >= quorum.needed => {
+            said.allow("it does not answer, and the others are a quorum")
+        }
+        // So many know of no leader that the rest, this one among them, cannot be a quorum.
+        Some(quorum) if quorum.of.saturating_sub(table.leaderless) < quorum.needed => said
+            .allow("the quorum is lost and it does not answer")
+            .warn(said.voice("the quorum is lost, and this member does not answer")),
+        _ => unknown(),
+    }
+}
+
+/// What Durward failed to see of members that may be well.
+fn unseen(table: &Table, uid: &str) -> Vec<Cause> {
+    let down =
+        [cause::UNREACHABLE, cause::TIMEOUT, cause::NOT_LISTENING, cause::NO_ADDRESS, cause::NO_QUORUM];
+    let others = table.rows.iter().filter(|row| row.uid != uid);
+    let silent = others.filter_map(|row| match &row.state {
+        State::Silent(why) if !down.contains(&why.code) => Some(why.clone()),
+        _ => None,
+    });
+    silent.collect()
+}
+
+/// A member that answers and votes.
+fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Step {
+    let is_corrupt = me.state == State::Corrupt;
+    let is_healthy = me.state == State::Healthy;
+    let voters = match &table.voters {
+        Ok(voters) => *voters,
+        Err(_) if table.is_lost && !table.works => {
+            return Step::Rule(
+                said.deny("QuorumLost", "the quorum is lost, and it is one of the members that are left"),
+            );
+        }
+        Err(why) => return Step::Rule(said.unknown(vec![why.clone()])),
+    };
+    let quorum = quorum(case, voters);
+    let healthy = table.healthy_beside(&me.uid);
+    let mut ruling = said.allow("the others are a quorum");
+    if healthy < quorum.needed {
+        let blind = unseen(table, &me.uid);
+        if quorum.is_small() {
+            if case.config.small == Weight::Deny {
+                return Step::Rule(said.deny("SmallEnsemble", &small(voters)));
+            }
+            // Of two the other one may be what is broken, and then this one is all that there is.
+            if voters > 1 && table.is_lost {
+                return Step::Rule(
+                    said.deny("QuorumLost", "the quorum is lost, and it is one of the members that are left"),
+                );
+            }
+            ruling = said.allow("every deletion here is an outage").warn(said.voice(&small(voters)));
+        } else if is_corrupt && !table.works {
+            ruling = said
+                .allow("its data is corrupt")
+                .warn(said.voice("its data is corrupt, and the others are no quorum now"));
+        } else if healthy + blind.len() >= quorum.needed {
+            return Step::Rule(said.unknown(blind));
+        } else if table.is_lost {
+            return Step::Rule(
+                said.deny("QuorumLost", "the quorum is lost, and it is one of the members that are left"),
+            );
+        } else {
+            return Step::Rule(said.deny("Quorum", &said.short_of(quorum, healthy)));
+        }
+    }
+    if is_corrupt && !table.leads(me) {
+        return Step::Rule(said.beside(
+            ruling.warn(said.voice("its data is corrupt; the new pod needs empty data, or a new member")),
+        ));
+    }
+    if let Some(why) = &case.facts.book_unread
+        && is_healthy
+    {
+        return Step::Rule(said.unknown(vec![not_reserved(why)]));
+    }
+    for (weight, reason, text) in weights(case, table, me, quorum) {
+        match weight {
+            Weight::Warn => ruling.warnings.push(said.voice(&text)),
+            Weight::Deny => return Step::Rule(said.deny(reason, &text)),
+        }
+    }
+    let needs_noting = is_healthy || table.leads(me);
+    let is_noted = case.done.is_reserved || case.facts.is_reserved;
+    if table.leads(me) && !(quorum.is_small() && healthy < quorum.needed) {
+        return of_leader(case, table, me, ruling, said, is_noted);
+    }
+    if needs_noting && !is_noted {
+        return Step::Act(Effect::Reserve);
+    }
+    Step::Rule(said.beside(ruling))
+}
+
+/// Why a departure could not be noted.
+pub(super) fn not_reserved(why: &Cause) -> Cause {
+    Cause::new(cause::NOT_RESERVED, format!("it cannot be noted that it leaves: {}", why.text))
+}
+
+fn small(voters: usize) -> String {
+    let what = if voters == 1 {
+        "it is the only member".to_owned()
+    } else {
+        format!("the ensemble has {voters} members")
+    };
+    format!("{what}: nothing can be read or written until its pod is back")
+}
+
+/// What weighs beside the quorum: members that are being added, and data that is lost.
+fn weights(case: Case<'_>, table: &Table, me: &Row, quorum: Quorum) -> Vec<(Weight, &'static str, String)> {
+    let mut weights = Vec::new();
+    if !table.changes.is_empty() {
+        let text = format!("its membership is changing: {}", table.changes.join(", "));
+        weights.push((case.config.membership_change, "MembershipChange", text));
+    }
+    if !case.pod.keeps_data && !quorum.leaves {
+        let text = "none of its volumes outlives the pod: what the member has written is lost, and it cannot come back under its id";
+        weights.push((case.config.data_safety, "DataLoss", text.to_owned()));
+    }
+    if table.leads(me) && case.target.grace == Some(0) && case.ensemble.leader == Leader::Allow {
+        let text = "it leads and is killed at once (grace period 0), before it can hand over: writes stop until another is elected";
+        weights.push((case.config.data_safety, "KilledLeader", text.to_owned()));
+    }
+    weights
+}
+
+/// The leader.
+fn of_leader(
+    case: Case<'_>,
+    table: &Table,
+    me: &Row,
+    ruling: Ruling,
+    said: &Said<'_>,
+    is_noted: bool,
+) -> Step {
+    let (done, by_controller) = (case.done, case.target.by_controller);
+    let reserve_first = |ruling: Ruling| {
+        if is_noted { Step::Rule(said.beside(ruling)) } else { Step::Act(Effect::Reserve) }
+    };
+    match case.ensemble.leader {
+        Leader::Allow => {
+            return reserve_first(
+                ruling.warn(said.voice("it leads: the ensemble elects another when it is gone")),
+            );
+        }
+        // A controller that is refused the leader for good would never come to the end of a rolling update.
+        Leader::Refuse if !by_controller => {
+            return Step::Rule(
+                said.deny(
+                    "Leader",
+                    "it leads the ensemble, and leaders are not deleted here (leader: refuse)",
+                ),
+            );
+        }
+        Leader::Refuse | Leader::Transfer => {}
+    }
+    if done.is_unmovable || table.is_poor {
+        let grace = case.target.grace.unwrap_or(case.pod.grace);
+        if by_controller && grace > 0 {
+            let text = format!(
+                "it leads and cannot be asked to hand over; it has {grace} s to do so by itself when it is ended"
+            );
+            return reserve_first(ruling.warn(said.voice(&text)));
+        }
+        return Step::Rule(said.deny("Leader", "it leads the ensemble, and this etcd cannot be asked to hand over (before 3.3, or without its JSON gateway)"));
+    }
+    if let Some(name) = &done.pretended {
+        let text = format!("it leads, and would hand over to {name} first");
+        return reserve_first(ruling.warn(said.voice(&text)));
+    }
+    let Some(next) = successor(table, me, &done.refused) else {
+        return Step::Rule(said.deny("Leader", "it leads the ensemble, and no other member can take over"));
+    };
+    if !is_noted {
+        return Step::Act(Effect::Reserve);
+    }
+    match next.id {
+        Some(to) => Step::Act(Effect::Move { to, name: next.name.clone() }),
+        None => Step::Rule(said.deny("Leader", "it leads the ensemble, and no other member can take over")),
+    }
+}
+
+/// Entries by which members may differ and be equally good: what is written while they are asked.
+const ABREAST: u64 = 100;
+
+/// The most caught-up of those who can lead. On a node that is being emptied it would soon have to hand over again; so would a
+/// pod that its `StatefulSet` is going to replace.
+fn successor<'t>(table: &'t Table, me: &Row, refused: &[Id]) -> Option<&'t Row> {
+    let can = |row: &&Row| {
+        row.uid != me.uid && row.state == State::Healthy && row.id.is_some_and(|id| !refused.contains(&id))
+    };
+    table.rows.iter().filter(can).min_by_key(|row| {
+        let lag = row.lag.unwrap_or(0);
+        (row.is_cordoned, lag / ABREAST, !row.is_updated, lag, row.id)
+    })
+}
+
+#[cfg(test)]
+mod tests;

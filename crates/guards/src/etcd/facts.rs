@@ -1,0 +1,211 @@
+//! What the members say, asked all at once, each within its own deadline: one that hangs costs no more than that.
+//!
+//! Nothing is spawned, so nothing outlives the review. Who shares an answer with whom is the world's to say; that none is older
+//! than the question is its contract, and what the second look of a reservation rests on.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use admission::Cause;
+use futures_util::future::{join, join_all};
+use tokio::time::{Instant, timeout_at};
+
+use super::config::Config;
+use super::ground::{Ground, Look, Standing};
+use super::group::Group;
+use super::pod::{Etcd, Pod};
+use crate::hands::{Reservation, Reservations};
+use crate::world::etcd::{Alarm, Answer, Health, Members, Metrics, Peer, Question, Read, Status};
+use crate::world::{World, cause};
+
+/// Everything that a decision about a member rests on.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    /// What time it is.
+    pub(super) now: SystemTime,
+    /// What people call the ensemble.
+    pub(super) ensemble: String,
+    /// Every pod of it, with what its member says.
+    pub(super) seen: Vec<Seen>,
+    /// How many pods its `StatefulSet` is to have.
+    pub(super) replicas: Option<u64>,
+    /// Why nobody knows who is on the way out.
+    pub(super) book_unread: Option<Cause>,
+    /// Whether the pod that is to go is noted already.
+    pub(super) is_reserved: bool,
+}
+
+/// One pod of the ensemble.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) pod: Pod,
+    /// What its member says.
+    pub(super) view: View,
+    /// Whether it was let go and may be on its way out; never so for the pod that this is about.
+    pub(super) is_reserved: bool,
+    /// Whether its node takes no new pods, or is gone.
+    pub(super) is_cordoned: bool,
+    /// Whether it is what its `StatefulSet` updates its pods to.
+    pub(super) is_updated: bool,
+}
+
+/// What a member says.
+#[derive(Debug, Clone)]
+pub(super) enum View {
+    /// By the JSON gateway.
+    Full(Box<Answers>),
+    /// Without one: only health and metrics.
+    Poor(Health, Metrics),
+    /// Nothing.
+    Silent(Cause),
+}
+
+/// What a member answers.
+#[derive(Debug, Clone)]
+pub(super) struct Answers {
+    pub(super) status: Status,
+    pub(super) read: Result<Read, Cause>,
+    pub(super) members: Result<Members, Cause>,
+    pub(super) by_quorum: Result<Members, Cause>,
+    pub(super) alarms: Result<Vec<Alarm>, Cause>,
+}
+
+/// How long a pod that was let go may take to be marked as deleted: to allow is not to commit.
+pub(super) const VOID: Duration = Duration::from_secs(30);
+
+/// How much later than the world should have answered it is given up.
+const GRACE: Duration = Duration::from_millis(30);
+
+/// Whether a pod that was let go still counts as leaving. One that is marked as deleted does so by itself.
+pub(super) fn is_live(reservation: &Reservation, now: SystemTime) -> bool {
+    reservation.age(now) <= VOID
+}
+
+/// One gathering.
+#[derive(Clone, Copy)]
+pub(super) struct Gathering<'g> {
+    pub(super) world: &'g dyn World,
+    pub(super) config: &'g Config,
+    pub(super) group: &'g Group,
+    pub(super) end: Instant,
+}
+
+impl Gathering<'_> {
+    /// Asks every pod of the ensemble. `uid`: the one that is to go.
+    pub(super) async fn about(&self, uid: &str, ground: &Ground, pods: &[Pod]) -> Facts {
+        let empty = Reservations::default();
+        let book = ground.book.as_ref().unwrap_or(&empty);
+        let reserved = |pod: &str| book.held.iter().any(|held| held.uid == pod && is_live(held, ground.now));
+        let set = match &ground.owner {
+            Ok(Standing::Stands(set)) => Some(set),
+            _ => None,
+        };
+        let nodes: HashSet<&str> =
+            pods.iter().map(|pod| pod.node.as_str()).filter(|n| !n.is_empty()).collect();
+        let look =
+            Look { world: self.world, end: self.end.min(Instant::now() + self.config.member_deadline) };
+        let cordoned = look.cordoned(nodes.into_iter().map(str::to_owned).collect());
+        let views = join_all(pods.iter().map(|pod| self.view(pod)));
+        let (cordoned, views) = join(cordoned, views).await;
+        let seen = pods.iter().zip(views).map(|(pod, view)| Seen {
+            view,
+            is_reserved: pod.uid != uid && reserved(&pod.uid),
+            is_cordoned: cordoned.contains(&pod.node),
+            is_updated: set.is_some_and(|set| {
+                !set.revision.is_empty() && pod.labels.get("controller-revision-hash") == Some(&set.revision)
+            }),
+            pod: pod.clone(),
+        });
+        Facts {
+            now: ground.now,
+            ensemble: self.group.told(),
+            seen: seen.collect(),
+            replicas: set.map(|set| set.replicas),
+            book_unread: ground.book.as_ref().err().cloned(),
+            is_reserved: reserved(uid),
+        }
+    }
+
+    async fn view(&self, pod: &Pod) -> View {
+        if pod.etcd == Etcd::Down {
+            let text = format!("etcd does not run in {}", pod.name);
+            return View::Silent(Cause::new(cause::UNREACHABLE, text));
+        }
+        if pod.address.is_empty() {
+            return View::Silent(Cause::new(cause::NO_ADDRESS, format!("{} has no address", pod.name)));
+        }
+        let peer = self.group.peer(pod);
+        let end = self.end.min(Instant::now() + self.config.member_deadline);
+        let of = |question| self.ask(&peer, question, end);
+        let (status, (rest, alarms)) = join(
+            of(Question::Status),
+            join(
+                join(of(Question::Read), join(of(Question::Members), of(Question::MembersByQuorum))),
+                of(Question::Alarms),
+            ),
+        )
+        .await;
+        let status = match status {
+            Ok(Answer::Status(status)) => *status,
+            Err(why) if why.code == cause::GATEWAY_OFF => return self.poor(&peer).await,
+            Err(why) => return View::Silent(why),
+            Ok(_) => return View::Silent(another(&peer, Question::Status)),
+        };
+        let (read, (members, by_quorum)) = rest;
+        let list = |answer, question| match answer {
+            Ok(Answer::Members(members)) => Ok(members),
+            Err(why) => Err(why),
+            Ok(_) => Err(another(&peer, question)),
+        };
+        View::Full(Box::new(Answers {
+            status,
+            read: match read {
+                Ok(Answer::Read(read)) => Ok(read),
+                Err(why) => Err(why),
+                Ok(_) => Err(another(&peer, Question::Read)),
+            },
+            members: list(members, Question::Members),
+            by_quorum: list(by_quorum, Question::MembersByQuorum),
+            alarms: match alarms {
+                Ok(Answer::Alarms(alarms)) => Ok(alarms),
+                Err(why) => Err(why),
+                Ok(_) => Err(another(&peer, Question::Alarms)),
+            },
+        }))
+    }
+
+    async fn poor(&self, peer: &Peer) -> View {
+        let end = self.end.min(Instant::now() + self.config.member_deadline);
+        match join(self.ask(peer, Question::Health, end), self.ask(peer, Question::Metrics, end)).await {
+            (Ok(Answer::Health(health)), Ok(Answer::Metrics(metrics))) => View::Poor(health, metrics),
+            (Err(why), _) | (_, Err(why)) => View::Silent(why),
+            (Ok(_), Ok(_)) => View::Silent(another(peer, Question::Health)),
+        }
+    }
+
+    /// Asks a member its status, for what has to be known of it alone.
+    pub(super) async fn status(&self, pod: &Pod) -> Result<Status, Cause> {
+        let peer = self.group.peer(pod);
+        let end = self.end.min(Instant::now() + self.config.member_deadline);
+        match self.ask(&peer, Question::Status, end).await? {
+            Answer::Status(status) => Ok(*status),
+            _ => Err(another(&peer, Question::Status)),
+        }
+    }
+
+    /// The answer, or that there was none.
+    async fn ask(&self, peer: &Peer, question: Question, end: Instant) -> Result<Answer, Cause> {
+        let given = end.saturating_duration_since(Instant::now());
+        let asked = self.world.etcd(peer, question, end.into_std());
+        timeout_at(end + GRACE, asked).await.unwrap_or_else(|_| {
+            let text =
+                format!("{peer} gave no answer in {:.1} s when asked for {question}", given.as_secs_f64());
+            Err(Cause::new(cause::TIMEOUT, text))
+        })
+    }
+}
+
+/// An answer to something else.
+fn another(peer: &Peer, question: Question) -> Cause {
+    Cause::new(cause::GARBAGE, format!("{peer} was asked for {question} and answered something else"))
+}

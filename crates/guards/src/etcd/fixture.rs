@@ -1,0 +1,103 @@
+//! For the tests of this room: configurations, requests, pods and members out of short texts.
+
+use std::time::SystemTime;
+
+use admission::{Fields, Request, decode};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::config::{self, Config};
+use super::target::POINTERS;
+use crate::config::{parse, read};
+
+/// What time it is in tests: 2026-11-21T10:00:00Z.
+pub(super) const NOW: i64 = 1_795_255_200;
+
+/// The least that a section says.
+pub(super) const LEAST: &str = "ensembles: [{namespace: db, selector: app=etcd}]";
+
+/// The same.
+pub(super) fn now() -> SystemTime {
+    Timestamp::from_second(NOW).unwrap().into()
+}
+
+/// The configuration that this section makes, and its problems.
+pub(super) fn configured(yaml: &str) -> (Config, Vec<String>) {
+    let root = parse("d.yaml", yaml).unwrap();
+    let (config, _, problems) = read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS));
+    (config, problems.iter().map(ToString::to_string).collect())
+}
+
+/// The same, where nothing may be wrong.
+pub(super) fn config(yaml: &str) -> Config {
+    let (config, problems) = configured(yaml);
+    assert_eq!(problems, [""; 0]);
+    config
+}
+
+/// A member's pod, as the API server has it.
+pub(super) fn pod(name: &str) -> Value {
+    let ordinal = name.rsplit('-').next().unwrap_or_default();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": "db", "name": name, "uid": format!("uid-{name}"), "labels": {"app": "etcd"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "etcd", "uid": "uid-etcd", "controller": true}]
+        },
+        "spec": {
+            "nodeName": format!("n{ordinal}"),
+            "containers": [{"name": "etcd", "image": "etcd:3.5.16", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}}]
+        },
+        "status": {
+            "phase": "Running", "podIP": format!("10.0.0.{ordinal}"),
+            "containerStatuses": [{"name": "etcd", "state": {"running": {}}}]
+        }
+    })
+}
+
+/// The review of a deletion of a pod; `change` may make another request of it.
+pub(super) fn delete(name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
+    let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "DELETE", "name": name, "namespace": "db", "userInfo": {"username": "ann"},
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "object": null, "oldObject": pod(name), "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}}});
+    change(&mut review["request"]);
+    review.to_string().into_bytes()
+}
+
+/// The review of an eviction.
+pub(super) fn evict(name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
+    let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "CREATE", "name": name, "namespace": "db", "userInfo": {"username": "ann"},
+        "kind": {"group": "policy", "version": "v1", "kind": "Eviction"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "subResource": "eviction",
+        "object": {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "db"}},
+        "oldObject": null, "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}}});
+    change(&mut review["request"]);
+    review.to_string().into_bytes()
+}
+
+/// Calls `with` with the request of a review.
+pub(super) fn with_request<T>(body: &[u8], with: impl FnOnce(&Request<'_>) -> T) -> T {
+    with(&decode(body, &Fields::new(&POINTERS)).unwrap().request)
+}
+
+/// Calls `with` with a request that deletes a pod.
+pub(super) fn with_delete<T>(
+    name: &str,
+    change: impl FnOnce(&mut Value),
+    with: impl FnOnce(&Request<'_>) -> T,
+) -> T {
+    with_request(&delete(name, change), with)
+}
+
+/// Calls `with` with a request that evicts a pod.
+pub(super) fn with_eviction<T>(
+    name: &str,
+    change: impl FnOnce(&mut Value),
+    with: impl FnOnce(&Request<'_>) -> T,
+) -> T {
+    with_request(&evict(name, change), with)
+}

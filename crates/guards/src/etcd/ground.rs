@@ -1,0 +1,289 @@
+//! What Kubernetes says, all of it asked at once: is there still a namespace, an owner, a node; who else is in the ensemble; who is
+//! on the way out.
+//!
+//! Much of what must never be held up is seen here, before any member is asked: teardown and repair are recognised by the state of
+//! things, not by who asks, as some clusters run all their controllers under one name.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use admission::{BoxFuture, Cause};
+use futures_util::future::{join, join_all};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::config::Ensemble;
+use super::group::{self, Group};
+use super::pod::{Owner, Pod};
+use crate::hands::{Lease, Reservations};
+use crate::world::fleet::{self, Cluster, Object, Part, Query};
+use crate::world::{Address, Resource, World, cause};
+
+/// One page; as many as kubectl asks for.
+const PAGE: u32 = 500;
+
+/// More pods than this in one namespace are not gone through for one review.
+const MOST_PAGES: usize = 40;
+
+/// How much later than the world should have answered it is given up.
+const GRACE: Duration = Duration::from_millis(30);
+
+pub(super) const fn resource(group: &'static str, plural: &'static str) -> Resource {
+    Resource {
+        group: std::borrow::Cow::Borrowed(group),
+        version: std::borrow::Cow::Borrowed("v1"),
+        plural: std::borrow::Cow::Borrowed(plural),
+    }
+}
+
+pub(super) const PODS: Resource = resource("", "pods");
+pub(super) const NODES: Resource = resource("", "nodes");
+pub(super) const SETS: Resource = resource("apps", "statefulsets");
+
+/// What Kubernetes says about one pod that is to go.
+#[derive(Debug, Clone)]
+pub(super) struct Ground {
+    /// What time it is.
+    pub(super) now: SystemTime,
+    pub(super) namespace: Result<Namespace, Cause>,
+    pub(super) owner: Result<Standing, Cause>,
+    /// Whether its node is there.
+    pub(super) has_node: Result<bool, Cause>,
+    /// The pods of its ensemble, itself among them.
+    pub(super) pods: Result<Vec<Pod>, Cause>,
+    /// Who is on the way out.
+    pub(super) book: Result<Reservations, Cause>,
+}
+
+/// A namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Namespace {
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    /// Whether it is being deleted, or gone.
+    pub(super) is_going: bool,
+}
+
+/// How it stands with the `StatefulSet` of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The pod has none.
+    #[default]
+    None,
+    /// It stands.
+    Stands(Set),
+    /// It is gone, or being deleted with its pods.
+    Going,
+}
+
+/// A `StatefulSet`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Set {
+    /// How many pods it is to have.
+    pub(super) replicas: u64,
+    /// What its pods are being updated to.
+    pub(super) revision: String,
+}
+
+#[derive(Deserialize)]
+struct WireSet {
+    metadata: WireSetMetadata,
+    #[serde(default)]
+    spec: WireSetSpec,
+    #[serde(default)]
+    status: WireSetStatus,
+}
+
+#[derive(Deserialize)]
+struct WireSetMetadata {
+    finalizers: Option<Vec<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireSetSpec {
+    replicas: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireSetStatus {
+    update_revision: String,
+}
+
+/// On an owner that leaves its dependents behind.
+const ORPHAN: &str = "orphan";
+
+/// Asks Kubernetes.
+#[derive(Clone, Copy)]
+pub(super) struct Look<'l> {
+    pub(super) world: &'l dyn World,
+    pub(super) end: Instant,
+}
+
+impl Look<'_> {
+    /// The answer, or that there was none. The world keeps to its deadline; this holds where it does not.
+    async fn limit<T>(&self, question: BoxFuture<'_, Result<T, Cause>>) -> Result<T, Cause> {
+        let given = self.end.saturating_duration_since(Instant::now());
+        timeout_at(self.end + GRACE, question).await.unwrap_or_else(|_| {
+            let text = format!("the API server did not answer in {:.1} s", given.as_secs_f64());
+            Err(Cause::new(cause::TIMEOUT, text))
+        })
+    }
+
+    /// One object.
+    pub(super) async fn find(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        part: Part,
+    ) -> Result<Option<Object>, Cause> {
+        let look = fleet::Look { address: Address { resource, namespace, name }, part };
+        self.limit(self.world.find(&Cluster::Here, look, self.end.into_std())).await
+    }
+
+    /// A pod in JSON, if there is one.
+    pub(super) async fn pod(&self, namespace: &str, name: &str) -> Result<Option<String>, Cause> {
+        let found = self.find(&PODS, namespace, name, Part::Whole).await?;
+        found.map(|object| whole(&object).map(str::to_owned)).transpose()
+    }
+
+    /// All objects of a namespace, each with its JSON.
+    pub(super) async fn all(&self, resource: &Resource, namespace: &str) -> Result<Vec<Object>, Cause> {
+        let (mut all, mut from) = (Vec::new(), None::<String>);
+        for _ in 0..MOST_PAGES {
+            let query = Query {
+                resource,
+                namespace,
+                fields: "",
+                part: Part::Whole,
+                limit: PAGE,
+                from: from.as_deref(),
+            };
+            let page = self.limit(self.world.list(&Cluster::Here, query, self.end.into_std())).await?;
+            all.extend(page.objects);
+            match page.next {
+                None => return Ok(all),
+                next => from = next,
+            }
+        }
+        let most = MOST_PAGES * usize::try_from(PAGE).unwrap_or(usize::MAX);
+        Err(Cause::new(cause::REFUSED, format!("namespace {namespace:?} has more than {most} {resource}")))
+    }
+
+    /// Everything about a pod.
+    pub(super) async fn about(
+        &self,
+        ensemble: &Ensemble,
+        group: &Group,
+        pod: &Pod,
+        lease: Option<&Lease>,
+    ) -> Ground {
+        let namespace = self.namespace(&pod.namespace);
+        let owner = self.standing(&pod.namespace, pod.owner.as_ref());
+        let node = self.has_node(&pod.node);
+        let pods = self.pods(ensemble, group, &pod.namespace);
+        let book = async {
+            match lease {
+                Some(lease) => self.book(lease).await,
+                None => Ok(Reservations::default()),
+            }
+        };
+        let ((namespace, owner), (has_node, (pods, book))) =
+            join(join(namespace, owner), join(node, join(pods, book))).await;
+        Ground { now: self.world.now(), namespace, owner, has_node, pods, book }
+    }
+
+    pub(super) async fn namespace(&self, name: &str) -> Result<Namespace, Cause> {
+        let found = self.find(&Resource::NAMESPACES, "", name, Part::Metadata).await?;
+        Ok(match found {
+            None => Namespace { is_going: true, ..Namespace::default() },
+            Some(Object { metadata, .. }) => Namespace {
+                labels: metadata.labels,
+                annotations: metadata.annotations,
+                is_going: metadata.deleting,
+            },
+        })
+    }
+
+    async fn standing(&self, namespace: &str, owner: Option<&Owner>) -> Result<Standing, Cause> {
+        let Some(owner) = owner else { return Ok(Standing::None) };
+        let found = self.find(&SETS, namespace, &owner.name, Part::Whole).await?;
+        let Some(object) = found.filter(|set| set.uid == owner.uid) else { return Ok(Standing::Going) };
+        let (wire, set) = set(whole(&object)?)?;
+        // One that is deleted and leaves its pods behind takes none with it.
+        let orphans = wire.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN);
+        Ok(if object.metadata.deleting && !orphans { Standing::Going } else { Standing::Stands(set) })
+    }
+
+    async fn has_node(&self, name: &str) -> Result<bool, Cause> {
+        if name.is_empty() {
+            return Ok(true);
+        }
+        Ok(self.find(&NODES, "", name, Part::Metadata).await?.is_some())
+    }
+
+    async fn pods(&self, ensemble: &Ensemble, group: &Group, namespace: &str) -> Result<Vec<Pod>, Cause> {
+        let mut pods = Vec::new();
+        for object in self.all(&PODS, namespace).await? {
+            let json = whole(&object)?;
+            let pod = Pod::read(json, ensemble.port)?;
+            if group::chooses(ensemble, &pod, json) && group.holds(&pod) {
+                pods.push(pod);
+            }
+        }
+        Ok(pods)
+    }
+
+    /// Who is on the way out. A Lease that is not there is an empty one.
+    pub(super) async fn book(&self, lease: &Lease) -> Result<Reservations, Cause> {
+        let Lease { namespace, name } = lease;
+        match self.find(&Lease::RESOURCE, namespace, name, Part::Whole).await? {
+            None => Ok(Reservations::default()),
+            Some(Object { raw: Some(raw), .. }) => Reservations::read(&raw),
+            Some(object) => whole(&object).map(|_| Reservations::default()),
+        }
+    }
+
+    /// Which of these nodes are cordoned, or gone. What cannot be read is not: it only makes for a worse choice.
+    pub(super) async fn cordoned(&self, nodes: Vec<String>) -> Vec<String> {
+        #[derive(Deserialize)]
+        struct Node {
+            #[serde(default)]
+            spec: Spec,
+        }
+        #[derive(Default, Deserialize)]
+        struct Spec {
+            #[serde(default)]
+            unschedulable: bool,
+        }
+        let looks = nodes.into_iter().map(async |name| {
+            let node = match self.find(&NODES, "", &name, Part::Whole).await {
+                Ok(None) => return Some(name),
+                Ok(Some(node)) => node,
+                Err(_) => return None,
+            };
+            let read = whole(&node).ok().and_then(|json| serde_json::from_str::<Node>(json).ok());
+            read.is_some_and(|Node { spec }| spec.unschedulable).then_some(name)
+        });
+        join_all(looks).await.into_iter().flatten().collect()
+    }
+}
+
+fn set(json: &str) -> Result<(WireSet, Set), Cause> {
+    let wire: WireSet = serde_json::from_str(json)
+        .map_err(|error| Cause::new(cause::GARBAGE, format!("the StatefulSet cannot be read: {error}")))?;
+    let set =
+        Set { replicas: wire.spec.replicas.unwrap_or(1), revision: wire.status.update_revision.clone() };
+    Ok((wire, set))
+}
+
+/// The JSON of an object that was asked for whole.
+pub(super) fn whole(object: &Object) -> Result<&str, Cause> {
+    object.raw.as_ref().map(|raw| raw.get()).ok_or_else(|| {
+        let text =
+            format!("of {:?} in namespace {:?} only the metadata was given", object.name, object.namespace);
+        Cause::new(cause::GARBAGE, text)
+    })
+}

@@ -1,0 +1,198 @@
+//! Which ensemble a pod is of: which entry of the configuration chooses it, and which pods are in it together.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use admission::LabelSelector;
+
+use super::config::{Config, Ensemble, GroupBy, Within};
+use super::pod::{self, Pod};
+use crate::hands::Lease;
+use crate::world::etcd::{Client, Peer};
+
+/// Whether an entry of the configuration may be about a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chosen {
+    /// It is.
+    Yes,
+    /// If the namespace has the labels that it asks for.
+    IfLabelled,
+}
+
+/// The first entry that may be about the pod, and whether it is.
+pub(super) fn entry<'c>(
+    config: &'c Config,
+    pod: &Pod,
+    json: &str,
+) -> impl Iterator<Item = (&'c Ensemble, Chosen)> {
+    config.ensembles.iter().filter_map(move |ensemble| {
+        let chosen = match &ensemble.within {
+            Within::Named(name) if *name == pod.namespace => Chosen::Yes,
+            Within::Named(_) => return None,
+            Within::Labelled(_) => Chosen::IfLabelled,
+        };
+        chooses(ensemble, pod, json).then_some((ensemble, chosen))
+    })
+}
+
+/// Whether the entry's selector chooses the pod, in whatever namespace it is.
+pub(super) fn chooses(ensemble: &Ensemble, pod: &Pod, json: &str) -> bool {
+    match &ensemble.selector {
+        Some(selector) => is_selected(selector, pod),
+        None => pod::is_recognised(json),
+    }
+}
+
+fn is_selected(selector: &LabelSelector, pod: &Pod) -> bool {
+    selector.matches(|key: &str| pod.labels.get(key).map(String::as_str))
+}
+
+/// The pods that are one ensemble.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Group {
+    namespace: String,
+    /// The uid and name of their `StatefulSet`; none where they are all that an entry chooses, or all of them that have none.
+    set: Option<(String, String)>,
+    /// Whether pods with a `StatefulSet` are others.
+    is_by_set: bool,
+    client: Arc<Client>,
+    port: u16,
+    /// What tells this entry from others in the same namespace.
+    selector: String,
+}
+
+impl Group {
+    /// The group of a pod.
+    pub(super) fn of(ensemble: &Ensemble, pod: &Pod) -> Self {
+        let is_by_set = ensemble.group_by == GroupBy::StatefulSet;
+        let set = pod.owner.as_ref().filter(|_| is_by_set);
+        // Maps of a selector are sorted, so the same selector is always written the same.
+        let selector = serde_json::to_string(&ensemble.selector).unwrap_or_default();
+        Self {
+            namespace: pod.namespace.clone(),
+            set: set.map(|owner| (owner.uid.clone(), owner.name.clone())),
+            is_by_set,
+            client: ensemble.client.client(&pod.namespace),
+            port: ensemble.port,
+            selector,
+        }
+    }
+
+    /// Whether a pod that the entry chooses is of this group.
+    pub(super) fn holds(&self, pod: &Pod) -> bool {
+        let uid = pod.owner.as_ref().map(|owner| owner.uid.as_str());
+        let is_same = !self.is_by_set || uid == self.set.as_ref().map(|(uid, _)| uid.as_str());
+        pod.namespace == self.namespace && is_same
+    }
+
+    /// What people call it: `db/etcd`.
+    pub(super) fn told(&self) -> String {
+        match &self.set {
+            Some((_, name)) => format!("{}/{name}", self.namespace),
+            None => self.namespace.clone(),
+        }
+    }
+
+    /// How a pod of it is asked.
+    pub(super) fn peer(&self, pod: &Pod) -> Peer {
+        Peer {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            address: pod.address.clone(),
+            port: self.port,
+            client: Arc::clone(&self.client),
+        }
+    }
+
+    /// Where it is noted who leaves. The same for every replica and every version of Durward, so nothing in it comes from a
+    /// hash that may change.
+    pub(super) fn lease(&self, install_namespace: &str) -> Lease {
+        let mut name = match &self.set {
+            Some((_, set)) => format!("durward-etcd.{}.{set}", self.namespace),
+            None => format!("durward-etcd.{}.selector-{:016x}", self.namespace, fnv(&self.selector)),
+        };
+        if name.len() > LONGEST_NAME {
+            let hash = fnv(&name);
+            name = name.chars().take(LONGEST_NAME - 17).collect();
+            // Writing to a String cannot fail.
+            let _ = write!(name, "-{hash:016x}");
+        }
+        Lease { namespace: install_namespace.to_owned(), name }
+    }
+}
+
+/// As long as the name of an object may be.
+const LONGEST_NAME: usize = 253;
+
+/// FNV-1a, 64 bits.
+fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::config;
+    use super::super::pod::Owner;
+    use super::*;
+
+    fn pod(name: &str, set: Option<&str>) -> Pod {
+        Pod {
+            namespace: "db".into(),
+            name: name.into(),
+            labels: [("app".to_owned(), "etcd".to_owned())].into(),
+            owner: set.map(|set| Owner { name: set.into(), uid: format!("uid-of-{set}") }),
+            ..Pod::default()
+        }
+    }
+
+    fn first(yaml: &str, pod: &Pod) -> Option<Chosen> {
+        entry(&config(yaml), pod, "{}").next().map(|(_, chosen)| chosen)
+    }
+
+    #[test]
+    fn a_pod_is_chosen_by_namespace_and_labels_together() {
+        let etcd = pod("etcd-0", None);
+        assert_eq!(first("ensembles: [{namespace: db, selector: app=etcd}]", &etcd), Some(Chosen::Yes));
+        assert_eq!(first("ensembles: [{namespace: other, selector: app=etcd}]", &etcd), None);
+        assert_eq!(first("ensembles: [{namespace: db, selector: app=web}]", &etcd), None);
+        let labelled = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
+        assert_eq!(first(labelled, &etcd), Some(Chosen::IfLabelled));
+        let recognised = config("recognise: true\nensembles: [{namespace: db}]");
+        let json = r#"{"metadata":{},"spec":{"containers":[{"image":"etcd:3"}]}}"#;
+        assert!(entry(&recognised, &etcd, json).next().is_some());
+        assert!(entry(&recognised, &etcd, "{}").next().is_none());
+    }
+
+    #[test]
+    fn each_statefulset_is_an_ensemble_unless_the_selector_is_to_be_one() {
+        let (a, b, alone) = (pod("a-0", Some("a")), pod("b-0", Some("b")), pod("c", None));
+        let group = |yaml: &str, of: &Pod| Group::of(&config(yaml).ensembles[0], of);
+        let by_set = "ensembles: [{namespace: db, selector: app=etcd}]";
+        assert!(group(by_set, &a).holds(&pod("a-1", Some("a"))));
+        assert!(!group(by_set, &a).holds(&b) && !group(by_set, &a).holds(&alone));
+        assert!(group(by_set, &alone).holds(&alone) && !group(by_set, &alone).holds(&a));
+        let together = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+        assert!(group(together, &a).holds(&b) && group(together, &a).holds(&alone));
+        let elsewhere = Pod { namespace: "other".into(), ..pod("a-1", Some("a")) };
+        assert!(!group(together, &a).holds(&elsewhere));
+    }
+
+    #[test]
+    fn the_lease_has_the_ensembles_name_and_one_that_kubernetes_takes() {
+        let of = |pod: &Pod| {
+            Group::of(&config("ensembles: [{namespace: db, selector: app=etcd}]").ensembles[0], pod)
+                .lease("durward-system")
+                .name
+        };
+        assert_eq!(of(&pod("etcd-0", Some("etcd"))), "durward-etcd.db.etcd");
+        // Written down, as it must never change from one version to the next.
+        assert_eq!(of(&pod("etcd-0", None)), "durward-etcd.db.selector-5fb008ea6efba5b2");
+        let (long, other) = (format!("{}a", "x".repeat(252)), format!("{}b", "x".repeat(252)));
+        let (long, other) = (of(&pod("e", Some(&long))), of(&pod("e", Some(&other))));
+        assert_eq!(long.len(), 253);
+        assert_ne!(long, other);
+    }
+}

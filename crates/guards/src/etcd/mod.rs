@@ -1,0 +1,164 @@
+//! Keeps etcd ensembles that run in pods above their quorum: a member goes only if the others are a quorum without it, and a leader
+//! hands over before it goes.
+//!
+//! Protects against deletions and evictions that nobody else holds against each other: a disruption budget knows readiness and
+//! not raft, and a plain delete asks no budget. Does not protect members that nobody asks about: nodes that go down, the kubelet
+//! that evicts for want of memory, static pods. It never holds up teardown and repair: what a node has begun, namespaces and
+//! owners that go, members that are down anyway.
+//!
+//! etcd hands over by itself on a clean SIGTERM (`etcdserver/server.go`, `Stop`), so that the rule of the leader matters where there
+//! is none: grace period 0, an entrypoint that swallows signals, a slow member. The quorum is the real protection.
+//!
+//! Its stance when blind is *deny*, and so is its failurePolicy, Fail.
+
+mod above;
+mod act;
+mod config;
+mod decide;
+mod facts;
+#[cfg(test)]
+mod fixture;
+mod glass;
+mod ground;
+mod group;
+mod labels;
+mod permissions;
+mod pod;
+mod poor;
+mod registration;
+mod table;
+mod target;
+mod tell;
+#[cfg(test)]
+mod tests;
+mod way;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use admission::{BoxFuture, FailurePolicy, Fields, Guard, OnUnknown, Request, Ruling, Stance, WebhookEntry};
+
+use crate::config::Section;
+use crate::hands::Hands;
+use crate::kind::{Configured, Kind, Permission};
+use crate::terms::Defaults;
+use crate::world::{Resource, World};
+
+use config::Config;
+use target::Deed;
+use way::Way;
+
+/// The path, the metric label and the key in the configuration.
+const NAME: &str = "etcd";
+
+/// Ten seconds: a leader needs time to hand over, and a drain can wait.
+const DEFAULTS: Defaults =
+    Defaults { when_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+
+/// The kind.
+#[derive(Debug)]
+pub struct Etcd;
+
+// === impl Etcd ===
+
+impl Kind for Etcd {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "Keeps pods of an etcd ensemble from being deleted or evicted below its quorum, and has a leader hand over first."
+    }
+
+    fn page(&self) -> &'static str {
+        include_str!("README.md")
+    }
+
+    fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {
+        Box::new(Keeper { config: Arc::new(config::read(section, DEFAULTS)) })
+    }
+}
+
+/// The guard between configuration and service.
+struct Keeper {
+    config: Arc<Config>,
+}
+
+// === impl Keeper ===
+
+impl Configured for Keeper {
+    fn webhooks(&self) -> Vec<WebhookEntry> {
+        registration::entries(&self.config)
+    }
+
+    fn permissions(&self) -> Vec<Permission> {
+        permissions::everywhere(&self.config)
+    }
+
+    fn permissions_within(&self) -> Vec<(String, Permission)> {
+        permissions::within(&self.config)
+    }
+
+    fn watches(&self) -> Vec<Resource> {
+        // Nothing that was read earlier decides about a member.
+        Vec::new()
+    }
+
+    fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard> {
+        Arc::new(Door::new(&self.config, world, None))
+    }
+
+    fn build_with(&self, world: &Arc<dyn World>, hands: &Arc<dyn Hands>) -> Arc<dyn Guard> {
+        Arc::new(Door::new(&self.config, world, Some(Arc::clone(hands))))
+    }
+}
+
+/// The guard at the door.
+struct Door {
+    config: Arc<Config>,
+    world: Arc<dyn World>,
+    /// Only ever handed on to what acts.
+    hands: Option<Arc<dyn Hands>>,
+    fields: Fields,
+}
+
+// === impl Door ===
+
+impl Door {
+    fn new(config: &Arc<Config>, world: &Arc<dyn World>, hands: Option<Arc<dyn Hands>>) -> Self {
+        Self {
+            config: Arc::clone(config),
+            world: Arc::clone(world),
+            hands,
+            fields: Fields::new(&target::POINTERS),
+        }
+    }
+}
+
+impl Guard for Door {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    fn stance(&self) -> &Stance {
+        &self.config.terms.stance
+    }
+
+    fn logs_every_ruling(&self) -> bool {
+        true
+    }
+
+    fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
+        Box::pin(async move {
+            let way = Way::new(&self.config, &*self.world, self.hands.as_deref(), deadline.into());
+            match Deed::of(request) {
+                Some(deed) => way.of_pod(deed, request).await,
+                None => way.of_others(request).await,
+            }
+        })
+    }
+}

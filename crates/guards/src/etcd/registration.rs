@@ -1,0 +1,303 @@
+//! When the guard wants to be called: for deletions of pods, for evictions, and by option for what is one level up.
+//!
+//! Two entries, as an objectSelector is matched against the Eviction and never against its pod (kubernetes/kubernetes#110169): the
+//! one for deletions selects the pods, the other only the namespaces. Both select exactly the namespaces of the ensembles, so that
+//! a Durward that is down holds up nothing elsewhere. Names of namespaces can stand in one selector together; label selectors
+//! cannot, so each of them has entries of its own. A pod that two entries select is asked about twice, which changes nothing.
+//!
+//! What a node has begun never comes: a kubelet's last delete of a pod that is going, and whatever else is about a pod that is
+//! going, unless its time is made shorter to nothing.
+
+use std::collections::BTreeMap;
+
+use admission::{
+    LabelSelector, MatchCondition, Reinvocation, Rule, Scope, SelectorOperator, SideEffects, WebhookEntry,
+    WebhookType,
+};
+
+use super::config::{Also, Config, Within};
+use super::glass::ANYWAY;
+
+/// The label that every namespace bears with its own name (1.21 and later).
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// Namespaces that one selector chooses, and the selectors of their ensembles' pods.
+struct Place<'c> {
+    namespaces: LabelSelector,
+    /// None for one that is recognised by its containers.
+    pods: Vec<Option<&'c LabelSelector>>,
+}
+
+/// All entries.
+pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
+    let mut entries = Vec::new();
+    for (at, place) in places(config).into_iter().enumerate() {
+        let number = if at == 0 { String::new() } else { format!("-{}", at + 1) };
+        let namespaces = both(&config.terms.namespace_selector, &place.namespaces);
+        // Several selectors cannot be one: then the guard chooses by itself.
+        let one = place
+            .pods
+            .first()
+            .copied()
+            .flatten()
+            .filter(|one| place.pods.iter().all(|other| *other == Some(one)));
+        let entry = |name: &str, rules: Vec<Rule>, pods: LabelSelector, conditions: Vec<MatchCondition>| {
+            WebhookEntry {
+                webhook_type: WebhookType::Validating,
+                name: format!("{name}{number}"),
+                rules,
+                namespace_selector: namespaces.clone(),
+                object_selector: pods,
+                match_conditions: conditions,
+                failure_policy: config.terms.failure_policy,
+                side_effects: SideEffects::NoneOnDryRun,
+                timeout_seconds: config.terms.timeout_seconds,
+                reinvocation: Reinvocation::Never,
+                review_versions: config.terms.review_versions.clone(),
+            }
+        };
+        let install = not_the_install_namespace(config);
+        let mut of_pods = vec![no_break_glass(), not_the_nodes_last_word(), not_terminating()];
+        of_pods.extend(install.clone());
+        entries.push(entry(
+            "etcd-pods",
+            vec![rule("", "pods", "DELETE")],
+            one.cloned().unwrap_or_default(),
+            of_pods,
+        ));
+        let evictions = vec![rule("", "pods/eviction", "CREATE")];
+        entries.push(entry(
+            "etcd-evictions",
+            evictions,
+            LabelSelector::default(),
+            install.iter().cloned().collect(),
+        ));
+        let above: Vec<Rule> = config.also.iter().flat_map(|also| above(*also)).collect();
+        if !above.is_empty() {
+            let mut conditions = vec![no_break_glass()];
+            conditions.extend(install);
+            entries.push(entry("etcd-above", above, LabelSelector::default(), conditions));
+        }
+    }
+    entries
+}
+
+fn places(config: &Config) -> Vec<Place<'_>> {
+    let mut names: Vec<&str> = Vec::new();
+    let mut selectors: Vec<Option<&LabelSelector>> = Vec::new();
+    let mut labelled: Vec<Place<'_>> = Vec::new();
+    for ensemble in &config.ensembles {
+        match &ensemble.within {
+            Within::Named(name) => {
+                names.push(name);
+                selectors.push(ensemble.selector.as_ref());
+            }
+            Within::Labelled(namespaces) => {
+                match labelled.iter_mut().find(|place| place.namespaces == *namespaces) {
+                    Some(place) => place.pods.push(ensemble.selector.as_ref()),
+                    None => labelled.push(Place {
+                        namespaces: namespaces.clone(),
+                        pods: vec![ensemble.selector.as_ref()],
+                    }),
+                }
+            }
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    let mut places = Vec::new();
+    if !names.is_empty() {
+        let namespaces = LabelSelector::default().and(NAMESPACE_NAME, SelectorOperator::In, &names);
+        places.push(Place { namespaces, pods: selectors });
+    }
+    places.extend(labelled);
+    places
+}
+
+/// What both select. The same label with two values is written out, as a map has room for one.
+fn both(one: &LabelSelector, other: &LabelSelector) -> LabelSelector {
+    let mut both = other.clone();
+    both.match_expressions.extend(one.match_expressions.iter().cloned());
+    let mut labels: BTreeMap<String, String> = std::mem::take(&mut both.match_labels);
+    for (key, value) in &one.match_labels {
+        if labels.contains_key(key) {
+            both = both.and(key, SelectorOperator::In, &[value]);
+        } else {
+            labels.insert(key.clone(), value.clone());
+        }
+    }
+    both.match_labels = labels;
+    both
+}
+
+fn rule(group: &str, resource: &str, operation: &str) -> Rule {
+    Rule {
+        operations: vec![operation.to_owned()],
+        api_groups: vec![group.to_owned()],
+        api_versions: vec!["v1".to_owned()],
+        resources: vec![resource.to_owned()],
+        scope: Scope::Namespaced,
+    }
+}
+
+fn above(also: Also) -> Vec<Rule> {
+    match also {
+        Also::Scale => {
+            vec![rule("apps", "statefulsets", "UPDATE"), rule("apps", "statefulsets/scale", "UPDATE")]
+        }
+        Also::StatefulSets => vec![rule("apps", "statefulsets", "DELETE")],
+        Also::Claims => vec![rule("", "persistentvolumeclaims", "DELETE")],
+        Also::Budgets => vec![rule("policy", "poddisruptionbudgets", "DELETE")],
+    }
+}
+
+fn condition(name: &str, expression: String) -> MatchCondition {
+    MatchCondition { name: name.to_owned(), expression }
+}
+
+fn no_break_glass() -> MatchCondition {
+    let anyway = text(ANYWAY);
+    condition(
+        "no-break-glass",
+        format!(
+            "!(oldObject != null && has(oldObject.metadata.annotations) && {anyway} in oldObject.metadata.annotations && \
+             oldObject.metadata.annotations[{anyway}] == oldObject.metadata.name && \
+             authorizer.group(\"durward.dev\").resource(\"guards\").name(\"etcd\").check(\"break-glass\").allowed())"
+        ),
+    )
+}
+
+const GOING: &str = "oldObject != null && has(oldObject.metadata.deletionTimestamp)";
+
+fn not_the_nodes_last_word() -> MatchCondition {
+    let nodes = "has(request.userInfo.groups) && \"system:nodes\" in request.userInfo.groups";
+    condition("not-the-nodes-last-word", format!("!({nodes} && {GOING})"))
+}
+
+fn not_terminating() -> MatchCondition {
+    let at_once = "has(request.options) && request.options != null && has(request.options.gracePeriodSeconds) && \
+                   request.options.gracePeriodSeconds == 0";
+    condition("not-terminating", format!("!({GOING}) || ({at_once})"))
+}
+
+fn not_the_install_namespace(config: &Config) -> Option<MatchCondition> {
+    let name = config.terms.install_namespace.as_str();
+    (!name.is_empty())
+        .then(|| condition("not-the-install-namespace", format!("request.namespace != {}", text(name))))
+}
+
+/// A CEL string; JSON's escapes are CEL's too.
+fn text(value: &str) -> String {
+    serde_json::Value::from(value).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use admission::FailurePolicy;
+    use serde_json::json;
+
+    use super::super::fixture::{LEAST, config};
+    use super::*;
+
+    fn all(yaml: &str) -> Vec<WebhookEntry> {
+        entries(&config(yaml))
+    }
+
+    fn names(entries: &[WebhookEntry]) -> Vec<&str> {
+        entries.iter().map(|entry| entry.name.as_str()).collect()
+    }
+
+    #[test]
+    fn deletions_and_evictions_come_by_two_entries_that_refuse_while_it_is_down() {
+        let entries = all(LEAST);
+        assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions"]);
+        for (entry, operation, resource) in
+            [(&entries[0], "DELETE", "pods"), (&entries[1], "CREATE", "pods/eviction")]
+        {
+            assert_eq!(
+                serde_json::to_value(&entry.rules).unwrap(),
+                json!([{"operations": [operation], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], "scope": "Namespaced"}])
+            );
+            assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Fail, 10));
+            assert_eq!(entry.side_effects, SideEffects::NoneOnDryRun);
+            assert_eq!(
+                serde_json::to_value(&entry.namespace_selector).unwrap(),
+                json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["db"]}]})
+            );
+        }
+        assert_eq!(entries[0].object_selector.match_labels, [("app".to_owned(), "etcd".to_owned())].into());
+        assert!(entries[1].object_selector.is_empty());
+    }
+
+    #[test]
+    fn names_share_an_entry_and_each_selector_of_namespaces_has_its_own() {
+        let entries = all(
+            "ensembles: [{namespace: b, selector: app=etcd}, {namespace: a, selector: app=etcd}, {namespaceSelector: {matchLabels: {t: u}}, selector: x=y}, {namespaceSelector: {matchLabels: {t: u}}, selector: z=y}]",
+        );
+        assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions", "etcd-pods-2", "etcd-evictions-2"]);
+        assert_eq!(entries[0].namespace_selector.match_expressions[0].values, ["a", "b"]);
+        assert_eq!(entries[0].object_selector.match_labels.len(), 1);
+        assert_eq!(entries[2].namespace_selector.match_labels, [("t".to_owned(), "u".to_owned())].into());
+        assert!(entries[2].object_selector.is_empty(), "two selectors cannot be one");
+        let recognised = all("recognise: true\nensembles: [{namespace: db}]");
+        assert!(recognised[0].object_selector.is_empty());
+    }
+
+    #[test]
+    fn what_the_section_selects_beside_is_selected_too() {
+        let yaml = "webhook: {namespaceSelector: {matchLabels: {t: v, w: x}}}\nensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: x=y}]";
+        let selector = all(yaml).remove(0).namespace_selector;
+        let label = |t: &'static str| {
+            move |key: &str| match key {
+                "t" => Some(t),
+                "w" => Some("x"),
+                _ => None,
+            }
+        };
+        assert!(!selector.matches(label("u")) && !selector.matches(label("v")));
+        assert_eq!(selector.match_labels.len(), 2);
+    }
+
+    #[test]
+    fn what_a_node_has_begun_never_comes() {
+        let entries = all(LEAST);
+        let conditions: Vec<(&str, &str)> =
+            entries[0].match_conditions.iter().map(|c| (c.name.as_str(), c.expression.as_str())).collect();
+        assert_eq!(
+            conditions[1..],
+            [
+                (
+                    "not-the-nodes-last-word",
+                    r#"!(has(request.userInfo.groups) && "system:nodes" in request.userInfo.groups && oldObject != null && has(oldObject.metadata.deletionTimestamp))"#
+                ),
+                (
+                    "not-terminating",
+                    "!(oldObject != null && has(oldObject.metadata.deletionTimestamp)) || (has(request.options) && request.options != null && has(request.options.gracePeriodSeconds) && request.options.gracePeriodSeconds == 0)"
+                ),
+                ("not-the-install-namespace", r#"request.namespace != "durward-system""#),
+            ]
+        );
+        assert_eq!(entries[1].match_conditions.len(), 1);
+    }
+
+    #[test]
+    fn what_is_one_level_up_comes_only_where_it_is_asked_for() {
+        let yaml = format!(
+            "{LEAST}\nalsoGuard: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"
+        );
+        let entries = all(&yaml);
+        assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions", "etcd-above"]);
+        let resources: Vec<&str> =
+            entries[2].rules.iter().flat_map(|rule| &rule.resources).map(String::as_str).collect();
+        assert_eq!(
+            resources,
+            [
+                "statefulsets",
+                "statefulsets/scale",
+                "statefulsets",
+                "persistentvolumeclaims",
+                "poddisruptionbudgets"
+            ]
+        );
+    }
+}

@@ -1,0 +1,257 @@
+//! What is said: to the person at kubectl, to programs, to the audit log.
+//!
+//! A refusal of an eviction is a 429 with the cause that a disruption budget has, so that `kubectl drain` waits and tries again;
+//! of a deletion a 403, as clients try a 429 again without a word.
+
+use std::fmt::Write as _;
+
+use admission::{Cause, Code, Denial, DenialCause, Ruling, Verdict, one_line};
+
+use super::decide::{Case, Quorum};
+use super::glass::{self, Glass};
+use super::table::{Row, State, Table};
+use super::target::{Deed, Target};
+use crate::world::cause;
+
+/// Before every warning.
+pub(super) const VOICE: &str = "etcd: ";
+
+/// What `kubectl drain` and others look for (`policy/v1`: `DisruptionBudgetCause`).
+const BUDGET: &str = "DisruptionBudget";
+
+/// Members that are told one by one; etcd advises seven.
+const TOLD: usize = 20;
+
+/// The words for one case.
+pub(super) struct Said<'s> {
+    case: Case<'s>,
+    table: &'s Table,
+}
+
+impl<'s> Said<'s> {
+    pub(super) fn new(case: Case<'s>, table: &'s Table) -> Self {
+        Self { case, table }
+    }
+
+    /// A warning.
+    pub(super) fn voice(&self, text: &str) -> String {
+        format!("{VOICE}{}: {text}", self.case.pod.told())
+    }
+
+    /// It may go, for this reason.
+    pub(super) fn allow(&self, why: &str) -> Ruling {
+        self.audited(Ruling::allow().audit("allowed", why))
+    }
+
+    /// The same with what is wrong beside it.
+    pub(super) fn beside(&self, mut ruling: Ruling) -> Ruling {
+        for note in &self.table.notes {
+            ruling.warnings.push(format!("{VOICE}{}: {note}", self.table.ensemble));
+        }
+        if let State::Unfit(why) = self.state() {
+            ruling.warnings.push(self.voice(why));
+        }
+        if let Some(name) = &self.case.done.moved {
+            ruling.warnings.push(self.voice(&format!("leadership moved to {name} before")));
+            ruling.audit.set("moved-leader", name);
+        }
+        ruling
+    }
+
+    fn state(&self) -> &State {
+        self.table.row(&self.case.pod.uid).map_or(&State::Absent, |row| &row.state)
+    }
+
+    fn audited(&self, ruling: Ruling) -> Ruling {
+        let members: Vec<String> = self.table.rows.iter().map(|row| self.line(row)).collect();
+        let ruling = ruling.audit("ensemble", &self.table.ensemble).audit("members", members.join("; "));
+        if self.table.is_poor { ruling.audit("seen-by", "health and metrics") } else { ruling }
+    }
+
+    /// It may not go.
+    pub(super) fn deny(&self, reason: &str, why: &str) -> Ruling {
+        let message = self.message(&format!("cannot be {}: {why}", self.case.target.verb()));
+        let denial = refusal(self.case.target.deed, message, self.details(reason, why));
+        self.audited(Ruling::deny(denial)).audit("refused", why)
+    }
+
+    /// Nobody can say.
+    pub(super) fn unknown(&self, causes: Vec<Cause>) -> Ruling {
+        let why = causes.iter().map(|cause| cause.text.as_str()).collect::<Vec<_>>().join("; ");
+        let message = self.message(&format!("could not be checked: {why}"));
+        let denial = refusal(self.case.target.deed, message, self.details("Unknown", &why));
+        self.audited(Ruling::new(Verdict::Unknown(causes)).refuse_with(denial))
+    }
+
+    /// Too few would be left.
+    pub(super) fn short_of(&self, quorum: Quorum, healthy: usize) -> String {
+        let others = if healthy == 1 {
+            "1 other member is".to_owned()
+        } else {
+            format!("{healthy} other members are")
+        };
+        let how = if quorum.leaves { " that stay" } else { "" };
+        format!(
+            "only {others} healthy, and {} of the {} of {}{how} are a quorum",
+            quorum.needed, quorum.of, self.table.ensemble
+        )
+    }
+
+    fn message(&self, what: &str) -> String {
+        // Writing to a String cannot fail, here and below.
+        let mut out = format!("{} {}", self.case.target.told(), one_line(what));
+        for row in self.table.rows.iter().take(TOLD) {
+            let _ = write!(out, "\n  {}", self.line(row));
+        }
+        if self.table.rows.len() > TOLD {
+            let _ = write!(out, "\n  and {} more", self.table.rows.len() - TOLD);
+        }
+        let _ = write!(out, "\n{}", self.remedy());
+        out
+    }
+
+    /// `etcd-1  follower  term 4  3 behind  healthy`.
+    fn line(&self, row: &Row) -> String {
+        let role = match (&row.state, self.table.leads(row)) {
+            (_, true) => "leader",
+            (State::Learner, _) => "learner",
+            (State::Silent(_) | State::Absent | State::Stranger(_), _) => "-",
+            _ => "follower",
+        };
+        let term = row.term.map(|term| format!("  term {term}")).unwrap_or_default();
+        let lag = row.lag.map(|lag| format!("  {lag} behind")).unwrap_or_default();
+        one_line_of(&format!("{}  {role}{term}{lag}  {}", row.name, health(&row.state)))
+    }
+
+    /// The way out.
+    fn remedy(&self) -> String {
+        let Case { config, pod, target, ensemble, facts, .. } = self.case;
+        let me = self.table.row(&pod.uid);
+        let leads = me.is_some_and(|me| self.table.leads(me));
+        let mut out = if leads
+            && self.table.voters.is_ok()
+            && ensemble.leader == super::config::Leader::Refuse
+        {
+            let id = self.table.rows.iter().find(|row| row.uid != pod.uid && row.state == State::Healthy);
+            match id.and_then(|row| row.id) {
+                Some(id) => format!("Hand over first: etcdctl move-leader {id:x} --endpoints=<{}>", pod.name),
+                None => "Bring another member up first".to_owned(),
+            }
+        } else if target.deed == Deed::Evict {
+            "Wait until the others are healthy: kubectl drain tries again by itself".to_owned()
+        } else {
+            "Bring the others up first, or try again when they are".to_owned()
+        };
+        // Writing to a String cannot fail.
+        let _ = match glass::judge(config, &pod.name, &pod.annotations, facts.now) {
+            Glass::Refused(wrong) => {
+                write!(out, "; the annotation {} does not count: {wrong}", glass::ANYWAY)
+            }
+            Glass::Whole | Glass::Broken(..) => {
+                write!(out, "; {}", glass::way("pod", &pod.namespace, &pod.name))
+            }
+        };
+        out
+    }
+
+    fn details(&self, reason: &str, why: &str) -> Vec<DenialCause> {
+        let detail = |reason: &str, message: String, field: &str| DenialCause {
+            reason: reason.to_owned(),
+            message: one_line(&message),
+            field: one_line(field),
+        };
+        let members = self.table.rows.iter().map(|row| detail(word(&row.state), self.line(row), &row.name));
+        std::iter::once(detail(reason, why.to_owned(), &self.table.ensemble)).chain(members).collect()
+    }
+}
+
+/// One line with its columns kept apart.
+fn one_line_of(text: &str) -> String {
+    text.split("  ").map(one_line).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ")
+}
+
+fn health(state: &State) -> String {
+    match state {
+        State::Healthy => "healthy".to_owned(),
+        State::Unfit(why) => format!("not healthy: {why}"),
+        State::Corrupt => "corrupt".to_owned(),
+        State::Leaving(why) => format!("leaving: {why}"),
+        State::Learner => "does not vote".to_owned(),
+        State::Stranger(why) => format!("no member: {why}"),
+        State::Silent(why) => format!("silent: {}", why.text),
+        State::Absent => "no pod answers as it".to_owned(),
+    }
+}
+
+/// The same for programs.
+fn word(state: &State) -> &'static str {
+    match state {
+        State::Healthy => "Healthy",
+        State::Unfit(_) => "Unfit",
+        State::Corrupt => "Corrupt",
+        State::Leaving(_) => "Leaving",
+        State::Learner => "Learner",
+        State::Stranger(_) => "Stranger",
+        State::Silent(_) => "Silent",
+        State::Absent => "Absent",
+    }
+}
+
+fn refusal(deed: Deed, message: String, mut causes: Vec<DenialCause>) -> Denial {
+    match deed {
+        Deed::Delete => Denial { causes, ..Denial::forbidden(message) },
+        Deed::Evict => {
+            let first = message.lines().next().unwrap_or_default().to_owned();
+            causes.insert(0, DenialCause { reason: BUDGET.to_owned(), message: first, field: String::new() });
+            Denial { code: Code::TooManyRequests, message, causes }
+        }
+    }
+}
+
+/// What is said where not even the pods are known.
+pub(super) fn unseen(target: &Target, why: &Cause) -> Ruling {
+    let text = one_line(&why.text);
+    let message = format!(
+        "{} could not be checked: {text}\n{}",
+        target.told(),
+        match why.code {
+            cause::FORBIDDEN => "Apply what durward manifests prints".to_owned(),
+            _ => format!("Try again; {}", glass::way("pod", &target.namespace, &target.name)),
+        }
+    );
+    let detail = DenialCause { reason: "Unknown".to_owned(), message: text, field: why.code.to_owned() };
+    Ruling::unknown(why.clone()).refuse_with(refusal(target.deed, message, vec![detail]))
+}
+
+/// The leader has handed over, and there was no time left to see that all is well.
+pub(super) fn moved(target: &Target, name: &str) -> Ruling {
+    let why = format!("leadership moved to {name}, and there was no time left to look at the members again");
+    let message = format!("{} is not {} yet: {why}\nTry again", target.told(), target.verb());
+    let detail =
+        DenialCause { reason: "LeadershipMoved".to_owned(), message: why.clone(), field: name.to_owned() };
+    Ruling::deny(refusal(target.deed, message, vec![detail]))
+        .audit("refused", why)
+        .audit("moved-leader", name)
+}
+
+/// A pod that is only the shadow of what its node runs.
+pub(super) fn mirror(target: &Target) -> Ruling {
+    let text = format!(
+        "{} is the mirror of a static pod: deleting it stops nothing, its node makes it again. What stops this member is its node going down; see to it that no two such nodes do at once",
+        target.told()
+    );
+    Ruling::allow().warn(format!("{VOICE}{text}")).audit("allowed", "it is a mirror pod")
+}
+
+/// The allow of somebody who broke the glass.
+pub(super) fn glass_broken(what: &str, reason: &str, until: &str) -> Ruling {
+    let text = format!("{what} passes unchecked: {} until {until}, because: {reason}", glass::ANYWAY);
+    Ruling::allow().warn(format!("{VOICE}{text}")).audit("break-glass", format!("until {until}: {reason}"))
+}
+
+/// The refusal of what is about more than one pod.
+pub(super) fn above(what: &str, why: &str, way: &str) -> Ruling {
+    let message = format!("{} cannot be changed like that: {}\n{way}", one_line(what), one_line(why));
+    let detail = DenialCause { reason: "Ensemble".to_owned(), message: one_line(why), field: String::new() };
+    Ruling::deny(Denial { causes: vec![detail], ..Denial::forbidden(message) }).audit("refused", why)
+}

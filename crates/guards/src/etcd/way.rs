@@ -1,0 +1,311 @@
+//! The way of one review: look, decide, act, look again. What is decided stands in `decide.rs`; here is only the order of things
+//! and the time that they have.
+//!
+//! The order is: note that the pod leaves, read everyone's health again, hand over, let it go. So whatever lets a member go was
+//! seen after its departure was noted, and whoever decides about another one has seen that note.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use admission::{Cause, Request, Ruling, Verdict};
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
+
+use super::above;
+use super::act::{self, Act};
+use super::config::{Book, Config, Ensemble, Within};
+use super::decide::{self, Case, Done, Effect, Opened, Step};
+use super::facts::{Facts, Gathering};
+use super::ground::{Ground, Look};
+use super::group::{self, Chosen, Group};
+use super::pod::Pod;
+use super::table::Table;
+use super::target::{Deed, Target};
+use super::tell;
+use crate::hands::{Hands, Lease, Moved, Reservations, Written};
+use crate::world::etcd::Id;
+use crate::world::{World, cause};
+
+/// Kept of the review's time for deciding and answering: a tenth, and no more than this.
+const FOR_THE_ANSWER: Duration = Duration::from_millis(200);
+
+/// Kubernetes is waited for at most this long in each look: enough for a busy API server, and two looks leave time for the
+/// members.
+const GROUND: Duration = Duration::from_secs(2);
+
+/// Looks at most; each but the first follows something that was done, or that somebody else was faster.
+const LOOKS: usize = 12;
+
+/// How often it is looked whether the others have seen the new leader.
+const POLL: Duration = Duration::from_millis(50);
+
+/// One review.
+pub(super) struct Way<'w> {
+    config: &'w Config,
+    world: &'w dyn World,
+    hands: Option<&'w dyn Hands>,
+    end: Instant,
+}
+
+/// What one look brought.
+struct Seen {
+    ground: Ground,
+    facts: Facts,
+}
+
+/// The pod and what it is a part of.
+struct Subject<'s> {
+    target: &'s Target,
+    pod: Pod,
+    ensemble: &'s Ensemble,
+    group: Group,
+    lease: Lease,
+}
+
+impl<'w> Way<'w> {
+    pub(super) fn new(
+        config: &'w Config,
+        world: &'w dyn World,
+        hands: Option<&'w dyn Hands>,
+        deadline: Instant,
+    ) -> Self {
+        let left = deadline.saturating_duration_since(Instant::now());
+        Self { config, world, hands, end: deadline - FOR_THE_ANSWER.min(left / 10) }
+    }
+
+    fn look(&self) -> Look<'w> {
+        Look { world: self.world, end: self.end.min(Instant::now() + GROUND) }
+    }
+
+    /// What is about more than one pod.
+    pub(super) async fn of_others(&self, request: &Request<'_>) -> Ruling {
+        above::rule(self.config, self.look(), request, self.world.now()).await
+    }
+
+    /// A pod that is deleted or evicted.
+    pub(super) async fn of_pod(&self, deed: Deed, request: &Request<'_>) -> Ruling {
+        let target = match decide::open(self.config, deed, request) {
+            Opened::Rule(ruling) => return ruling,
+            Opened::Look(target) => target,
+        };
+        let json = match &target.pod {
+            Some(json) => json.clone(),
+            None => match self.look().pod(&target.namespace, &target.name).await {
+                Ok(Some(json)) => json,
+                Ok(None) => return Ruling::allow().audit("allowed", "there is no such pod"),
+                Err(why) => return tell::unseen(&target, &why),
+            },
+        };
+        let subject = match self.subject(&target, &json).await {
+            Ok(Some(subject)) => subject,
+            Ok(None) => return Ruling::allow().audit("allowed", "it is in no ensemble"),
+            Err(why) => return tell::unseen(&target, &why),
+        };
+        if let Some(ruling) = decide::of_pod(self.config, &target, &subject.pod, self.world.now()) {
+            return ruling;
+        }
+        if subject.pod.is_going {
+            return self.of_going(&subject).await;
+        }
+        self.of_member(&subject).await
+    }
+
+    /// Which ensemble the pod is of; none where it is in none.
+    async fn subject<'s>(&self, target: &'s Target, json: &str) -> Result<Option<Subject<'s>>, Cause>
+    where
+        'w: 's,
+    {
+        let mut pod = Pod::read(json, 0)?;
+        let mut chosen = None;
+        let mut namespace = None;
+        for (ensemble, is_chosen) in group::entry(self.config, &pod, json) {
+            if is_chosen == Chosen::Yes {
+                chosen = Some(ensemble);
+                break;
+            }
+            if namespace.is_none() {
+                namespace = Some(self.look().namespace(&pod.namespace).await?);
+            }
+            let labels = namespace.as_ref().map(|namespace| &namespace.labels);
+            let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+            if matches!(&ensemble.within, Within::Labelled(selector) if selector.matches(label)) {
+                chosen = Some(ensemble);
+                break;
+            }
+        }
+        let Some(ensemble) = chosen else { return Ok(None) };
+        // Which of its containers etcd is may depend on the port.
+        pod = Pod::read(json, ensemble.port)?;
+        let group = Group::of(ensemble, &pod);
+        let lease = group.lease(&self.config.terms.install_namespace);
+        Ok(Some(Subject { target, pod, ensemble, group, lease }))
+    }
+
+    /// Its time is made shorter while it ends: that cannot be stopped, and is worth a warning if it leads.
+    async fn of_going(&self, subject: &Subject<'_>) -> Ruling {
+        let ruling = Ruling::allow().audit("allowed", "its pod is being deleted already");
+        match self.gathering(subject).status(&subject.pod).await {
+            Ok(status) if status.leader == Some(status.member) => ruling.warn(format!(
+                "{}{}: it still leads and is killed before it can hand over: writes stop until another is elected",
+                tell::VOICE,
+                subject.pod.told()
+            )),
+            Ok(_) | Err(_) => ruling,
+        }
+    }
+
+    fn gathering<'s>(&'s self, subject: &'s Subject<'_>) -> Gathering<'s> {
+        Gathering { world: self.world, config: self.config, group: &subject.group, end: self.end }
+    }
+
+    /// Looks at Kubernetes and at the members; an error is a ruling that needs no member.
+    async fn see(&self, subject: &Subject<'_>) -> Result<Seen, Box<Ruling>> {
+        let lease = (self.config.reservation == Book::Lease).then_some(&subject.lease);
+        let Subject { target, pod, ensemble, group, .. } = subject;
+        let mut ground = self.look().about(ensemble, group, pod, lease).await;
+        if lease.is_none() {
+            ground.book = Ok(act::local(&subject.lease));
+        }
+        if let Some(ruling) = decide::of_ground(self.config, target, pod, &ground) {
+            return Err(Box::new(ruling));
+        }
+        let pods = ground.pods.as_deref().unwrap_or_default();
+        let facts = self.gathering(subject).about(&pod.uid, &ground, pods).await;
+        Ok(Seen { ground, facts })
+    }
+
+    async fn of_member(&self, subject: &Subject<'_>) -> Ruling {
+        let mut done = Done::default();
+        let mut is_noted_here = false;
+        let mut last = None;
+        let ruling = self.until_ruled(subject, &mut done, &mut is_noted_here, &mut last).await;
+        let goes = matches!(ruling.verdict, Verdict::Allow);
+        if let (true, false, Some(hands)) = (is_noted_here, goes, self.hands) {
+            self.release(subject, hands).await;
+        }
+        ruling
+    }
+
+    async fn until_ruled(
+        &self,
+        subject: &Subject<'_>,
+        done: &mut Done,
+        is_noted_here: &mut bool,
+        last: &mut Option<Cause>,
+    ) -> Ruling {
+        for _ in 0..LOOKS {
+            if Instant::now() >= self.end {
+                break;
+            }
+            let seen = match self.see(subject).await {
+                Ok(seen) => seen,
+                Err(ruling) => return *ruling,
+            };
+            let effect = match self.decided(subject, &seen.facts, done) {
+                Step::Rule(ruling) => return ruling,
+                Step::Act(effect) => effect,
+            };
+            let Some(hands) = self.hands else { break };
+            let act = Act {
+                hands,
+                book: self.config.reservation,
+                lease: &subject.lease,
+                end: self.end.min(Instant::now() + GROUND),
+            };
+            match effect {
+                Effect::Reserve => match self.reserve(&act, subject, &seen.ground).await {
+                    Written::Written => (done.is_reserved, *is_noted_here) = (true, true),
+                    Written::Raced => {}
+                    Written::Refused(why) => {
+                        return tell::unseen(subject.target, &decide::not_reserved(&why));
+                    }
+                },
+                Effect::Move { to, name } => {
+                    let act = Act { end: self.end, ..act };
+                    match self.hand_over(&act, subject, &seen.facts, to).await {
+                        Moved::Moved => done.moved = Some(name),
+                        Moved::NotLeader => {}
+                        Moved::BadTarget => done.refused.push(to),
+                        Moved::Unsupported => done.is_unmovable = true,
+                        Moved::Unknown(why) => {
+                            // One more look may show that it did; not one more try.
+                            if let Some(before) = last.replace(why) {
+                                return tell::unseen(subject.target, &before);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(name) = &done.moved {
+            return tell::moved(subject.target, name);
+        }
+        let text = "Durward had no time left to be sure; try again";
+        tell::unseen(subject.target, &Cause::new(cause::TIMEOUT, text))
+    }
+
+    /// Decides. Where nothing may be done, what would be done counts as done and is told.
+    fn decided(&self, subject: &Subject<'_>, facts: &Facts, done: &mut Done) -> Step {
+        let Subject { target, pod, ensemble, .. } = subject;
+        let is_pretending = self.hands.is_none() || target.dry_run;
+        loop {
+            let case = Case { config: self.config, ensemble, target, pod, facts, done };
+            match decide::close(case) {
+                Step::Act(Effect::Reserve) if is_pretending => done.is_reserved = true,
+                Step::Act(Effect::Move { name, .. }) if is_pretending => done.pretended = Some(name),
+                step => return step,
+            }
+        }
+    }
+
+    async fn reserve(&self, act: &Act<'_>, subject: &Subject<'_>, ground: &Ground) -> Written {
+        let read = match &ground.book {
+            Ok(read) => read,
+            Err(why) => return Written::Refused(why.clone()),
+        };
+        act.reserve(read, (&subject.pod.uid, &subject.pod.name), ground.now).await
+    }
+
+    async fn release(&self, subject: &Subject<'_>, hands: &dyn Hands) {
+        let lease = &subject.lease;
+        let read: Result<Reservations, Cause> = match self.config.reservation {
+            Book::Lease => self.look().book(lease).await,
+            Book::Local => Ok(act::local(lease)),
+        };
+        if let Ok(read) = read {
+            let act = Act { hands, book: self.config.reservation, lease, end: self.end };
+            act.release(&read, &subject.pod.uid, self.world.now()).await;
+        }
+    }
+
+    /// Has the leader hand over, and waits until most of the members have seen it.
+    async fn hand_over(&self, act: &Act<'_>, subject: &Subject<'_>, facts: &Facts, to: Id) -> Moved {
+        let moved = act.move_leader(&subject.group.peer(&current(subject, facts)), to).await;
+        if moved != Moved::Moved {
+            return moved;
+        }
+        let most = Table::of(self.config, facts).voters.map_or(usize::MAX, |voters| voters / 2 + 1);
+        let gathering = self.gathering(subject);
+        while Instant::now() < self.end {
+            let asked = facts.seen.iter().map(|seen| gathering.status(&seen.pod));
+            let saw: BTreeSet<Id> = join_all(asked)
+                .await
+                .into_iter()
+                .flatten()
+                .filter(|status| status.leader == Some(to))
+                .map(|status| status.member)
+                .collect();
+            if saw.len() >= most {
+                break;
+            }
+            sleep(POLL).await;
+        }
+        Moved::Moved
+    }
+}
+
+/// The pod as it was listed: its address may be younger than what the review brought.
+fn current(subject: &Subject<'_>, facts: &Facts) -> Pod {
+    let listed = facts.seen.iter().find(|seen| seen.pod.uid == subject.pod.uid);
+    listed.map_or_else(|| subject.pod.clone(), |seen| seen.pod.clone())
+}
