@@ -330,6 +330,27 @@ pub(crate) enum Doctor {
         after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nAsk as Durward does: with its kubeconfig, or in its pod. Without --config the fleet is found out, as with impact, and what a file would say (groups, acknowledgements) is not looked at.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
     )]
     Fleet(DoctorFleet),
+    /// Every node: whether LXCFS serves there what pods are promised, what a pod would see, and what stands in the way
+    #[command(
+        after_help = "Examples:\n  durward doctor lxcfs --config durward.yaml\n  durward doctor lxcfs --here\n\nWithout --config the guard's defaults are held against what is seen.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+    )]
+    Lxcfs(DoctorLxcfs),
+}
+
+/// `doctor lxcfs`
+#[derive(Debug, Args)]
+pub(crate) struct DoctorLxcfs {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Look at the files of the machine that this runs on, and at no cluster
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context", "world"])]
+    pub(crate) here: bool,
+    #[command(flatten)]
+    pub(crate) world: WorldFlags,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
 }
 
 /// `doctor fleet`

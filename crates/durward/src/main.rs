@@ -55,6 +55,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Inject(args) => inject::run(&args),
         Command::Impact(args) => impact::run(&args),
         Command::Doctor(Doctor::Fleet(args)) => doctor::fleet(&args),
+        Command::Doctor(Doctor::Lxcfs(args)) => doctor::lxcfs(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::LxcfsDevice(args) => lxcfs::device(&args),
         Command::LxcfsNode(args) => lxcfs::node(&args),

@@ -11,7 +11,8 @@ pub(super) struct Finding {
     /// The cluster that it is about; none where it is about all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cluster: Option<String>,
-    /// A closed set: the world's causes, and `groups`, `break-glass`, `acknowledgement`, `no-clusters`.
+    /// A closed set: the world's causes; of fleets `groups`, `break-glass`, `acknowledgement`, `no-clusters`; of LXCFS those that
+    /// `doctor/lxcfs` lists.
     pub(super) code: &'static str,
     /// What is found.
     pub(super) what: String,

@@ -2,11 +2,17 @@
 
 mod finding;
 mod fleet;
+mod lxcfs;
 
-use crate::cli::DoctorFleet;
+use crate::cli::{DoctorFleet, DoctorLxcfs};
 use crate::exit::Outcome;
 
 /// `doctor fleet`
 pub(crate) fn fleet(args: &DoctorFleet) -> Outcome {
     fleet::run(args)
+}
+
+/// `doctor lxcfs`
+pub(crate) fn lxcfs(args: &DoctorLxcfs) -> Outcome {
+    lxcfs::run(args)
 }

@@ -135,7 +135,8 @@ async fn found_out(flags: &WorldFlags) -> Result<Eyes, Stop> {
     Ok(Eyes { survey, guard, watches: Vec::new(), world, config: None, access })
 }
 
-async fn connect(access: &Access) -> Result<Live, Stop> {
+/// Connects; nobody is asked yet.
+pub(crate) async fn connect(access: &Access) -> Result<Live, Stop> {
     input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
     Ok(Live::connect(access).await?)
 }

@@ -16,5 +16,10 @@ mod settings;
 mod tools;
 
 pub(crate) use device::run as device;
+pub(crate) use mount::Mount;
 pub(crate) use node::run as node;
-pub(crate) use process::PID_FILE;
+pub(crate) use probe::{Prober, Seen, Sight};
+pub(crate) use process::{PID_FILE, Process, find};
+pub(crate) use report::Report;
+pub(crate) use settings::on_node;
+pub(crate) use tools::{lxcfs_version, runc};

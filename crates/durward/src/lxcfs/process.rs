@@ -36,17 +36,20 @@ pub(crate) struct Mapped {
     pub(crate) path: String,
 }
 
-/// The process that serves `root`: the one of which the pid file tells, if that is one, or else whichever process is called
-/// lxcfs and has the root among its arguments.
+/// The process that serves `root`: an LXCFS that has the root among its arguments, first of all the one of which the pid file
+/// tells; or else that one, which may have been given the root by another name.
 pub(crate) fn find(pid_file: &Path, root: &str) -> Option<Process> {
     find_in(Path::new("/proc"), pid_file, root)
 }
 
 pub(super) fn find_in(proc: &Path, pid_file: &Path, root: &str) -> Option<Process> {
     let told = fs::read_to_string(pid_file).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    if let Some(process) = told.and_then(|pid| Process::read(proc, pid, None)) {
-        return Some(process);
-    }
+    let told_and = |root| told.and_then(|pid| Process::read(proc, pid, root));
+    told_and(Some(root)).or_else(|| among(proc, root)).or_else(|| told_and(None))
+}
+
+/// The process that has the root among its arguments.
+fn among(proc: &Path, root: &str) -> Option<Process> {
     let pids = fs::read_dir(proc).ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter_map(|pid| Process::read(proc, pid, Some(root))).min_by_key(|process| process.pid)
 }
@@ -187,10 +190,13 @@ pub(super) mod tests {
         let pid_file = proc.path().join("lxcfs.pid");
         let found = || find_in(proc.path(), &pid_file, "/var/lib/lxcfs").map(|process| process.pid);
         assert_eq!(found(), Some(7), "there is no pid file");
-        for (text, pid) in [("9\n", 9), ("8\n", 7), ("4711", 7), ("nonsense", 7)] {
+        for (text, pid) in [("9\n", 7), ("8\n", 7), ("4711", 7), ("nonsense", 7)] {
             fs::write(&pid_file, text).unwrap();
             assert_eq!(found(), Some(pid), "{text}");
         }
+        fs::write(&pid_file, "9\n").unwrap();
+        let elsewhere = find_in(proc.path(), &pid_file, "/elsewhere").map(|process| process.pid);
+        assert_eq!(elsewhere, Some(9), "it may have been given the root by another name");
         assert_eq!(find_in(proc.path(), Path::new("/nowhere"), "/elsewhere"), None);
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use guards::lxcfs::OnNode;
+use guards::lxcfs::{File, OnNode};
 use serde::{Deserialize, Serialize};
 
 use super::probe::Sight;
@@ -51,6 +51,12 @@ impl Report {
         }
     }
 
+    /// Those of `files` that the runtime lets nobody mount.
+    pub(crate) fn refused(&self, files: &[File]) -> Vec<&'static str> {
+        let refuses = self.runtime.as_ref().map(|runtime| runtime.refuses.as_slice()).unwrap_or_default();
+        files.iter().map(|file| file.name()).filter(|name| refuses.iter().any(|one| one == name)).collect()
+    }
+
     /// As it is written into the annotation.
     pub(crate) fn text(&self) -> String {
         // Texts and lists of texts: there is nothing that could fail.
@@ -60,8 +66,6 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use guards::lxcfs::File;
-
     use super::super::probe::Seen;
     use super::*;
 

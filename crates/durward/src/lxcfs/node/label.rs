@@ -145,8 +145,8 @@ pub(super) fn is_name(text: &str) -> bool {
 }
 
 /// Keeps what is wanted on the Node until nobody can want anything any more; then whatever was wanted last is tried once. As
-/// long as nothing has ever been wanted, the API server is left alone.
-pub(super) async fn keep(mut nodes: Nodes, mut wanted: watch::Receiver<Option<Wanted>>) {
+/// long as nothing has ever been wanted, the API server is left alone. Whether the Node says in the end what was wanted last.
+pub(super) async fn keep(mut nodes: Nodes, mut wanted: watch::Receiver<Option<Wanted>>) -> bool {
     let mut says = None;
     let mut has_told = false;
     let mut failures = 0_u32;
@@ -172,11 +172,11 @@ pub(super) async fn keep(mut nodes: Nodes, mut wanted: watch::Receiver<Option<Wa
             }
         }
         if is_last {
-            if kept.is_err() && want.is_none() {
+            if kept.is_err() {
                 let mend = format!("kubectl label node {} {READY_LABEL}-", nodes.name);
-                tracing::error!(node = nodes.name, mend, "stopped; the label may still be there");
+                tracing::error!(node = nodes.name, mend, "the label may still be there");
             }
-            return;
+            return kept.is_ok();
         }
         let pause = match failures {
             0 => LOOKS,
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(held.lock().unwrap().asked, ["GET /api/v1/nodes/n1", written, written]);
         tell.send_replace(None);
         drop(tell);
-        keeper.await.unwrap();
+        assert!(keeper.await.unwrap());
         assert_eq!(held.lock().unwrap().node, others());
     }
 
@@ -340,7 +340,7 @@ mod tests {
         settled().await;
         tell.send_replace(None);
         drop(tell);
-        keeper.await.unwrap();
+        assert!(!keeper.await.unwrap(), "it was not taken off");
     }
 
     #[tokio::test]

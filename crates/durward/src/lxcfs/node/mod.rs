@@ -82,12 +82,14 @@ async fn start(args: &LxcfsNode, settings: Settings) -> Outcome {
     }
     tell.send_replace(None);
     drop(tell);
-    if timeout(LEAVE_WITHIN, keeper).await.is_err() {
-        tracing::error!(
-            node = args.node,
-            "stopped; the API server did not answer in time, so the label may still be there"
-        );
-        return Ok(Exit::No);
+    match timeout(LEAVE_WITHIN, keeper).await {
+        Ok(Ok(true)) => {}
+        Ok(_) => return Ok(Exit::No),
+        Err(_) => {
+            let why = "the API server did not answer in time, so the label may still be there";
+            tracing::error!(node = args.node, why, "stopped");
+            return Ok(Exit::No);
+        }
     }
     tracing::info!("stopped");
     Ok(Exit::Done)

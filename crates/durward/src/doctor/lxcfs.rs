@@ -1,0 +1,193 @@
+//! `doctor lxcfs`: node by node, whether LXCFS serves there what pods are promised, what a pod would see, and what to do where it
+//! would not. Through the API, by what `lxcfs-node` and `lxcfs-device` tell there; or `--here`, on a node, by reading the files.
+//!
+//! The codes of findings are a closed set: `nodes` and `pods` cannot be listed (with the world's cause in the text); `unseen`:
+//! nothing tells of LXCFS on these nodes; `untold`: nobody keeps the annotation that pods' readiness rests on; `files`: one that
+//! is promised is not served; `runtime`: the runtime lets it nobody mount; `root`: LXCFS is looked for elsewhere; `label`: it says
+//! something else than what is seen; `stale`: nobody is there any more who would correct it; `device`: the resource is not offered;
+//! `pod`: one of ours is not ready; `library`: one lies there that LXCFS does not load; `mount`: nothing is mounted.
+
+mod facts;
+mod here;
+mod judge;
+
+use std::sync::Arc;
+
+use guards::INSTALL_NAMESPACE;
+use guards::lxcfs::{File as Served, OnNode};
+use guards::world::World;
+use serde::Serialize;
+
+use super::finding::Finding;
+use crate::cli::{DoctorLxcfs, Format};
+use crate::exit::{Exit, Outcome, Stop};
+use crate::file::{Cluster, File, Purpose};
+use crate::fleet;
+use crate::lxcfs::{Report, on_node};
+use crate::output::{self, Style};
+use crate::review::runtime;
+use crate::world::{access, recorded};
+use judge::{Judged, Promise};
+
+/// Something to mend, and on which node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Found {
+    /// None where it is about several nodes, or about none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    #[serde(flatten)]
+    finding: Finding,
+}
+
+impl Found {
+    fn on(node: Option<&str>, code: &'static str, what: String, why: &str, mend: String) -> Self {
+        let finding = Finding { cluster: None, code, what, why: why.to_owned(), mend };
+        Self { node: node.map(str::to_owned), finding }
+    }
+
+    fn text(&self, style: Style) -> String {
+        Finding { cluster: self.node.clone(), ..self.finding.clone() }.text(style)
+    }
+}
+
+/// What the command tells programs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    /// Every node of the cluster.
+    nodes: Vec<Judged>,
+    /// What is to be mended.
+    findings: Vec<Found>,
+}
+
+/// `doctor lxcfs`
+pub(super) fn run(args: &DoctorLxcfs) -> Outcome {
+    let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
+    let on_node = file.as_ref().map(on_node).transpose()?;
+    if args.here {
+        return runtime()?.block_on(here::run(args, &on_node.unwrap_or_default()));
+    }
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let told = look(args, file.as_ref(), on_node).await?;
+        match args.output {
+            Format::Json => output::json(&told)?,
+            Format::Text => output::data(&text(&told, Style::of_stdout()))?,
+        }
+        Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
+    })
+}
+
+async fn look(args: &DoctorLxcfs, file: Option<&File>, on_node: Option<OnNode>) -> Result<Told, Stop> {
+    let access = access(&args.world, file.map_or(&Cluster::default(), |file| &file.cluster));
+    let world: Arc<dyn World> = match &args.world.world {
+        Some(folder) => recorded(folder)?,
+        None => Arc::new(fleet::connect(&access).await?),
+    };
+    let home = file.map_or(INSTALL_NAMESPACE, |file| file.home.as_str());
+    let promise = Promise {
+        is_configured: on_node.is_some(),
+        on_node: on_node.unwrap_or_default(),
+        home: home.to_owned(),
+        kubectl: fleet::kubectl(&access),
+    };
+    let mut findings = Vec::new();
+    let nodes = match facts::nodes(world.as_ref()).await {
+        Ok(nodes) => nodes,
+        Err(why) => {
+            findings.push(promise.unlisted("nodes", &why.text));
+            return Ok(Told { nodes: Vec::new(), findings });
+        }
+    };
+    let pods = match facts::pods(world.as_ref(), home).await {
+        Ok(pods) => Some(pods),
+        Err(why) => {
+            findings.push(promise.unlisted("pods", &why.text));
+            None
+        }
+    };
+    let (nodes, found) = judge::all(&promise, nodes, pods.as_deref());
+    findings.extend(found);
+    Ok(Told { nodes, findings })
+}
+
+/// What a pod with the files sees on a node that serves them: as far as it depends on how LXCFS was started.
+fn sees(report: Option<&Report>, on_node: &OnNode) -> Vec<String> {
+    let has = |files: &[Served]| files.iter().any(|file| on_node.files.contains(file));
+    let names = |files: &[Served]| {
+        let named = files.iter().filter(|file| on_node.files.contains(file)).map(|file| file.name());
+        named.collect::<Vec<_>>().join(", ")
+    };
+    let options = report.and_then(|report| report.options.as_ref());
+    let started_with = |option: &str| options.map(|options| options.iter().any(|one| one == option));
+    let mut lines = Vec::new();
+    let memory = [Served::Meminfo, Served::Swaps];
+    if has(&memory) {
+        lines.push(format!("{}: the container's memory limit", names(&memory)));
+    }
+    let processors = [Served::Cpuinfo, Served::Stat, Served::Online];
+    if has(&processors) {
+        let what = match started_with("cfs") {
+            Some(true) => "as many processors as the CPU limit, rounded up",
+            Some(false) => "every processor of the node, because LXCFS runs without --enable-cfs",
+            None => {
+                "as many processors as the CPU limit if LXCFS runs with --enable-cfs, which is not known here, otherwise all"
+            }
+        };
+        lines.push(format!("{}: {what}", names(&processors)));
+    }
+    if has(&[Served::Uptime]) {
+        lines.push("uptime: the container's age".to_owned());
+    }
+    if has(&[Served::Loadavg]) {
+        lines.push(format!(
+            "loadavg: {}",
+            match started_with("loadavg") {
+                Some(true) => "the container's load",
+                Some(false) => "the node's load, because LXCFS runs without --enable-loadavg",
+                None => "the container's load if LXCFS runs with --enable-loadavg, which is not known here",
+            }
+        ));
+    }
+    lines
+}
+
+fn text(told: &Told, style: Style) -> String {
+    let well = told.nodes.iter().filter(|node| node.serves == judge::Serves::Yes).count();
+    let all = told.nodes.iter().filter(|node| node.serves != judge::Serves::Windows).count();
+    let mut out = format!("{well} of {all} nodes serve what pods are promised\n");
+    for node in &told.nodes {
+        out.push_str(&node.text(style));
+    }
+    for finding in &told.findings {
+        out.push('\n');
+        out.push_str(&finding.text(style));
+    }
+    if told.findings.is_empty() {
+        out.push_str(&style.green("nothing to mend\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(options: Option<&[&str]>) -> Report {
+        let options = options.map(|options| options.iter().map(|&option| option.to_owned()).collect());
+        Report { options, ..Report::default() }
+    }
+
+    #[test]
+    fn what_a_pod_sees_depends_on_how_lxcfs_was_started() {
+        let on_node =
+            OnNode { files: vec![Served::Meminfo, Served::Cpuinfo, Served::Loadavg], ..OnNode::default() };
+        let lines = |options| sees(Some(&with(options)), &on_node);
+        assert_eq!(lines(Some(&["cfs"]))[1], "cpuinfo: as many processors as the CPU limit, rounded up");
+        assert!(lines(Some(&[]))[1].contains("without --enable-cfs"));
+        assert!(lines(None)[1].contains("not known here"));
+        assert!(lines(Some(&["loadavg"]))[2].contains("the container's load"));
+        assert_eq!(lines(None)[0], "meminfo: the container's memory limit");
+        assert_eq!(lines(None).len(), 3);
+    }
+}

@@ -1,0 +1,239 @@
+//! What the API server knows: nodes, and the pods by which LXCFS and its companions run on them.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use admission::Cause;
+use guards::lxcfs::{DEVICE, NODE_ANNOTATION, READY_LABEL};
+use guards::world::fleet::{Cluster, Object, Part, Query};
+use guards::world::{Resource, World, cause};
+use serde::Deserialize;
+
+use crate::fleet::ANSWER_WITHIN;
+use crate::lxcfs::Report;
+
+/// By which our pods are known, and what each is.
+const COMPONENT: &str = "app.kubernetes.io/component";
+const OURS: [(&str, Component); 4] = [
+    ("lxcfs", Component::Lxcfs),
+    ("lxcfs-node", Component::Node),
+    ("lxcfs-device", Component::Device),
+    ("lxcfs-library", Component::Library),
+];
+
+/// Pages of this many objects.
+const PAGE: u32 = 500;
+
+/// What runs on nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Component {
+    /// LXCFS itself.
+    Lxcfs,
+    /// Who keeps label and annotation.
+    Node,
+    /// Who offers the resource.
+    Device,
+    /// Who puts the library onto the node.
+    Library,
+}
+
+/// One node, as far as LXCFS is concerned.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) is_windows: bool,
+    /// What the label says, if it is there.
+    pub(super) label: Option<String>,
+    /// What the annotation says, if it is there; an error where it cannot be understood.
+    pub(super) report: Option<Result<Report, String>>,
+    /// As `containerd://1.6.20`.
+    pub(super) runtime: String,
+    /// How many containers could have the files now, if the resource is known there at all.
+    pub(super) devices: Option<String>,
+}
+
+/// One pod of ours.
+#[derive(Debug, Clone)]
+pub(super) struct Pod {
+    pub(super) name: String,
+    pub(super) node: String,
+    pub(super) component: Component,
+    /// Why it is not ready; nothing where it is.
+    pub(super) ill: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WholeNode {
+    status: NodeStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeStatus {
+    allocatable: BTreeMap<String, String>,
+    node_info: NodeInfo,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeInfo {
+    container_runtime_version: String,
+    operating_system: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WholePod {
+    spec: PodSpec,
+    status: PodStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodSpec {
+    node_name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodStatus {
+    phase: String,
+    conditions: Vec<Condition>,
+    init_container_statuses: Vec<Container>,
+    container_statuses: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    r#type: String,
+    status: String,
+    message: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Container {
+    name: String,
+    state: BTreeMap<String, State>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct State {
+    reason: String,
+    message: String,
+}
+
+/// Every node.
+pub(super) async fn nodes(world: &dyn World) -> Result<Vec<Node>, Cause> {
+    let nodes = Resource { group: "".into(), version: "v1".into(), plural: "nodes".into() };
+    let mut all = Vec::new();
+    for object in list(world, &nodes, "").await? {
+        let WholeNode { status } = whole(&object)?;
+        let Object { name, metadata, .. } = object;
+        let report = metadata
+            .annotations
+            .get(NODE_ANNOTATION)
+            .map(|text| serde_json::from_str(text).map_err(|error| error.to_string()));
+        all.push(Node {
+            name,
+            is_windows: status.node_info.operating_system == "windows",
+            label: metadata.labels.get(READY_LABEL).cloned(),
+            report,
+            runtime: status.node_info.container_runtime_version,
+            devices: status.allocatable.get(DEVICE).cloned(),
+        });
+    }
+    Ok(all)
+}
+
+/// Our pods in the namespace in which Durward runs.
+pub(super) async fn pods(world: &dyn World, home: &str) -> Result<Vec<Pod>, Cause> {
+    let pods = Resource { group: "".into(), version: "v1".into(), plural: "pods".into() };
+    let mut all = Vec::new();
+    for object in list(world, &pods, home).await? {
+        let told = object.metadata.labels.get(COMPONENT);
+        let Some((_, component)) = OURS.iter().find(|(name, _)| told.is_some_and(|told| told == name)) else {
+            continue;
+        };
+        let pod: WholePod = whole(&object)?;
+        all.push(Pod {
+            ill: why_ill(&pod.status, object.metadata.deleting),
+            name: object.name,
+            node: pod.spec.node_name,
+            component: *component,
+        });
+    }
+    Ok(all)
+}
+
+/// Why a pod is not ready: the container that says most, or else what the pod's condition says.
+fn why_ill(status: &PodStatus, is_deleting: bool) -> Option<String> {
+    let is_ready = status.conditions.iter().any(|one| one.r#type == "Ready" && one.status == "True");
+    if is_ready && !is_deleting {
+        return None;
+    }
+    if is_deleting {
+        return Some("it is being deleted".to_owned());
+    }
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
+    let waits = containers
+        .filter_map(|one| Some((one.name.as_str(), one.state.get("waiting")?)))
+        .find(|(_, state)| !matches!(state.reason.as_str(), "" | "PodInitializing" | "ContainerCreating"));
+    if let Some((name, state)) = waits {
+        return Some(format!("container {name}: {}: {}", state.reason, state.message));
+    }
+    let condition = status.conditions.iter().find(|one| one.status == "False" && !one.message.is_empty());
+    Some(condition.map_or_else(|| status.phase.clone(), |one| one.message.clone()))
+}
+
+fn whole<T: Default + for<'d> Deserialize<'d>>(object: &Object) -> Result<T, Cause> {
+    let Some(raw) = &object.raw else { return Ok(T::default()) };
+    serde_json::from_str(raw.get()).map_err(|error| {
+        Cause::new(cause::GARBAGE, format!("{} is not what it should be: {error}", object.name))
+    })
+}
+
+async fn list(world: &dyn World, resource: &Resource, namespace: &str) -> Result<Vec<Object>, Cause> {
+    let (mut objects, mut from) = (Vec::new(), None::<String>);
+    loop {
+        let from_here = from.as_deref();
+        let query =
+            Query { resource, namespace, fields: "", part: Part::Whole, limit: PAGE, from: from_here };
+        let page = world.list(&Cluster::Here, query, Instant::now() + ANSWER_WITHIN).await?;
+        objects.extend(page.objects);
+        match page.next {
+            None => return Ok(objects),
+            Some(next) if from.as_ref() == Some(&next) => {
+                let text = format!("it gives the same page of {resource} again and again");
+                return Err(Cause::new(cause::GARBAGE, text));
+            }
+            next => from = next,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_says_why_it_is_not_ready() {
+        let ill = |status| why_ill(&serde_json::from_value(status).unwrap(), false);
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        assert_eq!(ill(json!({"phase": "Running", "conditions": ready})), None);
+        let unready = json!([{"type": "Ready", "status": "False", "message": "containers with unready status: [lxcfs]"}]);
+        let waiting = json!([{"name": "lxcfs", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}]);
+        assert_eq!(
+            ill(json!({"conditions": unready, "containerStatuses": waiting})).unwrap(),
+            "container lxcfs: CrashLoopBackOff: back-off"
+        );
+        assert_eq!(ill(json!({"conditions": unready})).unwrap(), "containers with unready status: [lxcfs]");
+        assert_eq!(ill(json!({"phase": "Pending"})).unwrap(), "Pending");
+        assert!(why_ill(&PodStatus::default(), true).unwrap().contains("being deleted"));
+    }
+}

@@ -1,0 +1,147 @@
+//! `--here`: on a node itself, by reading the files. Also what a readiness probe runs: it needs nothing but the files.
+
+use std::path::Path;
+
+use guards::lxcfs::{File, OnNode};
+use serde::Serialize;
+
+use super::judge::{mend, why};
+use super::{Found, sees};
+use crate::cli::{DoctorLxcfs, Format};
+use crate::exit::{Exit, Outcome};
+use crate::lxcfs::{Mount, PID_FILE, Prober, Process, Report, Seen, Sight, find, lxcfs_version, runc};
+use crate::output::{self, Style};
+
+/// The file system type of what LXCFS mounts.
+const LXCFS: &str = "fuse.lxcfs";
+
+/// What the command tells programs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    /// What the node's annotation would say.
+    #[serde(flatten)]
+    report: Report,
+    /// The type of what is mounted at the root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mount: Option<String>,
+    /// Of the LXCFS that serves the root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<i32>,
+    /// What a pod with the files sees here.
+    sees: Vec<String>,
+    /// What is to be mended.
+    findings: Vec<Found>,
+}
+
+/// `doctor lxcfs --here`
+pub(super) async fn run(args: &DoctorLxcfs, on_node: &OnNode) -> Outcome {
+    let sight = Prober::new(&on_node.root).look().await;
+    let process = find(Path::new(PID_FILE), &on_node.root);
+    let mut report = Report::of(&sight, on_node);
+    report.runtime = runc(Path::new("runc")).await;
+    if let Some(process) = &process {
+        report.version = lxcfs_version(process).await;
+        report.options = Some(process.options.iter().map(|&option| option.to_owned()).collect());
+    }
+    let findings = findings(&sight, on_node, &report, process.as_ref());
+    let is_well = sight.ill(&on_node.files).is_none();
+    let told = Told {
+        sees: if is_well { sees(Some(&report), on_node) } else { Vec::new() },
+        mount: sight.mount.as_ref().map(|mount| mount.kind.clone()),
+        pid: process.as_ref().map(Process::pid),
+        report,
+        findings,
+    };
+    match args.output {
+        Format::Json => output::json(&told)?,
+        Format::Text => output::data(&text(&told, &sight, on_node, Style::of_stdout()))?,
+    }
+    Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
+}
+
+fn findings(sight: &Sight, on_node: &OnNode, report: &Report, process: Option<&Process>) -> Vec<Found> {
+    let mut found = Vec::new();
+    let root = &on_node.root;
+    let mut told: Vec<Seen> = Vec::new();
+    for &file in &on_node.files {
+        let seen = sight.of(file);
+        if seen == Seen::Served || told.contains(&seen) {
+            continue;
+        }
+        told.push(seen);
+        // Of the same illness all are told at once.
+        let alike: Vec<_> =
+            on_node.files.iter().filter(|one| sight.of(**one) == seen).map(|one| one.name()).collect();
+        let what = format!("{root}{} {} (so: {})", file.path(), seen.meaning(), alike.join(", "));
+        if seen == Seen::Missing && !is_mounted(sight.mount.as_ref()) {
+            let mend = if process.is_some() {
+                format!(
+                    "LXCFS runs and its mount is not seen here: in a pod, mount {root} with mountPropagation: HostToContainer"
+                )
+            } else {
+                format!(
+                    "start LXCFS: systemctl start lxcfs, or kubectl apply -k deploy/lxcfs; then findmnt {root}"
+                )
+            };
+            found.push(Found::on(
+                None,
+                "mount",
+                format!("LXCFS is not mounted at {root}: {what}"),
+                why(seen.word()),
+                mend,
+            ));
+        } else {
+            found.push(Found::on(None, "files", what, why(seen.word()), mend(seen.word(), root)));
+        }
+    }
+    let refused = report.refused(&on_node.files);
+    if !refused.is_empty() {
+        let what = format!("the runc of this node lets nobody mount {}", refused.join(", "));
+        let mend = "take them out of guards.lxcfs.files, or install a newer runc".to_owned();
+        found.push(Found::on(
+            None,
+            "runtime",
+            what,
+            "containers with these files do not start (\"inside /proc\")",
+            mend,
+        ));
+    }
+    found
+}
+
+fn is_mounted(mount: Option<&Mount>) -> bool {
+    mount.is_some_and(|mount| mount.kind == LXCFS)
+}
+
+fn text(told: &Told, sight: &Sight, on_node: &OnNode, style: Style) -> String {
+    let version = told.report.version.as_deref().unwrap_or("of unknown version");
+    let runs = match told.pid {
+        Some(pid) => format!("LXCFS {version} runs as process {pid}"),
+        None => "LXCFS is not among the processes that can be seen here".to_owned(),
+    };
+    let mount = told.mount.as_deref().unwrap_or("nothing is mounted");
+    let mut lines = vec![format!("{}  {mount}; {runs}", style.bold(&on_node.root))];
+    lines.extend(told.report.runtime.as_ref().map(|runtime| format!("runc {}", runtime.runc)));
+    for file in File::ALL {
+        let seen = sight.of(file);
+        let is_promised = on_node.files.contains(&file);
+        let word = match seen {
+            Seen::Served => style.green(seen.word()),
+            _ if is_promised => style.red(seen.word()),
+            _ => style.dim(seen.word()),
+        };
+        let beside = if is_promised { String::new() } else { style.dim("  (pods do not get it)") };
+        lines.push(format!("  {:<10} {word}{beside}", file.name()));
+    }
+    lines.extend(told.sees.iter().map(|line| format!("a pod sees  {line}")));
+    let mut out = output::lines(lines);
+    for finding in &told.findings {
+        out.push('\n');
+        out.push_str(&finding.text(style));
+    }
+    if told.findings.is_empty() {
+        out.push_str(&style.green("nothing to mend\n"));
+    }
+    out
+}

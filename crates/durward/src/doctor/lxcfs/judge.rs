@@ -1,0 +1,412 @@
+//! What is made of what the API server knows. Pure: facts in, findings out.
+
+use guards::lxcfs::{DEVICE, File, NODE_ANNOTATION, OnNode, READY_LABEL};
+use serde::Serialize;
+
+use super::facts::{Component, Node, Pod};
+use super::{Found, sees};
+use crate::lxcfs::{Report, Seen};
+use crate::output::{self, Style};
+
+/// As many names as a person reads.
+const SHOWN: usize = 10;
+
+/// What pods are promised, and how the cluster is spoken to.
+#[derive(Debug)]
+pub(super) struct Promise {
+    /// Whether somebody configured it; otherwise the defaults are held against what is seen.
+    pub(super) is_configured: bool,
+    pub(super) on_node: OnNode,
+    /// The namespace of Durward and of what runs on nodes.
+    pub(super) home: String,
+    /// As it can be typed.
+    pub(super) kubectl: String,
+}
+
+/// Whether a node serves what is promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Serves {
+    Yes,
+    No,
+    Unknown,
+    /// There is no `/proc`, so nothing is promised.
+    Windows,
+}
+
+/// One node.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Judged {
+    pub(super) node: String,
+    pub(super) serves: Serves,
+    /// Whether the node has the label that pods look for.
+    label: bool,
+    /// What its annotation says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<Report>,
+    /// What starts containers there.
+    runtime: String,
+    /// How many containers could have the files as a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devices: Option<String>,
+    /// Our pods there.
+    pods: Vec<String>,
+    /// What a pod with the files sees there.
+    sees: Vec<String>,
+}
+
+impl Judged {
+    /// For people.
+    pub(super) fn text(&self, style: Style) -> String {
+        let word = match self.serves {
+            Serves::Yes => style.green("serves"),
+            Serves::No => style.red("does not serve"),
+            Serves::Unknown => style.yellow("unknown"),
+            Serves::Windows => style.dim("Windows: there is no /proc, and its pods are left alone"),
+        };
+        let mut parts = Vec::new();
+        if let Some(report) = &self.report {
+            parts.push(format!("LXCFS {}", report.version.as_deref().unwrap_or("of unknown version")));
+        }
+        match self.report.as_ref().and_then(|report| report.runtime.as_ref()) {
+            Some(runtime) => parts.push(format!("{}, runc {}", self.runtime, runtime.runc)),
+            None => parts.push(self.runtime.clone()),
+        }
+        if self.label {
+            parts.push("label".to_owned());
+        }
+        if let Some(devices) = &self.devices {
+            parts.push(format!("{devices} devices"));
+        }
+        let head = format!("\n{}  {word}  {}", style.bold(&self.node), style.dim(&parts.join(", ")));
+        output::lines(std::iter::once(head).chain(self.sees.iter().map(|line| format!("  {line}"))))
+    }
+}
+
+/// Every node, and what is to be mended.
+pub(super) fn all(promise: &Promise, nodes: Vec<Node>, pods: Option<&[Pod]>) -> (Vec<Judged>, Vec<Found>) {
+    let mut judged = Vec::with_capacity(nodes.len());
+    let mut findings = Vec::new();
+    let mut unseen = Vec::new();
+    for node in nodes {
+        let here: Vec<&Pod> = pods.unwrap_or_default().iter().filter(|pod| pod.node == node.name).collect();
+        let one = One { promise, node: &node, here: &here, pods };
+        let serves = one.serves();
+        if serves != Serves::Windows {
+            if serves == Serves::Unknown && one.is_bare() {
+                unseen.push(node.name.clone());
+            } else {
+                findings.extend(one.findings(serves));
+            }
+        }
+        let report = node.report.and_then(Result::ok);
+        judged.push(Judged {
+            serves,
+            label: node.label.is_some(),
+            sees: if serves == Serves::Yes { sees(report.as_ref(), &promise.on_node) } else { Vec::new() },
+            report,
+            runtime: node.runtime,
+            devices: node.devices,
+            pods: here.iter().map(|pod| pod.name.clone()).collect(),
+            node: node.name,
+        });
+    }
+    findings.extend(pods.unwrap_or_default().iter().filter_map(|pod| promise.pod(pod)));
+    findings.extend(promise.unseen(&unseen, pods));
+    (judged, findings)
+}
+
+impl Promise {
+    /// What cannot be listed.
+    pub(super) fn unlisted(&self, what: &'static str, why: &str) -> Found {
+        let (matters, namespace) = match what {
+            "nodes" => ("nothing can be said of any node", String::new()),
+            _ => ("which of LXCFS's own pods run, and where, is not known", format!(" -n {}", self.home)),
+        };
+        let mend = format!("{} get {what}{namespace} (whoever asks needs list on {what})", self.kubectl);
+        Found::on(None, what, format!("{what} cannot be listed: {why}"), matters, mend)
+    }
+
+    /// A pod of ours that is not ready.
+    fn pod(&self, pod: &Pod) -> Option<Found> {
+        let why = pod.ill.as_deref()?;
+        let matters = match pod.component {
+            Component::Lxcfs => "LXCFS itself: containers there have no files, or dead ones",
+            Component::Node => "nobody keeps the node's label and annotation true, and no library is loaded",
+            Component::Device => "the resource is not offered there, so pods that ask for it do not come",
+            Component::Library => "the node keeps the library that it has",
+        };
+        let node = Some(pod.node.as_str()).filter(|node| !node.is_empty());
+        let mend = format!("{} -n {} describe pod {}", self.kubectl, self.home, pod.name);
+        Some(Found::on(node, "pod", format!("pod {} is not ready: {why}", pod.name), matters, mend))
+    }
+
+    /// Nodes of which nothing tells.
+    fn unseen(&self, nodes: &[String], pods: Option<&[Pod]>) -> Option<Found> {
+        if nodes.is_empty() {
+            return None;
+        }
+        let shown = &nodes[..nodes.len().min(SHOWN)];
+        let more = nodes.len() - shown.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let runs = pods.is_some_and(|pods| pods.iter().any(|pod| pod.component == Component::Lxcfs));
+        let mend = if runs {
+            format!(
+                "{} -n {} get daemonsets -l app.kubernetes.io/name=durward (their nodeSelector and tolerations must fit these nodes)",
+                self.kubectl, self.home
+            )
+        } else {
+            format!(
+                "{} apply -k deploy/lxcfs; or, where LXCFS is installed on the nodes themselves, look there: durward doctor lxcfs --here",
+                self.kubectl
+            )
+        };
+        let what = format!("nothing tells of LXCFS on {}{more}", shown.join(", "));
+        let why = "pods with the files may come to them, and wait there for files that nobody serves";
+        Some(Found::on(None, "unseen", what, why, mend))
+    }
+}
+
+/// One node before it is judged.
+struct One<'a> {
+    promise: &'a Promise,
+    node: &'a Node,
+    here: &'a [&'a Pod],
+    pods: Option<&'a [Pod]>,
+}
+
+impl One<'_> {
+    fn report(&self) -> Option<&Report> {
+        self.node.report.as_ref()?.as_ref().ok()
+    }
+
+    /// Who looked says it; otherwise the resource does, which is offered only where all is served; otherwise LXCFS's own pod,
+    /// whose readiness is a read of meminfo.
+    fn serves(&self) -> Serves {
+        let of = |is_well: bool| if is_well { Serves::Yes } else { Serves::No };
+        if self.node.is_windows {
+            return Serves::Windows;
+        }
+        if let Some(report) = self.report() {
+            return of(self.ill(report).is_empty() && report.root == self.promise.on_node.root);
+        }
+        if let Some(devices) = &self.node.devices {
+            return of(devices != "0");
+        }
+        match self.pod(Component::Lxcfs) {
+            Some(pod) => of(pod.ill.is_none()),
+            None => Serves::Unknown,
+        }
+    }
+
+    /// Nothing at all of ours is there.
+    fn is_bare(&self) -> bool {
+        self.node.label.is_none() && self.node.report.is_none() && self.here.is_empty()
+    }
+
+    fn pod(&self, component: Component) -> Option<&Pod> {
+        self.here.iter().find(|pod| pod.component == component).copied()
+    }
+
+    /// The promised files that are not served, with the word for how they are.
+    fn ill<'r>(&self, report: &'r Report) -> Vec<(File, &'r str)> {
+        let files = self.promise.on_node.files.iter();
+        let word = |file: File| report.files.get(file.name()).map_or("missing", String::as_str);
+        files.map(|&file| (file, word(file))).filter(|(_, word)| *word != Seen::Served.word()).collect()
+    }
+
+    fn found(&self, code: &'static str, what: String, why: &str, mend: String) -> Found {
+        Found::on(Some(&self.node.name), code, what, why, mend)
+    }
+
+    fn findings(&self, serves: Serves) -> Vec<Found> {
+        let mut found = Vec::new();
+        match &self.node.report {
+            Some(Ok(report)) => found.extend(self.of_report(report)),
+            Some(Err(error)) => found.push(self.found(
+                "untold",
+                format!("the annotation {NODE_ANNOTATION} cannot be understood: {error}"),
+                "it is not known what LXCFS serves there",
+                format!(
+                    "{} annotate node {} {NODE_ANNOTATION}- (it is written again within five minutes)",
+                    self.promise.kubectl, self.node.name
+                ),
+            )),
+            None => found.extend(self.untold()),
+        }
+        found.extend(self.label(serves));
+        found.extend(self.device());
+        found
+    }
+
+    fn of_report(&self, report: &Report) -> Vec<Found> {
+        let mut found = Vec::new();
+        let on_node = &self.promise.on_node;
+        if report.root != on_node.root {
+            let mend = if self.promise.is_configured {
+                "restart lxcfs-node with this configuration, or put guards.lxcfs.root right".to_owned()
+            } else {
+                "give --config FILE, with which Durward serves".to_owned()
+            };
+            found.push(self.found(
+                "root",
+                format!("LXCFS is looked for at {}, and pods are promised {}", report.root, on_node.root),
+                "pods would get other files than those that were looked at",
+                mend,
+            ));
+            return found;
+        }
+        let ill = self.ill(report);
+        if let Some((_, word)) = ill.first() {
+            let list: Vec<_> = ill.iter().map(|(file, word)| format!("{} {word}", file.name())).collect();
+            found.push(self.found(
+                "files",
+                format!("LXCFS does not serve what pods are promised: {}", list.join(", ")),
+                why(word),
+                mend(word, &on_node.root),
+            ));
+        }
+        if let Some(runtime) = &report.runtime {
+            let refused = report.refused(&on_node.files);
+            if !refused.is_empty() {
+                found.push(self.found(
+                    "runtime",
+                    format!("runc {} lets nobody mount {}", runtime.runc, refused.join(", ")),
+                    "containers with these files do not start there (\"inside /proc\")",
+                    "take them out of guards.lxcfs.files, or bring a newer runc to the node".to_owned(),
+                ));
+            }
+        }
+        if let Some(library) = report.library.as_deref().filter(|library| *library != "loaded") {
+            found.push(self.found(
+                "library",
+                format!("LXCFS has not loaded the library that lies on the node: {library}"),
+                "the node goes on with the library that it has, which is safe, and is not what was rolled out",
+                "see \"Upgrade\" in deploy/lxcfs/README.md".to_owned(),
+            ));
+        }
+        found
+    }
+
+    /// Nobody has written the annotation, and pods' readiness rests on it.
+    fn untold(&self) -> Option<Found> {
+        if !self.promise.on_node.is_label_wanted {
+            return None;
+        }
+        let kubectl = &self.promise.kubectl;
+        let home = &self.promise.home;
+        let mend = match self.pod(Component::Node) {
+            Some(pod) => format!("{kubectl} -n {home} logs {} (is it permitted to patch nodes?)", pod.name),
+            None => format!("{kubectl} apply -k deploy/lxcfs"),
+        };
+        Some(self.found(
+            "untold",
+            "nobody tells how LXCFS does there".to_owned(),
+            "with guards.lxcfs.nodeReadiness pods do not come to a node without the label",
+            mend,
+        ))
+    }
+
+    fn label(&self, serves: Serves) -> Option<Found> {
+        let name = &self.node.name;
+        let kubectl = &self.promise.kubectl;
+        match (&self.node.label, serves) {
+            (Some(_), _) if self.is_stale() => Some(self.found(
+                "stale",
+                format!("the label {READY_LABEL} is there, and no pod of lxcfs-node that would keep it"),
+                "pods go on coming when LXCFS serves no more",
+                format!("{kubectl} label node {name} {READY_LABEL}-; {kubectl} annotate node {name} {NODE_ANNOTATION}-"),
+            )),
+            (Some(value), _) if value != "true" => Some(self.found(
+                "label",
+                format!("the label {READY_LABEL} is {value:?}"),
+                "pods look for \"true\", so they do not come",
+                format!("{kubectl} label node {name} {READY_LABEL}-"),
+            )),
+            (Some(_), Serves::No) => Some(self.found(
+                "label",
+                format!("the label {READY_LABEL} is there, though not every file is served"),
+                "pods come, and wait for files that are not there",
+                "does lxcfs-node run there? It takes the label off within seconds".to_owned(),
+            )),
+            (None, Serves::Yes) if self.promise.on_node.is_label_wanted && self.report().is_some() => Some(self.found(
+                "label",
+                format!("every file is served, and the label {READY_LABEL} is missing"),
+                "pods do not come",
+                "somebody took it off: lxcfs-node puts it back within five minutes, if it runs there".to_owned(),
+            )),
+            _ => None,
+        }
+    }
+
+    /// Where such pods run at all, and none does here.
+    fn is_stale(&self) -> bool {
+        let some_run = self.pods.is_some_and(|pods| pods.iter().any(|pod| pod.component == Component::Node));
+        some_run && self.pod(Component::Node).is_none()
+    }
+
+    fn device(&self) -> Option<Found> {
+        if !self.promise.on_node.is_device_wanted {
+            return None;
+        }
+        let kubectl = &self.promise.kubectl;
+        let home = &self.promise.home;
+        let matters = "with guards.lxcfs.backend pods ask for it, and do not come to a node without it";
+        match (self.node.devices.as_deref(), self.pod(Component::Device)) {
+            (Some("0"), Some(pod)) => Some(self.found(
+                "device",
+                format!("the resource {DEVICE} has no healthy device"),
+                matters,
+                format!("{kubectl} -n {home} logs {} (it says which file LXCFS does not serve)", pod.name),
+            )),
+            (Some("0") | None, None) => Some(self.found(
+                "device",
+                format!("nobody offers the resource {DEVICE}"),
+                matters,
+                format!("{kubectl} apply -k deploy/lxcfs"),
+            )),
+            (None, Some(pod)) => Some(self.found(
+                "device",
+                format!("the kubelet does not know the resource {DEVICE}, though {} runs", pod.name),
+                matters,
+                format!("{kubectl} -n {home} logs {} (is --kubelet-dir the kubelet's own folder?)", pod.name),
+            )),
+            (Some(_), _) => None,
+        }
+    }
+}
+
+/// What happens while a file is like this.
+pub(super) fn why(word: &str) -> &'static str {
+    match word {
+        "dead" => {
+            "containers that run read \"Transport endpoint is not connected\", and none with the files starts"
+        }
+        "silent" => "whatever reads such a file in a container hangs, and none with the files starts",
+        "garbage" => "programs in containers size themselves by nonsense",
+        _ => "containers with the files do not start there: the pod waits (\"hostPath type check failed\")",
+    }
+}
+
+/// What to do about it, on the node.
+pub(super) fn mend(word: &str, root: &str) -> String {
+    match word {
+        "dead" => format!(
+            "on the node: umount -l {root}, then start LXCFS again; then restart the containers that have the files, since their mounts stay dead"
+        ),
+        "silent" => {
+            "on the node: is LXCFS stopped, or out of memory? ps -C lxcfs -o pid,stat,wchan,etime; end it and start it again".to_owned()
+        }
+        "not-a-file" => format!(
+            "on the node: stop LXCFS, remove what stands in the way under {root} (an injector without a hostPath type had it made), start LXCFS again"
+        ),
+        "garbage" => {
+            "on the node: does LXCFS run in the process namespace of the node (in a pod: hostPID: true)? Is it the version that the guard's page names?".to_owned()
+        }
+        "missing" => format!(
+            "on the node: does LXCFS run, and is {root} mounted (findmnt {root})? Of a file that this version does not have: take it out of guards.lxcfs.files"
+        ),
+        _ => format!("on the node: cat {root}/proc/meminfo, and LXCFS's own log"),
+    }
+}

@@ -1,0 +1,274 @@
+//! `doctor lxcfs`, over a recorded cluster and here; and what the parts on nodes are tested with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{House, Run};
+
+/// Every file as LXCFS has it.
+const FILES: [(&str, &str); 9] = [
+    ("/proc/cpuinfo", "processor\t: 0\n"),
+    ("/proc/meminfo", "MemTotal:  262144 kB\n"),
+    ("/proc/diskstats", ""),
+    ("/proc/stat", "cpu  1 2 3\n"),
+    ("/proc/swaps", "Filename\tType\n"),
+    ("/proc/uptime", "1.00 1.00\n"),
+    ("/proc/loadavg", "0.00 0.00 0.00 1/1 1\n"),
+    ("/proc/slabinfo", "slabinfo - version: 2.1\n"),
+    ("/sys/devices/system/cpu/online", "0-1\n"),
+];
+
+/// A folder in which every file is as LXCFS has it.
+pub(crate) fn root(house: &Path) -> PathBuf {
+    let root = house.join("lxcfs");
+    for (path, text) in FILES {
+        write(&root, path, text);
+    }
+    root
+}
+
+pub(crate) fn write(root: &Path, path: &str, text: &str) {
+    let path = PathBuf::from(format!("{}{path}", root.display()));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    // At once: a reader must not see half of it.
+    let beside = path.with_extension("new");
+    fs::write(&beside, text).unwrap();
+    fs::rename(beside, path).unwrap();
+}
+
+pub(crate) fn remove(root: &Path, path: &str) {
+    fs::remove_file(format!("{}{path}", root.display())).unwrap();
+}
+
+// === through the API ===
+
+fn served() -> Value {
+    json!({
+        "version": "5.0.3", "root": "/var/lib/lxcfs", "options": ["cfs"],
+        "files": {
+            "cpuinfo": "served", "meminfo": "served", "diskstats": "served", "stat": "served", "swaps": "served",
+            "uptime": "served", "loadavg": "served", "slabinfo": "served", "online": "served",
+        },
+        "runtime": {"runc": "1.1.5", "refuses": []},
+    })
+}
+
+/// A node on which all is well.
+fn well(name: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "uid": name, "labels": {"durward.dev/lxcfs-ready": "true"},
+            "annotations": {"durward.dev/lxcfs-node": served().to_string()},
+        },
+        "status": {
+            "allocatable": {"durward.dev/lxcfs": "1000"},
+            "nodeInfo": {"containerRuntimeVersion": "containerd://1.6.20", "operatingSystem": "linux"},
+        },
+    })
+}
+
+fn pod(component: &str, node: &str, ready: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": format!("{component}-{node}"), "namespace": "durward-system", "uid": format!("{component}-{node}"),
+            "labels": {"app.kubernetes.io/name": "durward", "app.kubernetes.io/component": component},
+        },
+        "spec": {"nodeName": node},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready, "message": "unready"}]},
+    })
+}
+
+fn pods(node: &str) -> Vec<Value> {
+    ["lxcfs", "lxcfs-node", "lxcfs-device"].map(|component| pod(component, node, "True")).into()
+}
+
+/// What doctor says of a cluster.
+fn doctor(lxcfs: &str, nodes: &[Value], pods: &[Value], more: &[&str]) -> Run {
+    let house = House::new();
+    house.configure(&format!("  lxcfs: {{{lxcfs}}}\n"));
+    let list = |kind: &str, items: &[Value]| {
+        let version = json!({"resourceVersion": "1"});
+        json!({"apiVersion": "v1", "kind": kind, "metadata": version, "items": items}).to_string()
+    };
+    house.write("cluster/world.yaml", &fs::read_to_string(house.path().join("world/world.yaml")).unwrap());
+    house.write("cluster/here/core_v1_nodes.json", &list("NodeList", nodes));
+    house.write("cluster/here/core_v1_pods.json", &list("PodList", pods));
+    house.run(&[&["doctor", "lxcfs", "--config", "durward.yaml", "--world", "cluster"], more].concat())
+}
+
+#[test]
+fn a_cluster_on_which_all_is_well_is_told_node_by_node_with_what_pods_see() {
+    let run = doctor("nodeReadiness: require, backend: auto", &[well("n1")], &pods("n1"), &[]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    assert_eq!(
+        run.out,
+        "1 of 1 nodes serve what pods are promised\n\n\
+         n1  serves  LXCFS 5.0.3, containerd://1.6.20, runc 1.1.5, label, 1000 devices\n  \
+         meminfo, swaps: the container's memory limit\n  \
+         cpuinfo, stat: as many processors as the CPU limit, rounded up\n  \
+         uptime: the container's age\n\
+         nothing to mend\n"
+    );
+}
+
+/// The codes of what is to be mended, each with its node.
+fn codes(run: &Run) -> Vec<String> {
+    let told = run.json();
+    let findings = told["findings"].as_array().unwrap().clone();
+    assert_eq!(run.code, i32::from(!findings.is_empty()), "{}", run.err);
+    findings
+        .iter()
+        .map(|one| {
+            for key in ["what", "why", "mend"] {
+                assert!(!one[key].as_str().unwrap().is_empty(), "{one}");
+            }
+            let node = one["node"].as_str().map(|node| format!("{node} ")).unwrap_or_default();
+            format!("{node}{}", one["code"].as_str().unwrap())
+        })
+        .collect()
+}
+
+/// A node with another report.
+fn with(change: impl FnOnce(&mut Value)) -> Value {
+    let mut report = served();
+    change(&mut report);
+    let mut node = well("n1");
+    node["metadata"]["annotations"]["durward.dev/lxcfs-node"] = report.to_string().into();
+    node
+}
+
+fn changed(change: impl FnOnce(&mut Value)) -> Value {
+    let mut node = well("n1");
+    change(&mut node);
+    node
+}
+
+#[test]
+fn each_thing_that_is_amiss_is_told_by_a_name_of_its_own() {
+    let both = "nodeReadiness: require, backend: auto";
+    for (lxcfs, node, pods, expected) in [
+        (
+            both,
+            with(|report| report["files"]["stat"] = "dead".into()),
+            pods("n1"),
+            vec!["n1 files", "n1 label"],
+        ),
+        (both, with(|report| report["files"]["loadavg"] = "missing".into()), pods("n1"), vec![]),
+        (
+            "files: [loadavg]",
+            with(|report| report["runtime"]["refuses"] = json!(["loadavg"])),
+            pods("n1"),
+            vec!["n1 runtime"],
+        ),
+        (both, with(|report| report["library"] = "it is cut off".into()), pods("n1"), vec!["n1 library"]),
+        (both, with(|report| report["library"] = "loaded".into()), pods("n1"), vec![]),
+        ("root: /opt/lxcfs", well("n1"), pods("n1"), vec!["n1 root", "n1 label"]),
+        (both, changed(|node| node["metadata"]["labels"] = json!({})), pods("n1"), vec!["n1 label"]),
+        (
+            both,
+            changed(|node| node["metadata"]["labels"]["durward.dev/lxcfs-ready"] = "yes".into()),
+            pods("n1"),
+            vec!["n1 label"],
+        ),
+        (
+            both,
+            changed(|node| node["metadata"]["annotations"]["durward.dev/lxcfs-node"] = "{".into()),
+            pods("n1"),
+            vec!["n1 untold"],
+        ),
+        (both, changed(|node| node["metadata"]["annotations"] = json!({})), pods("n1"), vec!["n1 untold"]),
+        (both, changed(|node| node["status"]["allocatable"] = json!({})), pods("n1"), vec!["n1 device"]),
+        (
+            both,
+            changed(|node| node["status"]["allocatable"]["durward.dev/lxcfs"] = "0".into()),
+            pods("n1"),
+            vec!["n1 device"],
+        ),
+        ("backend: volumes", changed(|node| node["status"]["allocatable"] = json!({})), pods("n1"), vec![]),
+        (both, well("n1"), pods("n2"), vec!["n1 stale"]),
+        (both, well("n1"), [pods("n1"), vec![pod("lxcfs-library", "n1", "False")]].concat(), vec!["n1 pod"]),
+    ] {
+        let run = doctor(lxcfs, &[node], &pods, &["-o", "json"]);
+        assert_eq!(codes(&run), expected, "{lxcfs}: {}", run.out);
+    }
+}
+
+#[test]
+fn nodes_of_which_nothing_tells_are_told_together_and_those_without_proc_are_left_alone() {
+    let bare = |name: &str, system: &str| json!({"metadata": {"name": name, "uid": name}, "status": {"nodeInfo": {"operatingSystem": system}}});
+    let nodes = [bare("a", "linux"), bare("b", "linux"), bare("w", "windows"), well("n1")];
+    let run = doctor("", &nodes, &pods("n1"), &["-o", "json"]);
+    assert_eq!(codes(&run), ["unseen"]);
+    let told = run.json();
+    assert_eq!(told["findings"][0]["what"], "nothing tells of LXCFS on a, b");
+    assert!(told["findings"][0]["mend"].as_str().unwrap().contains("get daemonsets"));
+    let serves: Vec<_> =
+        told["nodes"].as_array().unwrap().iter().map(|node| node["serves"].clone()).collect();
+    assert_eq!(serves, ["unknown", "unknown", "yes", "windows"]);
+    let run = doctor("nodeReadiness: require", &[bare("a", "linux")], &[], &[]);
+    assert_eq!(run.code, 1);
+    assert!(run.out.contains("kubectl apply -k deploy/lxcfs"), "{}", run.out);
+    assert!(run.out.contains("durward doctor lxcfs --here"), "{}", run.out);
+}
+
+#[test]
+fn a_cluster_that_cannot_be_read_is_no_cluster_on_which_all_is_well() {
+    let house = House::new();
+    let run = house.run(&["doctor", "lxcfs", "--world", "world", "-o", "json"]);
+    assert_eq!(codes(&run), ["nodes"]);
+}
+
+// === here ===
+
+fn here(house: &House, root: &Path, lxcfs: &str, more: &[&str]) -> Run {
+    house.configure(&format!("  lxcfs: {{root: {}{lxcfs}}}\n", root.display()));
+    house.run(&[&["doctor", "lxcfs", "--here", "--config", "durward.yaml"], more].concat())
+}
+
+#[test]
+fn here_the_files_themselves_are_read() {
+    let house = House::new();
+    let root = root(house.path());
+    let run = here(&house, &root, "", &[]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
+    assert!(run.out.contains("  meminfo    served\n"), "{}", run.out);
+    assert!(run.out.contains("  loadavg    served  (pods do not get it)\n"), "{}", run.out);
+    assert!(run.out.ends_with("nothing to mend\n"), "{}", run.out);
+}
+
+#[test]
+fn here_a_file_that_is_not_as_it_should_be_is_told_with_what_to_do() {
+    let house = House::new();
+    let root = root(house.path());
+    remove(&root, "/proc/meminfo");
+    remove(&root, "/proc/swaps");
+    remove(&root, "/proc/stat");
+    fs::create_dir(root.join("proc/stat")).unwrap();
+    remove(&root, "/proc/uptime");
+    assert!(Command::new("mkfifo").arg(root.join("proc/uptime")).status().unwrap().success());
+    write(&root, "/proc/cpuinfo", "");
+    let run = here(&house, &root, "", &["-o", "json"]);
+    assert_eq!(codes(&run), ["files", "mount", "files"]);
+    let told = run.json();
+    assert_eq!(
+        told["files"],
+        json!({
+            "cpuinfo": "garbage", "meminfo": "missing", "diskstats": "served", "stat": "not-a-file", "swaps": "missing",
+            "uptime": "not-a-file", "loadavg": "served", "slabinfo": "served", "online": "served",
+        })
+    );
+    let what = told["findings"][1]["what"].as_str().unwrap();
+    assert!(what.ends_with("/proc/meminfo is not there (so: meminfo, swaps)"), "{what}");
+    let run = here(&house, &root, ", files: [diskstats]", &[]);
+    assert_eq!(run.code, 0, "what pods do not get is not missed: {}", run.out);
+}
+
+#[test]
+fn here_and_a_cluster_cannot_both_be_meant() {
+    let run = House::new().run(&["doctor", "lxcfs", "--here", "--world", "world"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("--here"), "{}", run.err);
+}
