@@ -103,7 +103,7 @@ pub(crate) fn where_volumes_are_refused_pods_ask_for_a_device_and_elsewhere_for_
         asks_for_a_device(&admitted, "1")?;
     }
     let as_a_whole = careful(&silent, "whole").with(|pod| {
-        pod["spec"]["resources"] = json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "1"}})
+        pod["spec"]["resources"] = json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "1"}});
     });
     asks_for_a_device(&as_a_whole.is_admitted()?.without_warnings()?, "1")?;
     let by_hand = json!({"limits": {"durward.dev/lxcfs": "2"}});
