@@ -39,6 +39,8 @@ struct Standing {
     holder: Identity,
     keeper: Identity,
     kubeconfig: PathBuf,
+    /// The names by which what it has of this host is told from that of others.
+    names: Vec<String>,
     words: String,
 }
 
@@ -198,6 +200,7 @@ fn raise(stage: &Stage, folder: &Path) -> Result<Standing> {
         holder: Identity::own().context("/proc does not know this process: is it mounted?")?,
         keeper: keeper.context("the keeper is gone")?,
         kubeconfig,
+        names: node.names_on_this_host(),
         words,
     };
     let text = serde_json::to_string_pretty(&standing)?;

@@ -21,7 +21,8 @@ use cases::deletion::{
     acknowledged, all, commands, configured, definitions, faults, glass, kept, members, namespaces,
     permissions, replicas, soak,
 };
-use cases::node::basics;
+use cases::node::{basics, installed, kubelet, lxcfs, standing};
+use cases::seen::{asked, away, containers, left, workloads};
 use cases::{
     asking, company, controlplane, counting, durward, ephemeral, fleet, images, keeper, options, outage,
     pod_security, reload, replacement, sentences, skips, versions, whole,
@@ -244,9 +245,38 @@ const DELETION_ALONE: &[(&str, Case)] = cases![@ "deletion::";
 
 /// On the one-node cluster, beside each other.
 const NODE: &[(&str, Case)] = cases![@ "node::";
+    standing::{
+        a_cluster_stands_until_it_is_ended_and_meets_no_other,
+        a_whole_node_leaves_nothing_behind_when_its_holder_is_killed,
+        the_next_run_cleans_up_a_whole_node_behind_a_killed_keeper,
+    },
     basics::{
         a_pod_runs_and_says_what_it_was_asked,
         a_pod_that_ends_is_done_and_one_that_fails_says_why,
+        pods_find_the_api_server_and_each_other_by_name,
+        what_stands_on_the_node_is_out_of_sight_of_this_host,
+    },
+    installed::{
+        two_replicas_behind_a_service_are_asked_and_free_says_what_the_limit_is,
+    },
+];
+
+/// Each of these has the node to itself.
+const NODE_ALONE: &[(&str, Case)] = cases![@ "node::";
+    lxcfs::{
+        lxcfs_ends_dies_and_serves_again,
+    },
+    kubelet::{
+        a_node_without_its_kubelet_is_not_ready_and_its_pods_run_on,
+    },
+];
+
+/// Each of these has the node to itself.
+const SEEN_ALONE: &[(&str, Case)] = cases![@ "seen::";
+    away::{
+        where_lxcfs_ends_running_containers_are_blind_until_they_restart_and_new_pods_wait,
+        a_container_that_restarts_while_lxcfs_is_away_leaves_directories_and_starts_once_it_is_back,
+        where_lxcfs_is_killed_its_dead_mount_keeps_containers_from_starting_until_it_is_back,
     },
 ];
 
@@ -287,7 +317,9 @@ fn main() -> ExitCode {
 /// One of the fleet's, one of the others, and so on: those who wait for their turn in the fleet stand beside
 /// those who work meanwhile.
 fn in_order() -> impl Iterator<Item = &'static (&'static str, Case)> {
-    let mut fleet = [FLEET, NODE, DELETION, FLEET_ALONE, DELETION_ALONE].into_iter().flatten();
+    let mut fleet = [NODE, FLEET, DELETION, NODE_ALONE, SEEN_ALONE, FLEET_ALONE, DELETION_ALONE]
+        .into_iter()
+        .flatten();
     let mut others = CASES.iter();
     let mut turns = [true, false].into_iter().cycle();
     std::iter::from_fn(move || {

@@ -32,7 +32,8 @@ impl Lxcfs {
     pub(super) fn start(keeper: &Arc<Keeper>, ground: &Arc<Ground>) -> Result<Self> {
         // Several mounts may lie above each other, of which each umount takes one. With --enable-cfs, as it is
         // shipped, a container counts the processors of its limit.
-        let script = format!("while umount -l {ROOT} 2>/dev/null; do :; done; exec lxcfs --enable-cfs {ROOT}");
+        let script =
+            format!("while umount -l {ROOT} 2>/dev/null; do :; done; exec lxcfs --enable-cfs {ROOT}");
         let tool = Tool::new("lxcfs", "sh").grace(GRACE).arguments(["-c", &script]);
         let served = ground.path(ROOT).join("proc/meminfo");
         let daemon = Daemon::start(keeper, ground.inside(tool), move || {

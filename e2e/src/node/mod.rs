@@ -4,7 +4,8 @@
 //! - [`ground`]: the namespaces in which all of it stands, so that nothing of it reaches this host
 //! - `runtime.rs`, `kubelet.rs`, `scheduler.rs`, `names.rs`: the parts, and what had to be found out about each
 //! - [`Lxcfs`]: as it is when an administrator installs it; a case that ships it as a `DaemonSet` stops it first
-//! - [`containers`], [`resident`]: containers that can run here, and what is seen of a pod that does
+//! - [`containers`], [`resident`], `workload.rs`: containers that can run here, and what is seen of a pod that does,
+//!   or of what makes pods
 //!
 //! There is no kube-proxy. The `kubernetes` Service and DNS are addresses of the node itself, the API server calls
 //! webhooks at the addresses of pods, and any other `ClusterIP` is unreachable at once: pods meet each other by
@@ -22,6 +23,7 @@ mod names;
 pub mod resident;
 mod runtime;
 mod scheduler;
+mod workload;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -192,6 +194,11 @@ impl Node {
     /// Its address, for this host and for pods.
     pub fn address(&self) -> Ipv4Addr {
         self.ground.address()
+    }
+
+    /// The names of what this host shows of it: an interface and a cgroup.
+    pub fn names_on_this_host(&self) -> Vec<String> {
+        vec![self.ground.link(), self.ground.cgroup().trim_start_matches('/').to_owned()]
     }
 
     /// Its LXCFS.

@@ -141,8 +141,26 @@ impl<'a> Resident<'a> {
             .filter_map(|name| Some(format!("{name}: {}", self.logs(name).ok()?.trim_end())))
             .collect();
         let said = said.join("\n  ");
-        anyhow::anyhow!("{what}\nstatus: {}\nevents:\n  {events}\nlogs:\n  {said}", pod["status"])
+        let state = state(&pod);
+        anyhow::anyhow!("{what}\nstate:\n  {state}\nevents:\n  {events}\nlogs:\n  {said}")
     }
+}
+
+/// What a pod's status says that is not as it should be, a line each.
+fn state(pod: &Value) -> String {
+    let status = &pod["status"];
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let unmet = conditions
+        .filter(|condition| condition["status"] != "True")
+        .map(|condition| format!("not {}: {}", condition["type"], condition["message"]));
+    let containers = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+    let containers =
+        containers.iter().filter_map(|list| status[list].as_array()).flatten().map(|container| {
+            let (name, now, last) = (&container["name"], &container["state"], &container["lastState"]);
+            format!("container {name}: {now}, before that {last}")
+        });
+    let lines = std::iter::once(format!("phase {}", status["phase"])).chain(unmet).chain(containers);
+    lines.collect::<Vec<_>>().join("\n  ")
 }
 
 /// Whether this condition of a pod or a node is `True`.

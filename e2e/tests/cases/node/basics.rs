@@ -1,7 +1,11 @@
 //! That the node is one: what runs on it runs as on any other.
 
-use anyhow::{Result, ensure};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
 use e2e::node;
+use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
 use serde_json::{Value, json};
 
@@ -32,5 +36,50 @@ pub(crate) fn a_pod_that_ends_is_done_and_one_that_fails_says_why(stage: &Stage)
     ensure!(good.logs("app")? == "well\n", "the log says {:?}", good.logs("app")?);
     let error = node.pod(&shop, "bad").is_done().err().map(|error| format!("{error:#}")).unwrap_or_default();
     ensure!(error.contains("it is Failed") && error.contains("app: ill"), "the error says {error:?}");
+    Ok(())
+}
+
+pub(crate) fn pods_find_the_api_server_and_each_other_by_name(stage: &Stage) -> Result<()> {
+    let node = stage.node()?;
+    let shop = node.namespace("shop")?;
+    let headless = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"clusterIP": "None", "selector": {"app": "web"}},
+    });
+    node.cluster().api().create(&shop.path("services"), &headless)?.succeeded()?;
+    let page = "mkdir /www; echo it is me >/www/index.html; trap 'exit 0' TERM; httpd -f -h /www & wait $!";
+    shop.pod("web")
+        .labelled("app", "web")
+        .container_like("app", node::shell(page, json!({})))
+        .is_admitted()?;
+    shop.pod("guest").container_like("app", node::idle(json!({}))).is_admitted()?;
+    let web = node.pod(&shop, "web").is_ready()?;
+    let guest = node.pod(&shop, "guest").is_ready()?;
+
+    let api = guest.exec("app", &["nslookup", "-type=a", "kubernetes.default.svc.cluster.local"])?;
+    ensure!(api.contains("Address: 10.0.0.1\n"), "the API server's name leads to {api}");
+    let reached = "nc -w 5 kubernetes.default.svc.cluster.local 443 </dev/null";
+    guest.exec("app", &["sh", "-c", reached]).context("the API server at the address of its Service")?;
+    let address = web.object()?["status"]["podIP"].as_str().unwrap_or_default().to_owned();
+    ensure!(address.starts_with("10.244.0."), "the pod's address is {address:?}");
+    let name = format!("web.{}.svc.cluster.local", shop.name());
+    eventually("the pod's name to lead to it", Duration::from_secs(60), || {
+        let said = guest.attempt("app", &["wget", "-q", "-O", "-", &format!("http://{name}/")])?;
+        Ok(if said.stdout == "it is me\n" { Seen::Yes(()) } else { Seen::NotYet(format!("{said:?}")) })
+    })
+}
+
+pub(crate) fn what_stands_on_the_node_is_out_of_sight_of_this_host(stage: &Stage) -> Result<()> {
+    let node = stage.node()?;
+    let shop = node.namespace("shop")?;
+    shop.pod("web").container_like("app", node::idle(json!({}))).is_admitted()?;
+    let web = node.pod(&shop, "web").is_ready()?;
+    let uid = web.object()?["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    let volumes = format!("/var/lib/kubelet/pods/{uid}");
+    ensure!(node.path(&volumes).is_dir(), "the node has no {volumes}");
+    ensure!(!Path::new(&volumes).exists(), "this host has {volumes}");
+    let bridges = node.run(&["ip", "-o", "link", "show", "cni0"])?.succeeded()?.stdout;
+    ensure!(bridges.contains("cni0"), "the node's bridge is {bridges:?}");
+    ensure!(!Path::new("/sys/class/net/cni0").exists(), "this host has the node's bridge");
     Ok(())
 }

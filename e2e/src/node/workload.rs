@@ -1,0 +1,108 @@
+//! What makes pods on the node: whether all that it wants stand.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::Value;
+
+use super::Node;
+use super::resident::condition;
+use crate::namespace::Namespace;
+use crate::patience::{Seen, eventually};
+
+/// As long as one pod may take, and another that it replaces.
+const STANDS_WITHIN: Duration = Duration::from_secs(240);
+
+impl Node {
+    /// Waits until the Deployment, `StatefulSet` or `DaemonSet` (`deployments`, …) of this name has all its pods
+    /// Ready, and all of them of its present template; a `DaemonSet` whose update waits for its pods to be deleted
+    /// need not have the latter. In vain, the error has what became of each pod.
+    pub fn stands(&self, namespace: &Namespace<'_>, resource: &str, name: &str) -> Result<()> {
+        let api = self.cluster().api();
+        let path = format!("{}/{name}", namespace.path(&format!("apps/v1/{resource}")));
+        let waited = eventually(format_args!("{resource}/{name} to stand"), STANDS_WITHIN, || {
+            let answer = api.get(&path)?;
+            Ok(if answer.is_success() && stands(&answer.body) {
+                Seen::Yes(())
+            } else {
+                Seen::NotYet(format!("{} {}", answer.status, answer.body["status"]))
+            })
+        });
+        waited.map_err(|error| match self.ill(namespace) {
+            Ok(pods) => anyhow!("{error:#}\n{pods}"),
+            Err(_) => error,
+        })
+    }
+
+    /// The pods of a namespace that are not Ready, with all that is known of each.
+    fn ill(&self, namespace: &Namespace<'_>) -> Result<String> {
+        let pods = self.cluster().api().get(&namespace.path("pods"))?.succeeded()?.body;
+        let pods = pods["items"].as_array().context("a list without items")?;
+        let ill = pods.iter().filter(|pod| !condition(pod, "Ready"));
+        let names = ill.filter_map(|pod| pod["metadata"]["name"].as_str());
+        let troubles = names.map(|name| format!("{:#}", self.pod(namespace, name).trouble(name)));
+        Ok(troubles.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+fn stands(object: &Value) -> bool {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    if status["observedGeneration"] != object["metadata"]["generation"] {
+        return false;
+    }
+    if object["kind"] == "DaemonSet" {
+        let wanted = number(&status["desiredNumberScheduled"]);
+        let is_new = spec["updateStrategy"]["type"] == "OnDelete"
+            || number(&status["updatedNumberScheduled"]) == wanted;
+        return wanted > 0 && is_new && number(&status["numberReady"]) == wanted;
+    }
+    let wanted = number(&spec["replicas"]);
+    number(&status["readyReplicas"]) == wanted
+        && number(&status["updatedReplicas"]) == wanted
+        && number(&status["replicas"]) == wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn deployment(status: &Value) -> Value {
+        let mut object = json!({
+            "kind": "Deployment", "metadata": {"generation": 2}, "spec": {"replicas": 2},
+            "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2},
+        });
+        for (key, value) in status.as_object().unwrap() {
+            object["status"][key] = value.clone();
+        }
+        object
+    }
+
+    #[test]
+    fn a_deployment_stands_when_all_its_pods_are_ready_and_new() {
+        assert!(stands(&deployment(&json!({}))));
+        assert!(!stands(&deployment(&json!({"readyReplicas": 1}))));
+        assert!(!stands(&deployment(&json!({"updatedReplicas": 1}))));
+        assert!(!stands(&deployment(&json!({"replicas": 3}))), "an old pod is still there");
+        assert!(!stands(&deployment(&json!({"observedGeneration": 1}))), "its controller has not seen it");
+    }
+
+    #[test]
+    fn a_daemon_set_stands_on_at_least_one_node() {
+        let set = |strategy: &str, wanted: u64, updated: u64| {
+            json!({
+                "kind": "DaemonSet", "metadata": {"generation": 1},
+                "spec": {"updateStrategy": {"type": strategy}},
+                "status": {
+                    "observedGeneration": 1, "desiredNumberScheduled": wanted,
+                    "updatedNumberScheduled": updated, "numberReady": wanted,
+                },
+            })
+        };
+        assert!(stands(&set("RollingUpdate", 1, 1)));
+        assert!(!stands(&set("RollingUpdate", 1, 0)));
+        assert!(stands(&set("OnDelete", 1, 0)));
+        assert!(!stands(&set("OnDelete", 0, 0)));
+    }
+}

@@ -1,0 +1,44 @@
+//! The node's kubelet, as a case may take it away and give it back.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use e2e::node;
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use serde_json::{Value, json};
+
+pub(crate) fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run_on(stage: &Stage) -> Result<()> {
+    let node = stage.node_alone()?;
+    let shop = node.namespace("shop")?;
+    let count = "i=0; while :; do i=$((i+1)); echo $i >/tmp/count; sleep 0.2; done";
+    shop.pod("web").container_like("app", node::shell(count, json!({}))).is_admitted()?;
+    let web = node.pod(&shop, "web").is_ready()?;
+    let stopped = node.kubelet().stop()?;
+    let began = Instant::now();
+    let unknown = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        conditions
+            .filter(|condition| condition["type"] == "Ready")
+            .any(|condition| condition["status"] == "Unknown")
+    };
+    node.becomes("unknown", unknown)?;
+    // The grace counts from the last word of the kubelet, which was at most a renewal before the stop.
+    let silent = began.elapsed();
+    ensure!(silent + Duration::from_secs(5) > node::GRACE, "given up after {silent:?}");
+    let refused = web.attempt("app", &["true"])?;
+    ensure!(!refused.is_success(), "without a kubelet a command runs in the pod: {refused:?}");
+    stopped.start()?;
+    node.becomes("Ready", |node| !unknown(node))?;
+    // A kubelet that has just started learns first which pods are its own.
+    let counted: u32 = eventually("a command in the pod", Duration::from_secs(60), || {
+        let said = web.attempt("app", &["cat", "/tmp/count"])?;
+        Ok(match said.stdout.trim().parse() {
+            Ok(count) if said.is_success() => Seen::Yes(count),
+            _ => Seen::NotYet(said.stderr),
+        })
+    })?;
+    // Five a second: a container that had been started again would have begun anew.
+    ensure!(counted > 20, "the pod did not run on: it counted {counted}");
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! The node's own LXCFS, as a case may take it away and give it back.
+
+use anyhow::{Result, ensure};
+use e2e::node::{self, Resident};
+use e2e::stage::Stage;
+use serde_json::{Value, json};
+
+/// A file that LXCFS serves.
+const MEMINFO: &str = "/var/lib/lxcfs/proc/meminfo";
+
+pub(crate) fn lxcfs_ends_dies_and_serves_again(stage: &Stage) -> Result<()> {
+    let node = stage.node_alone()?;
+    let shop = node.namespace("shop")?;
+    let looking = |name: &str| {
+        let mount = json!({
+            "volumeMounts": [{"name": "meminfo", "mountPath": "/proc/meminfo", "readOnly": true}],
+            "resources": {"limits": {"memory": "128Mi"}},
+        });
+        let volume = json!([{"name": "meminfo", "hostPath": {"path": MEMINFO, "type": "File"}}]);
+        let with = |pod: &mut Value| pod["spec"]["volumes"] = volume.clone();
+        shop.pod(name).container_like("app", node::idle(mount)).with(with).is_admitted()?;
+        anyhow::Ok(node.pod(&shop, name))
+    };
+    let first = looking("first")?.is_ready()?;
+    ensure!(total(&first)? == "128", "the pod sees {} MiB", total(&first)?);
+
+    // An administrator's stop: the mount is gone, and so is what the pod had of it.
+    let stopped = node.lxcfs().stop()?;
+    ensure!(!node.path(MEMINFO).exists(), "there is still a file");
+    let blind = first.attempt("app", &["cat", "/proc/meminfo"])?;
+    ensure!(blind.stderr.contains("not connected"), "without LXCFS the pod reads {blind:?}");
+    let second = looking("second")?;
+    second.meets("hostPath type check failed")?;
+    stopped.start()?;
+    let second = second.is_ready()?;
+    ensure!(total(&second)? == "128", "the pod that waited sees {} MiB", total(&second)?);
+
+    // A crash: the mount stays, and is dead.
+    let killed = node.lxcfs().kill()?;
+    let dead = std::fs::read(node.path(MEMINFO)).err().and_then(|error| error.raw_os_error());
+    ensure!(dead == Some(NOT_CONNECTED), "reading what a dead LXCFS served gives {dead:?}");
+    killed.start()?;
+    let third = looking("third")?.is_ready()?;
+    ensure!(total(&third)? == "128", "the pod of the time after sees {} MiB", total(&third)?);
+    Ok(())
+}
+
+/// ENOTCONN, "Transport endpoint is not connected".
+const NOT_CONNECTED: i32 = 107;
+
+/// The total memory in MiB that `free` tells.
+fn total(pod: &Resident<'_>) -> Result<String> {
+    let free = pod.exec("app", &["/usr/bin/free", "-m"])?;
+    let line = free.lines().nth(1).unwrap_or_default();
+    Ok(line.split_ascii_whitespace().nth(1).unwrap_or_default().to_owned())
+}

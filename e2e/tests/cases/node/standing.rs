@@ -1,0 +1,173 @@
+//! The cluster that `make cluster` leaves up: that it can be used, and that nothing of a whole node is left on
+//! this host when it has ended, whatever way it ends.
+//!
+//! Beside it the run's own node stands, as another run's may: they do not meet.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::keeper::host::HostState;
+use e2e::keeper::process::Identity;
+use e2e::keeper::{Output, Tool};
+use e2e::node;
+use e2e::parts::{Binary, cache};
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// A cluster from nothing takes six seconds, on an idle machine.
+const UP_WITHIN: Duration = Duration::from_secs(300);
+
+/// The grace of the parts, and a machine that does much else.
+const CLEAN_WITHIN: Duration = Duration::from_secs(60);
+
+pub(crate) fn a_cluster_stands_until_it_is_ended_and_meets_no_other(stage: &Stage) -> Result<()> {
+    let before = HostState::now()?;
+    let node = stage.node()?;
+    let shop = node.namespace("shop")?;
+    shop.pod("web").container_like("app", node::idle(json!({}))).is_admitted()?;
+
+    let cluster = Standing::up(stage)?;
+    let told = cluster.words.clone();
+    ensure!(told.contains(&format!("export KUBECONFIG={}", cluster.kubeconfig().display())), "{told}");
+    cluster.runs_a_pod()?;
+    let again = cluster.say("up")?.succeeded()?.stdout;
+    ensure!(again == told, "said again, it is another cluster: {again}");
+    cluster.shows_nothing_but_its_names(&before)?;
+
+    // Each has its own pod at the first address of the same network, and sees nothing of the other.
+    let web = node.pod(&shop, "web").is_ready()?;
+    ensure!(web.exec("app", &["cat", "/etc/hostname"])? == "web\n", "this is another pod");
+    let nodes = cluster.kubectl(&["get", "pods", "-A", "-o", "name"])?;
+    ensure!(!nodes.contains("web"), "the standing cluster has a pod of the run's node: {nodes}");
+
+    let gone = cluster.say("down")?.succeeded()?.stdout;
+    ensure!(gone.contains("is gone"), "it says {gone:?}");
+    // No waiting here: whoever ends it is told when all is as before.
+    let left = cluster.left(&before)?;
+    ensure!(left.is_empty(), "left behind: {left:#?}");
+    let again = cluster.say("down")?.succeeded()?.stdout;
+    ensure!(again.contains("No cluster is up"), "ended twice, it says {again:?}");
+    web.exec("app", &["true"]).map(drop)
+}
+
+pub(crate) fn a_whole_node_leaves_nothing_behind_when_its_holder_is_killed(stage: &Stage) -> Result<()> {
+    let before = HostState::now()?;
+    let cluster = Standing::up(stage)?;
+    cluster.runs_a_pod()?;
+    cluster.left_something(&before)?;
+    cluster.process("holder")?.signal(Signal::KILL);
+    cluster.leaves_nothing(&before)
+}
+
+pub(crate) fn the_next_run_cleans_up_a_whole_node_behind_a_killed_keeper(stage: &Stage) -> Result<()> {
+    let before = HostState::now()?;
+    let cluster = Standing::up(stage)?;
+    cluster.runs_a_pod()?;
+    // The holder first stops, for it would do the keeper's work.
+    let (holder, keeper) = (cluster.process("holder")?, cluster.process("keeper")?);
+    holder.signal(Signal::STOP);
+    keeper.signal(Signal::KILL);
+    holder.signal(Signal::KILL);
+    eventually("the end of both", CLEAN_WITHIN, || {
+        let alive = holder.is_alive() || keeper.is_alive();
+        Ok(if alive { Seen::NotYet("alive".to_owned()) } else { Seen::Yes(()) })
+    })?;
+    cluster.left_something(&before)?;
+    cluster.say("down")?.succeeded()?;
+    let left = cluster.left(&before)?;
+    ensure!(left.is_empty(), "left behind: {left:#?}");
+    Ok(())
+}
+
+/// A cluster of `e2e-cluster`, in a cache of its own that has the run's binaries and images.
+struct Standing<'a> {
+    stage: &'a Stage,
+    cache: PathBuf,
+    words: String,
+    told: Value,
+}
+
+impl<'a> Standing<'a> {
+    fn up(stage: &'a Stage) -> Result<Self> {
+        let own = stage.folder("standing")?;
+        for shared in ["parts", "images"] {
+            std::os::unix::fs::symlink(cache()?.join(shared), own.join(shared))?;
+        }
+        let mut cluster = Self { stage, cache: own, words: String::new(), told: Value::Null };
+        cluster.words = cluster.say("up")?.succeeded().context("the cluster does not come up")?.stdout;
+        let told = std::fs::read_to_string(cluster.cache.join("cluster/standing.json"))?;
+        cluster.told = serde_json::from_str(&told)?;
+        Ok(cluster)
+    }
+
+    fn say(&self, verb: &str) -> Result<Output> {
+        let tool = Tool::new(format!("cluster-{verb}"), env!("CARGO_BIN_EXE_e2e-cluster"))
+            .argument(verb)
+            .environment("DURWARD_E2E_CACHE", self.cache.display().to_string())
+            .environment("DURWARD_BIN", self.stage.durward_program()?.display().to_string());
+        self.stage.keeper()?.run(tool, UP_WITHIN)
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.cache.join("cluster/kubeconfig")
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let keeper = self.stage.keeper()?;
+        let tool = Tool::new("kubectl", Binary::Kubectl.path(&keeper)?)
+            .environment("KUBECACHEDIR", self.cache.join("kubectl").display().to_string())
+            .environment("KUBECONFIG", self.kubeconfig().display().to_string())
+            .arguments(arguments.iter().copied());
+        Ok(keeper.run(tool, UP_WITHIN)?.succeeded()?.stdout)
+    }
+
+    /// As a person tries it: by hand, with what was printed.
+    fn runs_a_pod(&self) -> Result<()> {
+        let image = "--image=durward.test/busybox:1";
+        self.kubectl(&["run", "tried", image, "--restart=Never", "--", "sleep", "600"])?;
+        self.kubectl(&["wait", "pod/tried", "--for=condition=Ready", "--timeout=120s"])?;
+        let said = self.kubectl(&["exec", "tried", "--", "echo", "tried"])?;
+        ensure!(said == "tried\n", "the pod says {said:?}");
+        Ok(())
+    }
+
+    fn process(&self, who: &str) -> Result<Identity> {
+        Ok(serde_json::from_value(self.told[who].clone())?)
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        Ok(serde_json::from_value(self.told["names"].clone())?)
+    }
+
+    /// What this host has of it that it had not before, and the other way round.
+    fn left(&self, before: &HostState) -> Result<Vec<String>> {
+        Ok(before.difference(&HostState::now()?, &self.names()?))
+    }
+
+    fn shows_nothing_but_its_names(&self, before: &HostState) -> Result<()> {
+        let names = self.names()?;
+        let seen = self.left(before)?;
+        let more: Vec<_> = seen.iter().filter(|line| !names.iter().any(|name| line.contains(name))).collect();
+        ensure!(more.is_empty(), "this host shows what only the node should: {more:#?}");
+        Ok(())
+    }
+
+    /// So that a case which finds nothing left has seen that there was something.
+    fn left_something(&self, before: &HostState) -> Result<()> {
+        let left = self.left(before)?;
+        for kind in ["+ link", "+ addr", "+ cgroup"] {
+            ensure!(left.iter().any(|line| line.starts_with(kind)), "expected {kind} in {left:#?}");
+        }
+        Ok(())
+    }
+
+    fn leaves_nothing(&self, before: &HostState) -> Result<()> {
+        eventually("this host to be as before", CLEAN_WITHIN, || {
+            let left = self.left(before)?;
+            Ok(if left.is_empty() { Seen::Yes(()) } else { Seen::NotYet(format!("{left:#?}")) })
+        })
+    }
+}
