@@ -7,7 +7,8 @@ use crate::cli::ServerFlags;
 use crate::file::{File, ServerSection};
 use crate::worlds::Worlds;
 
-/// The guards of a file, ready to rule. What they watch is asked of the world here; it stays asked.
+/// The guards of a file, ready to rule. What they watch is asked of the world here; it stays asked. Where the world is live they
+/// have hands in it.
 pub(crate) fn plan(
     file: &File,
     generation: u64,
@@ -20,7 +21,10 @@ pub(crate) fn plan(
         for resource in guard.configured.watches() {
             world.watch(&resource);
         }
-        guards.push(guard.configured.build(&world));
+        guards.push(match worlds.hands(guard) {
+            Some(hands) => guard.configured.build_with(&world, &hands),
+            None => guard.configured.build(&world),
+        });
     }
     Plan::new(generation, guards, metrics).map_err(|error| Problem::new(error.to_string()))
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use admission::BoxFuture;
 use guards::config::Problem;
+use guards::hands::LiveHands;
 use guards::world::folder::Folder;
 use guards::world::live::{Access, Live};
 use guards::world::{Address, Answer, Blind, Metadata, Resource, World};
@@ -30,18 +31,18 @@ pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Worlds, Stop
             || (guard.access.is_none() && guard.configured.rounds().is_some())
     };
     let is_needed = file.guards.iter().any(looks) || access != Access::default();
-    let world: Arc<dyn World> = match Live::connect(&access).await {
+    let worlds = match Live::connect(&access).await {
         Ok(live) => {
             tracing::info!(cluster = live.server(), "guards look at this cluster");
-            Arc::new(live)
+            let hands = Arc::new(LiveHands::of(&live));
+            Worlds::beside(Arc::new(live), access).with_hands(hands)
         }
         Err(problem) if is_needed => return Err(problem.into()),
         Err(problem) => {
             tracing::warn!(why = %problem, "no cluster is looked at; the guards that are on do not need this one");
-            Arc::new(Blind)
+            Worlds::beside(Arc::new(Blind), access)
         }
     };
-    let worlds = Worlds::beside(world, access);
     worlds.connect(file).await?;
     Ok(worlds)
 }

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guards::config::Problem;
+use guards::hands::{Hands, LiveHands};
 use guards::world::fleet::{Fleet, Health, Rounds};
 use guards::world::live::{Access, Live};
 use guards::world::{Readiness, World};
@@ -20,7 +21,9 @@ pub(crate) struct Worlds {
     common: Arc<dyn World>,
     /// The way to it; none where it stands for every other one too.
     way: Option<Way>,
-    others: Mutex<Vec<(Access, Arc<dyn World>)>>,
+    /// Hands in the common one, where it is live.
+    hands: Option<Arc<dyn Hands>>,
+    others: Mutex<Vec<Other>>,
     /// Those in which rounds are being made.
     walked: Mutex<Vec<Arc<dyn World>>>,
 }
@@ -30,15 +33,27 @@ struct Way {
     runtime: Handle,
 }
 
+/// A control plane of a guard's own. It is always live.
+struct Other {
+    access: Access,
+    world: Arc<dyn World>,
+    hands: Arc<dyn Hands>,
+}
+
 impl Worlds {
     /// One world for all: a recording holds every cluster that there is.
     pub(crate) fn only(world: Arc<dyn World>) -> Self {
-        Self { common: world, way: None, others: Mutex::default(), walked: Mutex::default() }
+        Self { common: world, way: None, hands: None, others: Mutex::default(), walked: Mutex::default() }
     }
 
     /// The world that `access` leads to; others are reached beside it. Must be called within the runtime that they then live in.
     pub(crate) fn beside(world: Arc<dyn World>, access: Access) -> Self {
         Self { way: Some(Way { access, runtime: Handle::current() }), ..Self::only(world) }
+    }
+
+    /// The same with hands in the common world.
+    pub(crate) fn with_hands(self, hands: Arc<dyn Hands>) -> Self {
+        Self { hands: Some(hands), ..self }
     }
 
     /// Connects to what the guards of a file look at and is not connected yet.
@@ -51,7 +66,8 @@ impl Worlds {
             input::look_at_kubeconfig(access.kubeconfig.as_deref()).map_err(named)?;
             let live = Live::connect(&access).await.map_err(named)?;
             tracing::info!(guard = name, cluster = live.server(), "this guard looks at a cluster of its own");
-            self.lock().push((access, Arc::new(live)));
+            let hands = Arc::new(LiveHands::of(&live));
+            self.lock().push(Other { access, world: Arc::new(live), hands });
         }
         Ok(())
     }
@@ -68,17 +84,23 @@ impl Worlds {
     pub(crate) fn of(&self, guard: &Guarded) -> Result<Arc<dyn World>, Problem> {
         let Some(access) = self.own(guard) else { return Ok(Arc::clone(&self.common)) };
         let others = self.lock();
-        let found = others.iter().find(|(way, _)| *way == access).map(|(_, world)| Arc::clone(world));
+        let found = others.iter().find(|other| other.access == access).map(|other| Arc::clone(&other.world));
         found.ok_or_else(|| {
             Problem::new(format!("the guard {}", guard.kind.name())).why("its control plane is not connected")
         })
+    }
+
+    /// The hands of a guard in the world that it looks at; none where that is no live one.
+    pub(crate) fn hands(&self, guard: &Guarded) -> Option<Arc<dyn Hands>> {
+        let Some(access) = self.own(guard) else { return self.hands.clone() };
+        self.lock().iter().find(|other| other.access == access).map(|other| Arc::clone(&other.hands))
     }
 
     /// The file is in force: rounds are made for its guards from now on, and for no others; worlds that no guard looks at any
     /// more end with the last review in them.
     pub(crate) fn in_force(&self, file: &File) {
         let used: Vec<Access> = file.guards.iter().filter_map(|guard| self.own(guard)).collect();
-        self.lock().retain(|(access, _)| used.contains(access));
+        self.lock().retain(|other| used.contains(&other.access));
         let mut walked: Vec<Arc<dyn World>> = Vec::new();
         // In a recording nothing changes, and nobody goes round.
         for guard in file.guards.iter().filter(|_| self.way.is_some()) {
@@ -101,7 +123,7 @@ impl Worlds {
 
     /// What all of them have at hand.
     pub(crate) fn readiness(&self) -> Vec<Readiness> {
-        let others: Vec<_> = self.lock().iter().flat_map(|(_, world)| world.readiness()).collect();
+        let others: Vec<_> = self.lock().iter().flat_map(|other| other.world.readiness()).collect();
         self.common.readiness().into_iter().chain(others).collect()
     }
 
@@ -119,10 +141,10 @@ impl Worlds {
     fn missing<'f>(&self, file: &'f File) -> Vec<(&'f str, Access)> {
         let others = self.lock();
         let named = file.guards.iter().filter_map(|guard| Some((guard.kind.name(), self.own(guard)?)));
-        named.filter(|(_, access)| !others.iter().any(|(way, _)| way == access)).collect()
+        named.filter(|(_, access)| !others.iter().any(|other| other.access == *access)).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Access, Arc<dyn World>)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Other>> {
         guarded(&self.others)
     }
 }
@@ -168,6 +190,8 @@ mod tests {
         assert!(Arc::ptr_eq(&world_of(&worlds, &first, "lxcfs"), &common));
         assert!(!Arc::ptr_eq(&karmada, &common));
         assert!(worlds.health().is_some());
+        assert!(worlds.hands(first.guard("deletion").unwrap()).is_some(), "its world is live");
+        assert!(worlds.hands(first.guard("lxcfs").unwrap()).is_none(), "the common one is none");
 
         let again = file(folder.path(), "{kubeconfig: ./karmada.config, context: b}");
         worlds.connect(&again).await.unwrap();

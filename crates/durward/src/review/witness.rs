@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
+use guards::world::etcd::{self, Answered, Peer, Question};
 use guards::world::fleet::{Cluster, Fleet, Found, Health, Listed, Look, Members, Query, Rounds};
 use guards::world::{Address, Answer, Readiness, Resource, World};
 
@@ -68,6 +69,32 @@ fn counted(listed: &Listed) -> Result<String, &Cause> {
     Ok(format!("are {}{more}", page.objects.len()))
 }
 
+/// What is worth knowing of a member's answer, in a few words.
+fn in_short(answer: &etcd::Answer) -> String {
+    match answer {
+        etcd::Answer::Status(status) => {
+            let role = match status.leader {
+                _ if status.is_learner => "is a learner".to_owned(),
+                Some(leader) if leader == status.member => "leads".to_owned(),
+                Some(leader) => format!("follows {leader:x}"),
+                None => "knows no leader".to_owned(),
+            };
+            format!("is {:x}, {role} in term {}", status.member, status.term)
+        }
+        etcd::Answer::Members(list) => format!("has {} members", list.members.len()),
+        etcd::Answer::Alarms(alarms) => format!("are {}", alarms.len()),
+        etcd::Answer::Read(etcd::Read::Served) => "was served".to_owned(),
+        etcd::Answer::Read(etcd::Read::Denied) => "was denied to who asks".to_owned(),
+        etcd::Answer::Health(health) if health.is_healthy => "is good".to_owned(),
+        etcd::Answer::Health(health) => format!("is not good: {}", health.reason),
+        etcd::Answer::Metrics(metrics) => match metrics.is_leader {
+            Some(true) => "say that it leads".to_owned(),
+            Some(false) => "say that it does not lead".to_owned(),
+            None => "say nothing of its role".to_owned(),
+        },
+    }
+}
+
 impl World for Witness {
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
         Box::pin(async move {
@@ -114,6 +141,14 @@ impl World for Witness {
                 if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace:?}") };
             self.note(&format_args!("{of}: {resource}{place}"), counted(&listed));
             listed
+        })
+    }
+
+    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, deadline: Instant) -> BoxFuture<'a, Answered> {
+        Box::pin(async move {
+            let answer = self.world.etcd(peer, question, deadline).await;
+            self.note(&format_args!("{peer}: {question}"), answer.as_ref().map(in_short));
+            answer
         })
     }
 
@@ -189,6 +224,17 @@ mod tests {
             Box::pin(ready(if *of == Cluster::Here { Ok(page) } else { Err(gone) }))
         }
 
+        fn etcd<'a>(&'a self, _: &'a Peer, question: Question, _: Instant) -> BoxFuture<'a, Answered> {
+            Box::pin(ready(match question {
+                Question::Status => {
+                    let status = etcd::Status { member: 10, leader: Some(10), term: 2, ..Default::default() };
+                    Ok(etcd::Answer::Status(Box::new(status)))
+                }
+                Question::Read => Ok(etcd::Answer::Read(etcd::Read::Served)),
+                _ => Err(Cause::new(cause::NO_QUORUM, "no leader")),
+            }))
+        }
+
         fn go_rounds(&self, _: Rounds) {
             self.did("go_rounds");
         }
@@ -223,6 +269,14 @@ mod tests {
             limit: 1,
             from: None,
         };
+        let peer = Peer {
+            namespace: "shop".to_owned(),
+            name: "etcd-0".to_owned(),
+            uid: "u".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            port: 2379,
+            client: Arc::default(),
+        };
         runtime.block_on(async {
             assert!(witness.get(address, deadline).await.unwrap().is_some());
             assert!(witness.ask(address, deadline).await.unwrap().is_none());
@@ -230,6 +284,10 @@ mod tests {
             assert_eq!(witness.find(&member, look, deadline).await.unwrap().unwrap().name, "web");
             assert!(witness.list(&Cluster::Here, query, deadline).await.unwrap().next.is_some());
             assert_eq!(witness.list(&member, query, deadline).await.unwrap_err().code, cause::TIMEOUT);
+            assert!(witness.etcd(&peer, Question::Status, deadline).await.is_ok());
+            assert!(witness.etcd(&peer, Question::Read, deadline).await.is_ok());
+            let alarms = witness.etcd(&peer, Question::Alarms, deadline).await;
+            assert_eq!(alarms.unwrap_err().code, cause::NO_QUORUM);
         });
         witness.watch(&Resource::NAMESPACES);
         witness.go_rounds(Rounds { fleet: Fleet::Karmada, resources: Vec::new() });
@@ -246,6 +304,9 @@ mod tests {
                 r#"m1: namespaces "shop" is there"#.to_owned(),
                 format!("{here}: namespaces are 1 and more"),
                 "m1: namespaces unknown (timeout): no answer".to_owned(),
+                "etcd-0: its status is a, leads in term 2".to_owned(),
+                "etcd-0: a linearizable read was served".to_owned(),
+                "etcd-0: the alarms unknown (no-quorum): no leader".to_owned(),
             ]
         );
         assert_eq!(witness.facts(), [""; 0]);

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
+use guards::world::etcd::{Answered, Peer, Question};
 use guards::world::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Object, Part, Query};
 use guards::world::folder::Recording;
 use guards::world::{Address, Answer, Resource, World, cause};
@@ -44,9 +45,10 @@ impl<'w> Recorder<'w> {
 
     /// What is to be written, and what could be read in part only.
     pub(super) fn recording(self) -> (Recording, Vec<String>) {
-        let log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let pods = log.pods();
         let (clusters, beside) = log.clusters();
-        (Recording { time: self.time, clusters }, beside)
+        (Recording { time: self.time, clusters, pods }, beside)
     }
 
     async fn read(&self, of: &Cluster, resource: &Resource, list: &List) {
@@ -150,6 +152,15 @@ impl World for Recorder<'_> {
         })
     }
 
+    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, deadline: Instant) -> BoxFuture<'a, Answered> {
+        Box::pin(async move {
+            self.log().asked_of(peer, question);
+            let answer = self.world.etcd(peer, question, deadline).await;
+            self.log().answered_by(peer, question, answer.clone());
+            answer
+        })
+    }
+
     fn here(&self) -> Option<&str> {
         self.world.here()
     }
@@ -166,7 +177,7 @@ mod tests {
     use std::time::Duration;
 
     use guards::world::fleet::Page;
-    use guards::world::{Blind, Metadata};
+    use guards::world::{Blind, Metadata, etcd};
 
     use super::*;
 
@@ -283,6 +294,39 @@ mod tests {
         let (recording, beside) = recorder.recording();
         assert_eq!(recording.clusters[0].unread[0].cause.code, cause::TIMEOUT);
         assert!(beside.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_members_of_an_ensemble_answered_is_recorded_and_what_they_did_not() {
+        struct Etcd;
+        impl World for Etcd {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+                Blind.get(address, deadline)
+            }
+            fn etcd<'a>(&'a self, _: &'a Peer, question: Question, _: Instant) -> BoxFuture<'a, Answered> {
+                match question {
+                    Question::Read => Box::pin(ready(Ok(etcd::Answer::Read(etcd::Read::Served)))),
+                    _ => Box::pin(std::future::pending()),
+                }
+            }
+        }
+        let peer = Peer {
+            namespace: "shop".to_owned(),
+            name: "etcd-0".to_owned(),
+            uid: "u".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            port: 2379,
+            client: std::sync::Arc::default(),
+        };
+        let recorder = Recorder::over(&Etcd);
+        recorder.etcd(&peer, Question::Read, soon()).await.unwrap();
+        let given_up = recorder.etcd(&peer, Question::Status, soon());
+        assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
+        let (recording, _) = recorder.recording();
+        let [pod] = &recording.pods[..] else { panic!("{:?}", recording.pods) };
+        assert_eq!((pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_str()), ("shop", "etcd-0", "u"));
+        assert_eq!(pod.answers[&Question::Read], Ok(etcd::Answer::Read(etcd::Read::Served)));
+        assert_eq!(pod.answers[&Question::Status].as_ref().unwrap_err().code, cause::TIMEOUT);
     }
 
     #[tokio::test]

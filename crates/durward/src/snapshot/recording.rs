@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use admission::Cause;
+use guards::world::etcd::{Answered, Peer, Question};
 use guards::world::fleet::{Cluster, Found, Look, Object, Part, Query};
-use guards::world::folder::{ClusterRecording, ListRecording, Unseen};
+use guards::world::folder::{ClusterRecording, ListRecording, PodRecording, Unseen};
 use guards::world::{Resource, cause};
 
 /// What one List is of.
@@ -43,6 +44,8 @@ pub(super) struct Pending {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     clusters: BTreeMap<Cluster, BTreeMap<Resource, Read>>,
+    /// Members of etcd ensembles, by namespace and name; of several pods of a name the last one.
+    pods: BTreeMap<(String, String), PodRecording>,
 }
 
 /// What was read of one resource of one cluster.
@@ -120,6 +123,39 @@ impl Log {
             Ok(()) => drop(read.namespaces.insert(list.namespace.clone())),
             Err(why) => read.failure = Some(why),
         }
+    }
+
+    /// A member of an ensemble is asked. Whoever gives it up leaves it without an answer.
+    pub(super) fn asked_of(&mut self, peer: &Peer, question: Question) {
+        let silent = Cause::new(
+            cause::TIMEOUT,
+            format!("{peer} could not be asked for {question}: no answer in time"),
+        );
+        self.pod(peer).answers.entry(question).or_insert(Err(silent));
+    }
+
+    /// It has answered, or there is a reason why not.
+    pub(super) fn answered_by(&mut self, peer: &Peer, question: Question, answer: Answered) {
+        self.pod(peer).answers.insert(question, answer);
+    }
+
+    /// All members that were asked.
+    pub(super) fn pods(&mut self) -> Vec<PodRecording> {
+        std::mem::take(&mut self.pods).into_values().collect()
+    }
+
+    fn pod(&mut self, peer: &Peer) -> &mut PodRecording {
+        let new = || PodRecording {
+            namespace: peer.namespace.clone(),
+            name: peer.name.clone(),
+            uid: peer.uid.clone(),
+            ..PodRecording::default()
+        };
+        let pod = self.pods.entry((peer.namespace.clone(), peer.name.clone())).or_insert_with(new);
+        if pod.uid != peer.uid {
+            *pod = new();
+        }
+        pod
     }
 
     /// The Lists that were begun and not ended.

@@ -6,12 +6,14 @@
 //!
 //! A deed is done once. Nothing here is tried again by itself: what became of it may be unknown, and the guard decides.
 
+mod live;
 mod reservations;
 
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
 
+pub use live::LiveHands;
 pub use reservations::{Lease, Reservation, Reservations};
 
 use crate::world::etcd::{Id, Peer};

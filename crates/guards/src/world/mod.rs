@@ -15,6 +15,7 @@ pub mod live;
 
 mod blind;
 mod encode;
+mod gateway;
 mod metadata;
 mod objects;
 mod resource;

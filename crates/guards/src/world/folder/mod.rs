@@ -7,6 +7,7 @@
 //! folder is `write.rs`'s work, and seeing a cluster that of whoever calls it.
 
 mod ask;
+mod etcd;
 mod index;
 mod list;
 mod recorded;
@@ -22,13 +23,14 @@ use std::time::{Instant, SystemTime};
 
 use admission::BoxFuture;
 
+use super::etcd::{Answered, Peer, Question};
 use super::fleet::{Cluster as Whom, Fleet, Found, Listed, Look, Members, Query};
 use super::{Address, Answer, Readiness, Resource, World};
 use crate::config::Problem;
 use index::{Index, Unread};
 use recorded::Recorded;
 
-pub use write::{ClusterRecording, ListRecording, Recording, Unseen, write};
+pub use write::{ClusterRecording, ListRecording, PodRecording, Recording, Unseen, write};
 
 /// The cluster whose API server asks. It has a name of its own, because no cluster knows what its neighbours call it.
 pub const HERE: &str = "here";
@@ -45,6 +47,8 @@ pub struct Folder {
     path: PathBuf,
     time: SystemTime,
     clusters: BTreeMap<String, Cluster>,
+    /// Members of etcd ensembles, and what they answered.
+    pods: etcd::Pods,
 }
 
 /// One cluster of it.
@@ -88,8 +92,9 @@ impl Folder {
             let kept = Cluster { kubernetes: cluster.kubernetes, unread: cluster.unread, lists };
             read.insert(cluster.name, kept);
         }
+        let pods = etcd::read(&root, &path.join(HERE).join(etcd::FOLDER), &mut problems);
         if problems.is_empty() {
-            Ok(Self { path: path.to_owned(), time, clusters: read })
+            Ok(Self { path: path.to_owned(), time, clusters: read, pods })
         } else {
             Err(problems)
         }
@@ -128,6 +133,10 @@ impl World for Folder {
         Box::pin(ready(self.listed(of, &query)))
     }
 
+    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, _deadline: Instant) -> BoxFuture<'a, Answered> {
+        Box::pin(ready(self.answered(peer, question)))
+    }
+
     fn now(&self) -> SystemTime {
         self.time
     }
@@ -154,7 +163,11 @@ fn lists(
     if !path.exists() {
         return lists;
     }
+    let of_etcd = root.join(HERE).join(etcd::FOLDER);
     for file in entries(path, problems) {
+        if file.canonicalize().is_ok_and(|real| real == of_etcd) {
+            continue;
+        }
         let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
             problems.push(Problem::new(format!("{}: the name is not UTF-8", file.display())));
             continue;
@@ -264,5 +277,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_etcd;
 #[cfg(test)]
 mod tests_fleet;

@@ -272,6 +272,7 @@ fn recording() -> Recording {
                 ..ClusterRecording::default()
             },
         ],
+        pods: Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! It is written beside its place and put there when it is complete: a folder that was begun and not ended would say less than
 //! was seen, and look the same. Nothing is written over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,9 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::index::{self, EVERYTHING, is_name};
-use super::{HERE, INDEX};
+use super::{HERE, INDEX, etcd};
 use crate::config::Problem;
+use crate::world::etcd::{Answered, Question};
 use crate::world::fleet::{Object, Part};
 use crate::world::{Metadata, Resource, cause};
 
@@ -25,6 +26,21 @@ pub struct Recording {
     pub time: SystemTime,
     /// Each cluster once, [`HERE`] among them.
     pub clusters: Vec<ClusterRecording>,
+    /// The members of etcd ensembles that were asked, each pod once.
+    pub pods: Vec<PodRecording>,
+}
+
+/// What one pod answered as a member of an etcd ensemble.
+#[derive(Debug, Default)]
+pub struct PodRecording {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// What it was asked, and what came of it.
+    pub answers: BTreeMap<Question, Answered>,
 }
 
 /// What was seen of one cluster.
@@ -117,6 +133,24 @@ fn check(recording: &Recording) -> Result<(), String> {
             }
         }
     }
+    let mut pods = BTreeSet::new();
+    for PodRecording { namespace, name, answers, .. } in &recording.pods {
+        let is_name = |name: &str| {
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
+        };
+        let belong = answers.iter().all(|(&question, answer)| etcd::belongs(question, answer));
+        if !is_name(namespace)
+            || !is_name(name)
+            || name.starts_with('.')
+            || namespace.starts_with('.')
+            || !belong
+        {
+            return Err(format!("what pod {namespace}/{name} answered cannot be recorded"));
+        }
+        if !pods.insert((namespace, name)) {
+            return Err(format!("two pods are called {namespace}/{name}"));
+        }
+    }
     if names.contains(HERE) { Ok(()) } else { Err(format!("there is no cluster {HERE:?}")) }
 }
 
@@ -131,6 +165,13 @@ fn fill(folder: &Path, recording: &Recording) -> std::io::Result<()> {
         fs::create_dir(&folder)?;
         for list in &cluster.lists {
             fs::write(folder.join(format!("{}.json", list.resource.stem())), text(list, &deleted)?)?;
+        }
+    }
+    if !recording.pods.is_empty() {
+        let folder = folder.join(HERE).join(etcd::FOLDER);
+        fs::create_dir_all(&folder)?;
+        for PodRecording { namespace, name, uid, answers } in &recording.pods {
+            fs::write(folder.join(etcd::name(namespace, name)), etcd::written(uid, answers))?;
         }
     }
     let mut file = fs::File::create_new(folder.join(INDEX))?;

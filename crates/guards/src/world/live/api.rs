@@ -1,10 +1,10 @@
-//! Three questions to an API server: get, list a page, watch. Metadata only.
+//! Three questions to an API server: get, list a page, watch. Metadata only. And what hands write, which is one object.
 
 use std::sync::Arc;
 
 use http_body_util::{BodyExt as _, Limited};
-use hyper::header::ACCEPT;
-use hyper::{Request, Response, StatusCode};
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
@@ -168,6 +168,25 @@ impl Api {
         let status = response.status();
         let limit = if status == StatusCode::OK { limit } else { limit.min(STATUS_LIMIT) };
         Ok((status, self.room.body(response, limit).await?))
+    }
+
+    /// Status and body of the answer to an object that is sent: made where there was none, or put over the one of its version.
+    pub(super) async fn write(
+        &self,
+        address: Address<'_>,
+        is_new: bool,
+        object: &serde_json::Value,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let (method, path) =
+            if is_new { (Method::POST, path::made(address)) } else { (Method::PUT, path::object(address)) };
+        let path = path.ok_or_else(|| Failure::new(cause::REFUSED, "there can be no object of that name"))?;
+        let request = Request::builder().method(method).uri(path).header(ACCEPT, WHOLE);
+        let request = request.header(CONTENT_TYPE, WHOLE).body(Body::from(object.to_string().into_bytes()));
+        let request =
+            request.map_err(|error| Failure::new(cause::REFUSED, format!("it cannot be sent: {error}")))?;
+        let response = self.client.send(request).await.map_err(|error| not_sent(&error, &self.called))?;
+        let status = response.status();
+        Ok((status, self.room.body(response, OBJECT_LIMIT).await?))
     }
 
     async fn send(&self, path: &str, accept: &'static str) -> Result<Response<Body>, Failure> {

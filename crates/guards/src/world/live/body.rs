@@ -69,11 +69,24 @@ impl Room {
     /// The whole body, of at most `limit` bytes. Room is taken as it grows, because a member may say that it sends more than
     /// it does.
     pub(super) async fn body(&self, response: Response<Body>, limit: usize) -> Result<Bytes, Failure> {
-        let mut body = response.into_body();
+        self.collect(response.into_body(), limit, |error| not_sent(error, SERVER)).await
+    }
+
+    /// The same of whoever answers; `broken` says what it means that it stopped half way.
+    pub(super) async fn collect<B>(
+        &self,
+        mut body: B,
+        limit: usize,
+        broken: impl Fn(&(dyn std::error::Error + 'static)) -> Failure,
+    ) -> Result<Bytes, Failure>
+    where
+        B: hyper::body::Body<Data = bytes::Bytes> + Unpin,
+        B::Error: std::error::Error + 'static,
+    {
         let mut bytes = Vec::new();
         let mut room: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|error| not_sent(&error, SERVER))?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
             let needed = bytes.len() + data.len();
             if needed > limit {
                 return Err(too_long(limit));

@@ -49,7 +49,7 @@ const BEGINS: usize = 4;
 /// Everything beside the single look-ups and watches here.
 pub(super) struct Clusters {
     roads: Arc<Roads>,
-    gathering: Gathering,
+    gathering: Gathering<Fleet, Members>,
 }
 
 impl Clusters {

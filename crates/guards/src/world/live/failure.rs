@@ -123,7 +123,7 @@ pub(super) fn not_understood(error: &serde_json::Error, body: &[u8]) -> Failure 
 }
 
 /// Text from outside, cut so that a sentence around it stays one.
-pub(super) fn brief(text: &str) -> String {
+pub(in crate::world) fn brief(text: &str) -> String {
     cut(text, 160)
 }
 
@@ -141,7 +141,7 @@ fn cut(text: &str, most: usize) -> String {
 }
 
 /// What moves a terminal's cursor, breaks a line, or turns the direction of the text around it.
-pub(super) fn is_unprintable(c: char) -> bool {
+pub(in crate::world) fn is_unprintable(c: char) -> bool {
     let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }

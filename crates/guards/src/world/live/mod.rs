@@ -8,6 +8,7 @@ mod answer;
 mod api;
 mod body;
 mod clusters;
+mod etcd;
 mod events;
 mod failure;
 mod flights;
@@ -19,6 +20,7 @@ mod path;
 mod roads;
 mod rounds;
 mod secret;
+mod tools;
 mod transport;
 mod watch;
 
@@ -35,16 +37,20 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
+use super::etcd::{Answered, Peer, Question};
 use super::fleet::{Cluster, Fleet, Found, Health, Listed, Look, Members, Query, Rounds};
 use super::{Address, Answer, Readiness, Resource, World, cause};
 use crate::config::Problem;
 use api::Api;
 use clusters::Clusters;
+use etcd::Ensembles;
 use flights::{Flights, Key};
 use lanes::{For, LANES};
 use watch::{Held, Watch};
 
 pub use access::Access;
+pub(super) use failure::{brief, is_unprintable};
+pub(crate) use tools::{Tools, Unwritten};
 
 /// Credential plugins ask a cloud; one that waits for somebody to type is not for a server.
 const CREDENTIALS_WITHIN: Duration = Duration::from_secs(30);
@@ -63,6 +69,7 @@ pub struct Live {
     watches: RwLock<HashMap<Resource, Kept>>,
     flights: Flights,
     clusters: Arc<Clusters>,
+    ensembles: Ensembles,
     rounds: rounds::Keeper,
 }
 
@@ -107,6 +114,7 @@ impl Live {
     fn over(client: Client, server: String, access: Access) -> Self {
         let (api, runtime) = (Api::new(client, &server, body::Room::default()), Handle::current());
         let clusters = Arc::new(Clusters::new(api.clone(), access, runtime.clone()));
+        let ensembles = Ensembles::new(Arc::clone(&clusters), api.room.clone());
         Self {
             server,
             api,
@@ -114,8 +122,14 @@ impl Live {
             watches: RwLock::default(),
             flights: Flights::default(),
             clusters,
+            ensembles,
             rounds: rounds::Keeper::default(),
         }
+    }
+
+    /// By what hands reach what this world looks at.
+    pub(crate) fn tools(&self) -> Tools {
+        Tools::new(self.api.clone(), self.ensembles.clone())
     }
 
     /// The API server's URL, for the log.
@@ -237,6 +251,15 @@ impl World for Live {
         deadline: std::time::Instant,
     ) -> BoxFuture<'a, Listed> {
         Box::pin(self.clusters.list(of, query, For::Review, Instant::from_std(deadline)))
+    }
+
+    fn etcd<'a>(
+        &'a self,
+        peer: &'a Peer,
+        question: Question,
+        deadline: std::time::Instant,
+    ) -> BoxFuture<'a, Answered> {
+        Box::pin(self.ensembles.ask(peer, question, Instant::from_std(deadline)))
     }
 
     fn go_rounds(&self, rounds: Rounds) {

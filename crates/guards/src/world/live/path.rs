@@ -34,6 +34,11 @@ pub(super) fn object(address: Address<'_>) -> Option<String> {
     })
 }
 
+/// Where an object is made; none where a part of it would lead elsewhere.
+pub(super) fn made(address: Address<'_>) -> Option<String> {
+    object(address)?.rsplit_once('/').map(|(path, _)| path.to_owned())
+}
+
 /// The path of a page of a List; none where a part of it would lead elsewhere.
 pub(super) fn page(query: &Query<'_>) -> Option<String> {
     let Query { resource, namespace, fields, limit, from, .. } = *query;

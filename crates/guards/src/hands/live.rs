@@ -1,0 +1,49 @@
+//! Hands that reach what a live world looks at: Leases on its API server, leaders of ensembles.
+
+use std::time::Instant;
+
+use admission::BoxFuture;
+
+use super::{Hands, Lease, Moved, Reservations, Written};
+use crate::world::etcd::{Id, Peer};
+use crate::world::live::{Live, Tools, Unwritten};
+
+/// Hands by the connections and with the credentials of a live world.
+#[derive(Clone)]
+pub struct LiveHands {
+    tools: Tools,
+}
+
+impl LiveHands {
+    /// Those that belong to this world.
+    pub fn of(world: &Live) -> Self {
+        Self { tools: world.tools() }
+    }
+
+    async fn put(&self, lease: &Lease, set: &Reservations, deadline: Instant) -> Written {
+        let is_new = set.version.is_none();
+        let outcome = self.tools.write(lease.address(), is_new, &set.body(lease), deadline.into()).await;
+        match outcome {
+            Ok(()) => Written::Written,
+            // Somebody made it before, changed it since, or took it away.
+            Err(Unwritten { status: Some(409), .. }) => Written::Raced,
+            Err(Unwritten { status: Some(404), .. }) if !is_new => Written::Raced,
+            Err(Unwritten { why, .. }) => Written::Refused(why),
+        }
+    }
+}
+
+impl Hands for LiveHands {
+    fn write<'a>(
+        &'a self,
+        lease: &'a Lease,
+        set: &'a Reservations,
+        deadline: Instant,
+    ) -> BoxFuture<'a, Written> {
+        Box::pin(self.put(lease, set, deadline))
+    }
+
+    fn move_leader<'a>(&'a self, leader: &'a Peer, to: Id, deadline: Instant) -> BoxFuture<'a, Moved> {
+        Box::pin(self.tools.move_leader(leader, to, deadline.into()))
+    }
+}

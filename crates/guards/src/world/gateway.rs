@@ -1,0 +1,395 @@
+//! What etcd's JSON gateway and its plain HTTP paths say, read; and written again for a recording.
+//!
+//! One reading for both: the live world reads what a member answers, the world on disk what one answered once. A member may be
+//! anybody, so nothing is filled in: an answer of which a part is missing that must be there is none.
+//!
+//! Facts (measured on 3.4.23 and 3.6.15; `api/etcdserverpb/rpc.proto`): numbers of 64 bits are strings, and what is zero is left
+//! out; `raftAppliedIndex`, `errors` and `isLearner` came with 3.4, `downgradeInfo` with 3.6. Where no alarm is raised 3.4 answers
+//! `{}`, without a header.
+
+mod metrics;
+
+use admission::Cause;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
+
+use super::cause;
+use super::etcd::{Alarm, AlarmKind, Answer, Health, Id, Member, Members, Question, Read, Status};
+
+/// Longer than any name, version or URL of a member that people have to read.
+const LONGEST: usize = 1024;
+
+/// So many complaints of a member are kept; it has one for each alarm that is raised.
+const COMPLAINTS: usize = 16;
+
+/// What a member that serves a linearizable read is recorded as, and one that denies it.
+const SERVED: &str = "served";
+const DENIED: &str = "denied";
+
+/// The answer to a question. The cause's text is the end of a sentence about the member.
+pub(super) fn read(question: Question, body: &[u8]) -> Result<Answer, Cause> {
+    match question {
+        Question::Status => status(body).map(|status| Answer::Status(Box::new(status))),
+        Question::Members | Question::MembersByQuorum => members(body).map(Answer::Members),
+        Question::Alarms => alarms(body).map(Answer::Alarms),
+        Question::Read => {
+            header(parsed::<Bare>(body)?.header.as_ref())?;
+            Ok(Answer::Read(Read::Served))
+        }
+        Question::Health => health(body).map(Answer::Health),
+        Question::Metrics => metrics::read(body).map(Answer::Metrics),
+    }
+}
+
+/// An answer out of a recording: the body, as it came, or a word where only that tells. The error is the end of a sentence.
+pub(super) fn recorded(question: Question, value: &Value) -> Result<Answer, String> {
+    let of = |body: &[u8]| read(question, body).map_err(|cause| cause.text);
+    match (question, value) {
+        (Question::Read, Value::String(word)) if word == SERVED => Ok(Answer::Read(Read::Served)),
+        (Question::Read, Value::String(word)) if word == DENIED => Ok(Answer::Read(Read::Denied)),
+        (Question::Read, _) => Err(format!("is neither {SERVED:?} nor {DENIED:?}")),
+        (Question::Metrics, Value::String(text)) => of(text.as_bytes()),
+        (Question::Metrics, _) => Err("is no text".to_owned()),
+        _ => of(value.to_string().as_bytes()),
+    }
+}
+
+/// An answer as [`recorded`] reads it.
+pub(super) fn written(answer: &Answer) -> Value {
+    match answer {
+        Answer::Status(status) => status_written(status),
+        Answer::Members(members) => {
+            let all: Vec<Value> = members.members.iter().map(member_written).collect();
+            json!({"header": {"cluster_id": members.cluster.to_string()}, "members": all})
+        }
+        Answer::Alarms(alarms) => {
+            let alarm =
+                |alarm: &Alarm| json!({"memberID": alarm.member.to_string(), "alarm": alarm.kind.word()});
+            json!({"alarms": alarms.iter().map(alarm).collect::<Vec<_>>()})
+        }
+        Answer::Read(Read::Served) => SERVED.into(),
+        Answer::Read(Read::Denied) => DENIED.into(),
+        Answer::Health(health) => json!({"health": health.is_healthy.to_string(), "reason": health.reason}),
+        Answer::Metrics(metrics) => metrics::written(metrics).into(),
+    }
+}
+
+fn status_written(status: &Status) -> Value {
+    let mut out = json!({
+        "header": {"cluster_id": status.cluster.to_string(), "member_id": status.member.to_string()},
+        "version": status.version,
+        "raftIndex": status.index.to_string(),
+        "raftTerm": status.term.to_string(),
+    });
+    let mut put = |key: &str, value: Option<Value>| {
+        if let (Some(value), Some(out)) = (value, out.as_object_mut()) {
+            out.insert(key.to_owned(), value);
+        }
+    };
+    put("leader", status.leader.map(|id| id.to_string().into()));
+    put("raftAppliedIndex", status.applied.map(|index| index.to_string().into()));
+    put("isLearner", status.is_learner.then_some(true.into()));
+    put("errors", (!status.errors.is_empty()).then(|| status.errors.clone().into()));
+    put("downgradeInfo", status.is_downgrading.then(|| json!({"enabled": true})));
+    out
+}
+
+fn member_written(member: &Member) -> Value {
+    let mut out = Map::new();
+    out.insert("ID".to_owned(), member.id.to_string().into());
+    if !member.name.is_empty() {
+        out.insert("name".to_owned(), member.name.as_str().into());
+    }
+    for (key, urls) in [("peerURLs", &member.peer_urls), ("clientURLs", &member.client_urls)] {
+        if !urls.is_empty() {
+            out.insert(key.to_owned(), urls.clone().into());
+        }
+    }
+    if member.is_learner {
+        out.insert("isLearner".to_owned(), true.into());
+    }
+    Value::Object(out)
+}
+
+/// A number of 64 bits, as the gateway writes it; or as one that people write.
+#[derive(Debug, Clone, Copy, Default)]
+struct Number(u64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Number(u64),
+            Text(String),
+        }
+        match Form::deserialize(deserializer) {
+            Ok(Form::Number(number)) => Ok(Self(number)),
+            Ok(Form::Text(text)) => {
+                let is_plain = (1..=20).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+                let number = text.parse().ok().filter(|_| is_plain);
+                number.map(Self).ok_or_else(|| D::Error::custom("a number is expected that has 64 bits"))
+            }
+            Err(_) => Err(D::Error::custom("a number is expected that has 64 bits")),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Header {
+    cluster_id: Option<Number>,
+    member_id: Option<Number>,
+}
+
+/// An answer of which only the header counts.
+#[derive(Deserialize)]
+struct Bare {
+    header: Option<Header>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusWire {
+    header: Option<Header>,
+    version: Option<String>,
+    leader: Option<Number>,
+    raft_index: Option<Number>,
+    raft_term: Option<Number>,
+    raft_applied_index: Option<Number>,
+    errors: Option<Vec<String>>,
+    is_learner: Option<bool>,
+    downgrade_info: Option<Downgrade>,
+}
+
+#[derive(Deserialize)]
+struct Downgrade {
+    enabled: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct MembersWire {
+    header: Option<Header>,
+    members: Option<Vec<MemberWire>>,
+}
+
+#[derive(Deserialize)]
+struct MemberWire {
+    #[serde(rename = "ID")]
+    id: Option<Number>,
+    name: Option<String>,
+    #[serde(rename = "peerURLs")]
+    peer_urls: Option<Vec<String>>,
+    #[serde(rename = "clientURLs")]
+    client_urls: Option<Vec<String>>,
+    #[serde(rename = "isLearner")]
+    is_learner: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct AlarmsWire {
+    header: Option<Header>,
+    alarms: Option<Vec<AlarmWire>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AlarmWire {
+    #[serde(rename = "memberID")]
+    member_id: Option<Number>,
+    alarm: Option<String>,
+}
+
+fn status(body: &[u8]) -> Result<Status, Cause> {
+    let wire: StatusWire = parsed(body)?;
+    let (cluster, member) = header(wire.header.as_ref())?;
+    let member = member.ok_or_else(|| garbage("the answer has no member id"))?;
+    let version = wire.version.unwrap_or_default();
+    let version = told("version", version)?;
+    let since =
+        self::version(&version).ok_or_else(|| garbage("the answer has no version that could be read"))?;
+    let number = |wire: Option<Number>| wire.unwrap_or_default().0;
+    Ok(Status {
+        cluster,
+        member,
+        leader: wire.leader.map(|Number(id)| id).filter(|&id| id != 0),
+        term: number(wire.raft_term),
+        index: number(wire.raft_index),
+        // What is zero is left out, and what is not known yet is left out.
+        applied: wire.raft_applied_index.map(|Number(at)| at).or_else(|| (since >= (3, 4)).then_some(0)),
+        is_learner: wire.is_learner.unwrap_or_default(),
+        version,
+        errors: wire.errors.unwrap_or_default().iter().take(COMPLAINTS).map(|line| one_line(line)).collect(),
+        is_downgrading: wire.downgrade_info.and_then(|info| info.enabled).unwrap_or_default(),
+    })
+}
+
+fn members(body: &[u8]) -> Result<Members, Cause> {
+    let wire: MembersWire = parsed(body)?;
+    let (cluster, _) = header(wire.header.as_ref())?;
+    let wires = wire.members.filter(|members| !members.is_empty());
+    let wires = wires.ok_or_else(|| garbage("the list of members is empty"))?;
+    let mut members: Vec<Member> = Vec::with_capacity(wires.len());
+    let mut ids = std::collections::HashSet::new();
+    for wire in wires {
+        let id = wire.id.map(|Number(id)| id).filter(|&id| id != 0);
+        let id = id.ok_or_else(|| garbage("the list of members has one without an id"))?;
+        if !ids.insert(id) {
+            return Err(garbage("the list of members has one id twice"));
+        }
+        let urls = |urls: Option<Vec<String>>| -> Result<Vec<String>, Cause> {
+            urls.unwrap_or_default().into_iter().map(|url| told("URL", url)).collect()
+        };
+        members.push(Member {
+            id,
+            name: told("name", wire.name.unwrap_or_default())?,
+            peer_urls: urls(wire.peer_urls)?,
+            client_urls: urls(wire.client_urls)?,
+            is_learner: wire.is_learner.unwrap_or_default(),
+        });
+    }
+    Ok(Members { cluster, members })
+}
+
+fn alarms(body: &[u8]) -> Result<Vec<Alarm>, Cause> {
+    let wire: AlarmsWire = parsed(body)?;
+    // 3.4 has no header where it has no alarm, so `{}` is an answer. Anything else needs one of the two.
+    if wire.header.is_none() && wire.alarms.is_none() && body.trim_ascii() != b"{}" {
+        return Err(something_else());
+    }
+    if wire.header.is_some() {
+        header(wire.header.as_ref())?;
+    }
+    let alarm = |wire: AlarmWire| {
+        let member = wire.member_id.map(|Number(id)| id).filter(|&id| id != 0);
+        let member = member.ok_or_else(|| garbage("an alarm is of no member"))?;
+        // Its number is zero, and what is zero is left out: no alarm at all, which is never raised.
+        let kind = wire.alarm.ok_or_else(|| garbage("an alarm says not of what"))?;
+        Ok(Alarm { member, kind: AlarmKind::read(told("alarm", kind)?) })
+    };
+    wire.alarms.unwrap_or_default().into_iter().map(alarm).collect()
+}
+
+fn health(body: &[u8]) -> Result<Health, Cause> {
+    #[derive(Deserialize)]
+    struct Wire {
+        health: Option<Value>,
+        reason: Option<String>,
+    }
+    let wire: Wire = parsed(body)?;
+    let is_healthy = match wire.health {
+        Some(Value::Bool(is_healthy)) => is_healthy,
+        Some(Value::String(word)) if word == "true" => true,
+        Some(Value::String(word)) if word == "false" => false,
+        None => return Err(something_else()),
+        Some(_) => return Err(garbage("its health is neither true nor false")),
+    };
+    Ok(Health { is_healthy, reason: one_line(&wire.reason.unwrap_or_default()) })
+}
+
+/// Major and minor of a version, as `3.5.16`.
+pub(super) fn version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split('.');
+    let mut part = || parts.next()?.parse().ok();
+    Some((part()?, part()?))
+}
+
+/// The version out of `GET /version`; none where it is not etcd that answers.
+pub(super) fn version_of(body: &[u8]) -> Option<(u32, u32)> {
+    #[derive(Deserialize)]
+    struct Wire {
+        etcdserver: String,
+    }
+    serde_json::from_slice(body).ok().and_then(|wire: Wire| version(&wire.etcdserver))
+}
+
+/// What the gateway says in place of an answer. 3.5 and before say it under `error`, too.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Refusal {
+    /// The number of gRPC. The HTTP status says less: for a request to who does not lead it is 412 in 3.4 and 400 in 3.6.
+    pub(super) code: Option<i64>,
+    pub(super) message: String,
+    error: Value,
+}
+
+impl Refusal {
+    /// None where it is not the gateway that answers.
+    pub(super) fn read(body: &[u8]) -> Option<Self> {
+        let mut told: Self = serde_json::from_slice(body).ok()?;
+        told.code?;
+        if let (true, Value::String(error)) = (told.message.is_empty(), &told.error) {
+            told.message.clone_from(error);
+        }
+        Some(told)
+    }
+}
+
+/// The ids of a header. The cluster's must be there; whose answer it is not every answer says.
+fn header(header: Option<&Header>) -> Result<(Id, Option<Id>), Cause> {
+    let Some(header) = header else { return Err(something_else()) };
+    let id = |number: Option<Number>| number.map(|Number(id)| id).filter(|&id| id != 0);
+    let cluster = id(header.cluster_id).ok_or_else(|| garbage("the answer has no cluster id"))?;
+    Ok((cluster, id(header.member_id)))
+}
+
+/// A body as JSON. What is none may be a login page, or half an answer.
+fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Cause> {
+    serde_json::from_slice(body).map_err(|error| {
+        if body.trim_ascii_start().starts_with(b"{") {
+            // Where, and not what: a parser repeats what it did not expect.
+            let (line, column) = (error.line(), error.column());
+            garbage(&format!("the answer cannot be understood (line {line}, column {column})"))
+        } else {
+            let begins = String::from_utf8_lossy(body.get(..40).unwrap_or(body)).into_owned();
+            let text = format!("what answers there is not etcd: the answer begins {:?}", one_line(&begins));
+            Cause::new(cause::NOT_ETCD, text)
+        }
+    })
+}
+
+fn something_else() -> Cause {
+    Cause::new(cause::NOT_ETCD, "what answers there is not etcd: it answers with other JSON")
+}
+
+fn garbage(text: &str) -> Cause {
+    Cause::new(cause::GARBAGE, text)
+}
+
+/// A text that people read and guards compare: it stays as it is, or the answer is none.
+fn told(what: &str, text: String) -> Result<String, Cause> {
+    if text.len() > LONGEST || text.chars().any(is_unprintable) {
+        return Err(garbage(&format!("a {what} in the answer is longer than 1 KiB, or cannot be printed")));
+    }
+    Ok(text)
+}
+
+/// A text that people read.
+fn one_line(text: &str) -> String {
+    super::live::brief(text)
+}
+
+fn is_unprintable(c: char) -> bool {
+    super::live::is_unprintable(c)
+}
+
+impl AlarmKind {
+    fn word(&self) -> &str {
+        match self {
+            Self::NoSpace => "NOSPACE",
+            Self::Corrupt => "CORRUPT",
+            Self::Other(word) => word,
+        }
+    }
+
+    fn read(word: String) -> Self {
+        match word.as_str() {
+            "NOSPACE" => Self::NoSpace,
+            "CORRUPT" => Self::Corrupt,
+            _ => Self::Other(word),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
