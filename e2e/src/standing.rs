@@ -22,6 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::image::Image;
 use crate::keeper::journal;
 use crate::keeper::process::Identity;
+use crate::node::Ground;
 use crate::parts::{Binary, cache};
 use crate::patience::{Seen, eventually};
 use crate::stage::Stage;
@@ -164,7 +165,8 @@ fn hold(folder: &Path) -> Result<()> {
 
 /// Starts it and writes down what a person needs.
 fn raise(stage: &Stage, folder: &Path) -> Result<Standing> {
-    // What may fail for a reason of this host's fails before anything stands.
+    // What may fail for a reason of this host's fails before anything is built, or stands.
+    Ground::check(&*stage.keeper()?)?;
     for image in Image::ALL {
         image.build(stage)?;
     }

@@ -50,12 +50,17 @@ impl Ground {
     /// Every other address of services is unreachable: it must not leave by another way.
     pub const SERVICE_RANGE: &str = "10.0.0.0/24";
 
-    /// Makes it. If this host lacks what it takes, the error names all of it and says how to get it.
+    /// Whether this host has what a node takes. If not, the error names all that it lacks and says how to get it.
+    pub fn check(keeper: &Keeper) -> Result<()> {
+        needs::check(keeper.work())
+    }
+
+    /// Makes it, on a host that has what it takes.
     pub fn start(keeper: &Arc<Keeper>) -> Result<Self> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let folder = keeper.work().join(format!("node-{number}"));
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        needs::check(&folder)?;
+        Self::check(keeper)?;
         let cgroup = format!("/{}", keeper.cgroup()?);
         let holder = hold(keeper)?;
         let subnet = keeper.link(holder.pid())?;

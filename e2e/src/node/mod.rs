@@ -65,6 +65,9 @@ pub const GRACE: Duration = Duration::from_secs(20);
 /// Where pods ask for names.
 const DNS: Ipv4Addr = Ground::SERVICES[1];
 
+/// Where Debian has the programs that join pods to a network.
+const PLUGINS: &str = "/usr/lib/cni";
+
 /// The node is Ready a second after its kubelet has started, on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
@@ -107,6 +110,8 @@ impl Node {
     /// Starts it and returns when the node is Ready.
     pub(crate) fn start(stage: &Stage) -> Result<Self> {
         let keeper = stage.keeper()?;
+        // Before minutes are spent on building.
+        Ground::check(&keeper)?;
         for binary in BINARIES {
             binary.path(&keeper)?;
         }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
-use super::Ground;
+use super::{Ground, PLUGINS};
 use crate::certificates::write;
 use crate::daemon::Daemon;
 use crate::image::Image;
@@ -119,7 +119,7 @@ disabled_plugins = [
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
 [{cri}.cni]
-  bin_dir = "/usr/lib/cni"
+  bin_dir = "{PLUGINS}"
   conf_dir = "{folder}/cni"
 [{cri}.containerd]
   snapshotter = "overlayfs"

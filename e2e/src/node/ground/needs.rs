@@ -8,21 +8,31 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 use crate::keeper;
+use crate::node::PLUGINS as PLUGINS_FOLDER;
 
-/// The commands that lay the ground, and the Debian package of each.
-const COMMANDS: [(&str, &str); 6] = [
+/// The commands that lay the ground, then those that stand on it, and the Debian package of each.
+const COMMANDS: [(&str, &str); 10] = [
     ("ip", "iproute2"),
     ("mount", "mount"),
     ("umount", "mount"),
     ("nsenter", "util-linux"),
     ("unshare", "util-linux"),
     ("env", "coreutils"),
+    ("containerd", "containerd"),
+    ("ctr", "containerd"),
+    ("runc", "runc"),
+    ("lxcfs", "lxcfs"),
 ];
+
+/// The programs that join pods to the node's network, and their Debian package.
+const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
+const PLUGINS_PACKAGE: &str = "containernetworking-plugins";
 
 /// What is looked at of a host.
 struct Host<'a> {
     is_root: bool,
     path: OsString,
+    plugins: &'a Path,
     fuse: &'a Path,
     folder: &'a Path,
     cgroup_lack: Option<String>,
@@ -33,6 +43,7 @@ pub(super) fn check(folder: &Path) -> Result<()> {
     let host = Host {
         is_root: rustix::process::geteuid().is_root(),
         path: std::env::var_os("PATH").unwrap_or_default(),
+        plugins: Path::new(PLUGINS_FOLDER),
         fuse: Path::new("/dev/fuse"),
         folder,
         cgroup_lack: keeper::cgroup_lack(),
@@ -57,6 +68,11 @@ impl Host<'_> {
             if !std::env::split_paths(&self.path).any(|folder| folder.join(command).is_file()) {
                 missing.push(format!("the command `{command}`: apt-get install {package}"));
             }
+        }
+        for plugin in
+            PLUGINS.map(|plugin| self.plugins.join(plugin)).iter().filter(|plugin| !plugin.is_file())
+        {
+            missing.push(format!("{}: apt-get install {PLUGINS_PACKAGE}", plugin.display()));
         }
         if let Err(error) = File::options().read(true).write(true).open(self.fuse) {
             missing.push(format!(
@@ -100,6 +116,7 @@ mod tests {
         let host = Host {
             is_root: false,
             path: "/nowhere".into(),
+            plugins: Path::new("/nowhere/cni"),
             fuse: Path::new("/nowhere/fuse"),
             folder: Path::new("/run/user/1000/durward"),
             cgroup_lack: Some("no memory".to_owned()),
@@ -109,6 +126,8 @@ mod tests {
             "root: run it as root",
             "`ip`: apt-get install iproute2",
             "`nsenter`: apt-get install util-linux",
+            "`runc`: apt-get install runc",
+            "/nowhere/cni/bridge: apt-get install containernetworking-plugins",
             "/nowhere/fuse cannot be opened (No such file or directory (os error 2)): modprobe fuse",
             "cgroups: no memory",
             "set TMPDIR",
@@ -121,12 +140,13 @@ mod tests {
     fn a_host_that_has_all_lacks_nothing() {
         let folder = std::env::temp_dir().join(format!("durward-needs-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        for (command, _) in COMMANDS {
-            std::fs::write(folder.join(command), "").unwrap();
+        for name in COMMANDS.iter().map(|(command, _)| command).chain(&PLUGINS) {
+            std::fs::write(folder.join(name), "").unwrap();
         }
         let host = Host {
             is_root: true,
             path: folder.clone().into(),
+            plugins: &folder,
             fuse: &folder.join("ip"),
             folder: Path::new("/tmp/durward"),
             cgroup_lack: None,
