@@ -3,11 +3,16 @@
 
 use std::fs;
 
+/// The kind of file system that LXCFS mounts.
+const LXCFS: &str = "fuse.lxcfs";
+
 /// The topmost mount of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
     /// The kernel's number for it: another one whenever it is mounted anew.
     pub(crate) id: String,
+    /// The number of the file system: the same in every mount namespace that has it, and no other's.
+    pub(crate) device: String,
     /// `fuse.lxcfs`, `ext4`, …
     pub(crate) kind: String,
 }
@@ -18,14 +23,20 @@ impl Mount {
         Self::find(&fs::read_to_string("/proc/self/mountinfo").ok()?, path)
     }
 
-    /// The last line that fits is what lies on top.
-    fn find(table: &str, path: &str) -> Option<Self> {
+    /// Whether it is LXCFS's, alive or dead.
+    pub(crate) fn is_lxcfs(&self) -> bool {
+        self.kind == LXCFS
+    }
+
+    /// The same in the namespace of which this is the table. The last line that fits is what lies on top.
+    pub(super) fn find(table: &str, path: &str) -> Option<Self> {
         table.lines().rev().find_map(|line| {
             let (mount, source) = line.split_once(" - ")?;
             let mut fields = mount.split(' ');
-            let id = fields.next()?;
-            (unescaped(fields.nth(3)?) == path).then(|| Self {
+            let (id, device) = (fields.next()?, fields.nth(1)?);
+            (unescaped(fields.nth(1)?) == path).then(|| Self {
                 id: id.to_owned(),
+                device: device.to_owned(),
                 kind: source.split(' ').next().unwrap_or_default().to_owned(),
             })
         })
@@ -61,7 +72,7 @@ mod tests {
     #[test]
     fn what_lies_on_top_is_what_counts() {
         let top = Mount::find(TABLE, "/var/lib/lxcfs").unwrap();
-        assert_eq!((top.id.as_str(), top.kind.as_str()), ("97", "fuse.lxcfs"));
+        assert_eq!((top.id.as_str(), top.device.as_str(), top.kind.as_str()), ("97", "0:55", "fuse.lxcfs"));
         assert_eq!(Mount::find(TABLE, "/var/lib"), None);
         assert_eq!(Mount::find(TABLE, "/mnt/a b\\c").unwrap().kind, "tmpfs");
         assert_eq!(Mount::find("nonsense\n\n", "/"), None);

@@ -440,7 +440,8 @@ pub(super) mod tests {
             Seen::Silent,
             "the same mount: it is still waited for"
         );
-        let another = Some(Mount { id: "0".to_owned(), kind: "fuse.lxcfs".to_owned() });
+        let another =
+            Some(Mount { id: "0".to_owned(), device: "0:0".to_owned(), kind: "fuse.lxcfs".to_owned() });
         prober.readers.iter_mut().for_each(|reader| reader.line.as_mut().unwrap().mount.clone_from(&another));
         assert_eq!(prober.look().await.of(File::Stat), Seen::Served);
     }

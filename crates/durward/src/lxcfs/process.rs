@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// Where LXCFS writes its number unless it is told otherwise.
 pub(crate) const PID_FILE: &str = "/run/lxcfs.pid";
@@ -38,20 +38,26 @@ pub(crate) struct Mapped {
 
 /// The process that serves `root`: an LXCFS that has the root among its arguments, first of all the one of which the pid file
 /// tells; or else that one, which may have been given the root by another name.
+///
+/// A node may have more than one: what runs in a container of LXC often has an LXCFS of its own, at the same path of another root.
+/// So one that is known to have something else mounted there than we see is none.
 pub(crate) fn find(pid_file: &Path, root: &str) -> Option<Process> {
-    find_in(Path::new("/proc"), pid_file, root)
+    find_in(Path::new("/proc"), pid_file, root, Mount::at(root).as_ref())
 }
 
-pub(super) fn find_in(proc: &Path, pid_file: &Path, root: &str) -> Option<Process> {
+pub(super) fn find_in(proc: &Path, pid_file: &Path, root: &str, mount: Option<&Mount>) -> Option<Process> {
     let told = fs::read_to_string(pid_file).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    let told_and = |root| told.and_then(|pid| Process::read(proc, pid, root));
-    told_and(Some(root)).or_else(|| among(proc, root)).or_else(|| told_and(None))
+    let told_and = |named| {
+        told.and_then(|pid| Process::read(proc, pid, named)).filter(|one| !one.is_elsewhere(root, mount))
+    };
+    told_and(Some(root)).or_else(|| among(proc, root, mount)).or_else(|| told_and(None))
 }
 
 /// The process that has the root among its arguments.
-fn among(proc: &Path, root: &str) -> Option<Process> {
+fn among(proc: &Path, root: &str, mount: Option<&Mount>) -> Option<Process> {
     let pids = fs::read_dir(proc).ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter_map(|pid| Process::read(proc, pid, Some(root))).min_by_key(|process| process.pid)
+    let processes = pids.filter_map(|pid| Process::read(proc, pid, Some(root)));
+    processes.filter(|one| !one.is_elsewhere(root, mount)).min_by_key(|process| process.pid)
 }
 
 impl Process {
@@ -72,6 +78,14 @@ impl Process {
         Some(Self { pid, folder, started, options: options(&arguments) })
     }
 
+    /// Whether it sees another LXCFS at the root than the one that is mounted there for us. Not where one of the two is not known.
+    fn is_elsewhere(&self, root: &str, mount: Option<&Mount>) -> bool {
+        let table = fs::read_to_string(self.folder.join("mountinfo")).unwrap_or_default();
+        let theirs = Mount::find(&table, root).filter(Mount::is_lxcfs);
+        let ours = mount.filter(|mount| mount.is_lxcfs());
+        theirs.zip(ours).is_some_and(|(theirs, ours)| theirs.device != ours.device)
+    }
+
     /// Its number.
     pub(crate) fn pid(&self) -> i32 {
         self.pid
@@ -88,10 +102,9 @@ impl Process {
         self.folder.join("root")
     }
 
-    /// Its program: the path as it sees it, and the file itself, which can be read even where another stands there now.
-    pub(crate) fn program(&self) -> io::Result<(PathBuf, PathBuf)> {
-        let link = self.folder.join("exe");
-        Ok((fs::read_link(&link)?, link))
+    /// Its program: the file itself, which can be read even where another stands at its path now.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.folder.join("exe")
     }
 
     /// The library that it has loaded; none where it has none.
@@ -120,14 +133,23 @@ impl Process {
     /// while it is held on to, so that the signal cannot reach another one that has got its number.
     pub(crate) fn reload(&self) -> io::Result<()> {
         let pid = Pid::from_raw(self.pid).ok_or(Errno::SRCH)?;
-        let held = pidfd_open(pid, PidfdFlags::empty())?;
+        // Before Linux 5.3 there is nothing to hold on to, and some seccomp profiles forbid it: then the look must do.
+        let held = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(held) => Some(held),
+            Err(Errno::NOSYS | Errno::PERM) => None,
+            Err(error) => return Err(error.into()),
+        };
         if !self.is_there() {
             return Err(Errno::SRCH.into());
         }
         if !self.catches_reload() {
             return Err(io::Error::other("it does not catch SIGUSR1, which would end it"));
         }
-        Ok(pidfd_send_signal(&held, Signal::USR1)?)
+        match held {
+            Some(held) => pidfd_send_signal(&held, Signal::USR1)?,
+            None => kill_process(pid, Signal::USR1)?,
+        }
+        Ok(())
     }
 }
 
@@ -188,22 +210,42 @@ pub(super) mod tests {
         add(proc.path(), 8, "bash", &["bash", "/var/lib/lxcfs"], &[]);
         add(proc.path(), 9, "lxcfs", &["lxcfs", "/var/lib/other"], &[]);
         let pid_file = proc.path().join("lxcfs.pid");
-        let found = || find_in(proc.path(), &pid_file, "/var/lib/lxcfs").map(|process| process.pid);
+        let found = || find_in(proc.path(), &pid_file, "/var/lib/lxcfs", None).map(|process| process.pid);
         assert_eq!(found(), Some(7), "there is no pid file");
         for (text, pid) in [("9\n", 7), ("8\n", 7), ("4711", 7), ("nonsense", 7)] {
             fs::write(&pid_file, text).unwrap();
             assert_eq!(found(), Some(pid), "{text}");
         }
         fs::write(&pid_file, "9\n").unwrap();
-        let elsewhere = find_in(proc.path(), &pid_file, "/elsewhere").map(|process| process.pid);
+        let elsewhere = find_in(proc.path(), &pid_file, "/elsewhere", None).map(|process| process.pid);
         assert_eq!(elsewhere, Some(9), "it may have been given the root by another name");
-        assert_eq!(find_in(proc.path(), Path::new("/nowhere"), "/elsewhere"), None);
+        assert_eq!(find_in(proc.path(), Path::new("/nowhere"), "/elsewhere", None), None);
+    }
+
+    #[test]
+    fn of_several_it_is_the_one_that_serves_what_is_mounted_here() {
+        let mounted =
+            |device: &str| format!("97 90 {device} / /var/lib/lxcfs rw shared:9 - fuse.lxcfs lxcfs rw\n");
+        let (theirs, ours) = (mounted("0:55"), mounted("0:77"));
+        let proc = proc(7, "lxcfs", &ARGUMENTS, &[("mountinfo", &theirs)]);
+        add(proc.path(), 8, "lxcfs", &ARGUMENTS, &[("mountinfo", &ours)]);
+        let pid_file = proc.path().join("lxcfs.pid");
+        fs::write(&pid_file, "7\n").unwrap();
+        let found = |device: &str| {
+            let mount = Mount::find(&mounted(device), "/var/lib/lxcfs");
+            find_in(proc.path(), &pid_file, "/var/lib/lxcfs", mount.as_ref()).map(|process| process.pid)
+        };
+        assert_eq!(found("0:55"), Some(7));
+        assert_eq!(found("0:77"), Some(8), "whatever the pid file says");
+        assert_eq!(found("0:99"), None, "neither of them");
+        let unseen = find_in(proc.path(), &pid_file, "/var/lib/lxcfs", None).map(|process| process.pid);
+        assert_eq!(unseen, Some(7), "what they serve is not seen here");
     }
 
     #[test]
     fn its_switches_are_told_from_the_words_that_follow_them() {
         let proc = proc(7, "lxcfs", &ARGUMENTS, &[]);
-        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
+        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs", None).unwrap();
         assert_eq!(process.options, ["cfs"], "-l is the pid file's name here");
         assert_eq!(process.started, 22);
         assert_eq!(options(&["lxcfs", "-l", "-u", "--enable-pidfd", "/l"]), ["loadavg", "no-swap", "pidfd"]);
@@ -214,7 +256,7 @@ pub(super) mod tests {
         let maps = "55d0-55d1 r--p 00000000 fe:01 12 /usr/bin/lxcfs\n\
             7f00-7f01 r-xp 00007000 fe:01 4242                       /var/lib/lxcfs-library/liblxcfs.so (deleted)\n";
         let proc = proc(7, "lxcfs", &ARGUMENTS, &[("maps", maps)]);
-        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
+        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs", None).unwrap();
         let mapped = process.library().unwrap().unwrap();
         assert_eq!(
             (mapped.inode, mapped.path.as_str()),
@@ -227,7 +269,7 @@ pub(super) mod tests {
         for (mask, catches) in [("0000000100005a03", true), ("0000000100005803", false), ("junk", false)] {
             let status = format!("Name:\tlxcfs\nSigCgt:\t{mask}\n");
             let proc = proc(7, "lxcfs", &ARGUMENTS, &[("status", &status)]);
-            let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
+            let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs", None).unwrap();
             assert_eq!(process.catches_reload(), catches, "{mask}");
         }
     }
@@ -236,7 +278,7 @@ pub(super) mod tests {
     fn who_has_got_the_number_of_a_process_that_is_gone_gets_no_signal() {
         let own = i32::try_from(std::process::id()).unwrap();
         let proc = proc(own, "lxcfs", &ARGUMENTS, &[("status", "SigCgt:\tffffffffffffffff\n")]);
-        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
+        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs", None).unwrap();
         fs::write(proc.path().join(own.to_string()).join("comm"), "tests\n").unwrap();
         // Were it sent, it would end this very test.
         assert!(process.reload().is_err());

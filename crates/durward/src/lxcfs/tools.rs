@@ -1,9 +1,9 @@
 //! Programs that are asked for their version, each within a time.
 //!
-//! LXCFS often runs in a container of its own, whose C library is not ours. Its program is run all the same, by the loader and
-//! with the libraries of its own root: a loader takes both as arguments.
+//! LXCFS often runs in a container of its own, and runc on the node itself, and their C library is not ours. Such a program is run
+//! all the same, by the loader and with the libraries of its own root: a loader takes both as arguments.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -35,6 +35,12 @@ const FOLDERS: [&str; 8] = [
     "/usr/lib",
 ];
 
+/// The root of the node, to who is in its process namespace and may trace its first process.
+const NODE: &str = "/proc/1/root";
+
+/// Where nodes have their runc.
+const PROGRAMS: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
 /// What a program said.
 #[derive(Debug)]
 pub(super) struct Said {
@@ -53,58 +59,77 @@ pub(super) async fn said(program: &Path, arguments: &[OsString], set: &[(&str, &
     Ok(Said { status: output.status, text: text(&output.stdout) + &text(&output.stderr) })
 }
 
-/// The runc of that name, if it can be had here.
+/// The runc of that name: as it can be called here, or else as the node has it, where the node's first process can be looked into.
 pub(crate) async fn runc(program: &Path) -> Option<Runtime> {
-    let said = said(program, &["--version".into()], &[]).await.ok().filter(|said| said.status.success())?;
+    let version: [OsString; 1] = ["--version".into()];
+    if let Some(runtime) = said(program, &version, &[]).await.ok().and_then(|said| told(&said)) {
+        return Some(runtime);
+    }
+    let root = Path::new(NODE);
+    let found = PROGRAMS.iter().filter_map(|folder| within(root, &Path::new(folder).join(program)));
+    let foreign = Foreign::of(root, &found.into_iter().find(|path| path.is_file())?).ok()?;
+    told(&foreign.run(&version).await.ok()?)
+}
+
+/// What a runc says of itself.
+fn told(said: &Said) -> Option<Runtime> {
     let version = said.text.lines().find_map(|line| line.strip_prefix("runc version "))?.trim().to_owned();
     let refuses = refuses(&version).into_iter().map(|file| file.name().to_owned()).collect();
-    Some(Runtime { runc: version, refuses })
+    said.status.success().then_some(Runtime { runc: version, refuses })
 }
 
 /// The version of the program that a process runs.
 pub(crate) async fn lxcfs_version(process: &Process) -> Option<String> {
-    let loader = Loader::of(process).ok()?;
-    let (seen, file) = process.program().ok()?;
-    let program = within(&process.root(), &seen).filter(|path| path.is_file()).unwrap_or(file);
-    let said = loader.run(&[program.into(), "--version".into()], &[]).await.ok()?;
+    let said =
+        Foreign::of(&process.root(), &process.program()).ok()?.run(&["--version".into()]).await.ok()?;
     // 5.0.3 puts it between quotation marks.
     let version = said.text.trim().trim_matches('"');
     let is_version = version.starts_with(|c: char| c.is_ascii_digit()) && version.len() < 64;
     (said.status.success() && is_version).then(|| version.to_owned())
 }
 
-/// The loader of a process, and the libraries that belong to it.
+/// A program of another root, with the loader and the libraries that belong to it there.
 #[derive(Debug)]
-pub(super) struct Loader {
+pub(super) struct Foreign {
     program: PathBuf,
+    /// None where the program needs none.
+    loader: Option<PathBuf>,
     folders: OsString,
 }
 
-impl Loader {
-    /// The one that the process's own program asks for, out of the process's own root.
-    pub(super) fn of(process: &Process) -> io::Result<Self> {
-        let (_, file) = process.program()?;
-        let asked = interpreter(&fs::read(file)?)
-            .ok_or_else(|| io::Error::other("the program of LXCFS asks for no loader"))?;
-        let root = process.root();
-        let program = within(&root, Path::new(&asked))
-            .filter(|path| path.is_file())
-            .ok_or_else(|| io::Error::other(format!("the root of LXCFS has no {asked}")))?;
-        let there = FOLDERS.iter().filter_map(|folder| within(&root, Path::new(folder)));
-        let mut folders = OsString::new();
-        for folder in there.filter(|folder| folder.is_dir()) {
-            if !folders.is_empty() {
-                folders.push(":");
+impl Foreign {
+    /// `program` is a path that leads to the file from here; what it asks for is looked for in `root`.
+    pub(super) fn of(root: &Path, program: &Path) -> io::Result<Self> {
+        let loader = match interpreter(&fs::read(program)?) {
+            None => None,
+            Some(asked) => {
+                let loader = within(root, Path::new(&asked)).filter(|path| path.is_file());
+                Some(loader.ok_or_else(|| io::Error::other(format!("its root has no {asked}")))?)
             }
-            folders.push(folder);
-        }
-        Ok(Self { program, folders })
+        };
+        let there = FOLDERS.iter().filter_map(|folder| within(root, Path::new(folder)));
+        let there: Vec<_> = there.filter(|folder| folder.is_dir()).map(PathBuf::into_os_string).collect();
+        Ok(Self { program: program.to_owned(), loader, folders: there.join(OsStr::new(":")) })
     }
 
-    /// Runs the loader.
-    pub(super) async fn run(&self, arguments: &[OsString], set: &[(&str, &str)]) -> io::Result<Said> {
-        let own = ["--library-path".into(), self.folders.clone()];
-        said(&self.program, &[&own, arguments].concat(), set).await
+    /// Runs the program.
+    pub(super) async fn run(&self, arguments: &[OsString]) -> io::Result<Said> {
+        match &self.loader {
+            None => said(&self.program, arguments, &[]).await,
+            Some(loader) => {
+                let own = ["--library-path".into(), self.folders.clone(), self.program.clone().into()];
+                said(loader, &[&own, arguments].concat(), &[]).await
+            }
+        }
+    }
+
+    /// Has the loader look at a library, all of its functions included, and run nothing of it.
+    pub(super) async fn list(&self, library: &Path) -> io::Result<Said> {
+        let loader =
+            self.loader.as_ref().ok_or_else(|| io::Error::other("the program asks for no loader"))?;
+        let arguments =
+            ["--library-path".into(), self.folders.clone(), "--list".into(), library.to_owned().into()];
+        said(loader, &arguments, &[("LD_BIND_NOW", "1"), ("LD_WARN", "1")]).await
     }
 }
 
@@ -162,6 +187,7 @@ fn parts(path: &Path) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
@@ -181,6 +207,22 @@ mod tests {
         assert_eq!((runtime.runc.as_str(), runtime.refuses), ("1.0.0-rc92", vec!["slabinfo".to_owned()]));
         assert_eq!(runc(Path::new("/nowhere/runc")).await, None);
         assert_eq!(runc(&script(folder.path(), "echo runc version 1.1.5; exit 1")).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_program_of_another_root_is_run_by_the_loader_of_that_root() {
+        let own = Foreign::of(Path::new("/proc/self/root"), Path::new("/proc/self/exe")).unwrap();
+        let loader = own.loader.clone().unwrap();
+        assert!(loader.starts_with("/proc/self/root") && loader.is_file(), "{loader:?}");
+        let program = env::current_exe().unwrap();
+        let said = Foreign { program, ..own }.run(&["--list".into()]).await.unwrap();
+        assert!(said.status.success() && said.text.contains("of_another_root"), "{said:?}");
+        let bare = tempfile::tempdir().unwrap();
+        let error = Foreign::of(bare.path(), Path::new("/proc/self/exe")).unwrap_err().to_string();
+        assert!(error.contains("its root has no /"), "{error}");
+        // A script asks for no loader, and is run as it is.
+        let script = Foreign::of(bare.path(), &script(bare.path(), "echo $1")).unwrap();
+        assert_eq!(script.run(&["x".into()]).await.unwrap().text, "x\n");
     }
 
     #[test]

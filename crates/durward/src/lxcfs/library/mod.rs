@@ -14,9 +14,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use super::probe::Prober;
 use super::process::Process;
 
 /// What did not work is tried again this often; a library that is bad stays bad, but what it is tried with may have been busy.
@@ -24,9 +23,6 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// From the signal to the library in its place: LXCFS waits for a moment in which nobody reads.
 const LOADED_WITHIN: Duration = Duration::from_secs(15);
-
-/// Between two looks whether it is there.
-const LOOKS: Duration = Duration::from_millis(200);
 
 /// How the library on the disk stands to the one that is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +40,7 @@ pub(super) enum State {
 pub(super) struct Library {
     file: PathBuf,
     seen: Option<Identity>,
+    asked: Option<Asked>,
     tried: Option<Tried>,
 }
 
@@ -54,6 +51,14 @@ struct Identity {
     inode: u64,
     size: u64,
     changed: (i64, i64),
+}
+
+/// A library that LXCFS was told to load.
+#[derive(Debug)]
+struct Asked {
+    file: Identity,
+    process: Process,
+    at: Instant,
 }
 
 /// A library that LXCFS did not load.
@@ -82,12 +87,13 @@ impl Identity {
 
 impl Library {
     pub(super) fn new(file: &Path) -> Self {
-        Self { file: file.to_owned(), seen: None, tried: None }
+        Self { file: file.to_owned(), seen: None, asked: None, tried: None }
     }
 
     /// Looks at the file, and has LXCFS load it where it is another one than LXCFS has, and has stayed as it is since the last
-    /// look. `prober` reads LXCFS's files, since only then it looks at the mark.
-    pub(super) async fn round(&mut self, process: Option<&Process>, prober: &mut Prober) -> State {
+    /// look. LXCFS looks at the mark only when its files are read, which the caller does between two rounds; nothing here waits for
+    /// that, since the caller has a label to keep.
+    pub(super) async fn round(&mut self, process: Option<&Process>) -> State {
         let file = match Identity::of(&self.file) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -96,17 +102,37 @@ impl Library {
             }
             Err(error) => return State::Waits(format!("{} cannot be read: {error}", self.file.display())),
         };
+        let asked = self.asked.take();
+        if let Some(asked) = &asked
+            && process != Some(&asked.process)
+        {
+            let (pid, library) = (asked.process.pid(), self.file.display());
+            tracing::error!(pid, %library, "LXCFS is gone since it was told to load the library");
+        }
         let Some(process) = process else {
             return State::Waits("LXCFS is not among the processes that can be seen here".to_owned());
         };
         match has(process, file) {
-            Ok(true) => return State::Loaded,
+            Ok(true) => {
+                if asked.is_some() {
+                    tracing::info!(pid = process.pid(), library = %self.file.display(), "LXCFS has loaded the new library");
+                }
+                self.tried = None;
+                return State::Loaded;
+            }
             Ok(false) => {}
             Err(error) => {
                 return State::Waits(format!(
                     "what LXCFS has loaded cannot be seen ({error}): that needs root with CAP_SYS_PTRACE, and no AppArmor profile"
                 ));
             }
+        }
+        if let Some(asked) = asked.filter(|asked| asked.file == file && asked.process == *process) {
+            if asked.at.elapsed() >= LOADED_WITHIN {
+                return self.failed(process, file, self.not_loaded(process));
+            }
+            self.asked = Some(asked);
+            return State::Waits("LXCFS was told to load it a moment ago".to_owned());
         }
         if self.seen.replace(file) != Some(file) {
             return State::Waits("it has just changed".to_owned());
@@ -118,37 +144,27 @@ impl Library {
         {
             return State::Waits(tried.why.clone());
         }
-        match self.load(process, file, prober).await {
+        match self.ask(process, file).await {
             Ok(()) => {
-                tracing::info!(pid = process.pid(), library = %self.file.display(), "LXCFS has loaded the new library");
-                self.tried = None;
-                State::Loaded
+                self.asked = Some(Asked { file, process: process.clone(), at: Instant::now() });
+                State::Waits("LXCFS was told to load it a moment ago".to_owned())
             }
-            Err(why) => {
-                tracing::error!(pid = process.pid(), library = %self.file.display(), why, "LXCFS goes on with the library that it has");
-                self.tried =
-                    Some(Tried { file, process: process.clone(), at: Instant::now(), why: why.clone() });
-                State::Waits(why)
-            }
+            Err(why) => self.failed(process, file, why),
         }
     }
 
-    async fn load(&self, process: &Process, file: Identity, prober: &mut Prober) -> Result<(), String> {
+    async fn ask(&self, process: &Process, file: Identity) -> Result<(), String> {
         trial::pass(process, &self.file).await?;
         if Identity::of(&self.file).ok() != Some(file) {
             return Err("it has changed while it was tried".to_owned());
         }
-        process.reload().map_err(|error| format!("LXCFS cannot be told to load it: {error}"))?;
-        let deadline = Instant::now() + LOADED_WITHIN;
-        loop {
-            prober.look().await;
-            match has(process, file) {
-                Ok(true) => return Ok(()),
-                Ok(false) if Instant::now() < deadline => sleep(LOOKS).await,
-                Ok(false) => return Err(self.not_loaded(process)),
-                Err(error) => return Err(format!("LXCFS is gone since it was told to load it: {error}")),
-            }
-        }
+        process.reload().map_err(|error| format!("LXCFS cannot be told to load it: {error}"))
+    }
+
+    fn failed(&mut self, process: &Process, file: Identity, why: String) -> State {
+        tracing::error!(pid = process.pid(), library = %self.file.display(), why, "LXCFS goes on with the library that it has");
+        self.tried = Some(Tried { file, process: process.clone(), at: Instant::now(), why: why.clone() });
+        State::Waits(why)
     }
 
     fn not_loaded(&self, process: &Process) -> String {
@@ -174,7 +190,6 @@ fn has(process: &Process, file: Identity) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::tests::root;
     use super::super::process::find_in;
     use super::super::process::tests::{ARGUMENTS, add};
     use super::*;
@@ -188,7 +203,7 @@ mod tests {
         let text = maps(inode);
         let more: Vec<_> = text.iter().map(|text| ("maps", text.as_str())).collect();
         add(folder.path(), 7, "lxcfs", &ARGUMENTS, &more);
-        let process = find_in(folder.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
+        let process = find_in(folder.path(), Path::new("/nowhere"), "/var/lib/lxcfs", None).unwrap();
         (folder, file, process)
     }
 
@@ -199,10 +214,8 @@ mod tests {
     #[tokio::test]
     async fn what_lxcfs_has_mapped_already_is_not_loaded_again() {
         let (_folder, file, process) = setting(|inode| Some(line(inode, "/x/liblxcfs.so")));
-        let root = root();
-        let mut prober = Prober::new(root.path().to_str().unwrap());
         let mut library = Library::new(&file);
-        assert_eq!(library.round(Some(&process), &mut prober).await, State::Loaded);
+        assert_eq!(library.round(Some(&process)).await, State::Loaded);
         assert!(library.tried.is_none());
     }
 
@@ -210,31 +223,27 @@ mod tests {
     async fn another_library_is_tried_once_it_has_stopped_changing_and_a_bad_one_is_not_loaded() {
         // The same inode, deleted: the number is somebody else's now.
         let (_folder, file, process) = setting(|inode| Some(line(inode, "/x/liblxcfs.so (deleted)")));
-        let root = root();
-        let mut prober = Prober::new(root.path().to_str().unwrap());
         let mut library = Library::new(&file);
         let just = State::Waits("it has just changed".to_owned());
-        assert_eq!(library.round(Some(&process), &mut prober).await, just);
+        assert_eq!(library.round(Some(&process)).await, just);
         fs::write(&file, "no library either").unwrap();
-        assert_eq!(library.round(Some(&process), &mut prober).await, just);
-        let State::Waits(why) = library.round(Some(&process), &mut prober).await else { panic!() };
+        assert_eq!(library.round(Some(&process)).await, just);
+        let State::Waits(why) = library.round(Some(&process)).await else { panic!() };
         assert!(why.contains("is no library"), "{why}");
         let at = library.tried.as_ref().unwrap().at;
-        library.round(Some(&process), &mut prober).await;
+        library.round(Some(&process)).await;
         assert_eq!(library.tried.as_ref().unwrap().at, at, "it is not tried again at once");
     }
 
     #[tokio::test]
     async fn where_nothing_can_be_seen_nothing_is_done_and_it_is_said_what_for() {
         let (_folder, file, process) = setting(|_| None);
-        let root = root();
-        let mut prober = Prober::new(root.path().to_str().unwrap());
         let mut library = Library::new(&file);
-        let State::Waits(why) = library.round(Some(&process), &mut prober).await else { panic!() };
+        let State::Waits(why) = library.round(Some(&process)).await else { panic!() };
         assert!(why.contains("CAP_SYS_PTRACE"), "{why}");
-        let State::Waits(why) = library.round(None, &mut prober).await else { panic!() };
+        let State::Waits(why) = library.round(None).await else { panic!() };
         assert!(why.contains("not among the processes"), "{why}");
         fs::remove_file(&file).unwrap();
-        assert_eq!(library.round(Some(&process), &mut prober).await, State::Absent);
+        assert_eq!(library.round(Some(&process)).await, State::Absent);
     }
 }

@@ -6,7 +6,6 @@
 //! LXCFS's own root, with that root's libraries, finds nothing missing.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -15,7 +14,7 @@ use object::elf::{ET_DYN, FileHeader64, PT_LOAD, SHN_UNDEF};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, Sym as _};
 
 use super::super::process::Process;
-use super::super::tools::Loader;
+use super::super::tools::Foreign;
 
 /// LXCFS 5.0's has 160 kB.
 const LARGEST: u64 = 64 << 20;
@@ -50,21 +49,16 @@ pub(super) async fn pass(process: &Process, file: &Path) -> Result<(), String> {
     }
     let library = fs::read(file).map_err(|error| format!("it cannot be read: {error}"))?;
     let defined = functions(&library)?;
-    let (_, program) =
-        process.program().map_err(|error| format!("the program of LXCFS cannot be seen: {error}"))?;
-    let program =
-        fs::read(program).map_err(|error| format!("the program of LXCFS cannot be read: {error}"))?;
+    let program = fs::read(process.program())
+        .map_err(|error| format!("the program of LXCFS cannot be read: {error}"))?;
     let missing: Vec<_> =
         named(&program).into_iter().filter(|name| !defined.contains(name.as_str())).collect();
     if !missing.is_empty() {
         return Err(format!("it lacks what LXCFS calls: {}", missing.join(", ")));
     }
-    let loader = Loader::of(process).map_err(|error| format!("it cannot be tried: {error}"))?;
-    let arguments: [OsString; 2] = ["--list".into(), file.into()];
-    let said = loader
-        .run(&arguments, &[("LD_BIND_NOW", "1"), ("LD_WARN", "1")])
-        .await
-        .map_err(|error| format!("it cannot be tried: the loader of LXCFS: {error}"))?;
+    let tried = |error: std::io::Error| format!("it cannot be tried with the loader of LXCFS: {error}");
+    let foreign = Foreign::of(&process.root(), &process.program()).map_err(tried)?;
+    let said = foreign.list(file).await.map_err(tried)?;
     // A C library that is too old is told, and is no failure to the loader.
     let complaint =
         said.text.lines().find(|line| line.contains("not found") || line.contains("undefined symbol"));

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::library::{Library, State};
+use super::mount::Mount;
 use super::probe::{Prober, Sight};
 use super::process::{self, Process};
 use super::report::{Report, Runtime};
@@ -138,7 +139,7 @@ impl Rounds {
         self.follow_process().await;
         let library = match &mut self.library {
             None => State::Absent,
-            Some(library) => library.round(self.process.as_ref(), &mut self.prober).await,
+            Some(library) => library.round(self.process.as_ref()).await,
         };
         let sight = self.prober.look().await;
         let is_well = self.tell(&sight);
@@ -163,8 +164,14 @@ impl Rounds {
     /// Finds the process again where it has gone, and asks for versions when they may have changed.
     async fn follow_process(&mut self) {
         let is_there = self.process.as_ref().is_some_and(Process::is_there);
-        let process =
-            if is_there { self.process.take() } else { process::find(&self.pid_file, &self.on_node.root) };
+        let process = if is_there {
+            self.process.take()
+        } else if Mount::at(&self.on_node.root).is_some_and(|mount| mount.is_lxcfs()) {
+            process::find(&self.pid_file, &self.on_node.root)
+        } else {
+            // Whichever runs now is not known to be the one of this root, and may be signalled in its place.
+            None
+        };
         let is_due = self.versions_at.is_none_or(|at| at.elapsed() >= VERSIONS);
         if is_due || !is_there {
             self.version = match &process {
