@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
+use super::mount::Mount;
+
 /// Where LXCFS writes its number unless it is told otherwise.
 pub(crate) const PID_FILE: &str = "/run/lxcfs.pid";
 

@@ -12,9 +12,6 @@ use crate::exit::{Exit, Outcome};
 use crate::lxcfs::{Mount, PID_FILE, Prober, Process, Report, Seen, Sight, find, lxcfs_version, runc};
 use crate::output::{self, Style};
 
-/// The file system type of what LXCFS mounts.
-const LXCFS: &str = "fuse.lxcfs";
-
 /// What the command tells programs.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -111,7 +108,7 @@ fn findings(sight: &Sight, on_node: &OnNode, report: &Report, process: Option<&P
 }
 
 fn is_mounted(mount: Option<&Mount>) -> bool {
-    mount.is_some_and(|mount| mount.kind == LXCFS)
+    mount.is_some_and(Mount::is_lxcfs)
 }
 
 fn text(told: &Told, sight: &Sight, on_node: &OnNode, style: Style) -> String {
