@@ -71,10 +71,8 @@ pub fn main() -> ExitCode {
 
 /// Starts a holder, and returns when the cluster is up. If it is up already, it says the same again.
 fn up(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let lock = File::create(folder.join("lock")).context("cannot make the cluster's lock")?;
     // Whoever says it twice at once gets one cluster.
-    lock.lock().context("cannot lock the cluster")?;
+    let _lock = lock(folder, "lock")?;
     if let Some(standing) = Standing::read(folder)
         && standing.holder.is_alive()
     {
@@ -110,6 +108,7 @@ fn up(folder: &Path) -> Result<()> {
 
 /// Ends it, and returns when nothing of it is left.
 fn down(folder: &Path) -> Result<()> {
+    let _lock = lock(folder, "lock")?;
     let standing = Standing::read(folder);
     if let Some(standing) = &standing {
         standing.holder.signal(Signal::TERM);
@@ -132,6 +131,8 @@ fn down(folder: &Path) -> Result<()> {
 fn hold(folder: &Path) -> Result<()> {
     // It fails only for a group's leader, which a child never is.
     rustix::process::setsid().context("the holder cannot have a session of its own")?;
+    // One whose `up` was interrupted may still be on its way to find that nobody wants it.
+    let _lock = lock(folder, "holder")?;
     let keeper = std::env::current_exe()?.with_file_name("e2e-keeper");
     let stage = Stage::new(&keeper.display().to_string())?;
     // Before the cluster is there, so that no signal is lost.
@@ -224,6 +225,15 @@ impl Standing {
             let _ = std::fs::remove_file(folder.join(name));
         }
     }
+}
+
+/// The kernel frees it with the process.
+fn lock(folder: &Path, name: &str) -> Result<File> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = folder.join(name);
+    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    Ok(file)
 }
 
 fn print(words: &str) -> Result<()> {
