@@ -19,14 +19,19 @@ pub(super) fn broken(error: &(dyn Error + 'static), at: SocketAddr, is_tls: bool
             return Cause::new(cause::TLS, format!("TLS to {at} does not come about: {}", of_tls(tls)));
         }
         if let Some(hyper) = error.downcast_ref::<hyper::Error>() {
-            if hyper.is_parse() {
+            // Who speaks before it is asked speaks HTTP/2, as gRPC does.
+            if hyper.is_parse() || hyper.to_string().contains("unexpected message") {
                 let text = format!(
                     "what answers at {at} does not speak HTTP/1.1, as etcd's gateway does (with --listen-client-http-urls that is another port)"
                 );
                 return Cause::new(cause::NOT_ETCD, text);
             }
             if hyper.is_incomplete_message() {
-                let hint = if is_tls { "" } else { "; it may want TLS" };
+                let hint = if is_tls {
+                    "; what serves gRPC only does that (--listen-client-http-urls)"
+                } else {
+                    "; it may want TLS"
+                };
                 let text = format!("the connection to {at} was closed before there was an answer{hint}");
                 return Cause::new(cause::UNREACHABLE, text);
             }
@@ -34,16 +39,23 @@ pub(super) fn broken(error: &(dyn Error + 'static), at: SocketAddr, is_tls: bool
         innermost = error;
         next = error.source();
     }
-    if innermost.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::TimedOut) {
-        return Cause::new(cause::TIMEOUT, format!("{at} takes no connection in time"));
+    match innermost.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(io::ErrorKind::TimedOut) => {
+            return Cause::new(cause::TIMEOUT, format!("{at} takes no connection in time"));
+        }
+        Some(io::ErrorKind::UnexpectedEof) if is_tls => {
+            let text = format!("{at} ends the handshake of TLS; it may not speak TLS");
+            return Cause::new(cause::TLS, text);
+        }
+        _ => {}
     }
     Cause::new(cause::UNREACHABLE, format!("no connection to {at}: {}", brief(&innermost.to_string())))
 }
 
-/// An error of rustls' stands within one of the operating system's, which does not call it its source.
+/// An error of rustls' stands within one of the operating system's, or two, which do not call it their source.
 fn tls<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
-    let within = |io: &'e io::Error| io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    error.downcast_ref::<rustls::Error>().or_else(|| error.downcast_ref::<io::Error>().and_then(within))
+    let within = || tls(error.downcast_ref::<io::Error>()?.get_ref()?);
+    error.downcast_ref::<rustls::Error>().or_else(within)
 }
 
 fn of_tls(error: &rustls::Error) -> String {

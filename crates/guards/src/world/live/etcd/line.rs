@@ -62,6 +62,8 @@ pub(super) struct Known {
     /// When it had none.
     pub(super) had_none: Option<Instant>,
     pub(super) token: Option<Token>,
+    /// Who was not let in, when, and what it said.
+    pub(super) not_let_in: Option<(Arc<User>, Instant, Cause)>,
 }
 
 /// That somebody is logged in.

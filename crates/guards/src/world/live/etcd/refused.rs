@@ -46,6 +46,11 @@ impl Refusal {
         self.code == Some(DENIED) || self.says("permission denied")
     }
 
+    /// User or password are wrong.
+    pub(super) fn is_not_let_in(&self) -> bool {
+        self.says("authentication failed")
+    }
+
     pub(super) fn is_without_authentication(&self) -> bool {
         self.says("authentication is not enabled")
     }
@@ -56,6 +61,12 @@ impl Refusal {
 
     pub(super) fn is_bad_target(&self) -> bool {
         self.says("bad leader transferee")
+    }
+
+    /// 3.4 says of alarms `context deadline exceeded` under 2, which is no number for it.
+    fn is_without_quorum(&self) -> bool {
+        self.code == Some(DEADLINE)
+            || ["no leader", "timed out", "deadline exceeded"].iter().any(|text| self.says(text))
     }
 
     pub(super) fn is_unknown_call(&self) -> bool {
@@ -77,14 +88,14 @@ pub(super) fn refused(refusal: &Refusal, who: &LoggedIn) -> Cause {
             .as_deref()
             .map_or_else(|| "who asks".to_owned(), |user| format!("user {:?}", brief(user)));
         (cause::CREDENTIALS, format!("{user} has no permission for it ({told})"))
-    } else if refusal.says("authentication failed") {
+    } else if refusal.is_not_let_in() {
         let user = brief(who.user.as_deref().unwrap_or_default());
         (cause::CREDENTIALS, format!("user {user:?} or its password is not accepted"))
     } else if refusal.says("not supported for learner") {
         (cause::UNSUPPORTED, "a learner does not answer that".to_owned())
     } else if refusal.is_unknown_call() || refusal.says("not capable") {
         (cause::UNSUPPORTED, format!("this version of etcd cannot do that ({told})"))
-    } else if refusal.says("no leader") || refusal.says("request timed out") || code == DEADLINE {
+    } else if refusal.is_without_quorum() {
         (cause::NO_QUORUM, format!("it cannot have others agree ({told})"))
     } else if code == EXHAUSTED || code == UNAVAILABLE || refusal.says("too many requests") {
         (cause::BUSY, format!("it cannot answer now ({told})"))
