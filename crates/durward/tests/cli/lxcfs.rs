@@ -64,7 +64,7 @@ fn well(name: &str) -> Value {
             "annotations": {"durward.dev/lxcfs-node": served().to_string()},
         },
         "status": {
-            "allocatable": {"durward.dev/lxcfs": "1000"},
+            "allocatable": {"durward.dev/lxcfs": "1k"},
             "nodeInfo": {"containerRuntimeVersion": "containerd://1.6.20", "operatingSystem": "linux"},
         },
     })

@@ -49,7 +49,7 @@ pub(super) struct Node {
     /// As `containerd://1.6.20`.
     pub(super) runtime: String,
     /// How many containers could have the files now, if the resource is known there at all.
-    pub(super) devices: Option<String>,
+    pub(super) devices: Option<u64>,
 }
 
 /// One pod of ours.
@@ -143,7 +143,7 @@ pub(super) async fn nodes(world: &dyn World) -> Result<Vec<Node>, Cause> {
             label: metadata.labels.get(READY_LABEL).cloned(),
             report,
             runtime: status.node_info.container_runtime_version,
-            devices: status.allocatable.get(DEVICE).cloned(),
+            devices: status.allocatable.get(DEVICE).and_then(|amount| whole_number(amount)),
         });
     }
     Ok(all)
@@ -189,6 +189,16 @@ fn why_ill(status: &PodStatus, is_deleting: bool) -> Option<String> {
     Some(condition.map_or_else(|| status.phase.clone(), |one| one.message.clone()))
 }
 
+/// A quantity that counts things: the API server writes 1000 as `1k`.
+fn whole_number(text: &str) -> Option<u64> {
+    let (digits, factor) = match text.strip_suffix(['k', 'M']) {
+        Some(digits) if text.ends_with('k') => (digits, 1_000),
+        Some(digits) => (digits, 1_000_000),
+        None => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
 fn whole<T: Default + for<'d> Deserialize<'d>>(object: &Object) -> Result<T, Cause> {
     let Some(raw) = &object.raw else { return Ok(T::default()) };
     serde_json::from_str(raw.get()).map_err(|error| {
@@ -220,6 +230,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_count_is_read_however_the_api_server_writes_it() {
+        for (text, number) in [
+            ("0", Some(0)),
+            ("999", Some(999)),
+            ("1k", Some(1000)),
+            ("3M", Some(3_000_000)),
+            ("1.5k", None),
+            ("", None),
+        ] {
+            assert_eq!(whole_number(text), number, "{text}");
+        }
+    }
 
     #[test]
     fn a_pod_says_why_it_is_not_ready() {

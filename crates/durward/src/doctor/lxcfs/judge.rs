@@ -49,7 +49,7 @@ pub(super) struct Judged {
     runtime: String,
     /// How many containers could have the files as a device.
     #[serde(skip_serializing_if = "Option::is_none")]
-    devices: Option<String>,
+    devices: Option<u64>,
     /// Our pods there.
     pods: Vec<String>,
     /// What a pod with the files sees there.
@@ -191,8 +191,8 @@ impl One<'_> {
         if let Some(report) = self.report() {
             return of(self.ill(report).is_empty() && report.root == self.promise.on_node.root);
         }
-        if let Some(devices) = &self.node.devices {
-            return of(devices != "0");
+        if let Some(devices) = self.node.devices {
+            return of(devices > 0);
         }
         match self.pod(Component::Lxcfs) {
             Some(pod) => of(pod.ill.is_none()),
@@ -353,14 +353,14 @@ impl One<'_> {
         let kubectl = &self.promise.kubectl;
         let home = &self.promise.home;
         let matters = "with guards.lxcfs.backend pods ask for it, and do not come to a node without it";
-        match (self.node.devices.as_deref(), self.pod(Component::Device)) {
-            (Some("0"), Some(pod)) => Some(self.found(
+        match (self.node.devices, self.pod(Component::Device)) {
+            (Some(0), Some(pod)) => Some(self.found(
                 "device",
                 format!("the resource {DEVICE} has no healthy device"),
                 matters,
                 format!("{kubectl} -n {home} logs {} (it says which file LXCFS does not serve)", pod.name),
             )),
-            (Some("0") | None, None) => Some(self.found(
+            (Some(0) | None, None) => Some(self.found(
                 "device",
                 format!("nobody offers the resource {DEVICE}"),
                 matters,
