@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -100,7 +100,7 @@ pub(super) struct Foreign {
 impl Foreign {
     /// `program` is a path that leads to the file from here; what it asks for is looked for in `root`.
     pub(super) fn of(root: &Path, program: &Path) -> io::Result<Self> {
-        let loader = match interpreter(&fs::read(program)?) {
+        let loader = match interpreter(&head(program)?) {
             None => None,
             Some(asked) => {
                 let loader = within(root, Path::new(&asked)).filter(|path| path.is_file());
@@ -131,6 +131,13 @@ impl Foreign {
             ["--library-path".into(), self.folders.clone(), "--list".into(), library.to_owned().into()];
         said(loader, &arguments, &[("LD_BIND_NOW", "1"), ("LD_WARN", "1")]).await
     }
+}
+
+/// As much of a program as names its loader; a runc has 10 MB.
+fn head(program: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(program)?.take(1 << 20).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The loader that a program names.
