@@ -71,9 +71,9 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward lxcfs-node --config durward.yaml --node $NODE_NAME --library /var/lib/lxcfs-library/liblxcfs.so\n\nReads guards.lxcfs: root, files and nodeReadiness. SIGTERM takes label and annotation off the Node."
     )]
     LxcfsNode(LxcfsNode),
-    /// Prints webhook configurations and RBAC for the guards that the file turns on
+    /// Prints webhook configurations and RBAC for the guards that the file turns on, and with --image what runs Durward
     #[command(
-        after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time:\n--only cluster, --only karmada."
+        after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --image registry.example.com/durward:1 | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time:\n--only cluster, --only karmada."
     )]
     Manifests(Manifests),
     /// Tells about the configuration file
@@ -375,6 +375,15 @@ pub(crate) struct Manifests {
     /// Only these parts: several, with commas, are added up; karmada or cluster cuts them to that API server
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     pub(crate) only: Vec<Part>,
+    /// Also what runs Durward itself, with this image: Deployment, Service and what belongs to them
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) image: Option<String>,
+    /// How many of it run
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, requires = "image", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) replicas: u32,
+    /// The Secret with its certificate, tls.crt, and key, tls.key
+    #[arg(long, value_name = "NAME", default_value = "durward-tls", requires = "image")]
+    pub(crate) tls_secret: String,
 }
 
 /// What `manifests` prints.
@@ -390,6 +399,8 @@ pub(crate) enum Part {
     Karmada,
     /// All that goes to the cluster in which Durward runs.
     Cluster,
+    /// What runs Durward there: needs --image.
+    Workload,
 }
 
 /// `config`

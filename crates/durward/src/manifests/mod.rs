@@ -7,6 +7,7 @@
 mod planes;
 mod rbac;
 mod webhooks;
+mod workload;
 
 use std::path::Path;
 
@@ -49,11 +50,14 @@ impl Metadata {
 /// `manifests`
 pub(crate) fn run(args: &Manifests) -> Outcome {
     let file = File::load(&args.config, Purpose::Registration)?;
+    let parts = |part| args.only.contains(&part);
+    let is_part = parts(Part::Registration) || parts(Part::Rbac) || parts(Part::Members);
+    if parts(Part::Workload) && !is_part && !parts(Part::Karmada) {
+        return workload_alone(&file, args);
+    }
     let planes = planes::all(&file);
     let on_karmada = planes.iter().any(Plane::is_karmada);
     let plane = planes::chosen(planes, &args.only)?;
-    let parts = |part| args.only.contains(&part);
-    let is_part = parts(Part::Registration) || parts(Part::Rbac) || parts(Part::Members);
     let mut objects = Vec::new();
     if parts(Part::Rbac) || !is_part {
         objects.extend(rbac::objects(&plane, &file.home)?);
@@ -62,6 +66,19 @@ pub(crate) fn run(args: &Manifests) -> Outcome {
     // Members of another fleet than Karmada's are each a cluster of its own, to which nothing here leads.
     if parts(Part::Members) || (!is_part && plane.is_karmada()) {
         objects.extend(rbac::in_members(&plane, &file.home)?);
+    }
+    let is_workload = parts(Part::Workload) || (!is_part && args.image.is_some());
+    if is_workload && plane.is_karmada() {
+        let problem =
+            Problem::new("what runs Durward is not for the Karmada API server, for which the rest is");
+        return Err(problem
+            .next("print it for itself: --only workload --image IMAGE | kubectl apply -f -")
+            .into());
+    }
+    if is_workload {
+        // The account stands among the permissions already, where those are printed.
+        let with_account = is_part && !parts(Part::Rbac);
+        objects.extend(workload::objects(&file, args, with_account)?);
     }
     if plane.has_members() && !plane.is_karmada() {
         output::note(
@@ -86,6 +103,15 @@ pub(crate) fn run(args: &Manifests) -> Outcome {
             "# For the cluster in which Durward runs: kubectl apply -f -\n"
         })?;
     }
+    output::data(&yaml_stream(&objects))?;
+    Ok(Exit::Done)
+}
+
+/// Only what runs Durward: it goes to the cluster in which Durward runs, whichever API servers ask the guards.
+fn workload_alone(file: &File, args: &Manifests) -> Outcome {
+    let objects = workload::objects(file, args, true)?;
+    let home = workload::home(file);
+    output::note(format!("note: the namespace {home} must be there: kubectl create namespace {home}"));
     output::data(&yaml_stream(&objects))?;
     Ok(Exit::Done)
 }

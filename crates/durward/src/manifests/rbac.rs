@@ -154,6 +154,11 @@ fn union(all: impl Iterator<Item = Permission>) -> Vec<Permission> {
     rules
 }
 
+/// The service account that Durward runs as.
+pub(super) fn service_account(home: &str) -> Result<Tree, Problem> {
+    tree(&account(home))
+}
+
 fn account(home: &str) -> Account {
     Account { api_version: "v1", kind: "ServiceAccount", metadata: Metadata::named(NAME, Some(home)) }
 }

@@ -11,6 +11,7 @@ mod lxcfs;
 mod lxcfs_device;
 mod lxcfs_node;
 mod manifests;
+mod manifests_workload;
 mod paths;
 mod reload;
 mod review;

@@ -1,0 +1,309 @@
+//! The files of the configuration, as a pod has them. The text of the configuration stays as it is, so each file that it names
+//! must lie in the pod where the text says: relative paths below [`FOLDER`], beside the configuration, absolute ones where they
+//! are.
+//!
+//! Volumes are projected: one folder is put together of the `ConfigMap` and of keys of Secrets, each at its own path, and the
+//! kubelet changes it in one step when any of them changes. (A mount within a read-only mount would have no place to lie on, and
+//! a `subPath` never changes.)
+
+use std::path::{Component, Path, PathBuf};
+
+use guards::config::Problem;
+use serde_json::{Value, json};
+
+use super::super::NAME;
+use crate::cli::Manifests;
+use crate::file::{File, Purpose};
+
+/// Where the configuration lies in a pod.
+pub(super) const FOLDER: &str = "/etc/durward";
+
+/// What it is called there, and in the `ConfigMap`.
+pub(super) const CONFIGURATION: &str = "durward.yaml";
+
+/// Where the certificate lies if the configuration names none.
+const TLS: [(&str, &str, &str); 2] =
+    [("--tls-cert", "tls.crt", "tls/tls.crt"), ("--tls-key", "tls.key", "tls/tls.key")];
+
+/// The Secret with whatever else the configuration names.
+const MORE: &str = "durward-files";
+
+/// What a mount of which would hide what the image or the kernel has there.
+const TAKEN: [&str; 9] = ["bin", "boot", "dev", "lib", "lib64", "proc", "sbin", "sys", "usr"];
+
+/// A file that the configuration names.
+#[derive(Debug)]
+struct Named {
+    /// By this key.
+    by: String,
+    /// Where it must lie in the pod.
+    at: PathBuf,
+    /// Where it is now, on the machine of whoever prints.
+    here: Option<PathBuf>,
+    secret: Source,
+}
+
+/// Of which Secret it is, and by which of its keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Source {
+    Tls(&'static str),
+    More(String),
+}
+
+/// The volumes of a pod, and what has to be there for them.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) volumes: Vec<Value>,
+    pub(super) mounts: Vec<Value>,
+    /// Flags for what the configuration does not say itself.
+    pub(super) flags: Vec<String>,
+    /// What to say to whoever applies this.
+    pub(super) notes: Vec<String>,
+}
+
+/// Finds a place for each file.
+pub(super) fn placed(file: &File, args: &Manifests, home: &str) -> Result<Placed, Vec<Problem>> {
+    let mut flags = Vec::new();
+    let named = named(file, &mut flags)?;
+    let problems: Vec<_> = named.iter().filter_map(misplaced).chain(contested(&named)).collect();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let mut folders: Vec<PathBuf> = vec![PathBuf::from(FOLDER)];
+    for one in named.iter().filter(|one| !one.at.starts_with(FOLDER)) {
+        let folder = one.at.parent().unwrap_or(Path::new("/")).to_owned();
+        // A mount within another one would have to be made in what the outer one has read-only.
+        if !folders.iter().any(|known| folder.starts_with(known)) {
+            folders.retain(|known| !known.starts_with(&folder));
+            folders.push(folder);
+        }
+    }
+    let (mut volumes, mut mounts) = (Vec::new(), Vec::new());
+    for (index, folder) in folders.iter().enumerate() {
+        let name = if index == 0 { "configuration".to_owned() } else { format!("files-{index}") };
+        let mut sources = Vec::new();
+        if folder == Path::new(FOLDER) {
+            let items = [json!({"key": CONFIGURATION, "path": CONFIGURATION})];
+            sources.push(json!({"configMap": {"name": NAME, "items": items}}));
+        }
+        for secret in [args.tls_secret.as_str(), MORE] {
+            let items = items(&named, folder, secret == MORE);
+            if !items.is_empty() {
+                sources.push(json!({"secret": {"name": secret, "items": items}}));
+            }
+        }
+        volumes.push(json!({"name": name, "projected": {"defaultMode": 0o440, "sources": sources}}));
+        mounts.push(json!({"name": name, "mountPath": folder.display().to_string(), "readOnly": true}));
+    }
+    Ok(Placed { volumes, mounts, flags, notes: notes(&named, &args.tls_secret, home) })
+}
+
+/// Every file that the configuration names, with flags for the certificate where it names none.
+fn named(file: &File, flags: &mut Vec<String>) -> Result<Vec<Named>, Vec<Problem>> {
+    // The same text, read as if it lay where it will.
+    let inside = File::from_text(&Path::new(FOLDER).join(CONFIGURATION), file.text.clone(), Purpose::Guards)?;
+    let mut named = Vec::new();
+    let given = [
+        ("server.tls.files.cert", &inside.server.tls.cert, &file.server.tls.cert),
+        ("server.tls.files.key", &inside.server.tls.key, &file.server.tls.key),
+    ];
+    for ((by, at, here), (flag, key, default)) in given.into_iter().zip(TLS) {
+        let (at, here) = if let Some(at) = at {
+            (normal(at), here.clone())
+        } else {
+            let at = Path::new(FOLDER).join(default);
+            flags.push(format!("{flag}={}", at.display()));
+            (at, None)
+        };
+        named.push(Named { by: by.to_owned(), at, here, secret: Source::Tls(key) });
+    }
+    let mut more = vec![
+        (
+            "server.tls.clientCertificates.ca".to_owned(),
+            inside.server.tls.client.ca(),
+            file.server.tls.client.ca(),
+        ),
+        ("kubeconfig".to_owned(), inside.cluster.kubeconfig.as_ref(), file.cluster.kubeconfig.as_ref()),
+    ];
+    for (within, guard) in inside.guards.iter().zip(&file.guards) {
+        let kubeconfig = |guard: &'_ crate::file::Guarded| {
+            guard.access.as_ref().and_then(|access| access.kubeconfig.clone())
+        };
+        if let (Some(at), here) = (kubeconfig(within), kubeconfig(guard)) {
+            let by = format!("the kubeconfig of guards.{}", guard.kind.name());
+            push_more(&mut named, by, normal(&at), here);
+        }
+    }
+    for (by, at, here) in more.drain(..) {
+        if let Some(at) = at {
+            push_more(&mut named, by, normal(at), here.cloned());
+        }
+    }
+    Ok(named)
+}
+
+/// Adds a file of the second Secret, under a key that no other file there has. One that is named twice is one file.
+fn push_more(named: &mut Vec<Named>, by: String, at: PathBuf, here: Option<PathBuf>) {
+    if named.iter().any(|one| one.at == at && matches!(one.secret, Source::More(_))) {
+        return;
+    }
+    let path = at.strip_prefix(FOLDER).unwrap_or(&at).display().to_string();
+    let clean = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
+    let key: String = path.trim_start_matches('/').chars().map(clean).collect();
+    let is_taken = |key: &str| named.iter().any(|one| one.secret == Source::More(key.to_owned()));
+    let mut numbered = key.clone();
+    for number in 2.. {
+        if !is_taken(&numbered) {
+            break;
+        }
+        numbered = format!("{key}-{number}");
+    }
+    named.push(Named { by, at, here, secret: Source::More(numbered) });
+}
+
+/// The path without `.` and `..`, as the text of it leads; nothing is opened.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(part) => normal.push(part),
+            Component::ParentDir => drop(normal.pop()),
+            _ => {}
+        }
+    }
+    normal
+}
+
+/// Why nothing can be put where the file must lie.
+fn misplaced(one: &Named) -> Option<Problem> {
+    let what = format!("{}: nothing can be mounted at {} in a pod", one.by, one.at.display());
+    let next =
+        format!("write a path beside the configuration, as tls/tls.crt; there it is {FOLDER}/tls/tls.crt");
+    let folder = one.at.parent().unwrap_or(Path::new("/"));
+    let mut parts = folder.components().skip(1).map(|part| part.as_os_str().to_string_lossy().into_owned());
+    let (first, second) = (parts.next(), parts.next());
+    let why = if one.at == Path::new(FOLDER).join(CONFIGURATION) {
+        "the configuration itself lies there"
+    } else if second.is_none() || first.is_some_and(|first| TAKEN.contains(&first.as_str())) {
+        "its folder would hide what the image has there"
+    } else if Path::new(FOLDER).starts_with(folder) && folder != Path::new(FOLDER) {
+        "its folder would hide the configuration"
+    } else if one.at.to_str().is_none_or(|path| path.chars().any(|c| c == ':' || c.is_control())) {
+        "a path in a pod may have no colon in it"
+    } else {
+        return None;
+    };
+    Some(Problem::new(what).why(why).next(next))
+}
+
+/// Two that would have to lie at the same place.
+fn contested(named: &[Named]) -> Option<Problem> {
+    named.iter().enumerate().find_map(|(index, one)| {
+        let other = named
+            .iter()
+            .take(index)
+            .find(|other| other.at.starts_with(&one.at) || one.at.starts_with(&other.at))?;
+        let what = format!("{} and {} have one path, {}", other.by, one.by, one.at.display());
+        let next = "name two files: a Secret of the type kubernetes.io/tls has certificate and key apart";
+        Some(Problem::new(what).next(next))
+    })
+}
+
+/// What of a Secret lies in a folder.
+fn items(named: &[Named], folder: &Path, is_more: bool) -> Vec<Value> {
+    let within = named.iter().filter_map(|one| {
+        let key = match &one.secret {
+            Source::Tls(key) if !is_more => *key,
+            Source::More(key) if is_more => key,
+            _ => return None,
+        };
+        Some(json!({"key": key, "path": one.at.strip_prefix(folder).ok()?.display().to_string()}))
+    });
+    within.collect()
+}
+
+/// The Secrets that must be there, each with the command that makes it.
+fn notes(named: &[Named], tls_secret: &str, home: &str) -> Vec<String> {
+    let here =
+        |one: &Named, key: &str| one.here.as_ref().map_or(key.to_owned(), |path| path.display().to_string());
+    let (mut tls, mut more) = (String::new(), String::new());
+    let mut has_kubeconfig = false;
+    for one in named {
+        match &one.secret {
+            Source::Tls(key) => {
+                let flag = if *key == "tls.crt" { "--cert" } else { "--key" };
+                tls = format!("{tls} {flag}={}", here(one, key));
+            }
+            Source::More(key) => {
+                more = format!("{more} --from-file={key}={}", here(one, key));
+                has_kubeconfig |= one.by.contains("kubeconfig");
+            }
+        }
+    }
+    let mut notes = vec![format!(
+        "note: the Secret {tls_secret} must be there: kubectl -n {home} create secret tls {tls_secret}{tls}"
+    )];
+    if !more.is_empty() {
+        notes.push(format!(
+            "note: the Secret {MORE} must be there: kubectl -n {home} create secret generic {MORE}{more}"
+        ));
+    }
+    if has_kubeconfig {
+        notes.push(
+            "note: files that a kubeconfig names are not in the pod: put them into it with kubectl config view --raw --flatten"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(path: &str) -> Named {
+        Named { by: "key".into(), at: normal(Path::new(path)), here: None, secret: Source::Tls("tls.crt") }
+    }
+
+    #[test]
+    fn a_path_is_taken_as_its_text_leads() {
+        for (path, leads) in [
+            ("/etc/durward/./tls/../a", "/etc/durward/a"),
+            ("/etc/durward/../certs/b", "/etc/certs/b"),
+            ("/../../c", "/c"),
+        ] {
+            assert_eq!(normal(Path::new(path)), Path::new(leads));
+        }
+    }
+
+    #[test]
+    fn what_would_hide_the_image_or_the_configuration_gets_no_place() {
+        for bad in [
+            "/tls.crt",
+            "/etc/tls.crt",
+            "/usr/share/tls.crt",
+            "/proc/1/x",
+            "/etc/durward/durward.yaml",
+            "/etc/a:b/c",
+        ] {
+            assert!(misplaced(&at(bad)).is_some(), "{bad}");
+        }
+        for good in
+            ["/etc/durward/tls.crt", "/etc/durward/a/b/c", "/etc/certs/tls.crt", "/var/run/tls/tls.crt"]
+        {
+            assert!(misplaced(&at(good)).is_none(), "{good}");
+        }
+    }
+
+    #[test]
+    fn two_files_of_one_name_have_two_keys_and_one_that_is_named_twice_has_one() {
+        let mut named = Vec::new();
+        for path in ["a/b", "a-b", "a/b", "ü"] {
+            push_more(&mut named, "k".into(), Path::new(FOLDER).join(path), None);
+        }
+        let keys: Vec<_> = named.iter().map(|one| one.secret.clone()).collect();
+        assert_eq!(keys, ["a-b", "a-b-2", "-"].map(|key| Source::More(key.into())));
+        assert!(contested(&[at("/x/y/a"), at("/x/y/a")]).is_some());
+        assert!(contested(&[at("/x/y/a"), at("/x/y/ab")]).is_none());
+    }
+}

@@ -1,0 +1,263 @@
+//! What runs Durward in a cluster: a Deployment with the very configuration file, its Service, and what belongs to them. It is
+//! made from the file: ports, times and names are what the file says, and what a pod could not do by it is told, not printed.
+//!
+//! It passes Pod Security `restricted`. The image's entry point is `durward`.
+//!
+//! Labels: the Service and the others select by two, since the parts of `deploy/lxcfs` have the first one too and may be in the
+//! same namespace.
+
+mod files;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use guards::config::Problem;
+use serde_json::{Value, json};
+
+use super::rbac::service_account;
+use super::{NAME, called, tree};
+use crate::cli::Manifests;
+use crate::documents::Tree;
+use crate::file::{File, Reach};
+use files::{CONFIGURATION, FOLDER};
+
+/// A user that no image has a name for, and that owns nothing.
+const USER: u32 = 65532;
+
+/// From the last answer to the end of the process, with some room: past the grace the kubelet kills.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// An object of the API server may have 1.5 MiB in etcd, and `ConfigMap`s are held to 1 MiB.
+const LONGEST_FILE: usize = 1 << 20;
+
+const MIB: usize = 1 << 20;
+
+/// The namespace in which it runs. A file whose guards are all asked by Karmada names it in the URL by which that calls.
+pub(super) fn home(file: &File) -> String {
+    service_of_url(file).map_or_else(|| file.home.clone(), |(_, namespace)| namespace)
+}
+
+/// Name and namespace of the Service to which the URL leads, where it leads to one.
+fn service_of_url(file: &File) -> Option<(String, String)> {
+    let reach = &file.server.registration.reach;
+    if !matches!(reach, Reach::Url(_)) {
+        return None;
+    }
+    let host = called(reach);
+    let mut parts = host.split('.');
+    let (name, namespace) = (parts.next()?, parts.next()?);
+    (parts.next()? == "svc").then(|| (name.to_owned(), namespace.to_owned()))
+}
+
+/// All objects, in the order in which they are needed.
+pub(super) fn objects(file: &File, args: &Manifests, with_account: bool) -> Result<Vec<Tree>, Vec<Problem>> {
+    let home = home(file);
+    let mut problems = unfit(file, &home);
+    let image = args.image.as_deref().unwrap_or_default();
+    if image.is_empty() || image.contains(char::is_whitespace) {
+        let problem =
+            Problem::new("--only workload: --image says which image runs Durward, and is missing or empty");
+        problems.push(problem.next("give it: --image registry.example.com/durward:1.0.0"));
+    }
+    if !is_name(&args.tls_secret) {
+        let problem = Problem::new(format!("--tls-secret {:?} is no name of a Secret", args.tls_secret));
+        problems.push(problem.next("allowed: up to 253 of a-z, 0-9, - and ."));
+    }
+    let placed = match files::placed(file, args, &home) {
+        Ok(placed) if problems.is_empty() => placed,
+        Ok(_) => return Err(problems),
+        Err(more) => return Err(problems.into_iter().chain(more).collect()),
+    };
+    let (service, port, target) = reached(file);
+    let mut arguments = vec!["serve".to_owned(), format!("--config={FOLDER}/{CONFIGURATION}")];
+    arguments.extend(placed.flags);
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(NAME, &home),
+        "spec": {
+            "replicas": args.replicas,
+            "selector": {"matchLabels": labels()},
+            // A new one is ready before an old one leaves.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "template": {"metadata": {"labels": labels()}, "spec": pod(file, image, &arguments, &placed.volumes, &placed.mounts)},
+        },
+    });
+    let policy_ports =
+        [target, file.server.admin].map(|address| json!({"port": address.port(), "protocol": "TCP"}));
+    let mut objects = Vec::new();
+    if with_account {
+        objects.push(service_account(&home).map_err(|problem| vec![problem])?);
+    }
+    for object in [
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(NAME, &home),
+            "data": {CONFIGURATION: file.text},
+        }),
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata(&service, &home),
+            "spec": {
+                "selector": labels(),
+                "ports": [{"name": "webhook", "port": port, "targetPort": "webhook", "protocol": "TCP"}],
+            },
+        }),
+        json!({
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata(NAME, &home),
+            "spec": {
+                "maxUnavailable": 1,
+                "selector": {"matchLabels": labels()},
+                // One that is not ready answers nobody, so nobody loses by its eviction.
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            },
+        }),
+        json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": metadata(NAME, &home),
+            // From where an API server calls no selector can say, so only to what is said.
+            "spec": {"podSelector": {"matchLabels": labels()}, "policyTypes": ["Ingress"], "ingress": [{"ports": policy_ports}]},
+        }),
+        deployment,
+    ] {
+        objects.push(tree(&object).map_err(|problem| vec![problem])?);
+    }
+    for note in placed.notes {
+        crate::output::note(note);
+    }
+    if let (Reach::Url(url), None) = (&file.server.registration.reach, service_of_url(file)) {
+        crate::output::note(format!(
+            "note: API servers call {url}: see to it that this leads to the Service {service} in {home}"
+        ));
+    }
+    Ok(objects)
+}
+
+/// The Service's name and port, and where its pods listen.
+fn reached(file: &File) -> (String, u16, SocketAddr) {
+    let (name, port) = match &file.server.registration.reach {
+        Reach::Service { name, port, .. } => (name.clone(), *port),
+        Reach::Url(url) => {
+            let authority = url.trim_start_matches("https://").split('/').next().unwrap_or_default();
+            let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+            (service_of_url(file).map_or_else(|| NAME.to_owned(), |(name, _)| name), port.unwrap_or(443))
+        }
+    };
+    (name, port, file.server.listen)
+}
+
+/// What a pod could not do that the file wants.
+fn unfit(file: &File, home: &str) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (key, address) in [("listen", file.server.listen), ("admin", file.server.admin)] {
+        let what = format!("server.{key}: {address} does not do in a pod");
+        let next = |port: u16| {
+            let any = if address.is_ipv6() { "[::]" } else { "0.0.0.0" };
+            format!("write {any}:{port}; the port of the Service stands at server.registration.service.port")
+        };
+        let default = if key == "listen" { 8443 } else { 8080 };
+        if !address.ip().is_unspecified() {
+            let why = "neither the API server nor the kubelet calls that address of a pod";
+            let port = if address.port() == 0 { default } else { address.port() };
+            problems.push(Problem::new(what).why(why).next(next(port)));
+        } else if address.port() == 0 {
+            problems
+                .push(Problem::new(what).why("a Service leads to a port that is known").next(next(default)));
+        } else if address.port() < 1024 {
+            let why = "a process that is not root may not have a port below 1024";
+            problems.push(Problem::new(what).why(why).next(next(default)));
+        }
+    }
+    let here = file.guards.iter().find(|guard| guard.configured.user().is_none());
+    if let Some(guard) = here.filter(|_| home != file.home) {
+        let name = guard.kind.name();
+        let what = format!(
+            "server.registration.url leads to the namespace {home}, and guards.{name} takes {} for the one in which Durward runs",
+            file.home
+        );
+        problems.push(Problem::new(what).next(format!("add to guards.{name}: installNamespace: {home}")));
+    }
+    if file.text.len() > LONGEST_FILE {
+        let what = format!(
+            "{} has {} bytes, and a ConfigMap takes {LONGEST_FILE}",
+            file.path.display(),
+            file.text.len()
+        );
+        problems.push(Problem::new(what));
+    }
+    problems
+}
+
+fn pod(file: &File, image: &str, arguments: &[String], volumes: &[Value], mounts: &[Value]) -> Value {
+    let server = &file.server;
+    let leaves = server.drain.lame_duck + server.drain.finish + MARGIN;
+    // What is not yet answered is held once as it came and once as what is made of it; the rest is the program, its connections
+    // and what it remembers. Measured with all of 64 MiB in use: 84 MiB.
+    let most = 2 * server.limits.bytes_in_flight.div_ceil(MIB) + 128;
+    let probe = |path: &str, every: u32, failures: u32| json!({"httpGet": {"path": path, "port": "admin"}, "periodSeconds": every, "timeoutSeconds": 2, "failureThreshold": failures});
+    json!({
+        "serviceAccountName": NAME,
+        "enableServiceLinks": false,
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "terminationGracePeriodSeconds": leaves.as_secs() + u64::from(leaves.subsec_nanos() > 0),
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            // The key is readable to this group.
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [{
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": labels()},
+            "matchLabelKeys": ["pod-template-hash"],
+        }],
+        "containers": [{
+            "name": NAME,
+            "image": image,
+            "args": arguments,
+            "ports": [
+                {"name": "webhook", "containerPort": server.listen.port(), "protocol": "TCP"},
+                {"name": "admin", "containerPort": server.admin.port(), "protocol": "TCP"},
+            ],
+            "readinessProbe": probe("/readyz", 5, 2),
+            "livenessProbe": probe("/livez", 10, 3),
+            "resources": {
+                "requests": {"cpu": "50m", "memory": "64Mi"},
+                "limits": {"memory": format!("{most}Mi")},
+            },
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "readOnlyRootFilesystem": true,
+                "capabilities": {"drop": ["ALL"]},
+            },
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "volumeMounts": mounts,
+        }],
+        "volumes": volumes,
+    })
+}
+
+fn labels() -> Value {
+    json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "server"})
+}
+
+fn metadata(name: &str, home: &str) -> Value {
+    json!({"name": name, "namespace": home, "labels": labels()})
+}
+
+fn is_name(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !part.is_empty() && part.bytes().all(is_inner) && !part.starts_with('-') && !part.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(is_part)
+}

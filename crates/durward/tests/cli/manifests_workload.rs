@@ -1,0 +1,331 @@
+//! `manifests --image`: what runs Durward.
+
+use serde_json::{Value, json};
+
+use crate::harness::House;
+
+const SERVER: &str = "version: 1\nserver:\n  tls: {files: {cert: tls.crt, key: tls.key, ca: ca.crt}}\n";
+const IMAGE: [&str; 2] = ["--image", "registry.example.com/durward:1"];
+
+/// What is printed for this configuration with these flags, and the notes.
+fn printed(house: &House, more: &[&str]) -> (Vec<Value>, String) {
+    let run = house.run(&[&["manifests", "--config", "durward.yaml"], &IMAGE[..], more].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    (serde_saphyr::from_multiple(&run.out).unwrap(), run.err)
+}
+
+fn configured(rest: &str) -> House {
+    let house = House::new();
+    house.write("durward.yaml", &format!("{SERVER}{rest}"));
+    house
+}
+
+fn kinds(objects: &[Value]) -> Vec<&str> {
+    objects.iter().map(|object| object["kind"].as_str().unwrap()).collect()
+}
+
+fn one<'o>(objects: &'o [Value], kind: &str) -> &'o Value {
+    objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
+}
+
+fn pod(objects: &[Value]) -> &Value {
+    &one(objects, "Deployment")["spec"]["template"]["spec"]
+}
+
+fn refused(house: &House, more: &[&str]) -> String {
+    let run = house.run(&[&["manifests", "--config", "durward.yaml"], more].concat());
+    assert_eq!((run.code, run.out.as_str()), (2, ""), "{}", run.err);
+    run.err
+}
+
+#[test]
+fn with_an_image_everything_is_printed_and_the_registration_last() {
+    let house = configured("guards: {lxcfs: {}}\n");
+    let (all, notes) = printed(&house, &[]);
+    assert_eq!(
+        kinds(&all),
+        [
+            "ServiceAccount",
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "ConfigMap",
+            "Service",
+            "PodDisruptionBudget",
+            "NetworkPolicy",
+            "Deployment",
+            "MutatingWebhookConfiguration",
+        ]
+    );
+    let create = "kubectl -n durward-system create secret tls durward-tls --cert=tls.crt --key=tls.key";
+    assert!(notes.contains(create), "{notes}");
+    let (alone, _) = printed(&house, &["--only", "workload"]);
+    assert_eq!(kinds(&alone)[..2], ["ServiceAccount", "ConfigMap"]);
+    assert_eq!(kinds(&alone).len(), 6);
+    let (with_rbac, _) = printed(&house, &["--only", "workload,rbac"]);
+    assert_eq!(kinds(&with_rbac).iter().filter(|kind| **kind == "ServiceAccount").count(), 1);
+}
+
+#[test]
+fn the_pods_have_the_very_file_and_what_it_names_where_it_names_it() {
+    let text = format!("{SERVER}# a word of mine\nguards:\n  lxcfs: {{}}\n");
+    let house = House::new();
+    house.write("durward.yaml", &text);
+    let (all, _) = printed(&house, &["--tls-secret", "other-tls"]);
+    let map = one(&all, "ConfigMap");
+    assert_eq!(map["data"], json!({"durward.yaml": text}));
+    let pod = pod(&all);
+    let container = &pod["containers"][0];
+    assert_eq!(container["image"], IMAGE[1]);
+    assert_eq!(container["args"], json!(["serve", "--config=/etc/durward/durward.yaml"]));
+    assert_eq!(
+        container["volumeMounts"],
+        json!([{"name": "configuration", "mountPath": "/etc/durward", "readOnly": true}])
+    );
+    let items = json!([{"key": "tls.crt", "path": "tls.crt"}, {"key": "tls.key", "path": "tls.key"}]);
+    assert_eq!(
+        pod["volumes"][0]["projected"]["sources"],
+        json!([
+            {"configMap": {"name": map["metadata"]["name"], "items": [{"key": "durward.yaml", "path": "durward.yaml"}]}},
+            {"secret": {"name": "other-tls", "items": items}},
+        ])
+    );
+    assert_eq!(pod["serviceAccountName"], one(&all, "ServiceAccount")["metadata"]["name"]);
+}
+
+#[test]
+fn a_file_that_names_no_certificate_is_given_one_by_flags() {
+    let house = House::new();
+    house.write("durward.yaml", "version: 1\nguards: {lxcfs: {}}\n");
+    let (all, notes) = printed(&house, &[]);
+    let arguments = &pod(&all)["containers"][0]["args"];
+    assert_eq!(arguments[2], "--tls-cert=/etc/durward/tls/tls.crt");
+    assert_eq!(arguments[3], "--tls-key=/etc/durward/tls/tls.key");
+    let secret = &pod(&all)["volumes"][0]["projected"]["sources"][1]["secret"];
+    assert_eq!(secret["items"][1], json!({"key": "tls.key", "path": "tls/tls.key"}));
+    assert!(notes.contains("--cert=tls.crt --key=tls.key"), "{notes}");
+}
+
+#[test]
+fn other_files_come_from_a_secret_that_is_told() {
+    let house = House::new();
+    std::fs::create_dir(house.path().join("conf")).unwrap();
+    house.write(
+        "conf/durward.yaml",
+        "version: 1\nkubeconfig: ../clusters/far.config\nserver:\n  tls:\n    files: {cert: /var/run/door/a.pem, key: /var/run/door/b.pem}\n    \
+         clientCertificates: {mode: require, ca: authorities/callers.pem}\nguards:\n  lxcfs: {}\n  deletion: {fleet: {karmada: {kubeconfig: /etc/karmada/k.config}}}\n",
+    );
+    let run = house
+        .run(&[&["manifests", "--config", "conf/durward.yaml", "--only", "workload"], &IMAGE[..]].concat());
+    assert_eq!(run.code, 0, "{}", run.err);
+    let all: Vec<Value> = serde_saphyr::from_multiple(&run.out).unwrap();
+    let pod = pod(&all);
+    let paths: Vec<_> = pod["containers"][0]["volumeMounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mount| &mount["mountPath"])
+        .collect();
+    assert_eq!(paths, ["/etc/durward", "/var/run/door", "/etc/karmada", "/etc/clusters"]);
+    let sources = |index: usize| pod["volumes"][index]["projected"]["sources"].clone();
+    assert_eq!(
+        sources(0)[1],
+        json!({"secret": {"name": "durward-files", "items": [{"key": "authorities-callers.pem", "path": "authorities/callers.pem"}]}})
+    );
+    assert_eq!(
+        sources(1),
+        json!([{"secret": {"name": "durward-tls", "items": [{"key": "tls.crt", "path": "a.pem"}, {"key": "tls.key", "path": "b.pem"}]}}])
+    );
+    assert_eq!(
+        sources(2),
+        json!([{"secret": {"name": "durward-files", "items": [{"key": "etc-karmada-k.config", "path": "k.config"}]}}])
+    );
+    assert!(
+        run.err.contains("create secret generic durward-files --from-file=etc-karmada-k.config=/etc/karmada/k.config --from-file=authorities-callers.pem=conf/authorities/callers.pem --from-file=etc-clusters-far.config=conf/../clusters/far.config"),
+        "{}",
+        run.err
+    );
+    assert!(run.err.contains("config view --raw --flatten"), "{}", run.err);
+}
+
+#[test]
+fn a_file_for_which_there_is_no_place_is_refused() {
+    for (files, told) in [
+        (
+            "{cert: /tls.crt, key: /etc/tls/tls.key}",
+            "server.tls.files.cert: nothing can be mounted at /tls.crt",
+        ),
+        ("{cert: durward.yaml, key: tls.key}", "the configuration itself lies there"),
+        (
+            "{cert: both.pem, key: both.pem}",
+            "server.tls.files.cert and server.tls.files.key have one path, /etc/durward/both.pem",
+        ),
+        ("{cert: ../../usr/tls.crt, key: tls.key}", "its folder would hide what the image has there"),
+    ] {
+        let house = House::new();
+        house.write(
+            "durward.yaml",
+            &format!("version: 1\nserver: {{tls: {{files: {files}}}}}\nguards: {{lxcfs: {{}}}}\n"),
+        );
+        let said = refused(&house, &[&["--only", "workload"], &IMAGE[..]].concat());
+        assert!(said.contains(told), "{files}: {said}");
+    }
+}
+
+#[test]
+fn ports_times_and_names_are_the_files() {
+    let house = House::new();
+    house.write(
+        "durward.yaml",
+        "version: 1\nserver:\n  listen: '[::]:9443'\n  admin: 0.0.0.0:9090\n  drain: {lameDuck: 1500ms, finish: 20s}\n  \
+         limits: {bytesInFlight: 256Mi}\n  tls: {files: {cert: tls.crt, key: tls.key}}\n  \
+         registration: {service: {name: door, namespace: guards, port: 8443}}\nguards: {lxcfs: {}}\n",
+    );
+    let (all, _) = printed(&house, &["--replicas", "3"]);
+    assert!(all.iter().all(|object| {
+        let is_clusters = ["ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"]
+            .contains(&object["kind"].as_str().unwrap());
+        is_clusters || object["metadata"]["namespace"] == "guards"
+    }));
+    let service = one(&all, "Service");
+    assert_eq!(service["metadata"]["name"], "door");
+    assert_eq!(service["spec"]["ports"][0]["port"], 8443);
+    let webhook = &one(&all, "MutatingWebhookConfiguration")["webhooks"][0]["clientConfig"]["service"];
+    assert_eq!(
+        (&webhook["name"], &webhook["port"]),
+        (&service["metadata"]["name"], &service["spec"]["ports"][0]["port"])
+    );
+    let deployment = one(&all, "Deployment");
+    assert_eq!(deployment["spec"]["replicas"], 3);
+    let pod = pod(&all);
+    assert_eq!(pod["terminationGracePeriodSeconds"], 27);
+    let container = &pod["containers"][0];
+    let ports: Vec<_> = container["ports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|port| (port["name"].as_str().unwrap(), port["containerPort"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(ports, [("webhook", 9443), ("admin", 9090)]);
+    assert_eq!(
+        one(&all, "NetworkPolicy")["spec"]["ingress"][0]["ports"],
+        json!([{"port": 9443, "protocol": "TCP"}, {"port": 9090, "protocol": "TCP"}])
+    );
+    assert_eq!(container["resources"]["limits"]["memory"], "640Mi");
+    for probe in ["readinessProbe", "livenessProbe"] {
+        assert_eq!(container[probe]["httpGet"]["port"], "admin");
+    }
+}
+
+#[test]
+fn whoever_selects_the_pods_selects_none_of_the_parts_on_nodes() {
+    let house = configured("guards: {lxcfs: {}}\n");
+    let (all, _) = printed(&house, &[]);
+    let labels = &one(&all, "Deployment")["spec"]["template"]["metadata"]["labels"];
+    for selector in [
+        &one(&all, "Deployment")["spec"]["selector"]["matchLabels"],
+        &one(&all, "Service")["spec"]["selector"],
+        &one(&all, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        &one(&all, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        &pod(&all)["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"],
+    ] {
+        assert_eq!(selector, labels);
+    }
+    let folder = crate::harness::root().join("deploy/lxcfs");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let objects: Vec<Value> =
+            serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap();
+        for object in objects.iter().filter(|object| object["kind"] == "DaemonSet") {
+            let theirs = &object["spec"]["template"]["metadata"]["labels"];
+            assert!(labels.as_object().unwrap().iter().any(|(key, value)| theirs[key] != *value), "{theirs}");
+            assert_eq!(theirs["durward.dev/lxcfs"], "disabled");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 4);
+}
+
+#[test]
+fn it_passes_pod_security_restricted() {
+    let (all, _) = printed(&configured("guards: {lxcfs: {}}\n"), &[]);
+    let pod = pod(&all);
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    for field in ["hostNetwork", "hostPID", "hostIPC", "initContainers"] {
+        assert!(pod[field].is_null(), "{field}");
+    }
+    let container = &pod["containers"][0]["securityContext"];
+    assert_eq!(
+        *container,
+        json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true})
+    );
+    assert!(pod["volumes"].as_array().unwrap().iter().all(|volume| volume["projected"].is_object()));
+}
+
+#[test]
+fn what_a_pod_could_not_do_is_refused_all_at_once() {
+    let house = House::new();
+    house.write(
+        "durward.yaml",
+        "version: 1\nserver: {listen: '127.0.0.1:8443', admin: '0.0.0.0:80'}\nguards: {lxcfs: {}}\n",
+    );
+    let said = refused(&house, &["--only", "workload", "--image", "", "--tls-secret", "A B"]);
+    for told in [
+        "server.listen: 127.0.0.1:8443 does not do in a pod: neither the API server nor the kubelet calls that address of a pod\n    write 0.0.0.0:8443",
+        "server.admin: 0.0.0.0:80 does not do in a pod: a process that is not root may not have a port below 1024\n    write 0.0.0.0:8080",
+        "--image says which image runs Durward",
+        "--tls-secret \"A B\" is no name of a Secret",
+    ] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    let house = configured("guards: {lxcfs: {}}\n");
+    assert!(refused(&house, &["--only", "workload"]).contains("--image"));
+    for flags in [["--replicas", "3"], ["--tls-secret", "x"]] {
+        assert!(refused(&house, &flags).contains("--image"), "{flags:?}");
+    }
+}
+
+#[test]
+fn what_runs_it_is_never_printed_for_karmada() {
+    let karmada = "  deletion: {fleet: {karmada: {}}}\n";
+    let house = House::new();
+    let url = "  registration: {url: 'https://door.karmada-system.svc:8443'}\n";
+    house.write("durward.yaml", &format!("{SERVER}{url}kubeconfig: karmada.config\nguards:\n{karmada}"));
+    let said = refused(&house, &IMAGE);
+    assert!(
+        said.contains("not for the Karmada API server") && said.contains("--only workload --image IMAGE"),
+        "{said}"
+    );
+    refused(&house, &[&["--only", "karmada,workload"], &IMAGE[..]].concat());
+    let (alone, notes) = printed(&house, &["--only", "workload"]);
+    let service = one(&alone, "Service");
+    assert_eq!(
+        (
+            &service["metadata"]["name"],
+            &service["metadata"]["namespace"],
+            &service["spec"]["ports"][0]["port"]
+        ),
+        (&json!("door"), &json!("karmada-system"), &json!(8443))
+    );
+    assert!(notes.contains("--from-file=karmada.config=karmada.config"), "{notes}");
+    house.write("durward.yaml", &format!("{SERVER}{url}guards:\n  lxcfs: {{}}\n"));
+    let said = refused(&house, &[&["--only", "workload"], &IMAGE[..]].concat());
+    assert!(said.contains("add to guards.lxcfs: installNamespace: karmada-system"), "{said}");
+}
+
+#[test]
+fn an_address_that_is_no_service_is_told_where_to_lead() {
+    let house = configured("  registration: {url: 'https://10.0.0.7:6443/x'}\nguards: {lxcfs: {}}\n");
+    let (all, notes) = printed(&house, &["--only", "workload"]);
+    assert_eq!(one(&all, "Service")["spec"]["ports"][0]["port"], 6443);
+    assert!(
+        notes.contains(
+            "call https://10.0.0.7:6443/x: see to it that this leads to the Service durward in durward-system"
+        ),
+        "{notes}"
+    );
+}
