@@ -39,7 +39,7 @@ pub(super) fn broken(error: &(dyn Error + 'static), at: SocketAddr, is_tls: bool
         innermost = error;
         next = error.source();
     }
-    match innermost.downcast_ref::<io::Error>().map(io::Error::kind) {
+    match innermost.downcast_ref().map(kind) {
         Some(io::ErrorKind::TimedOut) => {
             return Cause::new(cause::TIMEOUT, format!("{at} takes no connection in time"));
         }
@@ -58,6 +58,14 @@ fn tls<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     error.downcast_ref::<rustls::Error>().or_else(within)
 }
 
+/// What an error of the operating system's is at its core.
+fn kind(error: &io::Error) -> io::ErrorKind {
+    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(inner) => kind(inner),
+        None => error.kind(),
+    }
+}
+
 fn of_tls(error: &rustls::Error) -> String {
     let told = || brief(&error.to_string());
     match error {
@@ -66,7 +74,7 @@ fn of_tls(error: &rustls::Error) -> String {
                 "its certificate is not of the ensemble's authority".to_owned()
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                format!("its certificate is for another name (client.tls.serverName): {}", told())
+                format!("its certificate is for another name (client.serverName): {}", told())
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 format!("its certificate has ended: {}", told())
@@ -86,6 +94,7 @@ fn of_tls(error: &rustls::Error) -> String {
             | AlertDescription::CertificateRevoked
             | AlertDescription::UnsupportedCertificate
             | AlertDescription::AccessDenied
+            | AlertDescription::DecryptError
             | AlertDescription::UnknownCA => {
                 format!("it does not accept the client's certificate ({alert:?})")
             }

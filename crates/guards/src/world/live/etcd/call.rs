@@ -136,8 +136,7 @@ impl Call<'_> {
         if self.peer.client.tls.is_some() || self.peer.client.open {
             return Ok(());
         }
-        let text =
-            "it wants a user, and a password does not go over plain HTTP (client.tls; or insecure: true)";
+        let text = "it wants a user, and a password does not go over plain HTTP (client.tls, or client.auth.insecure)";
         Err(Cause::new(cause::CREDENTIALS, text))
     }
 

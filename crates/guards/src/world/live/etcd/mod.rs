@@ -308,6 +308,3 @@ fn address(peer: &Peer) -> Result<IpAddr, Cause> {
         Cause::new(cause::NO_ADDRESS, text)
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,8 +1,9 @@
-//! The live world before a fake API server, with tokio's clock paused; [`transport`] alone uses sockets.
+//! The live world before a fake API server, with tokio's clock paused; [`transport`] and [`etcd`] use sockets.
 
 mod access;
 mod asking;
 mod asking_members;
+mod etcd;
 mod fake;
 mod fleet;
 mod hostile;

@@ -1,0 +1,220 @@
+//! A member on a loopback port, with TLS or without: it says what a test tells it to, and remembers what it was asked.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, LOCATION};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// `POST /v3/kv/range`.
+    pub(super) call: String,
+    pub(super) body: String,
+    pub(super) token: String,
+}
+
+/// What is answered.
+#[derive(Debug, Clone)]
+pub(super) enum Say {
+    Say(u16, String),
+    /// This many bytes of JSON that does not end.
+    Much(usize),
+    Redirect(String),
+    /// Nothing, and the connection stays.
+    Nothing,
+    /// Nothing, and the connection ends.
+    Close,
+}
+
+pub(super) fn say(status: u16, body: impl Into<String>) -> Say {
+    Say::Say(status, body.into())
+}
+
+/// As etcd answers for what is not there.
+pub(super) fn absent() -> Say {
+    say(404, "404 page not found\n")
+}
+
+/// What a request is answered with.
+pub(super) type Script = dyn Fn(&Heard) -> Say + Send + Sync;
+
+/// The member.
+pub(super) struct Member {
+    pub(super) address: SocketAddr,
+    heard: Arc<Mutex<Vec<Heard>>>,
+    script: Arc<Mutex<Arc<Script>>>,
+    tls: Arc<Mutex<Option<TlsAcceptor>>>,
+}
+
+impl Member {
+    /// Without TLS.
+    pub(super) async fn plain(script: impl Fn(&Heard) -> Say + Send + Sync + 'static) -> Self {
+        Self::start(None, script).await
+    }
+
+    /// With this certificate; with an authority for clients it wants one of theirs.
+    pub(super) async fn tls(
+        own: &Issued,
+        clients: Option<&Authority>,
+        script: impl Fn(&Heard) -> Say + Send + Sync + 'static,
+    ) -> Self {
+        Self::start(Some(acceptor(own, clients)), script).await
+    }
+
+    async fn start(
+        acceptor: Option<TlsAcceptor>,
+        script: impl Fn(&Heard) -> Say + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let heard = Arc::<Mutex<Vec<Heard>>>::default();
+        let script: Arc<Mutex<Arc<Script>>> = Arc::new(Mutex::new(Arc::new(script)));
+        let tls = Arc::new(Mutex::new(acceptor));
+        let (ears, mouth, door) = (Arc::clone(&heard), Arc::clone(&script), Arc::clone(&tls));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (ears, mouth) = (Arc::clone(&ears), Arc::clone(&mouth));
+                let acceptor = door.lock().unwrap().clone();
+                tokio::spawn(async move {
+                    match acceptor {
+                        None => serve(stream, ears, mouth).await,
+                        Some(acceptor) => match acceptor.accept(stream).await {
+                            Ok(stream) => serve(stream, ears, mouth).await,
+                            Err(_) => {}
+                        },
+                    }
+                });
+            }
+        });
+        Self { address, heard, script, tls }
+    }
+
+    /// From now on it says this.
+    pub(super) fn says(&self, script: impl Fn(&Heard) -> Say + Send + Sync + 'static) {
+        *self.script.lock().unwrap() = Arc::new(script);
+    }
+
+    /// From now on new connections see this certificate.
+    pub(super) fn shows(&self, own: &Issued) {
+        *self.tls.lock().unwrap() = Some(acceptor(own, None));
+    }
+
+    /// What it was asked since the last look.
+    pub(super) fn heard(&self) -> Vec<Heard> {
+        std::mem::take(&mut *self.heard.lock().unwrap())
+    }
+
+    /// The calls alone.
+    pub(super) fn calls(&self) -> Vec<String> {
+        self.heard().into_iter().map(|heard| heard.call).collect()
+    }
+}
+
+async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    ears: Arc<Mutex<Vec<Heard>>>,
+    mouth: Arc<Mutex<Arc<Script>>>,
+) {
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (ears, mouth) = (Arc::clone(&ears), Arc::clone(&mouth));
+        async move {
+            let call = format!("{} {}", request.method(), request.uri());
+            let token = request.headers().get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
+            let token = token.to_owned();
+            let body = request.into_body().collect().await.map_err(|_| "gone")?.to_bytes();
+            let heard = Heard { call, body: String::from_utf8(body.to_vec()).unwrap(), token };
+            ears.lock().unwrap().push(heard.clone());
+            let script = Arc::clone(&mouth.lock().unwrap());
+            answer(script(&heard)).await
+        }
+    });
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer(say: Say) -> Result<Response<Full<Bytes>>, &'static str> {
+    let response = Response::builder();
+    let made = match say {
+        Say::Say(status, body) => response.status(status).body(Full::from(body)),
+        Say::Much(bytes) => response.body(Full::from(format!("{{\"a\":\"{}", "x".repeat(bytes)))),
+        Say::Redirect(to) => response.status(307).header(LOCATION, to).body(Full::default()),
+        Say::Nothing => return Ok(std::future::pending::<Result<_, Infallible>>().await.unwrap()),
+        Say::Close => return Err("as told"),
+    };
+    Ok(made.unwrap())
+}
+
+fn acceptor(own: &Issued, clients: Option<&Authority>) -> TlsAcceptor {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let chain = vec![CertificateDer::from_pem_slice(own.cert.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+    let builder = rustls::ServerConfig::builder();
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(clients) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(clients.pem.as_bytes()).unwrap()).unwrap();
+            builder.with_client_cert_verifier(WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap())
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).unwrap();
+    // As etcd offers; who offers nothing speaks HTTP/1.1.
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// Who signs certificates.
+pub(super) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub(super) pem: String,
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Clone)]
+pub(super) struct Issued {
+    pub(super) cert: String,
+    pub(super) key: String,
+}
+
+impl Authority {
+    pub(super) fn new() -> Self {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    /// A certificate for these names and addresses.
+    pub(super) fn issue(&self, names: &[&str]) -> Issued {
+        self.issue_with(names, |_| {})
+    }
+
+    /// One that has ended.
+    pub(super) fn issue_old(&self, names: &[&str]) -> Issued {
+        self.issue_with(names, |params| params.not_after = rcgen::date_time_ymd(2021, 1, 1))
+    }
+
+    fn issue_with(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Issued {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Issued { cert, key: key.serialize_pem() }
+    }
+}
