@@ -271,6 +271,36 @@ const NODE_ALONE: &[(&str, Case)] = cases![@ "node::";
     },
 ];
 
+/// Beside each other on the node, with a Durward that is asked about its pods.
+const SEEN: &[(&str, Case)] = cases![@ "seen::";
+    asked::{
+        whichever_way_a_pod_asks_its_memory_age_and_processors_are_its_own,
+        a_pod_that_opts_out_sees_the_node,
+        what_asks_the_kernel_itself_is_told_of_the_node,
+        a_pod_sees_only_the_files_and_only_in_the_containers_that_it_chose,
+        a_file_that_the_pod_mounts_itself_is_the_one_that_it_sees,
+    },
+    containers::{
+        two_containers_each_see_their_own_limits,
+        init_containers_and_native_sidecars_see_their_own_limits_where_the_pod_names_them,
+        an_ephemeral_container_sees_the_container_that_it_looks_into_and_else_the_whole_pod,
+        of_shared_processes_lxcfs_would_show_what_is_not_the_containers,
+        busyboxs_cat_may_cut_a_file_to_its_length_in_another_container_and_others_do_not,
+    },
+    workloads::{
+        pods_of_a_deployment_and_of_a_stateful_set_see_their_limits,
+        pods_of_a_job_and_of_a_cron_job_see_their_limits,
+    },
+    left::{
+        a_pod_of_a_restricted_namespace_runs_without_the_files_and_says_why,
+        pods_that_share_processes_run_without_the_files_and_say_why,
+    },
+    // With configurations of their own, when the others have left.
+    asked::{with_online_among_the_files_programs_count_the_processors_of_the_limit},
+    containers::{init_containers_and_native_sidecars_see_their_own_limits_where_it_is_configured},
+    away::{where_nodes_must_be_ready_a_pod_waits_for_the_label_and_its_event_says_so},
+];
+
 /// Each of these has the node to itself.
 const SEEN_ALONE: &[(&str, Case)] = cases![@ "seen::";
     away::{
@@ -317,7 +347,7 @@ fn main() -> ExitCode {
 /// One of the fleet's, one of the others, and so on: those who wait for their turn in the fleet stand beside
 /// those who work meanwhile.
 fn in_order() -> impl Iterator<Item = &'static (&'static str, Case)> {
-    let mut fleet = [NODE, FLEET, DELETION, NODE_ALONE, SEEN_ALONE, FLEET_ALONE, DELETION_ALONE]
+    let mut fleet = [NODE, SEEN, FLEET, DELETION, NODE_ALONE, SEEN_ALONE, FLEET_ALONE, DELETION_ALONE]
         .into_iter()
         .flatten();
     let mut others = CASES.iter();

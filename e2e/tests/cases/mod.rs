@@ -16,6 +16,7 @@ pub(crate) mod outage;
 pub(crate) mod pod_security;
 pub(crate) mod reload;
 pub(crate) mod replacement;
+pub(crate) mod seen;
 pub(crate) mod sentences;
 pub(crate) mod skips;
 pub(crate) mod versions;

@@ -1,0 +1,51 @@
+//! Pods that the guard leaves alone run as if it were not there, and say why.
+
+use anyhow::Result;
+use e2e::node;
+use e2e::stage::Stage;
+use serde_json::json;
+
+use super::house::beside;
+use super::sight::{Sight, briefly, common_limits, idler, ready};
+use crate::cases::files::Looks as _;
+use crate::cases::house::SWITCH;
+
+pub(crate) fn a_pod_of_a_restricted_namespace_runs_without_the_files_and_says_why(
+    stage: &'static Stage,
+) -> Result<()> {
+    let node = beside(stage)?;
+    let labels = [("pod-security.kubernetes.io/enforce", "restricted")];
+    let strict = node.labelled_namespace("strict", &labels)?;
+    let mut container = common_limits();
+    container["securityContext"] = json!({
+        "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 65532,
+        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let admitted = strict
+        .pod("careful")
+        .annotated(SWITCH, "enabled")
+        .container_like("app", node::idle(container))
+        .with(briefly)
+        .is_admitted()?
+        .left_without_files_because("enforces Pod Security restricted, which refuses hostPath")?;
+    Sight::from(&ready(&node, &strict, &admitted)?, "app")?.of_the(&node)?;
+    Ok(())
+}
+
+pub(crate) fn pods_that_share_processes_run_without_the_files_and_say_why(
+    stage: &'static Stage,
+) -> Result<()> {
+    let node = beside(stage)?;
+    let shop = node.namespace("shop")?;
+    let sharing = |name: &str, field: &str, why: &str| {
+        let pod =
+            idler(&shop, name).annotated(SWITCH, "enabled").with(|pod| pod["spec"][field] = true.into());
+        pod.is_admitted()?.left_without_files_because(why)
+    };
+    let host = sharing("host", "hostPID", "it has hostPID")?;
+    let shared = sharing("shared", "shareProcessNamespace", "it has shareProcessNamespace")?;
+    for admitted in [host, shared] {
+        Sight::from(&ready(&node, &shop, &admitted)?, "app")?.of_the(&node)?;
+    }
+    Ok(())
+}
