@@ -1,1 +1,465 @@
+//! The guard as a whole, before an API server and an ensemble in memory: the matrix of what must be let go and what must not.
 
+mod above;
+mod fake;
+mod hostile;
+mod together;
+
+use admission::{Code, Verdict};
+use serde_json::json;
+
+use super::fixture::{LEAST, evict};
+use crate::hands::Moved;
+use crate::world::cause;
+use crate::world::etcd::{AlarmKind, Member};
+use fake::{Fake, Reply, Whom, alarm, deleted, deleted_by, evicted, ruled, told, word};
+
+const CONTROLLER: &str = "system:serviceaccount:kube-system:statefulset-controller";
+
+#[track_caller]
+fn says(ruling: &admission::Ruling, verdict: &str, text: &str) {
+    assert!(word(ruling) == verdict && told(ruling).contains(text), "{}: {}", word(ruling), told(ruling));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_of_three_goes_once_it_is_noted() {
+    let fake = Fake::of(3);
+    let ruling = deleted(&fake, LEAST, "etcd-1").await;
+    says(&ruling, "allow", "");
+    assert!(ruling.warnings.is_empty(), "{:?}", ruling.warnings);
+    assert_eq!(fake.state().deeds, ["noted etcd-1"]);
+    let audit: Vec<(&str, &str)> = ruling.audit.iter().collect();
+    assert!(audit.contains(&("ensemble", "db/etcd")), "{audit:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_hands_over_to_the_most_caught_up_before_it_goes() {
+    let fake = Fake::of(3).with(|state| state.members.get_mut("etcd-1").unwrap().behind = 900);
+    let ruling = deleted(&fake, LEAST, "etcd-0").await;
+    says(&ruling, "allow", "leadership moved to etcd-2 before");
+    assert_eq!(fake.state().deeds, ["noted etcd-0", "etcd-0 to 12"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_does_not_hand_over_to_one_that_is_about_to_go() {
+    let cordoned = Fake::of(3).with(|state| {
+        *state.others.get_mut(&("nodes", "n1".to_owned())).unwrap() =
+            json!({"metadata": {"name": "n1"}, "spec": {"unschedulable": true}});
+    });
+    says(&deleted(&cordoned, LEAST, "etcd-0").await, "allow", "moved to etcd-2");
+    let updated = Fake::of(3).with(|state| {
+        state.pods[2]["metadata"]["labels"]["controller-revision-hash"] = "r2".into();
+    });
+    says(&deleted(&updated, LEAST, "etcd-0").await, "allow", "moved to etcd-2");
+    let plain = Fake::of(3);
+    says(&deleted(&plain, LEAST, "etcd-0").await, "allow", "moved to etcd-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_is_refused_to_people_and_handed_over_for_controllers_where_that_is_asked_for() {
+    let yaml = format!("leader: refuse\n{LEAST}");
+    let fake = Fake::of(3);
+    let ruling = deleted(&fake, &yaml, "etcd-0").await;
+    says(&ruling, "deny", "leaders are not deleted here");
+    says(&ruling, "deny", "etcdctl move-leader b --endpoints=<etcd-0>");
+    assert!(fake.state().deeds.is_empty());
+    says(&deleted(&fake, &yaml, "etcd-1").await, "allow", "");
+    let fake = Fake::of(3);
+    says(&deleted_by(&fake, &yaml, "etcd-0", CONTROLLER, |_| {}).await, "allow", "leadership moved");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_may_go_with_a_warning_where_that_is_said() {
+    let yaml = format!("leader: allow\n{LEAST}");
+    says(&deleted(&Fake::of(3), &yaml, "etcd-0").await, "allow", "it leads: the ensemble elects another");
+    let at_once = |r: &mut serde_json::Value| r["options"]["gracePeriodSeconds"] = 0.into();
+    says(&deleted_by(&Fake::of(3), &yaml, "etcd-0", "ann", at_once).await, "allow", "killed at once");
+    let strict = format!("dataSafety: deny\n{yaml}");
+    says(&deleted_by(&Fake::of(3), &strict, "etcd-0", "ann", at_once).await, "deny", "killed at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_leadership_cannot_be_moved_people_are_refused_and_controllers_with_time_are_not() {
+    let fake = || Fake::of(3).with(|state| state.moves = Some(Moved::Unsupported));
+    let person = fake();
+    says(&deleted(&person, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
+    assert_eq!(person.state().deeds.last().unwrap(), "noted ", "what was noted is taken back");
+    says(
+        &deleted_by(&fake(), LEAST, "etcd-0", CONTROLLER, |_| {}).await,
+        "allow",
+        "it has 30 s to do so by itself",
+    );
+    let at_once = |r: &mut serde_json::Value| r["options"]["gracePeriodSeconds"] = 0.into();
+    says(
+        &deleted_by(&fake(), LEAST, "etcd-0", CONTROLLER, at_once).await,
+        "deny",
+        "cannot be asked to hand over",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_does_not_hand_over_does_not_go() {
+    let bad = Fake::of(3).with(|state| state.moves = Some(Moved::BadTarget));
+    says(&deleted(&bad, LEAST, "etcd-0").await, "deny", "no other member can take over");
+    assert_eq!(bad.state().deeds, ["noted etcd-0", "etcd-0 to 11", "etcd-0 to 12", "noted "]);
+    let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
+    let slow = Fake::of(3).with(|state| state.moves = Some(Moved::Unknown(why)));
+    says(&deleted(&slow, LEAST, "etcd-0").await, "unknown", "took too long");
+    assert_eq!(slow.state().deeds.iter().filter(|deed| deed.contains(" to ")).count(), 2);
+    let lies = Fake::of(3).with(|state| state.moves = Some(Moved::Moved));
+    let ruling = evicted(&lies, LEAST, "etcd-0").await;
+    says(&ruling, "deny", "leadership moved to etcd-1");
+    let Verdict::Deny(denial) = ruling.verdict else { panic!() };
+    assert_eq!(denial.code, Code::TooManyRequests);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_one_of_three_down_only_that_one_goes() {
+    let ruling = deleted(&Fake::of(3).down(&["etcd-2"]), LEAST, "etcd-1").await;
+    says(&ruling, "deny", "only 1 other member is healthy, and 2 of the 3 of db/etcd are a quorum");
+    says(
+        &ruling,
+        "deny",
+        "\n  etcd-0  leader  term 4  0 behind  healthy\n  etcd-1  follower  term 4  0 behind  healthy\n  etcd-2  -  silent: etcd-2: not-listening\n",
+    );
+    says(&ruling, "deny", "kubectl -n db annotate pod etcd-1 durward.dev/delete-anyway=etcd-1");
+    for code in [cause::NOT_LISTENING, cause::UNREACHABLE, cause::TIMEOUT, cause::TLS] {
+        let fake =
+            Fake::of(3).with(|state| state.members.get_mut("etcd-2").unwrap().reply = Reply::Silent(code));
+        says(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+        assert!(fake.state().deeds.is_empty(), "nobody counts on it, so nothing has to be noted");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_five_one_may_be_missing_and_not_two() {
+    says(&deleted(&Fake::of(5).down(&["etcd-4"]), LEAST, "etcd-1").await, "allow", "");
+    says(
+        &deleted(&Fake::of(5).down(&["etcd-4", "etcd-3"]), LEAST, "etcd-1").await,
+        "deny",
+        "only 2 other members are healthy",
+    );
+    says(&deleted(&Fake::of(5).down(&["etcd-4", "etcd-3"]), LEAST, "etcd-3").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_learner_goes_and_a_follower_beside_one_as_it_is_said() {
+    let fake = || {
+        Fake::of(4).with(|state| {
+            let learner = state.members.get_mut("etcd-3").unwrap();
+            learner.is_learner = true;
+            learner.reply = Reply::ReadHangs;
+        })
+    };
+    says(&deleted(&fake(), LEAST, "etcd-3").await, "allow", "has no vote that could be missed");
+    says(
+        &deleted(&fake(), LEAST, "etcd-1").await,
+        "allow",
+        "membership is changing: members that do not vote yet: 1",
+    );
+    let strict = format!("membershipChange: deny\n{LEAST}");
+    says(&deleted(&fake(), &strict, "etcd-1").await, "deny", "membership is changing");
+    says(&deleted(&fake(), &strict, "etcd-3").await, "allow", "");
+    let started = Fake::of(3).with(|state| state.listed = vec![Member { id: 99, ..Member::default() }]);
+    says(&deleted(&started, LEAST, "etcd-1").await, "deny", "3 of the 4 of db/etcd are a quorum");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_quorum_that_is_lost_the_dead_may_go_and_not_the_rest() {
+    let fake = || Fake::of(3).down(&["etcd-1", "etcd-2"]).lost();
+    says(&deleted(&fake(), LEAST, "etcd-2").await, "allow", "the others are no quorum now");
+    says(
+        &deleted(&fake(), LEAST, "etcd-0").await,
+        "deny",
+        "the quorum is lost, and it is one of the members that are left",
+    );
+    // Two that know of no leader leave no quorum to a third that is merely silent.
+    let silent = |down: &[&str]| {
+        let fake = Fake::of(3).lost();
+        for name in down {
+            fake.state().members.get_mut(*name).unwrap().reply = Reply::Silent(cause::TIMEOUT);
+        }
+        fake
+    };
+    says(&deleted(&silent(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "the quorum is lost");
+    // Of two silent ones nobody knows whether they are a quorum by themselves.
+    says(&deleted(&silent(&["etcd-1", "etcd-2"]), LEAST, "etcd-2").await, "unknown", "etcd-2: timeout");
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_ensembles_of_one_and_two_every_deletion_is_told_to_be_an_outage() {
+    says(
+        &deleted(&Fake::of(1), LEAST, "etcd-0").await,
+        "allow",
+        "it is the only member: nothing can be read or written",
+    );
+    says(&deleted(&Fake::of(2), LEAST, "etcd-1").await, "allow", "the ensemble has 2 members");
+    let strict = format!("smallEnsembles: deny\n{LEAST}");
+    says(&deleted(&Fake::of(1), &strict, "etcd-0").await, "deny", "it is the only member");
+    says(&deleted(&Fake::of(2), &strict, "etcd-0").await, "deny", "the ensemble has 2 members");
+    says(
+        &deleted(&Fake::of(2).down(&["etcd-1"]).lost(), LEAST, "etcd-0").await,
+        "deny",
+        "the quorum is lost",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_leaders_the_one_of_the_higher_term_counts() {
+    let fake = || {
+        Fake::of(3).with(|state| {
+            state.leader = Some(11);
+            for one in state.members.values_mut() {
+                one.term = 5;
+            }
+            let old = state.members.get_mut("etcd-0").unwrap();
+            (old.term, old.leader, old.reply) = (4, Whom::One(10), Reply::ReadHangs);
+        })
+    };
+    says(
+        &deleted(&fake(), LEAST, "etcd-2").await,
+        "deny",
+        "etcd-0  follower  term 4  0 behind  not healthy: it is in term 4, the others in 5",
+    );
+    says(&deleted(&fake(), LEAST, "etcd-0").await, "allow", "it is in term 4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_database_is_told_and_a_corrupt_one_does_not_count() {
+    let full = Fake::of(3).with(|state| state.alarms = vec![alarm(11, AlarmKind::NoSpace)]);
+    says(&deleted(&full, LEAST, "etcd-2").await, "allow", "alarm NOSPACE of etcd-1");
+    let corrupt = || Fake::of(3).with(|state| state.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
+    says(&deleted(&corrupt(), LEAST, "etcd-2").await, "deny", "etcd-1  follower  term 4  0 behind  corrupt");
+    says(&deleted(&corrupt(), LEAST, "etcd-1").await, "allow", "its data is corrupt");
+    says(
+        &deleted(&corrupt().down(&["etcd-2"]), LEAST, "etcd-1").await,
+        "deny",
+        "only 1 other member is healthy",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_hangs_or_lags_does_not_count_and_costs_its_own_deadline_only() {
+    for reply in [Reply::Hangs, Reply::ReadHangs] {
+        let fake = Fake::of(3).with(|state| state.members.get_mut("etcd-2").unwrap().reply = reply);
+        let begun = tokio::time::Instant::now();
+        says(&deleted(&fake, LEAST, "etcd-1").await, "deny", "only 1 other member is healthy");
+        assert!(begun.elapsed() < std::time::Duration::from_millis(1100), "{:?}", begun.elapsed());
+    }
+    let behind = Fake::of(3).with(|state| state.members.get_mut("etcd-2").unwrap().behind = 5001);
+    says(&deleted(&behind, LEAST, "etcd-1").await, "deny", "it is 5001 entries behind");
+    let patient = format!("lag: 6000\n{LEAST}");
+    says(&deleted(&behind, &patient, "etcd-1").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_read_has_still_asked_the_quorum() {
+    let fake = Fake::of(3).with(|state| {
+        for one in state.members.values_mut() {
+            one.reply = Reply::Denies;
+        }
+    });
+    says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_3_5_most_members_have_to_agree_on_the_list() {
+    let old = |state: &mut fake::State| {
+        for one in state.members.values_mut() {
+            one.version = "3.4.23";
+        }
+    };
+    says(&deleted(&Fake::of(3).with(old), LEAST, "etcd-1").await, "allow", "");
+    says(
+        &deleted(&Fake::of(3).with(old).down(&["etcd-0", "etcd-2"]), LEAST, "etcd-1").await,
+        "unknown",
+        "no majority",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_pod_takes_its_member_out_the_others_are_counted_among_themselves() {
+    let fake = || {
+        Fake::of(3).down(&["etcd-2"]).with(|state| {
+            state.listed.clear();
+            state.members.remove("etcd-2");
+            state.pods[1]["spec"]["containers"][0]["lifecycle"] =
+                json!({"preStop": {"exec": {"command": ["/bin/sh", "-ec", "etcdctl member remove $(id)"]}}});
+        })
+    };
+    // Two members: with N one has to be left of two, which is no quorum; with N-1 one of one is.
+    let ruling = deleted(&fake(), LEAST, "etcd-1").await;
+    says(&ruling, "allow", "");
+    assert!(!told(&ruling).contains("members: nothing can be read"), "{}", told(&ruling));
+    let kept = "ensembles: [{namespace: db, selector: app=etcd, membership: kept}]";
+    says(&deleted(&fake(), kept, "etcd-1").await, "allow", "the ensemble has 2 members");
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_that_goes_with_the_pod_is_told_or_refused() {
+    let fake = || {
+        Fake::of(3).with(|state| state.pods[1]["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]))
+    };
+    says(&deleted(&fake(), LEAST, "etcd-1").await, "allow", "none of its volumes outlives the pod");
+    let strict = format!("dataSafety: deny\n{LEAST}");
+    says(&deleted(&fake(), &strict, "etcd-1").await, "deny", "none of its volumes outlives the pod");
+    says(&deleted(&fake(), &strict, "etcd-2").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_gateway_health_and_metrics_are_asked() {
+    let poor = || {
+        Fake::of(3).with(|state| {
+            for one in state.members.values_mut() {
+                one.reply = Reply::Poor;
+            }
+        })
+    };
+    says(&deleted(&poor(), LEAST, "etcd-1").await, "allow", "only their health and metrics tell of it");
+    says(&deleted(&poor().down(&["etcd-2"]), LEAST, "etcd-1").await, "deny", "2 of the 3");
+    says(&deleted(&poor().down(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "");
+    says(&deleted(&poor(), LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
+    says(&deleted_by(&poor(), LEAST, "etcd-0", CONTROLLER, |_| {}).await, "allow", "by itself");
+    // A pod that is not there yet is a member that does not answer.
+    let scaled = poor().with(|state| drop(state.pods.remove(2)));
+    says(&deleted(&scaled, LEAST, "etcd-1").await, "deny", "2 of the 3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn teardown_and_repair_are_let_through_without_asking_any_member() {
+    type Change = fn(&mut fake::State);
+    let changes: [(&str, Change); 8] = [
+        ("namespace", |s| {
+            s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["deletionTimestamp"] =
+                "x".into();
+        }),
+        ("namespace", |s| drop(s.others.remove(&("namespaces", "db".to_owned())))),
+        ("StatefulSet", |s| drop(s.others.remove(&("statefulsets", "etcd".to_owned())))),
+        ("StatefulSet", |s| {
+            s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap()["metadata"]["uid"] =
+                "other".into();
+        }),
+        ("StatefulSet", |s| {
+            s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap()["metadata"]["deletionTimestamp"] =
+                "x".into();
+        }),
+        ("node", |s| drop(s.others.remove(&("nodes", "n1".to_owned())))),
+        ("no etcd runs", |s| s.pods[1]["status"]["containerStatuses"][0]["state"] = json!({"waiting": {}})),
+        ("being deleted already", |s| s.pods[1]["metadata"]["deletionTimestamp"] = "x".into()),
+    ];
+    for (why, change) in changes {
+        // Under whatever name controllers run.
+        for user in ["ann", CONTROLLER, "system:kube-controller-manager"] {
+            let fake = Fake::of(3).down(&["etcd-2"]).with(change);
+            let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
+            says(&ruling, "allow", "");
+            assert!(ruling.audit.iter().any(|(_, value)| value.contains(why)), "{why}: {:?}", ruling.audit);
+            assert_eq!(fake.untouched(), (0, 0), "{why}");
+        }
+    }
+    let mirror = Fake::of(3)
+        .with(|s| s.pods[1]["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"}));
+    says(&deleted(&mirror, LEAST, "etcd-1").await, "allow", "no two such nodes do at once");
+    assert_eq!(mirror.state().asked, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_leaves_its_pods_behind_tears_nothing_down() {
+    let fake = Fake::of(3).down(&["etcd-2"]).with(|s| {
+        let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
+        set["metadata"]["deletionTimestamp"] = "x".into();
+        set["metadata"]["finalizers"] = json!(["orphan"]);
+    });
+    says(&deleted(&fake, LEAST, "etcd-1").await, "deny", "only 1 other member is healthy");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_end_is_cut_short_is_warned_of_and_never_held_up() {
+    let fake = Fake::of(3);
+    fake.mark("etcd-0");
+    fake.mark("etcd-1");
+    let at_once = |r: &mut serde_json::Value| r["options"]["gracePeriodSeconds"] = 0.into();
+    says(&deleted_by(&fake, LEAST, "etcd-0", "ann", at_once).await, "allow", "it still leads and is killed");
+    assert!(deleted_by(&fake, LEAST, "etcd-1", "ann", at_once).await.warnings.is_empty());
+    let kubelet = |r: &mut serde_json::Value| {
+        at_once(r);
+        r["userInfo"]["groups"] = json!(["system:nodes"]);
+    };
+    let before = fake.state().asked;
+    assert!(deleted_by(&fake, LEAST, "etcd-0", "system:node:n0", kubelet).await.warnings.is_empty());
+    assert_eq!(fake.state().asked, before);
+    let blind = Fake::of(3).with(|s| {
+        s.refuses.insert("pods", cause::FORBIDDEN);
+        s.members.get_mut("etcd-0").unwrap().reply = Reply::Hangs;
+    });
+    blind.mark("etcd-0");
+    says(&deleted_by(&blind, LEAST, "etcd-0", "ann", at_once).await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_is_refused_so_that_a_drain_waits() {
+    let fake = Fake::of(3).down(&["etcd-2"]);
+    let ruling = evicted(&fake, LEAST, "etcd-1").await;
+    says(&ruling, "deny", "pod \"db/etcd-1\" cannot be evicted: only 1 other member is healthy");
+    let Verdict::Deny(denial) = ruling.verdict else { panic!() };
+    assert_eq!((denial.code, denial.causes[0].reason.as_str()), (Code::TooManyRequests, "DisruptionBudget"));
+    says(&evicted(&Fake::of(3), LEAST, "etcd-1").await, "allow", "");
+    let gone = Fake::of(3).with(|s| drop(s.pods.remove(1)));
+    says(&evicted(&gone, LEAST, "etcd-1").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_says_the_same_and_does_nothing() {
+    let yaml = LEAST;
+    for (name, verdict, text) in
+        [("etcd-0", "allow", "would hand over to etcd-1 first"), ("etcd-1", "allow", "")]
+    {
+        let fake = Fake::of(3);
+        let dry = |r: &mut serde_json::Value| r["dryRun"] = true.into();
+        says(&deleted_by(&fake, yaml, name, "ann", dry).await, verdict, text);
+        let drain = evict(name, |r| r["object"]["deleteOptions"] = json!({"dryRun": ["All"]}));
+        says(&ruled(&fake.door(yaml), &drain).await, verdict, text);
+        assert!(fake.state().deeds.is_empty(), "{:?}", fake.state().deeds);
+        // From a world on disk there are no hands at all.
+        says(&ruled(&fake.handless(yaml), &evict(name, |_| {})).await, verdict, text);
+    }
+    let fake = Fake::of(3).down(&["etcd-2"]);
+    let dry = |r: &mut serde_json::Value| r["dryRun"] = true.into();
+    says(&deleted_by(&fake, yaml, "etcd-1", "ann", dry).await, "deny", "only 1 other member");
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_pods_are_none_of_its_business() {
+    let fake = Fake::of(3).with(|s| s.pods[1]["metadata"]["labels"] = json!({"app": "web"}));
+    says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    let other = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
+    let fake = Fake::of(3).down(&["etcd-2"]);
+    says(&deleted(&fake, other, "etcd-1").await, "allow", "");
+    assert_eq!(fake.state().asked, 0);
+    fake.state().others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["labels"] =
+        json!({"t": "u"});
+    says(&deleted(&fake, other, "etcd-1").await, "deny", "only 1 other member");
+    let exempt = format!("exempt: {{namespaceSelector: {{matchLabels: {{t: u}}}}}}\n{LEAST}");
+    says(&deleted(&fake, &exempt, "etcd-1").await, "allow", "");
+    let exempt = format!("exempt: {{users: [ann]}}\n{LEAST}");
+    says(&deleted(&fake, &exempt, "etcd-1").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_breaks_the_glass_on_the_pod_or_its_namespace_passes() {
+    let glass = |name: &str| json!({"durward.dev/delete-anyway": name, "durward.dev/delete-reason": "disk", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
+    let fake = Fake::of(3).down(&["etcd-2"]).with(|s| s.pods[1]["metadata"]["annotations"] = glass("etcd-1"));
+    says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "passes unchecked");
+    says(&evicted(&fake, LEAST, "etcd-1").await, "allow", "because: disk");
+    let fake = Fake::of(3).down(&["etcd-2"]).with(|s| {
+        s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["annotations"] = glass("db");
+    });
+    says(&evicted(&fake, LEAST, "etcd-1").await, "allow", "passes unchecked");
+    let wrong =
+        Fake::of(3).down(&["etcd-2"]).with(|s| s.pods[1]["metadata"]["annotations"] = glass("etcd-2"));
+    says(
+        &deleted(&wrong, LEAST, "etcd-1").await,
+        "deny",
+        "durward.dev/delete-anyway does not count: durward.dev/delete-anyway is \"etcd-2\"",
+    );
+}

@@ -1,1 +1,365 @@
+//! One rule over all others, over ensembles of every shape: whoever goes leaves a quorum of members that are known to be well.
+//!
+//! The members are made from a description, and what should come of it is said again in other words than the code's. The cases are
+//! weighted so that each verdict comes up often.
 
+use std::cell::Cell;
+
+use admission::Verdict;
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Cases, TestRunner};
+
+use super::super::facts::{Answers, Seen, View};
+use super::super::fixture::{self, config, now};
+use super::*;
+use crate::world::etcd::{Alarm, AlarmKind, Member, Members, Read, Status};
+
+/// What is wrong with one member, if anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ill {
+    /// Nothing.
+    No,
+    /// It does not answer, for this reason.
+    Silent(&'static str),
+    /// It knows no leader.
+    Leaderless,
+    /// It takes itself for the leader, in an older term.
+    OldTerm,
+    /// It takes itself for the leader, in the same term.
+    Claims,
+    /// Its reads come to nothing.
+    ReadFails,
+    Behind,
+    Corrupt,
+    /// Its pod is being deleted.
+    Going,
+    /// Its pod was let go.
+    Reserved,
+    /// It is of another ensemble.
+    Elsewhere,
+    /// Two pods say that they are it.
+    Twice,
+    /// It is in no list.
+    Unlisted,
+    Learner,
+}
+
+const ILLS: [Ill; 12] = [
+    Ill::Leaderless,
+    Ill::OldTerm,
+    Ill::Claims,
+    Ill::ReadFails,
+    Ill::Behind,
+    Ill::Corrupt,
+    Ill::Going,
+    Ill::Reserved,
+    Ill::Elsewhere,
+    Ill::Twice,
+    Ill::Unlisted,
+    Ill::Learner,
+];
+
+fn any_ill() -> impl Strategy<Value = Ill> {
+    prop_oneof![
+        14 => Just(Ill::No),
+        2 => proptest::sample::select(&cause::ALL[..]).prop_map(Ill::Silent),
+        1 => Just(Ill::Silent(cause::TIMEOUT)),
+        2 => proptest::sample::select(&ILLS[..]),
+    ]
+}
+
+// Each is one thing that may or may not be so.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Debug, Clone)]
+struct Any {
+    members: Vec<Ill>,
+    target: usize,
+    /// The place of the leader, where there is one.
+    leader: Option<usize>,
+    /// Members in the list that have no pod.
+    absent: u64,
+    knows_by_quorum: bool,
+    is_book_unread: bool,
+    by_controller: bool,
+    leaves: bool,
+    grace: Option<i64>,
+    leader_rule: &'static str,
+    done: bool,
+}
+
+fn any_case() -> impl Strategy<Value = Any> {
+    let weighted = proptest::bool::weighted;
+    let members = proptest::collection::vec(any_ill(), 1..7);
+    let absent = prop_oneof![8 => Just(0_u64), 1 => 1..3_u64];
+    let rule = proptest::sample::select(vec!["transfer", "refuse", "allow"]);
+    let leader = proptest::option::weighted(0.92, 0..6_usize);
+    let how = (
+        weighted(0.9),
+        weighted(0.05),
+        any::<bool>(),
+        weighted(0.15),
+        proptest::option::of(0..2_i64),
+        rule,
+        any::<bool>(),
+    );
+    (members, 0..6_usize, leader, absent, how).prop_map(|(members, target, leader, absent, how)| {
+        let (knows_by_quorum, is_book_unread, by_controller, leaves, grace, leader_rule, done) = how;
+        let many = members.len();
+        Any {
+            target: target % many,
+            leader: leader.map(|leader| leader % many),
+            members,
+            absent,
+            knows_by_quorum,
+            is_book_unread,
+            by_controller,
+            leaves,
+            grace,
+            leader_rule,
+            done,
+        }
+    })
+}
+
+const ENSEMBLE: Id = 77;
+
+fn fails<T>() -> Result<T, Cause> {
+    Err(Cause::new(cause::TIMEOUT, "no answer"))
+}
+
+impl Any {
+    fn id(at: usize) -> Id {
+        10 + at as Id
+    }
+
+    fn leader(&self) -> Option<Id> {
+        self.leader.map(Self::id)
+    }
+
+    fn is_listed(ill: Ill) -> bool {
+        !matches!(ill, Ill::Elsewhere | Ill::Unlisted)
+    }
+
+    fn list(&self) -> Members {
+        let member = |id: Id, is_learner| Member {
+            id,
+            name: format!("etcd-{id}"),
+            client_urls: vec!["http://x".to_owned()],
+            is_learner,
+            ..Member::default()
+        };
+        let own = self.members.iter().enumerate().filter(|(_, ill)| Self::is_listed(**ill));
+        let own = own.map(|(at, ill)| member(Self::id(at), *ill == Ill::Learner));
+        let absent = (0..self.absent).map(|at| member(90 + at, false));
+        Members { cluster: ENSEMBLE, members: own.chain(absent).collect() }
+    }
+
+    /// How many vote.
+    fn voters(&self) -> usize {
+        self.list().members.iter().filter(|member| !member.is_learner).count()
+    }
+
+    fn view(&self, at: usize, ill: Ill) -> View {
+        if let Ill::Silent(code) = ill {
+            return View::Silent(Cause::new(code, code));
+        }
+        let id = Self::id(at);
+        let cluster = if ill == Ill::Elsewhere { 5 } else { ENSEMBLE };
+        let status = Status {
+            cluster,
+            member: id,
+            leader: match ill {
+                Ill::Leaderless => None,
+                Ill::OldTerm | Ill::Claims => Some(id),
+                _ => self.leader(),
+            },
+            term: if ill == Ill::OldTerm { 3 } else { 4 },
+            index: 50_000,
+            applied: Some(if ill == Ill::Behind { 1 } else { 50_000 }),
+            is_learner: ill == Ill::Learner,
+            version: "3.5.16".to_owned(),
+            ..Status::default()
+        };
+        let list = Members { cluster, ..self.list() };
+        let corrupt = self.members.iter().enumerate().filter(|(_, ill)| **ill == Ill::Corrupt);
+        let alarms = corrupt.map(|(at, _)| Alarm { member: Self::id(at), kind: AlarmKind::Corrupt });
+        let reads = ill != Ill::ReadFails && self.leader.is_some();
+        View::Full(Box::new(Answers {
+            status,
+            read: if reads { Ok(Read::Served) } else { fails() },
+            members: if ill == Ill::Learner { fails() } else { Ok(list.clone()) },
+            by_quorum: if reads && self.knows_by_quorum && ill != Ill::Learner { Ok(list) } else { fails() },
+            alarms: if ill == Ill::Learner { fails() } else { Ok(alarms.collect()) },
+        }))
+    }
+
+    fn facts(&self) -> Facts {
+        let seen = |at: usize, uid: String, ill: Ill| Seen {
+            pod: Pod { is_going: ill == Ill::Going && at != self.target, ..pod(&uid) },
+            view: self.view(at, ill),
+            is_reserved: ill == Ill::Reserved && at != self.target,
+            is_cordoned: false,
+            is_updated: false,
+        };
+        let own = self.members.iter().enumerate().map(|(at, ill)| seen(at, format!("uid-{at}"), *ill));
+        let twice = self.members.iter().enumerate().filter(|(_, ill)| **ill == Ill::Twice);
+        let twice = twice.map(|(at, ill)| seen(at, format!("twin-of-{at}"), *ill));
+        Facts {
+            now: now(),
+            ensemble: "db/etcd".to_owned(),
+            seen: own.chain(twice).collect(),
+            replicas: None,
+            book_unread: self.is_book_unread.then(|| Cause::new(cause::FORBIDDEN, "no")),
+            is_reserved: false,
+        }
+    }
+
+    /// Whether this one is known to be well.
+    fn is_well(&self, at: usize) -> bool {
+        let leads = self.leader == Some(at);
+        let excused = at == self.target && matches!(self.members[at], Ill::Going | Ill::Reserved);
+        self.is_led()
+            && (self.members[at] == Ill::No || excused || (leads && self.members[at] == Ill::Claims))
+    }
+
+    /// Whether most pods are of one ensemble, and it has one leader that is in its list.
+    fn is_led(&self) -> bool {
+        let twins = self.members.iter().filter(|ill| **ill == Ill::Twice).count();
+        let silent = self.members.iter().filter(|ill| matches!(ill, Ill::Silent(_) | Ill::Elsewhere)).count();
+        let told = self.members.len() + twins - silent;
+        let has_one = self.leader.is_some_and(|leader| {
+            Self::is_listed(self.members[leader]) && self.members[leader] != Ill::Learner
+        });
+        let others =
+            self.members.iter().enumerate().any(|(at, ill)| *ill == Ill::Claims && Some(at) != self.leader);
+        told * 2 > self.members.len() + twins && has_one && !others
+    }
+
+    /// Whether this one answers as a voter whose vote may be needed.
+    fn votes(&self, at: usize) -> bool {
+        !matches!(
+            self.members[at],
+            Ill::Silent(_) | Ill::Elsewhere | Ill::Unlisted | Ill::Learner | Ill::Corrupt
+        )
+    }
+
+    fn step(&self) -> Step {
+        let config = config(&format!("leader: {}\n{}", self.leader_rule, fixture::LEAST));
+        let pod = Pod { leaves: self.leaves, ..pod(&format!("uid-{}", self.target)) };
+        let target = Target {
+            deed: Deed::Delete,
+            namespace: "db".to_owned(),
+            name: pod.name.clone(),
+            grace: self.grace,
+            dry_run: false,
+            by_controller: self.by_controller,
+            by_kubelet: false,
+            pod: None,
+        };
+        let done = Done { is_reserved: self.done, ..Done::default() };
+        close(Case {
+            config: &config,
+            ensemble: &config.ensembles[0],
+            target: &target,
+            pod: &pod,
+            facts: &self.facts(),
+            done: &done,
+        })
+    }
+}
+
+fn pod(uid: &str) -> Pod {
+    Pod {
+        namespace: "db".to_owned(),
+        name: format!("pod-of-{uid}"),
+        uid: uid.to_owned(),
+        address: "10.0.0.1".to_owned(),
+        keeps_data: true,
+        grace: 30,
+        ..Pod::default()
+    }
+}
+
+#[test]
+fn whoever_goes_leaves_a_quorum_of_members_that_are_known_to_be_well() {
+    let counts = [const { Cell::new(0_u32) }; 4];
+    let runs = 20_000;
+    let mut runner = TestRunner::new(Cases { failure_persistence: None, ..Cases::with_cases(runs) });
+    let run = runner.run(&any_case(), |case| {
+        let step = case.step();
+        let others = (0..case.members.len()).filter(|at| *at != case.target && case.is_well(*at)).count();
+        let of = if case.leaves { case.voters().saturating_sub(1) } else { case.voters() };
+        let holds = others > of / 2;
+        let small = case.voters() <= 2;
+        let (at, goes) = match &step {
+            // What is done before is done only for one that may go.
+            Step::Act(effect) => {
+                if matches!(effect, Effect::Move { .. }) {
+                    prop_assert!(case.done && case.leader == Some(case.target));
+                }
+                (3, true)
+            }
+            Step::Rule(ruling) => match &ruling.verdict {
+                Verdict::Allow => (0, true),
+                Verdict::Deny(_) => (1, false),
+                Verdict::Unknown(causes) => {
+                    prop_assert!(!causes.is_empty() && ruling.refusal.is_some());
+                    (2, false)
+                }
+                Verdict::Mutate(_) => return Err(TestCaseError::fail("it changes something")),
+            },
+        };
+        counts[at].set(counts[at].get() + 1);
+        if goes && case.votes(case.target) {
+            prop_assert!(holds || small, "{others} of {of} are left: {step:?}");
+        }
+        // One that merely does not answer may be well: it is not let go for want of a quorum.
+        if let Ill::Silent(code) = case.members[case.target]
+            && goes
+            && code != cause::NOT_LISTENING
+        {
+            let leaderless =
+                case.members.iter().filter(|ill| **ill == Ill::Leaderless || case.leader.is_none()).count();
+            prop_assert!(holds || leaderless > 0, "{step:?}");
+        }
+        // Healthy members go only once it is noted, or can be.
+        if matches!(&step, Step::Rule(ruling) if ruling.verdict == Verdict::Allow)
+            && case.is_well(case.target)
+            && case.votes(case.target)
+        {
+            prop_assert!(case.done && !case.is_book_unread, "{step:?}");
+        }
+        // And what can go may go: nothing is held up where all is well.
+        let all_well = (0..case.members.len()).all(|at| case.is_well(at));
+        if all_well && case.absent == 0 && !case.is_book_unread && case.leader != Some(case.target) && !small
+        {
+            prop_assert!(goes, "{step:?}");
+        }
+        Ok(())
+    });
+    if let Err(found) = run {
+        panic!("{found}\n{runner}");
+    }
+    // Cases that all come out the same would prove nothing.
+    let counts = counts.map(|count| count.get());
+    assert!(counts.iter().all(|count| *count > runs / 30), "{counts:?} of {runs}");
+}
+
+#[test]
+fn the_arithmetic_is_of_all_or_of_those_that_stay() {
+    for (voters, leaves, needed, small) in [
+        (1, false, 1, true),
+        (2, false, 2, true),
+        (3, false, 2, false),
+        (4, false, 3, false),
+        (5, false, 3, false),
+        (1, true, 1, true),
+        (2, true, 1, false),
+        (3, true, 2, false),
+        (4, true, 2, false),
+        (5, true, 3, false),
+    ] {
+        let quorum = Quorum::of(voters, leaves);
+        assert_eq!((quorum.needed, quorum.is_small()), (needed, small), "{voters} {leaves}");
+    }
+}

@@ -1,0 +1,448 @@
+//! An API server and an etcd ensemble in memory, with hands that change them. Every answer comes after a pause in which others go
+//! on, so that what is asked at once is answered in turns.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime};
+
+use admission::{BoxFuture, Cause, Ruling, Verdict, decode};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+use tokio::task::yield_now;
+
+use super::super::fixture::{config, delete, evict, now, pod};
+use super::super::target::POINTERS;
+use super::super::{Door, NAME};
+use crate::hands::{Hands, Lease, Moved, Reservations, Written};
+use crate::world::etcd::{
+    Alarm, AlarmKind, Answer, Answered, Health, Id, Member, Members, Metrics, Peer, Question, Read, Status,
+};
+use crate::world::fleet::{Cluster, Found, Listed, Look, Object, Page, Query};
+use crate::world::{self, Address, Metadata, World, cause};
+
+/// How a member answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// Everything.
+    Whole,
+    /// Nothing, for this reason.
+    Silent(&'static str),
+    /// Not at all.
+    Hangs,
+    /// All but linearizable reads, which hang.
+    ReadHangs,
+    /// That the reader may not read.
+    Denies,
+    /// Health and metrics only.
+    Poor,
+}
+
+/// Whom a member takes for the leader.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Whom {
+    /// The one that all do.
+    AsAll,
+    /// This one.
+    One(Id),
+}
+
+/// One member.
+#[derive(Debug, Clone)]
+pub(super) struct One {
+    pub(super) id: Id,
+    pub(super) reply: Reply,
+    pub(super) leader: Whom,
+    pub(super) term: u64,
+    pub(super) cluster: Id,
+    pub(super) behind: u64,
+    pub(super) is_learner: bool,
+    pub(super) version: &'static str,
+}
+
+/// What there is.
+pub(super) struct State {
+    pub(super) pods: Vec<Value>,
+    pub(super) others: BTreeMap<(&'static str, String), Value>,
+    pub(super) lease: Option<(u64, Value)>,
+    pub(super) members: BTreeMap<String, One>,
+    pub(super) leader: Option<Id>,
+    pub(super) alarms: Vec<Alarm>,
+    /// Listed beside the members that have pods.
+    pub(super) listed: Vec<Member>,
+    /// What the API server refuses: a plural, and why.
+    pub(super) refuses: BTreeMap<&'static str, &'static str>,
+    /// What becomes of a leader that is to hand over; it does where none.
+    pub(super) moves: Option<Moved>,
+    /// Everything that was changed, in order.
+    pub(super) deeds: Vec<String>,
+    /// How often members were asked.
+    pub(super) asked: usize,
+    /// How much later than in tests it is.
+    pub(super) later: Duration,
+}
+
+/// The world and the hands of a test.
+#[derive(Clone)]
+pub(super) struct Fake(Arc<Mutex<State>>);
+
+const ENSEMBLE: Id = 0xcdf8_1818_1818_1818;
+
+impl Fake {
+    /// So many members, `etcd-0` the leader with the id 10, all well.
+    pub(super) fn of(members: u64) -> Self {
+        let name = |at: u64| format!("etcd-{at}");
+        let one = |at: u64| One {
+            id: 10 + at,
+            reply: Reply::Whole,
+            leader: Whom::AsAll,
+            term: 4,
+            cluster: ENSEMBLE,
+            behind: 0,
+            is_learner: false,
+            version: "3.5.16",
+        };
+        let mut others = BTreeMap::new();
+        others.insert(("namespaces", "db".to_owned()), json!({"metadata": {"name": "db", "uid": "uid-db"}}));
+        let set = json!({"metadata": {"name": "etcd", "namespace": "db", "uid": "uid-etcd"}, "spec": {"replicas": members}, "status": {"updateRevision": "r2"}});
+        others.insert(("statefulsets", "etcd".to_owned()), set);
+        for at in 0..members {
+            others.insert(
+                ("nodes", format!("n{at}")),
+                json!({"metadata": {"name": format!("n{at}")}, "spec": {}}),
+            );
+        }
+        Self(Arc::new(Mutex::new(State {
+            pods: (0..members).map(|at| pod(&name(at))).collect(),
+            others,
+            lease: None,
+            members: (0..members).map(|at| (name(at), one(at))).collect(),
+            leader: Some(10),
+            alarms: Vec::new(),
+            listed: Vec::new(),
+            refuses: BTreeMap::new(),
+            moves: None,
+            deeds: Vec::new(),
+            asked: 0,
+            later: Duration::ZERO,
+        })))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// The same with a change.
+    pub(super) fn with(self, change: impl FnOnce(&mut State)) -> Self {
+        change(&mut self.state());
+        self
+    }
+
+    /// The same where the API server refuses to show, or to have written, objects of this kind.
+    pub(super) fn refusing(self, plural: &'static str) -> Self {
+        self.with(|state| {
+            state.refuses.insert(plural, cause::FORBIDDEN);
+        })
+    }
+
+    /// The same with members that do not answer.
+    pub(super) fn down(self, names: &[&str]) -> Self {
+        self.with(|state| {
+            for name in names {
+                state.members.get_mut(*name).unwrap().reply = Reply::Silent(cause::NOT_LISTENING);
+            }
+        })
+    }
+
+    /// The same in which nobody knows a leader and no read comes about.
+    pub(super) fn lost(self) -> Self {
+        self.with(|state| {
+            state.leader = None;
+            for one in state.members.values_mut().filter(|one| one.reply == Reply::Whole) {
+                one.reply = Reply::ReadHangs;
+            }
+        })
+    }
+
+    /// A guard with hands; each call is another replica.
+    pub(super) fn door(&self, yaml: &str) -> Door {
+        let (world, hands) = (Arc::new(self.clone()), Arc::new(self.clone()));
+        Door::new(&Arc::new(config(yaml)), &(world as Arc<dyn World>), Some(hands as Arc<dyn Hands>))
+    }
+
+    /// A guard without.
+    pub(super) fn handless(&self, yaml: &str) -> Door {
+        let world: Arc<dyn World> = Arc::new(self.clone());
+        Door::new(&Arc::new(config(yaml)), &world, None)
+    }
+
+    /// How often members were asked, and how much was changed.
+    pub(super) fn untouched(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.asked, state.deeds.len())
+    }
+
+    /// Deletes a pod, as the API server's store does.
+    pub(super) fn mark(&self, name: &str) {
+        for pod in self.state().pods.iter_mut().filter(|pod| pod["metadata"]["name"] == name) {
+            pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into();
+        }
+    }
+}
+
+impl State {
+    fn object(&self, plural: &str, name: &str) -> Option<&Value> {
+        if plural == "pods" {
+            return self.pods.iter().find(|pod| pod["metadata"]["name"] == name);
+        }
+        self.others
+            .iter()
+            .find(|((kind, called), _)| *kind == plural && called == name)
+            .map(|(_, value)| value)
+    }
+
+    fn refusal(&self, plural: &str) -> Option<Cause> {
+        self.refuses.get(plural).map(|code| Cause::new(code, format!("{plural} may not be read")))
+    }
+
+    fn list(&self) -> Members {
+        let member = |(name, one): (&String, &One)| Member {
+            id: one.id,
+            name: name.clone(),
+            peer_urls: vec![],
+            client_urls: vec!["http://x:2379".into()],
+            is_learner: one.is_learner,
+        };
+        let own = self.members.iter().filter(|(_, one)| one.cluster == ENSEMBLE).map(member);
+        Members { cluster: ENSEMBLE, members: own.chain(self.listed.iter().cloned()).collect() }
+    }
+
+    fn answer(&self, peer: &Peer, question: Question) -> Result<Answer, Option<Cause>> {
+        let unsupported = || Err(Some(Cause::new(cause::UNSUPPORTED, "rpc not supported for learner")));
+        let Some(one) = self.members.get(&peer.name).filter(|_| peer.address.starts_with("10.0.0.")) else {
+            return Err(Some(Cause::new(cause::UNREACHABLE, "no route")));
+        };
+        match (one.reply, question) {
+            (Reply::Hangs, _) | (Reply::ReadHangs, Question::Read | Question::MembersByQuorum) => {
+                return Err(None);
+            }
+            (Reply::Silent(code), _) => return Err(Some(Cause::new(code, format!("{peer}: {code}")))),
+            (Reply::Denies, Question::Read) => return Ok(Answer::Read(Read::Denied)),
+            (Reply::Poor, Question::Health) => {
+                return Ok(Answer::Health(Health { is_healthy: true, reason: String::new() }));
+            }
+            (Reply::Poor, Question::Metrics) => {
+                return Ok(Answer::Metrics(Metrics {
+                    is_leader: Some(self.leader == Some(one.id)),
+                    has_leader: Some(self.leader.is_some()),
+                    member: Some(one.id),
+                    ..Metrics::default()
+                }));
+            }
+            (Reply::Poor, _) => return Err(Some(Cause::new(cause::GATEWAY_OFF, "no gateway"))),
+            _ => {}
+        }
+        let is_learner = one.is_learner;
+        match question {
+            Question::Status => Ok(Answer::Status(Box::new(Status {
+                cluster: one.cluster,
+                member: one.id,
+                leader: match one.leader {
+                    Whom::AsAll => self.leader,
+                    Whom::One(id) => Some(id),
+                },
+                term: one.term,
+                index: 100_000,
+                applied: Some(100_000 - one.behind),
+                is_learner,
+                version: one.version.to_owned(),
+                ..Status::default()
+            }))),
+            Question::Members | Question::MembersByQuorum | Question::Alarms if is_learner => unsupported(),
+            Question::MembersByQuorum if one.version.starts_with("3.4") => unsupported(),
+            Question::Members | Question::MembersByQuorum => {
+                Ok(Answer::Members(Members { cluster: one.cluster, ..self.list() }))
+            }
+            Question::Alarms => Ok(Answer::Alarms(self.alarms.clone())),
+            Question::Read => Ok(Answer::Read(Read::Served)),
+            Question::Health | Question::Metrics => unsupported(),
+        }
+    }
+}
+
+fn object(json: &Value) -> Object {
+    let metadata = &json["metadata"];
+    let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
+    let map = |key: &str| serde_json::from_value(metadata[key].clone()).unwrap_or_default();
+    Object {
+        namespace: text("namespace"),
+        name: text("name"),
+        uid: text("uid"),
+        metadata: Metadata {
+            labels: map("labels"),
+            annotations: map("annotations"),
+            deleting: metadata["deletionTimestamp"].is_string(),
+        },
+        owners: Vec::new(),
+        raw: Some(to_raw_value(json).unwrap()),
+    }
+}
+
+impl World for Fake {
+    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, world::Answer> {
+        Box::pin(async move {
+            let look = Look { address, part: world::fleet::Part::Metadata };
+            Ok(self.find(&Cluster::Here, look, deadline).await?.map(|object| Arc::new(object.metadata)))
+        })
+    }
+
+    fn find<'a>(&'a self, _: &'a Cluster, look: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+        Box::pin(async move {
+            yield_now().await;
+            let state = self.state();
+            let plural = look.address.resource.plural.as_ref();
+            if let Some(why) = state.refusal(plural) {
+                return Err(why);
+            }
+            if plural == "leases" {
+                return Ok(state.lease.as_ref().map(|(version, lease)| {
+                    let mut lease = lease.clone();
+                    lease["metadata"]["resourceVersion"] = version.to_string().into();
+                    object(&lease)
+                }));
+            }
+            Ok(state.object(plural, look.address.name).map(object))
+        })
+    }
+
+    fn list<'a>(&'a self, _: &'a Cluster, query: Query<'a>, _: Instant) -> BoxFuture<'a, Listed> {
+        Box::pin(async move {
+            yield_now().await;
+            let state = self.state();
+            if let Some(why) = state.refusal(query.resource.plural.as_ref()) {
+                return Err(why);
+            }
+            // In pages of two: whoever reads only the first one does not see all.
+            let from: usize = query.from.map_or(0, |from| from.parse().unwrap());
+            let objects: Vec<Object> = state.pods.iter().skip(from).take(2).map(object).collect();
+            let next = (from + 2 < state.pods.len()).then(|| (from + 2).to_string());
+            Ok(Page { objects, next })
+        })
+    }
+
+    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, _: Instant) -> BoxFuture<'a, Answered> {
+        Box::pin(async move {
+            self.state().asked += 1;
+            yield_now().await;
+            let answer = self.state().answer(peer, question);
+            match answer {
+                Ok(answer) => Ok(answer),
+                Err(Some(why)) => Err(why),
+                Err(None) => pending().await,
+            }
+        })
+    }
+
+    fn now(&self) -> SystemTime {
+        now() + self.state().later
+    }
+}
+
+impl Hands for Fake {
+    fn write<'a>(&'a self, lease: &'a Lease, set: &'a Reservations, _: Instant) -> BoxFuture<'a, Written> {
+        Box::pin(async move {
+            yield_now().await;
+            let mut state = self.state();
+            if let Some(code) = state.refuses.get("write") {
+                return Written::Refused(Cause::new(code, "leases may not be written"));
+            }
+            let version = state.lease.as_ref().map(|(version, _)| version.to_string());
+            if version != set.version {
+                return Written::Raced;
+            }
+            let next = state.lease.as_ref().map_or(1, |(version, _)| version + 1);
+            state.lease = Some((next, set.body(lease)));
+            let held: Vec<&str> = set.held.iter().map(|held| held.pod.as_str()).collect();
+            state.deeds.push(format!("noted {}", held.join(" ")));
+            Written::Written
+        })
+    }
+
+    fn move_leader<'a>(&'a self, leader: &'a Peer, to: Id, _: Instant) -> BoxFuture<'a, Moved> {
+        Box::pin(async move {
+            yield_now().await;
+            let mut state = self.state();
+            state.deeds.push(format!("{} to {to}", leader.name));
+            if let Some(moved) = state.moves.clone() {
+                return moved;
+            }
+            if state.leader != state.members.get(&leader.name).map(|one| one.id) {
+                return Moved::NotLeader;
+            }
+            state.leader = Some(to);
+            Moved::Moved
+        })
+    }
+}
+
+/// What a guard says of a review.
+pub(super) async fn ruled(door: &Door, body: &[u8]) -> Ruling {
+    use admission::Guard as _;
+    assert_eq!(door.name(), NAME);
+    let review = decode(body, &admission::Fields::new(&POINTERS)).unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
+    door.review(&review.request, deadline.into_std()).await
+}
+
+/// The same of a deletion by a person.
+pub(super) async fn deleted(fake: &Fake, yaml: &str, name: &str) -> Ruling {
+    deleted_by(fake, yaml, name, "ann", |_| {}).await
+}
+
+/// The same by somebody, with a change to the request. The pod is what the API server has.
+pub(super) async fn deleted_by(
+    fake: &Fake,
+    yaml: &str,
+    name: &str,
+    user: &str,
+    change: impl FnOnce(&mut Value),
+) -> Ruling {
+    let stored = fake.state().object("pods", name).cloned().unwrap();
+    let body = delete(name, |request| {
+        request["oldObject"] = stored;
+        request["userInfo"]["username"] = user.into();
+        change(request);
+    });
+    ruled(&fake.door(yaml), &body).await
+}
+
+/// The same of an eviction.
+pub(super) async fn evicted(fake: &Fake, yaml: &str, name: &str) -> Ruling {
+    ruled(&fake.door(yaml), &evict(name, |_| {})).await
+}
+
+/// The ruling in a word.
+pub(super) fn word(ruling: &Ruling) -> &'static str {
+    match &ruling.verdict {
+        Verdict::Allow => "allow",
+        Verdict::Deny(_) => "deny",
+        Verdict::Unknown(_) => "unknown",
+        Verdict::Mutate(_) => "mutate",
+    }
+}
+
+/// Everything that it says to a person.
+pub(super) fn told(ruling: &Ruling) -> String {
+    let warnings = ruling.warnings.fitted().join("\n");
+    match (&ruling.verdict, &ruling.refusal) {
+        (Verdict::Deny(denial), _) | (Verdict::Unknown(_), Some(denial)) => {
+            format!("{}\n{warnings}", denial.message)
+        }
+        (verdict, _) => format!("{verdict:?}\n{warnings}"),
+    }
+}
+
+/// An alarm.
+pub(super) fn alarm(member: Id, kind: AlarmKind) -> Alarm {
+    Alarm { member, kind }
+}
