@@ -31,7 +31,7 @@ pub(super) struct Heard {
 /// What is answered.
 #[derive(Debug, Clone)]
 pub(super) enum Say {
-    Say(u16, String),
+    Text(u16, String),
     /// This many bytes of JSON that does not end.
     Much(usize),
     Redirect(String),
@@ -42,7 +42,7 @@ pub(super) enum Say {
 }
 
 pub(super) fn say(status: u16, body: impl Into<String>) -> Say {
-    Say::Say(status, body.into())
+    Say::Text(status, body.into())
 }
 
 /// As etcd answers for what is not there.
@@ -93,10 +93,11 @@ impl Member {
                 tokio::spawn(async move {
                     match acceptor {
                         None => serve(stream, ears, mouth).await,
-                        Some(acceptor) => match acceptor.accept(stream).await {
-                            Ok(stream) => serve(stream, ears, mouth).await,
-                            Err(_) => {}
-                        },
+                        Some(acceptor) => {
+                            if let Ok(stream) = acceptor.accept(stream).await {
+                                serve(stream, ears, mouth).await;
+                            }
+                        }
                     }
                 });
             }
@@ -149,7 +150,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 async fn answer(say: Say) -> Result<Response<Full<Bytes>>, &'static str> {
     let response = Response::builder();
     let made = match say {
-        Say::Say(status, body) => response.status(status).body(Full::from(body)),
+        Say::Text(status, body) => response.status(status).body(Full::from(body)),
         Say::Much(bytes) => response.body(Full::from(format!("{{\"a\":\"{}", "x".repeat(bytes)))),
         Say::Redirect(to) => response.status(307).header(LOCATION, to).body(Full::default()),
         Say::Nothing => return Ok(std::future::pending::<Result<_, Infallible>>().await.unwrap()),
