@@ -7,9 +7,13 @@ PATH=$PATH:/usr/sbin:/sbin # a plain user's PATH on Debian does not have ip and 
 
 fail() { echo "prepare: $1" >&2; exit 1; }
 
+# What is there only while this runs.
+made=()
+trap '[ ${#made[@]} = 0 ] || rm -rf "${made[@]}"' EXIT
+
 command -v go >/dev/null || fail "Go is not installed. The tests build kube-apiserver and etcd from source: install Go 1.26 or newer (https://go.dev/dl) and run make again."
 # Go itself knows whether it is new enough for the pins, or may fetch a toolchain that is.
-for module in kubernetes etcd karmada coredns; do
+for module in kubernetes etcd etcd35 karmada coredns; do
   said=$(go -C "e2e/controlplane/$module" list -m 2>&1) || fail "Go cannot build e2e/controlplane/$module: $said"
 done
 
@@ -46,7 +50,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   # Debian starts a service when its package is installed, unless this file forbids it. One that is there is the administrator's.
   policy=/usr/sbin/policy-rc.d
   if [ ! -e "$policy" ]; then
-    trap 'rm -f "$policy"' EXIT
+    made+=("$policy")
     printf '#!/bin/sh\nexit 101\n' >"$policy"
     chmod 755 "$policy"
   fi
@@ -54,6 +58,28 @@ if [ ${#missing[@]} -gt 0 ]; then
   export TMPDIR=/var/tmp DEBIAN_FRONTEND=noninteractive
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; } \
     || fail "apt could not install ${missing[*]}: see above"
+fi
+
+# etcd 3.4, for ensembles of three lines of etcd: Go cannot pin it, so it is Debian's, unpacked where e2e/src/ensemble/line.rs looks.
+# It is not installed: the package would have an etcd of its own start with this host.
+cache=${DURWARD_E2E_CACHE:-${XDG_CACHE_HOME:+$XDG_CACHE_HOME/durward}}
+etcd=${cache:-$HOME/.cache/durward}/debian/etcd-server
+is_3_4() { [[ $("$1" --version 2>/dev/null || true) == "etcd Version: 3.4."* ]]; }
+if ! is_3_4 "$etcd/usr/bin/etcd" && ! is_3_4 /usr/bin/etcd; then
+  { command -v apt-get && command -v dpkg-deb; } >/dev/null \
+    || fail "etcd 3.4 is missing, and there is no apt here to fetch it: put the program of Debian 12's package etcd-server at $etcd/usr/bin/etcd."
+  echo "prepare: unpacking Debian's etcd-server into $etcd; it is not installed"
+  export TMPDIR=/var/tmp # as above
+  unpacked=$(mktemp -d)
+  made+=("$unpacked")
+  fetch() { (cd "$unpacked" && apt-get download -qq -o APT::Sandbox::User=root etcd-server); }
+  fetch 2>/dev/null || { [ "$(id -u)" != 0 ] || apt-get update -qq; fetch; } || fail "apt could not fetch etcd-server: see above"
+  dpkg-deb -x "$unpacked"/etcd-server_*.deb "$unpacked/etcd-server"
+  is_3_4 "$unpacked/etcd-server/usr/bin/etcd" \
+    || fail "the etcd-server of this distribution is not of the line 3.4: put the program of Debian 12's package at $etcd/usr/bin/etcd."
+  mkdir -p "${etcd%/*}"
+  rm -rf "$etcd"
+  mv "$unpacked/etcd-server" "$etcd"
 fi
 
 if [ "$(id -u)" != 0 ]; then

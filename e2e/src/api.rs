@@ -75,6 +75,11 @@ impl Api {
         self.call(Method::DELETE, path, "application/json", None)
     }
 
+    /// DELETE with options: how long the object is given, which one is meant.
+    pub fn delete_with(&self, path: &str, options: &Value) -> Result<Answer> {
+        self.call(Method::DELETE, path, "application/json", Some(options))
+    }
+
     /// GET of something that is not JSON, such as `/metrics`.
     pub fn text(&self, path: &str) -> Result<String> {
         let (status, _, body) = self.exchange(Method::GET, path, "application/json", None)?;

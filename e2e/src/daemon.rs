@@ -88,6 +88,13 @@ impl Daemon {
         self.part().signal(signal)
     }
 
+    /// Waits for its end, which somebody must have asked for.
+    pub(crate) fn await_end(&self, within: Duration) -> Result<Ending> {
+        let part = self.part();
+        let ending = part.wait(within)?;
+        ending.ok_or_else(|| part.trouble(format_args!("still runs after {within:?}")))
+    }
+
     /// Ends it: from now on connections are refused.
     pub fn stop(&self) -> Result<Stopped<'_>> {
         self.end()?;

@@ -23,6 +23,7 @@ pub mod certificates;
 pub mod controlplane;
 pub mod daemon;
 pub mod durward;
+pub mod ensemble;
 pub mod fault;
 pub mod fleet;
 pub mod foreign;

@@ -33,6 +33,8 @@ const NO_GO: &str = "the end-to-end tests build Kubernetes and etcd from source 
 pub enum Binary {
     /// etcd.
     Etcd,
+    /// etcd of the line before, for ensembles.
+    Etcd35,
     /// etcdctl, which manifests of etcd call in their hooks.
     Etcdctl,
     /// kube-apiserver.
@@ -63,8 +65,9 @@ pub enum Binary {
 
 impl Binary {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Etcd,
+        Self::Etcd35,
         Self::Etcdctl,
         Self::ApiServer,
         Self::ControllerManager,
@@ -83,7 +86,7 @@ impl Binary {
     /// The program's name.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Etcd => "etcd",
+            Self::Etcd | Self::Etcd35 => "etcd",
             Self::Etcdctl => "etcdctl",
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
@@ -103,7 +106,7 @@ impl Binary {
     /// The Go package of its main function.
     fn package(self) -> &'static str {
         match self {
-            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::Etcd | Self::Etcd35 => "go.etcd.io/etcd/server/v3",
             Self::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
             Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
             Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
@@ -124,7 +127,7 @@ impl Binary {
     /// The Go module that carries the version.
     fn upstream(self) -> &'static str {
         match self {
-            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::Etcd | Self::Etcd35 => "go.etcd.io/etcd/server/v3",
             Self::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
             Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
                 "k8s.io/kubernetes"
@@ -138,6 +141,7 @@ impl Binary {
     fn module(self) -> &'static str {
         match self {
             Self::Etcd | Self::Etcdctl => "etcd",
+            Self::Etcd35 => "etcd35",
             Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
                 "kubernetes"
             }

@@ -21,6 +21,7 @@ use cases::deletion::{
     acknowledged, all, commands, configured, definitions, faults, glass, kept, members, namespaces,
     permissions, replicas, soak,
 };
+use cases::etcd::ensembles;
 use cases::node::{basics, installed, kubelet, lxcfs, standing};
 use cases::seen::{asked, away, containers, left, workloads};
 use cases::{
@@ -310,6 +311,17 @@ const SEEN_ALONE: &[(&str, Case)] = cases![@ "seen::";
     },
 ];
 
+/// The etcd guard, on ensembles of each case's own.
+const ETCD: &[(&str, Case)] = cases![@ "etcd::";
+    ensembles::{
+        every_line_forms_an_ensemble_and_hands_its_leadership_on,
+        without_a_quorum_nobody_leads_until_there_is_one_again,
+        a_frozen_member_is_silent_and_catches_up,
+        learners_alarms_and_members_that_never_start_are_told,
+        an_ensemble_serves_tls_and_asks_for_logins,
+    },
+];
+
 /// Those that take a minute or more each: `make soak`, or `-- --ignored`.
 const SOAK: &[(&str, Case)] = cases![@ "deletion::";
     soak::{
@@ -350,7 +362,7 @@ fn in_order() -> impl Iterator<Item = &'static (&'static str, Case)> {
     let mut fleet = [NODE, SEEN, FLEET, DELETION, NODE_ALONE, SEEN_ALONE, FLEET_ALONE, DELETION_ALONE]
         .into_iter()
         .flatten();
-    let mut others = CASES.iter();
+    let mut others = CASES.iter().chain(ETCD);
     let mut turns = [true, false].into_iter().cycle();
     std::iter::from_fn(move || {
         if turns.next()? {

@@ -7,6 +7,7 @@ pub(crate) mod counting;
 pub(crate) mod deletion;
 pub(crate) mod durward;
 pub(crate) mod ephemeral;
+pub(crate) mod etcd;
 pub(crate) mod fleet;
 pub(crate) mod images;
 pub(crate) mod keeper;
