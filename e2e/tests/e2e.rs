@@ -23,7 +23,7 @@ use cases::deletion::{
 };
 use cases::etcd::ensembles;
 use cases::node::{basics, installed, kubelet, lxcfs, standing};
-use cases::seen::{asked, away, containers, left, workloads};
+use cases::seen::{asked, away, containers, fields, left, workloads};
 use cases::{
     asking, company, controlplane, counting, durward, ephemeral, fleet, images, keeper, options, outage,
     pod_security, reload, replacement, sentences, skips, versions, whole,
@@ -296,6 +296,8 @@ const SEEN: &[(&str, Case)] = cases![@ "seen::";
         a_pod_of_a_restricted_namespace_runs_without_the_files_and_says_why,
         pods_that_share_processes_run_without_the_files_and_say_why,
     },
+    // On an API server of its own.
+    fields::{pods_of_every_field_are_their_uninjected_twins_and_our_additions},
     // With configurations of their own, when the others have left.
     asked::{with_online_among_the_files_programs_count_the_processors_of_the_limit},
     containers::{init_containers_and_native_sidecars_see_their_own_limits_where_it_is_configured},

@@ -111,7 +111,7 @@ pub(crate) fn check_mounts(container: &Value, files: &[&str]) -> Result<()> {
 pub(crate) fn without_additions(pod: &Value) -> Value {
     let mut pod = pod.clone();
     keep(&mut pod["spec"], "volumes", |volume| !is_of_lxcfs(volume));
-    for list in ["containers", "initContainers"] {
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
             keep(container, "volumeMounts", |mount| !named_lxcfs(mount));
         }

@@ -89,7 +89,7 @@ pub(crate) fn a_pod_is_its_uninjected_twin_and_our_additions(stage: &'static Sta
 }
 
 /// The pointers at which two values differ, with what stands there.
-fn differences(left: &Value, right: &Value) -> String {
+pub(crate) fn differences(left: &Value, right: &Value) -> String {
     fn walk(at: &str, left: &Value, right: &Value, told: &mut Vec<String>) {
         match (left, right) {
             (Value::Object(a), Value::Object(b)) => {

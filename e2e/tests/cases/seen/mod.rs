@@ -8,6 +8,7 @@
 pub(crate) mod asked;
 pub(crate) mod away;
 pub(crate) mod containers;
+pub(crate) mod fields;
 pub(crate) mod left;
 
 pub(crate) mod workloads;
