@@ -6,6 +6,7 @@
 //! | `config.yaml` | the guard's section of the configuration; all defaults where it is missing |
 //! | `facts.yaml` | what the world holds; what is not listed is unknown to the guard, not absent |
 //! | `fleet.yaml` | in place of it: what several clusters hold; see [`fleet`] |
+//! | `ensemble.yaml` | in place of it: an etcd ensemble and its pods; see [`ensemble`] |
 //! | `ruling.yaml` | what has to come out: verdict, answer, details of a denial, warnings, audit annotations, patch |
 //!
 //! `facts.yaml` lists objects by the plural of their resource, and namespaced ones as `namespace/name`:
@@ -26,6 +27,7 @@
 //! `DURWARD_BLESS=1 cargo test -p durward-guards --test cases` writes what comes out into the files; read the diff before you
 //! commit it.
 
+mod ensemble;
 mod fleet;
 
 use std::collections::BTreeMap;
@@ -36,6 +38,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{Answer, BoxFuture, Cause, DenialCause, Guard, Settled, decode, settle};
+use guards::etcd::Etcd;
 use guards::world::{self, Address, Metadata, World, cause};
 use guards::{KINDS, Kind, config};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -44,8 +47,17 @@ use serde_json::Value;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials = KINDS.iter().flat_map(|&kind| trials(kind)).collect();
+    let trials = kinds().into_iter().flat_map(trials).collect();
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Every kind, also one that is not served yet.
+fn kinds() -> Vec<&'static dyn Kind> {
+    let mut kinds = KINDS.to_vec();
+    if !kinds.iter().any(|kind| kind.name() == Etcd.name()) {
+        kinds.push(&Etcd);
+    }
+    kinds
 }
 
 fn trials(kind: &'static dyn Kind) -> Vec<Trial> {
@@ -67,7 +79,8 @@ fn trials(kind: &'static dyn Kind) -> Vec<Trial> {
 }
 
 /// What a case may hold. Under another name a file would be passed over, and the case would show something else than it says.
-const FILES: [&str; 5] = ["review.json", "config.yaml", "facts.yaml", "fleet.yaml", "ruling.yaml"];
+const FILES: [&str; 6] =
+    ["review.json", "config.yaml", "facts.yaml", "fleet.yaml", "ensemble.yaml", "ruling.yaml"];
 
 fn run(kind: &'static dyn Kind, case: &Path) -> Result<(), Failed> {
     for entry in fs::read_dir(case)? {
@@ -78,9 +91,11 @@ fn run(kind: &'static dyn Kind, case: &Path) -> Result<(), Failed> {
     }
     let body = fs::read(case.join("review.json")).map_err(|error| format!("review.json: {error}"))?;
     let clusters = case.join("fleet.yaml");
-    let world: Arc<dyn World> = match fs::read_to_string(&clusters) {
-        Ok(text) => Arc::new(fleet::Told::read(&text, &clusters)?),
-        Err(_) => Arc::new(Facts::read(&case.join("facts.yaml"))?),
+    let members = case.join("ensemble.yaml");
+    let world: Arc<dyn World> = match (fs::read_to_string(&clusters), fs::read_to_string(&members)) {
+        (Ok(text), _) => Arc::new(fleet::Told::read(&text, &clusters)?),
+        (_, Ok(text)) => Arc::new(ensemble::Told::read(&text, &members)?),
+        _ => Arc::new(Facts::read(&case.join("facts.yaml"))?),
     };
     let guard = guard(kind, &case.join("config.yaml"), &world)?;
     let settled = reviewed(&*guard, &body)?;

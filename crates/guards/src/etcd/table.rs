@@ -129,9 +129,10 @@ impl Table {
         row.id.is_some() && row.id == self.leader
     }
 
-    /// Whether the leader is a member that no pod answered as: a silent pod may be it.
+    /// Whether the leader is a member that no pod answered as: a silent pod may be it, whatever it is called.
     pub(super) fn has_hidden_leader(&self) -> bool {
-        let is_seen = |id| self.rows.iter().any(|row| row.id == Some(id) && row.state != State::Absent);
+        let answers = |row: &Row| !matches!(row.state, State::Absent | State::Silent(_));
+        let is_seen = |id| self.rows.iter().any(|row| row.id == Some(id) && answers(row));
         self.leader.is_some_and(|leader| !is_seen(leader))
     }
 }
@@ -365,6 +366,14 @@ impl<'f> Full<'f> {
         let mut changes = Vec::new();
         if let Ok(list) = &self.list {
             for member in list.members.iter().filter(|member| self.answering(member.id) == 0) {
+                // A name proves nothing, so this is for people only: a silent pod stays one.
+                let is_namesake = |row: &&mut Row| {
+                    matches!(row.state, State::Silent(_)) && row.id.is_none() && row.name == member.name
+                };
+                if let Some(row) = rows.iter_mut().find(is_namesake) {
+                    row.id = Some(member.id);
+                    continue;
+                }
                 rows.push(Row {
                     uid: String::new(),
                     name: if member.name.is_empty() {

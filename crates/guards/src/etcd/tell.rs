@@ -70,7 +70,7 @@ impl<'s> Said<'s> {
 
     /// It may not go.
     pub(super) fn deny(&self, reason: &str, why: &str) -> Ruling {
-        let message = self.message(&format!("cannot be {}: {why}", self.case.target.verb()));
+        let message = self.message(reason, &format!("cannot be {}: {why}", self.case.target.verb()));
         let denial = refusal(self.case.target.deed, message, self.details(reason, why));
         self.audited(Ruling::deny(denial)).audit("refused", why)
     }
@@ -78,7 +78,9 @@ impl<'s> Said<'s> {
     /// Nobody can say.
     pub(super) fn unknown(&self, causes: Vec<Cause>) -> Ruling {
         let why = causes.iter().map(|cause| cause.text.as_str()).collect::<Vec<_>>().join("; ");
-        let message = self.message(&format!("could not be checked: {why}"));
+        let is_unnoted = causes.iter().any(|why| why.code == cause::NOT_RESERVED);
+        let reason = if is_unnoted { "NotReserved" } else { "Unknown" };
+        let message = self.message(reason, &format!("could not be checked: {why}"));
         let denial = refusal(self.case.target.deed, message, self.details("Unknown", &why));
         self.audited(Ruling::new(Verdict::Unknown(causes)).refuse_with(denial))
     }
@@ -97,7 +99,7 @@ impl<'s> Said<'s> {
         )
     }
 
-    fn message(&self, what: &str) -> String {
+    fn message(&self, reason: &str, what: &str) -> String {
         // Writing to a String cannot fail, here and below.
         let mut out = format!("{} {}", self.case.target.told(), one_line(what));
         for row in self.table.rows.iter().take(TOLD) {
@@ -106,7 +108,7 @@ impl<'s> Said<'s> {
         if self.table.rows.len() > TOLD {
             let _ = write!(out, "\n  and {} more", self.table.rows.len() - TOLD);
         }
-        let _ = write!(out, "\n{}", self.remedy());
+        let _ = write!(out, "\n{}", self.remedy(reason));
         out
     }
 
@@ -124,24 +126,9 @@ impl<'s> Said<'s> {
     }
 
     /// The way out.
-    fn remedy(&self) -> String {
-        let Case { config, pod, target, ensemble, facts, .. } = self.case;
-        let me = self.table.row(&pod.uid);
-        let leads = me.is_some_and(|me| self.table.leads(me));
-        let mut out = if leads
-            && self.table.voters.is_ok()
-            && ensemble.leader == super::config::Leader::Refuse
-        {
-            let id = self.table.rows.iter().find(|row| row.uid != pod.uid && row.state == State::Healthy);
-            match id.and_then(|row| row.id) {
-                Some(id) => format!("Hand over first: etcdctl move-leader {id:x} --endpoints=<{}>", pod.name),
-                None => "Bring another member up first".to_owned(),
-            }
-        } else if target.deed == Deed::Evict {
-            "Wait until the others are healthy: kubectl drain tries again by itself".to_owned()
-        } else {
-            "Bring the others up first, or try again when they are".to_owned()
-        };
+    fn remedy(&self, reason: &str) -> String {
+        let Case { config, pod, facts, .. } = self.case;
+        let mut out = self.first_step(reason);
         // Writing to a String cannot fail.
         let _ = match glass::judge(config, &pod.name, &pod.annotations, facts.now) {
             Glass::Refused(wrong) => {
@@ -152,6 +139,36 @@ impl<'s> Said<'s> {
             }
         };
         out
+    }
+
+    /// What to do about what stands in the way.
+    fn first_step(&self, reason: &str) -> String {
+        let Case { pod, target, .. } = self.case;
+        let step = match reason {
+            "SmallEnsemble" => "Add members to the ensemble, or plan the outage",
+            "MembershipChange" => "Wait until the change is through (etcdctl member list)",
+            "DataLoss" => {
+                "Give the member a volume that outlives its pod, or take it out first (etcdctl member remove)"
+            }
+            "KilledLeader" => "Give it time to hand over: leave --grace-period=0 out",
+            "NotReserved" => "Apply what durward manifests prints, or try again",
+            "Unknown" => "Try again when that can be seen",
+            "Leader" => {
+                let next =
+                    self.table.rows.iter().find(|row| row.uid != pod.uid && row.state == State::Healthy);
+                return match next.and_then(|row| row.id).filter(|_| !self.table.is_poor) {
+                    Some(id) => {
+                        format!("Hand over first: etcdctl move-leader {id:x} --endpoints=<{}>", pod.name)
+                    }
+                    None => format!("Hand over first: etcdctl move-leader --endpoints=<{}>", pod.name),
+                };
+            }
+            _ if target.deed == Deed::Evict => {
+                "Wait until the others are healthy: kubectl drain tries again by itself"
+            }
+            _ => "Bring the others up first, or try again when they are",
+        };
+        step.to_owned()
     }
 
     fn details(&self, reason: &str, why: &str) -> Vec<DenialCause> {

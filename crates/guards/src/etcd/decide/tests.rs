@@ -283,7 +283,7 @@ fn pod(uid: &str) -> Pod {
 #[test]
 fn whoever_goes_leaves_a_quorum_of_members_that_are_known_to_be_well() {
     let counts = [const { Cell::new(0_u32) }; 4];
-    let runs = 20_000;
+    let runs = 8_000;
     let mut runner = TestRunner::new(Cases { failure_persistence: None, ..Cases::with_cases(runs) });
     let run = runner.run(&any_case(), |case| {
         let step = case.step();

@@ -1,0 +1,308 @@
+//! An etcd ensemble in a file, for the guard that asks members: `ensemble.yaml` in the place of `facts.yaml`.
+//!
+//! ```yaml
+//! pods:                                  # in namespace db, of the StatefulSet etcd, on nodes n0, n1, …
+//!   etcd-0: {id: 10, leads: true}
+//!   etcd-1: {id: 11, behind: 3}
+//!   etcd-2: {unknown: not-listening}     # or read: timeout, poor: true, learner: true, term: 3, ensemble: 7, …
+//! quorum: lost                           # nobody knows a leader and no read comes about
+//! alarms: {etcd-1: NOSPACE}
+//! unknown: {pods: forbidden}             # what the API server does not tell
+//! absent: [nodes/n1]                     # what is not there
+//! going: [namespaces/db]                 # what is being deleted
+//! leaving: [etcd-1]                      # who was let go ten seconds ago, as the Lease has it
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use admission::{BoxFuture, Cause};
+use guards::world::etcd::{
+    Alarm, AlarmKind, Answer, Answered, Health, Member, Members, Metrics, Peer, Question, Read, Status,
+};
+use guards::world::fleet::{Cluster, Found, Listed, Look, Object, Page, Part, Query};
+use guards::world::{self, Address, Metadata, World, cause};
+use libtest_mimic::Failed;
+use serde::Deserialize;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+/// 2026-11-21T10:00:00Z.
+const NOW: Duration = Duration::from_secs(1_795_255_200);
+
+/// What all members are of, unless one says otherwise.
+const ENSEMBLE: u64 = 0xcdf8_1818_1818_1818;
+
+/// The world of a case.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Told {
+    pods: BTreeMap<String, One>,
+    quorum: Option<String>,
+    alarms: BTreeMap<String, String>,
+    unknown: BTreeMap<String, String>,
+    absent: BTreeSet<String>,
+    going: BTreeSet<String>,
+    leaving: Vec<String>,
+}
+
+// Each is one thing that may or may not be so.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct One {
+    id: u64,
+    leads: bool,
+    term: u64,
+    ensemble: u64,
+    behind: u64,
+    learner: bool,
+    poor: bool,
+    read: Option<String>,
+    unknown: Option<String>,
+    version: String,
+    volume: String,
+    annotations: BTreeMap<String, String>,
+    uid: Option<String>,
+    hook: Option<String>,
+    down: bool,
+}
+
+impl Default for One {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            leads: false,
+            term: 4,
+            ensemble: ENSEMBLE,
+            behind: 0,
+            learner: false,
+            poor: false,
+            read: None,
+            unknown: None,
+            version: "3.5.16".to_owned(),
+            volume: "persistentVolumeClaim".to_owned(),
+            annotations: BTreeMap::new(),
+            uid: None,
+            hook: None,
+            down: false,
+        }
+    }
+}
+
+fn why(code: &str, what: &str) -> Cause {
+    let code = cause::ALL.into_iter().find(|known| *known == code).unwrap_or(cause::GARBAGE);
+    Cause::new(code, format!("{what}: {code}"))
+}
+
+impl Told {
+    /// Reads the file.
+    pub(crate) fn read(text: &str, file: &Path) -> Result<Self, Failed> {
+        let told: Self =
+            serde_saphyr::from_str(text).map_err(|error| format!("{}: {error}", file.display()))?;
+        let of_members = told.pods.values().flat_map(|one| one.unknown.iter().chain(&one.read));
+        let codes = of_members.chain(told.unknown.values()).filter(|code| *code != "denied");
+        if let Some(code) = codes.clone().find(|code| !cause::ALL.contains(&code.as_str())) {
+            return Err(format!("{}: {code:?} is no cause", file.display()).into());
+        }
+        if told.quorum.as_deref().is_some_and(|quorum| quorum != "lost") {
+            return Err(format!("{}: quorum can be lost, and nothing else", file.display()).into());
+        }
+        Ok(told)
+    }
+
+    fn pod(&self, name: &str, one: &One) -> Value {
+        let ordinal = name.rsplit('-').next().unwrap_or_default();
+        let state = if one.down { "waiting" } else { "running" };
+        let volume = match one.volume.as_str() {
+            "persistentVolumeClaim" => json!({"claimName": format!("data-{name}")}),
+            _ => json!({}),
+        };
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "namespace": "db", "name": name, "uid": one.uid.clone().unwrap_or_else(|| format!("uid-{name}")),
+                "labels": {"app": "etcd"}, "annotations": one.annotations,
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "etcd", "uid": "uid-etcd", "controller": true}]
+            },
+            "spec": {
+                "nodeName": format!("n{ordinal}"),
+                "containers": [{"name": "etcd", "image": "quay.io/coreos/etcd:v3.5.16", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+                "volumes": [{"name": "data", one.volume.as_str(): volume}]
+            },
+            "status": {"phase": "Running", "podIP": format!("10.0.0.{ordinal}"), "containerStatuses": [{"name": "etcd", "state": {state: {}}}]}
+        });
+        if let Some(hook) = &one.hook {
+            pod["spec"]["containers"][0]["lifecycle"] =
+                json!({"preStop": {"exec": {"command": ["/bin/sh", "-ec", hook]}}});
+        }
+        self.mark("pods", name, pod)
+    }
+
+    fn mark(&self, plural: &str, name: &str, mut object: Value) -> Value {
+        if self.going.contains(&format!("{plural}/{name}")) {
+            object["metadata"]["deletionTimestamp"] = "2026-11-21T09:59:00Z".into();
+        }
+        object
+    }
+
+    fn object(&self, plural: &str, name: &str) -> Option<Value> {
+        if self.absent.contains(&format!("{plural}/{name}")) {
+            return None;
+        }
+        match plural {
+            "pods" => self.pods.get(name).map(|one| self.pod(name, one)),
+            "leases" if self.leaving.is_empty() => None,
+            "leases" => {
+                let entry = |pod: &String| json!({"uid": format!("uid-{pod}"), "pod": pod, "since": "2026-11-21T09:59:50Z"});
+                let held: Vec<Value> = self.leaving.iter().map(entry).collect();
+                let annotations = json!({"durward.dev/reservations": Value::from(held).to_string()});
+                Some(json!({"metadata": {"namespace": "durward-system", "name": name, "resourceVersion": "7", "annotations": annotations}}))
+            }
+            "statefulsets" => Some(json!({"metadata": {"namespace": "db", "name": name, "uid": "uid-etcd"},
+                "spec": {"replicas": self.pods.len()}, "status": {"updateRevision": "r2"}})),
+            _ => Some(json!({"metadata": {"name": name, "uid": format!("uid-{name}")}, "spec": {}})),
+        }
+        .map(|object| if plural == "pods" { object } else { self.mark(plural, name, object) })
+    }
+
+    fn refusal(&self, plural: &str) -> Result<(), Cause> {
+        self.unknown.get(plural).map_or(Ok(()), |code| Err(why(code, plural)))
+    }
+
+    fn leader(&self) -> Option<u64> {
+        let leader = self.pods.values().find(|one| one.leads).map(|one| one.id);
+        leader.filter(|_| self.quorum.is_none())
+    }
+
+    fn members(&self, ensemble: u64) -> Members {
+        let own = self.pods.iter().filter(|(_, one)| one.ensemble == ensemble && one.id != 0);
+        let member = |(name, one): (&String, &One)| Member {
+            id: one.id,
+            name: name.clone(),
+            peer_urls: vec![format!("http://{name}.etcd:2380")],
+            client_urls: vec![format!("http://{name}.etcd:2379")],
+            is_learner: one.learner,
+        };
+        Members { cluster: ensemble, members: own.map(member).collect() }
+    }
+
+    fn answer(&self, peer: &Peer, question: Question) -> Answered {
+        let one = self.pods.get(&peer.name).ok_or_else(|| why("not-recorded", &peer.name))?;
+        let says = |code: &str| Err(why(code, &peer.name));
+        if let Some(code) = &one.unknown {
+            return says(code);
+        }
+        let plain = matches!(question, Question::Health | Question::Metrics);
+        if one.poor != plain {
+            return says(if plain { "unsupported" } else { "gateway-off" });
+        }
+        let of_voters = matches!(question, Question::Members | Question::MembersByQuorum | Question::Alarms);
+        if one.learner && of_voters {
+            return says("unsupported");
+        }
+        if question == Question::MembersByQuorum && one.version.as_str() < "3.5" {
+            return says("unsupported");
+        }
+        if matches!(question, Question::Read | Question::MembersByQuorum) {
+            match one.read.as_deref() {
+                Some("denied") if question == Question::Read => return Ok(Answer::Read(Read::Denied)),
+                Some(code) if code != "denied" => return says(code),
+                _ if self.quorum.is_some() => return says("no-quorum"),
+                _ => {}
+            }
+        }
+        Ok(match question {
+            Question::Status => Answer::Status(Box::new(Status {
+                cluster: one.ensemble,
+                member: one.id,
+                leader: self.leader(),
+                term: one.term,
+                index: 100_000,
+                applied: Some(100_000 - one.behind),
+                is_learner: one.learner,
+                version: one.version.clone(),
+                ..Status::default()
+            })),
+            Question::Members | Question::MembersByQuorum => Answer::Members(self.members(one.ensemble)),
+            Question::Alarms => Answer::Alarms(self.raised()),
+            Question::Read => Answer::Read(Read::Served),
+            Question::Health => {
+                Answer::Health(Health { is_healthy: self.quorum.is_none(), reason: String::new() })
+            }
+            Question::Metrics => Answer::Metrics(Metrics {
+                is_leader: Some(self.leader() == Some(one.id)),
+                has_leader: Some(self.leader().is_some()),
+                member: Some(one.id),
+                ..Metrics::default()
+            }),
+        })
+    }
+
+    fn raised(&self) -> Vec<Alarm> {
+        let alarm = |(pod, kind): (&String, &String)| Alarm {
+            member: self.pods.get(pod).map_or(0, |one| one.id),
+            kind: match kind.as_str() {
+                "NOSPACE" => AlarmKind::NoSpace,
+                "CORRUPT" => AlarmKind::Corrupt,
+                other => AlarmKind::Other(other.to_owned()),
+            },
+        };
+        self.alarms.iter().map(alarm).collect()
+    }
+}
+
+fn object(json: &Value, part: Part) -> Object {
+    let metadata = &json["metadata"];
+    let text = |key: &str| metadata[key].as_str().unwrap_or_default().to_owned();
+    let map = |key: &str| serde_json::from_value(metadata[key].clone()).unwrap_or_default();
+    Object {
+        namespace: text("namespace"),
+        name: text("name"),
+        uid: text("uid"),
+        metadata: Metadata {
+            labels: map("labels"),
+            annotations: map("annotations"),
+            deleting: metadata["deletionTimestamp"].is_string(),
+        },
+        owners: Vec::new(),
+        raw: (part == Part::Whole).then(|| to_raw_value(json).unwrap_or_default()),
+    }
+}
+
+impl World for Told {
+    fn get<'a>(&'a self, address: Address<'a>, _: Instant) -> BoxFuture<'a, world::Answer> {
+        let look = Look { address, part: Part::Metadata };
+        Box::pin(async move {
+            let found = self.find(&Cluster::Here, look, Instant::now()).await?;
+            Ok(found.map(|object| Arc::new(object.metadata)))
+        })
+    }
+
+    fn find<'a>(&'a self, _: &'a Cluster, look: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+        let plural = look.address.resource.plural.as_ref();
+        let found = self
+            .refusal(plural)
+            .map(|()| self.object(plural, look.address.name).map(|json| object(&json, look.part)));
+        Box::pin(ready(found))
+    }
+
+    fn list<'a>(&'a self, _: &'a Cluster, query: Query<'a>, _: Instant) -> BoxFuture<'a, Listed> {
+        let pods = self.pods.keys().filter_map(|name| self.object("pods", name));
+        let listed = self
+            .refusal(query.resource.plural.as_ref())
+            .map(|()| Page { objects: pods.map(|pod| object(&pod, query.part)).collect(), next: None });
+        Box::pin(ready(listed))
+    }
+
+    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, _: Instant) -> BoxFuture<'a, Answered> {
+        Box::pin(ready(self.answer(peer, question)))
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + NOW
+    }
+}
