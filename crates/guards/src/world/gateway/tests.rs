@@ -184,3 +184,68 @@ fn a_refusal_is_told_by_its_number_in_both_of_its_forms() {
     assert!(Refusal::read(b"404 page not found").is_none());
     assert!(Refusal::read(br#"{"message":"no"}"#).is_none());
 }
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::world::etcd::Metrics;
+
+    fn statuses() -> impl Strategy<Value = Status> {
+        let numbers =
+            (1..=u64::MAX, 1..=u64::MAX, proptest::option::of(1..=u64::MAX), any::<u64>(), any::<u64>());
+        let rest =
+            (any::<u64>(), any::<bool>(), any::<bool>(), proptest::collection::vec("[a-z :]{0,40}", 0..4));
+        (numbers, rest).prop_map(
+            |((cluster, member, leader, term, index), (applied, learner, down, errors))| Status {
+                cluster,
+                member,
+                leader,
+                term,
+                index,
+                applied: Some(applied),
+                is_learner: learner,
+                version: "3.6.15".to_owned(),
+                errors,
+                is_downgrading: down,
+            },
+        )
+    }
+
+    fn metrics() -> impl Strategy<Value = Metrics> {
+        let flags = (any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<bool>>());
+        (flags, proptest::option::of(1..=u64::MAX)).prop_map(
+            |((is_leader, has_leader, is_learner), member)| Metrics {
+                is_leader,
+                has_leader,
+                is_learner,
+                member,
+                ..Metrics::default()
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_member_says_is_an_answer_or_a_cause_on_one_line(
+            body in prop_oneof![any::<Vec<u8>>(), "[{}\\[\\]\":,a-z0-9\n\u{1b}]{0,80}".prop_map(String::into_bytes)]
+        ) {
+            for question in Question::ALL {
+                if let Err(cause) = read(question, &body) {
+                    prop_assert!(cause::ALL.contains(&cause.code));
+                    prop_assert!(!cause.text.chars().any(char::is_control), "{:?}", cause.text);
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_recorded_is_read_again_as_it_was(status in statuses(), metrics in metrics()) {
+            for (question, answer) in [
+                (Question::Status, Answer::Status(Box::new(status))),
+                (Question::Metrics, Answer::Metrics(metrics)),
+            ] {
+                prop_assert_eq!(recorded(question, &written(&answer)), Ok(answer));
+            }
+        }
+    }
+}
