@@ -225,10 +225,12 @@ fn of_going(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Ruling 
 
 /// A member that does not answer is let go where it cannot be missed, or where it is certain that it is not there.
 fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, said: &Said<'_>) -> Ruling {
-    let is_certain = why.code == cause::NOT_LISTENING;
     let healthy = table.healthy_beside(&me.uid);
     let quorum = table.voters.as_ref().ok().map(|voters| quorum(case, *voters));
-    if is_certain {
+    // Where nobody listens on that port, it may be the wrong one. And a quorum that works without enough others has this one in it.
+    let is_the_port = table.rows.iter().any(Row::answers);
+    let is_needed = table.works && quorum.is_none_or(|quorum| table.possible_beside(&me.uid) < quorum.needed);
+    if why.code == cause::NOT_LISTENING && is_the_port && !is_needed {
         let ruling = said.allow("no etcd listens in it");
         let holds = quorum.is_some_and(|quorum| healthy >= quorum.needed);
         return if holds { ruling } else { ruling.warn(said.voice("the others are no quorum now")) };

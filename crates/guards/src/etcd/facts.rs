@@ -73,6 +73,9 @@ pub(super) struct Answers {
 /// How long a pod that was let go may take to be marked as deleted: to allow is not to commit.
 pub(super) const VOID: Duration = Duration::from_secs(30);
 
+/// The same pod need not be noted again so soon after: there is time enough left for it to be marked as deleted.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// How much later than the world should have answered it is given up.
 const GRACE: Duration = Duration::from_millis(30);
 
@@ -122,7 +125,7 @@ impl Gathering<'_> {
             seen: seen.collect(),
             replicas: set.map(|set| set.replicas),
             book_unread: ground.book.as_ref().err().cloned(),
-            is_reserved: reserved(uid),
+            is_reserved: book.held.iter().any(|held| held.uid == uid && held.age(ground.now) <= AGAIN),
         }
     }
 

@@ -75,6 +75,11 @@ impl Row {
         }
     }
 
+    /// Whether it said anything.
+    pub(super) fn answers(&self) -> bool {
+        !matches!(self.state, State::Absent | State::Silent(_))
+    }
+
     /// A row for members that are told of by health and metrics only.
     pub(super) fn poor(seen: &Seen, id: Option<Id>, state: State) -> Self {
         Self::of(seen, id, state)
@@ -124,6 +129,16 @@ impl Table {
         self.rows.iter().filter(|row| row.uid != uid && row.state == State::Healthy).count()
     }
 
+    /// How many beside it may be voting, as far as anybody knows: all but those that are known not to.
+    pub(super) fn possible_beside(&self, uid: &str) -> usize {
+        let may = |row: &&Row| match &row.state {
+            State::Learner | State::Stranger(_) => false,
+            State::Silent(why) => why.code != cause::NOT_LISTENING,
+            State::Healthy | State::Unfit(_) | State::Corrupt | State::Leaving(_) | State::Absent => true,
+        };
+        self.rows.iter().filter(|row| row.uid != uid).filter(may).count()
+    }
+
     /// Whether a member leads.
     pub(super) fn leads(&self, row: &Row) -> bool {
         row.id.is_some() && row.id == self.leader
@@ -131,8 +146,7 @@ impl Table {
 
     /// Whether the leader is a member that no pod answered as: a silent pod may be it, whatever it is called.
     pub(super) fn has_hidden_leader(&self) -> bool {
-        let answers = |row: &Row| !matches!(row.state, State::Absent | State::Silent(_));
-        let is_seen = |id| self.rows.iter().any(|row| row.id == Some(id) && answers(row));
+        let is_seen = |id| self.rows.iter().any(|row| row.id == Some(id) && row.answers());
         self.leader.is_some_and(|leader| !is_seen(leader))
     }
 }

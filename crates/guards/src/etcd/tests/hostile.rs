@@ -87,6 +87,15 @@ async fn a_quorum_that_works_with_somebody_unseen_may_be_this_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_port_on_which_nobody_listens_may_be_the_wrong_one() {
+    let fake = Fake::of(3).down(&["etcd-0", "etcd-1", "etcd-2"]);
+    says(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    // One serves reads, and neither of the others listens: one of them has to be its quorum.
+    let fake = Fake::of(3).down(&["etcd-1", "etcd-2"]);
+    says(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_leaders_of_one_term_cannot_be() {
     let fake = Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().leader = Whom::One(12));
     says(&deleted(&fake, LEAST, "etcd-1").await, "deny", "nobody leads");

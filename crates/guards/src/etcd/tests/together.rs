@@ -48,6 +48,9 @@ async fn the_same_pod_passes_again_and_another_one_does_not() {
     says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
     says(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
     assert_eq!(fake.state().deeds, ["noted etcd-1"], "it is noted once");
+    fake.state().later = Duration::from_secs(6);
+    says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_eq!(fake.state().deeds, ["noted etcd-1", "noted etcd-1"], "and again before it is void");
     says(&deleted(&fake, LEAST, "etcd-2").await, "deny", "leaving: its pod was let go a moment ago");
 }
 
