@@ -124,6 +124,8 @@ fn configuration(ground: &Ground, folder: &Path) -> Value {
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        // A container that cannot start is tried again soon, and not after ten seconds and then twice as many.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},
         // A device plugin's devices are told with the next of these.
         "nodeStatusUpdateFrequency": "2s",
         // Renewed every quarter of it; with ten seconds of their own default a stopped kubelet is found late.

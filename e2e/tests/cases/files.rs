@@ -125,6 +125,9 @@ pub(crate) fn without_additions(pod: &Value) -> Value {
         }
         metadata.retain(|_, value| value != &json!({}));
     }
+    for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        condition["lastTransitionTime"].take();
+    }
     pod
 }
 
