@@ -103,6 +103,12 @@ impl Stage {
         self.shared_node()?.alone()
     }
 
+    /// A node that nobody else gets, with a cluster of its own, for a room that does to it what no other could bear.
+    /// It ends when it is dropped.
+    pub fn own_node(&self) -> Result<Node> {
+        Node::start(self).context("the node does not start")
+    }
+
     fn shared_node(&self) -> Result<&Shared<Node>> {
         let start = || Ok(Arc::new(Shared::new(Node::start(self)?)));
         self.node.look(start).context("the node does not start")

@@ -24,6 +24,7 @@ use cases::deletion::{
 use cases::etcd::ensembles;
 use cases::node::{basics, installed, kubelet, lxcfs, standing};
 use cases::seen::{asked, away, containers, fields, left, workloads};
+use cases::shipped::{device, doctor, in_pods, label, library, process};
 use cases::{
     asking, company, controlplane, counting, durward, ephemeral, fleet, images, keeper, options, outage,
     pod_security, reload, replacement, sentences, skips, versions, whole,
@@ -324,6 +325,48 @@ const ETCD: &[(&str, Case)] = cases![@ "etcd::";
     },
 ];
 
+/// Each of these has a node to itself on which what Durward ships is all there is.
+const SHIPPED: &[(&str, Case)] = cases![@ "shipped::";
+    library::{
+        another_library_is_loaded_under_pods_that_read_256_all_the_time,
+        a_library_that_would_end_lxcfs_is_not_loaded_and_is_told,
+    },
+    process::{
+        whoever_deletes_its_pod_leaves_containers_with_dead_files_until_they_are_started_anew,
+        on_a_drained_node_it_is_replaced_by_the_lines_of_its_page,
+        killed_it_is_started_again_and_what_it_left_is_cleaned_away,
+        one_that_is_installed_on_the_node_serves_and_the_shipped_one_keeps_off,
+    },
+    label::{
+        label_and_annotation_follow_lxcfs,
+        a_configuration_that_changes_is_followed_without_a_restart,
+        where_readiness_is_required_pods_wait_until_lxcfs_serves,
+        where_readiness_is_preferred_pods_come_and_wait_on_the_node,
+        without_its_permission_the_node_is_not_told_and_the_log_says_what_is_missing,
+        whoever_has_its_token_changes_one_label_and_one_annotation_of_one_node,
+    },
+    device::{
+        a_pod_of_a_restricted_namespace_shows_256_and_has_no_volume_of_the_nodes,
+        where_the_device_is_the_only_way_every_pod_gets_it,
+        while_lxcfs_is_away_nothing_is_offered_and_pods_wait,
+        a_kubelet_that_starts_again_is_told_again,
+        pods_go_on_and_containers_start_anew_while_the_plugin_is_away,
+    },
+    doctor::{
+        of_a_node_that_is_well_it_says_what_pods_see,
+        where_nothing_was_ever_shipped_it_says_that_nothing_tells_of_lxcfs,
+        without_lxcfs_it_says_how_to_start_it,
+        of_an_lxcfs_that_hangs_and_of_one_that_died_it_says_so,
+        where_a_part_is_away_it_says_which,
+        what_is_shipped_is_removed_as_its_page_says_and_leaves_nothing_on_the_node,
+    },
+    in_pods::{
+        by_the_lines_of_its_page_two_replicas_stand_in_a_restricted_namespace_and_are_asked,
+        replicas_that_are_deleted_and_evicted_under_load_fail_no_pod_of_a_strict_registration,
+        a_rollout_under_load_fails_no_pod_of_a_strict_registration,
+    },
+];
+
 /// Those that take a minute or more each: `make soak`, or `-- --ignored`.
 const SOAK: &[(&str, Case)] = cases![@ "deletion::";
     soak::{
@@ -365,13 +408,13 @@ fn in_order() -> impl Iterator<Item = &'static (&'static str, Case)> {
         .into_iter()
         .flatten();
     let mut others = CASES.iter().chain(ETCD);
-    let mut turns = [true, false].into_iter().cycle();
-    std::iter::from_fn(move || {
-        if turns.next()? {
-            fleet.next().or_else(|| others.next())
-        } else {
-            others.next().or_else(|| fleet.next())
-        }
+    // One of these runs at a time: if they came one after another, they would all wait for each other.
+    let mut shipped = SHIPPED.iter();
+    let mut turns = [0, 1, 2, 1].into_iter().cycle();
+    std::iter::from_fn(move || match turns.next()? {
+        0 => fleet.next().or_else(|| others.next()).or_else(|| shipped.next()),
+        1 => others.next().or_else(|| fleet.next()).or_else(|| shipped.next()),
+        _ => shipped.next().or_else(|| others.next()).or_else(|| fleet.next()),
     })
 }
 

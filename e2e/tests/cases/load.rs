@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use e2e::namespace::Namespace;
 use e2e::patience::{Seen, eventually};
-use e2e::pods::Admitted;
+use e2e::pods::{Admitted, Pod};
 
 use super::house::wanting;
 
@@ -42,6 +42,16 @@ pub(crate) fn under_load<T>(
     expected: impl Fn(usize, Admitted) -> Result<()> + Sync,
     deed: impl FnOnce(&Load<'_>) -> Result<T>,
 ) -> Result<(usize, T)> {
+    under_load_of(namespace, wanting, expected, deed)
+}
+
+/// The same with pods as `pod` describes them, by namespace and name.
+pub(crate) fn under_load_of<T>(
+    namespace: &Namespace<'_>,
+    pod: impl for<'p> Fn(&'p Namespace<'_>, &str) -> Pod<'p> + Sync,
+    expected: impl Fn(usize, Admitted) -> Result<()> + Sync,
+    deed: impl FnOnce(&Load<'_>) -> Result<T>,
+) -> Result<(usize, T)> {
     let load = Load {
         namespace,
         created: AtomicUsize::new(0),
@@ -51,8 +61,8 @@ pub(crate) fn under_load<T>(
     };
     let done = std::thread::scope(|scope| {
         for creator in 0..CREATORS {
-            let (load, expected) = (&load, &expected);
-            scope.spawn(move || load.create(creator, expected));
+            let (load, pod, expected) = (&load, &pod, &expected);
+            scope.spawn(move || load.create(creator, pod, expected));
         }
         let done = deed(&load);
         load.stopped.store(true, Ordering::Relaxed);
@@ -90,12 +100,17 @@ impl Load<'_> {
         self.marks.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn create(&self, creator: usize, expected: &(impl Fn(usize, Admitted) -> Result<()> + Sync)) {
+    fn create(
+        &self,
+        creator: usize,
+        pod: &impl for<'p> Fn(&'p Namespace<'_>, &str) -> Pod<'p>,
+        expected: &impl Fn(usize, Admitted) -> Result<()>,
+    ) {
         for number in 0.. {
             if self.stopped.load(Ordering::Relaxed) {
                 return;
             }
-            let pod = wanting(self.namespace, &format!("load-{creator}-{number}"));
+            let pod = pod(self.namespace, &format!("load-{creator}-{number}"));
             let marks = self.marks.load(Ordering::SeqCst);
             match pod.is_admitted().and_then(|admitted| expected(marks, admitted)) {
                 Ok(()) => {

@@ -19,6 +19,7 @@ pub(crate) mod reload;
 pub(crate) mod replacement;
 pub(crate) mod seen;
 pub(crate) mod sentences;
+pub(crate) mod shipped;
 pub(crate) mod skips;
 pub(crate) mod versions;
 pub(crate) mod whole;

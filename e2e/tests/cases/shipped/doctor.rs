@@ -1,0 +1,147 @@
+//! `durward doctor lxcfs`: each state of a node is told, with what mends it, through the API and on the node.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::keeper::Output;
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+
+use super::house::{DEVICE, FIRST, House, KEEPER, LXCFS, READY, REPORT, enter, parent};
+
+/// What is shipped looks every two seconds, and what looks for ever at something that hangs gives up after two.
+const TOLD_WITHIN: Duration = Duration::from_secs(60);
+
+pub(crate) fn of_a_node_that_is_well_it_says_what_pods_see(stage: &'static Stage) -> Result<()> {
+    let stay = enter(stage)?;
+    for said in [stay.doctor()?, stay.doctor_here()?] {
+        ensure!(said.code() == Some(0), "the doctor ends with {said:?}");
+        for word in ["LXCFS 5.0.3", "meminfo, swaps: the container's memory limit", "nothing to mend"] {
+            ensure!(said.stdout.contains(word), "it does not say {word:?}: {}", said.stdout);
+        }
+    }
+    let through_the_api = stay.doctor()?.stdout;
+    for word in ["1 of 1 nodes serve", "node-1  serves", "label", "1000 devices"] {
+        ensure!(through_the_api.contains(word), "it does not say {word:?}: {through_the_api}");
+    }
+    Ok(())
+}
+
+pub(crate) fn where_nothing_was_ever_shipped_it_says_that_nothing_tells_of_lxcfs(
+    stage: &'static Stage,
+) -> Result<()> {
+    let stay = enter(stage)?;
+    let said = &stay.bare;
+    ensure!(said.code() == Some(1), "the doctor ends with {said:?}");
+    for word in
+        ["0 of 1 nodes", "node-1  unknown", "nothing tells of LXCFS on node-1", "apply -k deploy/lxcfs"]
+    {
+        ensure!(said.stdout.contains(word), "it does not say {word:?}: {}", said.stdout);
+    }
+    Ok(())
+}
+
+pub(crate) fn without_lxcfs_it_says_how_to_start_it(stage: &'static Stage) -> Result<()> {
+    let stay = enter(stage)?;
+    let lxcfs = stay.without(LXCFS)?;
+    stay.tells(&[
+        "node-1  does not serve",
+        "LXCFS does not serve what pods are promised: cpuinfo missing, meminfo missing",
+        "on the node: does LXCFS run, and is /var/lib/lxcfs mounted",
+    ])?;
+    stay.tells_here(&[
+        "LXCFS is not mounted at /var/lib/lxcfs: /var/lib/lxcfs/proc/cpuinfo is not there",
+        "the pod waits (\"hostPath type check failed\")",
+    ])?;
+    // An injector that sets no type had it made.
+    stay.node.run(&["mkdir", "-p", "/var/lib/lxcfs/proc/meminfo"])?.succeeded()?;
+    stay.tells(&["meminfo not-a-file"])?;
+    stay.tells_here(&["/var/lib/lxcfs/proc/meminfo is not a file", "remove what stands in the way"])?;
+    stay.node.run(&["rm", "-r", "/var/lib/lxcfs/proc"])?.succeeded()?;
+    lxcfs.back()
+}
+
+pub(crate) fn of_an_lxcfs_that_hangs_and_of_one_that_died_it_says_so(stage: &'static Stage) -> Result<()> {
+    let stay = enter(stage)?;
+    let process = stay.process()?;
+    stay.signal("STOP", process)?;
+    let hangs = stay
+        .tells_here(&["does not answer", "whatever reads such a file in a container hangs"])
+        .and_then(|()| stay.tells(&["meminfo silent", "is LXCFS stopped, or out of memory?"]));
+    stay.signal("CONT", process)?;
+    hangs?;
+    stay.is_labelled(true)?;
+
+    // Who started it cleans up behind it at once, unless it is stopped too.
+    let guardian = parent(process)?;
+    stay.signal("STOP", guardian)?;
+    stay.signal("KILL", process)?;
+    let dead = stay
+        .tells_here(&["Transport endpoint is not connected", "umount -l /var/lib/lxcfs"])
+        .and_then(|()| stay.tells(&["meminfo dead", "umount -l /var/lib/lxcfs, then start LXCFS again"]));
+    stay.signal("CONT", guardian)?;
+    dead
+}
+
+pub(crate) fn where_a_part_is_away_it_says_which(stage: &'static Stage) -> Result<()> {
+    let stay = enter(stage)?;
+    let plugin = stay.without(DEVICE)?;
+    stay.offers("0")?;
+    stay.tells(&["nobody offers the resource durward.dev/lxcfs", "apply -k deploy/lxcfs"])?;
+    plugin.back()?;
+
+    let keeper = stay.without(KEEPER)?;
+    stay.tells(&["nobody tells how LXCFS does there", "apply -k deploy/lxcfs"])?;
+    keeper.back()?;
+    stay.is_labelled(true)
+}
+
+pub(crate) fn what_is_shipped_is_removed_as_its_page_says_and_leaves_nothing_on_the_node(
+    stage: &'static Stage,
+) -> Result<()> {
+    let stay = enter(stage)?;
+    let folder = stay.overlay(FIRST)?.display().to_string();
+    let kubectl = stay.node.cluster().kubectl();
+    kubectl.run(&["delete", "-k", &folder])?.succeeded()?;
+    // Whoever kept them may have lost its permission before it could take them off.
+    kubectl.run(&["label", "nodes", "--all", &format!("{READY}-")])?.succeeded()?;
+    kubectl.run(&["annotate", "nodes", "--all", &format!("{REPORT}-")])?.succeeded()?;
+    let seen = (|| {
+        eventually("LXCFS to be gone", TOLD_WITHIN, || {
+            let mounted = stay.node.run(&["findmnt", "-no", "FSTYPE", "/var/lib/lxcfs"])?.stdout;
+            Ok(if mounted.contains("lxcfs") { Seen::NotYet(mounted) } else { Seen::Yes(()) })
+        })?;
+        stay.offers("0")?;
+        // The kubelet goes on knowing the resource, of which there is nothing.
+        stay.tells(&["nobody tells how LXCFS does there", "nobody offers the resource"])?;
+        let node = stay.node.object()?;
+        let (labels, annotations) = (&node["metadata"]["labels"], &node["metadata"]["annotations"]);
+        ensure!(
+            labels[READY].is_null() && annotations[REPORT].is_null(),
+            "the Node still says {annotations}"
+        );
+        Ok(())
+    })();
+    stay.ship(FIRST)?;
+    seen
+}
+
+impl House {
+    /// Waits until the doctor, asked through the API, says all of this and that there is something to mend.
+    pub(super) fn tells(&self, words: &[&str]) -> Result<()> {
+        told("through the API", words, || self.doctor())
+    }
+
+    /// The same of the doctor on the node.
+    fn tells_here(&self, words: &[&str]) -> Result<()> {
+        told("on the node", words, || self.doctor_here())
+    }
+}
+
+fn told(wherefrom: &str, words: &[&str], ask: impl Fn() -> Result<Output>) -> Result<()> {
+    eventually(format_args!("the doctor {wherefrom} to say {words:?}"), TOLD_WITHIN, || {
+        let said = ask()?;
+        let is_so = said.code() == Some(1) && words.iter().all(|word| said.stdout.contains(word));
+        Ok(if is_so { Seen::Yes(()) } else { Seen::NotYet(format!("{said:?}")) })
+    })
+}
