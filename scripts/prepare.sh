@@ -9,7 +9,54 @@ fail() { echo "prepare: $1" >&2; exit 1; }
 
 # What is there only while this runs.
 made=()
-trap '[ ${#made[@]} = 0 ] || rm -rf "${made[@]}"' EXIT
+locked=
+trap '[ -z "$locked" ] || allow_services; [ ${#made[@]} = 0 ] || rm -rf "${made[@]}"' EXIT
+
+# Debian starts a service when its package is installed, and with the host from then on. The first this file forbids
+# while apt is at work. It also says which units are to be disabled afterwards: whoever finds it behind one that was
+# killed knows what is left to do. A file without our words is the administrator's.
+policy=/usr/sbin/policy-rc.d
+ours="# Durward's scripts/prepare.sh, only while it installs packages; to disable then:"
+
+forbid_services() { # UNIT...
+  made+=("$policy.durward")
+  printf '#!/bin/sh\n%s %s\nexit 101\n' "$ours" "$*" >"$policy.durward"
+  chmod 755 "$policy.durward"
+  mv "$policy.durward" "$policy"
+}
+
+# is_forbidden_by_us: and then `units` are those of the file.
+is_forbidden_by_us() {
+  local line
+  [ -f "$policy" ] || return 1
+  while IFS= read -r line; do
+    if [[ $line == "$ours"* ]]; then read -ra units <<<"${line#"$ours"}"; return 0; fi
+  done <"$policy"
+  return 1
+}
+
+allow_services() {
+  local units=()
+  is_forbidden_by_us || return 0
+  if [ ${#units[@]} -gt 0 ] && command -v systemctl >/dev/null && ! systemctl disable "${units[@]}" >/dev/null 2>&1; then
+    echo "prepare: these services will start with this host: systemctl disable ${units[*]}" >&2
+  fi
+  rm -f "$policy"
+}
+
+# One at a time. apt inherits the lock: behind one that was killed it may still be at work.
+lock() {
+  [ -z "$locked" ] || return 0
+  exec 9>/run/durward-prepare.lock
+  flock --nonblock 9 || { echo "prepare: waiting for another one, or for its apt"; flock 9; }
+  locked=yes
+}
+
+if is_forbidden_by_us; then
+  [ "$(id -u)" = 0 ] || fail "one that was killed, or still runs, forbids packages to start their services by $policy: run scripts/prepare.sh as root"
+  lock
+  allow_services
+fi
 
 command -v go >/dev/null || fail "Go is not installed. The tests build kube-apiserver and etcd from source: install Go 1.26 or newer (https://go.dev/dl) and run make again."
 # Go itself knows whether it is new enough for the pins, or may fetch a toolchain that is.
@@ -46,18 +93,22 @@ needs libc6-dev "$(cc -print-file-name=libc.a 2>/dev/null || true)"
 if [ ${#missing[@]} -gt 0 ]; then
   command -v apt-get >/dev/null || fail "these Debian packages, or what your distribution calls them, are missing: ${missing[*]}"
   [ "$(id -u)" = 0 ] || fail "these Debian packages are missing: ${missing[*]}. Run as root, or: sudo apt-get install --no-install-recommends ${missing[*]}"
-  echo "prepare: installing ${missing[*]} with apt; containerd and LXCFS are not started, the tests start their own"
-  # Debian starts a service when its package is installed, unless this file forbids it. One that is there is the administrator's.
-  policy=/usr/sbin/policy-rc.d
-  if [ ! -e "$policy" ]; then
-    made+=("$policy")
-    printf '#!/bin/sh\nexit 101\n' >"$policy"
-    chmod 755 "$policy"
+  lock
+  if [ -e "$policy" ]; then
+    echo "prepare: installing ${missing[*]} with apt; your $policy says whether services start, and the tests start their own"
+  else
+    services=()
+    for package in "${missing[@]}"; do
+      case $package in containerd | lxcfs) services+=("$package.service") ;; esac
+    done
+    echo "prepare: installing ${missing[*]} with apt; services of theirs start neither now nor with this host, the tests start their own"
+    forbid_services "${services[@]}"
   fi
   # apt checks signatures as a user of its own, who must be able to write there: not every TMPDIR lets it.
   export TMPDIR=/var/tmp DEBIAN_FRONTEND=noninteractive
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; } \
     || fail "apt could not install ${missing[*]}: see above"
+  allow_services
 fi
 
 # etcd 3.4, for ensembles of three lines of etcd: Go cannot pin it, so it is Debian's, unpacked where e2e/src/ensemble/line.rs looks.

@@ -8,23 +8,22 @@
 //! What it leaves to others: what is in the cluster ([`crate::node`]), and Durward's installation in it, which
 //! is what the person wants to try.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::image::Image;
 use crate::keeper::journal;
-use crate::keeper::process::Identity;
+use crate::keeper::process::{Identity, await_end};
 use crate::node::Ground;
 use crate::parts::{Binary, cache};
-use crate::patience::{Seen, eventually};
 use crate::stage::Stage;
 use crate::words::tell;
 
@@ -111,20 +110,37 @@ fn down(folder: &Path) -> Result<()> {
     let _lock = lock(folder, "lock")?;
     let standing = Standing::read(folder);
     if let Some(standing) = &standing {
-        standing.holder.signal(Signal::TERM);
-        eventually("the cluster's end", ENDED_WITHIN, || {
-            let alive = [standing.holder, standing.keeper].map(Identity::is_alive);
-            Ok(if alive.contains(&true) {
-                Seen::NotYet("its processes still run".to_owned())
-            } else {
-                Seen::Yes(())
-            })
-        })?;
+        end(standing.holder, standing.keeper, ENDED_WITHIN)?;
     }
     // Behind a keeper that was killed.
     journal::sweep(&cache()?)?;
     Standing::remove(folder);
     print(if standing.is_some() { "The cluster is gone.\n" } else { "No cluster is up.\n" })
+}
+
+/// Asks the holder to end, whose keeper then ends all else; kills in vain asked ones, the holder first. What a
+/// killed keeper leaves is the sweep's.
+fn end(holder: Identity, keeper: Identity, within: Duration) -> Result<()> {
+    let both = [holder, keeper];
+    holder.signal(Signal::TERM);
+    // Who is stopped hears of nothing until it goes on.
+    for process in both {
+        process.signal(Signal::CONT);
+    }
+    let mut left = await_end(&both, within);
+    for (who, process) in [("holder", holder), ("keeper", keeper)] {
+        if process.is_alive() {
+            tell(format_args!(
+                "the {who} of the cluster, process {}, has not ended within {within:?}: it is killed",
+                process.pid
+            ));
+            process.signal(Signal::KILL);
+            left = await_end(&both, within);
+        }
+    }
+    let left: Vec<_> = left.iter().map(|process| process.pid).collect();
+    ensure!(left.is_empty(), "not even SIGKILL ends the processes {left:?}: see `cat /proc/PID/stack`");
+    Ok(())
 }
 
 /// Starts the cluster, says so by a line on standard output, and waits for its end.
@@ -227,16 +243,99 @@ impl Standing {
     }
 }
 
-/// The kernel frees it with the process.
+/// The kernel frees it with the process. Whoever has to wait is told for whom.
 fn lock(folder: &Path, name: &str) -> Result<File> {
+    lock_or(folder, name, |path, holder| {
+        tell(format_args!("waiting until process {holder} is done, which has {} locked", path.display()));
+    })
+}
+
+fn lock_or(folder: &Path, name: &str, wait: impl FnOnce(&Path, &str)) -> Result<File> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = folder.join(name);
-    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .with_context(|| format!("cannot make {}", path.display()))?;
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        let holder = std::fs::read_to_string(&path).unwrap_or_default();
+        wait(&path, holder.trim());
+    }
     file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    // For whoever waits: without it, it is told less.
+    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
 fn print(words: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(words.as_bytes()).and_then(|()| stdout.flush()).context("nobody listens")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Child;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A process that has said that it is there.
+    fn child(script: &str) -> (Child, Identity) {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("{script} echo there; exec sleep 600")])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let process = Identity::of(i32::try_from(child.id()).unwrap()).unwrap();
+        (child, process)
+    }
+
+    fn ended_by((mut child, _): (Child, Identity)) -> Option<i32> {
+        child.wait().unwrap().signal()
+    }
+
+    #[test]
+    fn one_that_is_stopped_is_asked_and_hears_it() {
+        let (holder, keeper) = (child(""), child(""));
+        holder.1.signal(Signal::STOP);
+        // A keeper ends by itself when its holder does; this one knows of none.
+        std::thread::scope(|scope| {
+            let ending = scope.spawn(|| end(holder.1, keeper.1, LONG));
+            assert!(await_end(&[holder.1], LONG).is_empty());
+            keeper.1.signal(Signal::INT);
+            ending.join().unwrap().unwrap();
+        });
+        assert_eq!(ended_by(holder), Some(Signal::TERM.as_raw()));
+        assert_eq!(ended_by(keeper), Some(Signal::INT.as_raw()));
+    }
+
+    #[test]
+    fn one_that_does_not_hear_is_killed() {
+        let (holder, keeper) = (child("trap '' TERM;"), child("trap '' TERM;"));
+        end(holder.1, keeper.1, Duration::from_millis(200)).unwrap();
+        assert_eq!(ended_by(holder), Some(Signal::KILL.as_raw()));
+        assert_eq!(ended_by(keeper), Some(Signal::KILL.as_raw()));
+    }
+
+    #[test]
+    fn whoever_waits_for_a_lock_is_told_for_whom() {
+        let folder = std::env::temp_dir().join(format!("e2e-standing-lock-{}", std::process::id()));
+        let nobody = |_: &Path, _: &str| unreachable!("the lock is free");
+        let mut first = Some(lock_or(&folder, "lock", nobody).unwrap());
+        let mut told = String::new();
+        let second = lock_or(&folder, "lock", |_, holder| {
+            told = holder.to_owned();
+            drop(first.take());
+        });
+        assert_eq!(told, std::process::id().to_string());
+        drop(second.unwrap());
+        drop(lock_or(&folder, "lock", nobody).unwrap());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

@@ -5,8 +5,7 @@
 //! docker-archive, which the node imports; pods name it with `imagePullPolicy: Never`.
 //!
 //! An archive lies in the cache under the hash of everything that it is made of, so a run that changes nothing
-//! finds it within milliseconds. Archives that nobody has asked for since yesterday are removed when a new one of
-//! the same name is made.
+//! finds it within milliseconds. When a new one is made, those of the same name go but for the last used three.
 //!
 //! What it leaves to others: importing (the node), and what a pod does with an image (the cases). What stands in
 //! the LXCFS image is decided where it is shipped: `deploy/lxcfs/image`.
@@ -38,8 +37,11 @@ pub use root::Root;
 /// `cc` and `strip` on a machine that does much else.
 const TOOL_WITHIN: Duration = Duration::from_secs(300);
 
-/// How long an archive outlives its last use once there is a newer one: another run may be about to import it.
-const KEPT_FOR: Duration = Duration::from_secs(24 * 3_600);
+/// How many archives of one name are kept: each build of the product makes one of 40 MB.
+const KEPT: usize = 3;
+
+/// How long any archive outlives its last use: another run may be about to import it.
+const KEPT_FOR: Duration = Duration::from_secs(1_800);
 
 const BUSYBOX: &str = "/bin/busybox";
 const PAUSE: &str = include_str!("../../images/pause.c");
@@ -242,14 +244,19 @@ fn is_there(path: &Path) -> bool {
     true
 }
 
-/// Removes archives that begin so and that nobody has used for a while. What cannot be removed stays.
-fn remove_old(folder: &Path, beginning: &str, but: &Path) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_of_this_image = entry.file_name().to_str().is_some_and(|name| name.starts_with(beginning));
-        let used = entry.metadata().and_then(|metadata| metadata.modified());
-        let is_old = used.is_ok_and(|used| used.elapsed().is_ok_and(|age| age > KEPT_FOR));
-        if is_of_this_image && is_old && entry.path() != but {
-            let _ = std::fs::remove_file(entry.path());
+/// Removes archives that begin so, but the new one, as many of the last used ones as make it [`KEPT`], and what
+/// somebody has used lately. What cannot be removed stays.
+fn remove_old(folder: &Path, beginning: &str, new: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut others: Vec<(SystemTime, PathBuf)> = entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(beginning)))
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .filter(|(_, path)| path != new)
+        .collect();
+    others.sort_unstable();
+    for (used, path) in others.iter().rev().skip(KEPT - 1) {
+        if used.elapsed().is_ok_and(|age| age > KEPT_FOR) {
+            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -343,18 +350,32 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_used_since_yesterday_goes_when_a_new_one_is_made_and_only_of_the_same_name() {
+    fn of_one_name_the_last_three_stay_and_what_was_used_lately() {
         let folder = scratch("old");
         std::fs::create_dir_all(&folder).unwrap();
-        let long_ago = SystemTime::now() - 2 * KEPT_FOR;
-        for name in ["x_1-0123.tar", "x_1_2-0123.tar"] {
-            File::create(folder.join(name)).unwrap().set_modified(long_ago).unwrap();
+        let used = |name: &str, before: Duration| {
+            File::create(folder.join(name)).unwrap().set_modified(SystemTime::now() - before).unwrap();
+        };
+        for age in 2..6 {
+            used(&format!("x_1-{age}.tar"), age * KEPT_FOR);
         }
-        File::create(folder.join("x_1-4567.tar")).unwrap();
-        Recipe::new("durward.test/x:1", Root::new()).build_in(&folder, text_only).unwrap();
-        assert!(!folder.join("x_1-0123.tar").exists());
-        assert!(folder.join("x_1_2-0123.tar").exists(), "another image's");
-        assert!(folder.join("x_1-4567.tar").exists(), "made today");
+        used("x_1_2-0.tar", 9 * KEPT_FOR);
+        let made = Recipe::new("durward.test/x:1", Root::new()).build_in(&folder, text_only).unwrap();
+        let stays = |name: &str| folder.join(name).exists();
+        assert!(made.exists() && stays("x_1-2.tar") && stays("x_1-3.tar"), "the last three");
+        assert!(!stays("x_1-4.tar") && !stays("x_1-5.tar"));
+        assert!(stays("x_1_2-0.tar"), "another image's");
+
+        for number in 0..4 {
+            used(&format!("x_1-now-{number}.tar"), Duration::ZERO);
+        }
+        let other = Recipe::new("durward.test/x:1", Root::new()).starting(json!({ "User": "1" }));
+        other.build_in(&folder, text_only).unwrap();
+        assert!(
+            (0..4).all(|number| stays(&format!("x_1-now-{number}.tar"))),
+            "somebody may be about to import it"
+        );
+        assert!(!stays("x_1-2.tar"));
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -3,7 +3,7 @@
 //! A description is cheap: host files are named and looked at, not opened, and what has to be made (stripped,
 //! compiled) is made only when an archive of it is not in the cache. Its [`Root::key`] changes with every
 //! name, mode and text, and with the size, the times and the inode of every host file, so an upgraded package
-//! or a new build is another image.
+//! or a new build is another image. By which path a host file was found says nothing.
 //!
 //! Everything in an image belongs to root, is dated 1970 and is either readable or also executable by all:
 //! nothing of the host's owners, dates and odd modes goes along.
@@ -182,15 +182,21 @@ impl Root {
         };
         for (path, entry) in &self.entries {
             add(path.as_bytes());
-            add(format!("{entry:?}").as_bytes());
-            if let Entry::File { content: Content::Host(host) | Content::Stripped(host), .. } = entry {
-                let seen = look(host)?;
-                for number in [seen.mtime(), seen.mtime_nsec(), seen.ctime(), seen.ctime_nsec()] {
-                    add(&number.to_le_bytes());
+            let (kind, mode, host) = match entry {
+                Entry::File { mode, content: Content::Host(host) } => ("host", mode, host),
+                Entry::File { mode, content: Content::Stripped(host) } => ("stripped", mode, host),
+                other => {
+                    add(format!("{other:?}").as_bytes());
+                    continue;
                 }
-                for number in [seen.len(), seen.ino(), seen.dev()] {
-                    add(&number.to_le_bytes());
-                }
+            };
+            add(format!("{kind} {mode:o}").as_bytes());
+            let seen = look(host)?;
+            for number in [seen.mtime(), seen.mtime_nsec(), seen.ctime(), seen.ctime_nsec()] {
+                add(&number.to_le_bytes());
+            }
+            for number in [seen.len(), seen.ino(), seen.dev()] {
+                add(&number.to_le_bytes());
             }
         }
         Ok(())
@@ -279,6 +285,18 @@ mod tests {
         std::fs::write(folder.join("next"), "two").unwrap();
         std::fs::rename(folder.join("next"), &file).unwrap();
         assert_ne!(first, key(&root()));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_key_is_the_same_by_whatever_path_a_file_is_found() {
+        let folder = scratch("paths");
+        std::fs::write(folder.join("file"), "one").unwrap();
+        let _ = std::fs::remove_file(folder.join("again"));
+        std::os::unix::fs::symlink(&folder, folder.join("again")).unwrap();
+        let root = |host: &str| Root::default().file_as("/file", &folder.join(host)).unwrap();
+        assert_eq!(key(&root("file")), key(&root("again/file")));
+        assert_ne!(key(&root("file")), key(&Root::default().text("/file", "one")));
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -6,8 +6,7 @@
 //!
 //! - Version 1: a new cpuset is empty and takes nobody; it gets its parent's processors and memory nodes.
 //! - Version 2: a group has the controllers that its parent hands down. What the root does not hand down as
-//!   yet is added there, which the kubelet and runc would do anyway, and taken back by the last run that has a
-//!   group: an extended attribute of the root says what was handed down before the first came.
+//!   yet is added there, and taken back by the last run that has a group: `delegation.rs`.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,20 +14,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::process::Signal;
 
 use super::process::Identity;
 use crate::words::tell;
 
+mod delegation;
+
 /// What the kubelet does not start without.
 const NEEDED: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
-
-/// What a pure version 2 root must hand down: the same, and what the kubelet takes if the kernel has it.
-const HANDED_DOWN: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
-
-/// Which controllers a root handed down before the first run came.
-const BEFORE: &str = "trusted.durward-e2e-before";
 
 /// Every group's name begins so; nothing else is ever touched.
 const PREFIX: &str = "durward-";
@@ -81,7 +75,7 @@ pub(super) fn remove(name: &str) {
         std::thread::sleep(Duration::from_millis(10));
     }
     for hierarchy in hierarchies.iter().filter(|hierarchy| hierarchy.unified) {
-        if let Err(error) = hierarchy.give_back() {
+        if let Err(error) = delegation::give_back(&hierarchy.root) {
             tell(format_args!("{error:#}"));
         }
     }
@@ -223,9 +217,7 @@ impl Hierarchy {
         let group = self.root.join(name);
         // Beside version 1 hierarchies, which then have the controllers, the unified one has nothing to hand down.
         if self.unified && NEEDED.iter().any(|needed| self.has(needed)) {
-            let _lock = self.lock()?;
-            make(&group)?;
-            return self.hand_down();
+            return delegation::hand_down(&self.root, &self.controllers, || make(&group));
         }
         make(&group)?;
         for file in ["cpuset.mems", "cpuset.cpus"] {
@@ -238,69 +230,6 @@ impl Hierarchy {
             }
         }
         Ok(())
-    }
-
-    /// Lets the root hand down what a node needs, and notes what it did before, if nobody has yet.
-    fn hand_down(&self) -> Result<()> {
-        let before = words(&self.handed_down())?;
-        let wanted: Vec<_> = HANDED_DOWN
-            .into_iter()
-            .filter(|wanted| self.has(wanted))
-            .filter(|wanted| !before.iter().any(|had| had == wanted))
-            .collect();
-        let noted = setxattr(&self.root, BEFORE, before.join(" ").as_bytes(), XattrFlags::CREATE);
-        if let Err(error) = noted
-            && error != rustix::io::Errno::EXIST
-        {
-            bail!("cannot note on {} which controllers it hands down: {error}", self.root.display());
-        }
-        for controller in wanted {
-            write_existing(&self.handed_down(), &format!("+{controller}")).with_context(|| {
-                format!("the cgroup {} cannot hand down the controller {controller}", self.root.display())
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Takes back from the root what it did not hand down before the first run came, unless another run is
-    /// left.
-    fn give_back(&self) -> Result<()> {
-        let _lock = self.lock()?;
-        let mut before = [0; 512];
-        let Ok(length) = getxattr(&self.root, BEFORE, &mut before) else { return Ok(()) };
-        if self.has_runs() {
-            return Ok(());
-        }
-        let before = String::from_utf8_lossy(before.get(..length).unwrap_or_default()).into_owned();
-        let _ = removexattr(&self.root, BEFORE);
-        for controller in words(&self.handed_down())? {
-            if !before.split(' ').any(|had| had == controller) {
-                write_existing(&self.handed_down(), &format!("-{controller}")).with_context(|| {
-                    format!("{} goes on handing down the controller {controller}", self.root.display())
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    fn has_runs(&self) -> bool {
-        std::fs::read_dir(&self.root).is_ok_and(|entries| {
-            entries.filter_map(Result::ok).any(|entry| {
-                entry.file_name().to_str().is_some_and(is_ours)
-                    && entry.file_type().is_ok_and(|kind| kind.is_dir())
-            })
-        })
-    }
-
-    /// One run at a time, whatever cache it has. The kernel frees it with the file.
-    fn lock(&self) -> Result<File> {
-        let root = File::open(&self.root).with_context(|| format!("cannot open {}", self.root.display()))?;
-        root.lock().with_context(|| format!("cannot lock {}", self.root.display()))?;
-        Ok(root)
-    }
-
-    fn handed_down(&self) -> PathBuf {
-        self.root.join("cgroup.subtree_control")
     }
 }
 

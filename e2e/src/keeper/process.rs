@@ -64,7 +64,8 @@ pub fn end_all(processes: &[Identity], grace: Duration) -> Vec<Identity> {
     await_end(&left, Duration::from_secs(10))
 }
 
-fn await_end(processes: &[Identity], within: Duration) -> Vec<Identity> {
+/// Waits for their end, and returns those that still run when the time is up.
+pub fn await_end(processes: &[Identity], within: Duration) -> Vec<Identity> {
     let began = Instant::now();
     loop {
         let left: Vec<_> = processes.iter().copied().filter(|process| process.is_alive()).collect();

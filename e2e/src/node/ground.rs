@@ -24,6 +24,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+pub(crate) use mounts::disk;
+
 use crate::keeper::{Keeper, Part, Tool};
 use crate::patience::{Seen, eventually};
 

@@ -11,6 +11,7 @@ use anyhow::Result;
 use rustix::process::Signal;
 
 use super::Ground;
+use super::ground::disk;
 use crate::daemon::{Daemon, Stopped};
 use crate::keeper::{Keeper, Tool};
 use crate::patience::Seen;
@@ -21,6 +22,18 @@ const ROOT: &str = "/var/lib/lxcfs";
 /// It unmounts on SIGTERM, within milliseconds.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Takes off what lies on the node's own folder, of which each umount takes one, and stops at the folder: without
+/// it an LXCFS of this host that starts later would be seen on the node. What lies on top is what nothing at the
+/// same place has for its parent: one that came later may lie below, if it came from this host.
+fn bared() -> String {
+    format!(
+        r#"top() {{ awk '$5 == "{ROOT}" {{ root[$1] = $4; covered[$2] = 1 }}
+  END {{ for (id in root) if (!(id in covered)) print root[id] }}' /proc/self/mountinfo; }}
+while case $(top) in *{} | "") false ;; *) umount -l {ROOT} ;; esac do :; done"#,
+        disk(ROOT)
+    )
+}
+
 /// The node's LXCFS.
 #[derive(Debug)]
 pub struct Lxcfs {
@@ -30,10 +43,8 @@ pub struct Lxcfs {
 impl Lxcfs {
     /// Starts it, and waits for nothing.
     pub(super) fn start(keeper: &Arc<Keeper>, ground: &Arc<Ground>) -> Result<Self> {
-        // Several mounts may lie above each other, of which each umount takes one. With --enable-cfs, as it is
-        // shipped, a container counts the processors of its limit.
-        let script =
-            format!("while umount -l {ROOT} 2>/dev/null; do :; done; exec lxcfs --enable-cfs {ROOT}");
+        // With --enable-cfs, as it is shipped, a container counts the processors of its limit.
+        let script = format!("{}\nexec lxcfs --enable-cfs {ROOT}", bared());
         let tool = Tool::new("lxcfs", "sh").grace(GRACE).arguments(["-c", &script]);
         let served = ground.path(ROOT).join("proc/meminfo");
         let daemon = Daemon::start(keeper, ground.inside(tool), move || {

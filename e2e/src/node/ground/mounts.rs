@@ -39,6 +39,11 @@ const SETTINGS: [&str; 6] = [
 /// want it.
 const GROUND: &str = "/run/durward-ground";
 
+/// Where below the run's folder one of [`KEPT`] is.
+pub(crate) fn disk(kept: &str) -> String {
+    format!("/disk{kept}")
+}
+
 /// The script. The folders of this host are looked at now.
 pub(super) fn script(folder: &Path) -> Result<String> {
     let mounts =
@@ -57,7 +62,7 @@ pub(super) fn script(folder: &Path) -> Result<String> {
         script.cover(parent, &["-t", "overlay", "-o", &options, "overlay"], &points);
     }
     for kept in KEPT {
-        let own = folder.join("disk").join(kept.trim_start_matches('/'));
+        let own = folder.join(disk(kept).trim_start_matches('/'));
         std::fs::create_dir_all(&own).with_context(|| format!("cannot make {}", own.display()))?;
         script.line(&["mkdir", "-p", kept]);
         script.mount(&["--bind", &own.display().to_string(), kept]);

@@ -21,6 +21,7 @@ pub(crate) fn lxcfs_ends_dies_and_serves_again(stage: &Stage) -> Result<()> {
         shop.pod(name).container_like("app", node::idle(mount)).with(with).is_admitted()?;
         anyhow::Ok(node.pod(&shop, name))
     };
+    stands_on_a_folder_of_the_node(&node.run(&["cat", "/proc/self/mountinfo"])?.succeeded()?.stdout)?;
     let first = looking("first")?.is_ready()?;
     ensure!(total(&first)? == "128", "the pod sees {} MiB", total(&first)?);
 
@@ -42,6 +43,20 @@ pub(crate) fn lxcfs_ends_dies_and_serves_again(stage: &Stage) -> Result<()> {
     killed.start()?;
     let third = looking("third")?.is_ready()?;
     ensure!(total(&third)? == "128", "the pod of the time after sees {} MiB", total(&third)?);
+    // However often it was started, the node has a folder of its own below: an LXCFS of this host is not seen there.
+    stands_on_a_folder_of_the_node(&node.run(&["cat", "/proc/self/mountinfo"])?.succeeded()?.stdout)
+}
+
+/// One mount of LXCFS, upon one of the run's folder.
+fn stands_on_a_folder_of_the_node(mounts: &str) -> Result<()> {
+    let mounts: Vec<Vec<&str>> = mounts.lines().map(|line| line.split(' ').collect()).collect();
+    let of_the_place: Vec<_> =
+        mounts.iter().filter(|mount| mount.get(4) == Some(&"/var/lib/lxcfs")).collect();
+    let own = of_the_place
+        .iter()
+        .find(|mount| mount.get(3).is_some_and(|root| root.ends_with("/disk/var/lib/lxcfs")));
+    let upon = of_the_place.iter().find(|mount| own.is_some_and(|own| own.first() == mount.get(1)));
+    ensure!(upon.is_some_and(|mount| mount.contains(&"fuse.lxcfs")), "mounted there is {of_the_place:?}");
     Ok(())
 }
 
