@@ -68,7 +68,7 @@ pub(crate) enum Command {
     LxcfsDevice(LxcfsDevice),
     /// Tells on the Node whether LXCFS serves there, and has it load a new library; one on each node
     #[command(
-        after_help = "Example:\n  durward lxcfs-node --config durward.yaml --node $NODE_NAME --library /var/lib/lxcfs-library/liblxcfs.so\n\nReads guards.lxcfs: root, files and nodeReadiness. SIGTERM takes label and annotation off the Node."
+        after_help = "Example:\n  durward lxcfs-node --config durward.yaml --node $NODE_NAME --library /var/lib/lxcfs-library/liblxcfs.so\n\nReads guards.lxcfs: root, files and nodeReadiness. SIGTERM leaves label and annotation on the Node, since LXCFS goes on; the annotation's time tells how old they are."
     )]
     LxcfsNode(LxcfsNode),
     /// Prints webhook configurations and RBAC for the guards that the file turns on, and with --image what runs Durward
@@ -172,6 +172,9 @@ pub(crate) struct LxcfsDevice {
     /// How many containers of this node may have the files at once; more than there can be, or they become a limit
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) devices: u32,
+    /// Where mounts and processes are told of; another folder than the kernel's is for tests
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    pub(crate) proc: PathBuf,
     #[command(flatten)]
     pub(crate) log: LogFlags,
 }
@@ -200,6 +203,9 @@ pub(crate) struct LxcfsNode {
     /// Another context of that kubeconfig than its current one
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
+    /// Where mounts and processes are told of; another folder than the kernel's is for tests
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    pub(crate) proc: PathBuf,
     #[command(flatten)]
     pub(crate) log: LogFlags,
 }
@@ -346,6 +352,9 @@ pub(crate) struct DoctorLxcfs {
     /// Look at the files of the machine that this runs on, and at no cluster
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "world"])]
     pub(crate) here: bool,
+    /// Where mounts and processes are told of; another folder than the kernel's is for tests
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    pub(crate) proc: PathBuf,
     #[command(flatten)]
     pub(crate) world: WorldFlags,
     /// Text for people or JSON for programs

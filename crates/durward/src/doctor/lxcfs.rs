@@ -4,7 +4,8 @@
 //! The codes of findings are a closed set: `nodes` and `pods` cannot be listed (with the world's cause in the text); `unseen`:
 //! nothing tells of LXCFS on these nodes; `untold`: nobody keeps the annotation that pods' readiness rests on; `files`: one that
 //! is promised is not served; `runtime`: the runtime lets it nobody mount; `root`: LXCFS is looked for elsewhere; `label`: it says
-//! something else than what is seen; `stale`: nobody is there any more who would correct it; `device`: the resource is not offered;
+//! something else than what is seen; `stale`: nobody is there any more who would correct it, or nobody has for a quarter of an hour;
+//! `node`: it is not Ready; `device`: the resource is not offered;
 //! `pod`: one of ours is not ready; `library`: one lies there that LXCFS does not load; `mount`: nothing is mounted.
 
 mod facts;
@@ -90,6 +91,7 @@ async fn look(args: &DoctorLxcfs, file: Option<&File>, on_node: Option<OnNode>) 
         on_node: on_node.unwrap_or_default(),
         home: home.to_owned(),
         kubectl: fleet::kubectl(&access),
+        now: world.now(),
     };
     let mut findings = Vec::new();
     let nodes = match facts::nodes(world.as_ref()).await {

@@ -19,7 +19,7 @@ pub(crate) use device::run as device;
 pub(crate) use mount::Mount;
 pub(crate) use node::run as node;
 pub(crate) use probe::{Prober, Seen, Sight};
-pub(crate) use process::{PID_FILE, Process, find};
+pub(crate) use process::{PID_FILE, Process, find, is_elsewhere};
 pub(crate) use report::Report;
 pub(crate) use settings::on_node;
 pub(crate) use tools::{lxcfs_version, runc};

@@ -1,7 +1,9 @@
 //! What is mounted at a path, by `/proc/self/mountinfo`: the kernel writes that table by itself, so reading it never waits for
 //! the file system in question, as anything below the path may.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 /// The kind of file system that LXCFS mounts.
 const LXCFS: &str = "fuse.lxcfs";
@@ -19,8 +21,22 @@ pub(crate) struct Mount {
 
 impl Mount {
     /// What is mounted at exactly this path, in the mount namespace that this process is in.
-    pub(crate) fn at(path: &str) -> Option<Self> {
-        Self::find(&fs::read_to_string("/proc/self/mountinfo").ok()?, path)
+    pub(crate) fn at(proc: &Path, path: &str) -> Option<Self> {
+        Self::find(&Self::table(proc), path)
+    }
+
+    /// Every mount in the namespace that this process is in; nothing where that cannot be read.
+    pub(super) fn table(proc: &Path) -> String {
+        fs::read_to_string(proc.join("self/mountinfo")).unwrap_or_default()
+    }
+
+    /// The numbers of all file systems of LXCFS, wherever they are mounted.
+    pub(super) fn devices(table: &str) -> BTreeSet<String> {
+        let device = |line: &str| {
+            let (mount, source) = line.split_once(" - ")?;
+            (source.split(' ').next() == Some(LXCFS)).then_some(mount.split(' ').nth(2)?.to_owned())
+        };
+        table.lines().filter_map(device).collect()
     }
 
     /// Whether it is LXCFS's, alive or dead.
@@ -79,7 +95,13 @@ mod tests {
     }
 
     #[test]
+    fn the_file_systems_of_lxcfs_are_known_by_their_numbers() {
+        assert_eq!(Mount::devices(TABLE).into_iter().collect::<Vec<_>>(), ["0:55"]);
+        assert!(Mount::devices("nonsense\n\n - fuse.lxcfs\n").is_empty());
+    }
+
+    #[test]
     fn this_process_sees_its_own_mounts() {
-        assert!(Mount::at("/proc").is_some());
+        assert!(Mount::at(Path::new("/proc"), "/proc").is_some());
     }
 }

@@ -1,18 +1,24 @@
 //! Reads the files of LXCFS as a pod would, and says of each how that went.
 //!
+//! A file is LXCFS's if it lies on a file system of LXCFS (`fuse.lxcfs`), whatever its path and whatever it says: a plain copy
+//! under the root, or something that is mounted over it, says what a pod would read too, and is not true of the pod.
+//!
 //! They lie on a FUSE mount, where every step, the look at a file's kind included, may wait for ever for a process that does not
 //! answer, or fail with "Transport endpoint is not connected" where that process is gone. So each file has a thread of its own
 //! that reads it and nothing else. One that hangs is left alone and asked nothing more until it comes back, or until another
 //! mount lies over the one in which it hangs: then it is left behind, once. It ends with the mount, or with the process.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread;
 use std::time::Duration;
 
 use guards::lxcfs::{File, OnNode};
+use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
@@ -35,6 +41,8 @@ pub(crate) enum Seen {
     Missing,
     /// A directory, a pipe, a device.
     NotAFile,
+    /// A file that is there, and lies on no file system of LXCFS.
+    NotLxcfs,
     /// The process that served it is gone, and its mount is left.
     Dead,
     /// It does not answer in time.
@@ -52,6 +60,7 @@ impl Seen {
             Self::Served => "served",
             Self::Missing => "missing",
             Self::NotAFile => "not-a-file",
+            Self::NotLxcfs => "not-lxcfs",
             Self::Dead => "dead",
             Self::Silent => "silent",
             Self::Garbage => "garbage",
@@ -65,6 +74,9 @@ impl Seen {
             Self::Served => "is served",
             Self::Missing => "is not there",
             Self::NotAFile => "is not a file",
+            Self::NotLxcfs => {
+                "is there and is not LXCFS's, which is not mounted there or has something over it"
+            }
             Self::Dead => {
                 "is dead: LXCFS is gone and its mount is left (\"Transport endpoint is not connected\")"
             }
@@ -83,8 +95,8 @@ impl Seen {
     }
 }
 
-/// How one file is read.
-type Look = fn(File, &Path) -> Seen;
+/// How one file is read, and the file systems of LXCFS that there are.
+type Look = fn(File, &Path, &BTreeSet<String>) -> Seen;
 
 /// What was seen in one round.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,33 +131,36 @@ impl Sight {
 /// Eyes on a root.
 #[derive(Debug)]
 pub(crate) struct Prober {
+    proc: PathBuf,
     root: String,
     within: Duration,
     readers: Vec<Reader>,
 }
 
 impl Prober {
-    /// Nothing is read yet.
-    pub(crate) fn new(root: &str) -> Self {
-        Self::with(root, WITHIN, look_at)
+    /// On a root, as the mounts that `proc` tells of lie there. Nothing is read yet.
+    pub(crate) fn new(proc: &Path, root: &str) -> Self {
+        Self::with(proc, root, WITHIN, look_at)
     }
 
-    fn with(root: &str, within: Duration, look: Look) -> Self {
+    fn with(proc: &Path, root: &str, within: Duration, look: Look) -> Self {
         let reader = |file: File| Reader {
             file,
             path: PathBuf::from(format!("{root}{}", file.path())),
             look,
             line: None,
         };
-        Self { root: root.to_owned(), within, readers: File::ALL.into_iter().map(reader).collect() }
+        let (proc, root) = (proc.to_owned(), root.to_owned());
+        Self { proc, root, within, readers: File::ALL.into_iter().map(reader).collect() }
     }
 
     /// Reads every file, all at once, and waits for none of them longer than it may take. Must not be called again before it is
     /// done; dropped half way, it is as if some files were silent until the next time.
     pub(crate) async fn look(&mut self) -> Sight {
-        let mount = Mount::at(&self.root);
+        let table = Mount::table(&self.proc);
+        let (mount, devices) = (Mount::find(&table, &self.root), Arc::new(Mount::devices(&table)));
         for reader in &mut self.readers {
-            reader.ask(mount.as_ref());
+            reader.ask(mount.as_ref(), &devices);
         }
         let deadline = Instant::now() + self.within;
         let mut files = Vec::with_capacity(self.readers.len());
@@ -168,14 +183,14 @@ struct Reader {
 /// The way to a thread that reads.
 #[derive(Debug)]
 struct Line {
-    ask: std_mpsc::Sender<()>,
+    ask: std_mpsc::Sender<Arc<BTreeSet<String>>>,
     answers: UnboundedReceiver<Seen>,
     is_waiting: bool,
     mount: Option<Mount>,
 }
 
 impl Reader {
-    fn ask(&mut self, mount: Option<&Mount>) {
+    fn ask(&mut self, mount: Option<&Mount>, devices: &Arc<BTreeSet<String>>) {
         if let Some(line) = &mut self.line {
             // An answer that came too late is an old one.
             if line.is_waiting && line.answers.try_recv().is_ok() {
@@ -193,7 +208,7 @@ impl Reader {
             && !line.is_waiting
         {
             line.mount = mount.cloned();
-            line.is_waiting = line.ask.send(()).is_ok();
+            line.is_waiting = line.ask.send(Arc::clone(devices)).is_ok();
         }
     }
 
@@ -215,12 +230,12 @@ impl Reader {
     }
 
     fn begin(&self) -> Option<Line> {
-        let (ask, asked) = std_mpsc::channel();
+        let (ask, asked) = std_mpsc::channel::<Arc<BTreeSet<String>>>();
         let (answer, answers) = unbounded_channel();
         let (file, path, look) = (self.file, self.path.clone(), self.look);
         let reading = move || {
-            while asked.recv().is_ok() {
-                if answer.send(look(file, &path)).is_err() {
+            while let Ok(devices) = asked.recv() {
+                if answer.send(look(file, &path, &devices)).is_err() {
                     return;
                 }
             }
@@ -230,12 +245,18 @@ impl Reader {
     }
 }
 
+/// The number of the file system that a file lies on, as the table of mounts has it.
+fn device(metadata: &Metadata) -> String {
+    format!("{}:{}", major(metadata.dev()), minor(metadata.dev()))
+}
+
 /// Reads a file here and now.
-fn look_at(file: File, path: &Path) -> Seen {
+fn look_at(file: File, path: &Path, devices: &BTreeSet<String>) -> Seen {
     // Its kind before anything: opening a pipe would wait for its other end.
     match fs::metadata(path) {
         Err(error) => return Seen::of(&error),
         Ok(metadata) if !metadata.is_file() => return Seen::NotAFile,
+        Ok(metadata) if !devices.contains(&device(&metadata)) => return Seen::NotLxcfs,
         Ok(_) => {}
     }
     let mut text = Vec::new();
@@ -286,13 +307,22 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A folder in which every file is as LXCFS would have it.
+    /// A folder in which every file is as LXCFS would have it, and a table of mounts that says it is LXCFS's.
     pub(in crate::lxcfs) fn root() -> TempDir {
         let root = tempfile::tempdir().unwrap();
         for file in File::ALL {
             write(root.path(), file, sound(file));
         }
+        mount(&root, "fuse.lxcfs");
         root
+    }
+
+    /// The table is in the folder itself, as if that were `/proc` too.
+    fn mount(root: &TempDir, kind: &str) {
+        let number = device(&fs::metadata(at(root.path(), File::Meminfo)).unwrap());
+        fs::create_dir_all(root.path().join("self")).unwrap();
+        let line = format!("97 90 {number} / {} rw - {kind} lxcfs rw\n", root.path().display());
+        fs::write(root.path().join("self/mountinfo"), line).unwrap();
     }
 
     /// Puts a file where LXCFS has it.
@@ -320,7 +350,11 @@ pub(super) mod tests {
     }
 
     fn prober(root: &TempDir) -> Prober {
-        Prober::new(root.path().to_str().unwrap())
+        Prober::new(root.path(), root.path().to_str().unwrap())
+    }
+
+    fn prober_with(root: &TempDir, look: Look) -> Prober {
+        Prober::with(root.path(), root.path().to_str().unwrap(), Duration::from_millis(50), look)
     }
 
     #[tokio::test]
@@ -329,6 +363,28 @@ pub(super) mod tests {
         let sight = prober(&root).look().await;
         assert!(sight.files.iter().all(|(_, seen)| *seen == Seen::Served), "{sight:?}");
         assert_eq!(sight.ill(&File::ALL), None);
+    }
+
+    #[tokio::test]
+    async fn files_that_are_not_lxcfs_s_are_not_served_whatever_they_say() {
+        let root = root();
+        for kind in ["ext4", "fuse.sshfs"] {
+            mount(&root, kind);
+            let sight = prober(&root).look().await;
+            assert!(sight.files.iter().all(|(_, seen)| *seen == Seen::NotLxcfs), "{kind}: {sight:?}");
+        }
+        fs::remove_file(root.path().join("self/mountinfo")).unwrap();
+        let sight = prober(&root).look().await;
+        assert!(sight.files.iter().all(|(_, seen)| *seen == Seen::NotLxcfs), "no table: {sight:?}");
+        // LXCFS is mounted at the root, and the files come from something over it.
+        fs::write(
+            root.path().join("self/mountinfo"),
+            format!("97 90 0:1 / {} rw - fuse.lxcfs l rw\n", root.path().display()),
+        )
+        .unwrap();
+        let sight = prober(&root).look().await;
+        assert!(sight.mount.as_ref().unwrap().is_lxcfs());
+        assert!(sight.files.iter().all(|(_, seen)| *seen == Seen::NotLxcfs), "hidden: {sight:?}");
     }
 
     #[tokio::test]
@@ -387,9 +443,9 @@ pub(super) mod tests {
     }
 
     /// Reads without a look at the kind: opening a pipe waits for its other end, as a file waits whose server does not answer.
-    fn waits(file: File, path: &Path) -> Seen {
+    fn waits(file: File, path: &Path, devices: &BTreeSet<String>) -> Seen {
         if fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
-            return look_at(file, path);
+            return look_at(file, path, devices);
         }
         fs::read(path).map_or_else(|error| Seen::of(&error), |_| Seen::Served)
     }
@@ -408,7 +464,7 @@ pub(super) mod tests {
         let pipe = at(root.path(), File::Stat);
         fs::remove_file(&pipe).unwrap();
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let mut prober = Prober::with(root.path().to_str().unwrap(), Duration::from_millis(50), waits);
+        let mut prober = prober_with(&root, waits);
         for _ in 0..3 {
             let sight = prober.look().await;
             assert_eq!(sight.of(File::Stat), Seen::Silent);
@@ -431,7 +487,7 @@ pub(super) mod tests {
         let pipe = at(root.path(), File::Stat);
         fs::remove_file(&pipe).unwrap();
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let mut prober = Prober::with(root.path().to_str().unwrap(), Duration::from_millis(50), waits);
+        let mut prober = prober_with(&root, waits);
         assert_eq!(prober.look().await.of(File::Stat), Seen::Silent);
         fs::rename(&pipe, root.path().join("below")).unwrap();
         write(root.path(), File::Stat, sound(File::Stat));

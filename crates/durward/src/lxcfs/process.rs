@@ -1,6 +1,6 @@
 //! The LXCFS process, as `/proc` shows it.
 //!
-//! Its name, its arguments and the signals that it catches may be read by everyone; its root, its program and what it has mapped
+//! Its name, its arguments, its rights, its mounts and the signals that it catches may be read by everyone; its root, its program and what it has mapped
 //! only by who may trace it: root with `CAP_SYS_PTRACE`, where no security module says otherwise.
 
 use std::fs;
@@ -38,35 +38,39 @@ pub(crate) struct Mapped {
     pub(crate) path: String,
 }
 
-/// The process that serves `root`: an LXCFS that has the root among its arguments, first of all the one of which the pid file
-/// tells; or else that one, which may have been given the root by another name.
+/// The process that serves `root`, below `proc`: an LXCFS that has the root among its arguments, first of all the one of which
+/// the pid file tells; or else that one, which may have been given the root by another name.
 ///
-/// A node may have more than one: what runs in a container of LXC often has an LXCFS of its own, at the same path of another root.
-/// So one that is known to have something else mounted there than we see is none.
-pub(crate) fn find(pid_file: &Path, root: &str) -> Option<Process> {
-    find_in(Path::new("/proc"), pid_file, root, Mount::at(root).as_ref())
-}
-
-pub(super) fn find_in(proc: &Path, pid_file: &Path, root: &str, mount: Option<&Mount>) -> Option<Process> {
+/// A name and arguments are whatever a process says of itself, and a container of a tenant may say anything. So only such a one is
+/// believed as could mount on the node anyway, and that has the very file system at the root that is mounted there for us. Where
+/// none is, nobody is known. (A node may have more than one LXCFS: what runs in a container of LXC often has its own, at the same
+/// path of another root, and several nodes may share one machine.)
+pub(crate) fn find(proc: &Path, pid_file: &Path, root: &str) -> Option<Process> {
+    let mount = Mount::at(proc, root).filter(Mount::is_lxcfs)?;
+    let serves = |one: &Process| one.serves(root, &mount);
     let told = fs::read_to_string(pid_file).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    let told_and = |named| {
-        told.and_then(|pid| Process::read(proc, pid, named)).filter(|one| !one.is_elsewhere(root, mount))
-    };
-    told_and(Some(root)).or_else(|| among(proc, root, mount)).or_else(|| told_and(None))
+    let told_and = |named| told.and_then(|pid| Process::read(proc, pid, named)).filter(serves);
+    told_and(Some(root)).or_else(|| among(proc, root, serves)).or_else(|| told_and(None))
 }
 
-/// The process that has the root among its arguments.
-fn among(proc: &Path, root: &str, mount: Option<&Mount>) -> Option<Process> {
+/// Whether some LXCFS serves that root where this process does not see it.
+pub(crate) fn is_elsewhere(proc: &Path, root: &str) -> bool {
+    among(proc, root, |one| one.mount(root).is_some()).is_some()
+}
+
+/// The process that has the root among its arguments, and is what is looked for: the oldest, since LXCFS has children of the same
+/// name and arguments for as long as it looks into a process namespace.
+fn among(proc: &Path, root: &str, is_it: impl Fn(&Process) -> bool) -> Option<Process> {
     let pids = fs::read_dir(proc).ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let processes = pids.filter_map(|pid| Process::read(proc, pid, Some(root)));
-    processes.filter(|one| !one.is_elsewhere(root, mount)).min_by_key(|process| process.pid)
+    processes.filter(is_it).min_by_key(|process| (process.started, process.pid))
 }
 
 impl Process {
     /// The process of that number, if it is an LXCFS, and one for `root` where that is asked for.
     fn read(proc: &Path, pid: i32, root: Option<&str>) -> Option<Self> {
         let folder = proc.join(pid.to_string());
-        if fs::read_to_string(folder.join("comm")).ok()?.trim_end() != NAME {
+        if fs::read_to_string(folder.join("comm")).ok()?.trim_end() != NAME || !may_mount(&folder) {
             return None;
         }
         let line = fs::read_to_string(folder.join("cmdline")).ok()?;
@@ -80,12 +84,15 @@ impl Process {
         Some(Self { pid, folder, started, options: options(&arguments) })
     }
 
-    /// Whether it sees another LXCFS at the root than the one that is mounted there for us. Not where one of the two is not known.
-    fn is_elsewhere(&self, root: &str, mount: Option<&Mount>) -> bool {
+    /// The LXCFS that it sees at the root.
+    fn mount(&self, root: &str) -> Option<Mount> {
         let table = fs::read_to_string(self.folder.join("mountinfo")).unwrap_or_default();
-        let theirs = Mount::find(&table, root).filter(Mount::is_lxcfs);
-        let ours = mount.filter(|mount| mount.is_lxcfs());
-        theirs.zip(ours).is_some_and(|(theirs, ours)| theirs.device != ours.device)
+        Mount::find(&table, root).filter(Mount::is_lxcfs)
+    }
+
+    /// Whether it sees at the root what is mounted there for us.
+    pub(crate) fn serves(&self, root: &str, mount: &Mount) -> bool {
+        mount.is_lxcfs() && self.mount(root).is_some_and(|theirs| theirs.device == mount.device)
     }
 
     /// Its number.
@@ -124,11 +131,7 @@ impl Process {
 
     /// Whether it has said what is to be done at SIGUSR1. Before that, the signal would end it.
     pub(crate) fn catches_reload(&self) -> bool {
-        let caught = fs::read_to_string(self.folder.join("status")).ok().and_then(|status| {
-            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
-            u64::from_str_radix(mask.trim(), 16).ok()
-        });
-        caught.is_some_and(|mask| mask & (1 << (Signal::USR1.as_raw() - 1)) != 0)
+        has_bit(&self.folder, "SigCgt:", Signal::USR1.as_raw() - 1)
     }
 
     /// Has it load its library anew, at the next access to one of its files. That it is still the same process is looked at
@@ -155,6 +158,23 @@ impl Process {
     }
 }
 
+/// Whether a process may mount on the node: `CAP_SYS_ADMIN` in the first user namespace, the only one whose table of users begins
+/// with all of them as they are. Who can make such a process needs nothing from us any more.
+fn may_mount(folder: &Path) -> bool {
+    /// `include/uapi/linux/capability.h`
+    const CAP_SYS_ADMIN: i32 = 21;
+    let users = fs::read_to_string(folder.join("uid_map")).unwrap_or_default();
+    users.split_ascii_whitespace().eq(["0", "0", "4294967295"]) && has_bit(folder, "CapEff:", CAP_SYS_ADMIN)
+}
+
+/// Whether a bit is set in one of the masks of `/proc/PID/status`.
+fn has_bit(folder: &Path, mask: &str, bit: i32) -> bool {
+    let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix(mask));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << bit) != 0)
+}
+
 /// Those of its switches on which depends what pods see.
 fn options(arguments: &[&str]) -> Vec<&'static str> {
     let mut found = Vec::new();
@@ -178,13 +198,33 @@ fn options(arguments: &[&str]) -> Vec<&'static str> {
 pub(super) mod tests {
     use super::*;
 
-    /// A folder like `/proc` with one process in it.
+    /// A root that is LXCFS's.
+    const ROOT: &str = "/var/lib/lxcfs";
+
+    const PRIVILEGED: &str = "CapEff:\t000001ffffffffff\n";
+
+    pub(in crate::lxcfs) const ARGUMENTS: [&str; 6] =
+        ["lxcfs", "-f", "-p", "-l", "--enable-cfs", "/var/lib/lxcfs/"];
+
+    fn mounted(device: &str) -> String {
+        format!("97 90 {device} / {ROOT} rw shared:9 - fuse.lxcfs lxcfs rw\n")
+    }
+
+    /// A folder like `/proc` in which an LXCFS is mounted and one process is.
     fn proc(pid: i32, comm: &str, arguments: &[&str], more: &[(&str, &str)]) -> tempfile::TempDir {
         let proc = tempfile::tempdir().unwrap();
+        sees(proc.path(), "0:55");
         add(proc.path(), pid, comm, arguments, more);
         proc
     }
 
+    /// What is mounted at the root for ourselves.
+    pub(in crate::lxcfs) fn sees(proc: &Path, device: &str) {
+        fs::create_dir_all(proc.join("self")).unwrap();
+        fs::write(proc.join("self/mountinfo"), mounted(device)).unwrap();
+    }
+
+    /// A process that may mount, and sees what we do; `more` are other files of it.
     pub(in crate::lxcfs) fn add(
         proc: &Path,
         pid: i32,
@@ -198,13 +238,22 @@ pub(super) mod tests {
         fs::write(folder.join("cmdline"), arguments.join("\0") + "\0").unwrap();
         let rest: Vec<_> = (3..=52).map(|field: u32| field.to_string()).collect();
         fs::write(folder.join("stat"), format!("{pid} ({comm}) {}", rest.join(" "))).unwrap();
+        fs::write(folder.join("status"), PRIVILEGED).unwrap();
+        fs::write(folder.join("uid_map"), "         0          0 4294967295\n").unwrap();
+        fs::write(folder.join("mountinfo"), mounted("0:55")).unwrap();
         for (name, text) in more {
             fs::write(folder.join(name), text).unwrap();
         }
     }
 
-    pub(in crate::lxcfs) const ARGUMENTS: [&str; 6] =
-        ["lxcfs", "-f", "-p", "-l", "--enable-cfs", "/var/lib/lxcfs/"];
+    fn found(proc: &tempfile::TempDir, pid_file: &Path, root: &str) -> Option<i32> {
+        find(proc.path(), pid_file, root).map(|process| process.pid)
+    }
+
+    /// The one that there is.
+    fn only(proc: &tempfile::TempDir) -> Process {
+        find(proc.path(), Path::new("/nowhere"), ROOT).unwrap()
+    }
 
     #[test]
     fn the_pid_file_is_believed_only_where_it_tells_of_an_lxcfs() {
@@ -212,42 +261,76 @@ pub(super) mod tests {
         add(proc.path(), 8, "bash", &["bash", "/var/lib/lxcfs"], &[]);
         add(proc.path(), 9, "lxcfs", &["lxcfs", "/var/lib/other"], &[]);
         let pid_file = proc.path().join("lxcfs.pid");
-        let found = || find_in(proc.path(), &pid_file, "/var/lib/lxcfs", None).map(|process| process.pid);
-        assert_eq!(found(), Some(7), "there is no pid file");
+        assert_eq!(found(&proc, &pid_file, ROOT), Some(7), "there is no pid file");
         for (text, pid) in [("9\n", 7), ("8\n", 7), ("4711", 7), ("nonsense", 7)] {
             fs::write(&pid_file, text).unwrap();
-            assert_eq!(found(), Some(pid), "{text}");
+            assert_eq!(found(&proc, &pid_file, ROOT), Some(pid), "{text}");
         }
+        fs::remove_dir_all(proc.path().join("7")).unwrap();
         fs::write(&pid_file, "9\n").unwrap();
-        let elsewhere = find_in(proc.path(), &pid_file, "/elsewhere", None).map(|process| process.pid);
-        assert_eq!(elsewhere, Some(9), "it may have been given the root by another name");
-        assert_eq!(find_in(proc.path(), Path::new("/nowhere"), "/elsewhere", None), None);
+        assert_eq!(found(&proc, &pid_file, ROOT), Some(9), "it may have been given the root by another name");
+        assert_eq!(found(&proc, Path::new("/nowhere"), ROOT), None);
+        assert_eq!(found(&proc, &pid_file, "/elsewhere"), None, "nothing is mounted there");
+    }
+
+    #[test]
+    fn a_process_of_a_tenant_is_not_taken_for_lxcfs_whatever_it_calls_itself() {
+        for (file, text) in [
+            ("status", "Uid:\t65534\t65534\t65534\t65534\nCapEff:\t0000000000000000\n"),
+            // What containers have by default.
+            ("status", "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\n"),
+            ("status", "nothing"),
+            // All of them, in a user namespace of its own.
+            ("uid_map", "         0     100000      65536\n"),
+            ("uid_map", "         0       1000          1\n"),
+            ("uid_map", ""),
+            // Without the mount, or with something else there.
+            ("mountinfo", ""),
+            ("mountinfo", "97 90 0:55 / /var/lib/lxcfs rw - tmpfs lxcfs rw\n"),
+            ("mountinfo", "97 90 0:55 / /var/lib/other rw - fuse.lxcfs lxcfs rw\n"),
+        ] {
+            let proc = proc(7, "lxcfs", &ARGUMENTS, &[(file, text)]);
+            let pid_file = proc.path().join("lxcfs.pid");
+            fs::write(&pid_file, "7\n").unwrap();
+            assert_eq!(found(&proc, &pid_file, ROOT), None, "{file}: {text}");
+            assert!(!is_elsewhere(proc.path(), ROOT), "{file}: {text}");
+            add(proc.path(), 4711, "lxcfs", &ARGUMENTS, &[]);
+            assert_eq!(found(&proc, &pid_file, ROOT), Some(4711), "the true one, whatever its number");
+        }
     }
 
     #[test]
     fn of_several_it_is_the_one_that_serves_what_is_mounted_here() {
-        let mounted =
-            |device: &str| format!("97 90 {device} / /var/lib/lxcfs rw shared:9 - fuse.lxcfs lxcfs rw\n");
         let (theirs, ours) = (mounted("0:55"), mounted("0:77"));
         let proc = proc(7, "lxcfs", &ARGUMENTS, &[("mountinfo", &theirs)]);
         add(proc.path(), 8, "lxcfs", &ARGUMENTS, &[("mountinfo", &ours)]);
         let pid_file = proc.path().join("lxcfs.pid");
         fs::write(&pid_file, "7\n").unwrap();
-        let found = |device: &str| {
-            let mount = Mount::find(&mounted(device), "/var/lib/lxcfs");
-            find_in(proc.path(), &pid_file, "/var/lib/lxcfs", mount.as_ref()).map(|process| process.pid)
+        let here = |device: &str| {
+            sees(proc.path(), device);
+            found(&proc, &pid_file, ROOT)
         };
-        assert_eq!(found("0:55"), Some(7));
-        assert_eq!(found("0:77"), Some(8), "whatever the pid file says");
-        assert_eq!(found("0:99"), None, "neither of them");
-        let unseen = find_in(proc.path(), &pid_file, "/var/lib/lxcfs", None).map(|process| process.pid);
-        assert_eq!(unseen, Some(7), "what they serve is not seen here");
+        assert_eq!(here("0:55"), Some(7));
+        assert_eq!(here("0:77"), Some(8), "whatever the pid file says");
+        assert_eq!(here("0:99"), None, "neither of them");
+        fs::write(proc.path().join("self/mountinfo"), "").unwrap();
+        assert_eq!(found(&proc, &pid_file, ROOT), None, "what they serve is not seen here");
+        assert!(is_elsewhere(proc.path(), ROOT));
+    }
+
+    #[test]
+    fn a_child_of_it_is_not_taken_for_it_whatever_number_it_has() {
+        let proc = proc(7, "lxcfs", &ARGUMENTS, &[]);
+        let rest: Vec<_> = (3..=52).map(|field: u32| (field + 1).to_string()).collect();
+        let later = format!("3 (lxcfs) {}", rest.join(" "));
+        add(proc.path(), 3, "lxcfs", &ARGUMENTS, &[("stat", &later)]);
+        assert_eq!(found(&proc, Path::new("/nowhere"), ROOT), Some(7));
     }
 
     #[test]
     fn its_switches_are_told_from_the_words_that_follow_them() {
         let proc = proc(7, "lxcfs", &ARGUMENTS, &[]);
-        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs", None).unwrap();
+        let process = only(&proc);
         assert_eq!(process.options, ["cfs"], "-l is the pid file's name here");
         assert_eq!(process.started, 22);
         assert_eq!(options(&["lxcfs", "-l", "-u", "--enable-pidfd", "/l"]), ["loadavg", "no-swap", "pidfd"]);
@@ -258,8 +341,7 @@ pub(super) mod tests {
         let maps = "55d0-55d1 r--p 00000000 fe:01 12 /usr/bin/lxcfs\n\
             7f00-7f01 r-xp 00007000 fe:01 4242                       /var/lib/lxcfs-library/liblxcfs.so (deleted)\n";
         let proc = proc(7, "lxcfs", &ARGUMENTS, &[("maps", maps)]);
-        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs", None).unwrap();
-        let mapped = process.library().unwrap().unwrap();
+        let mapped = only(&proc).library().unwrap().unwrap();
         assert_eq!(
             (mapped.inode, mapped.path.as_str()),
             (4242, "/var/lib/lxcfs-library/liblxcfs.so (deleted)")
@@ -269,18 +351,18 @@ pub(super) mod tests {
     #[test]
     fn a_process_that_does_not_catch_the_signal_yet_is_not_ended_by_it() {
         for (mask, catches) in [("0000000100005a03", true), ("0000000100005803", false), ("junk", false)] {
-            let status = format!("Name:\tlxcfs\nSigCgt:\t{mask}\n");
+            let status = format!("Name:\tlxcfs\nSigCgt:\t{mask}\n{PRIVILEGED}");
             let proc = proc(7, "lxcfs", &ARGUMENTS, &[("status", &status)]);
-            let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs", None).unwrap();
-            assert_eq!(process.catches_reload(), catches, "{mask}");
+            assert_eq!(only(&proc).catches_reload(), catches, "{mask}");
         }
     }
 
     #[test]
     fn who_has_got_the_number_of_a_process_that_is_gone_gets_no_signal() {
         let own = i32::try_from(std::process::id()).unwrap();
-        let proc = proc(own, "lxcfs", &ARGUMENTS, &[("status", "SigCgt:\tffffffffffffffff\n")]);
-        let process = find_in(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs", None).unwrap();
+        let status = format!("SigCgt:\tffffffffffffffff\n{PRIVILEGED}");
+        let proc = proc(own, "lxcfs", &ARGUMENTS, &[("status", &status)]);
+        let process = only(&proc);
         fs::write(proc.path().join(own.to_string()).join("comm"), "tests\n").unwrap();
         // Were it sent, it would end this very test.
         assert!(process.reload().is_err());

@@ -2,8 +2,10 @@
 //! on two sides differ: keys that are unknown are passed over, and none must be there.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 use guards::lxcfs::{File, OnNode};
+use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::probe::Sight;
@@ -17,7 +19,7 @@ pub(crate) struct Report {
     pub(crate) version: Option<String>,
     /// Where it is mounted.
     pub(crate) root: String,
-    /// Each file and a word for how it is: `served`, `missing`, `not-a-file`, `dead`, `silent`, `garbage`, `unreadable`.
+    /// Each file and a word for how it is: `served`, `missing`, `not-a-file`, `not-lxcfs`, `dead`, `silent`, `garbage`, `unreadable`.
     pub(crate) files: BTreeMap<String, String>,
     /// The switches that LXCFS was started with and on which it depends what pods see; none where its process is not seen.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,6 +30,10 @@ pub(crate) struct Report {
     /// How the library on the node's disk stands to the one that is loaded; none where there is none to be loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) library: Option<String>,
+    /// When it was written (RFC 3339): again every few minutes, also where nothing has changed, so that an old one tells that
+    /// nobody looks any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) time: Option<String>,
 }
 
 /// What starts containers.
@@ -57,10 +63,19 @@ impl Report {
         files.iter().map(|file| file.name()).filter(|name| refuses.iter().any(|one| one == name)).collect()
     }
 
-    /// As it is written into the annotation.
-    pub(crate) fn text(&self) -> String {
+    /// As it is written into the annotation at this time.
+    pub(crate) fn text(&self, now: SystemTime) -> String {
+        let time =
+            Timestamp::try_from(now).ok().and_then(|time| Timestamp::from_second(time.as_second()).ok());
+        let report = Self { time: time.map(|time| time.to_string()), ..self.clone() };
         // Texts and lists of texts: there is nothing that could fail.
-        serde_json::to_string(self).unwrap_or_default()
+        serde_json::to_string(&report).unwrap_or_default()
+    }
+
+    /// How long ago it was written; none where it does not say so. Not long at all where its clock goes before ours.
+    pub(crate) fn age(&self, now: SystemTime) -> Option<Duration> {
+        let then = SystemTime::from(self.time.as_ref()?.parse::<Timestamp>().ok()?);
+        Some(now.duration_since(then).unwrap_or_default())
     }
 }
 
@@ -76,11 +91,28 @@ mod tests {
         let mut report = Report::of(&sight, &OnNode::default());
         report.version = Some("5.0.3".to_owned());
         report.runtime = Some(Runtime { runc: "1.1.5".to_owned(), refuses: Vec::new() });
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_219_200_700);
+        let text = report.text(now);
         assert_eq!(
-            report.text(),
-            r#"{"version":"5.0.3","root":"/var/lib/lxcfs","files":{"loadavg":"missing","meminfo":"served"},"runtime":{"runc":"1.1.5","refuses":[]}}"#
+            text,
+            r#"{"version":"5.0.3","root":"/var/lib/lxcfs","files":{"loadavg":"missing","meminfo":"served"},"runtime":{"runc":"1.1.5","refuses":[]},"time":"2026-11-21T00:00:00Z"}"#
         );
-        assert_eq!(serde_json::from_str::<Report>(&report.text()).unwrap(), report);
+        let read: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.age(now + Duration::from_secs(60)), Some(Duration::from_millis(60_700)));
+        assert_eq!(
+            read.age(now - Duration::from_secs(60)),
+            Some(Duration::ZERO),
+            "a clock that goes before ours"
+        );
+        assert_eq!(Report { time: None, ..read }, report);
+    }
+
+    #[test]
+    fn an_age_that_is_not_told_is_none() {
+        for time in [None, Some("yesterday"), Some("2026-11-21")] {
+            let report = Report { time: time.map(str::to_owned), ..Report::default() };
+            assert_eq!(report.age(SystemTime::UNIX_EPOCH), None, "{time:?}");
+        }
     }
 
     #[test]

@@ -1,17 +1,19 @@
-//! Programs that are asked for their version, each within a time.
+//! Which version a program has: LXCFS's stands in the program, which is read and not run; runc is asked, within a time.
 //!
-//! LXCFS often runs in a container of its own, and runc on the node itself, and their C library is not ours. Such a program is run
-//! all the same, by the loader and with the libraries of its own root: a loader takes both as arguments.
+//! runc often is on the node itself, and its C library is not ours. It is run all the same, by the loader and with the libraries
+//! of its own root: a loader takes both as arguments. So is the loader of LXCFS, to try a library ([`Foreign::list`]).
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use object::Endianness;
-use object::elf::{FileHeader64, PT_INTERP};
+use object::elf::{FileHeader64, PF_W, PT_INTERP, PT_LOAD};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -67,8 +69,16 @@ pub(crate) async fn runc(program: &Path) -> Option<Runtime> {
     }
     let root = Path::new(NODE);
     let found = PROGRAMS.iter().filter_map(|folder| within(root, &Path::new(folder).join(program)));
-    let foreign = Foreign::of(root, &found.into_iter().find(|path| path.is_file())?).ok()?;
+    let foreign = Foreign::of(root, &found.into_iter().find(|path| is_roots(path))?).ok()?;
     told(&foreign.run(&version).await.ok()?)
+}
+
+/// Whether it is a file that only root could have put there as it is; nothing else is run with our rights.
+fn is_roots(path: &Path) -> bool {
+    /// Others than the owner may write.
+    const OTHERS: u32 = 0o022;
+    let is_safe = |file: fs::Metadata| file.is_file() && file.uid() == 0 && file.mode() & OTHERS == 0;
+    fs::metadata(path).is_ok_and(is_safe)
 }
 
 /// What a runc says of itself.
@@ -78,14 +88,46 @@ fn told(said: &Said) -> Option<Runtime> {
     said.status.success().then_some(Runtime { runc: version, refuses })
 }
 
-/// The version of the program that a process runs.
-pub(crate) async fn lxcfs_version(process: &Process) -> Option<String> {
-    let said =
-        Foreign::of(&process.root(), &process.program()).ok()?.run(&["--version".into()]).await.ok()?;
-    // 5.0.3 puts it between quotation marks.
-    let version = said.text.trim().trim_matches('"');
-    let is_version = version.starts_with(|c: char| c.is_ascii_digit()) && version.len() < 64;
-    (said.status.success() && is_version).then(|| version.to_owned())
+/// The version of the program that a process runs, where it can be told.
+pub(crate) fn lxcfs_version(process: &Process) -> Option<String> {
+    version_in(&head(&process.program()).ok()?)
+}
+
+/// The version that a program would tell with `--version`: it stands there as a text. 5.0 has it with quotation marks and all, by
+/// a slip of its build; others have it plain, which is believed where no second text looks like one.
+fn version_in(program: &[u8]) -> Option<String> {
+    let header = FileHeader64::<Endianness>::parse(program).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, program).ok()?.iter();
+    let constant = segments.filter(|one| one.p_type(endian) == PT_LOAD && one.p_flags(endian) & PF_W == 0);
+    let (mut quoted, mut plain) = (BTreeSet::new(), BTreeSet::new());
+    for text in constant.filter_map(|one| one.data(endian, program).ok()).flat_map(texts) {
+        match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+            Some(inner) if is_version(inner) => drop(quoted.insert(inner)),
+            None if is_version(text) => drop(plain.insert(text)),
+            _ => {}
+        }
+    }
+    let mut found = if quoted.is_empty() { plain } else { quoted }.into_iter();
+    let first = found.next()?.to_owned();
+    found.next().is_none().then_some(first)
+}
+
+/// What stands between two zeros and is text.
+fn texts(bytes: &[u8]) -> impl Iterator<Item = &str> {
+    bytes.split(|&byte| byte == 0).filter_map(|text| str::from_utf8(text).ok())
+}
+
+/// Three numbers, and whatever of `~rc1` or `-devel` follows the last.
+fn is_version(text: &str) -> bool {
+    let mut parts = text.splitn(3, '.');
+    let mut next = || parts.next().unwrap_or_default();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_last = |text: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'~' | b'-' | b'+' | b'.');
+        text.starts_with(|c: char| c.is_ascii_digit()) && text.bytes().all(is_plain)
+    };
+    text.len() < 32 && is_number(next()) && is_number(next()) && is_last(next())
 }
 
 /// A program of another root, with the loader and the libraries that belong to it there.
@@ -133,7 +175,7 @@ impl Foreign {
     }
 }
 
-/// As much of a program as names its loader; a runc has 10 MB.
+/// As much of a program as names its loader, and all of an LXCFS (120 kB); a runc has 10 MB.
 fn head(program: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(program)?.take(1 << 20).read_to_end(&mut bytes)?;
@@ -197,6 +239,8 @@ mod tests {
     use std::env;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+    use super::super::process::find;
+    use super::super::process::tests::{ARGUMENTS, add, sees};
     use super::*;
 
     fn script(folder: &Path, text: &str) -> PathBuf {
@@ -214,6 +258,67 @@ mod tests {
         assert_eq!((runtime.runc.as_str(), runtime.refuses), ("1.0.0-rc92", vec!["slabinfo".to_owned()]));
         assert_eq!(runc(Path::new("/nowhere/runc")).await, None);
         assert_eq!(runc(&script(folder.path(), "echo runc version 1.1.5; exit 1")).await, None);
+    }
+
+    /// An ELF file with one segment that is loaded, of these flags.
+    fn program(flags: u8, texts: &[&str]) -> Vec<u8> {
+        let text = [texts.join("\0").as_bytes(), b"\0"].concat();
+        let mut bytes = vec![0; 64 + 56];
+        bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\0");
+        // Where the program headers are, how large one is, and how many there are.
+        (bytes[32], bytes[52], bytes[54], bytes[56]) = (64, 64, 56, 1);
+        // Its kind, its flags, where it is, and how long.
+        (bytes[64], bytes[68], bytes[72]) = (1, flags, 120);
+        bytes[96..104].copy_from_slice(&(text.len() as u64).to_le_bytes());
+        bytes.extend(text);
+        bytes
+    }
+
+    #[test]
+    fn the_version_is_read_out_of_the_program() {
+        const READ: u8 = 4;
+        for (texts, expected) in [
+            (&["x", "\"5.0.3\"", "%s\n", "2.9.0"][..], Some("5.0.3")),
+            (&["x", "6.0.4", "GLIBC_2.2.5", "libc.so.6"], Some("6.0.4")),
+            (&["7.0.0-devel"], Some("7.0.0-devel")),
+            (&["5.0.3", "5.0.3"], Some("5.0.3")),
+            (&["5.0.3", "2.9.0"], None),
+            (&["\"5.0.3\"", "\"5.0.4\""], None),
+            (&["5.0", "a.b.c", "1.2.x", "1.2.3 4", "", "\""], None),
+        ] {
+            assert_eq!(version_in(&program(READ, texts)).as_deref(), expected, "{texts:?}");
+        }
+        assert_eq!(version_in(&program(READ | 2, &["\"5.0.3\""])), None, "it may be overwritten");
+        for length in [0, 4, 63, 64, 100, 121] {
+            assert_eq!(version_in(&program(READ, &["\"5.0.3\""])[..length]), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn the_program_of_a_process_is_not_run_for_its_version() {
+        let proc = tempfile::tempdir().unwrap();
+        sees(proc.path(), "0:55");
+        add(proc.path(), 7, "lxcfs", &ARGUMENTS, &[]);
+        let ran = proc.path().join("ran");
+        let fake = script(proc.path(), &format!("touch {}; echo 5.0.3", ran.display()));
+        fs::rename(fake, proc.path().join("7/exe")).unwrap();
+        symlink("/", proc.path().join("7/root")).unwrap();
+        let process = find(proc.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
+        assert_eq!(lxcfs_version(&process), None);
+        assert!(!ran.exists());
+        fs::write(proc.path().join("7/exe"), program(4, &["5.0.3"])).unwrap();
+        assert_eq!(lxcfs_version(&process).as_deref(), Some("5.0.3"));
+    }
+
+    #[test]
+    fn what_others_than_root_can_write_is_not_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = script(folder.path(), "true");
+        let is_root = fs::metadata(&path).unwrap().uid() == 0;
+        assert_eq!(is_roots(&path), is_root);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o775)).unwrap();
+        assert!(!is_roots(&path) && !is_roots(folder.path()) && !is_roots(Path::new("/nowhere")));
+        assert!(is_roots(Path::new("/bin/sh")));
     }
 
     #[tokio::test]

@@ -1,9 +1,11 @@
 //! `doctor lxcfs`, over a recorded cluster and here; and what the parts on nodes are tested with.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::{major, minor};
 use serde_json::{Value, json};
 
 use crate::harness::{House, Run};
@@ -21,13 +23,23 @@ const FILES: [(&str, &str); 9] = [
     ("/sys/devices/system/cpu/online", "0-1\n"),
 ];
 
-/// A folder in which every file is as LXCFS has it.
+/// A folder in which every file is as LXCFS has it, and which is LXCFS's by the table of mounts of the house's `proc`.
 pub(crate) fn root(house: &Path) -> PathBuf {
     let root = house.join("lxcfs");
     for (path, text) in FILES {
         write(&root, path, text);
     }
+    mount(house, "fuse.lxcfs");
     root
+}
+
+/// Has the table of mounts say that this lies at the root.
+pub(crate) fn mount(house: &Path, kind: &str) {
+    let root = house.join("lxcfs");
+    let number = fs::metadata(root.join("proc/stat")).unwrap().dev();
+    let (major, minor) = (major(number), minor(number));
+    let line = format!("97 90 {major}:{minor} / {} rw - {kind} lxcfs rw\n", root.display());
+    write(house, "/proc/self/mountinfo", &line);
 }
 
 pub(crate) fn write(root: &Path, path: &str, text: &str) {
@@ -53,6 +65,8 @@ fn served() -> Value {
             "uptime": "served", "loadavg": "served", "slabinfo": "served", "online": "served",
         },
         "runtime": {"runc": "1.1.5", "refuses": []},
+        // A minute before the cluster was recorded.
+        "time": "2026-11-21T09:59:00Z",
     })
 }
 
@@ -66,6 +80,7 @@ fn well(name: &str) -> Value {
         "status": {
             "allocatable": {"durward.dev/lxcfs": "1k"},
             "nodeInfo": {"containerRuntimeVersion": "containerd://1.6.20", "operatingSystem": "linux"},
+            "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
         },
     })
 }
@@ -189,11 +204,70 @@ fn each_thing_that_is_amiss_is_told_by_a_name_of_its_own() {
         ),
         ("backend: volumes", changed(|node| node["status"]["allocatable"] = json!({})), pods("n1"), vec![]),
         (both, well("n1"), pods("n2"), vec!["n1 stale"]),
+        // No pod of ours anywhere: lxcfs-node may run on the node itself, for a quarter of an hour.
+        (both, well("n1"), vec![], vec![]),
+        (both, with(|report| report["time"] = "2026-11-21T09:44:59Z".into()), vec![], vec!["n1 stale"]),
+        (both, with(|report| report["time"] = "2026-11-21T09:45:00Z".into()), pods("n1"), vec![]),
+        (both, with(|report| report["time"] = "2026-11-21T09:44:59Z".into()), pods("n1"), vec!["n1 stale"]),
+        (both, with(|report| report["time"] = json!(null)), pods("n1"), vec!["n1 stale"]),
+        ("", changed(|node| node["metadata"]["annotations"] = json!({})), vec![], vec!["n1 stale"]),
+        (
+            both,
+            changed(|node| {
+                node["status"]["conditions"] =
+                    json!([{"type": "Ready", "status": "Unknown", "message": "Kubelet stopped"}]);
+            }),
+            pods("n1"),
+            vec!["n1 node"],
+        ),
         (both, well("n1"), [pods("n1"), vec![pod("lxcfs-library", "n1", "False")]].concat(), vec!["n1 pod"]),
     ] {
         let run = doctor(lxcfs, &[node], &pods, &["-o", "json"]);
         assert_eq!(codes(&run), expected, "{lxcfs}: {}", run.out);
     }
+}
+
+/// A node of which nobody tells anything but that it is there.
+fn silent() -> Value {
+    changed(|node| {
+        node["metadata"] = json!({"name": "n1", "uid": "n1"});
+        node["status"]["allocatable"] = json!({});
+    })
+}
+
+#[test]
+fn that_a_node_serves_is_said_only_where_somebody_looked_at_every_file_lately() {
+    let unready = |node: &mut Value| node["status"]["conditions"][1]["status"] = "Unknown".into();
+    let old = with(|report| report["time"] = "2026-11-21T09:00:00Z".into());
+    let lxcfs = vec![pod("lxcfs", "n1", "True")];
+    let without_devices = |mut node: Value| {
+        node["status"]["allocatable"] = json!({});
+        node
+    };
+    for (lxcfs, node, pods, expected, note) in [
+        ("", well("n1"), pods("n1"), "yes", ""),
+        ("", silent(), lxcfs.clone(), "unknown", "of the other files nothing is told"),
+        ("files: [meminfo]", silent(), lxcfs.clone(), "yes", ""),
+        ("", silent(), vec![pod("lxcfs", "n1", "False")], "no", ""),
+        ("", silent(), vec![], "unknown", "nothing is told"),
+        ("", changed(unready), pods("n1"), "unknown", "is not Ready"),
+        ("", old.clone(), pods("n1"), "yes", ""),
+        ("", without_devices(old.clone()), vec![], "unknown", "is 60 minutes old"),
+        ("", without_devices(old), lxcfs, "unknown", "of the other files nothing is told"),
+    ] {
+        let told = doctor(lxcfs, &[node], &pods, &["-o", "json"]).json();
+        let node = &told["nodes"][0];
+        assert_eq!(node["serves"], expected, "{told}");
+        assert!(node["unknown"].as_str().unwrap_or_default().contains(note), "{told}");
+        assert_eq!(node["sees"] == json!([]), expected != "yes", "{told}");
+    }
+    let run = doctor("", &[silent()], &[pod("lxcfs", "n1", "True")], &[]);
+    assert_eq!(run.code, 0, "nothing is known to be amiss: {}", run.out);
+    assert!(
+        run.out.contains("0 of 1 nodes serve") && run.out.contains("durward doctor lxcfs --here"),
+        "{}",
+        run.out
+    );
 }
 
 #[test]
@@ -225,7 +299,7 @@ fn a_cluster_that_cannot_be_read_is_no_cluster_on_which_all_is_well() {
 
 fn here(house: &House, root: &Path, lxcfs: &str, more: &[&str]) -> Run {
     house.configure(&format!("  lxcfs: {{root: {}{lxcfs}}}\n", root.display()));
-    house.run(&[&["doctor", "lxcfs", "--here", "--config", "durward.yaml"], more].concat())
+    house.run(&[&["doctor", "lxcfs", "--here", "--config", "durward.yaml", "--proc", "proc"], more].concat())
 }
 
 #[test]
@@ -250,8 +324,12 @@ fn here_a_file_that_is_not_as_it_should_be_is_told_with_what_to_do() {
     remove(&root, "/proc/uptime");
     assert!(Command::new("mkfifo").arg(root.join("proc/uptime")).status().unwrap().success());
     write(&root, "/proc/cpuinfo", "");
+    write(house.path(), "/proc/self/mountinfo", "");
     let run = here(&house, &root, "", &["-o", "json"]);
-    assert_eq!(codes(&run), ["files", "mount", "files"]);
+    assert_eq!(codes(&run), ["mount", "mount", "files"], "nothing is mounted");
+    mount(house.path(), "fuse.lxcfs");
+    let run = here(&house, &root, "", &["-o", "json"]);
+    assert_eq!(codes(&run), ["files", "files", "files"]);
     let told = run.json();
     assert_eq!(
         told["files"],
@@ -264,6 +342,68 @@ fn here_a_file_that_is_not_as_it_should_be_is_told_with_what_to_do() {
     assert!(what.ends_with("/proc/meminfo is not there (so: meminfo, swaps)"), "{what}");
     let run = here(&house, &root, ", files: [diskstats]", &[]);
     assert_eq!(run.code, 0, "what pods do not get is not missed: {}", run.out);
+}
+
+#[test]
+fn here_copies_of_the_files_are_not_taken_for_lxcfs() {
+    let house = House::new();
+    let root = root(house.path());
+    for kind in ["ext4", "fuse.sshfs"] {
+        mount(house.path(), kind);
+        let run = here(&house, &root, "", &["-o", "json"]);
+        assert_eq!(codes(&run), ["mount"]);
+        let told = run.json();
+        assert_eq!((&told["files"]["meminfo"], &told["sees"]), (&json!("not-lxcfs"), &json!([])));
+    }
+    // LXCFS is there, and something lies over its files.
+    write(
+        house.path(),
+        "/proc/self/mountinfo",
+        &format!("97 90 0:1 / {} rw - fuse.lxcfs lxcfs rw\n", root.display()),
+    );
+    let run = here(&house, &root, "", &["-o", "json"]);
+    assert_eq!(codes(&run), ["files"]);
+    assert!(run.json()["findings"][0]["mend"].as_str().unwrap().contains("findmnt -R"), "{}", run.out);
+}
+
+/// A process in the house's `proc`.
+fn process(house: &Path, pid: i32, rights: &str, users: &str) {
+    for (name, text) in [
+        ("comm", "lxcfs\n".to_owned()),
+        ("cmdline", format!("lxcfs\0--enable-cfs\0{}\0", house.join("lxcfs").display())),
+        ("stat", format!("{pid} (lxcfs) {}", ["1"; 50].join(" "))),
+        ("status", format!("Name:\tlxcfs\nCapEff:\t{rights}\n")),
+        ("uid_map", users.to_owned()),
+        ("mountinfo", fs::read_to_string(house.join("proc/self/mountinfo")).unwrap()),
+    ] {
+        write(house, &format!("/proc/{pid}/{name}"), &text);
+    }
+}
+
+#[test]
+fn here_a_process_that_only_calls_itself_lxcfs_is_passed_over_and_none_is_run() {
+    let house = House::new();
+    let root = root(house.path());
+    let ran = house.path().join("ran");
+    let script = format!("#!/bin/sh\ntouch {}\necho 5.0.3\n", ran.display());
+    let first = "0 0 4294967295\n";
+    for (pid, rights, users) in [
+        (2, "0000000000000000", first),
+        (3, "00000000a80425fb", first),
+        (4, "000001ffffffffff", "0 100000 65536\n"),
+        (7, "000001ffffffffff", first),
+    ] {
+        process(house.path(), pid, rights, users);
+        let program = house.path().join(format!("proc/{pid}/exe"));
+        fs::write(&program, &script).unwrap();
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        std::os::unix::fs::symlink("/", house.path().join(format!("proc/{pid}/root"))).unwrap();
+        let run = here(&house, &root, "", &["-o", "json"]);
+        let told = run.json();
+        assert_eq!(told["pid"], if pid == 7 { json!(7) } else { Value::Null }, "{pid}");
+        assert_eq!(told["version"], Value::Null);
+        assert!(!ran.exists(), "the program of {pid} was run");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
 use crate::harness::{House, Serving};
-use crate::lxcfs::{remove, root, write};
+use crate::lxcfs::{mount, remove, root, write};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const OURS: &str = "durward-lxcfs.sock";
@@ -259,7 +259,8 @@ impl Node {
 
     fn plugin(&self) -> Serving {
         let folder = self.sockets.to_str().unwrap();
-        let arguments = ["lxcfs-device", "--config", "durward.yaml", "--kubelet-dir", folder];
+        let arguments =
+            ["lxcfs-device", "--config", "durward.yaml", "--proc", "proc", "--kubelet-dir", folder];
         Serving::begun(self.house.path(), &arguments)
     }
 }
@@ -327,6 +328,8 @@ fn a_file_that_goes_takes_every_device_along_and_brings_them_back() {
         }
         write(&node.root, "/proc/swaps", "Filename\tType\n");
         assert_eq!(watch.health().await.1, "Healthy");
+        mount(node.house.path(), "ext4");
+        assert_eq!(watch.health().await.1, "Unhealthy", "these are not LXCFS's");
     });
 }
 

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{House, Serving};
-use crate::lxcfs::{remove, root, write};
+use crate::lxcfs::{mount, remove, root, write};
 
 const LABEL: &str = "durward.dev/lxcfs-ready";
 const ANNOTATION: &str = "durward.dev/lxcfs-node";
@@ -106,6 +106,8 @@ fn node(house: &House) -> Serving {
         "lxcfs-node",
         "--config",
         "durward.yaml",
+        "--proc",
+        "proc",
         "--node",
         "n1",
         "--kubeconfig",
@@ -121,7 +123,7 @@ fn node(house: &House) -> Serving {
 }
 
 #[test]
-fn the_node_says_that_lxcfs_serves_for_as_long_as_it_does_and_nothing_in_the_end() {
+fn the_node_says_that_lxcfs_serves_for_as_long_as_it_does_and_goes_on_saying_so_when_only_we_end() {
     let api = Api::start();
     let (house, root) = house(&api, "nodeReadiness: require");
     let mut running = node(&house);
@@ -134,17 +136,24 @@ fn the_node_says_that_lxcfs_serves_for_as_long_as_it_does_and_nothing_in_the_end
         (&json!("served"), &json!("served"))
     );
     assert_eq!((report.get("version"), report.get("library")), (None, None));
+    assert!(report["time"].as_str().unwrap().starts_with("20"), "{report}");
     remove(&root, "/proc/uptime");
     running.wait_until("the label is gone", || api.metadata()["labels"] == json!({"kept": "yes"}));
     let report = api.metadata()["annotations"][ANNOTATION].as_str().unwrap().to_owned();
     assert!(report.contains("\"uptime\":\"missing\""), "{report}");
     write(&root, "/proc/uptime", "1.0 1.0\n");
     running.wait_until("the label is back", || api.metadata()["labels"][LABEL] == "true");
+    mount(house.path(), "ext4");
+    running.wait_until("the label is gone again", || api.metadata()["labels"] == json!({"kept": "yes"}));
+    mount(house.path(), "fuse.lxcfs");
+    running.wait_until("the label is back again", || api.metadata()["labels"][LABEL] == "true");
+    let before = api.metadata();
     running.signal(Signal::TERM);
     assert_eq!(running.wait().code(), Some(0));
-    assert_eq!(api.metadata(), json!({"name": "n1", "labels": {"kept": "yes"}, "annotations": {}}));
+    assert_eq!(api.metadata(), before, "the end changes nothing");
+    assert_eq!(before["labels"], json!({"kept": "yes", LABEL: "true"}));
     let asked = api.asked();
-    assert_eq!(asked.iter().filter(|line| line.starts_with("GET")).count(), 1, "{asked:?}");
+    assert!(asked.iter().all(|line| line.starts_with("PATCH /api/v1/nodes/n1?")), "{asked:?}");
     assert_eq!(asked.len(), 5, "{asked:?}");
 }
 
@@ -164,7 +173,8 @@ fn without_node_readiness_the_api_server_is_asked_nothing() {
 #[test]
 fn a_label_that_could_not_be_taken_off_is_told_with_the_command_that_does() {
     let api = Api::start();
-    let (house, _) = house(&api, "nodeReadiness: prefer");
+    let (house, root) = house(&api, "nodeReadiness: prefer");
+    remove(&root, "/proc/uptime");
     house.write(
         "kubeconfig",
         &std::fs::read_to_string(house.path().join("kubeconfig"))

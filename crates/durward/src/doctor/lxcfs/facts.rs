@@ -50,6 +50,8 @@ pub(super) struct Node {
     pub(super) runtime: String,
     /// How many containers could have the files now, if the resource is known there at all.
     pub(super) devices: Option<u64>,
+    /// Why the node is not Ready; nothing where it is, or has not said yet.
+    pub(super) ill: Option<String>,
 }
 
 /// One pod of ours.
@@ -72,6 +74,7 @@ struct WholeNode {
 #[serde(default, rename_all = "camelCase")]
 struct NodeStatus {
     allocatable: BTreeMap<String, String>,
+    conditions: Vec<Condition>,
     node_info: NodeInfo,
 }
 
@@ -112,6 +115,14 @@ struct Condition {
     message: String,
 }
 
+impl Condition {
+    /// Why a node is not Ready.
+    fn why_ill(&self) -> Option<String> {
+        (self.r#type == "Ready" && self.status != "True")
+            .then(|| format!("{}: {}", self.status, self.message))
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Container {
@@ -143,6 +154,7 @@ pub(super) async fn nodes(world: &dyn World) -> Result<Vec<Node>, Cause> {
             label: metadata.labels.get(READY_LABEL).cloned(),
             report,
             runtime: status.node_info.container_runtime_version,
+            ill: status.conditions.iter().find_map(Condition::why_ill),
             devices: status.allocatable.get(DEVICE).and_then(|amount| whole_number(amount)),
         });
     }

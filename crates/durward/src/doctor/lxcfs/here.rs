@@ -9,7 +9,9 @@ use super::judge::{mend, why};
 use super::{Found, sees};
 use crate::cli::{DoctorLxcfs, Format};
 use crate::exit::{Exit, Outcome};
-use crate::lxcfs::{Mount, PID_FILE, Prober, Process, Report, Seen, Sight, find, lxcfs_version, runc};
+use crate::lxcfs::{
+    Mount, PID_FILE, Prober, Process, Report, Seen, Sight, find, is_elsewhere, lxcfs_version, runc,
+};
 use crate::output::{self, Style};
 
 /// What the command tells programs.
@@ -33,15 +35,15 @@ struct Told {
 
 /// `doctor lxcfs --here`
 pub(super) async fn run(args: &DoctorLxcfs, on_node: &OnNode) -> Outcome {
-    let sight = Prober::new(&on_node.root).look().await;
-    let process = find(Path::new(PID_FILE), &on_node.root);
+    let sight = Prober::new(&args.proc, &on_node.root).look().await;
+    let process = find(&args.proc, Path::new(PID_FILE), &on_node.root);
     let mut report = Report::of(&sight, on_node);
     report.runtime = runc(Path::new("runc")).await;
     if let Some(process) = &process {
-        report.version = lxcfs_version(process).await;
+        report.version = lxcfs_version(process);
         report.options = Some(process.options.iter().map(|&option| option.to_owned()).collect());
     }
-    let findings = findings(&sight, on_node, &report, process.as_ref());
+    let findings = findings(&args.proc, &sight, on_node, &report);
     let is_well = sight.ill(&on_node.files).is_none();
     let told = Told {
         sees: if is_well { sees(Some(&report), on_node) } else { Vec::new() },
@@ -57,7 +59,7 @@ pub(super) async fn run(args: &DoctorLxcfs, on_node: &OnNode) -> Outcome {
     Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
 }
 
-fn findings(sight: &Sight, on_node: &OnNode, report: &Report, process: Option<&Process>) -> Vec<Found> {
+fn findings(proc: &Path, sight: &Sight, on_node: &OnNode, report: &Report) -> Vec<Found> {
     let mut found = Vec::new();
     let root = &on_node.root;
     let mut told: Vec<Seen> = Vec::new();
@@ -71,14 +73,14 @@ fn findings(sight: &Sight, on_node: &OnNode, report: &Report, process: Option<&P
         let alike: Vec<_> =
             on_node.files.iter().filter(|one| sight.of(**one) == seen).map(|one| one.name()).collect();
         let what = format!("{root}{} {} (so: {})", file.path(), seen.meaning(), alike.join(", "));
-        if seen == Seen::Missing && !is_mounted(sight.mount.as_ref()) {
-            let mend = if process.is_some() {
+        if matches!(seen, Seen::Missing | Seen::NotLxcfs) && !is_mounted(sight.mount.as_ref()) {
+            let mend = if is_elsewhere(proc, root) {
                 format!(
                     "LXCFS runs and its mount is not seen here: in a pod, mount {root} with mountPropagation: HostToContainer"
                 )
             } else {
                 format!(
-                    "start LXCFS: systemctl start lxcfs, or kubectl apply -k deploy/lxcfs; then findmnt {root}"
+                    "start LXCFS: systemctl start lxcfs, or kubectl apply -k deploy/lxcfs; then findmnt {root} (it must say fuse.lxcfs)"
                 )
             };
             found.push(Found::on(

@@ -1,4 +1,9 @@
 //! What is made of what the API server knows. Pure: facts in, findings out.
+//!
+//! Whether a node serves is said only where somebody says so of every file that is promised, and did so lately. A node that is not
+//! Ready says nothing any more: what stands on it is from before.
+
+use std::time::{Duration, SystemTime};
 
 use guards::lxcfs::{DEVICE, File, NODE_ANNOTATION, OnNode, READY_LABEL};
 use serde::Serialize;
@@ -7,6 +12,9 @@ use super::facts::{Component, Node, Pod};
 use super::{Found, sees};
 use crate::lxcfs::{Report, Seen};
 use crate::output::{self, Style};
+
+/// `lxcfs-node` writes its time every five minutes: it has missed two.
+const OLD: Duration = Duration::from_secs(15 * 60);
 
 /// As many names as a person reads.
 const SHOWN: usize = 10;
@@ -21,6 +29,8 @@ pub(super) struct Promise {
     pub(super) home: String,
     /// As it can be typed.
     pub(super) kubectl: String,
+    /// By the clock of whoever knows the cluster.
+    pub(super) now: SystemTime,
 }
 
 /// Whether a node serves what is promised.
@@ -54,6 +64,9 @@ pub(super) struct Judged {
     pods: Vec<String>,
     /// What a pod with the files sees there.
     sees: Vec<String>,
+    /// Why it is not known whether it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown: Option<String>,
 }
 
 impl Judged {
@@ -80,7 +93,8 @@ impl Judged {
             parts.push(format!("{devices} devices"));
         }
         let head = format!("\n{}  {word}  {}", style.bold(&self.node), style.dim(&parts.join(", ")));
-        output::lines(std::iter::once(head).chain(self.sees.iter().map(|line| format!("  {line}"))))
+        let below = self.sees.iter().chain(&self.unknown).map(|line| format!("  {line}"));
+        output::lines(std::iter::once(head).chain(below))
     }
 }
 
@@ -92,9 +106,10 @@ pub(super) fn all(promise: &Promise, nodes: Vec<Node>, pods: Option<&[Pod]>) -> 
     for node in nodes {
         let here: Vec<&Pod> = pods.unwrap_or_default().iter().filter(|pod| pod.node == node.name).collect();
         let one = One { promise, node: &node, here: &here, pods };
-        let serves = one.serves();
+        let said = one.serves();
+        let serves = said.clone().unwrap_or(Serves::Unknown);
         if serves != Serves::Windows {
-            if serves == Serves::Unknown && one.is_bare() {
+            if one.is_bare() && node.ill.is_none() && node.devices.is_none() {
                 unseen.push(node.name.clone());
             } else {
                 findings.extend(one.findings(serves));
@@ -109,6 +124,7 @@ pub(super) fn all(promise: &Promise, nodes: Vec<Node>, pods: Option<&[Pod]>) -> 
             runtime: node.runtime,
             devices: node.devices,
             pods: here.iter().map(|pod| pod.name.clone()).collect(),
+            unknown: said.err(),
             node: node.name,
         });
     }
@@ -181,22 +197,44 @@ impl One<'_> {
         self.node.report.as_ref()?.as_ref().ok()
     }
 
-    /// Who looked says it; otherwise the resource does, which is offered only where all is served; otherwise LXCFS's own pod,
-    /// whose readiness is a read of meminfo.
-    fn serves(&self) -> Serves {
-        let of = |is_well: bool| if is_well { Serves::Yes } else { Serves::No };
+    /// Who looked lately says it; otherwise the resource does, which is offered only where all is served; otherwise LXCFS's own
+    /// pod, whose readiness is a read of meminfo and of nothing else. An error says why nobody does.
+    fn serves(&self) -> Result<Serves, String> {
+        let of = |is_well: bool| Ok(if is_well { Serves::Yes } else { Serves::No });
         if self.node.is_windows {
-            return Serves::Windows;
+            return Ok(Serves::Windows);
         }
-        if let Some(report) = self.report() {
+        if let Some(why) = &self.node.ill {
+            return Err(format!("the node is not Ready ({why}), so what it said last is old"));
+        }
+        if let Some(report) = self.report().filter(|_| self.old().is_none()) {
             return of(self.ill(report).is_empty() && report.root == self.promise.on_node.root);
         }
         if let Some(devices) = self.node.devices {
             return of(devices > 0);
         }
+        let look = "to know it, durward doctor lxcfs --here on the node, or nodeReadiness: prefer";
         match self.pod(Component::Lxcfs) {
-            Some(pod) => of(pod.ill.is_none()),
-            None => Serves::Unknown,
+            Some(pod) if pod.ill.is_some() => Ok(Serves::No),
+            Some(_) if self.promise.on_node.files == [File::Meminfo] => Ok(Serves::Yes),
+            Some(_) => Err(format!(
+                "meminfo is served, since LXCFS's pod is Ready; of the other files nothing is told ({look})"
+            )),
+            None => Err(match self.old() {
+                Some(old) => old,
+                None => format!("nothing is told ({look})"),
+            }),
+        }
+    }
+
+    /// What is wrong with the annotation's time; nothing where it is there and not old, or where there is no annotation.
+    fn old(&self) -> Option<String> {
+        match self.report()?.age(self.promise.now) {
+            Some(age) if age <= OLD => None,
+            Some(age) => {
+                Some(format!("the annotation {NODE_ANNOTATION} is {} minutes old", age.as_secs() / 60))
+            }
+            None => Some(format!("the annotation {NODE_ANNOTATION} does not say how old it is")),
         }
     }
 
@@ -222,7 +260,18 @@ impl One<'_> {
 
     fn findings(&self, serves: Serves) -> Vec<Found> {
         let mut found = Vec::new();
+        if let Some(why) = &self.node.ill {
+            found.push(self.found(
+                "node",
+                format!("the node is not Ready: {why}"),
+                "what label, annotation and resource say of it is from before, and no new pod starts there",
+                format!("{} describe node {}", self.promise.kubectl, self.node.name),
+            ));
+            return found;
+        }
         match &self.node.report {
+            // What it said then says nothing of now.
+            Some(Ok(_)) if self.old().is_some() => {}
             Some(Ok(report)) => found.extend(self.of_report(report)),
             Some(Err(error)) => found.push(self.found(
                 "untold",
@@ -312,12 +361,23 @@ impl One<'_> {
         let name = &self.node.name;
         let kubectl = &self.promise.kubectl;
         match (&self.node.label, serves) {
-            (Some(_), _) if self.is_stale() => Some(self.found(
-                "stale",
-                format!("the label {READY_LABEL} is there, and no pod of lxcfs-node that would keep it"),
-                "pods go on coming when LXCFS serves no more",
-                format!("{kubectl} label node {name} {READY_LABEL}-; {kubectl} annotate node {name} {NODE_ANNOTATION}-"),
-            )),
+            _ if let Some(what) = self.stale() => {
+                let why = match &self.node.label {
+                    Some(_) => "pods go on coming when LXCFS serves no more",
+                    None => "whoever reads it takes for true what nobody has looked at since",
+                };
+                let take_off = format!(
+                    "{kubectl} label node {name} {READY_LABEL}-; {kubectl} annotate node {name} {NODE_ANNOTATION}-"
+                );
+                let mend = match self.pod(Component::Node) {
+                    Some(pod) => format!(
+                        "{kubectl} -n {} logs {} (it says what keeps it from writing); if nobody is to keep them: {take_off}",
+                        self.promise.home, pod.name
+                    ),
+                    None => take_off,
+                };
+                Some(self.found("stale", what, why, mend))
+            }
             (Some(value), _) if value != "true" => Some(self.found(
                 "label",
                 format!("the label {READY_LABEL} is {value:?}"),
@@ -330,20 +390,36 @@ impl One<'_> {
                 "pods come, and wait for files that are not there",
                 "does lxcfs-node run there? It takes the label off within seconds".to_owned(),
             )),
-            (None, Serves::Yes) if self.promise.on_node.is_label_wanted && self.report().is_some() => Some(self.found(
-                "label",
-                format!("every file is served, and the label {READY_LABEL} is missing"),
-                "pods do not come",
-                "somebody took it off: lxcfs-node puts it back within five minutes, if it runs there".to_owned(),
-            )),
+            (None, Serves::Yes) if self.promise.on_node.is_label_wanted && self.report().is_some() => Some(
+                self.found(
+                    "label",
+                    format!("every file is served, and the label {READY_LABEL} is missing"),
+                    "pods do not come",
+                    "somebody took it off: lxcfs-node puts it back within five minutes, if it runs there"
+                        .to_owned(),
+                ),
+            ),
             _ => None,
         }
     }
 
-    /// Where such pods run at all, and none does here.
-    fn is_stale(&self) -> bool {
+    /// Why nobody keeps label and annotation any more: the annotation is old, or away while the label is there; or such pods run
+    /// elsewhere and none does here. (Where none runs at all, it may be a process of the node, and only the time tells.)
+    fn stale(&self) -> Option<String> {
+        if let Some(old) = self.old() {
+            return Some(format!("{old}, and lxcfs-node renews it every five"));
+        }
+        self.node.label.as_ref()?;
         let some_run = self.pods.is_some_and(|pods| pods.iter().any(|pod| pod.component == Component::Node));
-        some_run && self.pod(Component::Node).is_none()
+        let is_kept = self.pod(Component::Node).is_some();
+        let what = if some_run && !is_kept {
+            "no pod of lxcfs-node that would keep it"
+        } else if self.node.report.is_none() && !is_kept {
+            "no annotation that would say who keeps it"
+        } else {
+            return None;
+        };
+        Some(format!("the label {READY_LABEL} is there, and {what}"))
     }
 
     fn device(&self) -> Option<Found> {
@@ -385,6 +461,7 @@ pub(super) fn why(word: &str) -> &'static str {
         }
         "silent" => "whatever reads such a file in a container hangs, and none with the files starts",
         "garbage" => "programs in containers size themselves by nonsense",
+        "not-lxcfs" => "pods get the node's figures, or old ones, and nothing tells them so",
         _ => "containers with the files do not start there: the pod waits (\"hostPath type check failed\")",
     }
 }
@@ -404,6 +481,9 @@ pub(super) fn mend(word: &str, root: &str) -> String {
         "garbage" => {
             "on the node: does LXCFS run in the process namespace of the node (in a pod: hostPID: true)? Is it the version that the guard's page names?".to_owned()
         }
+        "not-lxcfs" => format!(
+            "on the node: findmnt -R -o TARGET,FSTYPE {root} must say fuse.lxcfs and have nothing below it; take away what stands there otherwise, and start LXCFS again"
+        ),
         "missing" => format!(
             "on the node: does LXCFS run, and is {root} mounted (findmnt {root})? Of a file that this version does not have: take it out of guards.lxcfs.files"
         ),

@@ -75,7 +75,7 @@ async fn start(args: &LxcfsDevice, settings: Settings) -> Outcome {
     let mut shutdown = Shutdown::on_signals()
         .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
     let (end, ends) = watch::channel(false);
-    let plugin = Arc::new(Plugin::new(Watcher::new(settings), args.devices, ends.clone()).await);
+    let plugin = Arc::new(Plugin::new(Watcher::new(&args.proc, settings), args.devices, ends.clone()).await);
     let mut tasks = JoinSet::new();
     tasks.spawn(look(Arc::clone(&plugin)));
     let mut office = Office::new(&args.kubelet_dir, plugin, ends);

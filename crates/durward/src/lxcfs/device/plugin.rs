@@ -5,6 +5,7 @@
 //! no room on this node, and pods wait or go elsewhere. That holds what `nodeReadiness: require` promises, without a label.
 
 use std::convert::Infallible;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -36,15 +37,17 @@ pub(super) type Health = Option<String>;
 /// Eyes on LXCFS that look one at a time.
 #[derive(Debug)]
 pub(super) struct Watcher {
+    proc: PathBuf,
     settings: Settings,
     on_node: OnNode,
     prober: Prober,
 }
 
 impl Watcher {
-    pub(super) fn new(settings: Settings) -> Self {
+    /// `proc` tells what is mounted.
+    pub(super) fn new(proc: &Path, settings: Settings) -> Self {
         let on_node = settings.on_node.clone();
-        Self { prober: Prober::new(&on_node.root), on_node, settings }
+        Self { proc: proc.to_owned(), prober: Prober::new(proc, &on_node.root), on_node, settings }
     }
 
     /// How LXCFS does now.
@@ -52,7 +55,7 @@ impl Watcher {
         self.settings.refresh();
         if self.on_node != self.settings.on_node {
             self.on_node = self.settings.on_node.clone();
-            self.prober = Prober::new(&self.on_node.root);
+            self.prober = Prober::new(&self.proc, &self.on_node.root);
         }
         self.prober.look().await.why_ill(&self.on_node)
     }

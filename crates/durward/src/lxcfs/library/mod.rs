@@ -190,8 +190,8 @@ fn has(process: &Process, file: Identity) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::process::find_in;
-    use super::super::process::tests::{ARGUMENTS, add};
+    use super::super::process::find;
+    use super::super::process::tests::{ARGUMENTS, add, sees};
     use super::*;
 
     /// A library, and a process that has another one, or this one, or cannot be looked into.
@@ -203,7 +203,8 @@ mod tests {
         let text = maps(inode);
         let more: Vec<_> = text.iter().map(|text| ("maps", text.as_str())).collect();
         add(folder.path(), 7, "lxcfs", &ARGUMENTS, &more);
-        let process = find_in(folder.path(), Path::new("/nowhere"), "/var/lib/lxcfs", None).unwrap();
+        sees(folder.path(), "0:55");
+        let process = find(folder.path(), Path::new("/nowhere"), "/var/lib/lxcfs").unwrap();
         (folder, file, process)
     }
 

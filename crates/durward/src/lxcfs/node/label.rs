@@ -1,24 +1,26 @@
-//! Keeps label and annotation on the Node: written when something has changed, and looked at now and then, since others write
-//! there too.
+//! Keeps label and annotation on the Node: written when something has changed, and again every few minutes, since others write
+//! there too, and since whoever reads the annotation is to see that somebody still looks.
 //!
-//! By merge patch of these two keys alone: whatever else stands on the Node is not read and not touched, the kubelet's own
-//! heartbeats never conflict with it, and a Node that is not there is not made.
+//! By merge patch of these two keys alone: nothing of the Node is read and nothing else touched, the kubelet's own heartbeats never
+//! conflict with it, and a Node that is not there is not made.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use guards::lxcfs::{NODE_ANNOTATION, READY_LABEL};
 use guards::world::live::{Access, client};
 use hyper::Request;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use kube::Client;
-use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// How often the Node is read without a reason: five thousand nodes are 17 small requests a second.
-const LOOKS: Duration = Duration::from_secs(300);
+use super::super::report::Report;
+
+/// How often the Node is written without a reason: five thousand nodes are 17 small requests a second. `doctor` takes an
+/// annotation for old that missed three of them.
+const RENEWALS: Duration = Duration::from_secs(300);
 
 /// One request: the API server takes a minute for a slow one, and the label must follow.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -32,44 +34,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub(super) struct Wanted {
     /// Whether pods that need the files may come.
     pub(super) is_ready: bool,
-    /// The annotation.
-    pub(super) report: String,
-}
-
-/// What the Node says: label and annotation.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Says {
-    label: Option<String>,
-    annotation: Option<String>,
-}
-
-impl Says {
-    fn as_wanted(wanted: Option<&Wanted>) -> Self {
-        Self {
-            label: wanted.filter(|wanted| wanted.is_ready).map(|_| "true".to_owned()),
-            annotation: wanted.map(|wanted| wanted.report.clone()),
-        }
-    }
-}
-
-/// As much of a Node as matters.
-#[derive(Debug, Deserialize)]
-struct Node {
-    metadata: Metadata,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct Metadata {
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-}
-
-impl From<Node> for Says {
-    fn from(Node { metadata: Metadata { mut labels, mut annotations } }: Node) -> Self {
-        Self { label: labels.remove(READY_LABEL), annotation: annotations.remove(NODE_ANNOTATION) }
-    }
+    /// The annotation, but for its time.
+    pub(super) report: Report,
 }
 
 /// One Node of an API server.
@@ -85,37 +51,32 @@ impl Nodes {
         Self { access, client: None, name: name.to_owned() }
     }
 
-    async fn read(&mut self) -> Result<Says, String> {
-        self.ask("GET", "", Vec::new()).await
-    }
-
-    async fn write(&mut self, says: &Says) -> Result<Says, String> {
-        let patch = json!({"metadata": {
-            "labels": {READY_LABEL: says.label}, "annotations": {NODE_ANNOTATION: says.annotation},
-        }});
-        self.ask("PATCH", "?fieldManager=durward-lxcfs-node", patch.to_string().into_bytes()).await
-    }
-
-    async fn ask(&mut self, method: &str, query: &str, body: Vec<u8>) -> Result<Says, String> {
+    /// Writes both keys, or takes both off.
+    async fn write(&mut self, wanted: Option<&Wanted>, now: SystemTime) -> Result<(), String> {
+        let label = wanted.filter(|wanted| wanted.is_ready).map(|_| "true");
+        let annotation = wanted.map(|wanted| wanted.report.text(now));
+        let patch = json!({"metadata": {"labels": {READY_LABEL: label}, "annotations": {NODE_ANNOTATION: annotation}}});
         let client = if let Some(client) = &self.client {
             client.clone()
         } else {
             let (made, _) = client(&self.access).await.map_err(|problem| problem.to_string())?;
             self.client.insert(made).clone()
         };
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("/api/v1/nodes/{}{query}", self.name))
+        let request = Request::patch(format!("/api/v1/nodes/{}?fieldManager=durward-lxcfs-node", self.name))
             .header(ACCEPT, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
             .header(CONTENT_TYPE, "application/merge-patch+json")
-            .body(body)
+            .body(patch.to_string().into_bytes())
             .map_err(|error| error.to_string())?;
-        let answer = timeout(ANSWER_WITHIN, client.request::<Node>(request)).await;
+        let answer = timeout(ANSWER_WITHIN, client.request::<IgnoredAny>(request)).await;
         let answer = answer.map_err(|_| format!("no answer in {} s", ANSWER_WITHIN.as_secs()))?;
-        answer.map(Says::from).map_err(|error| self.why(method, &error))
+        if matches!(&answer, Err(error) if !matches!(error, kube::Error::Api(_))) {
+            // Another authority or another token may be needed by now, so the next one is made from what lies there then.
+            self.client = None;
+        }
+        answer.map(drop).map_err(|error| self.why(&error))
     }
 
-    fn why(&self, method: &str, error: &kube::Error) -> String {
+    fn why(&self, error: &kube::Error) -> String {
         let kube::Error::Api(status) = error else {
             let mut text = error.to_string();
             let mut source = std::error::Error::source(error);
@@ -129,8 +90,8 @@ impl Nodes {
         match status.code {
             404 => format!("there is no node {name:?}: --node must be spec.nodeName"),
             403 => format!(
-                "it is not permitted to {} nodes: the service account needs get and patch on nodes, or set nodeReadiness: ignore",
-                method.to_lowercase()
+                "{}: the service account needs patch on nodes (deploy/lxcfs/rbac.yaml), or set nodeReadiness: ignore",
+                status.message
             ),
             code => format!("the API server answers {code}: {}", status.message),
         }
@@ -144,19 +105,37 @@ pub(super) fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.chars().all(is_plain) && text.starts_with(is_edge) && text.ends_with(is_edge)
 }
 
-/// Keeps what is wanted on the Node until nobody can want anything any more; then whatever was wanted last is tried once. As
-/// long as nothing has ever been wanted, the API server is left alone. Whether the Node says in the end what was wanted last.
-pub(super) async fn keep(mut nodes: Nodes, mut wanted: watch::Receiver<Option<Wanted>>) -> bool {
+/// Keeps what is wanted on the Node until nobody can want anything any more; then whatever was wanted last stays there. As long as
+/// nothing has ever been wanted, the API server is left alone. False if the label may be there in the end and should not be.
+pub(super) async fn keep(
+    mut nodes: Nodes,
+    mut wanted: watch::Receiver<Option<Wanted>>,
+    clock: fn() -> SystemTime,
+) -> bool {
+    // What was written, and need not be written again yet.
     let mut says = None;
+    let mut label = None;
     let mut has_told = false;
     let mut failures = 0_u32;
     loop {
         let is_last = wanted.has_changed().is_err();
         let want = wanted.borrow_and_update().clone();
+        let is_ready = want.as_ref().is_some_and(|want| want.is_ready);
         has_told |= want.is_some();
-        let kept = if has_told { set(&mut nodes, &mut says, want.as_ref()).await } else { Ok(()) };
+        let kept = if has_told && says.as_ref() != Some(&want) {
+            nodes.write(want.as_ref(), clock()).await
+        } else {
+            Ok(())
+        };
         match &kept {
-            Ok(()) => failures = 0,
+            Ok(()) => {
+                failures = 0;
+                if has_told && label.replace(is_ready) != Some(is_ready) {
+                    let label = if is_ready { "true" } else { "none" };
+                    tracing::info!(node = nodes.name, label, "{READY_LABEL} is written");
+                }
+                says = Some(want);
+            }
             Err(why) => {
                 failures += 1;
                 // What is there is not known for certain any more.
@@ -172,14 +151,15 @@ pub(super) async fn keep(mut nodes: Nodes, mut wanted: watch::Receiver<Option<Wa
             }
         }
         if is_last {
-            if kept.is_err() {
+            let is_well = kept.is_ok() || is_ready;
+            if !is_well {
                 let mend = format!("kubectl label node {} {READY_LABEL}-", nodes.name);
                 tracing::error!(node = nodes.name, mend, "the label may still be there");
             }
-            return kept.is_ok();
+            return is_well;
         }
         let pause = match failures {
-            0 => LOOKS,
+            0 => RENEWALS,
             _ => FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(6)).min(LONGEST_PAUSE),
         };
         tokio::select! {
@@ -190,26 +170,6 @@ pub(super) async fn keep(mut nodes: Nodes, mut wanted: watch::Receiver<Option<Wa
             () = sleep(pause) => says = None,
         }
     }
-}
-
-/// Writes what is wanted where the Node says anything else.
-async fn set(nodes: &mut Nodes, says: &mut Option<Says>, want: Option<&Wanted>) -> Result<(), String> {
-    let wanted = Says::as_wanted(want);
-    let now = match says.take() {
-        Some(known) => known,
-        None => nodes.read().await?,
-    };
-    if now == wanted {
-        *says = Some(now);
-        return Ok(());
-    }
-    let label = wanted.label.as_deref().unwrap_or("none");
-    let written = nodes.write(&wanted).await?;
-    if written.label != now.label {
-        tracing::info!(node = nodes.name, label, "{READY_LABEL} is written");
-    }
-    *says = Some(written);
-    Ok(())
 }
 
 #[cfg(test)]
@@ -265,7 +225,11 @@ mod tests {
     }
 
     fn ready() -> Wanted {
-        Wanted { is_ready: true, report: "{}".to_owned() }
+        Wanted { is_ready: true, report: Report { root: "/l".to_owned(), ..Report::default() } }
+    }
+
+    fn ill() -> Wanted {
+        Wanted { is_ready: false, ..ready() }
     }
 
     /// Until nobody has anything to do: the clock is paused.
@@ -277,41 +241,75 @@ mod tests {
         json!({"metadata": {"name": "n1", "labels": {"a": "b"}, "annotations": {"c": "d"}}})
     }
 
+    /// The paused clock's time of day.
+    fn clock() -> SystemTime {
+        // Each test has a thread and a clock of its own.
+        thread_local! { static BEGAN: tokio::time::Instant = tokio::time::Instant::now(); }
+        SystemTime::UNIX_EPOCH + BEGAN.with(tokio::time::Instant::elapsed)
+    }
+
+    fn labels(held: &Fake) -> Value {
+        held.lock().unwrap().node["metadata"]["labels"].clone()
+    }
+
+    fn report(held: &Fake) -> Report {
+        let node = &held.lock().unwrap().node;
+        serde_json::from_str(node["metadata"]["annotations"][NODE_ANNOTATION].as_str().unwrap()).unwrap()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn the_node_is_written_when_something_changed_and_left_as_it_was_at_the_end() {
+    async fn the_node_is_written_when_something_changed_and_left_as_it_is_at_the_end() {
+        for (last, label) in [(ready(), json!({"a": "b", READY_LABEL: "true"})), (ill(), json!({"a": "b"}))] {
+            let (held, nodes) = fake(others());
+            let (tell, wanted) = watch::channel(None);
+            let keeper = tokio::spawn(keep(nodes, wanted, clock));
+            settled().await;
+            assert!(held.lock().unwrap().asked.is_empty(), "nobody wants anything yet");
+            tell.send_replace(Some(ready()));
+            settled().await;
+            assert_eq!(labels(&held), json!({"a": "b", READY_LABEL: "true"}));
+            tell.send_replace(Some(ill()));
+            settled().await;
+            assert_eq!(labels(&held), json!({"a": "b"}));
+            assert_eq!(report(&held).root, "/l");
+            tell.send_replace(Some(last));
+            settled().await;
+            let asked = held.lock().unwrap().asked.clone();
+            assert!(asked.iter().all(|one| one == "PATCH /api/v1/nodes/n1?fieldManager=durward-lxcfs-node"));
+            drop(tell);
+            assert!(keeper.await.unwrap());
+            assert_eq!((labels(&held), report(&held).root), (label, "/l".to_owned()));
+            assert_eq!(held.lock().unwrap().asked, asked, "the end itself writes nothing");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_wants_any_more_is_taken_off() {
         let (held, nodes) = fake(others());
-        let (tell, wanted) = watch::channel(None);
-        let keeper = tokio::spawn(keep(nodes, wanted));
+        let (tell, wanted) = watch::channel(Some(ready()));
+        let _keeper = tokio::spawn(keep(nodes, wanted, clock));
         settled().await;
-        assert!(held.lock().unwrap().asked.is_empty(), "nobody wants anything yet");
-        tell.send_replace(Some(ready()));
-        settled().await;
-        let labels = || held.lock().unwrap().node["metadata"]["labels"].clone();
-        assert_eq!(labels(), json!({"a": "b", READY_LABEL: "true"}));
-        tell.send_replace(Some(Wanted { is_ready: false, report: "{\"x\":1}".to_owned() }));
-        settled().await;
-        assert_eq!(labels(), json!({"a": "b"}));
-        assert_eq!(held.lock().unwrap().node["metadata"]["annotations"][NODE_ANNOTATION], "{\"x\":1}");
-        let written = "PATCH /api/v1/nodes/n1?fieldManager=durward-lxcfs-node";
-        assert_eq!(held.lock().unwrap().asked, ["GET /api/v1/nodes/n1", written, written]);
         tell.send_replace(None);
-        drop(tell);
-        assert!(keeper.await.unwrap());
+        settled().await;
         assert_eq!(held.lock().unwrap().node, others());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_somebody_took_away_is_put_back_at_the_next_look() {
+    async fn the_time_is_renewed_and_what_somebody_took_away_is_put_back_with_it() {
         let (held, nodes) = fake(others());
         let (tell, wanted) = watch::channel(Some(ready()));
-        let _keeper = tokio::spawn(keep(nodes, wanted));
+        let _keeper = tokio::spawn(keep(nodes, wanted, clock));
         settled().await;
+        let first = report(&held);
         held.lock().unwrap().node = others();
-        sleep(LOOKS).await;
+        sleep(RENEWALS).await;
         settled().await;
-        let held = held.lock().unwrap();
-        assert_eq!(held.node["metadata"]["labels"][READY_LABEL], "true");
-        assert_eq!(held.asked.len(), 4, "{:?}", held.asked);
+        assert_eq!(labels(&held)[READY_LABEL], "true");
+        let second = report(&held);
+        let now = clock();
+        let ages = (first.age(now).unwrap().as_secs(), second.age(now).unwrap().as_secs());
+        assert!((300..=301).contains(&ages.0) && ages.1 <= 1, "{ages:?}");
+        assert_eq!(held.lock().unwrap().asked.len(), 2);
         drop(tell);
     }
 
@@ -320,7 +318,7 @@ mod tests {
         let (held, nodes) = fake(others());
         held.lock().unwrap().refuses = Some(503);
         let (tell, wanted) = watch::channel(Some(ready()));
-        let _keeper = tokio::spawn(keep(nodes, wanted));
+        let _keeper = tokio::spawn(keep(nodes, wanted, clock));
         sleep(Duration::from_secs(600)).await;
         let asked = held.lock().unwrap().asked.len();
         assert!((12..=20).contains(&asked), "{asked}");
@@ -332,25 +330,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_comes_even_where_nobody_answers() {
-        let (held, nodes) = fake(others());
-        held.lock().unwrap().refuses = Some(403);
-        let (tell, wanted) = watch::channel(Some(ready()));
-        let keeper = tokio::spawn(keep(nodes, wanted));
-        settled().await;
-        tell.send_replace(None);
-        drop(tell);
-        assert!(!keeper.await.unwrap(), "it was not taken off");
+    async fn the_end_comes_even_where_nobody_answers_and_tells_whether_the_label_may_be_wrong() {
+        for (last, is_well) in [(ready(), true), (ill(), false)] {
+            let (held, nodes) = fake(others());
+            held.lock().unwrap().refuses = Some(403);
+            let (tell, wanted) = watch::channel(Some(ready()));
+            let keeper = tokio::spawn(keep(nodes, wanted, clock));
+            settled().await;
+            tell.send_replace(Some(last));
+            drop(tell);
+            assert_eq!(keeper.await.unwrap(), is_well);
+        }
     }
 
     #[tokio::test]
     async fn a_refusal_says_what_to_do() {
         for (code, expected) in
-            [(403, "get and patch on nodes"), (404, "spec.nodeName"), (500, "answers 500: no")]
+            [(403, "needs patch on nodes"), (404, "spec.nodeName"), (500, "answers 500: no")]
         {
             let (held, mut nodes) = fake(others());
             held.lock().unwrap().refuses = Some(code);
-            let why = nodes.read().await.unwrap_err();
+            let why = nodes.write(None, SystemTime::UNIX_EPOCH).await.unwrap_err();
             assert!(why.contains(expected), "{why}");
         }
     }

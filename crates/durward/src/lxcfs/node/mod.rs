@@ -1,14 +1,15 @@
 //! `lxcfs-node`: one on each node, beside LXCFS. Tells on the Node whether LXCFS serves there what pods are promised, and has
 //! LXCFS load its library anew when another one lies on the disk.
 //!
-//! The label is what pods with `nodeReadiness` look for, so it follows what is seen within seconds, and is taken off at the end.
-//! Without `nodeReadiness` nobody looks for it: the API server is asked nothing, and no permission is needed.
+//! The label is what pods with `nodeReadiness` look for, so it follows what is seen within seconds. At the end it stays as it is:
+//! LXCFS goes on without us, and a kubelet that restarts while the label is away fails running pods whose selector does not match
+//! any more, which an upgrade of ours must not risk. That nobody looks any more is told by the annotation's time. Without `nodeReadiness` nobody looks for it: the API server is asked nothing, and no permission is needed.
 
 mod label;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use guards::config::Problem;
 use guards::lxcfs::OnNode;
@@ -19,7 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::library::{Library, State};
 use super::mount::Mount;
-use super::probe::{Prober, Sight};
+use super::probe::{Prober, Seen, Sight};
 use super::process::{self, Process};
 use super::report::{Report, Runtime};
 use super::settings::Settings;
@@ -33,10 +34,10 @@ use label::Wanted;
 /// How often LXCFS is looked at. A pod that was promised files waits as long as this at worst for a node that is ready.
 const LOOKS: Duration = Duration::from_secs(2);
 
-/// How often programs are asked for their version where nothing else says that it may have changed.
+/// How often it is looked for versions where nothing else says that it may have changed.
 const VERSIONS: Duration = Duration::from_secs(300);
 
-/// For taking label and annotation off at the end: less than half of the 30 s that a pod has.
+/// For what is still to be written at the end: less than half of the 30 s that a pod has.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
 /// `lxcfs-node`
@@ -59,7 +60,7 @@ async fn start(args: &LxcfsNode, settings: Settings) -> Outcome {
         .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
     let access = Access { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
     let (tell, wanted) = watch::channel(None);
-    let keeper = tokio::spawn(label::keep(label::Nodes::of(access, &args.node), wanted));
+    let keeper = tokio::spawn(label::keep(label::Nodes::of(access, &args.node), wanted, SystemTime::now));
     let mut rounds = Rounds::new(args, settings);
     let mut ticks = interval(LOOKS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -81,13 +82,12 @@ async fn start(args: &LxcfsNode, settings: Settings) -> Outcome {
             is_new
         });
     }
-    tell.send_replace(None);
     drop(tell);
     match timeout(LEAVE_WITHIN, keeper).await {
         Ok(Ok(true)) => {}
         Ok(_) => return Ok(Exit::No),
         Err(_) => {
-            let why = "the API server did not answer in time, so the label may still be there";
+            let why = "the API server did not answer in time, so the label may be another than it should be";
             tracing::error!(node = args.node, why, "stopped");
             return Ok(Exit::No);
         }
@@ -98,6 +98,7 @@ async fn start(args: &LxcfsNode, settings: Settings) -> Outcome {
 
 /// What is known from one round to the next.
 struct Rounds {
+    proc: PathBuf,
     settings: Settings,
     on_node: OnNode,
     prober: Prober,
@@ -109,13 +110,16 @@ struct Rounds {
     runtime: Option<Runtime>,
     versions_at: Option<Instant>,
     was_well: Option<bool>,
+    was_silent: bool,
+    wanted: Option<Wanted>,
 }
 
 impl Rounds {
     fn new(args: &LxcfsNode, settings: Settings) -> Self {
         let on_node = settings.on_node.clone();
         Self {
-            prober: Prober::new(&on_node.root),
+            proc: args.proc.clone(),
+            prober: Prober::new(&args.proc, &on_node.root),
             on_node,
             settings,
             pid_file: args.pid_file.clone(),
@@ -126,6 +130,8 @@ impl Rounds {
             runtime: None,
             versions_at: None,
             was_well: None,
+            was_silent: false,
+            wanted: None,
         }
     }
 
@@ -134,7 +140,8 @@ impl Rounds {
         self.settings.refresh();
         if self.on_node != self.settings.on_node {
             self.on_node = self.settings.on_node.clone();
-            self.prober = Prober::new(&self.on_node.root);
+            self.prober = Prober::new(&self.proc, &self.on_node.root);
+            self.was_well = None;
         }
         self.follow_process().await;
         let library = match &mut self.library {
@@ -142,11 +149,27 @@ impl Rounds {
             Some(library) => library.round(self.process.as_ref()).await,
         };
         let sight = self.prober.look().await;
-        let is_well = self.tell(&sight);
-        if !self.on_node.is_label_wanted {
-            return None;
+        if self.is_first_silence(&sight) {
+            return self.wanted.clone();
         }
-        let mut report = Report::of(&sight, &self.on_node);
+        let is_well = self.tell(&sight);
+        self.wanted = self.on_node.is_label_wanted.then(|| self.wanted(&sight, library, is_well));
+        self.wanted.clone()
+    }
+
+    /// Whether LXCFS was well and has now for once not answered in time, as happens on a node that is busy beyond measure. It
+    /// counts when the next look gets no answer either: pods fail for a label that was away for a moment.
+    fn is_first_silence(&mut self, sight: &Sight) -> bool {
+        let is_bad = |file| !matches!(sight.of(file), Seen::Served | Seen::Silent);
+        let is_silent =
+            sight.ill(&self.on_node.files).is_some() && !self.on_node.files.iter().any(|&file| is_bad(file));
+        let was_silent = std::mem::replace(&mut self.was_silent, is_silent);
+        is_silent && !was_silent && self.was_well == Some(true)
+    }
+
+    /// What is to be told of what was seen.
+    fn wanted(&self, sight: &Sight, library: State, is_well: bool) -> Wanted {
+        let mut report = Report::of(sight, &self.on_node);
         report.version.clone_from(&self.version);
         report.runtime.clone_from(&self.runtime);
         report.options = self
@@ -158,26 +181,20 @@ impl Rounds {
             State::Loaded => Some("loaded".to_owned()),
             State::Waits(why) => Some(why),
         };
-        Some(Wanted { is_ready: is_well, report: report.text() })
+        Wanted { is_ready: is_well, report }
     }
 
     /// Finds the process again where it has gone, and asks for versions when they may have changed.
     async fn follow_process(&mut self) {
-        let is_there = self.process.as_ref().is_some_and(Process::is_there);
-        let process = if is_there {
-            self.process.take()
-        } else if Mount::at(&self.on_node.root).is_some_and(|mount| mount.is_lxcfs()) {
-            process::find(&self.pid_file, &self.on_node.root)
-        } else {
-            // Whichever runs now is not known to be the one of this root, and may be signalled in its place.
-            None
-        };
+        let root = &self.on_node.root;
+        let mount = Mount::at(&self.proc, root);
+        let serves = |one: &Process| mount.as_ref().is_some_and(|mount| one.serves(root, mount));
+        let is_there = self.process.as_ref().is_some_and(|one| one.is_there() && serves(one));
+        let process =
+            if is_there { self.process.take() } else { process::find(&self.proc, &self.pid_file, root) };
         let is_due = self.versions_at.is_none_or(|at| at.elapsed() >= VERSIONS);
         if is_due || !is_there {
-            self.version = match &process {
-                Some(process) => lxcfs_version(process).await,
-                None => None,
-            };
+            self.version = process.as_ref().and_then(lxcfs_version);
         }
         if is_due {
             self.runtime = runc(&self.runc).await;
