@@ -378,5 +378,7 @@ impl Drop for Ensemble {
             // At the end of a run the keeper is quicker.
             let _ = member.daemon.end();
         }
+        // A member's log takes 128 MB from its first entry on, and a run has a hundred members.
+        let _ = std::fs::remove_dir_all(&self.make.folder);
     }
 }
