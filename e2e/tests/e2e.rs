@@ -27,7 +27,7 @@ use cases::seen::{asked, away, containers, fields, left, workloads};
 use cases::shipped::{device, doctor, in_pods, label, library, process};
 use cases::{
     asking, company, controlplane, counting, durward, ephemeral, fleet, images, keeper, options, outage,
-    pod_security, reload, replacement, sentences, skips, versions, whole,
+    pod_security, policy, reload, replacement, sentences, skips, versions, whole,
 };
 
 type Case = fn(&'static Stage) -> Result<()>;
@@ -71,6 +71,7 @@ const CASES: &[(&str, Case)] = cases![
         two_api_servers_share_an_etcd_and_no_object,
         an_api_server_that_cannot_start_says_why,
     },
+    policy::{whoever_has_the_token_of_a_node_changes_two_keys_of_that_node_and_nothing_else},
     images::{
         every_image_is_made_once_and_found_again,
         programs_run_in_their_image_with_nothing_of_the_host,

@@ -15,6 +15,7 @@ pub(crate) mod node;
 pub(crate) mod options;
 pub(crate) mod outage;
 pub(crate) mod pod_security;
+pub(crate) mod policy;
 pub(crate) mod reload;
 pub(crate) mod replacement;
 pub(crate) mod seen;
