@@ -1,11 +1,12 @@
 //! What this host looks like to those who share it, for a comparison of before and after.
 //!
-//! Addresses, interfaces, mounts, the folders of every cgroup hierarchy, and every setting under `/proc/sys` that
-//! may be written. A line of text for each: what a case finds different it can print. A setting that only one of
-//! two moments has is no difference: it came with a driver or an interface, and went with it.
+//! Addresses, interfaces, mounts, the folders of every cgroup hierarchy, processes of runs, and every setting under
+//! `/proc/sys` that may be written. A line of text for each: what a case finds different it can print. A setting
+//! that only one of two moments has is no difference: it came with a driver or an interface, and went with it.
 //!
 //! Other runs may begin and end meanwhile. What bears a name of theirs (`durward…`, an address of ours on the
-//! loopback device) is passed over, unless the caller says that it is the one it asks about.
+//! loopback device) is passed over, unless the caller says that it is the one it asks about. What a run mounts out
+//! of its work folder bears that folder's name, and each of its processes the run's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -14,6 +15,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+
+use super::journal::{MARK, work_of};
 
 /// Settings that the kernel, or the mere running of things, changes: the last process id, hints for the next
 /// reader, and what is an order rather than a setting.
@@ -37,7 +40,7 @@ pub struct HostState {
 }
 
 impl HostState {
-    /// Looks now. It takes about a twentieth of a second.
+    /// Looks now. Processes are told without their numbers, by run and name. It takes about a twentieth of a second.
     pub fn now() -> Result<Self> {
         let mut lines = BTreeSet::new();
         for what in ["addr", "link"] {
@@ -55,6 +58,7 @@ impl HostState {
         for root in super::cgroup::roots()? {
             groups(&root, &mut lines);
         }
+        lines.extend(of_runs());
         let mut values = BTreeMap::new();
         settings(Path::new("/proc/sys"), &mut values);
         Ok(Self { lines, settings: values })
@@ -63,7 +67,7 @@ impl HostState {
     /// What `later` has not any more, with `-`, and what it has besides, with `+`.
     ///
     /// `ours` are the names by which things of the run in question are told from those of other runs: its
-    /// cgroups, its links, its addresses. With none, the things of all runs are passed over.
+    /// cgroups, its links, its addresses, its work folder ([`work_folder`]). With none, the things of all runs are passed over.
     pub fn difference(&self, later: &Self, ours: &[String]) -> Vec<String> {
         let gone = self.lines.difference(&later.lines).map(|line| format!("- {line}"));
         let new = later.lines.difference(&self.lines).map(|line| format!("+ {line}"));
@@ -73,6 +77,25 @@ impl HostState {
         });
         gone.chain(new).chain(changed).filter(|line| !is_anothers(line, ours)).collect()
     }
+}
+
+/// The name of a run's work folder, which also stands for the run's processes.
+pub fn work_folder(work: &Path) -> String {
+    work.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The processes that carry a run's mark.
+fn of_runs() -> BTreeSet<String> {
+    let marked = |entry: std::io::Result<std::fs::DirEntry>| {
+        let folder = entry.ok()?.path();
+        let environment = std::fs::read(folder.join("environ")).ok()?;
+        let mark = format!("{MARK}=");
+        let run = environment.split(|byte| *byte == 0).find_map(|one| one.strip_prefix(mark.as_bytes()))?;
+        let name = std::fs::read_to_string(folder.join("comm")).ok()?;
+        let work = work_of(&String::from_utf8_lossy(run));
+        Some(format!("process {} of {}", name.trim_end(), work_folder(&work)))
+    };
+    std::fs::read_dir("/proc").into_iter().flatten().filter_map(marked).collect()
 }
 
 /// Whether the line names something of a run, and none of ours.
@@ -128,7 +151,10 @@ fn may_be_set(metadata: &Metadata) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::patience::{Seen, eventually};
 
     fn state(lines: &[&str]) -> HostState {
         HostState { lines: lines.iter().map(|line| (*line).to_owned()).collect(), settings: BTreeMap::new() }
@@ -183,6 +209,35 @@ mod tests {
             now.settings.contains_key("kernel/panic") && now.settings.contains_key("net/ipv4/ip_forward")
         );
         assert!(!now.settings.contains_key("kernel/ns_last_pid"));
+    }
+
+    #[test]
+    fn tells_what_a_run_has_mounted_out_of_its_work_folder() {
+        let after = state(&[
+            "mount 812 31 254:1 /tmp/durward-e2e-12-3/disk/var/lib/kubelet /var/lib/kubelet rw - ext4 /dev/vda1 rw",
+            "process kubelet of durward-e2e-12-3",
+        ]);
+        assert_eq!(state(&[]).difference(&after, &["durward-e2e-12-4".to_owned()]), Vec::<String>::new());
+        let ours = [work_folder(&work_of("12-3"))];
+        assert_eq!(state(&[]).difference(&after, &ours).len(), 2, "{ours:?}");
+    }
+
+    #[test]
+    fn sees_the_processes_of_a_run_by_their_mark() {
+        let run = format!("test-{}", std::process::id());
+        let before = HostState::now().unwrap();
+        let mut child = Command::new("sleep").arg("600").env(MARK, &run).spawn().unwrap();
+        let ours = [work_folder(&work_of(&run))];
+        let expected = format!("+ process sleep of {}", ours[0]);
+        let found = eventually("the process", Duration::from_secs(20), || {
+            let difference = before.difference(&HostState::now()?, &ours);
+            let is_seen = difference.contains(&expected);
+            Ok(if is_seen { Seen::Yes(()) } else { Seen::NotYet(format!("{difference:#?}")) })
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        found.unwrap();
+        assert_eq!(before.difference(&HostState::now().unwrap(), &ours), Vec::<String>::new());
     }
 
     #[test]

@@ -29,6 +29,11 @@ const LOGS_KEPT: usize = 8;
 /// How long processes of a dead keeper may take to end by themselves.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// The folder that ends with the run of this name.
+pub fn work_of(run: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("durward-e2e-{run}"))
+}
+
 /// One line of the journal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -95,7 +100,7 @@ impl Journal {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let run = format!("{since}-{}", keeper.pid);
         let logs = cache.join("logs").join(&run);
-        let work = std::env::temp_dir().join(format!("durward-e2e-{run}"));
+        let work = work_of(&run);
         let path = journals.join(format!("{run}.jsonl"));
         let file = OpenOptions::new()
             .create_new(true)

@@ -45,7 +45,7 @@ pub use resident::Resident;
 use crate::controlplane::{Cluster, Etcd, Options};
 use crate::daemon::Daemon;
 use crate::image::Image;
-use crate::keeper::{Keeper, Output, Part, Tool};
+use crate::keeper::{Keeper, Output, Part, Tool, host};
 use crate::namespace::Namespace;
 use crate::parts::Binary;
 use crate::patience::{Seen, eventually};
@@ -201,9 +201,11 @@ impl Node {
         self.ground.address()
     }
 
-    /// The names of what this host shows of it: an interface and a cgroup.
+    /// The names of what this host shows of it: an interface, a cgroup and a folder, which is also told of each of
+    /// its processes, and would be of a mount that came through to this host.
     pub fn names_on_this_host(&self) -> Vec<String> {
-        vec![self.ground.link(), self.ground.cgroup().trim_start_matches('/').to_owned()]
+        let cgroup = self.ground.cgroup().trim_start_matches('/').to_owned();
+        vec![self.ground.link(), cgroup, host::work_folder(self.keeper.work())]
     }
 
     /// Its LXCFS.

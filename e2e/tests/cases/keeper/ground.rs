@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::keeper::host::HostState;
+use e2e::keeper::host::{HostState, work_folder};
 use e2e::keeper::{Ending, Keeper, Part, Tool, journal};
 use e2e::node::Ground;
 use e2e::patience::{Seen, eventually};
@@ -30,7 +30,9 @@ pub(crate) fn a_ground_shows_nothing_of_itself_to_this_host(stage: &Stage) -> Re
     let seen = before.difference(&HostState::now()?, &ours(&victim));
     let of_the_run = |line: &&String| {
         let is_the_link = line.contains(&word(&victim, "link"));
-        is_the_link || line.contains(&word(&victim, "cgroup")) || line.contains("10.99.")
+        // Its processes are this host's too. A mount that bears its name is what must not be.
+        let is_a_process = line.starts_with("+ process ");
+        is_the_link || is_a_process || line.contains(&word(&victim, "cgroup")) || line.contains("10.99.")
     };
     let others: Vec<_> = seen.iter().filter(|line| !of_the_run(line)).collect();
     ensure!(others.is_empty(), "this host shows what only the node should: {others:#?}");
@@ -130,7 +132,8 @@ fn word(victim: &Victim, what: &str) -> String {
 /// The names by which things of this victim are told from those of other runs.
 fn ours(victim: &Victim) -> Vec<String> {
     let address = victim.told["address"].as_str().unwrap_or_default().to_owned();
-    vec![word(victim, "link"), word(victim, "cgroup"), address]
+    let work = work_folder(Path::new(victim.told["work"].as_str().unwrap_or_default()));
+    vec![word(victim, "link"), word(victim, "cgroup"), address, work]
 }
 
 fn left_nothing(before: &HostState, victim: &Victim) -> Result<()> {
