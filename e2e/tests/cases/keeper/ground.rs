@@ -4,6 +4,7 @@
 //! a bridge with an address, a mount, a FUSE file system, changed settings, and in the cgroup members that no
 //! environment names and that fork faster than anybody reads a list.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
