@@ -22,7 +22,7 @@ use cases::deletion::{
     permissions, replicas, soak,
 };
 use cases::etcd::ensembles;
-use cases::node::{basics, installed, kubelet, lxcfs, standing};
+use cases::node::{basics, kubelet, lxcfs, standing};
 use cases::seen::{asked, away, containers, fields, left, workloads};
 use cases::shipped::{device, doctor, in_pods, label, library, process};
 use cases::{
@@ -258,9 +258,6 @@ const NODE: &[(&str, Case)] = cases![@ "node::";
         a_pod_that_ends_is_done_and_one_that_fails_says_why,
         pods_find_the_api_server_and_each_other_by_name,
         what_stands_on_the_node_is_out_of_sight_of_this_host,
-    },
-    installed::{
-        two_replicas_behind_a_service_are_asked_and_free_says_what_the_limit_is,
     },
 ];
 

@@ -1,7 +1,6 @@
 //! What needs pods that run: cases on the one-node cluster.
 
 pub(crate) mod basics;
-pub(crate) mod installed;
 pub(crate) mod kubelet;
 pub(crate) mod lxcfs;
 pub(crate) mod standing;

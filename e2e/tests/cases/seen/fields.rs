@@ -5,18 +5,26 @@
 //! Kubernetes that knows one more fails this case until it is in there. They are stored and never run: only
 //! one can, of those who would want a disk of every vendor.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::controlplane::{Cluster, Options};
+use e2e::durward::Durward;
 use e2e::installation::Installation;
 use e2e::namespace::Namespace;
+use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::cases::files::{Looks as _, SIX, STATUS, check_mounts, without_additions};
+use crate::cases::files::{Looks as _, SIX, STATUS, check_mounts, check_volumes, without_additions};
 use crate::cases::house::{DEFAULTS, ENABLED, await_files};
 use crate::cases::whole::differences;
+
+mod schemas;
+
+use schemas::{Field, Schemas};
 
 /// Features that are off by default and without which the API server drops or refuses a field that it knows. (Not
 /// all there are: some want to be agreed upon with other API servers, or APIs that are off too.)
@@ -38,6 +46,26 @@ const WHOLE: &str = "whole";
 
 /// The guard has something against these, and leaves all of them as it is.
 const LEFT_ALONE: [&str; 2] = ["left-alone", "windows"];
+
+/// What only they have: the fields because of which they are left alone.
+const ONLY_LEFT_ALONE: [(&str, &[&str]); 2] =
+    [("PodSecurityContext", &["windowsOptions"]), ("PodSpec", &["hostPID"])];
+
+/// Ways to be configured: each adds to other places of a pod.
+const WAYS: [(&str, &str); 4] = [
+    ("volumes", DEFAULTS),
+    ("require", "  lxcfs: {nodeReadiness: require}"),
+    ("prefer", "  lxcfs: {nodeReadiness: prefer}"),
+    ("device", "  lxcfs: {backend: device}"),
+];
+
+/// What the last three add.
+const READY: &str = "durward.dev/lxcfs-ready";
+const DEVICE: &str = "durward.dev/lxcfs";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+/// A signal is heard at once, and a file read within milliseconds.
+const READ_WITHIN: Duration = Duration::from_secs(60);
 
 /// Where a look begins.
 const ROOTS: [(&str, &str); 2] = [("spec", "PodSpec"), ("metadata", "ObjectMeta")];
@@ -72,37 +100,51 @@ pub(crate) fn pods_of_every_field_are_their_uninjected_twins_and_our_additions(
     let options = Options::named("every-field").flag(format!("--feature-gates={}", gates.join(",")));
     let cluster = stage.own_cluster(&options)?;
     let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
-    let _durward = installation.serve().named("durward-every-field").start_ready(stage)?;
+    let durward = installation.serve().named("durward-every-field").start_ready(stage)?;
     installation.register()?;
     make_classes(&cluster)?;
-    let (asking, silent) = (cluster.labelled_namespace("asking", &ENABLED)?, cluster.namespace("silent")?);
+    let silent = cluster.namespace("silent")?;
     await_files(&silent)?;
-
-    let schemas = Schemas::of(&cluster)?;
-    let mut found = BTreeSet::new();
     let pods: Vec<Value> = serde_json::from_str(PODS)?;
-    for pod in &pods {
-        let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
-        create(&asking, pod, name)?;
-        create(&silent, pod, name)?;
-        if name == WHOLE {
-            for namespace in [&asking, &silent] {
-                debug(namespace, name)?;
-            }
+    let twins = pods.iter().map(|pod| created(&silent, None, pod)).collect::<Result<Vec<_>>>()?;
+    for twin in &twins {
+        has_nothing_of_ours(twin)?;
+    }
+    has_every_field(&Schemas::of(&cluster)?, &twins)?;
+    for (way, guards) in WAYS {
+        if guards != DEFAULTS {
+            configure(&installation, &durward, guards)?;
         }
-        let (injected, twin) = (stored(&asking, name)?, stored(&silent, name)?);
-        ensure!(twin["metadata"]["annotations"][STATUS].is_null(), "the twin of {name} has been judged too");
-        let (left, right) = (without_additions(&injected), without_additions(&twin));
-        ensure!(left == right, "pod {name} and its twin differ: {}", differences(&left, &right));
-        for (field, kind) in ROOTS {
-            schemas.find(kind, &injected[field], &mut found)?;
+        let asking = cluster.labelled_namespace(&format!("asking-{way}"), &ENABLED)?;
+        for (pod, twin) in pods.iter().zip(&twins) {
+            let injected = created(&asking, Some(way), pod)?;
+            is_twin_and_additions(way, injected, twin)?;
         }
     }
-    let excused = excused();
+    Ok(())
+}
+
+/// That pods have every field that this API server knows, of themselves: what the guard adds is none of theirs.
+fn has_every_field(schemas: &Schemas, twins: &[Value]) -> Result<()> {
+    let (mut found, mut left_alone) = (BTreeSet::new(), BTreeSet::new());
+    for twin in twins {
+        let into = if is_left_alone(twin) { &mut left_alone } else { &mut found };
+        for (field, kind) in ROOTS {
+            schemas.find(kind, &twin[field], into)?;
+        }
+    }
+    // A pod that is left alone keeps all by nobody's doing.
+    let only_there: BTreeSet<_> = left_alone.difference(&found).cloned().collect();
+    let may = fields(ONLY_LEFT_ALONE.into_iter());
+    ensure!(
+        only_there == may,
+        "only pods that are left alone have {only_there:?}, and what may stand only there is {may:?}"
+    );
+    let excused = fields(REASONS.into_iter().map(|(kind, fields, _)| (kind, fields)));
     let missing: Vec<_> = schemas
         .reachable()?
         .into_iter()
-        .filter(|field| !found.contains(field) && !excused.contains(field))
+        .filter(|field| !found.contains(field) && !may.contains(field) && !excused.contains(field))
         .collect();
     ensure!(missing.is_empty(), "this API server knows fields that no pod here has: {missing:?}");
     let needless: Vec<_> = excused.intersection(&found).collect();
@@ -110,9 +152,121 @@ pub(crate) fn pods_of_every_field_are_their_uninjected_twins_and_our_additions(
     Ok(())
 }
 
-/// Creates a pod that asks where its namespace does, and looks whether it is judged as it should be.
-fn create(namespace: &Namespace<'_>, pod: &Value, name: &str) -> Result<()> {
-    let asks = namespace.name().starts_with("asking");
+/// That nothing of a twin is taken for an addition, and its loss so for none.
+fn has_nothing_of_ours(twin: &Value) -> Result<()> {
+    let name = &twin["metadata"]["name"];
+    ensure!(twin["metadata"]["annotations"][STATUS].is_null(), "the twin of {name} has been judged too");
+    for way in WAYS {
+        let mut same = twin.clone();
+        ensure!(take_away(way.0, &mut same) == 0, "the twin of {name} has what {} adds", way.0);
+    }
+    check_volumes(twin, &[])?;
+    let lists = ["containers", "initContainers", "ephemeralContainers"];
+    let mut containers = lists.iter().flat_map(|list| twin["spec"][list].as_array().into_iter().flatten());
+    containers.try_for_each(|container| check_mounts(container, &[]))
+}
+
+/// That a pod has what this way adds, and else is its twin.
+fn is_twin_and_additions(way: &str, mut injected: Value, twin: &Value) -> Result<()> {
+    let name = twin["metadata"]["name"].clone();
+    let added = take_away(way, &mut injected);
+    let containers = twin["spec"]["containers"].as_array().map_or(0, Vec::len);
+    let is_bound = !twin["spec"]["nodeName"].is_null();
+    let expected = match way {
+        _ if is_left_alone(twin) => 0,
+        // Nobody schedules it any more.
+        "require" | "prefer" if is_bound => 0,
+        "require" | "prefer" => 1,
+        "device" => 2 * containers,
+        _ => 0,
+    };
+    ensure!(added == expected, "{way} added {added} and not {expected} entries to pod {name}: {injected}");
+    let (left, right) = (without_additions(&injected), without_additions(twin));
+    ensure!(left == right, "by {way}, pod {name} and its twin differ: {}", differences(&left, &right));
+    Ok(())
+}
+
+fn is_left_alone(pod: &Value) -> bool {
+    LEFT_ALONE.iter().any(|name| pod["metadata"]["name"] == *name)
+}
+
+/// Takes what a way adds beside volumes and mounts from a pod, and says how much that was. What is empty then the
+/// API server leaves out; but `resources` it never does.
+fn take_away(way: &str, pod: &mut Value) -> usize {
+    match way {
+        "require" => remove(pod, "/spec", "nodeSelector", |key, _| key == READY),
+        "prefer" => {
+            let at = "/spec/affinity/nodeAffinity";
+            let terms = pod.pointer_mut(at).and_then(|affinity| affinity.get_mut(PREFERRED));
+            let Some(terms) = terms.and_then(Value::as_array_mut) else { return 0 };
+            let before = terms.len();
+            terms.retain(|term| {
+                *term
+                    != json!({"weight": 100, "preference": {"matchExpressions": [
+                        {"key": READY, "operator": "In", "values": ["true"]},
+                    ]}})
+            });
+            let taken = before - terms.len();
+            if taken > 0 {
+                let empty = |_: &str, value: &Value| [json!([]), json!({})].contains(value);
+                remove(pod, "/spec/affinity", "nodeAffinity", empty);
+                remove(pod, "/spec", "affinity", empty);
+            }
+            taken
+        }
+        "device" => {
+            let mut taken = 0;
+            for list in ["containers", "initContainers", "ephemeralContainers"] {
+                for number in 0..pod["spec"][list].as_array().map_or(0, Vec::len) {
+                    let at = format!("/spec/{list}/{number}/resources");
+                    for amounts in ["limits", "requests"] {
+                        taken += remove(pod, &at, amounts, |key, value| key == DEVICE && value == "1");
+                    }
+                }
+            }
+            taken
+        }
+        _ => 0,
+    }
+}
+
+/// Removes entries of the object `key` in what stands at `at`, and the object too if nothing is left of it; says how many.
+fn remove(pod: &mut Value, at: &str, key: &str, which: impl Fn(&str, &Value) -> bool) -> usize {
+    let Some(parent) = pod.pointer_mut(at).and_then(Value::as_object_mut) else { return 0 };
+    let Some(object) = parent.get_mut(key).and_then(Value::as_object_mut) else { return 0 };
+    let before = object.len();
+    object.retain(|key, value| !which(key, value));
+    let (after, taken) = (object.len(), before - object.len());
+    if after == 0 {
+        parent.remove(key);
+    }
+    taken
+}
+
+fn configure(installation: &Installation<'_>, durward: &Durward, guards: &str) -> Result<()> {
+    let generation = || durward.metrics()?.value("durward_config_generation", &[]);
+    let before = generation()?;
+    installation.configure(guards)?;
+    durward.signal(Signal::HUP)?;
+    eventually("a new configuration to bind", READ_WITHIN, || {
+        let now = generation()?;
+        Ok(if now > before + 0.5 { Seen::Yes(()) } else { Seen::NotYet(format!("generation {now}")) })
+    })
+}
+
+/// The pod as it is stored, with all that is done to it.
+fn created(namespace: &Namespace<'_>, way: Option<&str>, pod: &Value) -> Result<Value> {
+    let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
+    create(namespace, way, pod, name)?;
+    if name == WHOLE {
+        debug(namespace, way, name)?;
+    }
+    stored(namespace, name)
+}
+
+/// Creates a pod that asks where its namespace does, which is in some way, and looks whether it is judged as it
+/// should be.
+fn create(namespace: &Namespace<'_>, way: Option<&str>, pod: &Value, name: &str) -> Result<()> {
     let sentence = namespace.pod(name).with(|object| {
         let of = object["metadata"]["namespace"].clone();
         object["metadata"] = pod["metadata"].clone();
@@ -120,17 +274,15 @@ fn create(namespace: &Namespace<'_>, pod: &Value, name: &str) -> Result<()> {
         object["spec"] = pod["spec"].clone();
     });
     let admitted = sentence.is_admitted().with_context(|| format!("pod {name}"))?;
-    if !asks {
-        return admitted.untouched().map(drop);
-    }
+    let Some(way) = way else { return admitted.untouched().map(drop) };
     if LEFT_ALONE.contains(&name) {
         return admitted.left_without_files_because("it ").map(drop);
     }
-    admitted.with_files(&SIX).map(drop)
+    if way == "device" { admitted.without_files() } else { admitted.with_files(&SIX) }.map(drop)
 }
 
 /// Adds an ephemeral container with every field that one may have.
-fn debug(namespace: &Namespace<'_>, pod: &str) -> Result<()> {
+fn debug(namespace: &Namespace<'_>, way: Option<&str>, pod: &str) -> Result<()> {
     let container = json!({
         "name": "debug", "image": "images.example/debug:1", "imagePullPolicy": "Always", "targetContainerName": "full",
         "command": ["sh"], "args": ["-c", "look"], "workingDir": "/srv", "stdin": true, "stdinOnce": true, "tty": true,
@@ -143,7 +295,8 @@ fn debug(namespace: &Namespace<'_>, pod: &str) -> Result<()> {
     let path = format!("{}/{pod}/ephemeralcontainers", namespace.path("pods"));
     let change = json!({"spec": {"ephemeralContainers": [container]}});
     let answer = namespace.cluster().api().merge(&path, &change)?.succeeded()?;
-    let files: &[&str] = if namespace.name().starts_with("asking") { &SIX } else { &[] };
+    // One that comes later can have no device.
+    let files: &[&str] = if way.is_some_and(|way| way != "device") { &SIX } else { &[] };
     check_mounts(&answer.body["spec"]["ephemeralContainers"][0], files)
 }
 
@@ -167,90 +320,7 @@ fn make_classes(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A kind of object, by the last part of its name, and one of its fields.
-type Field = (String, String);
-
-fn excused() -> BTreeSet<Field> {
-    let all = REASONS.iter().flat_map(|(kind, fields, _)| fields.iter().map(|field| (*kind, *field)));
+fn fields<'a>(of_kinds: impl Iterator<Item = (&'a str, &'a [&'a str])>) -> BTreeSet<Field> {
+    let all = of_kinds.flat_map(|(kind, fields)| fields.iter().map(move |field| (kind, *field)));
     all.map(|(kind, field)| (kind.to_owned(), field.to_owned())).collect()
-}
-
-/// What an API server says of the objects that it knows.
-struct Schemas(BTreeMap<String, Value>);
-
-impl Schemas {
-    fn of(cluster: &Cluster) -> Result<Self> {
-        let told = cluster.api().get("/openapi/v3/api/v1")?.succeeded()?.body;
-        let schemas = told["components"]["schemas"].as_object().context("an OpenAPI without schemas")?;
-        let short = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
-        // Of kinds that only other objects have there may be two of one short name.
-        let core = |name: &str| name.contains(".core.v1.") || name.contains(".meta.v1.");
-        Ok(Self(
-            schemas
-                .iter()
-                .filter(|(name, _)| core(name))
-                .map(|(name, schema)| (short(name), schema.clone()))
-                .collect(),
-        ))
-    }
-
-    /// The fields of a kind; none of what is no object, such as a quantity.
-    fn fields(&self, kind: &str) -> impl Iterator<Item = (&String, &Value)> {
-        self.0.get(kind).and_then(|schema| schema["properties"].as_object()).into_iter().flatten()
-    }
-
-    /// Every field that a pod can have, at whatever depth.
-    fn reachable(&self) -> Result<BTreeSet<Field>> {
-        let mut fields = BTreeSet::new();
-        let mut kinds: Vec<String> = ROOTS.map(|(_, kind)| kind.to_owned()).into();
-        let mut known = BTreeSet::new();
-        while let Some(kind) = kinds.pop() {
-            if !known.insert(kind.clone()) {
-                continue;
-            }
-            for (field, schema) in self.fields(&kind) {
-                fields.insert((kind.clone(), field.clone()));
-                kinds.extend(kind_in(schema));
-            }
-        }
-        ensure!(fields.len() > 500, "in the OpenAPI a pod has only {} fields", fields.len());
-        Ok(fields)
-    }
-
-    /// The fields that an object of this kind has, with those of all that is in it.
-    fn find(&self, kind: &str, value: &Value, found: &mut BTreeSet<Field>) -> Result<()> {
-        match value {
-            Value::Array(items) => {
-                for item in items {
-                    self.find(kind, item, found)?;
-                }
-            }
-            Value::Object(object) => {
-                for (field, schema) in self.fields(kind) {
-                    let Some(value) = object.get(field) else { continue };
-                    found.insert((kind.to_owned(), field.clone()));
-                    if let Some(kind) = kind_in(schema) {
-                        self.find(&kind, value, found)?;
-                    }
-                }
-                let known: BTreeSet<&String> = self.fields(kind).map(|(field, _)| field).collect();
-                let strange = object.keys().find(|key| !known.is_empty() && !known.contains(key));
-                ensure!(strange.is_none(), "{kind} has {strange:?}, of which the OpenAPI says nothing");
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-/// The kind that a field refers to, in a list or not; none if it is a plain value.
-fn kind_in(schema: &Value) -> Option<String> {
-    let direct = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
-    match direct {
-        Some(reference) => reference.rsplit('.').next().map(ToOwned::to_owned),
-        None => [&schema["items"], &schema["additionalProperties"]]
-            .into_iter()
-            .find(|inner| inner.is_object())
-            .and_then(kind_in),
-    }
 }

@@ -1,0 +1,92 @@
+//! What an API server says itself of the fields of a pod (`/openapi/v3`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::controlplane::Cluster;
+use serde_json::Value;
+
+use super::ROOTS;
+
+/// A kind of object, by the last part of its name, and one of its fields.
+pub(super) type Field = (String, String);
+
+/// What an API server says of the objects that it knows.
+pub(super) struct Schemas(BTreeMap<String, Value>);
+
+impl Schemas {
+    pub(super) fn of(cluster: &Cluster) -> Result<Self> {
+        let told = cluster.api().get("/openapi/v3/api/v1")?.succeeded()?.body;
+        let schemas = told["components"]["schemas"].as_object().context("an OpenAPI without schemas")?;
+        let short = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
+        // Of kinds that only other objects have there may be two of one short name.
+        let core = |name: &str| name.contains(".core.v1.") || name.contains(".meta.v1.");
+        Ok(Self(
+            schemas
+                .iter()
+                .filter(|(name, _)| core(name))
+                .map(|(name, schema)| (short(name), schema.clone()))
+                .collect(),
+        ))
+    }
+
+    /// The fields of a kind; none of what is no object, such as a quantity.
+    fn fields(&self, kind: &str) -> impl Iterator<Item = (&String, &Value)> {
+        self.0.get(kind).and_then(|schema| schema["properties"].as_object()).into_iter().flatten()
+    }
+
+    /// Every field that a pod can have, at whatever depth.
+    pub(super) fn reachable(&self) -> Result<BTreeSet<Field>> {
+        let mut fields = BTreeSet::new();
+        let mut kinds: Vec<String> = ROOTS.map(|(_, kind)| kind.to_owned()).into();
+        let mut known = BTreeSet::new();
+        while let Some(kind) = kinds.pop() {
+            if !known.insert(kind.clone()) {
+                continue;
+            }
+            for (field, schema) in self.fields(&kind) {
+                fields.insert((kind.clone(), field.clone()));
+                kinds.extend(kind_in(schema));
+            }
+        }
+        ensure!(fields.len() > 500, "in the OpenAPI a pod has only {} fields", fields.len());
+        Ok(fields)
+    }
+
+    /// The fields that an object of this kind has, with those of all that is in it.
+    pub(super) fn find(&self, kind: &str, value: &Value, found: &mut BTreeSet<Field>) -> Result<()> {
+        match value {
+            Value::Array(items) => {
+                for item in items {
+                    self.find(kind, item, found)?;
+                }
+            }
+            Value::Object(object) => {
+                for (field, schema) in self.fields(kind) {
+                    let Some(value) = object.get(field) else { continue };
+                    found.insert((kind.to_owned(), field.clone()));
+                    if let Some(kind) = kind_in(schema) {
+                        self.find(&kind, value, found)?;
+                    }
+                }
+                let known: BTreeSet<&String> = self.fields(kind).map(|(field, _)| field).collect();
+                let strange = object.keys().find(|key| !known.is_empty() && !known.contains(key));
+                ensure!(strange.is_none(), "{kind} has {strange:?}, of which the OpenAPI says nothing");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The kind that a field refers to, in a list or not; none if it is a plain value.
+fn kind_in(schema: &Value) -> Option<String> {
+    let direct = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
+    match direct {
+        Some(reference) => reference.rsplit('.').next().map(ToOwned::to_owned),
+        None => [&schema["items"], &schema["additionalProperties"]]
+            .into_iter()
+            .find(|inner| inner.is_object())
+            .and_then(kind_in),
+    }
+}
