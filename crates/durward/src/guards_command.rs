@@ -94,6 +94,9 @@ fn text(guards: &[Guard], style: Style) -> String {
                 permission.resources.join(", ")
             ));
         }
+        if guard.webhooks.is_empty() {
+            lines.push("  is asked by  nobody before its section says what is guarded".to_owned());
+        }
         for webhook in &guard.webhooks {
             lines.push(format!("  is asked by  {}: {}", webhook.name, webhook.asked_about.join(", ")));
             let failing =

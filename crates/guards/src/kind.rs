@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::config::Section;
 use crate::deletion::Survey;
+use crate::etcd::Survey as Ensembles;
 use crate::hands::Hands;
 use crate::lxcfs::OnNode;
 use crate::world::fleet::Rounds;
@@ -73,6 +74,11 @@ pub trait Configured: Send + Sync {
 
     /// What tells a person beforehand what the guard would find; none for guards that look at no fleet.
     fn survey(&self) -> Option<Survey> {
+        None
+    }
+
+    /// What tells a person what the guard would find of its etcd ensembles; none for guards that have none.
+    fn ensembles(&self) -> Option<Ensembles> {
         None
     }
 

@@ -20,4 +20,4 @@ pub use kind::{Configured, Kind, Permission};
 pub use terms::{Defaults, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY, Terms};
 
 /// Every kind of guard there is.
-pub static KINDS: &[&dyn Kind] = &[&deletion::Deletion, &lxcfs::Lxcfs];
+pub static KINDS: &[&dyn Kind] = &[&deletion::Deletion, &lxcfs::Lxcfs, &etcd::Etcd];

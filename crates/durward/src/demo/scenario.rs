@@ -3,7 +3,8 @@
 use super::scenarios;
 
 /// Every scenario; one for each guard. A new guard adds its file and its line here.
-pub(super) static SCENARIOS: &[&Scenario] = &[&scenarios::deletion::SCENARIO, &scenarios::lxcfs::SCENARIO];
+pub(super) static SCENARIOS: &[&Scenario] =
+    &[&scenarios::deletion::SCENARIO, &scenarios::lxcfs::SCENARIO, &scenarios::etcd::SCENARIO];
 
 /// The scenario of one guard.
 pub(super) struct Scenario {

@@ -93,8 +93,10 @@ pub(super) fn step(number: usize, step: &Step, answer: &Answer, style: Style) ->
             style.dim(&time(answer.took))
         ),
     ];
-    let mut tell =
-        |what: &str, text: &str| lines.push(format!("     {} {text}", style.dim(&format!("{what:<7}"))));
+    let mut tell = |what: &str, text: &str| {
+        let text = text.replace('\n', "\n             ");
+        lines.push(format!("     {} {text}", style.dim(&format!("{what:<7}"))));
+    };
     if let Some(status) = &response.status {
         tell("reason", &status.message);
     }

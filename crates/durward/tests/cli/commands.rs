@@ -103,13 +103,16 @@ fn every_command_explains_itself_with_an_example() {
 fn version_and_guards_are_told_to_people_and_to_programs() {
     assert!(durward(&["version"]).out.starts_with("durward "));
     let version = durward(&["version", "-o", "json"]).json();
-    assert_eq!(version["guards"], serde_json::json!(["deletion", "lxcfs"]));
+    assert_eq!(version["guards"], serde_json::json!(["deletion", "lxcfs", "etcd"]));
     assert_eq!(version["reviewVersions"][1], "v1beta1");
     assert!(durward(&["guards"]).out.contains("needs        get/list/watch namespaces"));
     let guards = durward(&["guards", "-o", "json"]).json();
-    assert_eq!((&guards[0]["name"], &guards[1]["name"]), (&"deletion".into(), &"lxcfs".into()));
+    let names: Vec<_> = (0..3).map(|at| guards[at]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["deletion", "lxcfs", "etcd"]);
     assert_eq!(guards[0]["webhooks"][0]["failurePolicy"], "Fail");
     assert_eq!(guards[1]["webhooks"][0]["failurePolicy"], "Ignore");
+    assert_eq!(guards[2]["webhooks"], serde_json::json!([]), "no ensemble is configured by default");
+    assert!(durward(&["guards"]).out.contains("nobody before its section says what is guarded"));
 }
 
 #[test]
@@ -156,11 +159,11 @@ fn the_demo_plays_to_its_end_and_cleans_up() {
     let wrong = durward(&["demo", "--scenario", "moon"]);
     assert_eq!(wrong.code, 2);
     assert!(
-        wrong.err.contains("\"moon\": allowed: deletion, lxcfs\n    see: durward demo --help"),
+        wrong.err.contains("\"moon\": allowed: deletion, lxcfs, etcd\n    see: durward demo --help"),
         "{}",
         wrong.err
     );
-    assert!(durward(&["demo", "--help"]).out.contains("[possible values: deletion, lxcfs]"));
+    assert!(durward(&["demo", "--help"]).out.contains("[possible values: deletion, lxcfs, etcd]"));
     let next = out.lines().find(|line| line.starts_with("  durward impact")).unwrap();
     let words: Vec<_> = next.split_whitespace().skip(1).take(4).collect();
     assert_eq!(durward(&words).code, 1, "the line that it ends with can be run, and shop is in use: {next}");

@@ -163,7 +163,7 @@ fn the_defaults_are_a_configuration_that_means_the_same_as_none() {
     assert_eq!(made.code, 0, "{}", made.err);
     house.write(
         "short.yaml",
-        "version: 1\nserver: {tls: {files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}}}\nguards: {deletion: {}, lxcfs: {}}\n",
+        "version: 1\nserver: {tls: {files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}}}\nguards: {deletion: {}, lxcfs: {}, etcd: {ensembles: []}}\n",
     );
     let check = house.run(&["config", "check", "defaults.yaml"]);
     assert_eq!((check.code, check.err.as_str()), (0, ""));

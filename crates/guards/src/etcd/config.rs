@@ -288,7 +288,8 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     let ensembles = section.sections("ensembles", "Which pods are members of etcd ensembles.", |s| {
         ensemble(s, recognise, leader, &terms.install_namespace)
     });
-    if section.is_written() && ensembles.is_empty() {
+    // Whoever writes an empty list means it, as `config defaults` does.
+    if section.is_written() && !section.has("ensembles") {
         let next = "add: ensembles: [{namespace: db, selector: app=etcd}]".to_owned();
         section.problem("ensembles", "names none, so nothing is guarded", Some(next));
     }

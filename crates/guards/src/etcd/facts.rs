@@ -79,6 +79,19 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// How much later than the world should have answered it is given up.
 const GRACE: Duration = Duration::from_millis(30);
 
+impl Facts {
+    /// The same facts where this pod is the one that is to go.
+    pub(super) fn about(mut self, uid: &str, book: &Reservations) -> Self {
+        let now = self.now;
+        let is_held = |uid: &str| book.held.iter().any(|held| held.uid == uid && is_live(held, now));
+        for seen in &mut self.seen {
+            seen.is_reserved = seen.pod.uid != uid && is_held(&seen.pod.uid);
+        }
+        self.is_reserved = book.held.iter().any(|held| held.uid == uid && held.age(now) <= AGAIN);
+        self
+    }
+}
+
 /// Whether a pod that was let go still counts as leaving. One that is marked as deleted does so by itself.
 pub(super) fn is_live(reservation: &Reservation, now: SystemTime) -> bool {
     reservation.age(now) <= VOID
@@ -96,9 +109,6 @@ pub(super) struct Gathering<'g> {
 impl Gathering<'_> {
     /// Asks every pod of the ensemble. `uid`: the one that is to go.
     pub(super) async fn about(&self, uid: &str, ground: &Ground, pods: &[Pod]) -> Facts {
-        let empty = Reservations::default();
-        let book = ground.book.as_ref().unwrap_or(&empty);
-        let reserved = |pod: &str| book.held.iter().any(|held| held.uid == pod && is_live(held, ground.now));
         let set = match &ground.owner {
             Ok(Standing::Stands(set)) => Some(set),
             _ => None,
@@ -112,21 +122,22 @@ impl Gathering<'_> {
         let (cordoned, views) = join(cordoned, views).await;
         let seen = pods.iter().zip(views).map(|(pod, view)| Seen {
             view,
-            is_reserved: pod.uid != uid && reserved(&pod.uid),
+            is_reserved: false,
             is_cordoned: cordoned.contains(&pod.node),
             is_updated: set.is_some_and(|set| {
                 !set.revision.is_empty() && pod.labels.get("controller-revision-hash") == Some(&set.revision)
             }),
             pod: pod.clone(),
         });
-        Facts {
+        let facts = Facts {
             now: ground.now,
             ensemble: self.group.told(),
             seen: seen.collect(),
             replicas: set.map(|set| set.replicas),
             book_unread: ground.book.as_ref().err().cloned(),
-            is_reserved: book.held.iter().any(|held| held.uid == uid && held.age(ground.now) <= AGAIN),
-        }
+            is_reserved: false,
+        };
+        facts.about(uid, ground.book.as_ref().unwrap_or(&Reservations::default()))
     }
 
     async fn view(&self, pod: &Pod) -> View {

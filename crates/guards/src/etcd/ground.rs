@@ -151,16 +151,19 @@ impl Look<'_> {
 
     /// All objects of a namespace, each with its JSON.
     pub(super) async fn all(&self, resource: &Resource, namespace: &str) -> Result<Vec<Object>, Cause> {
+        self.listed(resource, namespace, Part::Whole).await
+    }
+
+    /// All objects of a namespace, or of the cluster where it is empty.
+    pub(super) async fn listed(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        part: Part,
+    ) -> Result<Vec<Object>, Cause> {
         let (mut all, mut from) = (Vec::new(), None::<String>);
         for _ in 0..MOST_PAGES {
-            let query = Query {
-                resource,
-                namespace,
-                fields: "",
-                part: Part::Whole,
-                limit: PAGE,
-                from: from.as_deref(),
-            };
+            let query = Query { resource, namespace, fields: "", part, limit: PAGE, from: from.as_deref() };
             let page = self.limit(self.world.list(&Cluster::Here, query, self.end.into_std())).await?;
             all.extend(page.objects);
             match page.next {
@@ -169,7 +172,9 @@ impl Look<'_> {
             }
         }
         let most = MOST_PAGES * usize::try_from(PAGE).unwrap_or(usize::MAX);
-        Err(Cause::new(cause::REFUSED, format!("namespace {namespace:?} has more than {most} {resource}")))
+        let place =
+            if namespace.is_empty() { "the cluster".to_owned() } else { format!("namespace {namespace:?}") };
+        Err(Cause::new(cause::REFUSED, format!("{place} has more than {most} {resource}")))
     }
 
     /// Everything about a pod.
@@ -207,7 +212,7 @@ impl Look<'_> {
         })
     }
 
-    async fn standing(&self, namespace: &str, owner: Option<&Owner>) -> Result<Standing, Cause> {
+    pub(super) async fn standing(&self, namespace: &str, owner: Option<&Owner>) -> Result<Standing, Cause> {
         let Some(owner) = owner else { return Ok(Standing::None) };
         let found = self.find(&SETS, namespace, &owner.name, Part::Whole).await?;
         let Some(object) = found.filter(|set| set.uid == owner.uid) else { return Ok(Standing::Going) };
@@ -217,7 +222,7 @@ impl Look<'_> {
         Ok(if object.metadata.deleting && !orphans { Standing::Going } else { Standing::Stands(set) })
     }
 
-    async fn has_node(&self, name: &str) -> Result<bool, Cause> {
+    pub(super) async fn has_node(&self, name: &str) -> Result<bool, Cause> {
         if name.is_empty() {
             return Ok(true);
         }

@@ -26,6 +26,7 @@ mod permissions;
 mod pod;
 mod poor;
 mod registration;
+mod survey;
 mod table;
 mod target;
 mod tell;
@@ -43,6 +44,8 @@ use crate::hands::Hands;
 use crate::kind::{Configured, Kind, Permission};
 use crate::terms::Defaults;
 use crate::world::{Resource, World};
+
+pub use survey::{Deletion, Empty, Ensemble, Member, Survey, Surveyed, Unseen, Why};
 
 use config::Config;
 use target::Deed;
@@ -102,6 +105,10 @@ impl Configured for Keeper {
     fn watches(&self) -> Vec<Resource> {
         // Nothing that was read earlier decides about a member.
         Vec::new()
+    }
+
+    fn ensembles(&self) -> Option<Survey> {
+        (!self.config.ensembles.is_empty()).then(|| Survey::new(Arc::clone(&self.config)))
     }
 
     fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard> {

@@ -16,6 +16,9 @@ fn of_ensemble(secrets: &[&str]) -> Vec<Permission> {
 
 /// In every namespace: what has none, and ensembles whose namespaces nobody knows beforehand.
 pub(super) fn everywhere(config: &Config) -> Vec<Permission> {
+    if config.ensembles.is_empty() {
+        return Vec::new();
+    }
     let mut permissions =
         vec![Permission::on("", "namespaces", &["get"]), Permission::on("", "nodes", &["get"])];
     for ensemble in &config.ensembles {
@@ -33,7 +36,7 @@ pub(super) fn everywhere(config: &Config) -> Vec<Permission> {
 /// Within one namespace: that, and what.
 pub(super) fn within(config: &Config) -> Vec<(String, Permission)> {
     let mut permissions = Vec::new();
-    if config.reservation == Book::Lease {
+    if config.reservation == Book::Lease && !config.ensembles.is_empty() {
         // Leases are made when they are needed, and RBAC cannot name what is not there yet.
         let leases = Permission::on("coordination.k8s.io", "leases", &["get", "create", "update"]);
         permissions.push((config.terms.install_namespace.clone(), leases));
@@ -85,6 +88,12 @@ mod tests {
                 "db /secrets [\"etcd-client\"] get",
             ]
         );
+    }
+
+    #[test]
+    fn without_ensembles_nothing_is_read() {
+        let config = config("ensembles: []");
+        assert!(everywhere(&config).is_empty() && within(&config).is_empty());
     }
 
     #[test]

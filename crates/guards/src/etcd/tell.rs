@@ -114,12 +114,7 @@ impl<'s> Said<'s> {
 
     /// `etcd-1  follower  term 4  3 behind  healthy`.
     fn line(&self, row: &Row) -> String {
-        let role = match (&row.state, self.table.leads(row)) {
-            (_, true) => "leader",
-            (State::Learner, _) => "learner",
-            (State::Silent(_) | State::Absent | State::Stranger(_), _) => "-",
-            _ => "follower",
-        };
+        let role = role(self.table, row);
         let term = row.term.map(|term| format!("  term {term}")).unwrap_or_default();
         let lag = row.lag.map(|lag| format!("  {lag} behind")).unwrap_or_default();
         one_line_of(&format!("{}  {role}{term}{lag}  {}", row.name, health(&row.state)))
@@ -187,7 +182,18 @@ fn one_line_of(text: &str) -> String {
     text.split("  ").map(one_line).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ")
 }
 
-fn health(state: &State) -> String {
+/// What a member does in its ensemble.
+pub(super) fn role(table: &Table, row: &Row) -> &'static str {
+    match (&row.state, table.leads(row)) {
+        (_, true) => "leader",
+        (State::Learner, _) => "learner",
+        (State::Silent(_) | State::Absent | State::Stranger(_), _) => "-",
+        _ => "follower",
+    }
+}
+
+/// What a member is worth, for people.
+pub(super) fn health(state: &State) -> String {
     match state {
         State::Healthy => "healthy".to_owned(),
         State::Unfit(why) => format!("not healthy: {why}"),
@@ -201,7 +207,7 @@ fn health(state: &State) -> String {
 }
 
 /// The same for programs.
-fn word(state: &State) -> &'static str {
+pub(super) fn word(state: &State) -> &'static str {
     match state {
         State::Healthy => "Healthy",
         State::Unfit(_) => "Unfit",

@@ -1,4 +1,5 @@
 //! A file for each guard.
 
 pub(super) mod deletion;
+pub(super) mod etcd;
 pub(super) mod lxcfs;

@@ -125,4 +125,5 @@ fn each_mistake_is_told_with_what_to_do() {
         assert!(told[0].contains(why) && told[0].contains(next), "{told:?}");
     }
     assert_eq!(problems("recognise: true\nensembles: [{namespace: db}]"), [""; 0]);
+    assert_eq!(problems("ensembles: []"), [""; 0], "whoever writes an empty list means it");
 }
