@@ -27,7 +27,7 @@ pub(crate) struct Report {
     /// What starts containers there; none where it could not be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runtime: Option<Runtime>,
-    /// How the library on the node's disk stands to the one that is loaded; none where there is none to be loaded.
+    /// How the library on the node's disk stands to the one that is loaded: `loaded`, `loading`, or why it is not; none where there is none to be loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) library: Option<String>,
     /// When it was written (RFC 3339): again every few minutes, also where nothing has changed, so that an old one tells that

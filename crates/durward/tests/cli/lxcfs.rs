@@ -180,6 +180,7 @@ fn each_thing_that_is_amiss_is_told_by_a_name_of_its_own() {
         ),
         (both, with(|report| report["library"] = "it is cut off".into()), pods("n1"), vec!["n1 library"]),
         (both, with(|report| report["library"] = "loaded".into()), pods("n1"), vec![]),
+        (both, with(|report| report["library"] = "loading".into()), pods("n1"), vec![]),
         ("root: /opt/lxcfs", well("n1"), pods("n1"), vec!["n1 root", "n1 label"]),
         (both, changed(|node| node["metadata"]["labels"] = json!({})), pods("n1"), vec!["n1 label"]),
         (
@@ -268,6 +269,17 @@ fn that_a_node_serves_is_said_only_where_somebody_looked_at_every_file_lately() 
         "{}",
         run.out
     );
+}
+
+#[test]
+fn a_pod_that_is_not_ready_where_another_lxcfs_serves_is_told_as_one_too_many() {
+    for (node, expected) in [(well("n1"), "by another LXCFS"), (silent(), "have no files")] {
+        let run = doctor("", &[node], &[pod("lxcfs", "n1", "False")], &["-o", "json"]);
+        let told = run.json();
+        let findings = told["findings"].as_array().unwrap();
+        let finding = findings.iter().find(|one| one["code"] == "pod").unwrap();
+        assert!(finding["why"].as_str().unwrap().contains(expected), "{finding}");
+    }
 }
 
 #[test]

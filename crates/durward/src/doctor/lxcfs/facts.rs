@@ -124,10 +124,19 @@ impl Condition {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Container {
     name: String,
     state: BTreeMap<String, State>,
+    last_state: BTreeMap<String, State>,
+}
+
+impl Container {
+    /// What it said last before it ended, which tells more than that it is waited before it is started again.
+    fn last_words(&self) -> Option<&str> {
+        let message = &self.last_state.get("terminated")?.message;
+        message.lines().rev().map(str::trim).find(|line| !line.is_empty())
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -192,10 +201,11 @@ fn why_ill(status: &PodStatus, is_deleting: bool) -> Option<String> {
     }
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
     let waits = containers
-        .filter_map(|one| Some((one.name.as_str(), one.state.get("waiting")?)))
+        .filter_map(|one| Some((one, one.state.get("waiting")?)))
         .find(|(_, state)| !matches!(state.reason.as_str(), "" | "PodInitializing" | "ContainerCreating"));
-    if let Some((name, state)) = waits {
-        return Some(format!("container {name}: {}: {}", state.reason, state.message));
+    if let Some((one, state)) = waits {
+        let message = one.last_words().unwrap_or(&state.message);
+        return Some(format!("container {}: {}: {message}", one.name, state.reason));
     }
     let condition = status.conditions.iter().find(|one| one.status == "False" && !one.message.is_empty());
     Some(condition.map_or_else(|| status.phase.clone(), |one| one.message.clone()))
@@ -267,6 +277,14 @@ mod tests {
         assert_eq!(
             ill(json!({"conditions": unready, "containerStatuses": waiting})).unwrap(),
             "container lxcfs: CrashLoopBackOff: back-off"
+        );
+        let said = json!([{
+            "name": "lxcfs", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+            "lastState": {"terminated": {"exitCode": 1, "message": "starting\nanother LXCFS serves /var/lib/lxcfs\n\n"}},
+        }]);
+        assert_eq!(
+            ill(json!({"conditions": unready, "containerStatuses": said})).unwrap(),
+            "container lxcfs: CrashLoopBackOff: another LXCFS serves /var/lib/lxcfs"
         );
         assert_eq!(ill(json!({"conditions": unready})).unwrap(), "containers with unready status: [lxcfs]");
         assert_eq!(ill(json!({"phase": "Pending"})).unwrap(), "Pending");

@@ -75,8 +75,9 @@ fn findings(proc: &Path, sight: &Sight, on_node: &OnNode, report: &Report) -> Ve
         let what = format!("{root}{} {} (so: {})", file.path(), seen.meaning(), alike.join(", "));
         if matches!(seen, Seen::Missing | Seen::NotLxcfs) && !is_mounted(sight.mount.as_ref()) {
             let mend = if is_elsewhere(proc, root) {
+                let parent = Path::new(root).parent().unwrap_or(Path::new("/")).display();
                 format!(
-                    "LXCFS runs and its mount is not seen here: in a pod, mount {root} with mountPropagation: HostToContainer"
+                    "LXCFS runs and its mount is not seen here: in a pod, mount {parent} with mountPropagation: HostToContainer"
                 )
             } else {
                 format!(

@@ -128,7 +128,8 @@ pub(super) fn all(promise: &Promise, nodes: Vec<Node>, pods: Option<&[Pod]>) -> 
             node: node.name,
         });
     }
-    findings.extend(pods.unwrap_or_default().iter().filter_map(|pod| promise.pod(pod)));
+    let serves = |name: &str| judged.iter().any(|one| one.node == name && one.serves == Serves::Yes);
+    findings.extend(pods.unwrap_or_default().iter().filter_map(|pod| promise.pod(pod, serves(&pod.node))));
     findings.extend(promise.unseen(&unseen, pods));
     (judged, findings)
 }
@@ -144,10 +145,13 @@ impl Promise {
         Found::on(None, what, format!("{what} cannot be listed: {why}"), matters, mend)
     }
 
-    /// A pod of ours that is not ready.
-    fn pod(&self, pod: &Pod) -> Option<Found> {
+    /// A pod of ours that is not ready, on a node that serves all the same or does not.
+    fn pod(&self, pod: &Pod, is_served: bool) -> Option<Found> {
         let why = pod.ill.as_deref()?;
         let matters = match pod.component {
+            Component::Lxcfs if is_served => {
+                "the files are served there all the same, so by another LXCFS: then this pod is not for that node (deploy/lxcfs/README.md, \"LXCFS that is installed on the node\")"
+            }
             Component::Lxcfs => "LXCFS itself: containers there have no files, or dead ones",
             Component::Node => "nobody keeps the node's label and annotation true, and no library is loaded",
             Component::Device => "the resource is not offered there, so pods that ask for it do not come",
@@ -327,12 +331,14 @@ impl One<'_> {
                 ));
             }
         }
-        if let Some(library) = report.library.as_deref().filter(|library| *library != "loaded") {
+        if let Some(library) =
+            report.library.as_deref().filter(|library| !matches!(*library, "loaded" | "loading"))
+        {
             found.push(self.found(
                 "library",
                 format!("LXCFS has not loaded the library that lies on the node: {library}"),
                 "the node goes on with the library that it has, which is safe, and is not what was rolled out",
-                "see \"Upgrade\" in deploy/lxcfs/README.md".to_owned(),
+                "deploy/lxcfs/README.md: \"Upgrade of the library\"; with an LXCFS that is installed on the node, \"LXCFS that is installed on the node\"".to_owned(),
             ));
         }
         found

@@ -167,7 +167,10 @@ impl Office {
                 match self.bind() {
                     Ok(open) => self.open = Some(open),
                     Err(error) => {
-                        self.tell(&format!("the socket {} cannot be made: {error}", self.own.display()));
+                        let own = self.own.display();
+                        self.tell(&format!(
+                            "the socket {own} cannot be made: {error}; is the kubelet's folder elsewhere? --kubelet-dir"
+                        ));
                         return;
                     }
                 }

@@ -31,6 +31,8 @@ pub(super) enum State {
     Absent,
     /// LXCFS has loaded it.
     Loaded,
+    /// It is being tried or loaded, and nothing is known to be wrong with it.
+    Loading,
     /// LXCFS has another one, and why.
     Waits(String),
 }
@@ -132,10 +134,10 @@ impl Library {
                 return self.failed(process, file, self.not_loaded(process));
             }
             self.asked = Some(asked);
-            return State::Waits("LXCFS was told to load it a moment ago".to_owned());
+            return self.under_way(process, file);
         }
         if self.seen.replace(file) != Some(file) {
-            return State::Waits("it has just changed".to_owned());
+            return State::Loading;
         }
         if let Some(tried) = &self.tried
             && tried.file == file
@@ -147,10 +149,16 @@ impl Library {
         match self.ask(process, file).await {
             Ok(()) => {
                 self.asked = Some(Asked { file, process: process.clone(), at: Instant::now() });
-                State::Waits("LXCFS was told to load it a moment ago".to_owned())
+                self.under_way(process, file)
             }
             Err(why) => self.failed(process, file, why),
         }
+    }
+
+    /// While LXCFS is to load it: what kept it from that the last time stands until it has.
+    fn under_way(&self, process: &Process, file: Identity) -> State {
+        let tried = self.tried.as_ref().filter(|tried| tried.file == file && tried.process == *process);
+        tried.map_or(State::Loading, |tried| State::Waits(tried.why.clone()))
     }
 
     async fn ask(&self, process: &Process, file: Identity) -> Result<(), String> {
@@ -174,7 +182,7 @@ impl Library {
         };
         let folder = self.file.parent().unwrap_or(Path::new("/"));
         format!(
-            "LXCFS was told to load it {} s ago and has {has}: is LD_LIBRARY_PATH={} set for it, and does it see that folder?",
+            "LXCFS was told to load it and {} s later had {has}: is LD_LIBRARY_PATH={} set for it, and does it see that folder?",
             LOADED_WITHIN.as_secs(),
             folder.display()
         )
@@ -225,15 +233,31 @@ mod tests {
         // The same inode, deleted: the number is somebody else's now.
         let (_folder, file, process) = setting(|inode| Some(line(inode, "/x/liblxcfs.so (deleted)")));
         let mut library = Library::new(&file);
-        let just = State::Waits("it has just changed".to_owned());
-        assert_eq!(library.round(Some(&process)).await, just);
+        assert_eq!(library.round(Some(&process)).await, State::Loading);
         fs::write(&file, "no library either").unwrap();
-        assert_eq!(library.round(Some(&process)).await, just);
+        assert_eq!(library.round(Some(&process)).await, State::Loading);
         let State::Waits(why) = library.round(Some(&process)).await else { panic!() };
         assert!(why.contains("is no library"), "{why}");
         let at = library.tried.as_ref().unwrap().at;
         library.round(Some(&process)).await;
         assert_eq!(library.tried.as_ref().unwrap().at, at, "it is not tried again at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn why_it_was_not_loaded_stands_until_it_is() {
+        let (_folder, file, process) = setting(|_| Some(line(1, "/x/liblxcfs.so")));
+        let mut library = Library::new(&file);
+        let identity = Identity::of(&file).unwrap();
+        let asked = || Some(Asked { file: identity, process: process.clone(), at: Instant::now() });
+        library.asked = asked();
+        assert_eq!(library.round(Some(&process)).await, State::Loading);
+        tokio::time::advance(LOADED_WITHIN).await;
+        let State::Waits(why) = library.round(Some(&process)).await else { panic!() };
+        assert!(why.contains("15 s later had /x/liblxcfs.so") && why.contains("LD_LIBRARY_PATH"), "{why}");
+        // Told again a minute later.
+        tokio::time::advance(AGAIN).await;
+        library.asked = asked();
+        assert_eq!(library.round(Some(&process)).await, State::Waits(why));
     }
 
     #[tokio::test]

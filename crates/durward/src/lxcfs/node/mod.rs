@@ -179,6 +179,7 @@ impl Rounds {
         report.library = match library {
             State::Absent => None,
             State::Loaded => Some("loaded".to_owned()),
+            State::Loading => Some("loading".to_owned()),
             State::Waits(why) => Some(why),
         };
         Wanted { is_ready: is_well, report }
