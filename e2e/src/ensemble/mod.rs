@@ -135,7 +135,7 @@ impl Make {
         name: &str,
         address: Ipv4Addr,
         seats: &[(String, Ipv4Addr)],
-        state: &str,
+        cluster_state: &str,
     ) -> Result<Member> {
         let folder = self.folder.join(name);
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -153,7 +153,7 @@ impl Make {
             .flag("listen-peer-urls", peer(&address))
             .flag("initial-advertise-peer-urls", peer(&address))
             .flag("initial-cluster", seated.join(","))
-            .flag("initial-cluster-state", state)
+            .flag("initial-cluster-state", cluster_state)
             .flag("initial-cluster-token", &self.token)
             // A member can be added before all have been together for five seconds.
             .flag("strict-reconfig-check", false)
