@@ -54,7 +54,10 @@ pub(crate) enum Command {
     )]
     Impact(Impact),
     /// Looks at the live installation and tells what to mend, why, and by which command
-    #[command(subcommand, after_help = "Example:\n  durward doctor fleet --config durward.yaml")]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  durward doctor fleet --config durward.yaml\n  durward doctor lxcfs --config durward.yaml"
+    )]
     Doctor(Doctor),
     /// Writes what guards see of the clusters to disk, so that their verdict can be replayed
     #[command(
@@ -393,6 +396,9 @@ pub(crate) struct Manifests {
     /// The Secret with its certificate, tls.crt, and key, tls.key
     #[arg(long, value_name = "NAME", default_value = "durward-tls", requires = "image")]
     pub(crate) tls_secret: String,
+    /// How important its pods are to the cluster; "" for no more than others
+    #[arg(long, value_name = "NAME", default_value = "system-cluster-critical", requires = "image")]
+    pub(crate) priority_class: String,
 }
 
 /// What `manifests` prints.
@@ -528,8 +534,46 @@ pub(crate) struct Complete {
 
 /// Reads a command line, program name first.
 pub(crate) fn parse(line: &[OsString]) -> Result<Cli, clap::Error> {
-    let matches = command(line.first().map_or(Path::new("durward"), Path::new)).try_get_matches_from(line)?;
+    let command = unbroken(command(line.first().map_or(Path::new("durward"), Path::new)));
+    let matches = command.try_get_matches_from(line)?;
     Cli::from_arg_matches(&matches)
+}
+
+/// Stands for a space at which the parser may not break a line. What renders its words puts spaces back: [`rendered`].
+const HELD: char = '\u{a0}';
+
+/// The same parser, whose help leaves the lines of examples whole: one that is broken cannot be copied.
+fn unbroken(command: clap::Command) -> clap::Command {
+    let held = command.get_after_help().map(|help| {
+        let text = help.to_string();
+        let lines: Vec<_> = text
+            .split('\n')
+            .map(|line| if line.starts_with("  ") { line.replace(' ', "\u{a0}") } else { line.to_owned() })
+            .collect();
+        lines.join("\n")
+    });
+    let command = match held {
+        Some(held) => command.after_help(held),
+        None => command,
+    };
+    command.mut_subcommands(unbroken)
+}
+
+/// What the parser says, as it is told.
+pub(crate) fn rendered(text: &str) -> String {
+    text.replace(HELD, " ")
+}
+
+/// The variable of the environment that stands for a flag of what was called, written as the parser writes it: `--node <NAME>`.
+pub(crate) fn variable(called: &str, flag: &str) -> Option<String> {
+    let mut root = command(Path::new("durward"));
+    root.build();
+    let mut at = &root;
+    for word in called.split(' ') {
+        at = at.find_subcommand(word).unwrap_or(at);
+    }
+    let argument = at.get_arguments().find(|argument| argument.to_string() == flag)?;
+    Some(argument.get_env()?.to_string_lossy().into_owned())
 }
 
 /// What a line calls, as far as it names commands that there are: `durward doctor fleet`. Flags stand behind the command.
@@ -558,6 +602,22 @@ mod tests {
     #[test]
     fn the_parser_is_sound() {
         command(Path::new("durward")).debug_assert();
+    }
+
+    #[test]
+    fn an_example_is_never_broken_into_lines() {
+        fn check(line: &[&str], command: &clap::Command) {
+            let asked: Vec<_> = line.iter().chain(&["--help"]).map(Into::into).collect();
+            let told = rendered(&parse(&asked).unwrap_err().render().to_string());
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for example in help.lines().filter(|line| line.starts_with("  ")) {
+                assert!(told.lines().any(|line| line == example), "{example}\nis not whole in\n{told}");
+            }
+            for inner in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+                check(&[line, &[inner.get_name()]].concat(), inner);
+            }
+        }
+        check(&["durward"], &command(Path::new("durward")));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use guards::config::Problem;
 
+use crate::cli::{rendered, variable};
 use crate::exit::{Exit, Stop};
 use crate::output;
 
@@ -17,10 +18,10 @@ pub(crate) fn stop(error: &Error, command: &str) -> Stop {
             } else {
                 text.to_string()
             };
-            output::data(&shown).err().unwrap_or(Stop { exit: Exit::Done, problems: Vec::new() })
+            output::data(&rendered(&shown)).err().unwrap_or(Stop { exit: Exit::Done, problems: Vec::new() })
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            output::note(error.render());
+            output::note(rendered(&error.render().to_string()));
             Stop { exit: Exit::Bad, problems: Vec::new() }
         }
         _ => problem(error, command).into(),
@@ -38,7 +39,10 @@ fn problem(error: &Error, command: &str) -> Problem {
             (format!("there is no flag {:?}", context(ContextKind::InvalidArg).unwrap_or_default()), None)
         }
         ErrorKind::MissingRequiredArgument => {
-            (format!("{} is missing", context(ContextKind::InvalidArg).unwrap_or_default()), None)
+            let flag = context(ContextKind::InvalidArg).unwrap_or_default();
+            let why = variable(command, &flag)
+                .map(|variable| format!("and so is ${variable}, which stands for it"));
+            (format!("{flag} is missing"), why)
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let flag = context(ContextKind::InvalidArg).unwrap_or_default();
@@ -118,6 +122,12 @@ mod tests {
     fn a_missing_flag_is_named_with_the_usage() {
         let told = told(&["durward", "serve"]);
         assert!(told.starts_with("--config <FILE> is missing\n    usage: durward serve"), "{told}");
+    }
+
+    #[test]
+    fn a_missing_flag_that_the_environment_could_give_is_named_with_the_variable() {
+        let told = told(&["durward", "lxcfs-node", "--config", "f"]);
+        assert!(told.starts_with("--node <NAME> is missing: and so is $NODE_NAME"), "{told}");
     }
 
     #[test]

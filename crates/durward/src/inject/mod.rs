@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use admission::{Answer, Cause, WebhookType, decode};
 use guards::config::Problem;
-use guards::world::World;
+use guards::world::{World, cause};
 
 use crate::cli::Inject;
 use crate::documents::{Documents, Tree, apply, yaml_stream};
@@ -150,10 +150,16 @@ async fn injected(
         let (_, settled) = ruled.map_err(unreadable)?;
         if let Some(cause) = settled.causes.first() {
             let problem = Problem::new(format!("{}: it is unknown what comes of it", found.owner));
+            // Nothing else is looked up for a pod; the guard speaks to whoever has made one, which nobody has here.
+            let why = if cause.code == cause::NO_WORLD {
+                format!("the labels of namespace {namespace} are not given")
+            } else {
+                cause.text.clone()
+            };
             let next = format!(
                 "give the labels of namespace {namespace}: --namespace-labels key=value,… (\"\" for none), or --world DIR"
             );
-            return Err(problem.why(cause.text.clone()).next(next));
+            return Err(problem.why(why).next(next));
         }
         for warning in settled.warnings.iter() {
             output::note(format!("{} {}: {warning}", Style::of_stderr().yellow("warning:"), found.owner));

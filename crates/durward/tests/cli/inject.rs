@@ -35,6 +35,11 @@ fn a_namespace_whose_labels_nobody_gave_is_not_unlabelled() {
     let run = inject(&[], POD);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     assert!(run.err.contains("Pod a: it is unknown what comes of it"), "{}", run.err);
+    assert!(
+        run.err.contains("what comes of it: the labels of namespace default are not given\n"),
+        "{}",
+        run.err
+    );
     assert!(run.err.contains("give the labels of namespace default: --namespace-labels"), "{}", run.err);
 }
 

@@ -403,6 +403,15 @@ fn what_is_no_socket_is_left_where_it_stands() {
 }
 
 #[test]
+fn where_no_kubelet_has_its_folder_an_error_names_the_flag() {
+    let node = Node::new();
+    fs::remove_dir(&node.sockets).unwrap();
+    let running = node.plugin();
+    let told = running.wait_for_log(|line| line["level"] == "ERROR");
+    assert!(told["message"].as_str().unwrap().contains("--kubelet-dir"), "{told}");
+}
+
+#[test]
 fn a_change_of_the_configuration_is_followed() {
     let node = Node::new();
     node.runtime.block_on(async {

@@ -93,6 +93,20 @@ fn the_pods_have_the_very_file_and_what_it_names_where_it_names_it() {
 }
 
 #[test]
+fn a_node_in_need_ends_other_pods_first_unless_another_class_is_given() {
+    let house = configured("guards: {lxcfs: {}}\n");
+    for (flags, class) in [
+        (&[][..], json!("system-cluster-critical")),
+        (&["--priority-class", "mine"], json!("mine")),
+        (&["--priority-class", ""], Value::Null),
+    ] {
+        assert_eq!(pod(&printed(&house, flags).0)["priorityClassName"], class);
+    }
+    let told = refused(&house, &[&IMAGE[..], &["--priority-class", "Mine"]].concat());
+    assert!(told.contains("\"Mine\" is no name of a PriorityClass"), "{told}");
+}
+
+#[test]
 fn a_file_that_names_no_certificate_is_given_one_by_flags() {
     let house = House::new();
     house.write("durward.yaml", "version: 1\nguards: {lxcfs: {}}\n");

@@ -54,6 +54,9 @@ const REGISTERED_WITHIN: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// How often it is said again what keeps the kubelet from knowing us.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
+
 /// From registration to the stream of devices. A kubelet without a stream has lost it, and takes it up only after a registration.
 const WATCHED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -124,7 +127,7 @@ struct Office {
     registered: Option<(Identity, Instant)>,
     /// When to ask a kubelet again that did not take us, and the pause after that.
     again: Option<(Instant, Duration)>,
-    told: Option<String>,
+    told: Option<(String, Instant)>,
 }
 
 impl Office {
@@ -168,9 +171,13 @@ impl Office {
                     Ok(open) => self.open = Some(open),
                     Err(error) => {
                         let own = self.own.display();
-                        self.tell(&format!(
+                        let what = format!(
                             "the socket {own} cannot be made: {error}; is the kubelet's folder elsewhere? --kubelet-dir"
-                        ));
+                        );
+                        // Not a matter of waiting, as the others are.
+                        if is_due(&mut self.told, &what) {
+                            tracing::error!("{what}");
+                        }
                         return;
                     }
                 }
@@ -179,11 +186,10 @@ impl Office {
         self.register().await;
     }
 
-    /// Says something once, until something else is to be said.
+    /// Says what keeps the kubelet from knowing us.
     fn tell(&mut self, what: &str) {
-        if self.told.as_deref() != Some(what) {
+        if is_due(&mut self.told, what) {
             tracing::warn!("{what}");
-            self.told = Some(what.to_owned());
         }
     }
 
@@ -258,6 +264,15 @@ impl Office {
     }
 }
 
+/// Whether something is to be said: at once, and again each minute as long as it is so, for whoever looks later.
+fn is_due(told: &mut Option<(String, Instant)>, what: &str) -> bool {
+    if told.as_ref().is_some_and(|(told, at)| told == what && at.elapsed() < TOLD_AGAIN) {
+        return false;
+    }
+    *told = Some((what.to_owned(), Instant::now()));
+    true
+}
+
 /// Takes connections until the end, and then waits for those that are there. Dropped, it drops them.
 async fn take(listener: UnixListener, plugin: Arc<Plugin>, mut ends: watch::Receiver<bool>) {
     /// A kubelet has one. Who has this many does not need another.
@@ -302,5 +317,19 @@ async fn serve(stream: UnixStream, plugin: Arc<Plugin>, mut ends: watch::Receive
     // A kubelet that ends breaks off; there is nothing to do about it.
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_stays_so_is_said_again_each_minute() {
+        let mut told = None;
+        assert!(is_due(&mut told, "a") && !is_due(&mut told, "a"));
+        assert!(is_due(&mut told, "b") && is_due(&mut told, "a"), "another thing is said at once");
+        tokio::time::advance(TOLD_AGAIN).await;
+        assert!(is_due(&mut told, "a") && !is_due(&mut told, "a"));
     }
 }

@@ -148,6 +148,7 @@ impl Library {
         }
         match self.ask(process, file).await {
             Ok(()) => {
+                tracing::info!(pid = process.pid(), library = %self.file.display(), "LXCFS is told to load the library: SIGUSR1");
                 self.asked = Some(Asked { file, process: process.clone(), at: Instant::now() });
                 self.under_way(process, file)
             }

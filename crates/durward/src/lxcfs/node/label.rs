@@ -43,12 +43,14 @@ pub(super) struct Nodes {
     access: Access,
     client: Option<Client>,
     name: String,
+    /// Whether the API server said last that there is no such Node.
+    is_missing: bool,
 }
 
 impl Nodes {
     /// Nothing is connected before there is something to say.
     pub(super) fn of(access: Access, name: &str) -> Self {
-        Self { access, client: None, name: name.to_owned() }
+        Self { access, client: None, name: name.to_owned(), is_missing: false }
     }
 
     /// Writes both keys, or takes both off.
@@ -73,6 +75,7 @@ impl Nodes {
             // Another authority or another token may be needed by now, so the next one is made from what lies there then.
             self.client = None;
         }
+        self.is_missing = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 404);
         answer.map(drop).map_err(|error| self.why(&error))
     }
 
@@ -151,7 +154,8 @@ pub(super) async fn keep(
             }
         }
         if is_last {
-            let is_well = kept.is_ok() || is_ready;
+            // Nothing stands on a Node that is not there.
+            let is_well = kept.is_ok() || is_ready || nodes.is_missing;
             if !is_well {
                 let mend = format!("kubectl label node {} {READY_LABEL}-", nodes.name);
                 tracing::error!(node = nodes.name, mend, "the label may still be there");
@@ -220,6 +224,7 @@ mod tests {
             access: Access::default(),
             client: Some(Client::new(service, "default")),
             name: "n1".to_owned(),
+            is_missing: false,
         };
         (fake, nodes)
     }
@@ -331,9 +336,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_comes_even_where_nobody_answers_and_tells_whether_the_label_may_be_wrong() {
-        for (last, is_well) in [(ready(), true), (ill(), false)] {
+        // On a Node that is not there no label is left.
+        for (last, code, is_well) in [(ready(), 403, true), (ill(), 403, false), (ill(), 404, true)] {
             let (held, nodes) = fake(others());
-            held.lock().unwrap().refuses = Some(403);
+            held.lock().unwrap().refuses = Some(code);
             let (tell, wanted) = watch::channel(Some(ready()));
             let keeper = tokio::spawn(keep(nodes, wanted, clock));
             settled().await;

@@ -203,7 +203,7 @@ impl Rounds {
         }
         if !is_there && let Some(process) = &process {
             let version = self.version.as_deref().unwrap_or("unknown");
-            tracing::info!(pid = process.pid(), version, options = ?process.options, "LXCFS runs");
+            tracing::info!(pid = process.pid(), version, options = process.options.join(","), "LXCFS runs");
         }
         self.process = process;
     }

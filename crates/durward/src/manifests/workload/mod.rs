@@ -63,6 +63,11 @@ pub(super) fn objects(file: &File, args: &Manifests, with_account: bool) -> Resu
         let problem = Problem::new(format!("--tls-secret {:?} is no name of a Secret", args.tls_secret));
         problems.push(problem.next("allowed: up to 253 of a-z, 0-9, - and ."));
     }
+    if !args.priority_class.is_empty() && !is_name(&args.priority_class) {
+        let problem =
+            Problem::new(format!("--priority-class {:?} is no name of a PriorityClass", args.priority_class));
+        problems.push(problem.next("allowed: up to 253 of a-z, 0-9, - and .; \"\" for none"));
+    }
     let placed = match files::placed(file, args, &home) {
         Ok(placed) if problems.is_empty() => placed,
         Ok(_) => return Err(problems),
@@ -80,7 +85,7 @@ pub(super) fn objects(file: &File, args: &Manifests, with_account: bool) -> Resu
             "selector": {"matchLabels": labels()},
             // A new one is ready before an old one leaves.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
-            "template": {"metadata": {"labels": labels()}, "spec": pod(file, image, &arguments, &placed.volumes, &placed.mounts)},
+            "template": {"metadata": {"labels": labels()}, "spec": pod(file, (image, &args.priority_class), &arguments, &placed.volumes, &placed.mounts)},
         },
     });
     let policy_ports =
@@ -193,14 +198,20 @@ fn unfit(file: &File, home: &str) -> Vec<Problem> {
     problems
 }
 
-fn pod(file: &File, image: &str, arguments: &[String], volumes: &[Value], mounts: &[Value]) -> Value {
+fn pod(
+    file: &File,
+    (image, priority_class): (&str, &str),
+    arguments: &[String],
+    volumes: &[Value],
+    mounts: &[Value],
+) -> Value {
     let server = &file.server;
     let leaves = server.drain.lame_duck + server.drain.finish + MARGIN;
     // What is not yet answered is held once as it came and once as what is made of it; the rest is the program, its connections
     // and what it remembers. Measured with all of 64 MiB in use: 84 MiB.
     let most = 2 * server.limits.bytes_in_flight.div_ceil(MIB) + 128;
     let probe = |path: &str, every: u32, failures: u32| json!({"httpGet": {"path": path, "port": "admin"}, "periodSeconds": every, "timeoutSeconds": 2, "failureThreshold": failures});
-    json!({
+    let mut pod = json!({
         "serviceAccountName": NAME,
         "enableServiceLinks": false,
         "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -243,7 +254,13 @@ fn pod(file: &File, image: &str, arguments: &[String], volumes: &[Value], mounts
             "volumeMounts": mounts,
         }],
         "volumes": volumes,
-    })
+    });
+    // The kubelet evicts nobody of this class when its node runs out of disk or memory, and a guard that fails closed must not be
+    // what goes first. Any namespace may use it since Kubernetes 1.17, unless a quota limits it (GKE): hence the flag.
+    if !priority_class.is_empty() {
+        pod["priorityClassName"] = json!(priority_class);
+    }
+    pod
 }
 
 fn labels() -> Value {

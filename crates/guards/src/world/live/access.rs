@@ -52,11 +52,20 @@ impl Access {
             let name = path.display().to_string();
             return match Kubeconfig::read_from(path) {
                 Ok(kubeconfig) => Ok(Some((kubeconfig, name))),
-                Err(error) => Err(Problem::new(format!("kubeconfig {name}")).why(with_sources(&error))),
+                Err(error) => Err(unreadable(
+                    &name,
+                    &error,
+                    "give one that can be read: --kubeconfig FILE, or kubeconfig in the configuration file",
+                )),
             };
         }
-        let from_environment = Kubeconfig::from_env()
-            .map_err(|error| Problem::new("kubeconfig $KUBECONFIG").why(with_sources(&error)))?;
+        let from_environment = Kubeconfig::from_env().map_err(|error| {
+            unreadable(
+                "$KUBECONFIG",
+                &error,
+                "set KUBECONFIG to files that are there, unset it, or give --kubeconfig FILE",
+            )
+        })?;
         if let Some(kubeconfig) = from_environment {
             return Ok(Some((kubeconfig, "$KUBECONFIG".to_owned())));
         }
@@ -66,7 +75,9 @@ impl Access {
             Err(KubeconfigError::ReadConfig(error, _)) if error.kind() == std::io::ErrorKind::NotFound => {
                 Ok(None)
             }
-            Err(error) => Err(Problem::new("kubeconfig ~/.kube/config").why(with_sources(&error))),
+            Err(error) => {
+                Err(unreadable("~/.kube/config", &error, "mend it, or give another: --kubeconfig FILE"))
+            }
         }
     }
 
@@ -86,6 +97,13 @@ impl Access {
                 .next("give --kubeconfig FILE, or a recording with --world DIR")
         })
     }
+}
+
+/// A kubeconfig that cannot be used.
+fn unreadable(name: &str, error: &KubeconfigError, next: &str) -> Problem {
+    // Its error quotes a path twice.
+    let why = with_sources(error).replace("'\"", "\"").replace("\"'", "\"");
+    Problem::new(format!("kubeconfig {name}")).why(why).next(next)
 }
 
 /// The contexts of a kubeconfig.

@@ -16,6 +16,8 @@ async fn a_kubeconfig_that_is_not_there_is_named() {
     let access = Access { kubeconfig: Some(PathBuf::from("/nowhere/config")), context: None };
     let told = problem(&access).await;
     assert!(told.starts_with("kubeconfig /nowhere/config: ") && told.contains("No such file"), "{told}");
+    assert!(told.contains(" from \"/nowhere/config\": "), "the path stands in one pair of quotes: {told}");
+    assert!(told.contains("\n    give one that can be read: --kubeconfig FILE"), "{told}");
 }
 
 #[tokio::test]
