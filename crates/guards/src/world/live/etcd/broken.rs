@@ -43,6 +43,10 @@ pub(super) fn broken(error: &(dyn Error + 'static), at: SocketAddr, is_tls: bool
         Some(io::ErrorKind::TimedOut) => {
             return Cause::new(cause::TIMEOUT, format!("{at} takes no connection in time"));
         }
+        // Only a connection that is not there yet can be refused.
+        Some(io::ErrorKind::ConnectionRefused) => {
+            return Cause::new(cause::NOT_LISTENING, format!("nobody listens at {at}"));
+        }
         Some(io::ErrorKind::UnexpectedEof) if is_tls => {
             let text = format!("{at} ends the handshake of TLS; it may not speak TLS");
             return Cause::new(cause::TLS, text);

@@ -101,5 +101,5 @@ async fn another_service_on_the_port_is_named() {
     drop(listener);
     let member = Member::plain(|_| absent()).await;
     let peer = Peer { port: gone.port(), ..peer(&member, Client::default()) };
-    assert_eq!(why(&world, &peer, Question::Status).await.code, cause::UNREACHABLE);
+    assert_eq!(why(&world, &peer, Question::Status).await.code, cause::NOT_LISTENING);
 }
