@@ -21,7 +21,7 @@ use cases::deletion::{
     acknowledged, all, commands, configured, definitions, faults, glass, kept, members, namespaces,
     permissions, replicas, soak,
 };
-use cases::etcd::ensembles;
+use cases::etcd::{down, drain, ensembles, leader, quorum, reservations, stances, teardown, trust};
 use cases::node::{basics, kubelet, lxcfs, standing};
 use cases::seen::{asked, away, containers, fields, left, workloads};
 use cases::shipped::{device, doctor, in_pods, label, library, process};
@@ -320,6 +320,66 @@ const ETCD: &[(&str, Case)] = cases![@ "etcd::";
         a_frozen_member_is_silent_and_catches_up,
         learners_alarms_and_members_that_never_start_are_told,
         an_ensemble_serves_tls_and_asks_for_logins,
+    },
+    teardown::{
+        teardown_and_repair_go_without_a_member_being_asked,
+        a_mirror_of_a_static_pod_goes_with_a_warning,
+        of_a_collection_only_as_many_go_as_may,
+        controllers_under_their_own_names_roll_and_tear_down,
+        controllers_under_one_name_roll_and_tear_down,
+    },
+    reservations::{
+        of_two_who_go_at_once_through_two_replicas_exactly_one_does,
+        what_a_killed_replica_has_noted_holds_for_half_a_minute,
+        an_eviction_that_a_budget_refuses_holds_others_up_until_its_pod_goes,
+        who_cannot_note_lets_no_healthy_member_go,
+    },
+    quorum::{
+        of_three_healthy_members_of_3_4_each_may_go,
+        of_three_healthy_members_of_3_5_each_may_go,
+        of_three_healthy_members_of_3_6_each_may_go,
+        with_one_of_three_down_no_healthy_one_goes_and_that_one_does,
+        of_five_two_may_be_away_and_not_three,
+        where_the_quorum_is_lost_what_is_left_stays_and_what_is_down_goes,
+        one_and_two_members_go_with_a_warning_that_it_is_an_outage,
+        a_learner_goes_and_while_there_is_one_that_is_told,
+        a_member_that_was_announced_and_never_started_counts_as_a_voter,
+        a_full_database_is_told_and_a_corrupt_member_counts_for_nothing,
+        a_member_that_hangs_costs_its_own_time_and_counts_for_nothing,
+        where_pods_take_their_member_along_a_quorum_is_one_of_the_others,
+        data_that_goes_with_the_pod_is_told,
+        ensembles_of_one_namespace_do_not_count_for_each_other,
+    },
+    leader::{
+        a_leader_that_is_refused_is_refused_to_people_and_hands_over_for_controllers,
+        a_leader_that_may_go_goes_with_a_warning_and_keeps_leading,
+        a_leader_that_is_killed_at_once_hands_over_first,
+        a_dry_run_has_the_same_verdict_and_moves_and_notes_nothing,
+        leadership_goes_to_nobody_who_goes_soon,
+        without_its_gateway_followers_go_and_leaders_only_for_controllers,
+    },
+    trust::{
+        members_are_verified_by_their_address_or_by_a_name,
+        certificates_of_another_authority_or_for_another_name_vouch_for_nobody,
+        where_members_ask_for_logins_durward_logs_in,
+        members_that_ask_for_a_login_and_get_none_are_reached_all_the_same,
+        a_rogue_pod_learns_nothing_and_vouches_for_nobody,
+        what_is_no_etcd_is_named_and_counts_for_nothing,
+    },
+    stances::{
+        who_asks_decides_what_becomes_of_what_nobody_can_see,
+        what_is_told_by_default_may_be_denied,
+        in_audit_mode_everything_passes_and_is_told,
+        one_level_up_people_are_refused_and_controllers_warned,
+        the_glass_is_broken_by_verb_even_while_durward_is_down_and_else_by_reason_and_end,
+        who_is_exempt_is_not_held_up,
+    },
+    down::{
+        while_durward_is_down_kubelets_finish_and_drains_elsewhere_go_on,
+    },
+    drain::{
+        a_drain_waits_for_the_others_and_then_completes,
+        a_drain_that_is_only_tried_moves_nothing,
     },
 ];
 

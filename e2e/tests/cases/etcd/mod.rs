@@ -3,4 +3,15 @@
 //! Each case has an ensemble of its own: members are processes on loopback addresses, their pods are objects
 //! that carry those addresses ([`e2e::ensemble`]).
 
+pub(crate) mod down;
+pub(crate) mod drain;
 pub(crate) mod ensembles;
+pub(crate) mod leader;
+pub(crate) mod quorum;
+pub(crate) mod reservations;
+pub(crate) mod stances;
+pub(crate) mod teardown;
+pub(crate) mod trust;
+
+mod attempt;
+mod house;

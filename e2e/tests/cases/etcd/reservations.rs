@@ -1,0 +1,241 @@
+//! Who is on the way out is noted before anybody goes, where every replica of Durward sees it: of two who go at
+//! once the second is judged with the first one gone.
+//!
+//! Two replicas are asked at the very same moment, as two API servers would ask them: what each is sent is what
+//! an API server sends.
+
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use anyhow::{Error, Result, ensure};
+use e2e::api::Api;
+use e2e::certificates;
+use e2e::durward::Durward;
+use e2e::ensemble::Ensemble;
+use e2e::ensemble::pods::Pods;
+use e2e::installation::Installation;
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::attempt::{delete, evict, try_delete};
+use super::house::{Kind, await_guard, guards, house, namespace, workshop};
+use super::quorum::two_followers;
+
+/// How often it is tried whether two slip through.
+const ROUNDS: usize = 5;
+
+/// What was let go and is not marked as deleted counts for so long.
+const VOID_AFTER: Duration = Duration::from_secs(30);
+
+/// A replica, asked as an API server asks.
+struct Replica {
+    durward: Durward,
+    door: Api,
+}
+
+impl Replica {
+    fn start(stage: &Stage, installation: &Installation<'_>, name: &str) -> Result<Self> {
+        let durward = installation.serve().named(name).start_ready(stage)?;
+        let url = format!("https://{}", durward.reviews());
+        let way = certificates::kubeconfig(&url, installation.authority(), &json!({}));
+        Ok(Self { durward, door: stage.api(&way)? })
+    }
+
+    /// Whether this pod may be deleted, and what is said.
+    fn judges(&self, pod: &Value) -> Result<(bool, String)> {
+        let name = |field: &str| pod["metadata"][field].clone();
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": format!("about-{}", pod["metadata"]["uid"].as_str().unwrap_or_default()),
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+                "requestResource": {"group": "", "version": "v1", "resource": "pods"},
+                "name": name("name"), "namespace": name("namespace"), "operation": "DELETE",
+                "userInfo": {"username": "alice", "groups": ["system:authenticated"]},
+                "object": null, "oldObject": pod, "dryRun": false,
+                "options": {"apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions"},
+            },
+        });
+        let said = self.door.create("/etcd?timeout=10s", &review)?.succeeded()?.body;
+        let response = &said["response"];
+        let message = response["status"]["message"].as_str().unwrap_or_default().to_owned();
+        response["allowed"]
+            .as_bool()
+            .map(|allowed| (allowed, message))
+            .ok_or_else(|| Error::msg(said.to_string()))
+    }
+}
+
+/// Asks about each of these pods at once, one replica and the other in turn; who may go.
+fn at_once(replicas: &[Replica; 2], pods: &[Value]) -> Result<BTreeSet<String>> {
+    let barrier = Barrier::new(pods.len());
+    let judged = std::thread::scope(|scope| {
+        let asked = pods.iter().zip(replicas.iter().cycle()).map(|(pod, replica)| {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                barrier.wait();
+                replica.judges(pod).map(|(allowed, _)| (pod, allowed))
+            })
+        });
+        let asked: Vec<_> = asked.collect();
+        let panicked = |_| Err(Error::msg("a question panicked"));
+        asked.into_iter().map(|one| one.join().unwrap_or_else(panicked)).collect::<Result<Vec<_>>>()
+    })?;
+    let allowed = judged.into_iter().filter(|(_, allowed)| *allowed);
+    Ok(allowed.filter_map(|(pod, _)| pod["metadata"]["name"].as_str().map(ToOwned::to_owned)).collect())
+}
+
+/// Both replicas behind a Service, and a place for an ensemble.
+fn two_replicas<'a>(
+    stage: &'a Stage,
+    installation: &mut Installation<'a>,
+    service: &e2e::service::Service<'_>,
+) -> Result<[Replica; 2]> {
+    let replicas = [
+        Replica::start(stage, installation, "durward-etcd-a")?,
+        Replica::start(stage, installation, "durward-etcd-b")?,
+    ];
+    let [a, b] = &replicas;
+    service.leads_to_both(a.durward.reviews(), b.durward.reviews())?;
+    installation.register()?;
+    Ok(replicas)
+}
+
+pub(crate) fn of_two_who_go_at_once_through_two_replicas_exactly_one_does(
+    stage: &'static Stage,
+) -> Result<()> {
+    let cluster = workshop(stage)?;
+    let door = cluster.namespace("door")?;
+    let service = door.service("durward")?;
+    let mut installation = Installation::by_service(stage, cluster, &service, &guards(&[]))?;
+    let replicas = two_replicas(stage, &mut installation, &service)?;
+    await_guard(cluster)?;
+
+    let space = namespace(cluster, "three", Kind::Transfer)?;
+    let ensemble = Ensemble::of(3).start(stage)?;
+    let pods = ensemble.pods_in(&space)?;
+    for round in 0..ROUNDS {
+        // All three, or two of them: with the leader, and without.
+        let names: Vec<&str> = if round == 0 {
+            ensemble.members().iter().map(e2e::ensemble::Member::name).collect()
+        } else if round % 2 == 0 {
+            vec![ensemble.leader()?.name(), ensemble.follower()?.name()]
+        } else {
+            two_followers(&ensemble)?.map(e2e::ensemble::Member::name).to_vec()
+        };
+        let asked = names.iter().map(|name| pods.object(name)).collect::<Result<Vec<_>>>()?;
+        let went = at_once(&replicas, &asked)?;
+        ensure!(went.len() == 1, "round {round}: of {names:?} at once {went:?} may go");
+        for name in &went {
+            // Whoever may go is let go when the API server asks again, and then nobody else is.
+            delete(&pods, name)?.allowed()?;
+            for other in names.iter().filter(|other| !went.contains(**other)) {
+                delete(&pods, other)?.refused()?.telling(name, "Leaving")?;
+            }
+            pods.replace(name)?;
+        }
+    }
+
+    let space = namespace(cluster, "five", Kind::Transfer)?;
+    let five = Ensemble::of(5).start(stage)?;
+    let of_five = five.pods_in(&space)?;
+    let names: Vec<&str> = five.members().iter().map(e2e::ensemble::Member::name).collect();
+    let asked = names.iter().map(|name| of_five.object(name)).collect::<Result<Vec<_>>>()?;
+    let went = at_once(&replicas, &asked)?;
+    ensure!(went.len() == 2, "of five at once {went:?} may go");
+    Ok(())
+}
+
+pub(crate) fn what_a_killed_replica_has_noted_holds_for_half_a_minute(stage: &'static Stage) -> Result<()> {
+    let cluster = workshop(stage)?;
+    let door = cluster.namespace("door")?;
+    let service = door.service("durward")?;
+    let mut installation = Installation::by_service(stage, cluster, &service, &guards(&[]))?;
+    let [a, b] = two_replicas(stage, &mut installation, &service)?;
+    await_guard(cluster)?;
+    let space = namespace(cluster, "killed", Kind::Transfer)?;
+    let ensemble = Ensemble::of(3).start(stage)?;
+    let pods = ensemble.pods_in(&space)?;
+    let [one, other] = two_followers(&ensemble)?;
+    let (first, second) = (pods.object(one.name())?, pods.object(other.name())?);
+    let began = std::time::Instant::now();
+    ensure!(a.judges(&first)?.0, "a healthy ensemble lets nobody go");
+    a.durward.signal(Signal::KILL)?;
+    service.leads_to(b.durward.reviews())?;
+    let (allowed, said) = b.judges(&second)?;
+    ensure!(!allowed && said.contains("let go a moment ago"), "{said}");
+    // The same one comes in again.
+    ensure!(b.judges(&first)?.0, "it may not go a second time");
+    eventually("what is noted to be void", VOID_AFTER * 2, || {
+        let (allowed, said) = b.judges(&second)?;
+        Ok(if allowed { Seen::Yes(()) } else { Seen::NotYet(said) })
+    })?;
+    let held = began.elapsed();
+    ensure!(held > VOID_AFTER, "it held for {held:?} only");
+    Ok(())
+}
+
+/// To allow is not to commit: behind the guard a budget refuses, and the pod stays.
+pub(crate) fn an_eviction_that_a_budget_refuses_holds_others_up_until_its_pod_goes(
+    stage: &'static Stage,
+) -> Result<()> {
+    let space = house(stage)?.namespace("budget", Kind::Transfer)?;
+    let ensemble = Ensemble::of(3).start(stage)?;
+    let pods = ensemble.pods_in(&space)?;
+    // No controller counts for it, so it allows nothing.
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "etcd"},
+        "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "etcd"}}},
+    });
+    let path = space.path("policy/v1/poddisruptionbudgets");
+    space.cluster().api().create(&path, &budget)?.succeeded()?;
+    let [one, other] = two_followers(&ensemble)?;
+    let attempt = evict(&pods, one.name())?;
+    ensure!(!attempt.is_allowed() && attempt.told().contains("budget"), "{}", attempt.told());
+    ensure!(!pods.is_going(one.name())?, "it goes in spite of its budget");
+    delete(&pods, other.name())?
+        .refused()?
+        .telling(one.name(), "Leaving")?
+        .saying(&["let go a moment ago"])?;
+    delete(&pods, one.name())?.allowed()?;
+    pods.replace(one.name())?;
+    delete(&pods, other.name())?.allowed()?;
+    Ok(())
+}
+
+pub(crate) fn who_cannot_note_lets_no_healthy_member_go(stage: &'static Stage) -> Result<()> {
+    let cluster = workshop(stage)?;
+    let (installation, durward) = super::house::installed(stage, cluster, &[])?;
+    let space = namespace(cluster, "unnoted", Kind::Transfer)?;
+    let ensemble = Ensemble::of(3).start(stage)?;
+    let pods: Pods<'_> = ensemble.pods_in(&space)?;
+    let [one, other] = two_followers(&ensemble)?;
+    cluster.kubectl().run(&["-n", "durward-system", "delete", "rolebindings", "--all"])?.succeeded()?;
+    eventually("the permission to be gone", Duration::from_secs(30), || {
+        let attempt = try_delete(&pods, one.name())?;
+        Ok(if attempt.is_allowed() { Seen::NotYet(attempt.told()) } else { Seen::Yes(()) })
+    })?;
+    for name in [one.name(), ensemble.leader()?.name()] {
+        let refused = delete(&pods, name)?.refused()?;
+        refused.saying(&["it cannot be noted that it leaves", "leases"])?;
+    }
+    let stopped = other.stop()?;
+    delete(&pods, other.name())?.allowed()?;
+    drop(stopped);
+    pods.replace(other.name())?;
+    other.await_reads(Duration::from_secs(60))?;
+    // One replica that keeps its own book needs no Lease.
+    installation.configure(&guards(&["reservation: local"]))?;
+    durward.signal(Signal::HUP)?;
+    eventually("a member to go by the book of one replica", Duration::from_secs(30), || {
+        let attempt = delete(&pods, one.name())?;
+        Ok(if attempt.is_allowed() { Seen::Yes(()) } else { Seen::NotYet(attempt.told()) })
+    })?;
+    delete(&pods, other.name())?.refused()?.telling(one.name(), "Leaving")?;
+    installation.grant()
+}

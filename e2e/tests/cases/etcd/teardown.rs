@@ -1,0 +1,252 @@
+//! What must never be held up: teardown, repair, and what a node has begun. It is known by the state of things,
+//! for some clusters run all their controllers under one name; so the controllers are real, in both ways.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::controlplane::{Cluster, Options};
+use e2e::ensemble::pods::{Pods, kubelet};
+use e2e::ensemble::{Ensemble, Impostor, pods};
+use e2e::patience::{Seen, eventually};
+use e2e::stage::Stage;
+use serde_json::{Value, json};
+
+use super::attempt::{Way, came_to, delete};
+use super::house::{House, Kind, house, installed, namespace};
+use super::quorum::two_followers;
+
+/// Controllers see each other's deeds through watches, and try again what was refused a little later each time.
+const DONE_WITHIN: Duration = Duration::from_secs(120);
+
+/// A member that was away catches up as soon as its leader tries it again.
+const BACK_WITHIN: Duration = Duration::from_secs(60);
+
+/// Three pods of whom nobody ever gets an answer.
+fn silent<'a>(space: &'a e2e::namespace::Namespace<'a>) -> Result<(Pods<'a>, Vec<Impostor>)> {
+    let pods = pods::set(space, "etcd", 3, |_| {})?;
+    let members = (0..3).map(|_| Impostor::silent()).collect::<Result<Vec<_>>>()?;
+    for (at, member) in members.iter().enumerate() {
+        pods.add(&format!("etcd-{at}"), member.address())?;
+    }
+    Ok((pods, members))
+}
+
+pub(crate) fn teardown_and_repair_go_without_a_member_being_asked(stage: &'static Stage) -> Result<()> {
+    let House { cluster, .. } = house(stage)?;
+    let api = cluster.api();
+    let space = house(stage)?.namespace("teardown", Kind::Transfer)?;
+    let (pods, members) = silent(&space)?;
+    let by = |ways: &[Way], pods: &Pods<'_>, name: &str, what: &str| -> Result<()> {
+        for way in ways {
+            way.tried(api, pods, name)?.allowed().with_context(|| what.to_owned())?;
+        }
+        let met: usize = members.iter().map(Impostor::met).sum();
+        ensure!(met == 0, "a member was asked {what}");
+        Ok(())
+    };
+    let all_ways = |pods: &Pods<'_>, name: &str, what: &str| by(&Way::ALL, pods, name, what);
+    let phase = |name: &str, phase: &str| pods.say(name, &json!({"status": {"phase": phase}}));
+    phase("etcd-0", "Failed")?;
+    all_ways(&pods, "etcd-0", "about a pod that has failed")?;
+    phase("etcd-0", "Running")?;
+    let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    let crashed = json!({"status": {"containerStatuses": [{
+        "name": "etcd", "image": "x", "imageID": "", "ready": false, "restartCount": 7, "state": waiting,
+    }]}});
+    pods.say("etcd-0", &crashed)?;
+    all_ways(&pods, "etcd-0", "about a pod whose etcd has crashed")?;
+    api.delete(&format!("/api/v1/nodes/{}", pods.node("etcd-1")))?.succeeded()?;
+    all_ways(&pods, "etcd-1", "about a pod whose node is gone")?;
+
+    // Its owner goes, first in the foreground, in which it stays until the pods are gone.
+    let foreground = json!({"propagationPolicy": "Foreground"});
+    api.delete_with(&pods.set_path(), &foreground)?.succeeded()?;
+    ensure!(api.get(&pods.set_path())?.is_success(), "there is a garbage collector here");
+    all_ways(&pods, "etcd-2", "about a pod whose StatefulSet is being deleted")?;
+
+    let (gone, ending) =
+        (house(stage)?.namespace("gone", Kind::Transfer)?, "about a pod whose StatefulSet is gone");
+    let of_gone = pods::set(&gone, "etcd", 3, |_| {})?;
+    of_gone.add("etcd-0", members[0].address())?;
+    api.delete_with(&of_gone.set_path(), &json!({"propagationPolicy": "Background"}))?.succeeded()?;
+    all_ways(&of_gone, "etcd-0", ending)?;
+
+    let space = house(stage)?.namespace("ends", Kind::Transfer)?;
+    let of_ending = pods::set(&space, "etcd", 3, |_| {})?;
+    of_ending.add("etcd-0", members[0].address())?;
+    api.delete(&format!("/api/v1/namespaces/{}", space.name()))?.succeeded()?;
+    // The API server itself takes no eviction there.
+    by(&[Way::Delete], &of_ending, "etcd-0", "about a pod whose namespace is being deleted")?;
+
+    // One that leaves its pods behind takes none of them along: they are judged like any.
+    let space = house(stage)?.namespace("orphans", Kind::Transfer)?;
+    let of_orphans = pods::set(&space, "etcd", 3, |_| {})?;
+    of_orphans.add("etcd-0", members[0].address())?;
+    api.delete_with(&of_orphans.set_path(), &json!({"propagationPolicy": "Orphan"}))?.succeeded()?;
+    delete(&of_orphans, "etcd-0")?.refused()?;
+    ensure!(members[0].met() > 0, "nobody was asked");
+    Ok(())
+}
+
+pub(crate) fn a_mirror_of_a_static_pod_goes_with_a_warning(stage: &'static Stage) -> Result<()> {
+    let House { cluster, .. } = house(stage)?;
+    let space = house(stage)?.namespace("mirror", Kind::Transfer)?;
+    let pods = pods::set(&space, "etcd", 3, |_| {})?;
+    let silent = Impostor::silent()?;
+    // Only a kubelet may make one, and only for its own node.
+    pods.add("etcd-0", silent.address())?;
+    let node = pods.node("etcd-0");
+    let kubelet = kubelet(cluster, &node)?;
+    let uid =
+        cluster.api().get(&format!("/api/v1/nodes/{node}"))?.succeeded()?.body["metadata"]["uid"].clone();
+    let mirror = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "etcd-static", "labels": {"app": "etcd"},
+            "annotations": {"kubernetes.io/config.mirror": "abc"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true}],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "etcd", "image": "durward.test/etcd:1"}]},
+    });
+    kubelet.api.create(&space.path("pods"), &mirror)?.succeeded()?;
+    for way in Way::ALL {
+        let tried = way.tried(cluster.api(), &pods, "etcd-static")?.allowed()?;
+        tried.warning("the mirror of a static pod")?;
+    }
+    ensure!(silent.met() == 0, "a member was asked");
+    Ok(())
+}
+
+pub(crate) fn of_a_collection_only_as_many_go_as_may(stage: &'static Stage) -> Result<()> {
+    let House { cluster, .. } = house(stage)?;
+    let space = house(stage)?.namespace("collection", Kind::Transfer)?;
+    let ensemble = Ensemble::of(3).start(stage)?;
+    let pods = ensemble.pods_in(&space)?;
+    let collection = format!("{}?labelSelector=app%3Detcd", space.path("pods"));
+    came_to(cluster.api().delete(&format!("{collection}&dryRun=All"))?).allowed()?;
+    ensure!(pods.staying()?.len() == 3, "a dry run of a collection took something");
+    came_to(cluster.api().delete(&collection)?).refused()?;
+    ensure!(pods.staying()?.len() == 2, "of three {:?} stay", pods.staying()?);
+    came_to(cluster.api().delete(&collection)?).refused()?;
+    ensure!(pods.staying()?.len() == 2, "the second time of three {:?} stay", pods.staying()?);
+    ensemble.leader()?.reads()
+}
+
+pub(crate) fn controllers_under_their_own_names_roll_and_tear_down(stage: &'static Stage) -> Result<()> {
+    rolls_and_tears_down(stage, "etcd-controllers", true)
+}
+
+pub(crate) fn controllers_under_one_name_roll_and_tear_down(stage: &'static Stage) -> Result<()> {
+    rolls_and_tears_down(stage, "etcd-controllers-as-one", false)
+}
+
+fn rolls_and_tears_down(stage: &'static Stage, name: &str, is_each_itself: bool) -> Result<()> {
+    let options = Options::named(name)
+        .with_these_controllers(&["namespace", "garbagecollector", "serviceaccount", "statefulset"])
+        .controller_flag(format!("--use-service-account-credentials={is_each_itself}"));
+    let cluster = stage.own_cluster(&options)?;
+    if !is_each_itself {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "as-one"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:kube-controller-manager",
+            }],
+        });
+        let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        cluster.api().create(path, &binding)?.succeeded()?;
+    }
+    let (_installation, durward) = installed(stage, &cluster, &[])?;
+    let ensemble = Ensemble::of(3).start(stage)?;
+    // Leaders are refused to people here, and rolling updates come to their end all the same.
+    let space = namespace(&cluster, "rolls", Kind::Refuse)?;
+    let pods = ensemble.set_in(&space, |_| {})?;
+    pods.run_what_is_made(&ensemble)?;
+    delete(&pods, ensemble.leader()?.name())?.refused()?;
+    rolls(&cluster, &ensemble, &pods)?;
+    let asked = if is_each_itself {
+        "system:serviceaccount:kube-system:statefulset-controller"
+    } else {
+        "system:kube-controller-manager"
+    };
+    ensure!(durward.log()?.contains(asked), "{asked} has not asked for anything");
+
+    // Left behind they are guarded as before.
+    let kubectl = cluster.kubectl();
+    kubectl.run(&["-n", space.name(), "delete", "statefulset", "etcd", "--cascade=orphan"])?.succeeded()?;
+    eventually("the pods to be without an owner", DONE_WITHIN, || {
+        let owners = pods.object("etcd-0")?["metadata"]["ownerReferences"].clone();
+        Ok(if owners.is_null() { Seen::Yes(()) } else { Seen::NotYet(owners.to_string()) })
+    })?;
+    let [down, up] = two_followers(&ensemble)?;
+    let stopped = down.stop()?;
+    delete(&pods, up.name())?.refused()?;
+    stopped.start()?;
+    down.await_reads(BACK_WITHIN)?;
+    ends(&cluster, &pods, || {
+        let path = format!("/api/v1/namespaces/{}", space.name());
+        cluster.api().delete(&path)?.succeeded().map(drop)?;
+        Ok(path)
+    })?;
+
+    // The owner goes, and what it owns: all three, whatever they are.
+    let space = namespace(&cluster, "goes", Kind::Refuse)?;
+    let pods = ensemble.set_in(&space, |_| {})?;
+    pods.run_what_is_made(&ensemble)?;
+    ends(&cluster, &pods, || {
+        kubectl.run(&["-n", space.name(), "delete", "statefulset", "etcd", "--wait=false"])?.succeeded()?;
+        Ok(pods.path("etcd-0"))
+    })?;
+    ensure!(pods.staying()?.is_empty(), "{:?} stay", pods.staying()?);
+    Ok(())
+}
+
+/// A rolling update, with the case in the kubelets' place: every pod is replaced, and none whose member leads.
+fn rolls(cluster: &Cluster, ensemble: &Ensemble, pods: &Pods<'_>) -> Result<()> {
+    let space = pods.namespace().name();
+    let uids = || -> Result<Vec<String>> {
+        ensemble.members().iter().map(|member| pods.uid(member.name())).collect()
+    };
+    let before = uids()?;
+    let term = ensemble.leader()?.status()?.term;
+    cluster.kubectl().run(&["-n", space, "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
+    for _ in ensemble.members() {
+        let going = eventually("the next pod to be let go", DONE_WITHIN, || {
+            for member in ensemble.members() {
+                if pods.is_going(member.name())? {
+                    return Ok(Seen::Yes(member));
+                }
+            }
+            Ok(Seen::NotYet("all stay".to_owned()))
+        })?;
+        ensure!(ensemble.leader()?.name() != going.name(), "{} was let go while it led", going.name());
+        let stopped = going.stop()?;
+        pods.finish(going.name())?;
+        stopped.start()?;
+        going.await_reads(BACK_WITHIN)?;
+        pods.run_what_is_made(ensemble)?;
+    }
+    let after = uids()?;
+    ensure!(before.iter().all(|uid| !after.contains(uid)), "not every pod was replaced");
+    let terms = ensemble.leader()?.status()?.term - term;
+    ensure!(terms <= 3, "there were {terms} elections for three pods");
+    Ok(())
+}
+
+/// Something is deleted whose end takes all pods along; the case is their kubelet.
+fn ends(cluster: &Cluster, pods: &Pods<'_>, begin: impl FnOnce() -> Result<String>) -> Result<()> {
+    let path = begin()?;
+    let list = pods.namespace().path("pods");
+    eventually(format_args!("{path} to be gone"), DONE_WITHIN, || {
+        let found = cluster.api().get(&list)?.succeeded()?.body;
+        for pod in found["items"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            if pod["metadata"]["deletionTimestamp"].is_string() {
+                pods.finish(name)?;
+            }
+        }
+        let left: &[Value] = found["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let gone = cluster.api().get(&path)?.status == 404 && left.is_empty();
+        Ok(if gone { Seen::Yes(()) } else { Seen::NotYet(format!("{} pods are left", left.len())) })
+    })
+}
