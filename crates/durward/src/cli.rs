@@ -344,6 +344,24 @@ pub(crate) enum Doctor {
         after_help = "Examples:\n  durward doctor lxcfs --config durward.yaml\n  durward doctor lxcfs --here\n\nWithout --config the guard's defaults are held against what is seen.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
     )]
     Lxcfs(DoctorLxcfs),
+    /// Every etcd ensemble: its members, who leads, what cannot be asked and why, and what would become of each pod's deletion now
+    #[command(
+        after_help = "Example:\n  durward doctor etcd --config durward.yaml\n\nAsk as Durward does: with its kubeconfig, or in its pod, from where members' addresses can be reached. Whether Leases may be written is tried with dryRun=All. Nothing is changed.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+    )]
+    Etcd(DoctorEtcd),
+}
+
+/// `doctor etcd`
+#[derive(Debug, Args)]
+pub(crate) struct DoctorEtcd {
+    /// The configuration file: which ensembles there are
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) world: WorldFlags,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
 }
 
 /// `doctor lxcfs`

@@ -7,6 +7,7 @@ mod demo;
 mod docs;
 mod doctor;
 mod documents;
+mod ensembles;
 mod exit;
 mod file;
 mod fleet;
@@ -55,6 +56,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Inject(args) => inject::run(&args),
         Command::Impact(args) => impact::run(&args),
         Command::Doctor(Doctor::Fleet(args)) => doctor::fleet(&args),
+        Command::Doctor(Doctor::Etcd(args)) => doctor::etcd(&args),
         Command::Doctor(Doctor::Lxcfs(args)) => doctor::lxcfs(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::LxcfsDevice(args) => lxcfs::device(&args),

@@ -28,6 +28,7 @@ pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Worlds, Stop
     input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
     let looks = |guard: &Guarded| {
         !guard.configured.watches().is_empty()
+            || guard.configured.ensembles().is_some()
             || (guard.access.is_none() && guard.configured.rounds().is_some())
     };
     let is_needed = file.guards.iter().any(looks) || access != Access::default();

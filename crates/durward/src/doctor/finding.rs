@@ -11,8 +11,8 @@ pub(super) struct Finding {
     /// The cluster that it is about; none where it is about all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cluster: Option<String>,
-    /// A closed set: the world's causes; of fleets `groups`, `break-glass`, `acknowledgement`, `no-clusters`; of LXCFS those that
-    /// `doctor/lxcfs` lists.
+    /// A closed set: the world's causes; of fleets `groups`, `break-glass`, `acknowledgement`, `no-clusters`; of LXCFS and of
+    /// etcd those that `doctor/lxcfs` and `doctor/etcd` list.
     pub(super) code: &'static str,
     /// What is found.
     pub(super) what: String,

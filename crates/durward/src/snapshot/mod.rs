@@ -1,7 +1,8 @@
 //! `snapshot`: what guards see of the clusters, written to disk, so that a verdict can be replayed later and elsewhere.
 //!
 //! What is to be read is not typed twice: the guard's own survey is made through a [`Recorder`], which keeps every question and
-//! every answer. Lists of which the guard read only a page, because that was enough to refuse, are then read to their end.
+//! every answer; so is the survey of the etcd ensembles that a configuration names. Lists of which the guard read only a page,
+//! because that was enough to refuse, are then read to their end.
 
 mod recorder;
 mod recording;
@@ -10,15 +11,19 @@ use std::time::Instant;
 
 use guards::config::Problem;
 use guards::deletion::What;
+use guards::etcd::Survey;
 use guards::world::fleet::Part;
 use guards::world::folder::{self, HERE};
 
 use crate::cli::Snapshot;
+use crate::ensembles;
 use crate::exit::{Exit, Outcome};
-use crate::fleet::{self, Asked, Subject};
+use crate::file::{File, Purpose};
+use crate::fleet::{self, Asked, Eyes, Subject};
 use crate::impact::PATIENCE;
 use crate::output::{self, Live};
 use crate::review::runtime;
+use crate::world::access;
 use recorder::Recorder;
 
 /// `snapshot`
@@ -30,61 +35,121 @@ pub(crate) fn run(args: &Snapshot) -> Outcome {
         let problem = problem.why("is not empty, and nothing is written over");
         return Err(problem.next("give a folder that is not there yet").into());
     }
+    let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
+    // A file without a fleet and with ensembles is about these alone.
+    let has_fleet =
+        file.as_ref().is_none_or(|file| file.guards.iter().any(|guard| guard.configured.survey().is_some()));
+    let of_ensembles = file.as_ref().and_then(ensembles::of);
     runtime()?.block_on(async {
-        let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
-        let things = asked.things(&eyes).await?;
-        let recorder = Recorder::over(eyes.world.as_ref());
-        let mut problems = Vec::new();
-        for (number, what) in things.iter().enumerate() {
-            let line = Live::on_terminal();
-            line.show(&format!("{} of {}", number + 1, things.len()));
-            let progress = |at: guards::deletion::Progress<'_>| {
-                let which = format!("{} of {}", number + 1, things.len());
-                line.show(&format!("{which}: {} of {} clusters have answered", at.done, at.of));
-            };
-            let deadline = Instant::now() + PATIENCE;
-            let impact = eyes.survey.impact(&recorder, what.clone(), deadline, &progress).await;
-            // One of all there are may be deleted meanwhile; one that was named is a slip.
-            if impact.exists == Some(false) && !args.targets.is_empty() {
-                problems.push(fleet::missing(eyes.world.as_ref(), what).await);
+        match (&args.config, &of_ensembles, file) {
+            (Some(path), Some(_), Some(file)) if !has_fleet && args.targets.is_empty() => {
+                let eyes = ensembles::open(path, &args.world).await?;
+                let recorder = Recorder::over(eyes.world.as_ref());
+                for resource in file.guards.iter().flat_map(|guard| guard.configured.watches()) {
+                    recorder.read_all(&resource, Part::Metadata).await;
+                }
+                let unread = of_members(&recorder, &eyes.survey).await;
+                written(args, recorder, unread, &replay_of_ensembles(args)).await
             }
+            (_, _, file) => of_fleet(args, &asked, of_ensembles.as_ref(), file.as_ref()).await,
         }
-        if args.targets.is_empty() {
-            // So that `--all` can be replayed too. Definitions were looked up whole, and one List is of one kind.
-            recorder.read_all(&Subject::Namespace.resource(), Part::Metadata).await;
-            recorder.read_all(&Subject::Definition.resource(), Part::Whole).await;
-        }
-        for resource in &eyes.watches {
-            recorder.read_all(resource, Part::Metadata).await;
-        }
-        recorder.read_to_the_end().await;
-        let (recording, beside) = recorder.recording();
-        folder::write(&args.out, &recording)?;
-        let mut unread = beside.len();
-        for what in &beside {
-            output::note(format!("unread: {what}"));
-        }
-        for cluster in &recording.clusters {
-            unread += cluster.unread.len();
-            for unseen in &cluster.unread {
-                let what = unseen.what.as_ref().map_or_else(|| "everything".to_owned(), ToString::to_string);
-                let whose =
-                    if cluster.name == HERE { HERE.to_owned() } else { format!("of {}", cluster.name) };
-                output::note(format!("unread: {what} {whose}: {}", unseen.cause.text));
-            }
-        }
-        let all = recording.clusters.len();
-        output::note(format!(
-            "{}: {all} {}; replay with: {}",
-            args.out.display(),
-            if all == 1 { "cluster" } else { "clusters" },
-            replay(args, &things),
-        ));
-        if !problems.is_empty() {
-            return Err(problems.into());
-        }
-        Ok(if unread == 0 { Exit::Done } else { Exit::No })
     })
+}
+
+/// A fleet, and the ensembles of the same cluster beside it.
+async fn of_fleet(
+    args: &Snapshot,
+    asked: &Asked,
+    of_ensembles: Option<&Survey>,
+    file: Option<&File>,
+) -> Outcome {
+    let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
+    let things = asked.things(&eyes).await?;
+    let recorder = Recorder::over(eyes.world.as_ref());
+    let problems = impacts(args, &eyes, &things, &recorder).await;
+    for resource in &eyes.watches {
+        recorder.read_all(resource, Part::Metadata).await;
+    }
+    let (mut unread, mut replays) = (0, vec![replay(args, &things)]);
+    if let (Some(survey), Some(file)) = (of_ensembles, file) {
+        if args.world.world.is_some() || access(&args.world, &file.cluster) == eyes.access {
+            unread = of_members(&recorder, survey).await;
+            replays.push(replay_of_ensembles(args));
+        } else {
+            // A folder has one cluster that asks.
+            output::note(
+                "unread: the etcd ensembles are not in the cluster that the other guard looks at: snapshot them by a file without that guard",
+            );
+            unread = 1;
+        }
+    }
+    let outcome = written(args, recorder, unread, &replays.join("; ")).await?;
+    if problems.is_empty() { Ok(outcome) } else { Err(problems.into()) }
+}
+
+/// What deletions would reach. Gives the slips among what was named.
+async fn impacts(args: &Snapshot, eyes: &Eyes, things: &[What], recorder: &Recorder<'_>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (number, what) in things.iter().enumerate() {
+        let line = Live::on_terminal();
+        line.show(&format!("{} of {}", number + 1, things.len()));
+        let progress = |at: guards::deletion::Progress<'_>| {
+            let which = format!("{} of {}", number + 1, things.len());
+            line.show(&format!("{which}: {} of {} clusters have answered", at.done, at.of));
+        };
+        let deadline = Instant::now() + PATIENCE;
+        let impact = eyes.survey.impact(recorder, what.clone(), deadline, &progress).await;
+        // One of all there are may be deleted meanwhile; one that was named is a slip.
+        if impact.exists == Some(false) && !args.targets.is_empty() {
+            problems.push(fleet::missing(eyes.world.as_ref(), what).await);
+        }
+    }
+    if args.targets.is_empty() {
+        // So that `--all` can be replayed too. Definitions were looked up whole, and one List is of one kind.
+        recorder.read_all(&Subject::Namespace.resource(), Part::Metadata).await;
+        recorder.read_all(&Subject::Definition.resource(), Part::Whole).await;
+    }
+    problems
+}
+
+/// Every ensemble, by the questions that a review asks. Gives how many members did not answer.
+async fn of_members(recorder: &Recorder<'_>, survey: &Survey) -> usize {
+    let line = Live::on_terminal();
+    let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces with ensembles"));
+    let found = survey.look(recorder, &progress).await;
+    drop(line);
+    let members = found.ensembles.iter().flat_map(|one| &one.members);
+    let silent: Vec<_> = members.filter_map(|member| member.unseen.as_ref()).collect();
+    for why in &silent {
+        output::note(format!("unread: {}", why.text));
+    }
+    silent.len()
+}
+
+/// Writes the folder, and tells what is not in it and how it is replayed.
+async fn written(args: &Snapshot, recorder: Recorder<'_>, unread: usize, replay: &str) -> Outcome {
+    recorder.read_to_the_end().await;
+    let (recording, beside) = recorder.recording();
+    folder::write(&args.out, &recording)?;
+    let mut unread = unread + beside.len();
+    for what in &beside {
+        output::note(format!("unread: {what}"));
+    }
+    for cluster in &recording.clusters {
+        unread += cluster.unread.len();
+        for unseen in &cluster.unread {
+            let what = unseen.what.as_ref().map_or_else(|| "everything".to_owned(), ToString::to_string);
+            let whose = if cluster.name == HERE { HERE.to_owned() } else { format!("of {}", cluster.name) };
+            output::note(format!("unread: {what} {whose}: {}", unseen.cause.text));
+        }
+    }
+    let all = recording.clusters.len();
+    output::note(format!(
+        "{}: {all} {}; replay with: {replay}",
+        args.out.display(),
+        if all == 1 { "cluster" } else { "clusters" },
+    ));
+    Ok(if unread == 0 { Exit::Done } else { Exit::No })
 }
 
 /// The command that tells the same out of the recording.
@@ -97,7 +162,14 @@ fn replay(args: &Snapshot, things: &[What]) -> String {
         [] => "--all".to_owned(),
         _ => things.iter().map(named).collect::<Vec<_>>().join(" "),
     };
-    let config =
-        args.config.as_ref().map_or_else(String::new, |file| format!(" --config {}", file.display()));
-    format!("durward impact {what} --world {}{config}", args.out.display())
+    format!("durward impact {what} --world {}{}", args.out.display(), config(args))
+}
+
+/// The same for ensembles; with a review, `durward review` tells what would come of it.
+fn replay_of_ensembles(args: &Snapshot) -> String {
+    format!("durward doctor etcd --world {}{}", args.out.display(), config(args))
+}
+
+fn config(args: &Snapshot) -> String {
+    args.config.as_ref().map_or_else(String::new, |file| format!(" --config {}", file.display()))
 }

@@ -35,8 +35,12 @@ impl<'w> Recorder<'w> {
     }
 
     /// Reads to their last page the Lists of which only the beginning was looked at: a recording must not say that there is no
-    /// more where nobody turned the page.
+    /// more where nobody turned the page. And anew what guards wanted in different forms.
     pub(super) async fn read_to_the_end(&self) {
+        let mixed = self.log().take_mixed();
+        for (of, resource, list) in mixed {
+            self.read(&of, &resource, &list).await;
+        }
         let open = self.log().open();
         for (of, resource, list) in open {
             self.read(&of, &resource, &list).await;

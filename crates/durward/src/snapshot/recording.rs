@@ -60,6 +60,8 @@ struct Read {
     fields: String,
     /// Whether whole objects were wanted.
     is_whole: bool,
+    /// Every List that was asked for.
+    lists: BTreeSet<List>,
     /// Begun, and not ended yet.
     open: BTreeSet<List>,
     under_way: usize,
@@ -103,6 +105,7 @@ impl Log {
     /// Objects of a List, which may have more pages.
     pub(super) fn listed(&mut self, of: &Cluster, resource: &Resource, list: &List, objects: Vec<Object>) {
         let read = self.read(of, resource);
+        read.lists.insert(list.clone());
         read.fields.clone_from(&list.fields);
         read.is_whole |= list.part == Part::Whole;
         for object in objects {
@@ -156,6 +159,35 @@ impl Log {
             *pod = new();
         }
         pod
+    }
+
+    /// Resources of which guards asked for different things, as all pods of one namespace and the unfinished ones of another: a
+    /// folder has one List for each, so they are to be read again in the form that answers both. What is known of them is
+    /// forgotten here but for single objects.
+    pub(super) fn take_mixed(&mut self) -> Vec<(Cluster, Resource, List)> {
+        let mut again = Vec::new();
+        for (of, resources) in &mut self.clusters {
+            for (resource, read) in resources {
+                let asked: BTreeSet<_> = read.lists.iter().map(|list| (&list.fields, list.part)).collect();
+                let is_partial = read.is_whole && read.lists.iter().any(|list| list.part == Part::Metadata);
+                if asked.len() < 2 && !is_partial {
+                    continue;
+                }
+                let namespaces: BTreeSet<String> =
+                    read.lists.iter().map(|list| list.namespace.clone()).collect();
+                let is_all = namespaces.contains("");
+                read.objects.retain(|(namespace, _), _| !is_all && !namespaces.contains(namespace));
+                read.lists.clear();
+                read.open.clear();
+                read.namespaces.clear();
+                let namespaces = if is_all { BTreeSet::from([String::new()]) } else { namespaces };
+                again.extend(namespaces.into_iter().map(|namespace| {
+                    let list = List { namespace, fields: String::new(), part: Part::Whole };
+                    (of.clone(), resource.clone(), list)
+                }));
+            }
+        }
+        again
     }
 
     /// The Lists that were begun and not ended.

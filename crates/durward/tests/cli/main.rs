@@ -4,6 +4,7 @@
 mod certs;
 mod commands;
 mod configuration;
+mod etcd;
 mod fleet;
 mod harness;
 mod inject;

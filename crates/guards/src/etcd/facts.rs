@@ -3,7 +3,7 @@
 //! Nothing is spawned, so nothing outlives the review. Who shares an answer with whom is the world's to say; that none is older
 //! than the question is its contract, and what the second look of a reservation rests on.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
@@ -113,7 +113,7 @@ impl Gathering<'_> {
             Ok(Standing::Stands(set)) => Some(set),
             _ => None,
         };
-        let nodes: HashSet<&str> =
+        let nodes: BTreeSet<&str> =
             pods.iter().map(|pod| pod.node.as_str()).filter(|n| !n.is_empty()).collect();
         let look =
             Look { world: self.world, end: self.end.min(Instant::now() + self.config.member_deadline) };

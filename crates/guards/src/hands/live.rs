@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use admission::BoxFuture;
+use admission::{BoxFuture, Cause};
 
 use super::{Hands, Lease, Moved, Reservations, Written};
 use crate::world::etcd::{Id, Peer};
@@ -18,6 +18,15 @@ impl LiveHands {
     /// Those that belong to this world.
     pub fn of(world: &Live) -> Self {
         Self { tools: world.tools() }
+    }
+
+    /// Whether the Lease may be made and changed, tried without storing anything.
+    pub async fn may_write(&self, lease: &Lease, deadline: Instant) -> Result<(), Cause> {
+        let body = Reservations::default().body(lease);
+        for is_new in [true, false] {
+            self.tools.may_write(lease.address(), is_new, &body, deadline.into()).await?;
+        }
+        Ok(())
     }
 
     async fn put(&self, lease: &Lease, set: &Reservations, deadline: Instant) -> Written {

@@ -170,16 +170,19 @@ impl Api {
         Ok((status, self.room.body(response, limit).await?))
     }
 
-    /// Status and body of the answer to an object that is sent: made where there was none, or put over the one of its version.
+    /// Status and body of the answer to an object that is sent: made where there was none, or put over the one of its version. A
+    /// trial goes all the way and stores nothing.
     pub(super) async fn write(
         &self,
         address: Address<'_>,
         is_new: bool,
         object: &serde_json::Value,
+        is_trial: bool,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let (method, path) =
             if is_new { (Method::POST, path::made(address)) } else { (Method::PUT, path::object(address)) };
         let path = path.ok_or_else(|| Failure::new(cause::REFUSED, "there can be no object of that name"))?;
+        let path = if is_trial { format!("{path}?dryRun=All") } else { path };
         let request = Request::builder().method(method).uri(path).header(ACCEPT, WHOLE);
         let request = request.header(CONTENT_TYPE, WHOLE).body(Body::from(object.to_string().into_bytes()));
         let request =

@@ -43,13 +43,39 @@ impl Tools {
         object: &Value,
         deadline: Instant,
     ) -> Result<(), Unwritten> {
+        self.send(address, is_new, object, deadline, false).await
+    }
+
+    /// Whether one object may be made, or put: tried with the object and without storing it. That the API server has something
+    /// against the object is no word against whoever sends it.
+    pub(crate) async fn may_write(
+        &self,
+        address: Address<'_>,
+        is_new: bool,
+        object: &Value,
+        deadline: Instant,
+    ) -> Result<(), Cause> {
+        match self.send(address, is_new, object, deadline, true).await {
+            Err(Unwritten { status: None | Some(401 | 403 | 500..), why }) => Err(why),
+            Ok(()) | Err(Unwritten { .. }) => Ok(()),
+        }
+    }
+
+    async fn send(
+        &self,
+        address: Address<'_>,
+        is_new: bool,
+        object: &Value,
+        deadline: Instant,
+        is_trial: bool,
+    ) -> Result<(), Unwritten> {
         let unwritten = |status: Option<StatusCode>, Cause { code, text }: Cause| {
             let why = short(Cause::new(code, format!("{address} could not be written: {text}")));
             Unwritten { status: status.map(|status| status.as_u16()), why }
         };
         let began = Instant::now();
         let limit = nearly(began, deadline.saturating_duration_since(began));
-        let sending = timeout_at(limit, self.api.write(address, is_new, object)).await;
+        let sending = timeout_at(limit, self.api.write(address, is_new, object, is_trial)).await;
         let (status, body) = sending
             .map_err(|_| {
                 let waited = (limit - began).as_secs_f64();

@@ -165,3 +165,36 @@ async fn a_lease_of_which_nobody_hears_may_be_written() {
     assert!(cause.code == cause::TIMEOUT && cause.text.contains("may have written it"), "{}", cause.text);
     assert!(asked.is_abandoned());
 }
+
+#[tokio::test]
+async fn whether_a_lease_may_be_written_is_tried_without_storing_it() {
+    const ALL: &str = "/apis/coordination.k8s.io/v1/namespaces/durward/leases";
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let echo = set(None).body(&lease());
+    let forbidden = refusal(403, "Forbidden", "no");
+    let unsaid = refusal(422, "Invalid", "metadata.resourceVersion: must be specified for an update");
+    for (create, update, expected) in [
+        ((201, &echo), Some((422, &unsaid)), None),
+        ((201, &echo), Some((403, &forbidden)), Some((cause::FORBIDDEN, "update"))),
+        ((403, &forbidden), None, Some((cause::FORBIDDEN, "create"))),
+    ] {
+        let (world, mut fake) = fake::world();
+        let (hands, lease) = (LiveHands::of(&world), lease());
+        let (may, ()) = tokio::join!(hands.may_write(&lease, deadline), async {
+            let asked = fake.next().await;
+            assert_eq!(asked.path, format!("{ALL}?dryRun=All"));
+            asked.json(create.0, create.1);
+            if let Some((code, body)) = update {
+                let asked = fake.next().await;
+                assert_eq!(asked.path, format!("{ALL}/etcd-shop?dryRun=All"));
+                asked.json(code, body);
+            }
+        });
+        fake.was_not_asked().await;
+        let told = may.err();
+        assert_eq!(told.as_ref().map(|why| why.code), expected.map(|(code, _)| code), "{told:?}");
+        if let (Some(why), Some((_, verb))) = (told, expected) {
+            assert!(why.text.contains(verb), "{}", why.text);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What the commands that look at etcd ensembles begin with: which ensembles there are says the configuration alone.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use guards::config::Problem;
+use guards::etcd::Survey;
+use guards::hands::LiveHands;
+use guards::world::World;
+use guards::world::live::Access;
+
+use crate::cli::WorldFlags;
+use crate::exit::Stop;
+use crate::file::{File, Purpose};
+use crate::fleet;
+use crate::world::{access, recorded};
+
+/// The guard's eyes, and a world before them.
+pub(crate) struct Eyes {
+    /// What the guard would find.
+    pub(crate) survey: Survey,
+    /// The world.
+    pub(crate) world: Arc<dyn World>,
+    /// Hands in it, where it is live; only ever used to try whether they may.
+    pub(crate) hands: Option<LiveHands>,
+    /// The file, for commands that are told.
+    pub(crate) config: String,
+    /// By which kubeconfig the cluster is asked, for the same.
+    pub(crate) access: Access,
+}
+
+/// The guard of a file that knows ensembles; none where there is none.
+pub(crate) fn of(file: &File) -> Option<Survey> {
+    file.guards.iter().find_map(|guard| guard.configured.ensembles())
+}
+
+/// Opens what flags and file name. Live worlds must be opened within the runtime that they then live in.
+pub(crate) async fn open(path: &Path, flags: &WorldFlags) -> Result<Eyes, Stop> {
+    let file = File::load(path, Purpose::Guards)?;
+    let survey = of(&file).ok_or_else(|| {
+        let problem = Problem::new(format!("{}: no etcd ensembles are configured", path.display()));
+        problem.next("under guards: add etcd: {ensembles: [{namespace: db, selector: app=etcd}]}")
+    })?;
+    let access = access(flags, &file.cluster);
+    let (world, hands): (Arc<dyn World>, _) = if let Some(folder) = &flags.world {
+        (recorded(folder)?, None)
+    } else {
+        let live = fleet::connect(&access).await?;
+        let hands = LiveHands::of(&live);
+        (Arc::new(live), Some(hands))
+    };
+    Ok(Eyes { survey, world, hands, config: path.display().to_string(), access })
+}

@@ -1,0 +1,194 @@
+//! `doctor etcd` and `snapshot`, over recorded ensembles, and what reviews make of them.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{House, copy, root};
+
+const GUARD: &str = "  etcd: {ensembles: [{namespace: db, selector: app=etcd}]}\n";
+
+/// A house with the ensembles of the examples, and their guard.
+fn house() -> House {
+    let house = House::new();
+    copy(&root().join("examples/etcd"), &house.path().join("etcd"));
+    house.configure(GUARD);
+    house
+}
+
+fn doctor(house: &House, world: &str, more: &[&str]) -> crate::harness::Run {
+    let arguments = ["doctor", "etcd", "--config", "durward.yaml", "--world", world];
+    house.run(&[&arguments[..], more].concat())
+}
+
+fn codes(told: &Value) -> Vec<&str> {
+    told["findings"].as_array().unwrap().iter().map(|finding| finding["code"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_doctor_tells_members_roles_and_what_would_become_of_each_deletion() {
+    let house = house();
+    let run = doctor(&house, "etcd/world", &[]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
+    for line in [
+        "1 of 1 ensemble has all its members healthy",
+        "db/etcd  3 of 3 healthy, 2 are a quorum",
+        "  etcd-0  leader    term 4  0 behind  healthy",
+        "    may be deleted now: the others are a quorum",
+        "    etcd: db/etcd-0: it leads, and would hand over to etcd-1 first",
+        "nothing to mend",
+    ] {
+        assert!(run.out.lines().any(|told| told == line), "{line}\n{}", run.out);
+    }
+    let told = doctor(&house, "etcd/world", &["-o", "json"]).json();
+    assert_eq!(told["ensembles"][0]["lease"], "durward-system/durward-etcd.db.etcd");
+    assert_eq!(told["ensembles"][0]["members"][2]["lag"], 2);
+    assert_eq!(codes(&told), [""; 0]);
+}
+
+#[test]
+fn the_doctor_tells_what_is_down_and_that_the_others_stay() {
+    let house = house();
+    let run = doctor(&house, "etcd/down", &[]);
+    assert_eq!(run.code, 1);
+    assert!(run.out.contains("db/etcd  2 of 3 healthy, 2 are a quorum"), "{}", run.out);
+    assert!(run.out.contains("may not be deleted now: only 1 other member is healthy"), "{}", run.out);
+    assert!(run.out.contains("kubectl -n db logs etcd-2"), "{}", run.out);
+    let told = doctor(&house, "etcd/down", &["-o", "json"]).json();
+    assert_eq!(codes(&told), ["not-listening"]);
+    let members = told["ensembles"][0]["members"].as_array().unwrap();
+    let verdicts: Vec<_> = members.iter().map(|one| one["deletion"]["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["deny", "deny", "allow"]);
+}
+
+#[test]
+fn the_doctor_tells_what_cannot_be_asked_and_why_that_matters() {
+    let house = house();
+    let told = doctor(&house, "etcd/cut", &["-o", "json"]).json();
+    assert_eq!(codes(&told), ["timeout", "list"]);
+    let what = told["findings"][0]["what"].as_str().unwrap();
+    assert!(
+        what.starts_with("etcd-0 could not be asked") && what.ends_with("and the same for etcd-2"),
+        "{what}"
+    );
+    // What is not recorded is unknown, and says so.
+    fs::remove_file(house.path().join("etcd/world/here/core_v1_pods.json")).unwrap();
+    fs::remove_file(house.path().join("etcd/down/here/coordination.k8s.io_v1_leases.json")).unwrap();
+    let told = doctor(&house, "etcd/world", &["-o", "json"]).json();
+    assert_eq!((codes(&told), &told["ensembles"]), (vec!["not-recorded"], &json!([])));
+    let told = doctor(&house, "etcd/down", &["-o", "json"]).json();
+    assert_eq!(codes(&told), ["not-listening", "lease"]);
+    assert_eq!(told["ensembles"][0]["members"][0]["deletion"]["verdict"], "deny", "by the quorum alone");
+}
+
+#[test]
+fn the_doctor_tells_of_namespaces_in_which_nothing_is_chosen() {
+    let house = house();
+    house.configure("  etcd: {ensembles: [{namespace: db, selector: app=etdc}]}\n");
+    let run = doctor(&house, "etcd/world", &[]);
+    assert_eq!(run.code, 1);
+    assert!(run.out.starts_with("no ensemble was found\n"), "{}", run.out);
+    assert!(
+        run.out.contains("ensembles[0] chooses none of the 3 pods in namespace db (no-pods)"),
+        "{}",
+        run.out
+    );
+    assert!(run.out.contains("these pods seem to run etcd: etcd-0, etcd-1, etcd-2"), "{}", run.out);
+    house.configure("  etcd: {ensembles: []}\n");
+    let run = doctor(&house, "etcd/world", &[]);
+    assert_eq!((run.code, run.out.as_str()), (2, ""));
+    assert!(run.err.contains("no etcd ensembles are configured"), "{}", run.err);
+}
+
+/// What the guard says of a review, as JSON.
+fn review(house: &House, name: &str, world: &str) -> Value {
+    let file = format!("etcd/reviews/{name}.json");
+    let run = house.run(&["review", &file, "--config", "durward.yaml", "--world", world, "-o", "json"]);
+    let mut told = run.json();
+    // How long it took is no part of it.
+    told[0]["way"]["microseconds"] = 0.into();
+    told
+}
+
+#[test]
+fn a_snapshot_of_ensembles_replays_to_the_same_verdicts() {
+    let house = house();
+    for (world, code) in [("world", 0), ("down", 1), ("cut", 1)] {
+        let (from, out) = (format!("etcd/{world}"), format!("snap-{world}"));
+        let run = house.run(&["snapshot", "--out", &out, "--world", &from, "--config", "durward.yaml"]);
+        assert_eq!(run.code, code, "{}", run.err);
+        let again = format!("replay with: durward doctor etcd --world {out} --config durward.yaml\n");
+        assert!(run.err.ends_with(&again), "{}", run.err);
+        assert_eq!(doctor(&house, &from, &[]).out, doctor(&house, &out, &[]).out);
+        for name in ["etcd-allow", "etcd-leader", "etcd-deny", "etcd-drain", "etcd-dead", "etcd-unknown"] {
+            let (first, second) = (review(&house, name, &from), review(&house, name, &out));
+            assert_eq!(first.to_string(), second.to_string(), "{world} {name}");
+            assert!(!first.to_string().contains("not-recorded"), "{first}");
+        }
+    }
+    // Nobody looks at a fleet, so nothing of one can be named.
+    let run =
+        house.run(&["snapshot", "--out", "x", "ns/db", "--world", "etcd/world", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+}
+
+/// A control plane whose own cluster holds an ensemble too.
+fn both() -> House {
+    let house = house();
+    copy(&root().join("examples/fleet/world"), &house.path().join("both"));
+    copy(&house.path().join("etcd/world/here/etcd"), &house.path().join("both/here/etcd"));
+    for name in [
+        "core_v1_pods",
+        "core_v1_namespaces",
+        "core_v1_nodes",
+        "apps_v1_statefulsets",
+        "coordination.k8s.io_v1_leases",
+    ] {
+        let read = |folder: &str| -> Option<Value> {
+            let text =
+                fs::read_to_string(house.path().join(folder).join(format!("here/{name}.json"))).ok()?;
+            Some(serde_json::from_str(&text).unwrap())
+        };
+        let mut list = read("etcd/world").unwrap();
+        let more = read("both").map(|list| list["items"].as_array().unwrap().clone()).unwrap_or_default();
+        list["items"].as_array_mut().unwrap().extend(more);
+        for key in ["names", "namespaces"] {
+            list.as_object_mut().unwrap().remove(key);
+        }
+        house.write(&format!("both/here/{name}.json"), &list.to_string());
+    }
+    house.configure(&format!(
+        "  deletion: {{fleet: {{karmada: {{}}}}, crds: {{groups: [example.org]}}}}\n{GUARD}"
+    ));
+    house
+}
+
+#[test]
+fn a_snapshot_of_a_fleet_and_of_ensembles_replays_to_both() {
+    let house = both();
+    for (out, targets) in [("snap-all", &[][..]), ("snap-shop", &["ns/shop", "ns/db"])] {
+        let arguments = ["snapshot", "--out", out, "--world", "both", "--config", "durward.yaml"];
+        let run = house.run(&[&arguments[..], targets].concat());
+        assert_eq!(run.code, 0, "{}", run.err);
+        assert!(run.err.contains("; durward doctor etcd --world"), "{}", run.err);
+        let impact = |world: &str, what: &str| {
+            house.run(&["impact", what, "--world", world, "--config", "durward.yaml", "-o", "json"]).out
+        };
+        for what in ["ns/shop", "ns/db"] {
+            assert_eq!(impact("both", what), impact(out, what), "{what}");
+        }
+        assert_eq!(doctor(&house, "both", &[]).out, doctor(&house, out, &[]).out);
+        assert_eq!(
+            review(&house, "etcd-leader", "both").to_string(),
+            review(&house, "etcd-leader", out).to_string()
+        );
+    }
+}
+
+#[test]
+fn a_server_with_ensembles_does_not_start_where_there_is_no_cluster_to_look_at() {
+    let house = house();
+    let run = house.run(&["serve", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(run.err.contains("kubeconfig"), "{}", run.err);
+}
