@@ -273,12 +273,16 @@ fn that_a_node_serves_is_said_only_where_somebody_looked_at_every_file_lately() 
 
 #[test]
 fn a_pod_that_is_not_ready_where_another_lxcfs_serves_is_told_as_one_too_many() {
-    for (node, expected) in [(well("n1"), "by another LXCFS"), (silent(), "have no files")] {
+    let (installed, look) = ("see \"LXCFS that is installed", "kubectl");
+    for (node, expected, first) in
+        [(well("n1"), "by another LXCFS", installed), (silent(), "have no files", look)]
+    {
         let run = doctor("", &[node], &[pod("lxcfs", "n1", "False")], &["-o", "json"]);
         let told = run.json();
         let findings = told["findings"].as_array().unwrap();
         let finding = findings.iter().find(|one| one["code"] == "pod").unwrap();
         assert!(finding["why"].as_str().unwrap().contains(expected), "{finding}");
+        assert!(finding["mend"].as_str().unwrap().starts_with(first), "{finding}");
     }
 }
 

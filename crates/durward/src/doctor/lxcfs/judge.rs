@@ -16,6 +16,14 @@ use crate::output::{self, Style};
 /// `lxcfs-node` writes its time every five minutes: it has missed two.
 const OLD: Duration = Duration::from_secs(15 * 60);
 
+/// Sections of `deploy/lxcfs/README.md`.
+const UPGRADE: &str = "Upgrade of the library: no pod notices";
+const INSTALLED: &str = "LXCFS that is installed on the node";
+
+fn see(section: &str) -> String {
+    format!("see {section:?} in deploy/lxcfs/README.md")
+}
+
 /// As many names as a person reads.
 const SHOWN: usize = 10;
 
@@ -150,7 +158,7 @@ impl Promise {
         let why = pod.ill.as_deref()?;
         let matters = match pod.component {
             Component::Lxcfs if is_served => {
-                "the files are served there all the same, so by another LXCFS: then this pod is not for that node (deploy/lxcfs/README.md, \"LXCFS that is installed on the node\")"
+                "the files are served there all the same, so by another LXCFS: then this pod is not for that node"
             }
             Component::Lxcfs => "LXCFS itself: containers there have no files, or dead ones",
             Component::Node => "nobody keeps the node's label and annotation true, and no library is loaded",
@@ -158,7 +166,10 @@ impl Promise {
             Component::Library => "the node keeps the library that it has",
         };
         let node = Some(pod.node.as_str()).filter(|node| !node.is_empty());
-        let mend = format!("{} -n {} describe pod {}", self.kubectl, self.home, pod.name);
+        let mut mend = format!("{} -n {} describe pod {}", self.kubectl, self.home, pod.name);
+        if is_served && pod.component == Component::Lxcfs {
+            mend = format!("{}; or look at it: {mend}", see(INSTALLED));
+        }
         Some(Found::on(node, "pod", format!("pod {} is not ready: {why}", pod.name), matters, mend))
     }
 
@@ -338,7 +349,8 @@ impl One<'_> {
                 "library",
                 format!("LXCFS has not loaded the library that lies on the node: {library}"),
                 "the node goes on with the library that it has, which is safe, and is not what was rolled out",
-                "deploy/lxcfs/README.md: \"Upgrade of the library\"; with an LXCFS that is installed on the node, \"LXCFS that is installed on the node\"".to_owned(),
+                // Without a Ready pod of ours it is the node's own that serves.
+                see(if self.pod(Component::Lxcfs).is_some_and(|pod| pod.ill.is_none()) { UPGRADE } else { INSTALLED }),
             ));
         }
         found
@@ -494,5 +506,18 @@ pub(super) fn mend(word: &str, root: &str) -> String {
             "on the node: does LXCFS run, and is {root} mounted (findmnt {root})? Of a file that this version does not have: take it out of guards.lxcfs.files"
         ),
         _ => format!("on the node: cat {root}/proc/meminfo, and LXCFS's own log"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sections_that_are_referred_to_are_there() {
+        let page = include_str!("../../../../../deploy/lxcfs/README.md");
+        for section in [UPGRADE, INSTALLED] {
+            assert!(page.lines().any(|line| line == format!("## {section}")), "{section}");
+        }
     }
 }
