@@ -75,8 +75,34 @@ impl HostState {
             let is = later.settings.get(name).filter(|is| *is != was)?;
             Some(format!("setting {name} was {was:?} and is {is:?}"))
         });
-        gone.chain(new).chain(changed).filter(|line| !is_anothers(line, ours)).collect()
+        let is_theirs = |line: &String| {
+            is_anothers(line, ours)
+                || group_of(line).is_some_and(|group| self.is_within_a_strangers(group, later))
+        };
+        gone.chain(new).chain(changed).filter(|line| !is_theirs(line)).collect()
     }
+
+    /// Whether a group came or went within one that stands at both moments and is not the root of its hierarchy: its
+    /// owner, some service or sandbox of this host, makes and removes groups in it as it runs. A run makes its own
+    /// at the root.
+    fn is_within_a_strangers(&self, group: &Path, later: &Self) -> bool {
+        let stands = |group: &Path| {
+            let line = format!("cgroup {}", group.display());
+            self.lines.contains(&line) && later.lines.contains(&line)
+        };
+        // Below a root there is at least one group between it and this one.
+        group
+            .ancestors()
+            .skip(1)
+            .zip(group.ancestors().skip(2))
+            .any(|(above, root)| stands(above) && stands(root))
+    }
+}
+
+/// The group that a line of a difference is about.
+fn group_of(line: &str) -> Option<&Path> {
+    let line = line.strip_prefix("+ cgroup ").or_else(|| line.strip_prefix("- cgroup "))?;
+    Some(Path::new(line.split(" hands down").next().unwrap_or(line)))
 }
 
 /// The name of a run's work folder, which also stands for the run's processes.
@@ -238,6 +264,18 @@ mod tests {
         child.wait().unwrap();
         found.unwrap();
         assert_eq!(before.difference(&HostState::now().unwrap(), &ours), Vec::<String>::new());
+    }
+
+    #[test]
+    fn groups_within_a_strangers_come_and_go_and_others_are_told() {
+        let root = "cgroup /sys/fs/cgroup/memory";
+        let line = |rest: &str| format!("{root}{rest}");
+        let [sandbox, job, new] = ["/sandbox", "/sandbox/jobs/7", "/kubepods"].map(line);
+        let before = state(&[root, &sandbox, &line("/sandbox/jobs"), &job]);
+        let after = state(&[root, &sandbox, &line("/sandbox/jobs"), &new]);
+        assert_eq!(before.difference(&after, &[]), [format!("+ {new}")]);
+        let nobody = state(&[root]);
+        assert_eq!(before.difference(&nobody, &[]).len(), 3, "a whole tree is told");
     }
 
     #[test]
