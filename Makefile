@@ -12,7 +12,7 @@ CARGO_DENY := 0.20.2
 FUZZ_SECONDS ?= 60
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 test: unit e2e ## Everything: unit, conformance, end to end (the first run builds a control plane, about 5 minutes)
 
@@ -27,10 +27,10 @@ soak: prepare ## What takes a minute or more each, against real parts; TEST=name
 	cargo build -p durward
 	cargo test -p durward-e2e -- --ignored $(TEST)
 
-cluster: prepare ## A cluster of one real node that stays up for you; prints its KUBECONFIG
+cluster: prepare ## A cluster of one real node that stays up for you; prints its KUBECONFIG. LXCFS=no: without LXCFS on the node
 	cargo build -p durward
 	cargo build -p durward-e2e --bins
-	@cargo run -q -p durward-e2e --bin e2e-cluster -- up
+	@LXCFS=$(LXCFS) cargo run -q -p durward-e2e --bin e2e-cluster -- up
 
 cluster-down: ## End the cluster of `make cluster`
 	@cargo build -q -p durward-e2e --bins

@@ -30,6 +30,9 @@ use crate::words::tell;
 /// The keeper ends all parts at once; a container may have its grace of some seconds.
 const ENDED_WITHIN: Duration = Duration::from_secs(120);
 
+/// `no` in this variable of the environment: without the node's own LXCFS.
+const LXCFS: &str = "LXCFS";
+
 /// How often the holder looks whether its keeper lives.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -199,10 +202,18 @@ fn raise(stage: &Stage, folder: &Path) -> Result<Standing> {
     let said = |field: &str| info[field].as_str().unwrap_or_default().to_owned();
     let images: Vec<_> = Image::ALL.iter().map(|image| image.name()).collect();
     let parts: Vec<_> = node.memory().iter().map(|(part, mib)| format!("{part} {mib}")).collect();
+    let lxcfs = if std::env::var(LXCFS).is_ok_and(|wish| wish == "no") {
+        node.lxcfs().end()?;
+        "LXCFS does not run on the node: deploy/lxcfs brings it, as its README says."
+    } else {
+        "LXCFS serves on the node, as a program that is installed there. deploy/lxcfs's own does not start beside it:\n\
+         to try that, `make cluster-down`, then `make cluster LXCFS=no`."
+    };
     let words = format!(
         "A cluster of one node is up: Kubernetes {}, {}, at {}.\n\n  export KUBECONFIG={}\n\n\
          kubectl of the same version: {}\n\
-         images for pods: {}\n\
+         images for pods: {}\n\n\
+         {lxcfs}\n\n\
          memory in MiB: {}\n\
          logs of its parts: {}\n\n\
          `make cluster-down` ends it and leaves nothing behind.\n",

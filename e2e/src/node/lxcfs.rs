@@ -71,6 +71,11 @@ impl Lxcfs {
         self.daemon.stop()
     }
 
+    /// Ends it for good, for whoever brings another.
+    pub(crate) fn end(&self) -> Result<()> {
+        self.daemon.end().map(drop)
+    }
+
     /// Kills it: the mount stays, and is dead. Started again when what is returned is dropped.
     pub fn kill(&self) -> Result<Stopped<'_>> {
         self.daemon.signal(Signal::KILL)?;

@@ -33,6 +33,7 @@ pub(crate) fn a_cluster_stands_until_it_is_ended_and_meets_no_other(stage: &Stag
     let told = cluster.words.clone();
     ensure!(told.contains(&format!("export KUBECONFIG={}", cluster.kubeconfig().display())), "{told}");
     cluster.runs_a_pod()?;
+    ensure!(cluster.told_of_lxcfs()? == "serves\n" && told.contains("make cluster LXCFS=no"), "{told}");
     let again = cluster.say("up")?.succeeded()?.stdout;
     ensure!(again == told, "said again, it is another cluster: {again}");
     cluster.shows_nothing_but_its_names(&before)?;
@@ -55,8 +56,9 @@ pub(crate) fn a_cluster_stands_until_it_is_ended_and_meets_no_other(stage: &Stag
 
 pub(crate) fn a_whole_node_leaves_nothing_behind_when_its_holder_is_killed(stage: &Stage) -> Result<()> {
     let before = HostState::now()?;
-    let cluster = Standing::up(stage)?;
+    let cluster = Standing::up_with(stage, "no")?;
     cluster.runs_a_pod()?;
+    ensure!(cluster.told_of_lxcfs()? == "nothing\n", "LXCFS runs, and nobody wanted it: {}", cluster.words);
     cluster.left_something(&before)?;
     cluster.process("holder")?.signal(Signal::KILL);
     cluster.leaves_nothing(&before)
@@ -88,15 +90,21 @@ struct Standing<'a> {
     cache: PathBuf,
     words: String,
     told: Value,
+    /// Whether the node is to have an LXCFS of its own: `no`, or anything else.
+    lxcfs: &'static str,
 }
 
 impl<'a> Standing<'a> {
     fn up(stage: &'a Stage) -> Result<Self> {
+        Self::up_with(stage, "")
+    }
+
+    fn up_with(stage: &'a Stage, lxcfs: &'static str) -> Result<Self> {
         let own = stage.folder("standing")?;
         for shared in ["parts", "images"] {
             std::os::unix::fs::symlink(cache()?.join(shared), own.join(shared))?;
         }
-        let mut cluster = Self { stage, cache: own, words: String::new(), told: Value::Null };
+        let mut cluster = Self { stage, cache: own, words: String::new(), told: Value::Null, lxcfs };
         cluster.words = cluster.say("up")?.succeeded().context("the cluster does not come up")?.stdout;
         let told = std::fs::read_to_string(cluster.cache.join("cluster/standing.json"))?;
         cluster.told = serde_json::from_str(&told)?;
@@ -106,6 +114,7 @@ impl<'a> Standing<'a> {
     fn say(&self, verb: &str) -> Result<Output> {
         let tool = Tool::new(format!("cluster-{verb}"), env!("CARGO_BIN_EXE_e2e-cluster"))
             .argument(verb)
+            .environment("LXCFS", self.lxcfs)
             .environment("DURWARD_E2E_CACHE", self.cache.display().to_string())
             .environment("DURWARD_BIN", self.stage.durward_program()?.display().to_string());
         self.stage.keeper()?.run(tool, UP_WITHIN)
@@ -132,6 +141,23 @@ impl<'a> Standing<'a> {
         let said = self.kubectl(&["exec", "tried", "--", "echo", "tried"])?;
         ensure!(said == "tried\n", "the pod says {said:?}");
         Ok(())
+    }
+
+    /// What a pod says that looks at the node's folder.
+    fn told_of_lxcfs(&self) -> Result<String> {
+        let looks = json!({"apiVersion": "v1", "spec": {
+            "volumes": [{"name": "node", "hostPath": {"path": "/var/lib"}}],
+            "containers": [{
+                "name": "looks",
+                "image": "durward.test/busybox:1",
+                "command": ["sh", "-c", "if [ -e /node/lxcfs/proc/meminfo ]; then echo serves; else echo nothing; fi; sleep 600"],
+                "volumeMounts": [{"name": "node", "mountPath": "/node", "mountPropagation": "HostToContainer"}],
+            }],
+        }});
+        let overrides = format!("--overrides={looks}");
+        self.kubectl(&["run", "looks", "--image=durward.test/busybox:1", "--restart=Never", &overrides])?;
+        self.kubectl(&["wait", "pod/looks", "--for=condition=Ready", "--timeout=120s"])?;
+        self.kubectl(&["logs", "looks"])
     }
 
     fn process(&self, who: &str) -> Result<Identity> {
