@@ -201,7 +201,6 @@ fn raise(stage: &Stage, folder: &Path) -> Result<Standing> {
     let info = &node.object()?["status"]["nodeInfo"];
     let said = |field: &str| info[field].as_str().unwrap_or_default().to_owned();
     let images: Vec<_> = Image::ALL.iter().map(|image| image.name()).collect();
-    let parts: Vec<_> = node.memory().iter().map(|(part, mib)| format!("{part} {mib}")).collect();
     let lxcfs = if std::env::var(LXCFS).is_ok_and(|wish| wish == "no") {
         node.lxcfs().end()?;
         "LXCFS does not run on the node: deploy/lxcfs brings it, as its README says."
@@ -209,6 +208,9 @@ fn raise(stage: &Stage, folder: &Path) -> Result<Standing> {
         "LXCFS serves on the node, as a program that is installed there. deploy/lxcfs's own does not start beside it:\n\
          to try that, `make cluster-down`, then `make cluster LXCFS=no`."
     };
+    // What has ended takes none.
+    let parts = node.memory().into_iter().filter(|(_, mib)| *mib > 0);
+    let parts: Vec<_> = parts.map(|(part, mib)| format!("{part} {mib}")).collect();
     let words = format!(
         "A cluster of one node is up: Kubernetes {}, {}, at {}.\n\n  export KUBECONFIG={}\n\n\
          kubectl of the same version: {}\n\

@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Review(Review),
     /// Prints pods and workloads as they are after the LXCFS guard
     #[command(
-        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nAn object that does not change stays as it is written. One that does keeps every other byte in JSON;\nin YAML it is written anew, without its comments."
+        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nAn object that does not change stays as it is written. One that does keeps every other byte in JSON; in YAML it is written anew, without its comments."
     )]
     Inject(Inject),
     /// Tells what a deletion would reach in every cluster, and deletes nothing
@@ -76,7 +76,7 @@ pub(crate) enum Command {
     LxcfsNode(LxcfsNode),
     /// Prints webhook configurations and RBAC for the guards that the file turns on, and with --image what runs Durward
     #[command(
-        after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --image registry.example.com/durward:1 | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time:\n--only cluster, --only karmada."
+        after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --image registry.example.com/durward:1 | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time: --only cluster, --only karmada."
     )]
     Manifests(Manifests),
     /// Tells about the configuration file
