@@ -396,7 +396,7 @@ const SHIPPED: &[(&str, Case)] = cases![@ "shipped::";
         one_that_is_installed_on_the_node_serves_and_the_shipped_one_keeps_off,
     },
     label::{
-        label_and_annotation_follow_lxcfs,
+        label_and_annotation_follow_lxcfs_and_outlast_their_keeper,
         a_configuration_that_changes_is_followed_without_a_restart,
         where_readiness_is_required_pods_wait_until_lxcfs_serves,
         where_readiness_is_preferred_pods_come_and_wait_on_the_node,
@@ -408,20 +408,18 @@ const SHIPPED: &[(&str, Case)] = cases![@ "shipped::";
         where_the_device_is_the_only_way_every_pod_gets_it,
         while_lxcfs_is_away_nothing_is_offered_and_pods_wait,
         a_kubelet_that_starts_again_is_told_again,
-        pods_go_on_and_containers_start_anew_while_the_plugin_is_away,
+        while_the_plugin_is_away_pods_go_on_and_their_containers_start_anew,
     },
     doctor::{
         of_a_node_that_is_well_it_says_what_pods_see,
         where_nothing_was_ever_shipped_it_says_that_nothing_tells_of_lxcfs,
         without_lxcfs_it_says_how_to_start_it,
         of_an_lxcfs_that_hangs_and_of_one_that_died_it_says_so,
-        where_a_part_is_away_it_says_which,
         what_is_shipped_is_removed_as_its_page_says_and_leaves_nothing_on_the_node,
     },
     in_pods::{
         by_the_lines_of_its_page_two_replicas_stand_in_a_restricted_namespace_and_are_asked,
-        replicas_that_are_deleted_and_evicted_under_load_fail_no_pod_of_a_strict_registration,
-        a_rollout_under_load_fails_no_pod_of_a_strict_registration,
+        replicas_deleted_evicted_and_rolled_over_under_load_fail_no_pod_of_a_strict_registration,
     },
 ];
 

@@ -80,7 +80,7 @@ pub(crate) fn a_kubelet_that_starts_again_is_told_again(stage: &'static Stage) -
     Ok(())
 }
 
-pub(crate) fn pods_go_on_and_containers_start_anew_while_the_plugin_is_away(
+pub(crate) fn while_the_plugin_is_away_pods_go_on_and_their_containers_start_anew(
     stage: &'static Stage,
 ) -> Result<()> {
     let stay = enter(stage)?;
@@ -94,6 +94,7 @@ pub(crate) fn pods_go_on_and_containers_start_anew_while_the_plugin_is_away(
     let seen = read_256(&reader)?;
     let plugin = stay.without(DEVICE)?;
     stay.offers("0")?;
+    stay.tells(&["nobody offers the resource durward.dev/lxcfs", "apply -k deploy/lxcfs"])?;
     // What it was given, the kubelet remembers.
     shows_256(&started_anew(careful)?)?;
     plugin.back()?;

@@ -7,7 +7,7 @@ use e2e::keeper::Output;
 use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
 
-use super::house::{DEVICE, FIRST, House, KEEPER, LXCFS, READY, REPORT, enter, parent};
+use super::house::{FIRST, House, LXCFS, READY, REPORT, enter, parent};
 
 /// What is shipped looks every two seconds, and what looks for ever at something that hangs gives up after two.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
@@ -83,19 +83,6 @@ pub(crate) fn of_an_lxcfs_that_hangs_and_of_one_that_died_it_says_so(stage: &'st
     dead
 }
 
-pub(crate) fn where_a_part_is_away_it_says_which(stage: &'static Stage) -> Result<()> {
-    let stay = enter(stage)?;
-    let plugin = stay.without(DEVICE)?;
-    stay.offers("0")?;
-    stay.tells(&["nobody offers the resource durward.dev/lxcfs", "apply -k deploy/lxcfs"])?;
-    plugin.back()?;
-
-    let keeper = stay.without(KEEPER)?;
-    stay.tells(&["nobody tells how LXCFS does there", "apply -k deploy/lxcfs"])?;
-    keeper.back()?;
-    stay.is_labelled(true)
-}
-
 pub(crate) fn what_is_shipped_is_removed_as_its_page_says_and_leaves_nothing_on_the_node(
     stage: &'static Stage,
 ) -> Result<()> {
@@ -103,7 +90,7 @@ pub(crate) fn what_is_shipped_is_removed_as_its_page_says_and_leaves_nothing_on_
     let folder = stay.overlay(FIRST)?.display().to_string();
     let kubectl = stay.node.cluster().kubectl();
     kubectl.run(&["delete", "-k", &folder])?.succeeded()?;
-    // Whoever kept them may have lost its permission before it could take them off.
+    // Whoever kept them leaves them.
     kubectl.run(&["label", "nodes", "--all", &format!("{READY}-")])?.succeeded()?;
     kubectl.run(&["annotate", "nodes", "--all", &format!("{REPORT}-")])?.succeeded()?;
     let seen = (|| {

@@ -51,11 +51,12 @@ pub(crate) fn by_the_lines_of_its_page_two_replicas_stand_in_a_restricted_namesp
     Ok(())
 }
 
-pub(crate) fn replicas_that_are_deleted_and_evicted_under_load_fail_no_pod_of_a_strict_registration(
+pub(crate) fn replicas_deleted_evicted_and_rolled_over_under_load_fail_no_pod_of_a_strict_registration(
     stage: &'static Stage,
 ) -> Result<()> {
     let (stay, door) = enter_installed(stage)?;
     let api = door.cluster().api();
+    let kubectl = door.cluster().kubectl();
     let evict = |name: &str| {
         let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
         api.create(&format!("{}/{name}/eviction", door.path("pods")), &eviction)
@@ -74,19 +75,11 @@ pub(crate) fn replicas_that_are_deleted_and_evicted_under_load_fail_no_pod_of_a_
         })?;
         let second = evict(&names[1])?;
         ensure!(second.status == 429, "the other one is evicted too: {}", second.message());
-        replaced(door, &names[..1])
-    })
-}
+        replaced(door, &names[..1])?;
+        load.await_more(BETWEEN)?;
 
-pub(crate) fn a_rollout_under_load_fails_no_pod_of_a_strict_registration(
-    stage: &'static Stage,
-) -> Result<()> {
-    let (stay, door) = enter_installed(stage)?;
-    let kubectl = door.cluster().kubectl();
-    stay.under_load(door, |_| {
         let names = replicas(door)?;
         kubectl.run(&["rollout", "restart", "-n", door.name(), "deployment/durward"])?.succeeded()?;
-        stay.node.stands(door, "deployments", "durward")?;
         replaced(door, &names)
     })
 }

@@ -16,7 +16,9 @@ use crate::cases::house::SWITCH;
 /// A controller makes a pod within a second; a loaded machine may take longer.
 const MADE_WITHIN: Duration = Duration::from_secs(60);
 
-pub(crate) fn label_and_annotation_follow_lxcfs(stage: &'static Stage) -> Result<()> {
+pub(crate) fn label_and_annotation_follow_lxcfs_and_outlast_their_keeper(
+    stage: &'static Stage,
+) -> Result<()> {
     let stay = enter(stage)?;
     let report = stay.report()?;
     ensure!(report["files"]["meminfo"] == "served" && report["root"] == "/var/lib/lxcfs", "it is {report}");
@@ -28,12 +30,18 @@ pub(crate) fn label_and_annotation_follow_lxcfs(stage: &'static Stage) -> Result
     stay.is_labelled(true)?;
     stay.reports("meminfo served", |report| report["files"]["meminfo"] == "served")?;
 
-    // Whoever would keep them true takes them off when it leaves.
+    // LXCFS goes on without who keeps them, and so do they; whatever else is left is told.
     let keeper = stay.without(KEEPER)?;
     let node = stay.node.object()?;
-    ensure!(!has_label(&node), "the label is left behind");
-    ensure!(node["metadata"]["annotations"][REPORT].is_null(), "the annotation is left behind");
-    keeper.back()
+    let annotation = &node["metadata"]["annotations"][REPORT];
+    ensure!(has_label(&node) && annotation.is_string(), "they went with their keeper: {annotation}");
+    let kubectl = stay.node.cluster().kubectl();
+    kubectl.run(&["annotate", "node", NAME, &format!("{REPORT}-")])?.succeeded()?;
+    stay.tells(&["no annotation that would say who keeps it", "label node node-1 durward.dev/lxcfs-ready-"])?;
+    kubectl.run(&["label", "node", NAME, &format!("{READY}-")])?.succeeded()?;
+    stay.tells(&["nobody tells how LXCFS does there", "apply -k deploy/lxcfs"])?;
+    keeper.back()?;
+    stay.is_labelled(true)
 }
 
 pub(crate) fn a_configuration_that_changes_is_followed_without_a_restart(
@@ -106,7 +114,7 @@ pub(crate) fn without_its_permission_the_node_is_not_told_and_the_log_says_what_
     let seen = (|| {
         let pod = stay.pod(KEEPER)?["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         kubectl.run(&["delete", "pod", "-n", stay.home.name(), &pod])?.succeeded()?;
-        stay.await_word(KEEPER, "the service account needs get and patch on nodes")
+        stay.await_word(KEEPER, "the service account needs patch on nodes")
     })();
     kubectl.run(&["apply", "-f", rbac])?.succeeded()?;
     seen?;

@@ -19,3 +19,4 @@ pub(crate) mod process;
 
 mod house;
 mod pods;
+mod taken;
