@@ -84,19 +84,14 @@ impl Kind {
 
 /// The `guards` section: these keys, and an entry for each kind.
 pub(super) fn guards(keys: &[&str]) -> String {
-    let mut section = "  etcd:".to_owned();
-    for key in keys {
-        section += &format!("\n    {key}");
-    }
-    section += "\n    ensembles:";
-    for kind in Kind::ALL {
-        section += &format!(
-            "\n      - {{namespaceSelector: {{matchLabels: {{{LABEL}: {}}}}}, selector: app=etcd{}}}",
-            kind.word(),
-            kind.keys()
-        );
-    }
-    section
+    let keys = keys.iter().map(|key| format!("    {key}"));
+    let kinds = Kind::ALL.map(|kind| {
+        let selector = format!("{{matchLabels: {{{LABEL}: {}}}}}", kind.word());
+        format!("      - {{namespaceSelector: {selector}, selector: app=etcd{}}}", kind.keys())
+    });
+    let head = std::iter::once("  etcd:".to_owned()).chain(keys);
+    let lines: Vec<String> = head.chain(std::iter::once("    ensembles:".to_owned())).chain(kinds).collect();
+    lines.join("\n")
 }
 
 /// What is shared.
