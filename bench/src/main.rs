@@ -1,7 +1,7 @@
 //! Speed and memory, each figure beside a peer or a limit of the same run.
 //!
 //! `door`: CPU per review and p99 beside a bare hyper + rustls echo of the same bytes, and resident memory. `fleet`: the verdict
-//! over a simulated fleet of up to 5,000 members. What is measured runs as a process of its own on one core; load and peers'
+//! over a simulated fleet of up to 5,000 members. `etcd`: the verdict on a member's pod, over simulated ensembles. What is measured runs as a process of its own on one core; load and peers'
 //! other ends come from the other core. CPU time is the kernel's own count. A figure past its limit ends the run with exit
 //! code 1.
 //!
@@ -10,6 +10,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's output is its product")]
 
 mod echo;
+mod etcd;
 mod fleet;
 mod kernel;
 mod load;
@@ -33,11 +34,14 @@ fn main() -> ExitCode {
     let (what, more) = (arguments.next(), arguments.next());
     let done = match (what.as_deref(), more.as_deref()) {
         (None, _) => pinned("all"),
-        (Some(part @ ("door" | "fleet")), None) => pinned(part),
+        (Some(part @ ("door" | "fleet" | "etcd")), None) => pinned(part),
         (Some("measure"), Some(part)) => measure(part),
         (Some("echo"), _) => echo::serve(),
         (Some("look"), Some(order)) => fleet::look(order),
-        (Some(other), _) => Err(format!("{other:?} is none of: door, fleet, or nothing for both").into()),
+        (Some("look-etcd"), Some(order)) => etcd::look(order),
+        (Some(other), _) => {
+            Err(format!("{other:?} is none of: door, fleet, etcd, or nothing for all").into())
+        }
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -59,12 +63,16 @@ fn pinned(part: &str) -> Result<bool> {
 fn measure(part: &str) -> Result<bool> {
     let folder = peer::Folder::new()?;
     let mut good = true;
-    if part != "fleet" {
+    let wants = |one: &str| part == "all" || part == one;
+    if wants("door") {
         good &= speed::measure(&folder)?;
         good &= memory::measure(&folder)?;
     }
-    if part != "door" {
+    if wants("fleet") {
         good &= fleet::measure(&folder)?;
+    }
+    if wants("etcd") {
+        good &= etcd::measure(&folder)?;
     }
     Ok(good)
 }

@@ -124,7 +124,7 @@ fn deletion() -> Vec<u8> {
 }
 
 /// From bytes to bytes, with the verdict's word.
-async fn verdict(guard: &dyn Guard, body: &[u8]) -> Result<(&'static str, String)> {
+pub(crate) async fn verdict(guard: &dyn Guard, body: &[u8]) -> Result<(&'static str, String)> {
     let review = decode(body, guard.fields()).map_err(|error| format!("the review: {error:?}"))?;
     let ruling = guard.review(&review.request, Instant::now() + REVIEW_WITHIN).await;
     let settled = settle(&review.request, ruling, guard.stance());

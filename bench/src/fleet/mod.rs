@@ -17,10 +17,11 @@ use crate::peer::Folder;
 use crate::{Result, SERVER_CORE};
 use simulator::Simulator;
 
-pub(crate) use look::look;
+pub(crate) use look::{look, verdict};
+pub(crate) use simulator::{acceptor, kubeconfig};
 
 /// A round trip: every answer is so late.
-const DELAY: Duration = Duration::from_millis(20);
+pub(crate) const DELAY: Duration = Duration::from_millis(20);
 /// What a verdict may take beside its round trips; and how much later than its deadline one may come.
 const BESIDE: Duration = Duration::from_millis(100);
 /// For 5,000 members.
@@ -184,7 +185,8 @@ fn figures(folder: &Folder, shape: Shape, how: &str) -> Result<Figures> {
     })
 }
 
-fn median(of: &[Duration]) -> Duration {
+/// The one in the middle.
+pub(crate) fn median(of: &[Duration]) -> Duration {
     let mut sorted = of.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()

@@ -68,7 +68,8 @@ impl Simulator {
     }
 }
 
-fn acceptor(folder: &Folder) -> Result<TlsAcceptor> {
+/// HTTP/2 over TLS by the folder's certificate.
+pub(crate) fn acceptor(folder: &Folder) -> Result<TlsAcceptor> {
     let certificate = CertificateDer::from_pem_file(folder.certificate())?;
     let key = PrivateKeyDer::from_pem_file(folder.file("tls.key"))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -81,7 +82,7 @@ fn acceptor(folder: &Folder) -> Result<TlsAcceptor> {
 }
 
 /// JSON, which is YAML.
-fn kubeconfig(folder: &Folder, address: SocketAddr) -> Result<PathBuf> {
+pub(crate) fn kubeconfig(folder: &Folder, address: SocketAddr) -> Result<PathBuf> {
     let path = folder.file("kubeconfig");
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "karmada",

@@ -181,6 +181,12 @@ fn the_schema_takes_the_defaults() {
     let defaults: Value = serde_saphyr::from_str(&house.run(&["config", "defaults"]).out).unwrap();
     takes(&schema, &defaults, "");
     assert_eq!(schema["properties"]["guards"]["properties"]["lxcfs"]["properties"]["root"]["type"], "string");
+    let ensemble = &schema["properties"]["guards"]["properties"]["etcd"]["properties"]["ensembles"]["items"];
+    assert_eq!(
+        ensemble["properties"]["client"]["properties"]["tls"]["properties"]["secret"]["type"],
+        "string"
+    );
+    assert_eq!(ensemble["properties"]["leader"]["enum"], serde_json::json!(["transfer", "refuse", "allow"]));
     let changes: [Change; 4] = [
         |wrong| wrong["server"]["listn"] = 1.into(),
         |wrong| wrong["guards"]["lxcfs"]["whenUnknown"] = "perhaps".into(),

@@ -1,0 +1,127 @@
+//! Who looks at the ensembles: a process of its own, with the live world, the hands and the etcd guard that `durward serve` has.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use admission::Guard;
+use futures_util::future::join_all;
+use guards::hands::{Hands, LiveHands};
+use guards::world::World;
+use guards::world::live::{Access, Live};
+use guards::{Configured, KINDS, config};
+use serde_json::{Value, json};
+
+use super::simulator::pod;
+use super::{CROWD, MEMBER_DEADLINE, MEMBERS};
+use crate::fleet::verdict;
+use crate::{Result, kernel};
+
+/// Carries out an order of [`measure`](super::measure) and prints what it took.
+pub(crate) fn look(order: &str) -> Result<bool> {
+    let order: Value = serde_json::from_str(order)?;
+    let kubeconfig = PathBuf::from(order["kubeconfig"].as_str().ok_or("no kubeconfig")?);
+    let how = order["how"].as_str().ok_or("nothing to do")?.to_owned();
+    let port = order["port"].as_u64().ok_or("no port")?;
+    let rounds = order["rounds"].as_u64().and_then(|rounds| usize::try_from(rounds).ok()).unwrap_or(1);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (took, gone) = runtime.block_on(async {
+        let access = Access { kubeconfig: Some(kubeconfig), context: None };
+        let live = Live::connect(&access).await.map_err(|problem| problem.to_string())?;
+        let hands: Arc<dyn Hands> = Arc::new(LiveHands::of(&live));
+        let world: Arc<dyn World> = Arc::new(live);
+        let guard = configured(port)?.build_with(&world, &hands);
+        match how.as_str() {
+            "crowd" => crowd(&*guard).await,
+            "race" => race(&*guard).await,
+            _ => one_by_one(&*guard, &how, rounds).await.map(|took| (took, Vec::new())),
+        }
+    })?;
+    println!("{}", json!({"took": took, "gone": gone, "peak": kernel::peak("self")?}));
+    Ok(true)
+}
+
+/// In microseconds, one after another, each in an ensemble of its own: what was noted in one holds for a while.
+async fn one_by_one(guard: &dyn Guard, how: &str, rounds: usize) -> Result<Vec<u64>> {
+    let mut took = Vec::with_capacity(rounds);
+    for round in 0..rounds {
+        let (of, number, is_dry, expected) = match how {
+            "dry" => (0, 1, true, "allow"),
+            "hangs" => (0, 1, true, "deny"),
+            "leader" => (round, 0, false, "allow"),
+            _ => (round, 1, false, "allow"),
+        };
+        if !is_dry {
+            // In service the members' connections are there, or not; here they are.
+            verdict(guard, &deletion(of, number, true)).await?;
+        }
+        let since = Instant::now();
+        let (found, answer) = verdict(guard, &deletion(of, number, is_dry)).await?;
+        took.push(u64::try_from(since.elapsed().as_micros())?);
+        if found != expected {
+            return Err(format!("the verdict is {found}, not {expected}: {answer}").into());
+        }
+        if how == "leader" && !answer.contains("leadership moved to") {
+            return Err(format!("the leader did not hand over: {answer}").into());
+        }
+    }
+    Ok(took)
+}
+
+/// Dry runs of one pod, all at once.
+async fn crowd(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
+    let body = deletion(0, 1, true);
+    let since = Instant::now();
+    let found = join_all((0..CROWD).map(|_| verdict(guard, &body))).await;
+    let took = u64::try_from(since.elapsed().as_micros())?;
+    for one in found {
+        let (found, answer) = one?;
+        if found != "allow" {
+            return Err(format!("the verdict is {found}, not allow: {answer}").into());
+        }
+    }
+    Ok((vec![took], Vec::new()))
+}
+
+/// Deletions of each of the members in turn, all at once. Which of them goes is open; those that do not are refused, or nobody
+/// could say in time.
+async fn race(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
+    let bodies: Vec<Vec<u8>> = (0..MEMBERS).map(|number| deletion(0, number, false)).collect();
+    let since = Instant::now();
+    let found = join_all((0..CROWD).zip(bodies.iter().cycle()).map(|(_, body)| verdict(guard, body))).await;
+    let took = u64::try_from(since.elapsed().as_micros())?;
+    let mut gone = Vec::new();
+    for (at, one) in found.into_iter().enumerate() {
+        if one?.0 == "allow" {
+            gone.push(format!("etcd-0-{}", at % MEMBERS));
+        }
+    }
+    Ok((vec![took], gone))
+}
+
+fn configured(port: u64) -> Result<Box<dyn Configured>> {
+    let kind = KINDS.iter().find(|kind| kind.name() == "etcd").ok_or("there is no etcd guard")?;
+    let text = format!(
+        "memberDeadline: {}ms\nensembles: [{{namespace: db, selector: app=etcd, client: {{port: {port}}}}}]\n",
+        MEMBER_DEADLINE.as_millis()
+    );
+    let root = config::parse("bench", &text).map_err(|problems| format!("{problems:?}"))?;
+    let (configured, _, problems) = config::read("bench", root.as_ref(), |section| kind.read(section));
+    match problems.first() {
+        None => Ok(configured),
+        Some(problem) => Err(problem.to_string().into()),
+    }
+}
+
+/// The review of `kubectl delete pod`.
+fn deletion(of: usize, number: usize, is_dry: bool) -> Vec<u8> {
+    let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
+    let resource = json!({"group": "", "version": "v1", "resource": "pods"});
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+        "uid": "8c0eef20-00ce-47ba-af61-fa816f692a32", "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+        "name": format!("etcd-{of}-{number}"), "namespace": "db", "operation": "DELETE",
+        "userInfo": {"username": "ann", "groups": ["system:authenticated"]}, "object": null, "oldObject": pod(of, number), "dryRun": is_dry,
+        "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "propagationPolicy": "Background"}}})
+    .to_string()
+    .into_bytes()
+}

@@ -1,0 +1,272 @@
+//! An API server with pods of etcd ensembles, and the members: HTTP/2 over TLS the one, HTTP/1.1 the others, every answer as late as
+//! a round trip. Leases are kept as an API server keeps them, and a leader that is told to hand over does.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::time::{Instant, sleep_until};
+use tokio_rustls::TlsAcceptor;
+
+use super::MEMBERS;
+use crate::Result;
+use crate::fleet::{DELAY, acceptor, kubeconfig};
+use crate::peer::Folder;
+
+/// Where members are: an address of the loopback network for each, by ensemble and number.
+const NETWORK: [u8; 2] = [127, 71];
+
+/// Ensembles that run until they are dropped.
+pub(super) struct Simulator {
+    pub(super) kubeconfig: PathBuf,
+    pub(super) port: u16,
+    state: Arc<State>,
+    _runtime: Runtime,
+}
+
+/// What there is.
+struct State {
+    ensembles: usize,
+    hangs: Option<usize>,
+    of_kubernetes: AtomicUsize,
+    of_members: AtomicUsize,
+    /// By ensemble.
+    leaders: Vec<AtomicUsize>,
+    /// By ensemble: version and the whole Lease.
+    leases: Mutex<Vec<Option<(u64, Value)>>>,
+}
+
+impl Simulator {
+    pub(super) fn start(ensembles: usize, hangs: Option<usize>, folder: &Folder) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let state = Arc::new(State {
+            ensembles,
+            hangs,
+            of_kubernetes: AtomicUsize::default(),
+            of_members: AtomicUsize::default(),
+            leaders: (0..ensembles).map(|_| AtomicUsize::default()).collect(),
+            leases: Mutex::new(vec![None; ensembles]),
+        });
+        let api = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+        let kubeconfig = kubeconfig(folder, api.local_addr()?)?;
+        runtime.spawn(accept(api, acceptor(folder)?, Arc::clone(&state)));
+        let mut port = 0;
+        for of in 0..ensembles {
+            for number in 0..MEMBERS {
+                let listener =
+                    runtime.block_on(TcpListener::bind(SocketAddr::from((address(of, number), port))))?;
+                port = listener.local_addr()?.port();
+                runtime.spawn(members(listener, of, number, Arc::clone(&state)));
+            }
+        }
+        Ok(Self { kubeconfig, port, state, _runtime: runtime })
+    }
+
+    /// How many questions have come, to Kubernetes and to members.
+    pub(super) fn asked(&self) -> (usize, usize) {
+        let State { of_kubernetes, of_members, .. } = &*self.state;
+        (of_kubernetes.load(Ordering::Relaxed), of_members.load(Ordering::Relaxed))
+    }
+}
+
+fn address(of: usize, number: usize) -> Ipv4Addr {
+    let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
+    Ipv4Addr::new(NETWORK[0], NETWORK[1], byte(of), byte(number + 1))
+}
+
+/// The pod of a member, as the API server has it.
+pub(super) fn pod(of: usize, number: usize) -> Value {
+    let name = format!("etcd-{of}-{number}");
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "db", "name": name, "uid": format!("uid-{name}"), "labels": {"app": "etcd"}, "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": format!("etcd-{of}"), "uid": format!("uid-{of}"), "controller": true}]},
+        "spec": {"nodeName": format!("node-{number}"),
+            "containers": [{"name": "etcd", "image": "etcd:3.5.16", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}}]},
+        "status": {"phase": "Running", "podIP": address(of, number).to_string(),
+            "containerStatuses": [{"name": "etcd", "state": {"running": {}}}]}
+    })
+}
+
+async fn accept(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(kubernetes(stream, tls.clone(), Arc::clone(&state)));
+    }
+}
+
+/// A connection that breaks off is the client going away; so with members.
+async fn kubernetes(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let stream = tls.accept(stream).await?;
+    let service = service_fn(|request: Request<Incoming>| {
+        let due = Instant::now() + DELAY;
+        let state = Arc::clone(&state);
+        async move {
+            state.of_kubernetes.fetch_add(1, Ordering::Relaxed);
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            let wants_metadata =
+                |value: &HeaderValue| value.as_bytes().windows(17).any(|part| part == b"as=PartialObjectM");
+            let is_metadata = head.headers.get(ACCEPT).is_some_and(wants_metadata);
+            let (code, said) = state.answer(&head.method, head.uri.path(), is_metadata, &body);
+            sleep_until(due).await;
+            Ok::<_, Infallible>(say(code, &said))
+        }
+    });
+    let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    // As the least that API servers take in practice.
+    server.max_concurrent_streams(100);
+    Ok(server.serve_connection(TokioIo::new(stream), service).await?)
+}
+
+async fn members(listener: TcpListener, of: usize, number: usize, state: Arc<State>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(member(stream, of, number, Arc::clone(&state)));
+    }
+}
+
+async fn member(stream: TcpStream, of: usize, number: usize, state: Arc<State>) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let service = service_fn(|request: Request<Incoming>| {
+        let due = Instant::now() + DELAY;
+        let state = Arc::clone(&state);
+        async move {
+            state.of_members.fetch_add(1, Ordering::Relaxed);
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            if state.hangs == Some(number) {
+                return std::future::pending().await;
+            }
+            let (code, said) = state.member(of, number, head.uri.path(), &body);
+            sleep_until(due).await;
+            Ok::<_, Infallible>(say(code, &said))
+        }
+    });
+    Ok(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await?)
+}
+
+fn say(code: u16, body: &Value) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// What a member is called in its ensemble.
+fn id(number: usize) -> String {
+    (10_276_657_743_932_975_437_u64 + u64::try_from(number).unwrap_or_default()).to_string()
+}
+
+fn status(code: u16, reason: &str, kind: &str, group: &str, name: &str) -> (u16, Value) {
+    let mut details = json!({"name": name, "kind": kind});
+    if !group.is_empty() {
+        details["group"] = group.into();
+    }
+    let told = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason,
+        "reason": reason, "details": details, "code": code});
+    (code, told)
+}
+
+impl State {
+    fn answer(&self, method: &Method, path: &str, is_metadata: bool, body: &[u8]) -> (u16, Value) {
+        let metadata = |name: &str| {
+            let metadata = json!({"name": name, "uid": format!("uid-{name}"), "resourceVersion": "1", "labels": {"kubernetes.io/metadata.name": name}});
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+        };
+        let name = path.rsplit('/').next().unwrap_or_default();
+        match path {
+            "/api/v1/namespaces/db" => (200, metadata("db")),
+            "/api/v1/namespaces/db/pods" => {
+                let all = (0..self.ensembles).flat_map(|of| (0..MEMBERS).map(move |number| pod(of, number)));
+                let items: Vec<Value> = all.collect();
+                (
+                    200,
+                    json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": items}),
+                )
+            }
+            _ if path.starts_with("/api/v1/nodes/") && is_metadata => (200, metadata(name)),
+            _ if path.starts_with("/api/v1/nodes/") => (
+                200,
+                json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "uid": format!("uid-{name}")}, "spec": {}}),
+            ),
+            _ if path.starts_with("/apis/apps/v1/namespaces/db/statefulsets/") => {
+                let of = name.trim_start_matches("etcd-");
+                (
+                    200,
+                    json!({"kind": "StatefulSet", "apiVersion": "apps/v1", "metadata": {"name": name, "namespace": "db", "uid": format!("uid-{of}")},
+                    "spec": {"replicas": MEMBERS}, "status": {}}),
+                )
+            }
+            _ if path.contains("/namespaces/durward-system/leases") => self.lease(method, name, body),
+            _ => status(404, "NotFound", "", "", name),
+        }
+    }
+
+    fn lease(&self, method: &Method, name: &str, body: &[u8]) -> (u16, Value) {
+        let sent: Value = serde_json::from_slice(body).unwrap_or_default();
+        let name = sent["metadata"]["name"].as_str().unwrap_or(name);
+        let of = name.rsplit('-').next().and_then(|of| of.parse::<usize>().ok()).unwrap_or_default();
+        let told = |code: u16, reason: &str| status(code, reason, "leases", "coordination.k8s.io", name);
+        let mut leases = self.leases();
+        let Some(kept) = leases.get_mut(of) else { return told(404, "NotFound") };
+        let version = kept.as_ref().map(|(version, _)| *version);
+        match (method.as_str(), version) {
+            ("GET", Some(_)) => (200, kept.as_ref().map(|(_, lease)| lease.clone()).unwrap_or_default()),
+            ("GET" | "PUT", None) => told(404, "NotFound"),
+            ("POST", Some(_)) => told(409, "AlreadyExists"),
+            ("PUT", Some(version))
+                if sent["metadata"]["resourceVersion"].as_str() != Some(version.to_string().as_str()) =>
+            {
+                told(409, "Conflict")
+            }
+            _ => {
+                let (version, mut lease) = (version.unwrap_or_default() + 1, sent.clone());
+                lease["metadata"]["resourceVersion"] = version.to_string().into();
+                lease["metadata"]["uid"] = "uid-lease".into();
+                *kept = Some((version, lease.clone()));
+                (if method == Method::POST { 201 } else { 200 }, lease)
+            }
+        }
+    }
+
+    fn leases(&self) -> MutexGuard<'_, Vec<Option<(u64, Value)>>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn member(&self, of: usize, number: usize, path: &str, body: &[u8]) -> (u16, Value) {
+        let Some(leader) = self.leaders.get(of) else { return (404, Value::Null) };
+        let header = json!({"cluster_id": (77 + of).to_string(), "member_id": id(number), "raft_term": "4"});
+        let said = match path {
+            "/version" => json!({"etcdserver": "3.5.16", "etcdcluster": "3.5.0"}),
+            "/v3/maintenance/status" => json!({"header": header, "version": "3.5.16", "dbSize": "20480",
+                "leader": id(leader.load(Ordering::Relaxed)), "raftIndex": "4096", "raftTerm": "4", "raftAppliedIndex": "4096"}),
+            "/v3/cluster/member/list" => {
+                let member = |number: usize| json!({"ID": id(number), "name": format!("etcd-{of}-{number}"), "clientURLs": [format!("http://etcd-{of}-{number}.db:2379")]});
+                json!({"header": header, "members": (0..MEMBERS).map(member).collect::<Vec<_>>()})
+            }
+            "/v3/maintenance/alarm" | "/v3/kv/range" => json!({"header": header}),
+            "/v3/maintenance/transfer-leadership" => {
+                let sent: Value = serde_json::from_slice(body).unwrap_or_default();
+                let Some(to) = (0..MEMBERS).find(|number| sent["targetID"] == id(*number)) else {
+                    return (400, json!({"code": 9, "message": "etcdserver: bad leader transferee"}));
+                };
+                leader.store(to, Ordering::Relaxed);
+                json!({"header": header})
+            }
+            _ => return (404, Value::Null),
+        };
+        (200, said)
+    }
+}
