@@ -35,6 +35,8 @@ pub enum Binary {
     Etcd,
     /// etcd of the line before, for ensembles.
     Etcd35,
+    /// Its etcdctl, the last that speaks etcd's first API too, which older manifests do.
+    Etcdctl35,
     /// etcdctl, which manifests of etcd call in their hooks.
     Etcdctl,
     /// kube-apiserver.
@@ -65,9 +67,10 @@ pub enum Binary {
 
 impl Binary {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Etcd,
         Self::Etcd35,
+        Self::Etcdctl35,
         Self::Etcdctl,
         Self::ApiServer,
         Self::ControllerManager,
@@ -87,7 +90,7 @@ impl Binary {
     pub fn name(self) -> &'static str {
         match self {
             Self::Etcd | Self::Etcd35 => "etcd",
-            Self::Etcdctl => "etcdctl",
+            Self::Etcdctl | Self::Etcdctl35 => "etcdctl",
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
             Self::Scheduler => "kube-scheduler",
@@ -107,7 +110,7 @@ impl Binary {
     fn package(self) -> &'static str {
         match self {
             Self::Etcd | Self::Etcd35 => "go.etcd.io/etcd/server/v3",
-            Self::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
+            Self::Etcdctl | Self::Etcdctl35 => "go.etcd.io/etcd/etcdctl/v3",
             Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
             Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
             Self::Scheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
@@ -128,7 +131,7 @@ impl Binary {
     fn upstream(self) -> &'static str {
         match self {
             Self::Etcd | Self::Etcd35 => "go.etcd.io/etcd/server/v3",
-            Self::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
+            Self::Etcdctl | Self::Etcdctl35 => "go.etcd.io/etcd/etcdctl/v3",
             Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
                 "k8s.io/kubernetes"
             }
@@ -141,7 +144,7 @@ impl Binary {
     fn module(self) -> &'static str {
         match self {
             Self::Etcd | Self::Etcdctl => "etcd",
-            Self::Etcd35 => "etcd35",
+            Self::Etcd35 | Self::Etcdctl35 => "etcd35",
             Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
                 "kubernetes"
             }

@@ -22,6 +22,7 @@ use cases::deletion::{
     permissions, replicas, soak,
 };
 use cases::etcd::{down, drain, ensembles, leader, quorum, reservations, stances, teardown, trust};
+use cases::etcd_node::{document, rolling};
 use cases::node::{basics, kubelet, lxcfs, standing};
 use cases::seen::{asked, away, containers, fields, left, workloads};
 use cases::shipped::{device, doctor, in_pods, label, library, process};
@@ -314,13 +315,6 @@ const SEEN_ALONE: &[(&str, Case)] = cases![@ "seen::";
 
 /// The etcd guard, on ensembles of each case's own.
 const ETCD: &[(&str, Case)] = cases![@ "etcd::";
-    ensembles::{
-        every_line_forms_an_ensemble_and_hands_its_leadership_on,
-        without_a_quorum_nobody_leads_until_there_is_one_again,
-        a_frozen_member_is_silent_and_catches_up,
-        learners_alarms_and_members_that_never_start_are_told,
-        an_ensemble_serves_tls_and_asks_for_logins,
-    },
     teardown::{
         teardown_and_repair_go_without_a_member_being_asked,
         a_mirror_of_a_static_pod_goes_with_a_warning,
@@ -330,6 +324,7 @@ const ETCD: &[(&str, Case)] = cases![@ "etcd::";
     },
     reservations::{
         of_two_who_go_at_once_through_two_replicas_exactly_one_does,
+        of_two_who_are_evicted_and_deleted_at_once_exactly_one_goes,
         what_a_killed_replica_has_noted_holds_for_half_a_minute,
         an_eviction_that_a_budget_refuses_holds_others_up_until_its_pod_goes,
         who_cannot_note_lets_no_healthy_member_go,
@@ -381,6 +376,22 @@ const ETCD: &[(&str, Case)] = cases![@ "etcd::";
         a_drain_waits_for_the_others_and_then_completes,
         a_drain_that_is_only_tried_moves_nothing,
     },
+    ensembles::{
+        every_line_forms_an_ensemble_and_hands_its_leadership_on,
+        without_a_quorum_nobody_leads_until_there_is_one_again,
+        a_frozen_member_is_silent_and_catches_up,
+        learners_alarms_and_members_that_never_start_are_told,
+        an_ensemble_serves_tls_and_asks_for_logins,
+    },
+];
+
+/// On a node of this room's own, one after another.
+const ETCD_NODE: &[(&str, Case)] = cases![@ "etcd_node::";
+    rolling::{
+        a_rolling_update_loses_no_write_and_no_leader_where_leaders_hand_over_and_else_it_does,
+        a_leader_that_is_drained_hands_over_and_its_kubelet_ends_it,
+    },
+    document::{the_documents_own_manifest_keeps_its_leader_and_lets_a_follower_go},
 ];
 
 /// Each of these has a node to itself on which what Durward ships is all there is.
@@ -463,7 +474,10 @@ fn in_order() -> impl Iterator<Item = &'static (&'static str, Case)> {
     let mut fleet = [NODE, SEEN, FLEET, DELETION, NODE_ALONE, SEEN_ALONE, FLEET_ALONE, DELETION_ALONE]
         .into_iter()
         .flatten();
-    let mut others = CASES.iter().chain(ETCD);
+    // Of those on etcd's node one is at work and none waits.
+    let mut on_its_node = ETCD_NODE.iter();
+    let first = on_its_node.next();
+    let mut others = first.into_iter().chain(CASES).chain(on_its_node).chain(ETCD);
     // One of these runs at a time: if they came one after another, they would all wait for each other.
     let mut shipped = SHIPPED.iter();
     let mut turns = [0, 1, 2, 1].into_iter().cycle();

@@ -20,6 +20,7 @@ mod line;
 mod member;
 pub mod pods;
 mod trust;
+pub mod writer;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -115,6 +115,11 @@ impl Ground {
         PathBuf::from(format!("/proc/{}/root{on_the_node}", self.holder.pid()))
     }
 
+    /// The node's network namespace, for a thread of this process to join.
+    pub fn network(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/ns/net", self.holder.pid()))
+    }
+
     /// `nsenter` without `--pid` forks nobody: it becomes what it starts, and signals reach that.
     fn enter(&self, tool: Tool, namespaces: &[&str]) -> Tool {
         tool.started_by("nsenter", |folder| {

@@ -196,6 +196,11 @@ impl Node {
         self.ground.path(on_the_node)
     }
 
+    /// Its network namespace, from which pods can be reached, for a thread of this process to join.
+    pub fn network(&self) -> PathBuf {
+        self.ground.network()
+    }
+
     /// Its address, for this host and for pods.
     pub fn address(&self) -> Ipv4Addr {
         self.ground.address()

@@ -8,6 +8,7 @@ pub(crate) mod deletion;
 pub(crate) mod durward;
 pub(crate) mod ephemeral;
 pub(crate) mod etcd;
+pub(crate) mod etcd_node;
 pub(crate) mod fleet;
 pub(crate) mod images;
 pub(crate) mod keeper;

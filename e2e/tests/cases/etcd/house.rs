@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::attempt::try_delete;
 
 /// The label of a namespace that says how what is in it is guarded.
-pub(super) const LABEL: &str = "guarded";
+pub(in crate::cases) const LABEL: &str = "guarded";
 
 /// The Secret with which members are trusted.
 pub(super) const TRUST: &str = "etcd-client";
@@ -35,7 +35,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(30);
 
 /// How ensembles in a namespace are guarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::cases) enum Kind {
     /// By the defaults: a leader hands over.
     Transfer,
     /// Leaders are refused.
@@ -56,7 +56,8 @@ impl Kind {
     const ALL: [Self; 7] =
         [Self::Transfer, Self::Refuse, Self::Allow, Self::Tls, Self::Named, Self::Login, Self::Open];
 
-    fn word(self) -> &'static str {
+    /// What the label says.
+    pub(in crate::cases) fn word(self) -> &'static str {
         match self {
             Self::Transfer => "transfer",
             Self::Refuse => "refuse",
@@ -83,15 +84,14 @@ impl Kind {
 }
 
 /// The `guards` section: these keys, and an entry for each kind.
-pub(super) fn guards(keys: &[&str]) -> String {
-    let keys = keys.iter().map(|key| format!("    {key}"));
-    let kinds = Kind::ALL.map(|kind| {
-        let selector = format!("{{matchLabels: {{{LABEL}: {}}}}}", kind.word());
-        format!("      - {{namespaceSelector: {selector}, selector: app=etcd{}}}", kind.keys())
+pub(in crate::cases) fn guards(keys: &[&str]) -> String {
+    let keys = keys.iter().map(|&key| key.to_owned());
+    let ensembles = Kind::ALL.iter().map(|kind| {
+        let (word, more) = (kind.word(), kind.keys());
+        format!("  - {{namespaceSelector: {{matchLabels: {{{LABEL}: {word}}}}}, selector: app=etcd{more}}}")
     });
-    let head = std::iter::once("  etcd:".to_owned()).chain(keys);
-    let lines: Vec<String> = head.chain(std::iter::once("    ensembles:".to_owned())).chain(kinds).collect();
-    lines.join("\n")
+    let lines: Vec<String> = keys.chain(["ensembles:".to_owned()]).chain(ensembles).collect();
+    format!("  etcd:\n    {}", lines.join("\n    "))
 }
 
 /// What is shared.

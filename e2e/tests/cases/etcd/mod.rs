@@ -13,5 +13,6 @@ pub(crate) mod stances;
 pub(crate) mod teardown;
 pub(crate) mod trust;
 
+pub(in crate::cases) mod house;
+
 mod attempt;
-mod house;

@@ -20,7 +20,7 @@ use e2e::stage::Stage;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::attempt::{delete, evict, try_delete};
+use super::attempt::{Way, delete, evict, try_delete};
 use super::house::{Kind, await_guard, guards, house, namespace, workshop};
 use super::quorum::two_followers;
 
@@ -148,6 +148,40 @@ pub(crate) fn of_two_who_go_at_once_through_two_replicas_exactly_one_does(
     let asked = names.iter().map(|name| of_five.object(name)).collect::<Result<Vec<_>>>()?;
     let went = at_once(&replicas, &asked)?;
     ensure!(went.len() == 2, "of five at once {went:?} may go");
+    Ok(())
+}
+
+/// The same by one replica and the API server itself, by whatever way.
+pub(crate) fn of_two_who_are_evicted_and_deleted_at_once_exactly_one_goes(
+    stage: &'static Stage,
+) -> Result<()> {
+    let space = house(stage)?.namespace("at-once", Kind::Transfer)?;
+    let ensemble = Ensemble::of(3).start(stage)?;
+    let pods = ensemble.pods_in(&space)?;
+    let api = space.cluster().api();
+    for (one, other) in [(Way::Evict, Way::Evict), (Way::Evict, Way::Delete), (Way::EvictBeta, Way::Delete)] {
+        let names = [ensemble.leader()?.name(), ensemble.follower()?.name()];
+        let barrier = Barrier::new(2);
+        let go = |way: Way, name: &str| {
+            barrier.wait();
+            way.goes(api, &pods, name)
+        };
+        let attempts = std::thread::scope(|scope| {
+            let first = scope.spawn(|| go(one, names[0]));
+            let second = go(other, names[1]);
+            first
+                .join()
+                .unwrap_or_else(|_| Err(Error::msg("an eviction panicked")))
+                .and_then(|a| Ok([a, second?]))
+        })?;
+        let told = || format!("{} and {}", attempts[0].told(), attempts[1].told());
+        let went = attempts.iter().filter(|attempt| attempt.is_allowed()).count();
+        ensure!(went == 1, "of two at once {went} went: {}", told());
+        let [first, second] = attempts;
+        let (gone, refused) = if first.is_allowed() { (names[0], second) } else { (names[1], first) };
+        refused.refused()?.telling(gone, "Leaving")?;
+        pods.replace(gone)?;
+    }
     Ok(())
 }
 
