@@ -28,14 +28,15 @@ impl Etcd {
         let (client, peer) = place.etcd_ports()?;
         let url = format!("http://{address}:{client}");
         let peer = format!("http://{address}:{peer}");
-        let name = match place {
-            Place::Host => "etcd",
-            Place::Node(_) => "etcd-node",
+        let (name, folder) = match place {
+            Place::Host => ("etcd", keeper.work().join("etcd")),
+            // A run may have several nodes.
+            Place::Node(ground) => ("etcd-node", ground.folder().join("etcd")),
         };
         let tool = Tool::new(name, Binary::Etcd.path(keeper)?)
             .grace(Duration::ZERO)
             .flag("name", "e2e")
-            .flag("data-dir", keeper.work().join(name).display())
+            .flag("data-dir", folder.display())
             .flag("listen-client-urls", &url)
             .flag("advertise-client-urls", &url)
             .flag("listen-peer-urls", &peer)
