@@ -457,7 +457,8 @@ fn main() -> ExitCode {
         }
     };
     let trials = in_order().map(|&(name, case)| trial(stage, name, case));
-    let soak = SOAK.iter().chain(ETCD_NODE).map(|&(name, case)| trial(stage, name, case).with_ignored_flag(true));
+    let soak =
+        SOAK.iter().chain(ETCD_NODE).map(|&(name, case)| trial(stage, name, case).with_ignored_flag(true));
     let conclusion = libtest_mimic::run(&arguments, trials.chain(soak).collect());
     let passed = !conclusion.has_failed();
     match stage.finish(passed) {
