@@ -26,20 +26,20 @@ pub fn get(at: SocketAddr, path: &str) -> Result<Page> {
 /// One request with a body on a connection of its own. HTTP/1.0, to which nobody may answer in chunks or keep
 /// the connection.
 pub fn exchange(at: SocketAddr, method: &str, path: &str, body: &str) -> Result<Page> {
-    exchange_within(WITHIN, at, method, path, body)
+    exchange_within((WITHIN, WITHIN), at, method, path, body)
 }
 
-/// The same with as much time for each of connecting and waiting for bytes.
+/// The same with so much time to connect, and so much for each wait for bytes.
 pub fn exchange_within(
-    within: Duration,
+    (connect, read): (Duration, Duration),
     at: SocketAddr,
     method: &str,
     path: &str,
     body: &str,
 ) -> Result<Page> {
     let what = || format!("{method} http://{at}{path}");
-    let mut stream = TcpStream::connect_timeout(&at, within).with_context(what)?;
-    stream.set_read_timeout(Some(within))?;
+    let mut stream = TcpStream::connect_timeout(&at, connect).with_context(what)?;
+    stream.set_read_timeout(Some(read))?;
     let length = body.len();
     let request = format!("{method} {path} HTTP/1.0\r\nHost: {at}\r\nContent-Length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).with_context(what)?;

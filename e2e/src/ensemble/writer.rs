@@ -1,8 +1,10 @@
 //! Somebody who writes to an ensemble without a pause, and somebody who looks at its members meanwhile: what a
 //! change of the ensemble costs those who use it.
 //!
-//! Both are threads in the network of the node on which the members' pods run. A write counts when a member has
-//! acknowledged it; one that nobody acknowledged may have been done or not, and is not asked about.
+//! All are threads in the network of the node on which the members' pods run. Several write, as a proposal that a
+//! follower has handed to a leader who hands over is lost without a word, and who made it waits in vain. A write
+//! counts when a member has acknowledged it; one that nobody acknowledged may have been done or not, and is not
+//! asked about.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -24,8 +26,15 @@ use super::address::CLIENT;
 use crate::patience::{Seen, eventually};
 use crate::web;
 
-/// A write takes milliseconds. Whom nobody answers for so long asks the next member.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// A connection on this host takes no time at all, unless nobody has the address any more.
+const CONNECTED_WITHIN: Duration = Duration::from_millis(200);
+
+/// A write takes milliseconds, and on a machine that does much else hundreds of them. Whom nobody answers for so
+/// long asks the next member.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many write at once.
+const WRITERS: usize = 4;
 
 /// Between two writes, and between two looks at the members. Far less than any gap that is told apart.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -75,26 +84,39 @@ pub fn under_writes(
     addresses: &Addresses,
     deed: impl FnOnce() -> Result<()>,
 ) -> Result<Cost> {
-    let over = AtomicBool::new(false);
-    let (done, written, leaderless) = thread::scope(|scope| {
-        let writer = scope.spawn(|| within(network, || Ok(write(addresses, &over))));
-        let watcher = scope.spawn(|| within(network, || Ok(watch(addresses, &over))));
+    let (over, written) = (AtomicBool::new(false), Mutex::new(Written::new()));
+    let (done, wrote, leaderless) = thread::scope(|scope| {
+        let (written, over) = (&written, &over);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|who| {
+                scope.spawn(move || {
+                    within(network, || {
+                        write(who, addresses, written, over);
+                        Ok(())
+                    })
+                })
+            })
+            .collect();
+        let watcher = scope.spawn(|| within(network, || Ok(watch(addresses, over))));
         thread::sleep(QUIET);
         let done = deed();
         thread::sleep(QUIET);
         over.store(true, Ordering::Relaxed);
-        let panicked = |_| Err(Error::msg("a thread of the writer panicked"));
-        let written = writer.join().unwrap_or_else(panicked);
-        (done, written, watcher.join().unwrap_or_else(|_| Err(Error::msg("the watcher panicked"))))
+        let panicked = |_| Err(Error::msg("a writer panicked"));
+        let wrote: Result<()> =
+            writers.into_iter().try_for_each(|writer| writer.join().unwrap_or_else(panicked));
+        (done, wrote, watcher.join().unwrap_or_else(|_| Err(Error::msg("the watcher panicked"))))
     });
     done?;
-    let (written, gap) = written?;
+    wrote?;
+    let Written { keys, gap, last } = written.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let gap = gap.max(last.elapsed());
     let present = thread::scope(|scope| {
         let reader = scope.spawn(|| within(network, || present(addresses)));
         reader.join().unwrap_or_else(|_| Err(Error::msg("the reader panicked")))
     })?;
-    let lost = written.iter().filter(|key| !present.contains(*key)).cloned().collect();
-    Ok(Cost { acknowledged: written.len(), lost, gap, leaderless: leaderless? })
+    let lost = keys.iter().filter(|key| !present.contains(*key)).cloned().collect();
+    Ok(Cost { acknowledged: keys.len(), lost, gap, leaderless: leaderless? })
 }
 
 /// Does something on this thread, in that network. The thread stays there, so it must be one that ends.
@@ -107,14 +129,33 @@ fn within<T>(network: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
 
 fn ask(address: Ipv4Addr, path: &str, question: &Value) -> Option<Value> {
     let at = SocketAddr::new(IpAddr::from(address), CLIENT);
-    let page = web::exchange_within(PATIENCE, at, "POST", path, &question.to_string()).ok()?;
+    let within = (CONNECTED_WITHIN, PATIENCE);
+    let page = web::exchange_within(within, at, "POST", path, &question.to_string()).ok()?;
     (page.status == 200).then(|| serde_json::from_str(&page.body).ok()).flatten()
 }
 
+/// What was acknowledged, by whomever.
+struct Written {
+    keys: Vec<String>,
+    gap: Duration,
+    last: Instant,
+}
+
+impl Written {
+    fn new() -> Self {
+        Self { keys: Vec::new(), gap: Duration::ZERO, last: Instant::now() }
+    }
+
+    fn acknowledge(&mut self, key: String) {
+        self.gap = self.gap.max(self.last.elapsed());
+        self.last = Instant::now();
+        self.keys.push(key);
+    }
+}
+
 /// Writes one key after another, to the same member for as long as it answers.
-fn write(addresses: &Addresses, over: &AtomicBool) -> (Vec<String>, Duration) {
-    let (mut written, mut gap, mut at) = (Vec::new(), Duration::ZERO, 0);
-    let mut last = Instant::now();
+fn write(who: usize, addresses: &Addresses, written: &Mutex<Written>, over: &AtomicBool) {
+    let mut at = who;
     for number in 0_u32.. {
         if over.load(Ordering::Relaxed) {
             break;
@@ -124,18 +165,15 @@ fn write(addresses: &Addresses, over: &AtomicBool) -> (Vec<String>, Duration) {
             thread::sleep(PAUSE);
             continue;
         };
-        let key = format!("{}{number}", KEYS.0);
+        let key = format!("{}{who}-{number}", KEYS.0);
         let pair = json!({"key": STANDARD.encode(&key), "value": STANDARD.encode(number.to_string())});
         if ask(*address, "/v3/kv/put", &pair).is_some() {
-            gap = gap.max(last.elapsed());
-            last = Instant::now();
-            written.push(key);
+            written.lock().unwrap_or_else(PoisonError::into_inner).acknowledge(key);
         } else {
             at += 1;
         }
         thread::sleep(PAUSE);
     }
-    (written, gap.max(last.elapsed()))
 }
 
 /// The longest time for which one member said that nobody leads.
