@@ -11,6 +11,9 @@ mod cases;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use e2e::stage::Stage;
@@ -36,6 +39,13 @@ type Case = fn(&'static Stage) -> Result<()>;
 /// Cases wait more than they work: for a controller, for a watch, for their turn. More at once than there are
 /// processors, unless the command line says how many.
 const AT_ONCE: usize = 6;
+
+/// A case that takes longer is told of, and again each time it has taken as long once more. The longest wait for
+/// the one node or the fleet, minutes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(5 * 60);
+
+/// One that takes this long hangs. The first ones wait for the control plane that is built, once, for all.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Names and functions, the name being the path; for rooms of a house with the house before it.
 macro_rules! cases {
@@ -494,18 +504,50 @@ fn in_order() -> impl Iterator<Item = &'static (&'static str, Case)> {
 
 /// A case as the test runner wants it: whatever way it fails, the report says where the logs of its parts
 /// are.
-fn trial(stage: &'static Stage, name: &str, case: Case) -> Trial {
+fn trial(stage: &'static Stage, name: &'static str, case: Case) -> Trial {
     Trial::test(name, move || {
-        let what = match catch_unwind(AssertUnwindSafe(|| case(stage))) {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => format!("{error:#}"),
-            Err(panic) => format!("panicked: {}", words_of(panic.as_ref())),
-        };
+        let Err(what) = in_time(stage, name, case) else { return Ok(()) };
         let logs = stage
             .logs()
             .map_or_else(|| "none, nothing was started".to_owned(), |logs| logs.display().to_string());
         Err(Failed::from(format!("{what}\n\nlogs of every part: {logs}")))
     })
+}
+
+/// Runs a case on a thread of its own, so that one that hangs fails by its name and the run ends: whoever waits
+/// for something that it holds, or comes later, fails with it.
+fn in_time(stage: &'static Stage, name: &str, case: Case) -> Result<(), String> {
+    static HANGS: OnceLock<String> = OnceLock::new();
+    let (done, ended) = mpsc::channel();
+    let begun = Instant::now();
+    let mut told = PATIENCE;
+    if HANGS.get().is_none() {
+        thread::spawn(move || drop(done.send(catch_unwind(AssertUnwindSafe(|| case(stage))))));
+    }
+    loop {
+        if let Some(other) = HANGS.get() {
+            return Err(format!("given up, because {other} hangs"));
+        }
+        match ended.recv_timeout(Duration::from_secs(1)) {
+            Ok(Ok(result)) => return result.map_err(|error| format!("{error:#}")),
+            Ok(Err(panic)) => return Err(format!("panicked: {}", words_of(panic.as_ref()))),
+            Err(_) if begun.elapsed() >= LIMIT => {
+                let first = HANGS.get_or_init(|| name.to_owned());
+                return Err(format!(
+                    "did not end within {} minutes (the first: {first})",
+                    LIMIT.as_secs() / 60
+                ));
+            }
+            Err(_) if begun.elapsed() >= told => {
+                tell(format_args!(
+                    "{name} works, or waits for its turn, since {} minutes",
+                    told.as_secs() / 60
+                ));
+                told += PATIENCE;
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 fn words_of(panic: &(dyn Any + Send)) -> &str {
