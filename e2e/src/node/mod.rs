@@ -106,16 +106,22 @@ pub struct Node {
     images: Mutex<BTreeSet<&'static str>>,
 }
 
+/// Builds what a node is made of, unless it is there, and returns its images.
+pub fn build(stage: &Stage) -> Result<Vec<PathBuf>> {
+    let keeper = stage.keeper()?;
+    for binary in BINARIES {
+        binary.path(&keeper)?;
+    }
+    IMAGES.iter().map(|image| image.build(stage)).collect()
+}
+
 impl Node {
     /// Starts it and returns when the node is Ready.
     pub(crate) fn start(stage: &Stage) -> Result<Self> {
         let keeper = stage.keeper()?;
         // Before minutes are spent on building.
         Ground::check(&keeper)?;
-        for binary in BINARIES {
-            binary.path(&keeper)?;
-        }
-        let archives = IMAGES.iter().map(|image| image.build(stage)).collect::<Result<Vec<_>>>()?;
+        let archives = build(stage)?;
         let mut clock = Clock::start();
         let ground = Arc::new(Ground::start(&keeper)?);
         clock.tick("ground");

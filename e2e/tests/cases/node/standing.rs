@@ -100,6 +100,7 @@ impl<'a> Standing<'a> {
     }
 
     fn up_with(stage: &'a Stage, lxcfs: &'static str) -> Result<Self> {
+        node::build(stage)?;
         let own = stage.folder("standing")?;
         for shared in ["parts", "images"] {
             std::os::unix::fs::symlink(cache()?.join(shared), own.join(shared))?;
