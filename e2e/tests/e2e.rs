@@ -45,7 +45,7 @@ const AT_ONCE: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
 
 /// One that takes this long hangs. The first ones wait for the control plane that is built, once, for all.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
+const LIMIT: Duration = Duration::from_secs(45 * 60);
 
 /// Names and functions, the name being the path; for rooms of a house with the house before it.
 macro_rules! cases {
