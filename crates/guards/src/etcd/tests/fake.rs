@@ -45,6 +45,8 @@ pub(super) enum Whom {
     AsAll,
     /// This one.
     One(Id),
+    /// Nobody: it knows of no leader.
+    Nobody,
 }
 
 /// One member.
@@ -205,7 +207,8 @@ impl State {
         self.refuses.get(plural).map(|code| Cause::new(code, format!("{plural} may not be read")))
     }
 
-    fn list(&self) -> Members {
+    /// What a member of this ensemble has for its list.
+    fn list(&self, cluster: Id) -> Members {
         let member = |(name, one): (&String, &One)| Member {
             id: one.id,
             name: name.clone(),
@@ -213,8 +216,9 @@ impl State {
             client_urls: vec!["http://x:2379".into()],
             is_learner: one.is_learner,
         };
-        let own = self.members.iter().filter(|(_, one)| one.cluster == ENSEMBLE).map(member);
-        Members { cluster: ENSEMBLE, members: own.chain(self.listed.iter().cloned()).collect() }
+        let own = self.members.iter().filter(|(_, one)| one.cluster == cluster).map(member);
+        let listed = self.listed.iter().filter(|_| cluster == ENSEMBLE).cloned();
+        Members { cluster, members: own.chain(listed).collect() }
     }
 
     fn answer(&self, peer: &Peer, question: Question) -> Result<Answer, Option<Cause>> {
@@ -250,6 +254,7 @@ impl State {
                 leader: match one.leader {
                     Whom::AsAll => self.leader,
                     Whom::One(id) => Some(id),
+                    Whom::Nobody => None,
                 },
                 term: one.term,
                 index: 100_000,
@@ -261,7 +266,7 @@ impl State {
             Question::Members | Question::MembersByQuorum | Question::Alarms if is_learner => unsupported(),
             Question::MembersByQuorum if one.version.starts_with("3.4") => unsupported(),
             Question::Members | Question::MembersByQuorum => {
-                Ok(Answer::Members(Members { cluster: one.cluster, ..self.list() }))
+                Ok(Answer::Members(self.list(one.cluster)))
             }
             Question::Alarms => Ok(Answer::Alarms(self.alarms.clone())),
             Question::Read => Ok(Answer::Read(Read::Served)),
