@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rustix::process::Signal;
@@ -22,6 +22,13 @@ use crate::words::tell;
 /// The keeper greets after it has cleaned up behind dead ones, which may take a grace and ten seconds for
 /// each.
 const GREETING_WITHIN: Duration = Duration::from_secs(120);
+
+/// The longest that an answer takes: a part's grace, and a machine that does much else. A process that not even
+/// SIGKILL ends, as it waits for a file system that hangs, must not hold up the run.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(180);
+
+/// The same for the end of the whole run.
+const ENDED_WITHIN: Duration = Duration::from_secs(300);
 
 type Waiting = Arc<Mutex<HashMap<u64, mpsc::Sender<Result<Reply, String>>>>>;
 
@@ -160,7 +167,17 @@ impl Keeper {
             tell(format_args!("the keeper could not be told that the run passed: {error:#}"));
         }
         drop(self.lock_pipe().take());
-        let status = self.lock_child().wait().context("cannot wait for the keeper")?;
+        let mut child = self.lock_child();
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().context("cannot wait for the keeper")? {
+                break status;
+            }
+            if begun.elapsed() >= ENDED_WITHIN {
+                bail!("the keeper, process {}, has not ended all within {ENDED_WITHIN:?}", child.id());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
         if !status.success() {
             tell(format_args!("the keeper ended with {status}"));
             super::journal::sweep(&crate::parts::cache()?)?;
@@ -169,7 +186,14 @@ impl Keeper {
     }
 
     fn ask(&self, order: Order) -> Result<Reply> {
-        self.ask_later(order)?.recv().context("the keeper is gone")?.map_err(anyhow::Error::msg)
+        let told = format!("{order:?}");
+        match self.ask_later(order)?.recv_timeout(ANSWERED_WITHIN) {
+            Ok(reply) => reply.map_err(anyhow::Error::msg),
+            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the keeper is gone"),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                bail!("the keeper has not answered within {ANSWERED_WITHIN:?}: {told}")
+            }
+        }
     }
 
     fn ask_later(&self, order: Order) -> Result<mpsc::Receiver<Result<Reply, String>>> {
