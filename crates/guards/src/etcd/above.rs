@@ -222,6 +222,9 @@ async fn scaled(
     if !are_members(config, (&request.namespace, namespace), set(json)?.spec.template.get())? {
         return Ok(None);
     }
+    if after == 0 {
+        return Ok(Some(format!("none of its {before} members would be left")));
+    }
     Ok(Some(format!(
         "{after} of its {before} members would be left, and {quorum} are a quorum; remove members from etcd one by one (etcdctl member remove), and scale behind them"
     )))
@@ -253,9 +256,8 @@ fn set_gone(
     }
     let members =
         if replicas == 1 { "its member goes".to_owned() } else { format!("its {replicas} members go") };
-    Ok(Some(format!(
-        "{members} with it; scale it to 0 where that is meant, or keep the pods with --cascade=orphan"
-    )))
+    let way = if config.also.contains(&Also::Scale) { "" } else { ", or scale it to 0 where that is meant" };
+    Ok(Some(format!("{members} with it; keep the pods with --cascade=orphan{way}")))
 }
 
 /// The pods of a namespace that are members and not on their way out, with their JSON.
@@ -272,7 +274,7 @@ async fn members(
             members.push(Pod::read(json, 0)?);
         }
     }
-    members.retain(|pod| !pod.is_going);
+    members.retain(|pod| !pod.is_going && !pod.has_ended);
     Ok(members)
 }
 

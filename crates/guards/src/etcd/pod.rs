@@ -27,6 +27,8 @@ pub(super) struct Pod {
     pub(super) node: String,
     /// `status.podIP`, as it stands there.
     pub(super) address: String,
+    /// Whether all of it has ended for good (`Succeeded`, `Failed`): it is no member any more.
+    pub(super) has_ended: bool,
     /// Whether etcd runs in it, as its node last said.
     pub(super) etcd: Etcd,
     /// Whether its preStop hook removes the member from the ensemble.
@@ -101,6 +103,7 @@ struct Spec {
     node_name: String,
     termination_grace_period_seconds: Option<i64>,
     containers: Option<Vec<Container>>,
+    init_containers: Option<Vec<Container>>,
     volumes: Option<Vec<BTreeMap<String, Value>>>,
 }
 
@@ -109,6 +112,7 @@ struct Spec {
 struct Container {
     name: String,
     image: String,
+    restart_policy: String,
     command: Option<Vec<String>>,
     args: Option<Vec<String>>,
     ports: Option<Vec<Port>>,
@@ -135,6 +139,7 @@ struct Status {
     #[serde(rename = "podIP")]
     pod_ip: String,
     container_statuses: Option<Vec<ContainerStatus>>,
+    init_container_statuses: Option<Vec<ContainerStatus>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -150,7 +155,7 @@ impl Pod {
         let wire: Wire = serde_json::from_str(json)
             .map_err(|error| Cause::new(cause::GARBAGE, format!("the pod cannot be read: {error}")))?;
         let Wire { metadata, spec, status } = wire;
-        let containers = spec.containers.unwrap_or_default();
+        let containers = lasting(spec.containers, spec.init_containers);
         let etcd = the_etcd(&containers, port);
         let volumes = spec.volumes.unwrap_or_default();
         let owner = metadata.owner_references.unwrap_or_default().into_iter().find(|owner| {
@@ -166,7 +171,8 @@ impl Pod {
             annotations: metadata.annotations.unwrap_or_default(),
             is_going: metadata.deletion_timestamp.is_some_and(|time| !time.is_empty()),
             owner: owner.map(|Reference { name, uid, .. }| Owner { name, uid }),
-            etcd: runs(&status, etcd),
+            has_ended: has_ended(&status),
+            etcd: runs(&status, &containers, port),
             leaves: etcd.is_some_and(Container::leaves),
             keeps_data: etcd.is_none_or(|etcd| etcd.keeps_data(&volumes)),
             claims: volumes
@@ -194,7 +200,13 @@ impl Pod {
 /// Whether a pod in JSON has a container that runs etcd; false for what cannot be read, which is then no member by recognition.
 pub(super) fn is_recognised(json: &str) -> bool {
     let Ok(Wire { spec, .. }) = serde_json::from_str(json) else { return false };
-    spec.containers.unwrap_or_default().iter().any(Container::is_etcd)
+    lasting(spec.containers, spec.init_containers).iter().any(Container::is_etcd)
+}
+
+/// The containers that run as long as the pod does: those of its init containers too that are started first and stay.
+fn lasting(containers: Option<Vec<Container>>, init: Option<Vec<Container>>) -> Vec<Container> {
+    let staying = init.unwrap_or_default().into_iter().filter(|first| first.restart_policy == "Always");
+    containers.unwrap_or_default().into_iter().chain(staying).collect()
 }
 
 /// Which container etcd is: the only one; or the only one that looks like it; or the only one with that port.
@@ -202,39 +214,61 @@ fn the_etcd(containers: &[Container], port: u16) -> Option<&Container> {
     fn only<'c>(mut some: impl Iterator<Item = &'c Container>) -> Option<&'c Container> {
         some.next().filter(|_| some.next().is_none())
     }
-    let serves = |container: &&Container| {
-        container.ports.iter().flatten().any(|held| held.container_port == i64::from(port))
-    };
     only(containers.iter())
         .or_else(|| only(containers.iter().filter(|container| container.is_etcd())))
-        .or_else(|| only(containers.iter().filter(serves)))
+        .or_else(|| only(containers.iter().filter(|container| container.serves(port))))
 }
 
-fn runs(status: &Status, etcd: Option<&Container>) -> Etcd {
-    if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
+fn has_ended(status: &Status) -> bool {
+    matches!(status.phase.as_str(), "Succeeded" | "Failed")
+}
+
+/// Whether etcd runs. That it does not lets a pod go without a question, so it has to be so of every container that may be etcd:
+/// the only one there is, or else all that look like it or serve its port.
+fn runs(status: &Status, containers: &[Container], port: u16) -> Etcd {
+    let told = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    // All of it is over, or no node has begun with it.
+    if has_ended(status) || (status.phase == "Pending" && told().next().is_none()) {
         return Etcd::Down;
     }
-    let Some(etcd) = etcd else { return Etcd::Unsure };
-    let told = status.container_statuses.iter().flatten().find(|told| told.name == etcd.name);
-    match told {
-        Some(told) if told.state.contains_key("running") => Etcd::Runs,
-        Some(told) if told.state.contains_key("waiting") || told.state.contains_key("terminated") => {
-            Etcd::Down
+    let state = |container: &Container| {
+        let told = told().find(|told| told.name == container.name);
+        match told {
+            Some(told) if told.state.contains_key("running") => Etcd::Runs,
+            Some(told) if told.state.contains_key("waiting") || told.state.contains_key("terminated") => {
+                Etcd::Down
+            }
+            Some(_) | None => Etcd::Unsure,
         }
-        // No node has begun with it.
-        None if status.phase == "Pending" && status.container_statuses.is_none() => Etcd::Down,
-        Some(_) | None => Etcd::Unsure,
+    };
+    let may_be =
+        |container: &&Container| containers.len() == 1 || container.is_etcd() || container.serves(port);
+    let states: Vec<Etcd> = containers.iter().filter(may_be).map(state).collect();
+    match states.as_slice() {
+        [] => Etcd::Unsure,
+        all if all.contains(&Etcd::Runs) => Etcd::Runs,
+        all if all.contains(&Etcd::Unsure) => Etcd::Unsure,
+        _ => Etcd::Down,
     }
 }
 
 impl Container {
-    /// Whether it runs etcd: by what it calls, or else by its image.
+    /// Whether it runs etcd: by what it calls, or else by its image. The tools that come in the same image are not it.
     fn is_etcd(&self) -> bool {
         let last = |text: &str| text.rsplit('/').next().unwrap_or_default().to_owned();
-        let calls = self.command.iter().flatten().next().is_some_and(|program| last(program) == "etcd");
+        match self.command.iter().flatten().next().map(|program| last(program)).as_deref() {
+            Some("etcd") => return true,
+            Some("etcdctl" | "etcdutl") => return false,
+            _ => {}
+        }
         let image = last(&self.image);
         let image = image.split(['@', ':']).next().unwrap_or_default();
-        calls || matches!(image, "etcd" | "etcd-amd64" | "etcd-arm64") || self.name == "etcd"
+        matches!(image, "etcd" | "etcd-amd64" | "etcd-arm64") || self.name == "etcd"
+    }
+
+    /// Whether it says that it serves this port.
+    fn serves(&self, port: u16) -> bool {
+        self.ports.iter().flatten().any(|held| held.container_port == i64::from(port))
     }
 
     /// Whether its preStop hook removes the member.
@@ -320,6 +354,48 @@ mod tests {
     }
 
     #[test]
+    fn an_etcd_that_starts_before_the_others_is_looked_for_among_the_init_containers() {
+        let state = |name: &str, state: &str| json!({"name": name, "state": {state: {}}});
+        let with = |etcd: Value, app: &str, started: &str| {
+            let spec = json!({"initContainers": [etcd], "containers": [{"name": "app", "image": "web"}]});
+            let status = json!({"phase": "Running", "containerStatuses": [state("app", app)], "initContainerStatuses": [state("etcd", started)]});
+            pod(&spec, &status).etcd
+        };
+        let always = json!({"name": "etcd", "image": "etcd:3.5.16", "restartPolicy": "Always"});
+        assert_eq!(with(always.clone(), "waiting", "running"), Etcd::Runs);
+        assert_eq!(with(always.clone(), "running", "waiting"), Etcd::Down);
+        // Nothing tells which of the two it is.
+        let custom = json!({"name": "store", "image": "store", "restartPolicy": "Always"});
+        assert_eq!(with(custom, "waiting", "running"), Etcd::Unsure);
+        // One that has to end before the others begin is none.
+        let setup =
+            json!({"name": "etcd", "image": "etcd:3.5.16", "command": ["etcdctl", "snapshot", "restore"]});
+        assert_eq!(with(setup, "waiting", "terminated"), Etcd::Down);
+        let starting = json!({"phase": "Pending", "initContainerStatuses": [state("etcd", "running")]});
+        let spec = json!({"initContainers": [always], "containers": [{"name": "app", "image": "web"}]});
+        assert_eq!(pod(&spec, &starting).etcd, Etcd::Runs);
+        let recognised = json!({"metadata": {}, "spec": spec});
+        assert!(is_recognised(&recognised.to_string()));
+    }
+
+    #[test]
+    fn a_container_beside_that_is_down_makes_no_etcd_down() {
+        let state = |name: &str, state: &str| json!({"name": name, "state": {state: {}}});
+        let with = |containers: Value| {
+            let status = json!({"phase": "Running", "containerStatuses": [state("db", "running"), state("backup", "waiting")]});
+            pod(&json!({"containers": containers}), &status).etcd
+        };
+        let backup = |command: Value| json!({"name": "backup", "image": "quay.io/coreos/etcd:v3.5.16", "command": command});
+        let db = json!({"name": "db", "image": "db", "ports": [{"containerPort": 2379}]});
+        assert_eq!(with(json!([db, backup(json!(["etcdctl", "snapshot"]))])), Etcd::Runs);
+        // Both look like it: as long as one of them runs, it may be that one.
+        assert_eq!(with(json!([db, backup(json!(["sh"]))])), Etcd::Runs);
+        // Neither does.
+        let plain = json!({"name": "db", "image": "db"});
+        assert_eq!(with(json!([plain, backup(json!(["etcdctl", "snapshot"]))])), Etcd::Unsure);
+    }
+
+    #[test]
     fn a_hook_that_removes_the_member_is_found_in_its_script() {
         let with = |command: Value| {
             let container = json!({"name": "etcd", "image": "etcd", "lifecycle": {"preStop": {"exec": {"command": command}}}});
@@ -357,6 +433,11 @@ mod tests {
             (json!({"name": "etcd", "image": "x"}), true),
             (json!({"image": "registry.example.org/etcd/backup:1"}), false),
             (json!({"image": "x", "command": ["etcdctl"]}), false),
+            (
+                json!({"image": "quay.io/coreos/etcd:v3.5.16", "command": ["/usr/local/bin/etcdctl", "snapshot"]}),
+                false,
+            ),
+            (json!({"name": "etcd", "image": "etcd:3", "command": ["sh", "-c", "exec etcd"]}), true),
         ] {
             let pod = json!({"metadata": {}, "spec": {"containers": [container]}});
             assert_eq!(is_recognised(&pod.to_string()), expected, "{container}");

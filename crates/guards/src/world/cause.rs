@@ -28,7 +28,8 @@ pub const NOT_SERVED: &str = "not-served";
 pub const CROWDED: &str = "crowded";
 /// TLS to an etcd member does not come about: another authority, another name, expired, or it refuses the client's certificate.
 pub const TLS: &str = "tls";
-/// The member's address answers, and nothing listens on the port (connection refused): no etcd runs there.
+/// The member's address answers, and nothing listens on the port (connection refused): almost certainly no etcd runs there. A
+/// firewall that rejects, and an address that is another's by now, answer the same.
 pub const NOT_LISTENING: &str = "not-listening";
 /// Something answers on the member's port, and it is not etcd.
 pub const NOT_ETCD: &str = "not-etcd";

@@ -235,7 +235,7 @@ pub struct Member {
 /// One alarm that is raised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alarm {
-    /// Whose.
+    /// Whose; zero where etcd cannot tell, as with CORRUPT from 3.5.7 on.
     pub member: Id,
     /// What it warns of.
     pub kind: AlarmKind,

@@ -5,7 +5,8 @@
 //!
 //! Facts (measured on 3.4.23 and 3.6.15; `api/etcdserverpb/rpc.proto`): numbers of 64 bits are strings, and what is zero is left
 //! out; `raftAppliedIndex`, `errors` and `isLearner` came with 3.4, `downgradeInfo` with 3.6. Where no alarm is raised 3.4 answers
-//! `{}`, without a header.
+//! `{}`, without a header. From 3.5.7 on an alarm CORRUPT may have the member id zero, where etcd cannot tell whose data differs
+//! (`etcdserver/corrupt.go`); then the id is what is left out.
 
 mod metrics;
 
@@ -20,8 +21,9 @@ use super::etcd::{Alarm, AlarmKind, Answer, Health, Id, Member, Members, Questio
 /// Longer than any name, version or URL of a member that people have to read.
 const LONGEST: usize = 1024;
 
-/// So many complaints of a member are kept; it has one for each alarm that is raised.
-const COMPLAINTS: usize = 16;
+/// So many complaints of a member are kept. It has one for each alarm that is raised, so that this is enough for two alarms of
+/// each of thirty members; etcd advises no more than seven.
+const COMPLAINTS: usize = 64;
 
 /// What a member that serves a linearizable read is recorded as, and one that denies it.
 const SERVED: &str = "served";
@@ -261,8 +263,7 @@ fn alarms(body: &[u8]) -> Result<Vec<Alarm>, Cause> {
         header(wire.header.as_ref())?;
     }
     let alarm = |wire: AlarmWire| {
-        let member = wire.member_id.map(|Number(id)| id).filter(|&id| id != 0);
-        let member = member.ok_or_else(|| garbage("an alarm is of no member"))?;
+        let Number(member) = wire.member_id.unwrap_or_default();
         // Its number is zero, and what is zero is left out: no alarm at all, which is never raised.
         let kind = wire.alarm.ok_or_else(|| garbage("an alarm says not of what"))?;
         Ok(Alarm { member, kind: AlarmKind::read(told("alarm", kind)?) })

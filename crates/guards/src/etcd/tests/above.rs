@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::fixture::LEAST;
-use super::fake::{Fake, ruled};
+use super::fake::{Fake, ruled, told};
 use super::{CONTROLLER, says};
 
 const ALL: &str = "alsoGuard: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]";
@@ -61,7 +61,7 @@ async fn a_set_is_not_scaled_below_the_quorum_of_what_it_has() {
             "deny",
             "1 of its 3 members would be left, and 2 are a quorum",
         );
-        says(&ruled(&door, &scaled(3, 0)).await, "deny", "0 of its 3 members");
+        says(&ruled(&door, &scaled(3, 0)).await, "deny", "none of its 3 members would be left");
         says(&ruled(&door, &scaled(5, 2)).await, "deny", "3 are a quorum");
         for (before, after) in [(3, 2), (3, 3), (3, 5), (0, 3), (5, 3)] {
             says(&ruled(&door, &scaled(before, after)).await, "allow", "");
@@ -70,13 +70,17 @@ async fn a_set_is_not_scaled_below_the_quorum_of_what_it_has() {
     let controller = review("UPDATE", "apps", "statefulsets", &set(0), &set(3), |r| {
         r["userInfo"]["username"] = CONTROLLER.into();
     });
-    says(&ruled(&door, &controller).await, "allow", "0 of its 3 members would be left");
+    says(&ruled(&door, &controller).await, "allow", "none of its 3 members would be left");
 }
 
 #[tokio::test]
 async fn a_set_with_members_is_not_deleted_unless_it_leaves_them() {
     let door = fake().door(&yaml());
     says(&ruled(&door, &gone(|_| {})).await, "deny", "its 3 members go with it");
+    // Nobody is sent to what is refused as well.
+    assert!(!told(&ruled(&door, &gone(|_| {})).await).contains("scale it to 0"));
+    let alone = fake().door(&format!("alsoGuard: [statefulsets]\n{LEAST}"));
+    says(&ruled(&alone, &gone(|_| {})).await, "deny", "or scale it to 0 where that is meant");
     says(&ruled(&door, &gone(|r| r["options"] = json!({"propagationPolicy": "Orphan"}))).await, "allow", "");
     says(&ruled(&door, &gone(|r| r["oldObject"]["spec"]["replicas"] = 0.into())).await, "allow", "");
     says(
@@ -123,6 +127,8 @@ async fn the_claim_of_a_member_and_a_budget_over_members_stay() {
     );
     fake.mark("etcd-1");
     says(&ruled(&door, &claim("data-etcd-1")).await, "allow", "");
+    fake.state().pods[2]["status"]["phase"] = "Succeeded".into();
+    says(&ruled(&door, &claim("data-etcd-2")).await, "allow", "");
 }
 
 #[tokio::test]

@@ -115,11 +115,19 @@ fn alarms_are_none_in_3_4_without_a_header_and_never_half_told() {
     assert_eq!(alarms[0], Alarm { member: 18_119_753_876_222_195_308, kind: AlarmKind::NoSpace });
     assert_eq!(alarms[1].kind, AlarmKind::Corrupt);
     assert_eq!(alarms[2].kind, AlarmKind::Other("WET".to_owned()));
-    for text in [r#"{"alarms":[{"alarm":"CORRUPT"}]}"#, r#"{"alarms":[{"memberID":"5"}]}"#, r#"{"alarms":7}"#]
-    {
+    for text in [r#"{"alarms":[{"memberID":"5"}]}"#, r#"{"alarms":[{}]}"#, r#"{"alarms":7}"#] {
         assert_eq!(why(Question::Alarms, text).code, cause::GARBAGE, "{text}");
     }
     assert_eq!(why(Question::Alarms, r#"{"kind":"Status"}"#).code, cause::NOT_ETCD);
+}
+
+#[test]
+fn an_alarm_that_etcd_raises_without_a_member_is_read_and_recorded() {
+    // As 3.5.7 and later write it where hashes differ and none of them is the majority's: a zero is left out.
+    let text = r#"{"header":{"cluster_id":"7","member_id":"1"},"alarms":[{"alarm":"CORRUPT"}]}"#;
+    let told = Answer::Alarms(vec![Alarm { member: 0, kind: AlarmKind::Corrupt }]);
+    assert_eq!(read(Question::Alarms, text.as_bytes()), Ok(told.clone()));
+    assert_eq!(recorded(Question::Alarms, &written(&told)), Ok(told));
 }
 
 #[test]
