@@ -2,22 +2,23 @@
 //! told to hand over.
 //!
 //! To note is to compare and swap: the set is written over the version that the decision rested on, so that of two members that
-//! are let go at once the second one is decided upon with the first one counted as gone. What is noted holds for 30 s unless the
-//! pod is marked as deleted by then, as to allow is not to commit: another guard may refuse, the API server may fail.
+//! are let go at once the second one is decided upon with the first one counted as gone. How long an entry counts is said in
+//! `notes.rs`.
 //!
-//! A pod that was let go and came back is another pod, with another uid, so that nothing has to be taken out when it is healthy
-//! again. Old entries leave with the next writing.
+//! Nothing is ever taken back. A pod that was let go and came back is another pod, with another uid; one that was refused after it
+//! was noted may have been let go by another review of the same deletion, which found it noted. Old entries leave with the next
+//! writing.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use admission::Cause;
-use k8s_openapi::jiff::Timestamp;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use super::config::Book;
-use super::facts;
+use super::notes;
 use crate::hands::{Hands, Lease, Moved, Reservation, Reservations, Written};
 use crate::world::cause;
 use crate::world::etcd::{Id, Peer};
@@ -25,6 +26,11 @@ use crate::world::etcd::{Id, Peer};
 /// What is noted in this process alone (`reservation: local`). It outlives plans, as a configuration that is read again must not
 /// forget who leaves.
 static LOCAL: Mutex<BTreeMap<String, Noted>> = Mutex::new(BTreeMap::new());
+
+/// Whose turn it is to write, of those in this process who were too slow once.
+static TURNS: Mutex<BTreeMap<String, Turn>> = Mutex::new(BTreeMap::new());
+
+type Turn = Arc<tokio::sync::Mutex<()>>;
 
 #[derive(Debug, Default, Clone)]
 struct Noted {
@@ -41,11 +47,23 @@ pub(super) struct Act<'a> {
     pub(super) end: Instant,
 }
 
-/// What is noted in this process of an ensemble.
+/// What is noted in this process.
 pub(super) fn local(lease: &Lease) -> Reservations {
     let all = LOCAL.lock().unwrap_or_else(PoisonError::into_inner);
     let noted = all.get(&key(lease)).cloned().unwrap_or_default();
     Reservations { version: Some(noted.version.to_string()), held: noted.held }
+}
+
+/// Waits until nobody else in this process who was too slow writes into the Lease. All ensembles of a namespace share it: where a
+/// hundred of them lose a member at once, only one of all would get through at a time, and the others ask everything anew.
+pub(super) async fn turn(lease: &Lease) -> OwnedMutexGuard<()> {
+    let turn = {
+        let mut all = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whom nobody waits for is forgotten.
+        all.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(all.entry(key(lease)).or_default())
+    };
+    turn.lock_owned().await
 }
 
 fn key(lease: &Lease) -> String {
@@ -54,31 +72,17 @@ fn key(lease: &Lease) -> String {
 
 impl Act<'_> {
     /// Notes that a pod leaves, in the set as it was read.
-    pub(super) async fn reserve(
-        &self,
-        read: &Reservations,
-        (uid, pod): (&str, &str),
-        now: SystemTime,
-    ) -> Written {
-        let since = match Timestamp::try_from(now) {
-            Ok(since) => since,
-            Err(error) => {
-                return Written::Refused(Cause::new(
-                    cause::NOT_RESERVED,
-                    format!("the time is none: {error}"),
-                ));
-            }
-        };
-        let mut set = without(read, uid, now);
-        set.held.push(Reservation { uid: uid.to_owned(), pod: pod.to_owned(), since });
-        self.write(&set).await
-    }
-
-    /// Takes back what was noted of a pod that does not leave. Where somebody else is faster it is left to run out.
-    pub(super) async fn release(&self, read: &Reservations, uid: &str, now: SystemTime) {
-        if read.holds(uid) {
-            // Nobody waits for it: it is void after 30 s in any case.
-            let _: Written = self.write(&without(read, uid, now)).await;
+    pub(super) async fn note(&self, read: &Reservations, entry: Reservation, now: SystemTime) -> Written {
+        let mut set = read.clone();
+        set.held.retain(|held| held.uid != entry.uid && notes::is_live(held, now));
+        set.held.push(entry);
+        if set.is_too_long() {
+            let text = "so many pods leave this namespace at once that no more can be noted; try again";
+            return Written::Refused(Cause::new(cause::CROWDED, text));
+        }
+        match self.book {
+            Book::Lease => self.hands.write(self.lease, &set, self.end.into_std()).await,
+            Book::Local => swap(self.lease, set),
         }
     }
 
@@ -86,29 +90,15 @@ impl Act<'_> {
     pub(super) async fn move_leader(&self, leader: &Peer, to: Id) -> Moved {
         self.hands.move_leader(leader, to, self.end.into_std()).await
     }
-
-    async fn write(&self, set: &Reservations) -> Written {
-        match self.book {
-            Book::Lease => self.hands.write(self.lease, set, self.end.into_std()).await,
-            Book::Local => note(self.lease, set),
-        }
-    }
 }
 
-/// The set without this pod and without those that are void.
-fn without(read: &Reservations, uid: &str, now: SystemTime) -> Reservations {
-    let mut set = read.clone();
-    set.held.retain(|held| held.uid != uid && facts::is_live(held, now));
-    set
-}
-
-fn note(lease: &Lease, set: &Reservations) -> Written {
+fn swap(lease: &Lease, set: Reservations) -> Written {
     let mut all = LOCAL.lock().unwrap_or_else(PoisonError::into_inner);
     let noted = all.entry(key(lease)).or_default();
     if set.version.as_deref() != Some(noted.version.to_string().as_str()) {
         return Written::Raced;
     }
-    *noted = Noted { version: noted.version + 1, held: set.held.clone() };
+    *noted = Noted { version: noted.version + 1, held: set.held };
     Written::Written
 }
 
@@ -116,35 +106,82 @@ fn note(lease: &Lease, set: &Reservations) -> Written {
 mod tests {
     use std::time::Duration;
 
+    use admission::BoxFuture;
+    use k8s_openapi::jiff::Timestamp;
+
     use super::super::fixture::now;
     use super::*;
+
+    /// Hands that are not used.
+    struct Tied;
+
+    impl Hands for Tied {
+        fn write<'a>(
+            &'a self,
+            _: &'a Lease,
+            _: &'a Reservations,
+            _: std::time::Instant,
+        ) -> BoxFuture<'a, Written> {
+            Box::pin(async { Written::Raced })
+        }
+
+        fn move_leader<'a>(&'a self, _: &'a Peer, _: Id, _: std::time::Instant) -> BoxFuture<'a, Moved> {
+            Box::pin(async { Moved::NotLeader })
+        }
+    }
 
     fn lease(name: &str) -> Lease {
         Lease { namespace: "durward-system".into(), name: name.into() }
     }
 
-    fn reservation(uid: &str, age: u64) -> Reservation {
+    fn entry(uid: &str, age: u64) -> Reservation {
         let since = Timestamp::try_from(now() - Duration::from_secs(age)).unwrap();
-        Reservation { uid: uid.into(), pod: uid.into(), since }
+        Reservation::new(uid, uid, since)
     }
 
-    #[test]
-    fn of_two_who_note_over_the_same_version_one_is_second() {
+    async fn note(lease: &Lease, read: &Reservations, entry: Reservation) -> Written {
+        let end = Instant::now() + Duration::from_secs(1);
+        Act { hands: &Tied, book: Book::Local, lease, end }.note(read, entry, now()).await
+    }
+
+    #[tokio::test]
+    async fn of_two_who_note_over_the_same_version_one_is_second() {
         let lease = lease("of_two_who_note");
         let read = local(&lease);
-        let with = |uid: &str| Reservations { held: vec![reservation(uid, 0)], ..read.clone() };
-        assert_eq!(note(&lease, &with("a")), Written::Written);
-        assert_eq!(note(&lease, &with("b")), Written::Raced);
+        assert_eq!(note(&lease, &read, entry("a", 0)).await, Written::Written);
+        assert_eq!(note(&lease, &read, entry("b", 0)).await, Written::Raced);
         assert!(local(&lease).holds("a") && !local(&lease).holds("b"));
     }
 
-    #[test]
-    fn what_is_void_leaves_with_the_next_writing() {
-        let read = Reservations {
-            version: None,
-            held: vec![reservation("old", 31), reservation("young", 29), reservation("own", 1)],
-        };
-        let held: Vec<String> = without(&read, "own", now()).held.into_iter().map(|held| held.uid).collect();
-        assert_eq!(held, ["young"]);
+    #[tokio::test]
+    async fn what_is_void_leaves_with_the_next_writing_and_what_counts_stays() {
+        let lease = lease("what_is_void");
+        let held = vec![entry("old", 31), entry("young", 29), entry("own", 20)];
+        let read = Reservations { held, ..local(&lease) };
+        assert_eq!(note(&lease, &read, entry("own", 0)).await, Written::Written);
+        assert_eq!(local(&lease).held, [entry("young", 29), entry("own", 0)]);
+    }
+
+    #[tokio::test]
+    async fn a_set_is_never_written_longer_than_it_can_be_read() {
+        let lease = lease("never_longer");
+        let held = (0..512).map(|at| entry(&format!("pod-{at}"), 1)).collect();
+        let full = Reservations { held, ..local(&lease) };
+        assert_eq!(note(&lease, &full, entry("pod-7", 0)).await, Written::Written);
+        let full = local(&lease);
+        let Written::Refused(why) = note(&lease, &full, entry("one-more", 0)).await else { panic!() };
+        assert!(why.text.contains("try again"), "{}", why.text);
+        assert_eq!(local(&lease).held.len(), 512);
+    }
+
+    #[tokio::test]
+    async fn who_was_too_slow_waits_for_its_turn_and_for_nobody_elses() {
+        let (one, other) = (lease("a_turn"), lease("another_turn"));
+        let first = turn(&one).await;
+        drop(turn(&other).await);
+        let mut second = Box::pin(turn(&one));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        drop(first);
+        assert!(futures_util::poll!(&mut second).is_ready());
     }
 }

@@ -14,6 +14,7 @@ use super::config::{Config, Ensemble, Leader, Membership, Weight};
 use super::facts::Facts;
 use super::glass::{self, Glass};
 use super::ground::{Ground, Namespace, Standing};
+use super::notes::Hold;
 use super::pod::{Etcd, Pod};
 use super::table::{Row, State, Table};
 use super::target::{Deed, Target};
@@ -34,8 +35,13 @@ pub(super) enum Step {
 /// What is done before a member may go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Note that it is on its way out.
+    /// Note that it is on its way out, from now.
     Reserve,
+    /// Note that it hands leadership over to the pod with this uid, before it goes; what is noted already does not begin anew.
+    Appoint {
+        /// The pod's uid.
+        to: String,
+    },
     /// Have it hand over to this one.
     Move {
         /// To whom.
@@ -48,8 +54,10 @@ pub(super) enum Effect {
 /// What has been done so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Done {
-    /// It is noted that the pod is on its way out, or would be.
+    /// It would be noted that the pod is on its way out, if anything were done.
     pub(super) is_reserved: bool,
+    /// Why that could not be noted.
+    pub(super) unnoted: Option<Cause>,
     /// Those who cannot take the leadership.
     pub(super) refused: Vec<Id>,
     /// Leadership cannot be moved here.
@@ -154,6 +162,18 @@ pub(super) struct Case<'c> {
     pub(super) done: &'c Done,
 }
 
+impl Case<'_> {
+    /// Why its departure cannot be noted.
+    fn unnoted(&self) -> Option<&Cause> {
+        self.facts.book_unread.as_ref().or(self.done.unnoted.as_ref())
+    }
+
+    /// Whether it is noted, so that an allow may rest on it.
+    fn is_noted(&self) -> bool {
+        self.done.is_reserved || self.facts.note.hold == Hold::Fresh
+    }
+}
+
 /// How many have to be left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Quorum {
@@ -195,7 +215,7 @@ pub(super) fn close(case: Case<'_>) -> Step {
             said.allow("it is no member")
                 .warn(said.voice(&format!("{why}: the ensemble {} does not miss it", table.ensemble))),
         ),
-        State::Silent(why) => Step::Rule(of_silent(case, &table, me, why, &said)),
+        State::Silent(why) => of_silent(case, &table, me, why, &said),
         // It is going already: only its time is made shorter.
         State::Leaving(_) => Step::Rule(of_going(case, &table, me, &said)),
         State::Absent => Step::Rule(said.unknown(vec![Cause::new(cause::UNCLEAR, "its pod has no member")])),
@@ -223,8 +243,9 @@ fn of_going(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Ruling 
     ruling
 }
 
-/// A member that does not answer is let go where it cannot be missed, or where it is certain that it is not there.
-fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, said: &Said<'_>) -> Ruling {
+/// A member that does not answer is let go where it cannot be missed, or where it is certain that it is not there. It may be back
+/// the next moment, so it is noted like any other.
+fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, said: &Said<'_>) -> Step {
     let healthy = table.healthy_beside(&me.uid);
     let quorum = table.voters.as_ref().ok().map(|voters| quorum(case, *voters));
     // Where nobody listens on that port, it may be the wrong one. And a quorum that works without enough others has this one in it.
@@ -233,19 +254,22 @@ fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, said: &Said<'
     if why.code == cause::NOT_LISTENING && is_the_port && !is_needed {
         let ruling = said.allow("no etcd listens in it");
         let holds = quorum.is_some_and(|quorum| healthy >= quorum.needed);
-        return if holds { ruling } else { ruling.warn(said.voice("the others are no quorum now")) };
+        let ruling = if holds { ruling } else { ruling.warn(said.voice("the others are no quorum now")) };
+        return goes(case, table, me, said, ruling);
     }
-    let unknown = || said.unknown(vec![why.clone()]);
+    let unknown = || Step::Rule(said.unknown(vec![why.clone()]));
     match quorum {
         // A leader that answers others and not Durward would be killed without handing over.
         Some(quorum) if healthy >= quorum.needed && table.has_hidden_leader() => unknown(),
         Some(quorum) if healthy >= quorum.needed => {
-            said.allow("it does not answer, and the others are a quorum")
+            goes(case, table, me, said, said.allow("it does not answer, and the others are a quorum"))
         }
         // So many know of no leader that the rest, this one among them, cannot be a quorum.
-        Some(quorum) if quorum.of.saturating_sub(table.leaderless) < quorum.needed => said
-            .allow("the quorum is lost and it does not answer")
-            .warn(said.voice("the quorum is lost, and this member does not answer")),
+        Some(quorum) if quorum.of.saturating_sub(table.leaderless) < quorum.needed => {
+            let ruling = said.allow("the quorum is lost and it does not answer");
+            let text = "the quorum is lost, and this member does not answer";
+            goes(case, table, me, said, ruling.warn(said.voice(text)))
+        }
         _ => unknown(),
     }
 }
@@ -265,7 +289,6 @@ fn unseen(table: &Table, uid: &str) -> Vec<Cause> {
 /// A member that answers and votes.
 fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Step {
     let is_corrupt = me.state == State::Corrupt;
-    let is_healthy = me.state == State::Healthy;
     let voters = match &table.voters {
         Ok(voters) => *voters,
         Err(_) if table.is_lost && !table.works => {
@@ -306,14 +329,8 @@ fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Step {
         }
     }
     if is_corrupt && !table.leads(me) {
-        return Step::Rule(said.beside(
-            ruling.warn(said.voice("its data is corrupt; the new pod needs empty data, or a new member")),
-        ));
-    }
-    if let Some(why) = &case.facts.book_unread
-        && is_healthy
-    {
-        return Step::Rule(said.unknown(vec![not_reserved(why)]));
+        let text = "its data is corrupt; the new pod needs empty data, or a new member";
+        return goes(case, table, me, said, said.beside(ruling.warn(said.voice(text))));
     }
     for (weight, reason, text) in weights(case, table, me, quorum) {
         match weight {
@@ -321,15 +338,37 @@ fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Step {
             Weight::Deny => return Step::Rule(said.deny(reason, &text)),
         }
     }
-    let needs_noting = is_healthy || table.leads(me);
-    let is_noted = case.done.is_reserved || case.facts.is_reserved;
     if table.leads(me) && !(quorum.is_small() && healthy < quorum.needed) {
-        return of_leader(case, table, me, ruling, said, is_noted);
+        return of_leader(case, table, me, ruling, said);
     }
-    if needs_noting && !is_noted {
-        return Step::Act(Effect::Reserve);
+    goes(case, table, me, said, said.beside(ruling))
+}
+
+/// Lets it go once it is noted that it leaves, so that whoever decides about another one counts it as gone, however well it is by
+/// then. Where that cannot be noted, only one goes on which nobody counts.
+fn goes(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, ruling: Ruling) -> Step {
+    if let Some(giver) = giver(case, table) {
+        let text = format!("leadership is on its way to it from {}", giver.name);
+        return Step::Rule(said.deny("LeadershipComes", &text));
     }
-    Step::Rule(said.beside(ruling))
+    match case.unnoted() {
+        Some(why) if me.state == State::Healthy || table.leads(me) => {
+            Step::Rule(said.unknown(vec![not_reserved(why)]))
+        }
+        Some(why) => {
+            let text = not_reserved(why).text;
+            Step::Rule(ruling.warn(said.voice(&format!("{text}; let no other go until this one is back"))))
+        }
+        None if case.is_noted() => Step::Rule(ruling),
+        None => Step::Act(Effect::Reserve),
+    }
+}
+
+/// The leader that is about to hand over to it, unless another one is seen to lead by now.
+fn giver<'t>(case: Case<'_>, table: &'t Table) -> Option<&'t Row> {
+    let giver = table.row(case.facts.giver.as_deref()?)?;
+    let leads = |row: &Row| row.uid != giver.uid && row.answers() && table.leads(row);
+    (!table.rows.iter().any(leads)).then_some(giver)
 }
 
 /// Why a departure could not be noted.
@@ -365,23 +404,12 @@ fn weights(case: Case<'_>, table: &Table, me: &Row, quorum: Quorum) -> Vec<(Weig
 }
 
 /// The leader.
-fn of_leader(
-    case: Case<'_>,
-    table: &Table,
-    me: &Row,
-    ruling: Ruling,
-    said: &Said<'_>,
-    is_noted: bool,
-) -> Step {
+fn of_leader(case: Case<'_>, table: &Table, me: &Row, ruling: Ruling, said: &Said<'_>) -> Step {
     let (done, by_controller) = (case.done, case.target.by_controller);
-    let reserve_first = |ruling: Ruling| {
-        if is_noted { Step::Rule(said.beside(ruling)) } else { Step::Act(Effect::Reserve) }
-    };
+    let goes = |ruling: Ruling| goes(case, table, me, said, said.beside(ruling));
     match case.ensemble.leader {
         Leader::Allow => {
-            return reserve_first(
-                ruling.warn(said.voice("it leads: the ensemble elects another when it is gone")),
-            );
+            return goes(ruling.warn(said.voice("it leads: the ensemble elects another when it is gone")));
         }
         // A controller that is refused the leader for good would never come to the end of a rolling update.
         Leader::Refuse if !by_controller => {
@@ -400,38 +428,46 @@ fn of_leader(
             let text = format!(
                 "it leads and cannot be asked to hand over; it has {grace} s to do so by itself when it is ended"
             );
-            return reserve_first(ruling.warn(said.voice(&text)));
+            return goes(ruling.warn(said.voice(&text)));
         }
         return Step::Rule(said.deny("Leader", "it leads the ensemble, and this etcd cannot be asked to hand over (before 3.3, or without its JSON gateway)"));
     }
     if let Some(name) = &done.pretended {
         let text = format!("it leads, and would hand over to {name} first");
-        return reserve_first(ruling.warn(said.voice(&text)));
+        return goes(ruling.warn(said.voice(&text)));
     }
-    let Some(next) = successor(table, me, &done.refused) else {
+    let note = &case.facts.note;
+    let next = successor(table, me, &done.refused, note.to.as_deref());
+    let Some((next, to)) = next.and_then(|next| Some((next, next.id?))) else {
         return Step::Rule(said.deny("Leader", "it leads the ensemble, and no other member can take over"));
     };
-    if !is_noted {
-        return Step::Act(Effect::Reserve);
+    if let Some(why) = case.unnoted() {
+        return Step::Rule(said.unknown(vec![not_reserved(why)]));
     }
-    match next.id {
-        Some(to) => Step::Act(Effect::Move { to, name: next.name.clone() }),
-        None => Step::Rule(said.deny("Leader", "it leads the ensemble, and no other member can take over")),
+    // Nobody lets the next one go from when that is noted until this review has ended.
+    if done.is_reserved || (note.hold >= Hold::Lasting && note.to.as_ref() == Some(&next.uid)) {
+        return Step::Act(Effect::Move { to, name: next.name.clone() });
     }
+    // Noted anew while it still counts, a leader that never hands over and is asked for again and again would hold up all others.
+    if note.hold == Hold::Ending {
+        let text = "it leads the ensemble, and what was noted of it before ends while leadership moves";
+        return Step::Rule(said.deny("Again", text));
+    }
+    Step::Act(Effect::Appoint { to: next.uid.clone() })
 }
 
 /// Entries by which members may differ and be equally good: what is written while they are asked.
 const ABREAST: u64 = 100;
 
 /// The most caught-up of those who can lead. On a node that is being emptied it would soon have to hand over again; so would a
-/// pod that its `StatefulSet` is going to replace.
-fn successor<'t>(table: &'t Table, me: &Row, refused: &[Id]) -> Option<&'t Row> {
+/// pod that its `StatefulSet` is going to replace. Of those that are equally good the one that is noted already.
+fn successor<'t>(table: &'t Table, me: &Row, refused: &[Id], noted: Option<&str>) -> Option<&'t Row> {
     let can = |row: &&Row| {
         row.uid != me.uid && row.state == State::Healthy && row.id.is_some_and(|id| !refused.contains(&id))
     };
     table.rows.iter().filter(can).min_by_key(|row| {
-        let lag = row.lag.unwrap_or(0);
-        (row.is_cordoned, lag / ABREAST, !row.is_updated, lag, row.id)
+        let (lag, is_other) = (row.lag.unwrap_or(0), noted != Some(row.uid.as_str()));
+        (row.is_cordoned, lag / ABREAST, !row.is_updated, is_other, lag, row.id)
     })
 }
 

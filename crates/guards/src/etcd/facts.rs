@@ -13,8 +13,9 @@ use tokio::time::{Instant, timeout_at};
 use super::config::Config;
 use super::ground::{Ground, Look, Standing};
 use super::group::Group;
+use super::notes::{self, Note, When};
 use super::pod::{Etcd, Pod};
-use crate::hands::{Reservation, Reservations};
+use crate::hands::Reservations;
 use crate::world::etcd::{Alarm, Answer, Health, Members, Metrics, Peer, Question, Read, Status};
 use crate::world::{World, cause};
 
@@ -27,12 +28,16 @@ pub(super) struct Facts {
     pub(super) ensemble: String,
     /// Every pod of it, with what its member says.
     pub(super) seen: Vec<Seen>,
-    /// How many pods its `StatefulSet` is to have.
+    /// How many pods its `StatefulSet` is to have; none where it has none, or is made of several.
     pub(super) replicas: Option<u64>,
+    /// When the review has ended.
+    pub(super) ends: SystemTime,
     /// Why nobody knows who is on the way out.
     pub(super) book_unread: Option<Cause>,
-    /// Whether the pod that is to go is noted already.
-    pub(super) is_reserved: bool,
+    /// What is noted already of the pod that is to go.
+    pub(super) note: Note,
+    /// The uid of the pod that is about to hand leadership over to it.
+    pub(super) giver: Option<String>,
 }
 
 /// One pod of the ensemble.
@@ -70,31 +75,23 @@ pub(super) struct Answers {
     pub(super) alarms: Result<Vec<Alarm>, Cause>,
 }
 
-/// How long a pod that was let go may take to be marked as deleted: to allow is not to commit.
-pub(super) const VOID: Duration = Duration::from_secs(30);
-
-/// The same pod need not be noted again so soon after: there is time enough left for it to be marked as deleted.
-const AGAIN: Duration = Duration::from_secs(5);
-
 /// How much later than the world should have answered it is given up.
 const GRACE: Duration = Duration::from_millis(30);
 
 impl Facts {
     /// The same facts where this pod is the one that is to go.
     pub(super) fn about(mut self, uid: &str, book: &Reservations) -> Self {
-        let now = self.now;
-        let is_held = |uid: &str| book.held.iter().any(|held| held.uid == uid && is_live(held, now));
+        let when = When { now: self.now, ends: self.ends };
+        let is_held =
+            |uid: &str| book.held.iter().any(|held| held.uid == uid && notes::is_live(held, when.now));
         for seen in &mut self.seen {
             seen.is_reserved = seen.pod.uid != uid && is_held(&seen.pod.uid);
         }
-        self.is_reserved = book.held.iter().any(|held| held.uid == uid && held.age(now) <= AGAIN);
+        self.note = when.note(book, uid);
+        self.giver = when.giver(book, uid, &self.seen);
+        self.book_unread = self.book_unread.or_else(|| when.disagreement(book, &self.seen));
         self
     }
-}
-
-/// Whether a pod that was let go still counts as leaving. One that is marked as deleted does so by itself.
-pub(super) fn is_live(reservation: &Reservation, now: SystemTime) -> bool {
-    reservation.age(now) <= VOID
 }
 
 /// One gathering.
@@ -113,6 +110,7 @@ impl Gathering<'_> {
             Ok(Standing::Stands(set)) => Some(set),
             _ => None,
         };
+        let ends = ground.now + self.end.saturating_duration_since(Instant::now());
         let nodes: BTreeSet<&str> =
             pods.iter().map(|pod| pod.node.as_str()).filter(|n| !n.is_empty()).collect();
         let look =
@@ -134,8 +132,10 @@ impl Gathering<'_> {
             ensemble: self.group.told(),
             seen: seen.collect(),
             replicas: set.map(|set| set.replicas),
+            ends,
             book_unread: ground.book.as_ref().err().cloned(),
-            is_reserved: false,
+            note: Note::default(),
+            giver: None,
         };
         facts.about(uid, ground.book.as_ref().unwrap_or(&Reservations::default()))
     }

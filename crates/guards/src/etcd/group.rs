@@ -1,6 +1,5 @@
 //! Which ensemble a pod is of: which entry of the configuration chooses it, and which pods are in it together.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use admission::LabelSelector;
@@ -105,31 +104,17 @@ impl Group {
         }
     }
 
-    /// Where it is noted who leaves. The same for every replica and every version of Durward, so nothing in it comes from a
-    /// hash that may change.
+    /// Where it is noted who leaves.
     pub(super) fn lease(&self, install_namespace: &str) -> Lease {
-        let mut name = match &self.set {
-            Some((_, set)) => format!("durward-etcd.{}.{set}", self.namespace),
-            None => format!("durward-etcd.{}.selector-{:016x}", self.namespace, fnv(&self.selector)),
-        };
-        if name.len() > LONGEST_NAME {
-            let hash = fnv(&name);
-            name = name.chars().take(LONGEST_NAME - 17).collect();
-            // Writing to a String cannot fail.
-            let _ = write!(name, "-{hash:016x}");
-        }
-        Lease { namespace: install_namespace.to_owned(), name }
+        Lease { namespace: install_namespace.to_owned(), name: lease_of(&self.namespace) }
     }
 }
 
-/// As long as the name of an object may be.
-const LONGEST_NAME: usize = 253;
-
-/// FNV-1a, 64 bits.
-fn fnv(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+/// The name of the Lease in which it is noted who leaves a namespace. The same for every replica and every version of Durward, and
+/// nothing in it comes from configuration or from owners: while those change, an ensemble has one Lease all the same. Names of
+/// namespaces are short enough for it.
+pub(super) fn lease_of(namespace: &str) -> String {
+    format!("durward-etcd.{namespace}")
 }
 
 #[cfg(test)]
@@ -181,18 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn the_lease_has_the_ensembles_name_and_one_that_kubernetes_takes() {
-        let of = |pod: &Pod| {
-            Group::of(&config("ensembles: [{namespace: db, selector: app=etcd}]").ensembles[0], pod)
-                .lease("durward-system")
-                .name
-        };
-        assert_eq!(of(&pod("etcd-0", Some("etcd"))), "durward-etcd.db.etcd");
-        // Written down, as it must never change from one version to the next.
-        assert_eq!(of(&pod("etcd-0", None)), "durward-etcd.db.selector-5fb008ea6efba5b2");
-        let (long, other) = (format!("{}a", "x".repeat(252)), format!("{}b", "x".repeat(252)));
-        let (long, other) = (of(&pod("e", Some(&long))), of(&pod("e", Some(&other))));
-        assert_eq!(long.len(), 253);
-        assert_ne!(long, other);
+    fn however_pods_are_grouped_those_of_a_namespace_have_one_lease() {
+        let of = |yaml: &str, pod: &Pod| Group::of(&config(yaml).ensembles[0], pod).lease("durward-system");
+        let by_set = "ensembles: [{namespace: db, selector: app=etcd}]";
+        let together = "ensembles: [{namespace: db, selector: 'app in (etcd)', groupBy: selector}]";
+        for yaml in [by_set, together] {
+            for set in [Some("etcd"), None] {
+                let lease = of(yaml, &pod("etcd-0", set));
+                // Written down, as it must never change from one version to the next.
+                assert_eq!(
+                    (lease.namespace.as_str(), lease.name.as_str()),
+                    ("durward-system", "durward-etcd.db")
+                );
+            }
+        }
+        let elsewhere = Pod { namespace: "other".into(), ..pod("etcd-0", Some("etcd")) };
+        assert_eq!(of(by_set, &elsewhere).name, "durward-etcd.other");
     }
 }

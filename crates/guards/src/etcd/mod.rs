@@ -22,6 +22,7 @@ mod glass;
 mod ground;
 mod group;
 mod labels;
+mod notes;
 mod permissions;
 mod pod;
 mod poor;

@@ -104,7 +104,7 @@ fn state(seen: &Seen, said: &Result<Said, Cause>, leader: Option<Id>) -> State {
         return State::Leaving("its pod is being deleted");
     }
     if seen.is_reserved {
-        return State::Leaving("its pod was let go a moment ago");
+        return State::Leaving("its pod was asked for or let go a moment ago");
     }
     match &said.ill {
         Some(why) => State::Unfit(why.clone()),

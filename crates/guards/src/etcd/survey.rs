@@ -364,6 +364,7 @@ impl Survey {
             dry_run: true,
             by_controller: false,
             by_kubelet: false,
+            only: None,
             pod: None,
         };
         let early = decide::of_pod(&self.config, &target, pod, ground.now)
@@ -379,7 +380,7 @@ impl Survey {
                 Case { config: &self.config, ensemble, target: &target, pod, facts: &facts, done: &done };
             match decide::close(case) {
                 Step::Rule(ruling) => return ruling,
-                Step::Act(Effect::Reserve) => done.is_reserved = true,
+                Step::Act(Effect::Reserve | Effect::Appoint { .. }) => done.is_reserved = true,
                 Step::Act(Effect::Move { name, .. }) => done.pretended = Some(name),
             }
         }

@@ -11,7 +11,7 @@ use super::config::Config;
 use crate::world::cause;
 
 /// The fields that are read while the review is decoded, in the order of the indices below.
-pub(super) const POINTERS: [&str; 9] = [
+pub(super) const POINTERS: [&str; 10] = [
     "/metadata/name",
     "/metadata/namespace",
     "/metadata/uid",
@@ -21,6 +21,7 @@ pub(super) const POINTERS: [&str; 9] = [
     "/metadata/ownerReferences",
     "/deleteOptions/gracePeriodSeconds",
     "/spec/replicas",
+    "/deleteOptions/preconditions/uid",
 ];
 pub(super) const NAME: usize = 0;
 const NAMESPACE: usize = 1;
@@ -28,6 +29,7 @@ pub(super) const ANNOTATIONS: usize = 4;
 pub(super) const DELETION: usize = 5;
 const GRACE: usize = 7;
 pub(super) const REPLICAS: usize = 8;
+const ONLY: usize = 9;
 
 /// The group whose members are kubelets.
 const NODES: &str = "system:nodes";
@@ -47,6 +49,8 @@ pub(super) struct Target {
     pub(super) by_controller: bool,
     /// Whether a kubelet asks.
     pub(super) by_kubelet: bool,
+    /// The only pod that an eviction is meant for, by its uid: another one of the same name the API server does not delete.
+    pub(super) only: Option<String>,
     /// The pod in JSON, where the review brings it.
     pub(super) pod: Option<String>,
 }
@@ -127,6 +131,7 @@ impl Target {
             dry_run: request.dry_run,
             by_controller: config.terms.stance.is_controller(&request.user),
             by_kubelet: request.user.is_in(NODES),
+            only: Some(text(ONLY)?).filter(|uid| deed == Deed::Evict && !uid.is_empty()),
             pod: (deed == Deed::Delete).then(|| object.raw().get().to_owned()),
         })
     }
@@ -200,6 +205,8 @@ mod tests {
         let options = |options: Value| evicted(|r| r["object"]["deleteOptions"] = options).unwrap();
         assert!(options(json!({"dryRun": ["All"]})).dry_run);
         assert_eq!(options(json!({"gracePeriodSeconds": 5})).grace, Some(5));
+        let only = options(json!({"preconditions": {"uid": "u-7"}})).only;
+        assert_eq!((only.as_deref(), options(json!({"preconditions": null})).only), (Some("u-7"), None));
     }
 
     #[test]
@@ -232,6 +239,8 @@ mod tests {
         assert!(evicted(|r| r["object"] = Value::Null).unwrap_err().contains("it has no object"));
         let soon = |r: &mut Value| r["object"]["deleteOptions"] = json!({"gracePeriodSeconds": "soon"});
         assert!(evicted(soon).unwrap_err().contains("no number"));
+        let seven = |r: &mut Value| r["object"]["deleteOptions"] = json!({"preconditions": {"uid": 7}});
+        assert!(evicted(seven).unwrap_err().contains("no text"));
         let nobody = |r: &mut Value| {
             r["name"] = "".into();
             r["object"]["metadata"] = json!({});

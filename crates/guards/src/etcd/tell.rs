@@ -138,7 +138,7 @@ impl<'s> Said<'s> {
 
     /// What to do about what stands in the way.
     fn first_step(&self, reason: &str) -> String {
-        let Case { pod, target, .. } = self.case;
+        let Case { pod, target, facts, .. } = self.case;
         let step = match reason {
             "SmallEnsemble" => "Add members to the ensemble, or plan the outage",
             "MembershipChange" => "Wait until the change is through (etcdctl member list)",
@@ -147,6 +147,7 @@ impl<'s> Said<'s> {
             }
             "KilledLeader" => "Give it time to hand over: leave --grace-period=0 out",
             "NotReserved" => "Apply what durward manifests prints, or try again",
+            "LeadershipComes" | "Again" => "Try again in ten seconds",
             "Unknown" => "Try again when that can be seen",
             "Leader" => {
                 let next =
@@ -163,7 +164,16 @@ impl<'s> Said<'s> {
             }
             _ => "Bring the others up first, or try again when they are",
         };
-        step.to_owned()
+        let leaving = facts.seen.iter().filter(|seen| seen.is_reserved && !seen.pod.is_going);
+        let leaving: Vec<&str> = leaving.map(|seen| seen.pod.name.as_str()).collect();
+        if reason != "Quorum" || leaving.is_empty() {
+            return step.to_owned();
+        }
+        // Whoever is refused behind this guard and asks again every few seconds holds the others up for as long.
+        let names = leaving.join(" and ");
+        format!(
+            "{step}; {names} counts again 30 s after nobody asks for it: if a drain tries in vain, stop it"
+        )
     }
 
     fn details(&self, reason: &str, why: &str) -> Vec<DenialCause> {

@@ -1,15 +1,17 @@
 //! The way of one review: look, decide, act, look again. What is decided stands in `decide.rs`; here is only the order of things
 //! and the time that they have.
 //!
-//! The order is: note that the pod leaves, read everyone's health again, hand over, let it go. So whatever lets a member go was
-//! seen after its departure was noted, and whoever decides about another one has seen that note.
+//! The order is: note that the pod leaves, and for a leader to whom it hands over; read everyone's health again, hand over, let it
+//! go. So whatever lets a member go was seen after its departure was noted, and whoever decides about another one has seen that
+//! note. The review may end at any point, and be dropped: what is noted by then runs out.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use admission::{Cause, Request, Ruling, Verdict};
+use admission::{Cause, Mode, OnUnknown, Request, Ruling, Verdict};
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep};
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::above;
 use super::act::{self, Act};
@@ -18,11 +20,12 @@ use super::decide::{self, Case, Done, Effect, Opened, Step};
 use super::facts::{Facts, Gathering};
 use super::ground::{Ground, Look};
 use super::group::{self, Chosen, Group};
+use super::notes::Hold;
 use super::pod::Pod;
 use super::table::Table;
 use super::target::{Deed, Target};
 use super::tell;
-use crate::hands::{Hands, Lease, Moved, Reservations, Written};
+use crate::hands::{Hands, Lease, Moved, Reservation, Reservations, Written};
 use crate::world::etcd::Id;
 use crate::world::{World, cause};
 
@@ -101,6 +104,10 @@ impl<'w> Way<'w> {
             Ok(None) => return Ruling::allow().audit("allowed", "it is in no ensemble"),
             Err(why) => return tell::unseen(&target, &why),
         };
+        if target.only.as_ref().is_some_and(|only| *only != subject.pod.uid) {
+            let why = "it is meant for another pod of that name, so that the API server refuses it (preconditions.uid)";
+            return Ruling::allow().audit("allowed", why);
+        }
         if let Some(ruling) = decide::of_pod(self.config, &target, &subject.pod, self.world.now()) {
             return ruling;
         }
@@ -176,23 +183,7 @@ impl<'w> Way<'w> {
 
     async fn of_member(&self, subject: &Subject<'_>) -> Ruling {
         let mut done = Done::default();
-        let mut is_noted_here = false;
-        let mut last = None;
-        let ruling = self.until_ruled(subject, &mut done, &mut is_noted_here, &mut last).await;
-        let goes = matches!(ruling.verdict, Verdict::Allow);
-        if let (true, false, Some(hands)) = (is_noted_here, goes, self.hands) {
-            self.release(subject, hands).await;
-        }
-        ruling
-    }
-
-    async fn until_ruled(
-        &self,
-        subject: &Subject<'_>,
-        done: &mut Done,
-        is_noted_here: &mut bool,
-        last: &mut Option<Cause>,
-    ) -> Ruling {
+        let mut unmoved = None;
         for _ in 0..LOOKS {
             if Instant::now() >= self.end {
                 break;
@@ -201,37 +192,30 @@ impl<'w> Way<'w> {
                 Ok(seen) => seen,
                 Err(ruling) => return *ruling,
             };
-            let effect = match self.decided(subject, &seen.facts, done) {
-                Step::Rule(ruling) => return ruling,
-                Step::Act(effect) => effect,
-            };
-            let Some(hands) = self.hands else { break };
-            let act = Act {
-                hands,
-                book: self.config.reservation,
-                lease: &subject.lease,
-                end: self.end.min(Instant::now() + GROUND),
-            };
-            match effect {
-                Effect::Reserve => match self.reserve(&act, subject, &seen.ground).await {
-                    Written::Written => (done.is_reserved, *is_noted_here) = (true, true),
-                    Written::Raced => {}
-                    Written::Refused(why) => {
-                        return tell::unseen(subject.target, &decide::not_reserved(&why));
+            let effect = loop {
+                let effect = match self.decided(subject, &seen.facts, &mut done) {
+                    Step::Rule(ruling) if self.passes_unseen(subject, &seen.facts, &done, &ruling) => {
+                        Effect::Reserve
                     }
-                },
-                Effect::Move { to, name } => {
-                    let act = Act { end: self.end, ..act };
-                    match self.hand_over(&act, subject, &seen.facts, to).await {
-                        Moved::Moved => done.moved = Some(name),
-                        Moved::NotLeader => {}
-                        Moved::BadTarget => done.refused.push(to),
-                        Moved::Unsupported => done.is_unmovable = true,
-                        Moved::Unknown(why) => {
-                            // One more look may show that it did; not one more try.
-                            if let Some(before) = last.replace(why) {
-                                return tell::unseen(subject.target, &before);
-                            }
+                    Step::Rule(ruling) => return ruling,
+                    Step::Act(effect) => effect,
+                };
+                match self.note(subject, &seen, &effect).await {
+                    // What is decided now does without.
+                    Some(Written::Refused(why)) => done.unnoted = Some(why),
+                    Some(Written::Written | Written::Raced) | None => break effect,
+                }
+            };
+            if let Effect::Move { to, name } = effect {
+                match self.hand_over(subject, &seen.facts, to).await {
+                    Moved::Moved => done.moved = Some(name),
+                    Moved::NotLeader => {}
+                    Moved::BadTarget => done.refused.push(to),
+                    Moved::Unsupported => done.is_unmovable = true,
+                    Moved::Unknown(why) => {
+                        // One more look may show that it did; not one more try.
+                        if let Some(before) = unmoved.replace(why) {
+                            return tell::unseen(subject.target, &before);
                         }
                     }
                 }
@@ -244,42 +228,111 @@ impl<'w> Way<'w> {
         tell::unseen(subject.target, &Cause::new(cause::TIMEOUT, text))
     }
 
-    /// Decides. Where nothing may be done, what would be done counts as done and is told.
+    /// Whether nothing is to be changed this time: what would be done counts as done, and is told. In audit mode a refusal does not
+    /// bind, and nothing else does.
+    fn is_pretending(&self, target: &Target) -> bool {
+        self.hands.is_none() || target.dry_run || self.config.terms.stance.mode == Mode::Audit
+    }
+
+    /// Decides.
     fn decided(&self, subject: &Subject<'_>, facts: &Facts, done: &mut Done) -> Step {
         let Subject { target, pod, ensemble, .. } = subject;
-        let is_pretending = self.hands.is_none() || target.dry_run;
+        let is_pretending = self.is_pretending(target);
         loop {
             let case = Case { config: self.config, ensemble, target, pod, facts, done };
             match decide::close(case) {
-                Step::Act(Effect::Reserve) if is_pretending => done.is_reserved = true,
+                Step::Act(Effect::Reserve | Effect::Appoint { .. }) if is_pretending => {
+                    done.is_reserved = true;
+                }
                 Step::Act(Effect::Move { name, .. }) if is_pretending => done.pretended = Some(name),
                 step => return step,
             }
         }
     }
 
-    async fn reserve(&self, act: &Act<'_>, subject: &Subject<'_>, ground: &Ground) -> Written {
-        let read = match &ground.book {
-            Ok(read) => read,
-            Err(why) => return Written::Refused(why.clone()),
-        };
-        act.reserve(read, (&subject.pod.uid, &subject.pod.name), ground.now).await
+    /// Whether it goes although nobody can say whether it may, as the configuration has it. Then that it leaves is noted all the
+    /// same, for whoever decides about the next one and sees more.
+    fn passes_unseen(&self, subject: &Subject<'_>, facts: &Facts, done: &Done, ruling: &Ruling) -> bool {
+        let stance = &self.config.terms.stance;
+        let when = if subject.target.by_controller { stance.controllers } else { stance.people };
+        let can_note = facts.book_unread.is_none() && done.unnoted.is_none();
+        matches!(ruling.verdict, Verdict::Unknown(_))
+            && when == OnUnknown::Allow
+            && can_note
+            && facts.note.hold != Hold::Fresh
+            && !self.is_pretending(subject.target)
     }
 
-    async fn release(&self, subject: &Subject<'_>, hands: &dyn Hands) {
-        let lease = &subject.lease;
-        let read: Result<Reservations, Cause> = match self.config.reservation {
-            Book::Lease => self.look().book(lease).await,
-            Book::Local => Ok(act::local(lease)),
+    fn act<'s>(&'s self, subject: &'s Subject<'_>, hands: &'s dyn Hands) -> Act<'s> {
+        Act { hands, book: self.config.reservation, lease: &subject.lease, end: self.end }
+    }
+
+    /// Notes what is to be noted, if anything.
+    async fn note(&self, subject: &Subject<'_>, seen: &Seen, effect: &Effect) -> Option<Written> {
+        let (facts, pod) = (&seen.facts, &subject.pod);
+        let read = match &seen.ground.book {
+            Ok(read) => read,
+            Err(why) => return Some(Written::Refused(why.clone())),
         };
-        if let Ok(read) = read {
-            let act = Act { hands, book: self.config.reservation, lease, end: self.end };
-            act.release(&read, &subject.pod.uid, self.world.now()).await;
+        let since = match Timestamp::try_from(facts.ends) {
+            Ok(since) => since,
+            Err(error) => {
+                let text = format!("the time is none: {error}");
+                return Some(Written::Refused(Cause::new(cause::NOT_RESERVED, text)));
+            }
+        };
+        let mut entry = Reservation::new(&pod.uid, &pod.name, since);
+        match effect {
+            Effect::Move { .. } => return None,
+            Effect::Reserve => {}
+            Effect::Appoint { to } => {
+                entry.to = Some(to.clone());
+                let before = read.of(&pod.uid).filter(|_| facts.note.hold != Hold::Void);
+                entry.since = before.map_or(since, |before| before.since);
+            }
         }
+        let act = Act { end: self.end.min(Instant::now() + GROUND), ..self.act(subject, self.hands?) };
+        Some(self.written(&act, subject, seen, read, entry).await)
+    }
+
+    /// Writes over what the decision rested on, or over what others wrote since, if that is about other ensembles.
+    async fn written(
+        &self,
+        act: &Act<'_>,
+        subject: &Subject<'_>,
+        seen: &Seen,
+        read: &Reservations,
+        entry: Reservation,
+    ) -> Written {
+        let now = seen.ground.now;
+        let first = act.note(read, entry.clone(), now).await;
+        if first != Written::Raced {
+            return first;
+        }
+        let Ok(_turn) = timeout_at(act.end, act::turn(act.lease)).await else { return Written::Raced };
+        while Instant::now() < act.end {
+            let book = match act.book {
+                Book::Lease => self.look().book(act.lease).await,
+                Book::Local => Ok(act::local(act.lease)),
+            };
+            let Ok(book) = book else { return Written::Raced };
+            let is_same = |uid: &str| book.of(uid) == read.of(uid);
+            if !is_same(&subject.pod.uid) || !seen.facts.seen.iter().all(|seen| is_same(&seen.pod.uid)) {
+                return Written::Raced;
+            }
+            let written = act.note(&book, entry.clone(), now).await;
+            if written != Written::Raced {
+                return written;
+            }
+        }
+        Written::Raced
     }
 
     /// Has the leader hand over, and waits until most of the members have seen it.
-    async fn hand_over(&self, act: &Act<'_>, subject: &Subject<'_>, facts: &Facts, to: Id) -> Moved {
+    async fn hand_over(&self, subject: &Subject<'_>, facts: &Facts, to: Id) -> Moved {
+        // Without hands nobody gets here: it is pretended before.
+        let Some(hands) = self.hands else { return Moved::Unsupported };
+        let act = self.act(subject, hands);
         let moved = act.move_leader(&subject.group.peer(&current(subject, facts)), to).await;
         if moved != Moved::Moved {
             return moved;

@@ -34,8 +34,10 @@ impl LiveHands {
         let outcome = self.tools.write(lease.address(), is_new, &set.body(lease), deadline.into()).await;
         match outcome {
             Ok(()) => Written::Written,
-            // Somebody made it before, changed it since, or took it away.
+            // Somebody made it before, or changed it since.
             Err(Unwritten { status: Some(409), .. }) => Written::Raced,
+            // Leases are made by a PUT too, so that one that was taken away is written anew, with all that was read of it; other
+            // API servers say that it is not there.
             Err(Unwritten { status: Some(404), .. }) if !is_new => Written::Raced,
             Err(Unwritten { why, .. }) => Written::Refused(why),
         }

@@ -1,8 +1,12 @@
-//! The set of pods that may be on their way out, kept in one Lease for each ensemble, where every replica of Durward sees it.
+//! The set of pods that may be on their way out, kept in one Lease for each namespace, where every replica of Durward sees it.
+//!
+//! For each namespace, not for each ensemble: which pods are one ensemble is a matter of configuration and of owners, and both may
+//! change while a pod leaves. An ensemble never spans namespaces, so that no change splits it over two Leases.
 //!
 //! The set stands in an annotation, as a Lease has one holder and this is several. Who has changed it last does not matter: it is
-//! written only over the version that was read.
+//! written only over the version that was read. What a later version of Durward writes beside is kept.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
@@ -16,15 +20,19 @@ use crate::world::{Address, Resource, cause};
 /// Under which the set stands.
 const ANNOTATION: &str = "durward.dev/reservations";
 
-/// More than this many pods are never on their way out of one ensemble: etcd advises seven members, and a Lease is small.
-pub(super) const MOST: usize = 64;
+/// More than this many pods are never on their way out of one namespace at once: of two hundred ensembles of five members each, four
+/// hundred. They are about 100 kB then, and annotations may be 256 KiB.
+pub(super) const MOST: usize = 512;
+
+/// By which Durward's own Leases are known.
+const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "durward");
 
 /// Which Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// Durward's own namespace.
     pub namespace: String,
-    /// One for each ensemble.
+    /// One for each namespace that has ensembles.
     pub name: String,
 }
 
@@ -44,18 +52,28 @@ impl Lease {
 
 /// One pod that may be on its way out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Reservation {
     /// The pod's uid.
     pub uid: String,
     /// The pod's name, for people.
     pub pod: String,
-    /// When it was let go.
+    /// When the review that may let it go has ended: from then on it is waited for.
     pub since: Timestamp,
+    /// The uid of the pod that it is about to hand leadership over to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// What a later version knows of it.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, Value>,
 }
 
 impl Reservation {
-    /// How long ago it was let go; nothing where a clock that is ahead says that it will be.
+    /// One that says no more than that.
+    pub fn new(uid: &str, pod: &str, since: Timestamp) -> Self {
+        Self { uid: uid.to_owned(), pod: pod.to_owned(), since, to: None, more: BTreeMap::new() }
+    }
+
+    /// How long ago its review ended; nothing where it has not yet.
     pub fn age(&self, now: SystemTime) -> Duration {
         now.duration_since(self.since.into()).unwrap_or_default()
     }
@@ -79,7 +97,8 @@ struct Wire {
 #[serde(rename_all = "camelCase")]
 struct WireMetadata {
     resource_version: String,
-    annotations: Option<std::collections::BTreeMap<String, Value>>,
+    labels: Option<BTreeMap<String, Value>>,
+    annotations: Option<BTreeMap<String, Value>>,
 }
 
 impl Reservations {
@@ -91,7 +110,15 @@ impl Reservations {
         let version = Some(wire.metadata.resource_version).filter(|version| !version.is_empty());
         let version = version.ok_or_else(|| garbage("the Lease has no resourceVersion".to_owned()))?;
         let annotation = wire.metadata.annotations.and_then(|mut all| all.remove(ANNOTATION));
+        let (label, durward) = MANAGED_BY;
+        let is_own = wire.metadata.labels.is_some_and(|labels| labels.get(label) == Some(&durward.into()));
         let held: Vec<Reservation> = match annotation {
+            None if is_own => {
+                return Err(garbage(format!(
+                    "somebody took the annotation {ANNOTATION} off the Lease, so that nobody knows who leaves; delete the Lease when no pod does"
+                )));
+            }
+            // Somebody made it beforehand.
             None => Vec::new(),
             Some(Value::String(text)) => serde_json::from_str(&text).map_err(|error| {
                 garbage(format!("the Lease's annotation {ANNOTATION} cannot be read: {error}"))
@@ -114,7 +141,7 @@ impl Reservations {
             "metadata": {
                 "namespace": lease.namespace,
                 "name": lease.name,
-                "labels": {"app.kubernetes.io/managed-by": "durward"},
+                "labels": {MANAGED_BY.0: MANAGED_BY.1},
                 "annotations": {ANNOTATION: held},
             },
             "spec": {"holderIdentity": "durward"},
@@ -129,7 +156,17 @@ impl Reservations {
 
     /// Whether this pod is in it.
     pub fn holds(&self, uid: &str) -> bool {
-        self.held.iter().any(|one| one.uid == uid)
+        self.of(uid).is_some()
+    }
+
+    /// What is said of this pod.
+    pub fn of(&self, uid: &str) -> Option<&Reservation> {
+        self.held.iter().find(|one| one.uid == uid)
+    }
+
+    /// Whether there are more in it than anybody reads.
+    pub fn is_too_long(&self) -> bool {
+        self.held.len() > MOST
     }
 }
 
@@ -140,15 +177,20 @@ mod tests {
     use super::*;
 
     fn lease() -> Lease {
-        Lease { namespace: "durward-system".into(), name: "durward-etcd.db.etcd".into() }
+        Lease { namespace: "durward-system".into(), name: "durward-etcd.db".into() }
     }
 
     fn reservation(uid: &str) -> Reservation {
-        Reservation {
-            uid: uid.into(),
-            pod: "etcd-1".into(),
-            since: Timestamp::from_second(1_795_255_200).unwrap(),
-        }
+        Reservation::new(uid, "etcd-1", Timestamp::from_second(1_795_255_200).unwrap())
+    }
+
+    fn read(metadata: &Value) -> Result<Reservations, String> {
+        let lease = to_raw_value(&json!({"metadata": metadata, "spec": {}})).unwrap();
+        Reservations::read(&lease).map_err(|cause| cause.text)
+    }
+
+    fn held(text: &str) -> Result<Vec<Reservation>, String> {
+        read(&json!({"resourceVersion": "1", "annotations": {ANNOTATION: text}})).map(|set| set.held)
     }
 
     #[test]
@@ -160,26 +202,48 @@ mod tests {
         assert!(set.holds("b") && !set.holds("c"));
         let first = Reservations { version: None, held: vec![] }.body(&lease());
         assert!(first["metadata"].get("resourceVersion").is_none());
-        assert_eq!(first["metadata"]["name"], "durward-etcd.db.etcd");
+        assert_eq!(first["metadata"]["name"], "durward-etcd.db");
+        let heir = Reservation { to: Some("c".into()), ..reservation("a") };
+        let body = Reservations { version: Some("7".into()), held: vec![heir.clone()] }.body(&lease());
+        assert_eq!(Reservations::read(&to_raw_value(&body).unwrap()).unwrap().held, [heir]);
+    }
+
+    #[test]
+    fn what_a_later_version_says_of_a_pod_is_kept_and_what_has_to_be_said_is_missed() {
+        let text = r#"[{"uid":"a","pod":"etcd-1","since":"2026-11-21T10:00:00Z","by":{"node":"n1"}}]"#;
+        let read = held(text).unwrap();
+        assert_eq!((read[0].uid.as_str(), read[0].since), ("a", reservation("a").since));
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+        for text in [
+            r#"[{"pod":"etcd-1","since":"2026-11-21T10:00:00Z"}]"#,
+            r#"[{"uid":"a","pod":"etcd-1"}]"#,
+            r#"[{"uid":"a","pod":"etcd-1","since":"soon"}]"#,
+        ] {
+            assert!(held(text).unwrap_err().contains("cannot be read"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_lease_of_durwards_whose_set_was_taken_off_is_not_an_empty_one() {
+        let own = json!({"resourceVersion": "1", "labels": {"app.kubernetes.io/managed-by": "durward"}});
+        assert!(read(&own).unwrap_err().contains("took the annotation durward.dev/reservations off"));
+        let made = json!({"resourceVersion": "1", "labels": {"app.kubernetes.io/managed-by": "helm"}});
+        assert_eq!(read(&made).unwrap().held, []);
     }
 
     #[test]
     fn a_lease_that_holds_no_set_is_an_empty_one_and_one_that_cannot_be_read_is_none() {
-        let read = |metadata: Value| {
-            let lease = to_raw_value(&json!({"metadata": metadata, "spec": {}})).unwrap();
-            Reservations::read(&lease).map_err(|cause| cause.text)
-        };
-        assert_eq!(read(json!({"resourceVersion": "1"})).unwrap().held, []);
-        assert_eq!(read(json!({"resourceVersion": "1", "annotations": {"a": "b"}})).unwrap().held, []);
+        assert_eq!(read(&json!({"resourceVersion": "1"})).unwrap().held, []);
+        assert_eq!(read(&json!({"resourceVersion": "1", "annotations": {"a": "b"}})).unwrap().held, []);
         let many = serde_json::to_string(&vec![reservation("a"); MOST + 1]).unwrap();
         for (metadata, why) in [
             (json!({"annotations": {}}), "cannot be read"),
             (json!({"resourceVersion": ""}), "no resourceVersion"),
             (json!({"resourceVersion": "1", "annotations": {ANNOTATION: 7}}), "is no text"),
             (json!({"resourceVersion": "1", "annotations": {ANNOTATION: "[{}]"}}), "cannot be read"),
-            (json!({"resourceVersion": "1", "annotations": {ANNOTATION: many}}), "more than 64"),
+            (json!({"resourceVersion": "1", "annotations": {ANNOTATION: many}}), "more than 512"),
         ] {
-            let told = read(metadata).unwrap_err();
+            let told = read(&metadata).unwrap_err();
             assert!(told.contains(why), "{told}");
         }
     }

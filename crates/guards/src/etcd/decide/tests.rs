@@ -11,6 +11,7 @@ use proptest::test_runner::{Config as Cases, TestRunner};
 
 use super::super::facts::{Answers, Seen, View};
 use super::super::fixture::{self, config, now};
+use super::super::notes::Note;
 use super::*;
 use crate::world::etcd::{Alarm, AlarmKind, Member, Members, Read, Status};
 
@@ -210,7 +211,9 @@ impl Any {
             seen: own.chain(twice).collect(),
             replicas: None,
             book_unread: self.is_book_unread.then(|| Cause::new(cause::FORBIDDEN, "no")),
-            is_reserved: false,
+            ends: now(),
+            note: Note::default(),
+            giver: None,
         }
     }
 
@@ -254,6 +257,7 @@ impl Any {
             dry_run: false,
             by_controller: self.by_controller,
             by_kubelet: false,
+            only: None,
             pod: None,
         };
         let done = Done { is_reserved: self.done, ..Done::default() };

@@ -90,8 +90,8 @@ fn lease() -> Lease {
 }
 
 fn set(version: Option<&str>) -> Reservations {
-    let one = Reservation { uid: "u".to_owned(), pod: "etcd-0".to_owned(), since: Timestamp::UNIX_EPOCH };
-    Reservations { version: version.map(str::to_owned), held: vec![one] }
+    let held = vec![Reservation::new("u", "etcd-0", Timestamp::UNIX_EPOCH)];
+    Reservations { version: version.map(str::to_owned), held }
 }
 
 /// What becomes of a write that the API server answers so; and by which path it came.
