@@ -121,8 +121,10 @@ pub(super) fn of_ground(config: &Config, target: &Target, pod: &Pod, ground: &Gr
             return Some(ruling);
         }
     }
-    if matches!(&ground.owner, Ok(Standing::Going)) {
-        return allowed("its StatefulSet is being deleted or gone");
+    match &ground.owner {
+        Ok(Standing::Going) => return allowed("its StatefulSet is being deleted or gone"),
+        Ok(Standing::Ends) => return allowed("its StatefulSet is to have no pods"),
+        Ok(Standing::Stands(_) | Standing::None) | Err(_) => {}
     }
     if matches!(&ground.has_node, Ok(false)) {
         return allowed("its node is gone");
@@ -131,14 +133,15 @@ pub(super) fn of_ground(config: &Config, target: &Target, pod: &Pod, ground: &Gr
         Ok(pods) => pods,
         Err(why) => return Some(tell::unseen(target, why)),
     };
-    if !pods.iter().any(|listed| listed.uid == pod.uid) {
+    let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
         let text = format!(
             "the pods that Durward sees in namespace {:?} do not hold this one; try again, and if that stays so, Durward looks at another cluster",
             target.namespace
         );
         return Some(tell::unseen(target, &Cause::new(cause::UNCLEAR, text)));
-    }
-    None
+    };
+    // It did not yet when the review was made.
+    if listed.has_ended { allowed("its pod has ended") } else { None }
 }
 
 fn of_namespace(config: &Config, target: &Target, namespace: &Namespace, now: SystemTime) -> Option<Ruling> {
@@ -211,6 +214,7 @@ pub(super) fn close(case: Case<'_>) -> Step {
             said.allow("it does not vote")
                 .warn(said.voice("it is a learner, and has no vote that could be missed")),
         ),
+        State::Stranger(_) if me.is_rival => Step::Rule(said.unknown(vec![mixed()])),
         State::Stranger(why) => Step::Rule(
             said.allow("it is no member")
                 .warn(said.voice(&format!("{why}: the ensemble {} does not miss it", table.ensemble))),
@@ -223,13 +227,31 @@ pub(super) fn close(case: Case<'_>) -> Step {
     }
 }
 
-fn quorum(case: Case<'_>, voters: usize) -> Quorum {
-    let leaves = match case.ensemble.membership {
+/// Some of its pods are of another ensemble, which misses them.
+fn mixed() -> Cause {
+    let text =
+        "pods of two ensembles are in one group; give each ensemble an entry with a selector of its own";
+    Cause::new(cause::UNCLEAR, text)
+}
+
+/// How many have to be left. One that is not well may not get done what takes it out of the list.
+fn quorum(case: Case<'_>, me: &Row, voters: usize) -> Quorum {
+    Quorum::of(voters, leaves(case) && me.state == State::Healthy)
+}
+
+/// Whether its pod takes the member out of the list when it goes: it is a hook that does, and given no time it does not run.
+fn leaves(case: Case<'_>) -> bool {
+    let is_to = match case.ensemble.membership {
         Membership::Auto => case.pod.leaves,
         Membership::Kept => false,
         Membership::Removed => true,
     };
-    Quorum::of(voters, leaves)
+    is_to && grace(case) > 0
+}
+
+/// How long its pod has to end, in seconds.
+fn grace(case: Case<'_>) -> i64 {
+    case.target.grace.unwrap_or(case.pod.grace)
 }
 
 /// Its time is made shorter while it ends: nothing that can be stopped, and worth a warning if it still leads.
@@ -243,14 +265,20 @@ fn of_going(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Ruling 
     ruling
 }
 
-/// A member that does not answer is let go where it cannot be missed, or where it is certain that it is not there. It may be back
-/// the next moment, so it is noted like any other.
+/// A member that does not answer is let go where it cannot be missed, or where it is as good as certain that it is not there. It may
+/// be back the next moment, so it is noted like any other.
 fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, said: &Said<'_>) -> Step {
+    // Of which of two it is, it does not say.
+    if table.is_mixed() {
+        return Step::Rule(said.unknown(vec![why.clone(), mixed()]));
+    }
     let healthy = table.healthy_beside(&me.uid);
-    let quorum = table.voters.as_ref().ok().map(|voters| quorum(case, *voters));
-    // Where nobody listens on that port, it may be the wrong one. And a quorum that works without enough others has this one in it.
+    let quorum = table.voters.as_ref().ok().map(|voters| quorum(case, me, *voters));
     let is_the_port = table.rows.iter().any(Row::answers);
-    let is_needed = table.works && quorum.is_none_or(|quorum| table.possible_beside(&me.uid) < quorum.needed);
+    // A connection is refused by firewalls too, and where Durward has the wrong port. A quorum that works without enough others has
+    // this one in it; and under a leader that nobody sees it may be the leader.
+    let is_short = |quorum: Quorum| table.possible_beside(&me.uid) < quorum.needed;
+    let is_needed = table.works && (table.has_hidden_leader() || quorum.is_none_or(is_short));
     if why.code == cause::NOT_LISTENING && is_the_port && !is_needed {
         let ruling = said.allow("no etcd listens in it");
         let holds = quorum.is_some_and(|quorum| healthy >= quorum.needed);
@@ -265,7 +293,7 @@ fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, said: &Said<'
             goes(case, table, me, said, said.allow("it does not answer, and the others are a quorum"))
         }
         // So many know of no leader that the rest, this one among them, cannot be a quorum.
-        Some(quorum) if quorum.of.saturating_sub(table.leaderless) < quorum.needed => {
+        _ if table.has_lost_quorum_beside(me) => {
             let ruling = said.allow("the quorum is lost and it does not answer");
             let text = "the quorum is lost, and this member does not answer";
             goes(case, table, me, said, ruling.warn(said.voice(text)))
@@ -298,7 +326,7 @@ fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Step {
         }
         Err(why) => return Step::Rule(said.unknown(vec![why.clone()])),
     };
-    let quorum = quorum(case, voters);
+    let quorum = quorum(case, me, voters);
     let healthy = table.healthy_beside(&me.uid);
     let mut ruling = said.allow("the others are a quorum");
     if healthy < quorum.needed {
@@ -313,11 +341,20 @@ fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Step {
                     said.deny("QuorumLost", "the quorum is lost, and it is one of the members that are left"),
                 );
             }
+            // With nobody beside it that could lead, there is nothing to refuse it for.
+            if voters > 1 && table.leads(me) && is_refused(case) {
+                return Step::Rule(said.deny("Leader", LEADS));
+            }
             ruling = said.allow("every deletion here is an outage").warn(said.voice(&small(voters)));
-        } else if is_corrupt && !table.works {
+        } else if is_corrupt && table.has_lost_quorum_beside(me) {
             ruling = said
                 .allow("its data is corrupt")
                 .warn(said.voice("its data is corrupt, and the others are no quorum now"));
+        } else if is_corrupt && !table.works {
+            let text = "no linearizable read came about anywhere, and it may be one of those that the quorum stands on";
+            return Step::Rule(said.unknown(vec![Cause::new(cause::NO_QUORUM, text)]));
+        } else if table.is_in_doubt && !table.is_lost {
+            return Step::Rule(said.deny("Quorum", IN_DOUBT));
         } else if healthy + blind.len() >= quorum.needed {
             return Step::Rule(said.unknown(blind));
         } else if table.is_lost {
@@ -332,7 +369,7 @@ fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Step {
         let text = "its data is corrupt; the new pod needs empty data, or a new member";
         return goes(case, table, me, said, said.beside(ruling.warn(said.voice(text))));
     }
-    for (weight, reason, text) in weights(case, table, me, quorum) {
+    for (weight, reason, text) in weights(case, table, me) {
         match weight {
             Weight::Warn => ruling.warnings.push(said.voice(&text)),
             Weight::Deny => return Step::Rule(said.deny(reason, &text)),
@@ -371,6 +408,17 @@ fn giver<'t>(case: Case<'_>, table: &'t Table) -> Option<&'t Row> {
     (!table.rows.iter().any(leads)).then_some(giver)
 }
 
+/// Why a member whose data may be the corrupt one's cannot be replaced yet.
+const IN_DOUBT: &str = "the alarm CORRUPT names no member, so that none can be counted on: find out whose data differs (etcdctl endpoint hashkv), take that member out of the list (etcdctl member remove), and its pod may go";
+
+/// Why people are refused a leader.
+const LEADS: &str = "it leads the ensemble, and leaders are not deleted here (leader: refuse)";
+
+/// Whether leaders are refused here. A controller that is refused one for good would never come to the end of a rolling update.
+fn is_refused(case: Case<'_>) -> bool {
+    case.ensemble.leader == Leader::Refuse && !case.target.by_controller
+}
+
 /// Why a departure could not be noted.
 pub(super) fn not_reserved(why: &Cause) -> Cause {
     Cause::new(cause::NOT_RESERVED, format!("it cannot be noted that it leaves: {}", why.text))
@@ -386,13 +434,13 @@ fn small(voters: usize) -> String {
 }
 
 /// What weighs beside the quorum: members that are being added, and data that is lost.
-fn weights(case: Case<'_>, table: &Table, me: &Row, quorum: Quorum) -> Vec<(Weight, &'static str, String)> {
+fn weights(case: Case<'_>, table: &Table, me: &Row) -> Vec<(Weight, &'static str, String)> {
     let mut weights = Vec::new();
     if !table.changes.is_empty() {
         let text = format!("its membership is changing: {}", table.changes.join(", "));
         weights.push((case.config.membership_change, "MembershipChange", text));
     }
-    if !case.pod.keeps_data && !quorum.leaves {
+    if !case.pod.keeps_data && !leaves(case) {
         let text = "none of its volumes outlives the pod: what the member has written is lost, and it cannot come back under its id";
         weights.push((case.config.data_safety, "DataLoss", text.to_owned()));
     }

@@ -131,7 +131,7 @@ impl Gathering<'_> {
             now: ground.now,
             ensemble: self.group.told(),
             seen: seen.collect(),
-            replicas: set.map(|set| set.replicas),
+            replicas: set.filter(|_| self.group.is_of_one_set()).map(|set| set.replicas),
             ends,
             book_unread: ground.book.as_ref().err().cloned(),
             note: Note::default(),

@@ -72,6 +72,8 @@ pub(super) enum Standing {
     None,
     /// It stands.
     Stands(Set),
+    /// It is to have no pods, and neither is any other that a pod of the ensemble has.
+    Ends,
     /// It is gone, or being deleted with its pods.
     Going,
 }
@@ -188,7 +190,7 @@ impl Look<'_> {
         let namespace = self.namespace(&pod.namespace);
         let owner = self.standing(&pod.namespace, pod.owner.as_ref());
         let node = self.has_node(&pod.node);
-        let pods = self.pods(ensemble, group, &pod.namespace);
+        let pods = self.pods(ensemble, group, pod);
         let book = async {
             match lease {
                 Some(lease) => self.book(lease).await,
@@ -197,6 +199,10 @@ impl Look<'_> {
         };
         let ((namespace, owner), (has_node, (pods, book))) =
             join(join(namespace, owner), join(node, join(pods, book))).await;
+        let owner = match (owner, &pods) {
+            (Ok(standing), Ok(pods)) => Ok(self.ending(standing, pod.owner.as_ref(), pods).await),
+            (owner, _) => owner,
+        };
         Ground { now: self.world.now(), namespace, owner, has_node, pods, book }
     }
 
@@ -222,6 +228,25 @@ impl Look<'_> {
         Ok(if object.metadata.deleting && !orphans { Standing::Going } else { Standing::Stands(set) })
     }
 
+    /// The same, where the set may be to have no pods. That ends the ensemble if all of its pods are of such sets: with
+    /// `groupBy: selector` they may be of several, of which one takes a part of it only.
+    pub(super) async fn ending(&self, standing: Standing, own: Option<&Owner>, pods: &[Pod]) -> Standing {
+        if !matches!(&standing, Standing::Stands(set) if set.replicas == 0) {
+            return standing;
+        }
+        let mut others: Vec<(&str, Option<&Owner>)> =
+            pods.iter().map(|pod| (pod.namespace.as_str(), pod.owner.as_ref())).collect();
+        others.retain(|(_, owner)| *owner != own);
+        others.dedup();
+        let looks = others.into_iter().map(|(namespace, owner)| self.standing(namespace, owner));
+        let ends = |other: Result<Standing, Cause>| match other {
+            Ok(Standing::Stands(set)) => set.replicas == 0,
+            Ok(Standing::Ends | Standing::Going) => true,
+            Ok(Standing::None) | Err(_) => false,
+        };
+        if join_all(looks).await.into_iter().all(ends) { Standing::Ends } else { standing }
+    }
+
     pub(super) async fn has_node(&self, name: &str) -> Result<bool, Cause> {
         if name.is_empty() {
             return Ok(true);
@@ -229,12 +254,15 @@ impl Look<'_> {
         Ok(self.find(&NODES, "", name, Part::Metadata).await?.is_some())
     }
 
-    async fn pods(&self, ensemble: &Ensemble, group: &Group, namespace: &str) -> Result<Vec<Pod>, Cause> {
+    /// The pods of an ensemble. Those that have ended are no members, and count for nothing; but the one that this is about is
+    /// told in any case.
+    async fn pods(&self, ensemble: &Ensemble, group: &Group, about: &Pod) -> Result<Vec<Pod>, Cause> {
         let mut pods = Vec::new();
-        for object in self.all(&PODS, namespace).await? {
+        for object in self.all(&PODS, &about.namespace).await? {
             let json = whole(&object)?;
             let pod = Pod::read(json, ensemble.port)?;
-            if group::chooses(ensemble, &pod, json) && group.holds(&pod) {
+            let is_there = !pod.has_ended || pod.uid == about.uid;
+            if is_there && group::chooses(ensemble, &pod, json) && group.holds(&pod) {
                 pods.push(pod);
             }
         }

@@ -84,6 +84,11 @@ impl Group {
         pod.namespace == self.namespace && is_same
     }
 
+    /// Whether one `StatefulSet` makes all of its pods.
+    pub(super) fn is_of_one_set(&self) -> bool {
+        self.set.is_some()
+    }
+
     /// What people call it: `db/etcd`.
     pub(super) fn told(&self) -> String {
         match &self.set {

@@ -1,8 +1,10 @@
 //! The table of an ensemble whose members have no JSON gateway: what `/health` and `/metrics` tell.
 //!
 //! They tell less. Who the members are is in neither, so that the pods are taken for the members: as many as there are, or as their
-//! `StatefulSet` is to have, whichever is more. Terms and ensemble ids are in neither too: two leaders are one too many, and then
-//! nobody counts as healthy. Leadership cannot be moved.
+//! `StatefulSet` is to have, whichever is more; where no one set says how many, nobody knows. Terms and ensemble ids are in neither
+//! too: two leaders are one too many, and then nobody counts as healthy. Leadership cannot be moved.
+//!
+//! Only where no member tells more: beside those that have a gateway one without is silent.
 
 use admission::Cause;
 
@@ -33,20 +35,33 @@ pub(super) fn table(facts: &Facts) -> Table {
     let leader = (leaders.len() == 1).then(|| leaders.first().copied()).flatten();
     let rows = all.iter().enumerate().map(|(at, (seen, said))| {
         let id = said.is_ok().then(|| identity(at, said));
-        Row::poor(seen, id, state(seen, said, leader))
+        Row::of(seen, id, state(seen, said, leader))
     });
     let rows: Vec<Row> = rows.collect();
     let answering = || all.iter().filter_map(|(_, said)| said.as_ref().ok());
     let voting = all.iter().filter(|(_, said)| !said.as_ref().is_ok_and(|said| said.is_learner)).count();
-    let wanted = facts.replicas.and_then(|replicas| usize::try_from(replicas).ok()).unwrap_or(0);
     let learners = answering().filter(|said| said.is_learner).count();
+    let wanted = facts.replicas.and_then(|replicas| usize::try_from(replicas).ok());
+    let voters = match wanted {
+        Some(wanted) => Ok(voting.max(wanted.saturating_sub(learners))),
+        None => Err(Cause::new(
+            cause::UNCLEAR,
+            "its members have no JSON gateway and no StatefulSet of their own, so that nobody says how many members there are",
+        )),
+    };
+    let leaderless = all
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, said))| said.as_ref().is_ok_and(|said| !said.has_leader && !said.is_learner));
     Table {
         ensemble: facts.ensemble.clone(),
-        voters: Ok(voting.max(wanted.saturating_sub(learners))),
+        told_voters: voters.as_ref().ok().copied(),
+        voters,
+        leaderless: leaderless.map(|(at, (_, said))| identity(at, said)).collect(),
         leader,
         works: answering().any(|said| said.ill.is_none()),
         is_lost: answering().next().is_some() && !answering().any(|said| said.has_leader),
-        leaderless: answering().filter(|said| !said.has_leader && !said.is_learner).count(),
+        is_in_doubt: false,
         is_poor: true,
         changes: if learners == 0 { Vec::new() } else { vec![format!("members that do not vote yet: {learners}")] },
         notes: vec!["its members have no JSON gateway, so that only their health and metrics tell of it: members are counted by their pods, and leadership cannot be moved".to_owned()],

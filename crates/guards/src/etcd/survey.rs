@@ -242,6 +242,9 @@ impl Survey {
         for object in &objects {
             let json = whole(object)?;
             let pod = Pod::read(json, 0)?;
+            if pod.has_ended {
+                continue;
+            }
             let of_pod = group::entry(&self.config, &pod, json)
                 .find(|(ensemble, chosen)| *chosen == Chosen::Yes || is_within(ensemble, name, &namespace));
             let Some((ensemble, _)) = of_pod else { continue };
@@ -272,7 +275,7 @@ impl Survey {
             for object in &objects {
                 let json = whole(object)?;
                 let pod = Pod::read(json, entry.port)?;
-                if group::chooses(entry, &pod, json) && group.holds(&pod) {
+                if !pod.has_ended && group::chooses(entry, &pod, json) && group.holds(&pod) {
                     pods.push(pod);
                 }
             }
@@ -301,6 +304,10 @@ impl Survey {
         let nodes = join_all(pods.iter().map(|pod| look.has_node(&pod.node)));
         let (owner, (nodes, book)) =
             join(look.standing(&first.namespace, first.owner.as_ref()), join(nodes, book)).await;
+        let owner = match owner {
+            Ok(standing) => Ok(look.ending(standing, first.owner.as_ref(), pods).await),
+            Err(why) => Err(why),
+        };
         let ground = Ground {
             now: world.now(),
             namespace: Ok(namespace.clone()),

@@ -3,6 +3,7 @@
 mod above;
 mod fake;
 mod hostile;
+mod outage;
 mod together;
 
 use admission::{Code, Verdict};

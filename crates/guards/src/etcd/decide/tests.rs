@@ -238,6 +238,31 @@ impl Any {
         told * 2 > self.members.len() + twins && has_one && !others
     }
 
+    /// How many vote once it is gone: one less where its hook takes it out of the list, which it does only if it is well and is
+    /// given time.
+    fn of(&self) -> usize {
+        let leaves = self.leaves && self.grace != Some(0) && self.is_well(self.target);
+        if leaves { self.voters().saturating_sub(1) } else { self.voters() }
+    }
+
+    /// How many of the others are voters that answer and know of no leader.
+    fn leaderless(&self) -> usize {
+        let knows_none = |ill: Ill| match ill {
+            Ill::Silent(_) | Ill::Elsewhere | Ill::Unlisted | Ill::Learner | Ill::OldTerm | Ill::Claims => {
+                false
+            }
+            Ill::Leaderless => true,
+            _ => self.leader.is_none(),
+        };
+        (0..self.members.len()).filter(|at| *at != self.target && knows_none(self.members[*at])).count()
+    }
+
+    /// Whether anybody says that a quorum answers it.
+    fn works(&self) -> bool {
+        let reads = |ill: &Ill| !matches!(ill, Ill::Silent(_) | Ill::ReadFails | Ill::Elsewhere);
+        self.leader.is_some() && self.members.iter().any(reads)
+    }
+
     /// Whether this one answers as a voter whose vote may be needed.
     fn votes(&self, at: usize) -> bool {
         !matches!(
@@ -292,7 +317,7 @@ fn whoever_goes_leaves_a_quorum_of_members_that_are_known_to_be_well() {
     let run = runner.run(&any_case(), |case| {
         let step = case.step();
         let others = (0..case.members.len()).filter(|at| *at != case.target && case.is_well(*at)).count();
-        let of = if case.leaves { case.voters().saturating_sub(1) } else { case.voters() };
+        let of = case.of();
         let holds = others > of / 2;
         let small = case.voters() <= 2;
         let (at, goes) = match &step {
@@ -320,11 +345,19 @@ fn whoever_goes_leaves_a_quorum_of_members_that_are_known_to_be_well() {
         // One that merely does not answer may be well: it is not let go for want of a quorum.
         if let Ill::Silent(code) = case.members[case.target]
             && goes
-            && code != cause::NOT_LISTENING
         {
-            let leaderless =
-                case.members.iter().filter(|ill| **ill == Ill::Leaderless || case.leader.is_none()).count();
-            prop_assert!(holds || leaderless > 0, "{step:?}");
+            let rest = case.voters().saturating_sub(case.leaderless());
+            let is_lost = !case.works() && rest < case.voters() / 2 + 1;
+            prop_assert!(
+                holds || is_lost || code == cause::NOT_LISTENING,
+                "{rest} of {of} are left: {step:?}"
+            );
+            // And whatever it is silent for, it does not go where reads are served under it.
+            prop_assert!(!(case.works() && case.is_led() && case.leader == Some(case.target)), "{step:?}");
+        }
+        // One of another ensemble that has more members is one of those.
+        if case.members[case.target] == Ill::Elsewhere {
+            prop_assert!(!goes, "{step:?}");
         }
         // Healthy members go only once it is noted, or can be.
         if matches!(&step, Step::Rule(ruling) if ruling.verdict == Verdict::Allow)

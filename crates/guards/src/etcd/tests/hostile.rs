@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::super::fixture::{LEAST, delete};
-use super::fake::{Fake, One, Reply, Whom, deleted, evicted, ruled, told, word};
+use super::fake::{Fake, One, Reply, Whom, alarm, deleted, evicted, ruled, told, word};
 use super::says;
 use crate::world::cause;
-use crate::world::etcd::Member;
+use crate::world::etcd::{AlarmKind, Member};
 
 /// An ensemble of three, one of them down, and a pod with the right labels and owner that runs another etcd.
 fn rogue(change: impl FnOnce(&mut One)) -> Fake {
@@ -72,7 +72,7 @@ async fn a_silent_leader_is_not_killed_unseen() {
         Fake::of(3).with(|s| s.members.get_mut("etcd-0").unwrap().reply = Reply::Silent(cause::TIMEOUT));
     says(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "etcd-0: timeout");
     // Nothing listens there: it leads no more, whatever the others know so far.
-    let dead = Fake::of(3).down(&["etcd-0"]);
+    let dead = Fake::of(3).down(&["etcd-0"]).lost();
     says(&deleted(&dead, LEAST, "etcd-0").await, "allow", "");
 }
 
@@ -174,4 +174,138 @@ async fn names_from_outside_forge_no_line() {
     });
     let said = told(&deleted(&fake, LEAST, "etcd-1").await);
     assert!(said.contains("\n  x  etcd-2  healthy  -  no pod answers as it\n"), "{said}");
+}
+
+/// Eight pods that one entry takes for one ensemble: five are of one, and three of another, in which `etcd-5` leads.
+fn two_in_one(have_a_set: bool) -> Fake {
+    Fake::of(8).with(|s| {
+        for at in 5..8 {
+            let one = s.members.get_mut(&format!("etcd-{at}")).unwrap();
+            (one.cluster, one.leader) = (7, Whom::One(15));
+        }
+        for pod in s.pods.iter_mut().filter(|_| !have_a_set) {
+            drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
+        }
+    })
+}
+
+const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+
+#[tokio::test(start_paused = true)]
+async fn of_two_ensembles_in_one_group_the_smaller_one_is_not_taken_for_strangers() {
+    for (yaml, have_a_set) in [(TOGETHER, true), (LEAST, false)] {
+        for name in ["etcd-5", "etcd-6", "etcd-7"] {
+            let ruling = deleted(&two_in_one(have_a_set), yaml, name).await;
+            says(&ruling, "unknown", "give each ensemble an entry with a selector of its own");
+            says(&ruling, "unknown", "it is of another ensemble, 7");
+        }
+        // The others are counted by their own list.
+        says(&deleted(&two_in_one(have_a_set), yaml, "etcd-1").await, "allow", "");
+        let lags = two_in_one(have_a_set).with(|s| {
+            for name in ["etcd-2", "etcd-3"] {
+                s.members.get_mut(name).unwrap().behind = 9000;
+            }
+        });
+        says(&deleted(&lags, yaml, "etcd-1").await, "deny", "only 2 other members");
+        // Of which of the two a silent pod is, it does not say.
+        let silent = two_in_one(have_a_set)
+            .with(|s| s.members.get_mut("etcd-7").unwrap().reply = Reply::Silent(cause::TIMEOUT));
+        says(&deleted(&silent, yaml, "etcd-7").await, "unknown", "two ensembles");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_began_anew_make_no_stranger_of_the_one_with_the_data() {
+    let fake = Fake::of(3).with(|s| {
+        for name in ["etcd-1", "etcd-2"] {
+            let one = s.members.get_mut(name).unwrap();
+            (one.cluster, one.leader) = (7, Whom::One(11));
+        }
+        s.leader = None;
+        s.members.get_mut("etcd-0").unwrap().reply = Reply::ReadHangs;
+        s.listed = [91, 92].map(|id| Member { id, name: format!("old-{id}"), ..Member::default() }).into();
+    });
+    says(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "two ensembles");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_without_a_gateway_vouch_for_nobody_beside_members_that_have_one() {
+    let fake = |members: u64, poor: &[&str], down: &[&str]| {
+        Fake::of(members).down(down).with(|s| {
+            for name in poor {
+                let one = s.members.get_mut(*name).unwrap();
+                (one.cluster, one.reply) = (7, Reply::Poor);
+            }
+            s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap()["spec"]["replicas"] = 3.into();
+        })
+    };
+    let two = fake(5, &["etcd-3", "etcd-4"], &["etcd-2"]);
+    assert_ne!(word(&deleted(&two, LEAST, "etcd-1").await), "allow");
+    let one = fake(4, &["etcd-3"], &["etcd-2"]);
+    assert_ne!(word(&deleted(&one, LEAST, "etcd-1").await), "allow");
+    // Nor do they hold up anybody who is not needed, or stay themselves.
+    let well = fake(4, &["etcd-3"], &[]);
+    says(&deleted(&well, LEAST, "etcd-1").await, "allow", "");
+    says(&deleted(&well, LEAST, "etcd-3").await, "allow", "");
+    // And they hide no alarm.
+    let corrupt = fake(4, &["etcd-3"], &[]).with(|s| s.alarms = vec![alarm(12, AlarmKind::Corrupt)]);
+    assert_ne!(word(&deleted(&corrupt, LEAST, "etcd-1").await), "allow");
+    // One that leads is not killed unasked.
+    let leads = Fake::of(3).with(|s| s.members.get_mut("etcd-0").unwrap().reply = Reply::Poor);
+    says(&deleted(&leads, LEAST, "etcd-0").await, "unknown", "has no JSON gateway");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_gateway_and_a_set_nobody_knows_how_many_members_there_are() {
+    let poor = || {
+        Fake::of(3).with(|s| {
+            for one in s.members.values_mut() {
+                one.reply = Reply::Poor;
+            }
+        })
+    };
+    let alone = poor().with(|s| {
+        for pod in &mut s.pods {
+            drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
+        }
+    });
+    says(&deleted(&alone, LEAST, "etcd-1").await, "unknown", "how many members there are");
+    // Where several sets make one ensemble, one of them does not tell how many it has.
+    says(&deleted(&poor(), TOGETHER, "etcd-1").await, "unknown", "how many members there are");
+    says(&deleted(&poor(), LEAST, "etcd-1").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_have_ended_are_no_members() {
+    for phase in ["Succeeded", "Failed"] {
+        let fake = Fake::of(3).with(|s| {
+            for at in 0..3 {
+                let mut pod = s.pods[1].clone();
+                pod["metadata"]["name"] = format!("backup-{at}").into();
+                pod["metadata"]["uid"] = format!("uid-backup-{at}").into();
+                pod["status"]["phase"] = phase.into();
+                s.pods.push(pod);
+            }
+        });
+        says(&deleted(&fake, TOGETHER, "etcd-1").await, "allow", "");
+        says(&deleted(&fake, TOGETHER, "backup-1").await, "allow", "");
+        // It ended since the review was made.
+        let fake = Fake::of(3).down(&["etcd-2"]).with(|s| s.pods[1]["status"]["phase"] = phase.into());
+        says(&ruled(&fake.door(LEAST), &delete("etcd-1", |_| {})).await, "allow", "");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alarm_of_corrupt_data_that_names_nobody_is_about_everybody() {
+    let fake = || Fake::of(3).with(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
+    for name in ["etcd-0", "etcd-1"] {
+        let ruling = deleted(&fake(), LEAST, name).await;
+        says(&ruling, "deny", "the alarm CORRUPT names no member");
+        says(&ruling, "deny", "etcd-2  follower  term 4  0 behind  not healthy: the data of the ensemble is");
+        assert!(fake().state().deeds.is_empty());
+    }
+    // What is down goes, and what was taken out of the list.
+    says(&deleted(&fake().down(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "the others are no quorum now");
+    let removed = fake().with(|s| s.members.get_mut("etcd-2").unwrap().cluster = 7);
+    says(&deleted(&removed, LEAST, "etcd-2").await, "allow", "it is of another ensemble");
 }

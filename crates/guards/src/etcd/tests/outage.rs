@@ -1,0 +1,209 @@
+//! The quorum is lost, or one member short of it: what must go so that it comes back, and what must not, though it looks broken.
+
+use serde_json::json;
+
+use super::super::fixture::LEAST;
+use super::fake::{Fake, Reply, State, Whom, alarm, deleted, deleted_by, evicted, told, word};
+use super::{CONTROLLER, says};
+use crate::world::cause;
+use crate::world::etcd::AlarmKind;
+
+const REMOVED: &str = "ensembles: [{namespace: db, selector: app=etcd, membership: removed}]";
+const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+
+fn reply(state: &mut State, name: &str, reply: Reply) {
+    state.members.get_mut(name).unwrap().reply = reply;
+}
+
+fn set(state: &mut State, name: &str, replicas: u64) {
+    let set = json!({"metadata": {"name": name, "namespace": "db", "uid": format!("uid-{name}")}, "spec": {"replicas": replicas}});
+    state.others.insert(("statefulsets", name.to_owned()), set);
+}
+
+fn at_once(request: &mut serde_json::Value) {
+    request["options"]["gracePeriodSeconds"] = 0.into();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_does_not_answer_stays_though_another_member_is_cut_off() {
+    for yaml in [LEAST, REMOVED] {
+        let fake = Fake::of(3).with(|s| {
+            reply(s, "etcd-0", Reply::Silent(cause::TIMEOUT));
+            reply(s, "etcd-2", Reply::ReadHangs);
+            s.members.get_mut("etcd-2").unwrap().leader = Whom::Nobody;
+        });
+        says(&deleted(&fake, yaml, "etcd-0").await, "unknown", "etcd-0: timeout");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_that_works_is_not_lost_whatever_some_say() {
+    // Two know of no leader, and one serves reads: what they say is older than that.
+    let fake = Fake::of(3).with(|s| {
+        reply(s, "etcd-1", Reply::Silent(cause::TIMEOUT));
+        s.leader = None;
+    });
+    says(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "etcd-1: timeout");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_healthy_member_that_has_time_to_takes_itself_out_of_the_list() {
+    let four = || Fake::of(4).down(&["etcd-3"]);
+    says(&deleted(&four(), REMOVED, "etcd-1").await, "allow", "");
+    says(
+        &deleted_by(&four(), REMOVED, "etcd-1", "ann", at_once).await,
+        "deny",
+        "only 2 other members are healthy, and 3 of the 4",
+    );
+    let hasty = four().with(|s| s.pods[1]["spec"]["terminationGracePeriodSeconds"] = 0.into());
+    says(&deleted(&hasty, REMOVED, "etcd-1").await, "deny", "3 of the 4");
+    let ill = four().with(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
+    says(&deleted(&ill, REMOVED, "etcd-1").await, "deny", "3 of the 4");
+    // What it has written is meant to go, well or not.
+    let strict = format!("dataSafety: deny\n{REMOVED}");
+    let lags = Fake::of(3).with(|s| {
+        s.members.get_mut("etcd-1").unwrap().behind = 9000;
+        s.pods[1]["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+    });
+    says(&deleted(&lags, &strict, "etcd-1").await, "allow", "9000 entries behind");
+    says(&deleted_by(&lags, &strict, "etcd-1", "ann", at_once).await, "deny", "outlives the pod");
+    // Of two, one that is killed is an outage as everywhere.
+    says(&deleted_by(&Fake::of(2), REMOVED, "etcd-1", "ann", at_once).await, "allow", "the ensemble has 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_connection_does_not_tell_that_a_member_is_gone_where_the_quorum_stands_on_it() {
+    // The others serve reads under it: it refuses Durward alone.
+    let leads = Fake::of(3).down(&["etcd-0"]);
+    says(&deleted(&leads, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
+    // They do not: it was the leader, and none is elected yet.
+    let dead = Fake::of(3).down(&["etcd-0"]).with(|s| {
+        reply(s, "etcd-1", Reply::ReadHangs);
+        reply(s, "etcd-2", Reply::ReadHangs);
+    });
+    says(&deleted(&dead, LEAST, "etcd-0").await, "allow", "the others are no quorum now");
+    // One of the two that are left is on its way out, so that the third is what the reads stand on.
+    let leaving = Fake::of(3).down(&["etcd-1"]);
+    leaving.mark("etcd-2");
+    says(&deleted(&leaving, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    let hangs = Fake::of(5).down(&["etcd-1"]).with(|s| reply(s, "etcd-2", Reply::Hangs));
+    hangs.mark("etcd-3");
+    says(&deleted(&hangs, LEAST, "etcd-1").await, "allow", "the others are no quorum now");
+    hangs.mark("etcd-2");
+    says(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    // What is down and not missed goes.
+    says(&deleted(&Fake::of(3).down(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_corrupt_member_that_may_carry_the_quorum_is_not_let_go_for_reads_that_fail() {
+    let corrupt = || Fake::of(3).down(&["etcd-2"]).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
+    let slow = corrupt().with(|s| {
+        reply(s, "etcd-0", Reply::ReadHangs);
+        reply(s, "etcd-1", Reply::ReadHangs);
+    });
+    says(&deleted(&slow, LEAST, "etcd-1").await, "unknown", "no linearizable read");
+    // While they elect, neither knows of a leader, and this one may be half of the next quorum.
+    says(&deleted(&corrupt().lost(), LEAST, "etcd-1").await, "unknown", "no linearizable read");
+    // The others know of none: they cannot be a quorum with it either, unless all of them are.
+    let lost = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]).lost();
+    says(&deleted(&lost, LEAST, "etcd-1").await, "allow", "its data is corrupt");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_the_one_that_does_not_answer_goes_where_the_other_knows_of_no_leader() {
+    for code in [cause::TIMEOUT, cause::UNREACHABLE, cause::NO_ADDRESS] {
+        let fake = Fake::of(2).lost().with(|s| reply(s, "etcd-1", Reply::Silent(code)));
+        says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "the quorum is lost, and this member does not");
+        says(&evicted(&fake, LEAST, "etcd-1").await, "allow", "the quorum is lost, and this member does not");
+        says(&deleted(&fake, LEAST, "etcd-0").await, "deny", "one of the members that are left");
+    }
+    let four = Fake::of(4).lost().with(|s| {
+        reply(s, "etcd-2", Reply::Silent(cause::TIMEOUT));
+        reply(s, "etcd-3", Reply::Silent(cause::UNREACHABLE));
+    });
+    says(&deleted(&four, LEAST, "etcd-3").await, "allow", "the quorum is lost");
+    says(&deleted(&four, LEAST, "etcd-1").await, "deny", "one of the members that are left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_few_members_tell_of_a_lost_quorum_only_where_nothing_contradicts_them() {
+    // It still has a leader; it serves reads; more pods than it knows of; a set that is to have more.
+    type Change = fn(&mut State);
+    let changes: [Change; 4] = [
+        |s| s.leader = Some(11),
+        |s| reply(s, "etcd-0", Reply::Whole),
+        |s| s.pods.push(crate::etcd::fixture::pod("etcd-2")),
+        |s| set(s, "etcd", 3),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let fake = Fake::of(2).lost().with(|s| {
+            reply(s, "etcd-1", Reply::Silent(cause::TIMEOUT));
+            change(s);
+        });
+        let ruling = deleted(&fake, LEAST, "etcd-1").await;
+        assert_eq!(word(&ruling), "unknown", "{at}: {}", told(&ruling));
+    }
+    // Of three one is not enough: the other two may be a quorum.
+    let three = Fake::of(3).lost().with(|s| {
+        reply(s, "etcd-1", Reply::Silent(cause::TIMEOUT));
+        reply(s, "etcd-2", Reply::Silent(cause::TIMEOUT));
+    });
+    says(&deleted(&three, LEAST, "etcd-2").await, "unknown", "etcd-2: timeout");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ensemble_that_is_to_have_no_pods_ends_without_a_question() {
+    for user in ["ann", CONTROLLER, "system:kube-controller-manager"] {
+        let fake = Fake::of(3).with(|s| {
+            drop(s.pods.remove(2));
+            reply(s, "etcd-2", Reply::Hangs);
+            set(s, "etcd", 0);
+        });
+        let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
+        says(&ruling, "allow", "");
+        assert!(ruling.audit.iter().any(|(_, why)| why.contains("is to have no pods")), "{:?}", ruling.audit);
+        assert_eq!(fake.untouched(), (0, 0));
+    }
+    // One that is to have fewer is still an ensemble.
+    let fewer = Fake::of(3).down(&["etcd-2"]).with(|s| set(s, "etcd", 1));
+    says(&deleted_by(&fewer, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "deny", "only 1 other member");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_several_sets_that_is_to_have_no_pods_ends_no_ensemble() {
+    let each_its_own = || {
+        Fake::of(3).down(&["etcd-2"]).with(|s| {
+            for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
+                s.pods[at]["metadata"]["ownerReferences"][0]["name"] = name.into();
+                s.pods[at]["metadata"]["ownerReferences"][0]["uid"] = format!("uid-{name}").into();
+                set(s, name, 1);
+            }
+            set(s, "b", 0);
+        })
+    };
+    says(&deleted_by(&each_its_own(), TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "deny", "only 1 other");
+    let mixed = each_its_own().with(|s| {
+        set(s, "a", 0);
+        set(s, "c", 0);
+        drop(s.pods[0]["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
+    });
+    says(&deleted_by(&mixed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "deny", "only 1 other");
+    let all = each_its_own().with(|s| {
+        set(s, "a", 0);
+        drop(s.others.remove(&("statefulsets", "c".to_owned())));
+    });
+    says(&deleted_by(&all, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    let blind = each_its_own().refusing("statefulsets");
+    says(&deleted_by(&blind, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "deny", "only 1 other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leader_of_two_is_refused_to_people_where_leaders_are() {
+    let yaml = format!("leader: refuse\n{LEAST}");
+    says(&deleted(&Fake::of(2), &yaml, "etcd-0").await, "deny", "leaders are not deleted here");
+    says(&deleted(&Fake::of(2), &yaml, "etcd-1").await, "allow", "the ensemble has 2 members");
+    says(&deleted_by(&Fake::of(2), &yaml, "etcd-0", CONTROLLER, |_| {}).await, "allow", "has 2 members");
+    // Nobody could lead in its place.
+    says(&deleted(&Fake::of(1), &yaml, "etcd-0").await, "allow", "it is the only member");
+}
