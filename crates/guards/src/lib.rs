@@ -11,9 +11,11 @@ pub mod hands;
 pub mod lxcfs;
 pub mod world;
 
+mod breakglass;
 mod exempt;
 mod kind;
 mod terms;
+mod time;
 
 pub use exempt::{Exempt, Exemption};
 pub use kind::{Configured, Kind, Permission};

@@ -20,6 +20,10 @@ pub const NAMESPACES: &str = "namespace: lower-case letters, digits and - (63 at
 /// What [`service`] takes.
 pub const SERVICE: &str = "name of a Service: lower-case letters, digits and - (63 at most, a letter first, a letter or digit last)";
 
+/// What [`secret`] takes.
+pub const SECRET: &str =
+    "name of a Secret: lower-case letters, digits, - and . (253 at most, a letter or digit at both ends)";
+
 const LONGEST_LABEL: usize = 63;
 const LONGEST_SUBDOMAIN: usize = 253;
 
@@ -73,6 +77,34 @@ pub fn namespaces(text: &str) -> Result<(), Fault> {
 pub fn service(text: &str) -> Result<(), Fault> {
     let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
     if is_label(text) && begins { Ok(()) } else { Err("is no name of a Service") }
+}
+
+/// The name of a Secret.
+pub fn secret(text: &str) -> Result<(), Fault> {
+    if text.contains('/') {
+        return Err("names a namespace too: the Secret is in the namespace of what it is for");
+    }
+    if is_subdomain(text) { Ok(()) } else { Err("is no name of a Secret") }
+}
+
+/// A name in a certificate: a DNS name, or an address.
+pub fn host(text: &str) -> Result<(), Fault> {
+    if text.contains("://") {
+        return Err("is a URL, and only the name in it is asked for");
+    }
+    if text.contains('*') {
+        return Err("is a pattern, and a name is asked for that a certificate with it covers");
+    }
+    let is_address = || text.parse::<std::net::IpAddr>().is_ok();
+    if is_subdomain(&text.to_ascii_lowercase()) || is_address() {
+        return Ok(());
+    }
+    match text.rsplit_once(':') {
+        Some((_, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err("has a port, and only the name before it is asked for")
+        }
+        _ => Err("is no DNS name and no address"),
+    }
 }
 
 fn is_lower(byte: u8) -> bool {
@@ -151,6 +183,16 @@ mod tests {
         );
         assert_eq!(sorted(service, &["durward", "a9", &long]).1, [""; 0]);
         assert_eq!(sorted(service, &["9dur", "-a", "a-", "A", "", &longer]).0, [""; 0]);
+    }
+
+    #[test]
+    fn secrets_and_hosts_are_names_and_nothing_around_them() {
+        assert_eq!(sorted(secret, &["etcd-client", "a.b", "9"]).1, [""; 0]);
+        assert_eq!(sorted(secret, &["", "db/etcd-client", "A", "-a", "a_b"]).0, [""; 0]);
+        assert_eq!(sorted(host, &["etcd.db.svc", "ETCD.db.svc", "10.0.0.1", "fd00::1"]).1, [""; 0]);
+        let bad = ["", "https://etcd.db.svc", "etcd.db.svc:2379", "*.db.svc", "a b", "a_b"];
+        assert_eq!(sorted(host, &bad).0, [""; 0]);
+        assert!(host("etcd.db.svc:2379").unwrap_err().contains("a port"));
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub fn read<T>(
         written: false,
         presets: Vec::new(),
         keys: Vec::new(),
+        other: None,
         problems,
     };
     section.open(root);
@@ -46,6 +47,8 @@ pub struct Section<'n> {
     written: bool,
     presets: Vec<(&'static str, String)>,
     keys: Vec<Key>,
+    /// Where something else than keys stands in place of the section.
+    other: Option<Place>,
     problems: Rc<RefCell<Vec<Problem>>>,
 }
 
@@ -228,32 +231,6 @@ impl<'n> Section<'n> {
         })
     }
 
-    /// One of a few words, or a section that says the same more finely. The reader gets the word that holds for the whole:
-    /// the one that stands there, or the default.
-    pub fn choice_or_section<T: Copy + PartialEq, R>(
-        &mut self,
-        key: &'static str,
-        doc: &'static str,
-        words: &[(&'static str, T)],
-        default: T,
-        reader: impl FnOnce(&mut Section<'_>, T) -> R,
-    ) -> R {
-        let mut inner = self.inner(key);
-        let word = if self.is_map(key) {
-            inner.open(self.find(key));
-            default
-        } else {
-            self.choice(key, doc, words, default)
-        };
-        let value = reader(&mut inner, word);
-        let keys = inner.close();
-        self.keys.retain(|declared| declared.name != key);
-        let yaml = words.iter().find(|(_, value)| *value == default).map(|(word, _)| (*word).to_owned());
-        let names = words.iter().map(|(word, _)| *word).collect();
-        self.declare(key, doc, Shape::ChoiceOrSection(names, keys), yaml);
-        value
-    }
-
     /// A list of texts.
     pub fn texts(
         &mut self,
@@ -343,7 +320,10 @@ impl<'n> Section<'n> {
                     inner.close();
                 }
             }
-            Some(_) => self.problem(key, "is not a list", None),
+            Some(_) => {
+                let next = format!("write: {key}: [{{ … }}], one pair of braces for each entry");
+                self.problem(key, "is not a list", Some(next));
+            }
         }
         out
     }
@@ -450,6 +430,7 @@ impl<'n> Section<'n> {
             written: false,
             presets: Vec::new(),
             keys: Vec::new(),
+            other: None,
             problems: Rc::clone(&self.problems),
         }
     }
@@ -461,16 +442,19 @@ impl<'n> Section<'n> {
                 self.entries = entries;
                 self.written = true;
             }
-            Some((_, place)) => {
-                let what = if self.path.is_empty() { "the file".to_owned() } else { self.path.clone() };
-                let problem = Problem::new(what).at(place.clone()).why("is not a map of keys");
-                self.problems.borrow_mut().push(problem);
-            }
+            Some((_, place)) => self.other = Some(place.clone()),
         }
     }
 
-    /// Reports the keys that nobody asked for.
+    /// Reports the keys that nobody asked for, or that there are none.
     fn close(self) -> Vec<Key> {
+        if let Some(place) = &self.other {
+            let what = if self.path.is_empty() { "the file".to_owned() } else { self.path.clone() };
+            let keys = self.keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", ");
+            let problem = Problem::new(what).at(place.clone()).why("is not a map of keys");
+            self.problems.borrow_mut().push(problem.next(format!("allowed here: {keys}")));
+            return self.keys;
+        }
         for (name, place, _) in self.entries {
             let known = || self.keys.iter().map(|key| key.name);
             if !known().any(|key| key == name) {
@@ -493,6 +477,7 @@ fn suggestion<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Str
     nearest(word, allowed).map_or_else(String::new, |near| format!("did you mean {near}?"))
 }
 
+mod either;
 mod named;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,8 @@ pub enum Shape {
     Choice(Vec<&'static str>),
     /// One of these words, or these keys.
     ChoiceOrSection(Vec<&'static str>, Vec<Key>),
+    /// A text, and a word for what it is, or these keys.
+    TextOrSection(&'static str, Vec<Key>),
     /// A list of these.
     List(Box<Shape>),
     /// Keys of its own.
@@ -49,6 +51,7 @@ impl Shape {
             Self::List(of) => json!({"type": "array", "items": of.schema()}),
             Self::Labels => json!({"type": "object", "additionalProperties": {"type": "string"}}),
             Self::ChoiceOrSection(words, keys) => json!({"anyOf": [{"enum": words}, object(keys)]}),
+            Self::TextOrSection(_, keys) => json!({"anyOf": [{"type": "string"}, object(keys)]}),
             Self::Section(keys) => object(keys),
         }
     }
@@ -57,7 +60,7 @@ impl Shape {
     pub fn allowed(&self) -> String {
         match self {
             Self::Bool => "true or false".to_owned(),
-            Self::Text(what) => {
+            Self::Text(what) | Self::TextOrSection(what, _) => {
                 format!("{} {what}", if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" })
             }
             Self::Number(least, most) => format!("a whole number from {least} to {most}"),
@@ -107,8 +110,26 @@ fn write_defaults(keys: &[Key], indent: usize, out: &mut String) {
             {
                 writeln!(out, "{pad}# {}\n{pad}{}: {word:?}", key.doc, key.name)
             }
+            (Shape::List(of), Some(default)) if matches!(**of, Shape::Section(_)) => {
+                let _ = writeln!(out, "{pad}# {}\n{pad}{}: {default}", key.doc, key.name);
+                write_entry(of, indent + 2, out);
+                Ok(())
+            }
             (_, Some(default)) => writeln!(out, "{pad}# {}\n{pad}{}: {default}", key.doc, key.name),
             (shape, None) => writeln!(out, "{pad}# {}\n{pad}# {}: {}", key.doc, key.name, shape.allowed()),
         };
+    }
+}
+
+/// What an entry of a list may have, commented out: there is none by default.
+fn write_entry(of: &Shape, indent: usize, out: &mut String) {
+    let Shape::Section(keys) = of else { return };
+    let mut entry = String::new();
+    write_defaults(keys, 0, &mut entry);
+    let pad = " ".repeat(indent);
+    for (at, line) in entry.lines().enumerate() {
+        let mark = if at == 0 { "-" } else { " " };
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{pad}# {mark} {line}");
     }
 }

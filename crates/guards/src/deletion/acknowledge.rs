@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use admission::Cause;
 
 use super::config::{Config, Whom};
-use super::time;
+use crate::time;
 use crate::world::cause;
 use crate::world::fleet::Member;
 

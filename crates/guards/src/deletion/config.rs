@@ -8,6 +8,7 @@ use admission::{LabelSelector, SelectorOperator};
 use k8s_openapi::jiff::Timestamp;
 
 use super::questions::{self, Question};
+use crate::breakglass::BreakGlass;
 use crate::config::Section;
 use crate::terms::{Defaults, Terms};
 use crate::world::Resource;
@@ -99,15 +100,6 @@ pub(super) enum Select {
     Labelled,
 }
 
-/// How a deletion is let through in spite of all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BreakGlass {
-    /// By annotations with reason and end, or by annotation and verb.
-    Annotations,
-    /// By annotation and verb only.
-    Verb,
-}
-
 /// The API groups whose custom objects may be read: RBAC knows exact names and `*`, and nothing between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Groups(pub(super) Vec<String>);
@@ -180,12 +172,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         "Which objects are guarded: all (default where there is a fleet), or those with the label durward.dev/guard: deletion (default without).",
         &[("all", Select::All), ("labelled", Select::Labelled)],
     );
-    let break_glass = section.choice(
-        "breakGlass",
-        "Who may delete in spite of all: whoever gives a reason and an end in annotations, or only callers with the verb break-glass.",
-        &[("annotations", BreakGlass::Annotations), ("verb", BreakGlass::Verb)],
-        BreakGlass::Annotations,
-    );
+    let break_glass = BreakGlass::read(section);
     let member_deadline = section.duration(
         "memberDeadline",
         "How long one cluster is waited for, within what the API server gives.",
@@ -357,7 +344,7 @@ impl FromStr for Until {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        super::time::read(text).map(Self).ok_or_else(|| "is no time in RFC 3339".to_owned())
+        crate::time::read(text).map(Self).ok_or_else(|| "is no time in RFC 3339".to_owned())
     }
 }
 

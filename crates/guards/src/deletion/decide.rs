@@ -10,7 +10,6 @@ use std::time::SystemTime;
 use admission::{Cause, Request, Ruling, Verdict};
 
 use super::acknowledge::{self, Acknowledgement};
-use super::breakglass::{self, Glass};
 use super::config::Config;
 use super::facts::{Facts, Seen};
 use super::own::{Own, Standing};
@@ -18,6 +17,7 @@ use super::select::is_guarded;
 use super::sight::Finding;
 use super::target::{Subject, Target};
 use super::tell;
+use crate::breakglass::Glass;
 use crate::exempt::Exemption;
 use crate::world::cause;
 use crate::world::fleet::Fleet;
@@ -49,7 +49,7 @@ pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> S
     if let Some(part) = exempt(config, request, &target) {
         return Step::Rule(Ruling::allow().audit("exempt", part));
     }
-    if let Glass::Broken { reason, until } = breakglass::judge(config, &target, now) {
+    if let Glass::Broken { reason, until } = target.glass(config.break_glass, now) {
         return Step::Rule(tell::glass_broken(&target, &reason, &until));
     }
     let is_own = Own::of(config, &target).is_some();
@@ -164,7 +164,7 @@ impl<'f> Whole<'f> {
         whole.is_bare = config.fleet != Fleet::Alone
             && !is_space
             && matches!(&facts.members, Ok(members) if members.is_empty());
-        if let Glass::Refused(why) = breakglass::judge(config, target, facts.now) {
+        if let Glass::Refused(why) = target.glass(config.break_glass, facts.now) {
             whole.glass = Some(why);
         }
         whole

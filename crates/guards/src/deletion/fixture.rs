@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::config::{self, Config};
 use super::target::{DEFINITIONS_GROUP, POINTERS, Subject, Target};
-use super::time;
 use crate::config::{parse, read};
+use crate::time;
 use crate::world::Metadata;
 use crate::world::fleet::{Cluster, Member};
 

@@ -13,7 +13,7 @@ use super::own::Own;
 use super::sight::{Count, Finding, Sight};
 use super::target::{Subject, Target};
 use super::tell;
-use super::time;
+use crate::time;
 use crate::world::fleet::{Cluster, Look, Part};
 use crate::world::{Address, World};
 

@@ -13,7 +13,6 @@
 //! Its stance when blind is *deny*, and so is its failurePolicy, Fail: whatever cannot be seen may be in use.
 
 mod acknowledge;
-mod breakglass;
 mod config;
 mod decide;
 mod facts;
@@ -34,7 +33,6 @@ mod target;
 mod tell;
 #[cfg(test)]
 mod tests;
-mod time;
 
 use std::sync::Arc;
 use std::time::Instant;

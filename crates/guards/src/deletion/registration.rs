@@ -12,16 +12,17 @@ use admission::{
     LabelSelector, MatchCondition, Reinvocation, Rule, Scope, SideEffects, WebhookEntry, WebhookType,
 };
 
-use super::breakglass::ANYWAY;
+use super::NAME;
 use super::config::{Config, Select};
 use super::own;
 use super::select::{LABEL, VALUE};
 use super::target::{DEFINITIONS, DEFINITIONS_GROUP};
+use crate::breakglass;
 
 /// The one entry.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     let mut conditions = vec![
-        condition("no-break-glass", no_break_glass()),
+        breakglass::condition(NAME),
         condition(
             "not-terminating",
             "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".to_owned(),
@@ -71,15 +72,6 @@ fn rule(group: &str, resource: &str) -> Rule {
 
 fn condition(name: &str, expression: String) -> MatchCondition {
     MatchCondition { name: name.to_owned(), expression }
-}
-
-fn no_break_glass() -> String {
-    let anyway = text(ANYWAY);
-    format!(
-        "!(oldObject != null && has(oldObject.metadata.annotations) && {anyway} in oldObject.metadata.annotations && \
-         oldObject.metadata.annotations[{anyway}] == oldObject.metadata.name && \
-         authorizer.group(\"durward.dev\").resource(\"guards\").name(\"deletion\").check(\"break-glass\").allowed())"
-    )
 }
 
 fn is_namespace(named: &str) -> String {
@@ -168,17 +160,5 @@ mod tests {
         ] {
             assert!(expression.contains(part), "{expression}");
         }
-    }
-
-    #[test]
-    fn the_way_through_asks_for_the_deed_and_the_verb_together() {
-        assert_eq!(
-            the_entry("breakGlass: verb").match_conditions[0].expression,
-            concat!(
-                r#"!(oldObject != null && has(oldObject.metadata.annotations) && "durward.dev/delete-anyway" in oldObject.metadata.annotations && "#,
-                r#"oldObject.metadata.annotations["durward.dev/delete-anyway"] == oldObject.metadata.name && "#,
-                r#"authorizer.group("durward.dev").resource("guards").name("deletion").check("break-glass").allowed())"#
-            )
-        );
     }
 }

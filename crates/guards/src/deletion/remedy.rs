@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::breakglass::{ANYWAY, REASON, UNTIL};
-use super::config::{BreakGlass, Config};
+use super::config::Config;
 use super::facts::Seen;
 use super::target::Target;
+use crate::breakglass::{self, BreakGlass, REASON, UNTIL};
 use crate::world::cause;
 
 /// Remedies that are told in one sentence; who has done these is told of the next.
@@ -76,7 +76,11 @@ pub(super) fn anyway(config: &Config, target: &Target) -> String {
         BreakGlass::Annotations => format!(" (without the verb break-glass also {REASON} and {UNTIL})"),
         BreakGlass::Verb => " (with the verb break-glass only)".to_owned(),
     };
-    format!("to delete in spite of all: kubectl annotate {}/{name} {ANYWAY}={name}{others}", subject.short())
+    format!(
+        "to delete in spite of all: kubectl annotate {}/{name} {}{others}",
+        subject.short(),
+        breakglass::deed(name)
+    )
 }
 
 /// The same text with a capital letter.

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use super::acknowledge::{self, Judged};
-use super::breakglass::{self, ANYWAY};
 use super::impact::Survey;
-use super::time;
+use crate::breakglass::{self, ANYWAY};
+use crate::time;
 use crate::world::Metadata;
 use crate::world::fleet::{Fleet, Member};
 

@@ -4,9 +4,11 @@
 //! the request is empty for each object of a deletecollection, so the old object's own name is what counts.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use admission::{Cause, Operation, Raw, Request, Shape};
 
+use crate::breakglass::{self, BreakGlass, Glass};
 use crate::world::{Resource, cause};
 
 /// The fields that are read while the review is decoded, in the order of the indices below.
@@ -142,6 +144,11 @@ impl Target {
             Some(_) => return broken("uid in its oldObject is no text"),
         };
         Ok(Self { subject, name, proven: Some(uid), labels, annotations, deleting, dry_run: request.dry_run })
+    }
+
+    /// What its annotations come to, for whoever wants it deleted in spite of all.
+    pub(super) fn glass(&self, who: BreakGlass, now: SystemTime) -> Glass {
+        breakglass::judge(super::NAME, who, &self.name, &self.annotations, now)
     }
 
     /// The group of a definition's objects: what follows the plural in its name, which the API server holds it to.

@@ -9,7 +9,6 @@ use std::time::SystemTime;
 
 use admission::{Cause, Denial, DenialCause, Ruling, one_line};
 
-use super::breakglass::{self, ANYWAY, Glass};
 use super::config::{Config, Groups, Names};
 use super::decide::Whole;
 use super::facts::Seen;
@@ -17,6 +16,7 @@ use super::own::Own;
 use super::remedy::{anyway, of_unknown, sentence};
 use super::sight::{Count, Finding};
 use super::target::{Subject, Target};
+use crate::breakglass::{ANYWAY, Glass};
 use crate::world::cause;
 use crate::world::fleet::{Fleet, Member};
 
@@ -368,7 +368,7 @@ pub(super) fn karmadas_own(
             ),
         ),
     };
-    let message = match breakglass::judge(config, target, now) {
+    let message = match target.glass(config.break_glass, now) {
         Glass::Refused(wrong) => {
             format!("{} {what}. The annotation {ANYWAY} does not count: {wrong}. {first}", target.told())
         }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::config::{Also, Config, Within};
-use super::glass::{self, Glass};
+use super::glass::{self, Glass, Refused};
 use super::ground::{Look, Namespace, PODS, SETS, whole};
 use super::group;
 use super::pod::Pod;
@@ -161,7 +161,8 @@ async fn judged(
     let name = old.field(NAME).and_then(Raw::text).unwrap_or_default();
     let told = format!("{} \"{}/{name}\"", deed.word(), request.namespace);
     let annotations = annotations(old)?;
-    if let Glass::Broken(reason, until) = glass::judge(config, &name, &annotations, now) {
+    let tried = glass::judge(config, &name, &annotations, now);
+    if let Glass::Broken { reason, until } = tried {
         return Ok(tell::glass_broken(&told, &reason, &until));
     }
     let why = match deed {
@@ -174,7 +175,11 @@ async fn judged(
     if config.terms.stance.is_controller(&request.user) {
         return Ok(Ruling::allow().warn(format!("{}{told}: {why}", tell::VOICE)).audit("warned", &why));
     }
-    Ok(tell::above(&told, &why, &glass::way(deed.word(), &request.namespace, &name)))
+    Ok(tell::above(
+        &told,
+        &why,
+        &glass::way(config, Refused::Deletion(deed.word()), (&request.namespace, &name), &tried, now),
+    ))
 }
 
 /// Whether pods with such a template, or such a pod, are members.

@@ -1,15 +1,18 @@
-//! The guard's section of the configuration.
+//! The guard's section of the configuration. How members are spoken to is read in `config/client.rs`.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod client;
+
 use std::time::Duration;
 
-use admission::{LabelSelector, SelectorOperator};
+use admission::LabelSelector;
 
-use super::labels::Labels;
+use super::labels;
+use crate::breakglass::BreakGlass;
 use crate::config::{Section, names};
 use crate::terms::{Defaults, Terms};
-use crate::world::etcd::{Client, Login, Material, Tls};
+use crate::world::Resource;
+
+pub(super) use client::ClientConfig;
 
 /// What the section says.
 #[derive(Debug, Clone)]
@@ -78,15 +81,6 @@ impl Also {
     ];
 }
 
-/// How a deletion is let through in spite of all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BreakGlass {
-    /// By annotations with reason and end, or by annotation and verb.
-    Annotations,
-    /// By annotation and verb only.
-    Verb,
-}
-
 /// Pods that are members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ensemble {
@@ -96,6 +90,8 @@ pub(super) struct Ensemble {
     pub(super) selector: Option<LabelSelector>,
     /// Which of them are one ensemble.
     pub(super) group_by: GroupBy,
+    /// What they belong to where that is no `StatefulSet`: an operator's own kind.
+    pub(super) owner: Option<OwnerKind>,
     /// How they are spoken to.
     pub(super) port: u16,
     /// The same; Secrets without a namespace are in the pods' own.
@@ -104,6 +100,14 @@ pub(super) struct Ensemble {
     pub(super) membership: Membership,
     /// What becomes of a leader.
     pub(super) leader: Leader,
+}
+
+/// A kind whose objects make members' pods by themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OwnerKind {
+    pub(super) kind: String,
+    /// Where it is looked for.
+    pub(super) resource: Resource,
 }
 
 /// In which namespaces.
@@ -118,7 +122,7 @@ pub(super) enum Within {
 /// Which pods are one ensemble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GroupBy {
-    /// Those of one `StatefulSet`.
+    /// Those of one `StatefulSet`, or of one object of the kind that the entry names; those without any of them together.
     StatefulSet,
     /// All that are chosen in one namespace.
     Selector,
@@ -149,74 +153,15 @@ pub(super) enum Leader {
 const LEADERS: [(&str, Leader); 3] =
     [("transfer", Leader::Transfer), ("refuse", Leader::Refuse), ("allow", Leader::Allow)];
 
-/// How members are spoken to, before it is known in which namespace they are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ClientConfig {
-    tls: Option<TlsConfig>,
-    login: Option<LoginConfig>,
-    is_open: bool,
-    server_name: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct TlsConfig {
-    secret: Option<String>,
-    files: Option<(PathBuf, Option<(PathBuf, PathBuf)>)>,
-    insecure: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum LoginConfig {
-    Secret(String),
-    Files(PathBuf, PathBuf),
-}
-
-impl ClientConfig {
-    /// For members in this namespace.
-    pub(super) fn client(&self, namespace: &str) -> Arc<Client> {
-        let tls = self.tls.as_ref().map(|tls| {
-            let secret = tls
-                .secret
-                .as_ref()
-                .map(|name| Material::Secret { namespace: namespace.to_owned(), name: name.clone() });
-            let files =
-                tls.files.clone().map(|(authority, identity)| Material::Files { authority, identity });
-            Tls { material: secret.or(files), server_name: self.server_name.clone(), insecure: tls.insecure }
-        });
-        let login = self.login.as_ref().map(|login| match login {
-            LoginConfig::Secret(name) => {
-                Login::Secret { namespace: namespace.to_owned(), name: name.clone() }
-            }
-            LoginConfig::Files(user, password) => {
-                Login::Files { user: user.clone(), password: password.clone() }
-            }
-        });
-        Arc::new(Client { tls, login, open: self.is_open })
-    }
-
-    /// The Secrets in the members' namespace that are read.
-    pub(super) fn secrets(&self) -> Vec<&str> {
-        let of_tls = self.tls.as_ref().and_then(|tls| tls.secret.as_deref());
-        let of_login = self.login.as_ref().and_then(|login| match login {
-            LoginConfig::Secret(name) => Some(name.as_str()),
-            LoginConfig::Files(..) => None,
-        });
-        of_tls.into_iter().chain(of_login).collect()
-    }
-}
-
 /// Longer than the API server waits for any webhook.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
-/// What kubectl's `-l` takes, for people.
-const SELECTOR: &str = "label selector as kubectl takes it, as app=etcd or app=etcd,tier in (a, b)";
 
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     let terms = Terms::read(section, defaults);
     let reservation = section.choice(
         "reservation",
-        "Where it is noted which members are on their way out: a Lease in Durward's namespace for each ensemble, or this process alone (one replica only).",
+        "Where it is noted which members are on their way out: in Leases of Durward's namespace, or in this process alone (one replica only).",
         &[("lease", Book::Lease), ("local", Book::Local)],
         Book::Lease,
     );
@@ -263,12 +208,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         &Also::WORDS,
         &[],
     );
-    let break_glass = section.choice(
-        "breakGlass",
-        "Who may delete in spite of all: whoever gives a reason and an end in annotations, or only callers with the verb break-glass.",
-        &[("annotations", BreakGlass::Annotations), ("verb", BreakGlass::Verb)],
-        BreakGlass::Annotations,
-    );
+    let break_glass = BreakGlass::read(section);
     let member_deadline = section.duration(
         "memberDeadline",
         "How long one member is waited for; one that hangs costs no more than this.",
@@ -285,9 +225,34 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         5000,
         (1, 1_000_000),
     );
-    let ensembles = section.sections("ensembles", "Which pods are members of etcd ensembles.", |s| {
-        ensemble(s, recognise, leader, &terms.install_namespace)
-    });
+    let given = Duration::from_secs(terms.timeout_seconds.into());
+    if member_deadline * 2 >= given {
+        let least = member_deadline.as_secs() * 2 + 1;
+        let why = format!(
+            "is {member_deadline:?}, and members are asked twice within webhook.timeoutSeconds, {}",
+            given.as_secs()
+        );
+        let next = format!(
+            "allowed: less than {:?}; or webhook: {{timeoutSeconds: {least}}}, of 30 at most",
+            given / 2
+        );
+        section.problem("memberDeadline", why, Some(next));
+    }
+    let ensembles = section.sections(
+        "ensembles",
+        "Which pods are members of etcd ensembles; the first entry that chooses a pod counts.",
+        |s| ensemble(s, recognise, leader, &terms.install_namespace),
+    );
+    if let Some((first, second)) = repeated(&ensembles) {
+        let why = format!(
+            "ensembles[{second}] chooses the pods that ensembles[{first}] chooses, and the first one counts"
+        );
+        section.problem(
+            "ensembles",
+            why,
+            Some("take one of them out, or choose by another label".to_owned()),
+        );
+    }
     // Whoever writes an empty list means it, as `config defaults` does.
     if section.is_written() && !section.has("ensembles") {
         let next = "add: ensembles: [{namespace: db, selector: app=etcd}]".to_owned();
@@ -309,20 +274,31 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
 
 fn ensemble(section: &mut Section<'_>, recognise: bool, leader: Leader, install: &str) -> Ensemble {
     let within = within(section, install);
-    let selector = section
-        .parsed::<Labels, _>("selector", SELECTOR, "Its pods; may be left out where recognise is true.", None)
-        .map(|Labels(selector)| selector);
+    let selector = labels::read(section, "selector", "Its pods; may be left out where recognise is true.");
     if section.is_written() && !section.has("selector") && !recognise {
         let next = "add: selector: app=etcd; or set recognise: true".to_owned();
         section.problem("selector", "is missing", Some(next));
     }
     let group_by = section.choice(
         "groupBy",
-        "Which of them are one ensemble: those of one StatefulSet, or all that the selector chooses in a namespace.",
+        "Which of them are one ensemble: those of one StatefulSet (or of one object of the kind in owner), or all that the selector chooses in a namespace.",
         &[("statefulset", GroupBy::StatefulSet), ("selector", GroupBy::Selector)],
         GroupBy::StatefulSet,
     );
-    let (port, client) = section.section("client", "How the members are spoken to.", client);
+    let owner = section.section(
+        "owner",
+        "The kind whose objects make the pods, where that is an operator's own and no StatefulSet; may be read then, and when such an object goes, its pods go.",
+        owner,
+    );
+    let (port, client) = section.section("client", "How the members are spoken to.", client::read);
+    if client.wants_owner() && group_by == GroupBy::Selector {
+        let next = "take groupBy: selector out, or write the name itself".to_owned();
+        section.problem(
+            "client",
+            "serverName has {name}, and with groupBy: selector an ensemble has no StatefulSet",
+            Some(next),
+        );
+    }
     let membership = section.choice(
         "membership",
         "What becomes of a member whose pod is deleted: it stays in etcd's list, or is removed from it (auto: removed if the preStop hook says etcdctl member remove).",
@@ -334,130 +310,75 @@ fn ensemble(section: &mut Section<'_>, recognise: bool, leader: Leader, install:
         "What becomes of its leader; as the guard's own key where absent.",
         &LEADERS,
     );
-    Ensemble { within, selector, group_by, port, client, membership, leader: own.unwrap_or(leader) }
+    Ensemble { within, selector, group_by, owner, port, client, membership, leader: own.unwrap_or(leader) }
 }
 
 fn within(section: &mut Section<'_>, install: &str) -> Within {
-    let read = section.has("namespace");
-    let name = section.name("namespace", names::NAMESPACE, "Its namespace.", "", |text| {
-        if text.is_empty() { Ok(()) } else { names::namespace(text) }
-    });
-    let selector = section
-        .selector("namespaceSelector", "Or those with these labels: an ensemble, or several, in each.");
-    if section.is_written() && read == selector.is_some() {
-        let next = "write namespace: NAME, or namespaceSelector: {matchLabels: …}".to_owned();
-        section.problem(
-            "namespace",
-            "not exactly one of namespace and namespaceSelector says where",
-            Some(next),
-        );
+    let name = section.optional_name("namespace", names::NAMESPACE, "Its namespace.", names::namespace);
+    let selector = labels::read(
+        section,
+        "namespaceSelector",
+        "Or those with these labels: an ensemble, or several, in each.",
+    );
+    if section.is_written() && section.has("namespace") == section.has("namespaceSelector") {
+        let next = "write namespace: NAME, or namespaceSelector: LABEL=VALUE".to_owned();
+        let why = "not exactly one of namespace and namespaceSelector says where";
+        section.problem("namespace", why, Some(next));
     }
-    if read && !install.is_empty() && name == install {
+    if !install.is_empty() && name.as_deref() == Some(install) {
         let next =
             "Durward leaves its own namespace alone; name another in installNamespace, or move the ensemble";
         section.problem("namespace", "is Durward's own", Some(next.to_owned()));
     }
-    let asks = |selector: &LabelSelector| {
-        let asks = |operator| matches!(operator, SelectorOperator::In | SelectorOperator::Exists);
-        !selector.match_labels.is_empty() || selector.match_expressions.iter().any(|r| asks(r.operator))
-    };
-    if selector.as_ref().is_some_and(|selector| !asks(selector)) {
-        let next = "add matchLabels, or an expression with In or Exists".to_owned();
-        let why = "asks for no label, so that every namespace would be asked about that nobody labelled";
-        section.problem("namespaceSelector", why, Some(next));
-    }
-    selector.map_or(Within::Named(name), Within::Labelled)
+    selector.map_or_else(|| Within::Named(name.unwrap_or_default()), Within::Labelled)
 }
 
-fn client(section: &mut Section<'_>) -> (u16, ClientConfig) {
-    let port = section.number("port", "Where members serve clients.", 2379, (1, 65_535));
-    let server_name = section.optional_text(
-        "serverName",
-        "DNS name",
-        "The name in the members' certificates; the pod's address must be in them where absent.",
-    );
-    let has_tls = section.has("tls");
-    if section.is_blank("tls") {
-        let next = "write tls: {secret: NAME}, or leave it out for plain HTTP".to_owned();
-        section.problem("tls", "stands there with nothing behind it", Some(next));
-    }
-    let tls = section.section("tls", "TLS to the members; plain HTTP where absent.", tls);
-    let (login, is_open) =
-        section.section("auth", "Who asks, where the ensemble has authentication on.", login);
-    if login.is_some() && !is_open && (!has_tls || tls.insecure) {
-        let next = "add tls with the ensemble's authority, or auth.insecure: true".to_owned();
-        section.problem("auth", "would send a password to members that nobody verified", Some(next));
-    }
-    if server_name.is_some() && !has_tls {
-        section.problem(
-            "serverName",
-            "says nothing without tls",
-            Some("add: tls: {secret: NAME}".to_owned()),
-        );
-    }
-    let tls = has_tls.then_some(tls);
-    (u16::try_from(port).unwrap_or(2379), ClientConfig { tls, login, is_open, server_name })
-}
-
-fn tls(section: &mut Section<'_>) -> TlsConfig {
-    let secret = section.optional_text(
-        "secret",
-        "name of a Secret",
-        "A Secret in the members' namespace: ca.crt, and tls.crt with tls.key where they ask for a certificate.",
-    );
-    let authority = path(section, "authority", "Or files in PEM: the authority of their certificates.");
-    let certificate = path(section, "certificate", "The certificate to show them.");
-    let key = path(section, "key", "Its key.");
-    let insecure = section.bool("insecure", "Whether their certificates are taken unverified.", false);
-    if secret.is_some() && (authority.is_some() || certificate.is_some() || key.is_some()) {
-        section.problem("secret", "stands beside files", Some("keep one of them".to_owned()));
-    }
-    if certificate.is_some() != key.is_some() {
-        section.problem("certificate", "a certificate and its key belong together", None);
-    }
-    let identity = certificate.zip(key);
-    if secret.is_none() && authority.is_none() && !insecure && section.is_written() {
-        let next =
-            "add secret: NAME, or authority: FILE; insecure: true takes anybody for a member".to_owned();
-        section.problem("secret", "nothing says whose certificates are trusted", Some(next));
-    }
-    if authority.is_none() && identity.is_some() {
-        let next = "add authority: FILE".to_owned();
-        section.problem("authority", "is missing beside certificate and key", Some(next));
-    }
-    TlsConfig { secret, files: authority.map(|authority| (authority, identity)), insecure }
-}
-
-fn login(section: &mut Section<'_>) -> (Option<LoginConfig>, bool) {
-    let secret = section.optional_text(
-        "secret",
-        "name of a Secret",
-        "A Secret in the members' namespace: username and password.",
-    );
-    let user = path(section, "user", "Or files: one with the user's name,");
-    let password = path(section, "password", "and one with the password.");
-    let insecure =
-        section.bool("insecure", "Whether the password may go to members that nobody verified.", false);
-    if section.is_written() {
-        let next = "write secret: NAME, or user: FILE and password: FILE".to_owned();
-        match (&secret, &user, &password) {
-            (Some(_), None, None) | (None, Some(_), Some(_)) => {}
-            _ => section.problem(
-                "secret",
-                "not exactly one of a Secret and two files says who asks",
-                Some(next),
-            ),
+/// What its pods belong to, where that is no `StatefulSet`.
+fn owner(section: &mut Section<'_>) -> Option<OwnerKind> {
+    const VERSION: &str = "group and version, as etcd.example.org/v1";
+    let version = section.required_name("apiVersion", VERSION, "Its group and version.", |text| {
+        match text.split_once('/') {
+            Some((group, version)) if !group.is_empty() && !version.is_empty() && !version.contains('/') => {
+                Ok(())
+            }
+            _ => Err("is no group with a version"),
         }
-    }
-    let files = user.zip(password).map(|(user, password)| LoginConfig::Files(user, password));
-    (secret.map(LoginConfig::Secret).or(files), insecure)
+    });
+    let kind = section.required_name("kind", "kind, as EtcdCluster", "Its kind.", |text| {
+        let is_kind = text.starts_with(|c: char| c.is_ascii_uppercase())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if is_kind { Ok(()) } else { Err("is no kind") }
+    });
+    let plural = section.optional_name(
+        "plural",
+        "plural, as etcdclusters",
+        "Its plural as kubectl api-resources has it; the kind in lower case with an s where absent.",
+        |text| {
+            let is_plural = !text.is_empty()
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+            if is_plural { Ok(()) } else { Err("is no plural") }
+        },
+    );
+    let (group, version) = version.split_once('/')?;
+    let plural = plural.unwrap_or_else(|| format!("{}s", kind.to_lowercase()));
+    let resource = Resource {
+        group: group.to_owned().into(),
+        version: version.to_owned().into(),
+        plural: plural.into(),
+    };
+    (!kind.is_empty()).then_some(OwnerKind { kind, resource })
 }
 
-/// A file; relative to the one that names it.
-fn path(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> Option<PathBuf> {
-    let text = section.optional_text(key, "path", doc)?;
-    let folder = Path::new(&section.place().file).parent().map(Path::to_path_buf);
-    Some(folder.unwrap_or_default().join(text))
+/// Entries that say where and which in the same words: the second one is never asked.
+fn repeated(ensembles: &[Ensemble]) -> Option<(usize, usize)> {
+    let is_same =
+        |one: &Ensemble, other: &Ensemble| one.within == other.within && one.selector == other.selector;
+    ensembles.iter().enumerate().find_map(|(at, one)| {
+        let first = ensembles.iter().take(at).position(|earlier| is_same(earlier, one))?;
+        Some((first, at))
+    })
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ pub(super) fn of_pod(config: &Config, target: &Target, pod: &Pod, now: SystemTim
         return allowed("no etcd runs in it");
     }
     match glass::judge(config, &pod.name, &pod.annotations, now) {
-        Glass::Broken(reason, until) => Some(tell::glass_broken(&target.told(), &reason, &until)),
+        Glass::Broken { reason, until } => Some(tell::glass_broken(&target.told(), &reason, &until)),
         Glass::Whole | Glass::Refused(_) => None,
     }
 }
@@ -131,14 +131,14 @@ pub(super) fn of_ground(config: &Config, target: &Target, pod: &Pod, ground: &Gr
     }
     let pods = match &ground.pods {
         Ok(pods) => pods,
-        Err(why) => return Some(tell::unseen(target, why)),
+        Err(why) => return Some(tell::unseen(config, target, why, ground.now)),
     };
     let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
         let text = format!(
             "the pods that Durward sees in namespace {:?} do not hold this one; try again, and if that stays so, Durward looks at another cluster",
             target.namespace
         );
-        return Some(tell::unseen(target, &Cause::new(cause::UNCLEAR, text)));
+        return Some(tell::unseen(config, target, &Cause::new(cause::UNCLEAR, text), ground.now));
     };
     // It did not yet when the review was made.
     if listed.has_ended { allowed("its pod has ended") } else { None }
@@ -149,7 +149,7 @@ fn of_namespace(config: &Config, target: &Target, namespace: &Namespace, now: Sy
         return Some(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
     }
     match glass::judge(config, &target.namespace, &namespace.annotations, now) {
-        Glass::Broken(reason, until) => Some(tell::glass_broken(&target.told(), &reason, &until)),
+        Glass::Broken { reason, until } => Some(tell::glass_broken(&target.told(), &reason, &until)),
         Glass::Whole | Glass::Refused(_) => None,
     }
 }

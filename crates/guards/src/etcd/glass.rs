@@ -1,35 +1,27 @@
-//! The way to delete in spite of all: three annotations on the object, judged here and told to the audit log.
+//! To delete in spite of all, as this guard has it: which of the two ways of [`breakglass`] opens what, and how that is typed.
 //!
-//! The first way, annotation and verb, is a matchCondition where the review brings the object: the API server itself lets those
-//! callers pass ([`registration`](super::registration)). An eviction does not bring its pod, so that for evictions there is
-//! only this one.
+//! The verb opens what brings its object, with its annotations: deletions, and changes of a `StatefulSet` itself. An eviction brings
+//! no pod and `kubectl scale` no set, so that the API server has nothing to look at and Durward looks at what is stored: there the
+//! three annotations count, and with `breakGlass: verb` nothing does.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use k8s_openapi::jiff::Timestamp;
+use super::NAME;
+use super::config::Config;
+use crate::breakglass::{self, BreakGlass};
 
-use super::config::{BreakGlass, Config};
+pub(super) use crate::breakglass::{ANYWAY, Glass};
 
-/// The deed: its value is the object's own name.
-pub(super) const ANYWAY: &str = "durward.dev/delete-anyway";
-/// Why.
-const REASON: &str = "durward.dev/delete-reason";
-/// Until when.
-const UNTIL: &str = "durward.dev/delete-until";
-
-/// The longest time for which the glass stays broken.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
-
-/// What the annotations come to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Glass {
-    /// Nobody has tried.
-    Whole,
-    /// Let it pass: why, and until when.
-    Broken(String, String),
-    /// Somebody tried, and this is what is wrong, as the end of a sentence.
-    Refused(String),
+/// What was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The deletion of an object of this resource.
+    Deletion(&'static str),
+    /// The eviction of a pod.
+    Eviction,
+    /// A `StatefulSet` that would have so many replicas.
+    Scaling(u64),
 }
 
 /// Judges the annotations of an object of this name.
@@ -39,52 +31,59 @@ pub(super) fn judge(
     annotations: &BTreeMap<String, String>,
     now: SystemTime,
 ) -> Glass {
-    let annotation = |key: &str| annotations.get(key).map(String::as_str);
-    let Some(anyway) = annotation(ANYWAY) else { return Glass::Whole };
-    let mut wrong = Vec::new();
-    if anyway != name {
-        wrong.push(format!("{ANYWAY} is {anyway:?} and must be the object's own name, {name:?}"));
-    }
-    if config.break_glass == BreakGlass::Verb {
-        wrong.push("it counts only for deletions by callers who have the verb break-glass on guards.durward.dev/etcd (breakGlass: verb)".to_owned());
-        return Glass::Refused(wrong.join("; "));
-    }
-    let reason = annotation(REASON).unwrap_or_default().trim();
-    if reason.is_empty() {
-        wrong.push(format!("{REASON} is missing: say why"));
-    }
-    if let Some(why) = end(annotation(UNTIL), now) {
-        wrong.push(why);
-    }
-    if wrong.is_empty() {
-        Glass::Broken(reason.to_owned(), annotation(UNTIL).unwrap_or_default().to_owned())
-    } else {
-        Glass::Refused(wrong.join("; "))
-    }
+    breakglass::judge(NAME, config.break_glass, name, annotations, now)
 }
 
-/// What is wrong with the end.
-fn end(until: Option<&str>, now: SystemTime) -> Option<String> {
-    let Some(text) = until else {
-        return Some(format!("{UNTIL} is missing: a time in RFC 3339, at most 24 h ahead"));
+/// How it is done all the same, or what is wrong with how it was tried.
+pub(super) fn way(
+    config: &Config,
+    refused: Refused,
+    (namespace, name): (&str, &str),
+    tried: &Glass,
+    now: SystemTime,
+) -> String {
+    let wrong = match tried {
+        Glass::Refused(wrong) => Some(format!("the annotation {ANYWAY} does not count: {wrong}")),
+        Glass::Whole | Glass::Broken { .. } => None,
     };
-    // Zone names in brackets and spaces are other formats.
-    let read = (!text.contains(['[', ' '])).then(|| text.parse::<Timestamp>().ok()).flatten();
-    let Some(end) = read else {
-        return Some(format!("{UNTIL} is {text:?}, which is no time in RFC 3339 (as 2026-11-21T18:00:00Z)"));
-    };
-    match SystemTime::from(end).duration_since(now) {
-        Ok(left) if left > LONGEST => Some(format!("{UNTIL} is {text}, more than 24 h ahead")),
-        Ok(left) if !left.is_zero() => None,
-        _ => Some(format!("{UNTIL} was {text}, which is over")),
+    let by_verb = config.break_glass == BreakGlass::Verb;
+    // What the verb opens, and who is told that the verb is missing, needs no second command.
+    if by_verb
+        && matches!(refused, Refused::Deletion(_))
+        && let Some(wrong) = wrong
+    {
+        return wrong;
     }
-}
-
-/// How it is done, for whoever is refused.
-pub(super) fn way(resource: &str, namespace: &str, name: &str) -> String {
-    format!(
-        "to delete in spite of all: kubectl -n {namespace} annotate {resource} {name} {ANYWAY}={name} (without the verb break-glass also {REASON} and {UNTIL})"
-    )
+    let resource = match refused {
+        Refused::Deletion(resource) => resource,
+        Refused::Eviction => "pod",
+        Refused::Scaling(_) => "statefulset",
+    };
+    let again = if wrong.is_some() { " --overwrite" } else { "" };
+    let annotate = format!("kubectl -n {namespace} annotate{again} {resource} {name}");
+    let (one, all) = (breakglass::deed(name), breakglass::deeds(name, now));
+    let holder = format!("a caller with the verb break-glass on guards.durward.dev/{NAME}");
+    let way = match (by_verb, refused) {
+        (false, Refused::Deletion(_)) => format!(
+            "to delete in spite of all: {annotate} {all} (whoever has the verb break-glass needs only the first)"
+        ),
+        (false, Refused::Eviction) => {
+            format!("to evict in spite of all: {annotate} {all} (all three, whoever evicts)")
+        }
+        (false, Refused::Scaling(_)) => {
+            format!("to scale in spite of all: {annotate} {all} (all three, whoever scales)")
+        }
+        (true, Refused::Deletion(_)) => {
+            format!("to delete in spite of all: {annotate} {one} (it counts only for {holder})")
+        }
+        (true, Refused::Eviction) => format!(
+            "nothing opens an eviction (breakGlass: verb); {holder} may delete in spite of all: {annotate} {one}, then kubectl -n {namespace} delete pod {name}"
+        ),
+        (true, Refused::Scaling(replicas)) => format!(
+            "nothing opens kubectl scale (breakGlass: verb); {holder} may change the StatefulSet in spite of all: {annotate} {one}, then kubectl -n {namespace} patch statefulset {name} -p '{{\"spec\":{{\"replicas\":{replicas}}}}}'"
+        ),
+    };
+    wrong.map_or(way.clone(), |wrong| format!("{wrong}; {way}"))
 }
 
 #[cfg(test)]
@@ -92,34 +91,62 @@ mod tests {
     use super::super::fixture::{LEAST, config, now};
     use super::*;
 
-    fn judged(yaml: &str, annotations: &[(&str, &str)]) -> Glass {
-        let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        judge(&config(&format!("{LEAST}\n{yaml}")), "etcd-0", &annotations, now())
+    fn told(yaml: &str, refused: Refused, tried: &Glass) -> String {
+        way(&config(&format!("{LEAST}\n{yaml}")), refused, ("db", "etcd-1"), tried, now())
     }
 
     #[test]
-    fn name_reason_and_end_together_break_the_glass() {
-        let all = [(ANYWAY, "etcd-0"), (REASON, "disk"), (UNTIL, "2026-11-21T18:00:00Z")];
-        assert_eq!(judged("", &all), Glass::Broken("disk".into(), "2026-11-21T18:00:00Z".into()));
-        assert_eq!(judged("", &all[1..]), Glass::Whole);
-        let Glass::Refused(why) = judged("breakGlass: verb", &all) else { panic!() };
-        assert!(why.contains("verb break-glass on guards.durward.dev/etcd"), "{why}");
-    }
-
-    #[test]
-    fn each_mistake_is_told() {
-        let (name, reason, until) = ((ANYWAY, "etcd-0"), (REASON, "disk"), (UNTIL, "2026-11-21T18:00:00Z"));
-        for (annotations, told) in [
-            (vec![(ANYWAY, "etcd-1"), reason, until], "must be the object's own name, \"etcd-0\""),
-            (vec![name, until], "delete-reason is missing"),
-            (vec![name, reason], "delete-until is missing"),
-            (vec![name, reason, (UNTIL, "2026-11-21T10:00:00Z")], "which is over"),
-            (vec![name, reason, (UNTIL, "2026-11-22T10:00:01Z")], "more than 24 h ahead"),
-            (vec![name, reason, (UNTIL, "soon")], "no time in RFC 3339"),
-            (vec![name, reason, (UNTIL, "2026-11-21 18:00:00Z")], "no time in RFC 3339"),
+    fn each_way_out_is_one_that_opens_what_was_refused() {
+        let all = "durward.dev/delete-anyway=etcd-1 durward.dev/delete-reason='WHY' durward.dev/delete-until=2026-11-21T12:00:00Z";
+        for (yaml, refused, expected) in [
+            (
+                "",
+                Refused::Deletion("pod"),
+                format!(
+                    "to delete in spite of all: kubectl -n db annotate pod etcd-1 {all} (whoever has the verb break-glass needs only the first)"
+                ),
+            ),
+            (
+                "",
+                Refused::Eviction,
+                format!(
+                    "to evict in spite of all: kubectl -n db annotate pod etcd-1 {all} (all three, whoever evicts)"
+                ),
+            ),
+            (
+                "",
+                Refused::Scaling(1),
+                format!(
+                    "to scale in spite of all: kubectl -n db annotate statefulset etcd-1 {all} (all three, whoever scales)"
+                ),
+            ),
+            (
+                "breakGlass: verb",
+                Refused::Deletion("pod"),
+                "to delete in spite of all: kubectl -n db annotate pod etcd-1 durward.dev/delete-anyway=etcd-1 (it counts only for a caller with the verb break-glass on guards.durward.dev/etcd)".to_owned(),
+            ),
         ] {
-            let Glass::Refused(why) = judged("", &annotations) else { panic!("{annotations:?}") };
-            assert!(why.contains(told), "{why}");
+            assert_eq!(told(yaml, refused, &Glass::Whole), expected);
         }
+        let evicted = told("breakGlass: verb", Refused::Eviction, &Glass::Whole);
+        assert!(
+            evicted.contains("nothing opens an eviction") && evicted.ends_with("delete pod etcd-1"),
+            "{evicted}"
+        );
+        let scaled = told("breakGlass: verb", Refused::Scaling(1), &Glass::Whole);
+        assert!(scaled.ends_with(r#"patch statefulset etcd-1 -p '{"spec":{"replicas":1}}'"#), "{scaled}");
+        for told in [evicted, scaled] {
+            assert!(!told.contains("delete-reason"), "a reason never counts there: {told}");
+        }
+    }
+
+    #[test]
+    fn who_tried_in_vain_is_told_what_is_wrong_and_how_it_is_put_right() {
+        let tried = Glass::Refused("durward.dev/delete-reason is missing: say why".to_owned());
+        let told = told("", Refused::Deletion("pod"), &tried);
+        assert!(told.starts_with("the annotation durward.dev/delete-anyway does not count: durward.dev/delete-reason is missing"), "{told}");
+        assert!(told.contains("annotate --overwrite pod etcd-1"), "{told}");
+        let without_the_verb = self::told("breakGlass: verb", Refused::Deletion("pod"), &tried);
+        assert!(!without_the_verb.contains("kubectl"), "{without_the_verb}");
     }
 }

@@ -71,7 +71,7 @@ impl Group {
             namespace: pod.namespace.clone(),
             set: set.map(|owner| (owner.uid.clone(), owner.name.clone())),
             is_by_set,
-            client: ensemble.client.client(&pod.namespace),
+            client: ensemble.client.client(&pod.namespace, set.map(|owner| owner.name.as_str())),
             port: ensemble.port,
             selector,
         }

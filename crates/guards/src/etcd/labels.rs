@@ -1,10 +1,39 @@
-//! A label selector as kubectl takes it behind `-l`: `app=etcd,tier in (a, b),!old`.
+//! A label selector as kubectl takes it behind `-l` (`app=etcd,tier in (a, b),!old`), or as objects of Kubernetes have it.
 
 use std::str::FromStr;
 
 use admission::{LabelSelector, Requirement, SelectorOperator};
 
-use crate::config::names;
+use crate::config::{Section, names};
+
+/// What kubectl's `-l` takes, for people.
+const SELECTOR: &str = "label selector as kubectl takes it, as app=etcd or app=etcd,tier in (a, b); or a map: {matchLabels: {app: etcd}}";
+
+/// Reads a selector in either form; none where the key is absent, or where what stands there is wrong, which is reported.
+pub(super) fn read(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> Option<LabelSelector> {
+    let mut found = LabelSelector::default();
+    let text = section.parsed_or_section::<Labels, _>(key, SELECTOR, doc, |inner| {
+        found = inner.label_selector();
+        None
+    });
+    if let Some(Labels(selector)) = text {
+        return Some(selector);
+    }
+    if section.is_map(key) && !asks(&found) {
+        let next = "add matchLabels, or an expression with In or Exists".to_owned();
+        section.problem(key, NOBODY, Some(next));
+    }
+    Some(found).filter(asks)
+}
+
+/// Why a selector is refused.
+const NOBODY: &str = "asks for no label, so it chooses what nobody labelled too";
+
+/// Whether it asks for a label.
+fn asks(selector: &LabelSelector) -> bool {
+    let asks = |r: &Requirement| matches!(r.operator, SelectorOperator::In | SelectorOperator::Exists);
+    !selector.match_labels.is_empty() || selector.match_expressions.iter().any(asks)
+}
 
 /// A selector that was written as one text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,9 +58,8 @@ impl FromStr for Labels {
                 _ => selector.match_expressions.push(requirement),
             }
         }
-        let asks = |r: &Requirement| matches!(r.operator, SelectorOperator::In | SelectorOperator::Exists);
-        if selector.match_labels.is_empty() && !selector.match_expressions.iter().any(asks) {
-            return Err("asks for no label, so it chooses pods that nobody labelled too".to_owned());
+        if !asks(&selector) {
+            return Err(NOBODY.to_owned());
         }
         Ok(Self(selector))
     }

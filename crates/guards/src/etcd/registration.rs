@@ -3,7 +3,8 @@
 //! Two entries, as an objectSelector is matched against the Eviction and never against its pod (kubernetes/kubernetes#110169): the
 //! one for deletions selects the pods, the other only the namespaces. Both select exactly the namespaces of the ensembles, so that
 //! a Durward that is down holds up nothing elsewhere. Names of namespaces can stand in one selector together; label selectors
-//! cannot, so each of them has entries of its own. A pod that two entries select is asked about twice, which changes nothing.
+//! cannot, so each of them has entries of its own, and so has each selector of pods. A pod that two entries select is asked about
+//! twice, which changes nothing.
 //!
 //! What a node has begun never comes: a kubelet's last delete of a pod that is going, and whatever else is about a pod that is
 //! going, unless its time is made shorter to nothing.
@@ -15,103 +16,118 @@ use admission::{
     WebhookType,
 };
 
+use super::NAME;
 use super::config::{Also, Config, Within};
-use super::glass::ANYWAY;
+use crate::breakglass;
 
 /// The label that every namespace bears with its own name (1.21 and later).
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// Namespaces that one selector chooses, and the selectors of their ensembles' pods.
+/// Namespaces that one selector chooses, and those of their pods that one selector chooses, if there is one.
 struct Place<'c> {
     namespaces: LabelSelector,
-    /// None for one that is recognised by its containers.
-    pods: Vec<Option<&'c LabelSelector>>,
+    pods: Option<&'c LabelSelector>,
 }
 
 /// All entries.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
-    let mut entries = Vec::new();
-    for (at, place) in places(config).into_iter().enumerate() {
-        let number = if at == 0 { String::new() } else { format!("-{}", at + 1) };
-        let namespaces = both(&config.terms.namespace_selector, &place.namespaces);
-        // Several selectors cannot be one: then the guard chooses by itself.
-        let one = place
-            .pods
-            .first()
-            .copied()
-            .flatten()
-            .filter(|one| place.pods.iter().all(|other| *other == Some(one)));
-        let entry = |name: &str, rules: Vec<Rule>, pods: LabelSelector, conditions: Vec<MatchCondition>| {
-            WebhookEntry {
-                webhook_type: WebhookType::Validating,
-                name: format!("{name}{number}"),
-                rules,
-                namespace_selector: namespaces.clone(),
-                object_selector: pods,
-                match_conditions: conditions,
-                failure_policy: config.terms.failure_policy,
-                side_effects: SideEffects::NoneOnDryRun,
-                timeout_seconds: config.terms.timeout_seconds,
-                reinvocation: Reinvocation::Never,
-                review_versions: config.terms.review_versions.clone(),
-            }
-        };
-        let install = not_the_install_namespace(config);
-        let mut of_pods = vec![no_break_glass(), not_the_nodes_last_word(), not_terminating()];
-        of_pods.extend(install.clone());
-        entries.push(entry(
-            "etcd-pods",
-            vec![rule("", "pods", "DELETE")],
-            one.cloned().unwrap_or_default(),
-            of_pods,
-        ));
-        let evictions = vec![rule("", "pods/eviction", "CREATE")];
-        entries.push(entry(
-            "etcd-evictions",
-            evictions,
-            LabelSelector::default(),
-            install.iter().cloned().collect(),
-        ));
-        let above: Vec<Rule> = config.also.iter().flat_map(|also| above(*also)).collect();
-        if !above.is_empty() {
-            let mut conditions = vec![no_break_glass()];
-            conditions.extend(install);
-            entries.push(entry("etcd-above", above, LabelSelector::default(), conditions));
-        }
-    }
-    entries
+    let install = not_the_install_namespace(config);
+    let mut of_pods = vec![breakglass::condition(NAME), not_the_nodes_last_word(), not_terminating()];
+    of_pods.extend(install.clone());
+    let deletions = numbered(places(config).into_iter()).map(|(number, Place { namespaces, pods })| {
+        let name = format!("etcd-pods{number}");
+        let rules = vec![rule("", "pods", "DELETE")];
+        entry(config, name, rules, &namespaces, pods, of_pods.clone())
+    });
+    let evictions = numbered(everywhere(config).into_iter()).map(|(number, namespaces)| {
+        let name = format!("etcd-evictions{number}");
+        let rules = vec![rule("", "pods/eviction", "CREATE")];
+        entry(config, name, rules, &namespaces, None, install.iter().cloned().collect())
+    });
+    let rules: Vec<Rule> = config.also.iter().flat_map(|also| above(*also)).collect();
+    let above = everywhere(config).into_iter().filter(|_| !rules.is_empty());
+    let mut of_above = vec![breakglass::condition(NAME)];
+    of_above.extend(install.clone());
+    let above = numbered(above).map(|(number, namespaces)| {
+        entry(config, format!("etcd-above{number}"), rules.clone(), &namespaces, None, of_above.clone())
+    });
+    deletions.chain(evictions).chain(above).collect()
 }
 
+/// Each with what its name has at its end: nothing for the first, -2 for the second.
+fn numbered<T>(all: impl Iterator<Item = T>) -> impl Iterator<Item = (String, T)> {
+    all.enumerate().map(|(at, one)| (if at == 0 { String::new() } else { format!("-{}", at + 1) }, one))
+}
+
+fn entry(
+    config: &Config,
+    name: String,
+    rules: Vec<Rule>,
+    namespaces: &LabelSelector,
+    pods: Option<&LabelSelector>,
+    conditions: Vec<MatchCondition>,
+) -> WebhookEntry {
+    WebhookEntry {
+        webhook_type: WebhookType::Validating,
+        name,
+        rules,
+        namespace_selector: both(&config.terms.namespace_selector, namespaces),
+        object_selector: pods.cloned().unwrap_or_default(),
+        match_conditions: conditions,
+        failure_policy: config.terms.failure_policy,
+        side_effects: SideEffects::NoneOnDryRun,
+        timeout_seconds: config.terms.timeout_seconds,
+        reinvocation: Reinvocation::Never,
+        review_versions: config.terms.review_versions.clone(),
+    }
+}
+
+/// Where pods are chosen by the same selector: all named namespaces together, and each selector of namespaces by itself. An entry
+/// that recognises its pods has no selector, and then the guard chooses.
 fn places(config: &Config) -> Vec<Place<'_>> {
-    let mut names: Vec<&str> = Vec::new();
-    let mut selectors: Vec<Option<&LabelSelector>> = Vec::new();
+    let mut named: Vec<(Option<&LabelSelector>, Vec<&str>)> = Vec::new();
     let mut labelled: Vec<Place<'_>> = Vec::new();
     for ensemble in &config.ensembles {
+        let pods = ensemble.selector.as_ref();
         match &ensemble.within {
-            Within::Named(name) => {
-                names.push(name);
-                selectors.push(ensemble.selector.as_ref());
-            }
+            Within::Named(name) => match named.iter_mut().find(|(other, _)| *other == pods) {
+                Some((_, names)) => names.push(name),
+                None => named.push((pods, vec![name])),
+            },
             Within::Labelled(namespaces) => {
-                match labelled.iter_mut().find(|place| place.namespaces == *namespaces) {
-                    Some(place) => place.pods.push(ensemble.selector.as_ref()),
-                    None => labelled.push(Place {
-                        namespaces: namespaces.clone(),
-                        pods: vec![ensemble.selector.as_ref()],
-                    }),
+                let is_known = |place: &Place<'_>| place.namespaces == *namespaces && place.pods == pods;
+                if !labelled.iter().any(is_known) {
+                    labelled.push(Place { namespaces: namespaces.clone(), pods });
                 }
             }
         }
     }
+    let named = named.into_iter().map(|(pods, names)| Place { namespaces: called(names), pods });
+    named.chain(labelled).collect()
+}
+
+/// The same, whatever pods are chosen there.
+fn everywhere(config: &Config) -> Vec<LabelSelector> {
+    let mut names: Vec<&str> = Vec::new();
+    let mut labelled: Vec<LabelSelector> = Vec::new();
+    for ensemble in &config.ensembles {
+        match &ensemble.within {
+            Within::Named(name) => names.push(name),
+            Within::Labelled(namespaces) if !labelled.contains(namespaces) => {
+                labelled.push(namespaces.clone())
+            }
+            Within::Labelled(_) => {}
+        }
+    }
+    let named = (!names.is_empty()).then(|| called(names));
+    named.into_iter().chain(labelled).collect()
+}
+
+/// The namespaces with these names.
+fn called(mut names: Vec<&str>) -> LabelSelector {
     names.sort_unstable();
     names.dedup();
-    let mut places = Vec::new();
-    if !names.is_empty() {
-        let namespaces = LabelSelector::default().and(NAMESPACE_NAME, SelectorOperator::In, &names);
-        places.push(Place { namespaces, pods: selectors });
-    }
-    places.extend(labelled);
-    places
+    LabelSelector::default().and(NAMESPACE_NAME, SelectorOperator::In, &names)
 }
 
 /// What both select. The same label with two values is written out, as a map has room for one.
@@ -153,18 +169,6 @@ fn above(also: Also) -> Vec<Rule> {
 
 fn condition(name: &str, expression: String) -> MatchCondition {
     MatchCondition { name: name.to_owned(), expression }
-}
-
-fn no_break_glass() -> MatchCondition {
-    let anyway = text(ANYWAY);
-    condition(
-        "no-break-glass",
-        format!(
-            "!(oldObject != null && has(oldObject.metadata.annotations) && {anyway} in oldObject.metadata.annotations && \
-             oldObject.metadata.annotations[{anyway}] == oldObject.metadata.name && \
-             authorizer.group(\"durward.dev\").resource(\"guards\").name(\"etcd\").check(\"break-glass\").allowed())"
-        ),
-    )
 }
 
 const GOING: &str = "oldObject != null && has(oldObject.metadata.deletionTimestamp)";
@@ -234,13 +238,35 @@ mod tests {
         let entries = all(
             "ensembles: [{namespace: b, selector: app=etcd}, {namespace: a, selector: app=etcd}, {namespaceSelector: {matchLabels: {t: u}}, selector: x=y}, {namespaceSelector: {matchLabels: {t: u}}, selector: z=y}]",
         );
-        assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions", "etcd-pods-2", "etcd-evictions-2"]);
+        assert_eq!(
+            names(&entries),
+            ["etcd-pods", "etcd-pods-2", "etcd-pods-3", "etcd-evictions", "etcd-evictions-2"]
+        );
         assert_eq!(entries[0].namespace_selector.match_expressions[0].values, ["a", "b"]);
         assert_eq!(entries[0].object_selector.match_labels.len(), 1);
-        assert_eq!(entries[2].namespace_selector.match_labels, [("t".to_owned(), "u".to_owned())].into());
-        assert!(entries[2].object_selector.is_empty(), "two selectors cannot be one");
+        for at in [1, 2, 4] {
+            assert_eq!(
+                entries[at].namespace_selector.match_labels,
+                [("t".to_owned(), "u".to_owned())].into()
+            );
+        }
+        assert_eq!(entries[3].namespace_selector.match_expressions[0].values, ["a", "b"]);
+        assert_eq!(entries[1].object_selector.match_labels, [("x".to_owned(), "y".to_owned())].into());
+        assert_eq!(entries[2].object_selector.match_labels, [("z".to_owned(), "y".to_owned())].into());
         let recognised = all("recognise: true\nensembles: [{namespace: db}]");
         assert!(recognised[0].object_selector.is_empty());
+    }
+
+    #[test]
+    fn namespaces_whose_pods_are_chosen_otherwise_keep_their_selectors() {
+        let entries = all(
+            "ensembles: [{namespace: a, selector: app=etcd}, {namespace: b, selector: app=db}, {namespace: c, selector: app=etcd}]",
+        );
+        assert_eq!(names(&entries), ["etcd-pods", "etcd-pods-2", "etcd-evictions"]);
+        assert_eq!(entries[0].namespace_selector.match_expressions[0].values, ["a", "c"]);
+        assert_eq!(entries[1].namespace_selector.match_expressions[0].values, ["b"]);
+        assert_eq!(entries[1].object_selector.match_labels, [("app".to_owned(), "db".to_owned())].into());
+        assert_eq!(entries[2].namespace_selector.match_expressions[0].values, ["a", "b", "c"]);
     }
 
     #[test]

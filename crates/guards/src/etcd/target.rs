@@ -8,6 +8,7 @@
 use admission::{Cause, Operation, Raw, Request, Shape};
 
 use super::config::Config;
+use super::glass::Refused;
 use crate::world::cause;
 
 /// The fields that are read while the review is decoded, in the order of the indices below.
@@ -139,6 +140,14 @@ impl Target {
     /// `pod "db/etcd-0"`.
     pub(super) fn told(&self) -> String {
         format!("pod \"{}/{}\"", self.namespace, self.name)
+    }
+
+    /// The same, for whoever wants it in spite of all.
+    pub(super) fn refused(&self) -> Refused {
+        match self.deed {
+            Deed::Delete => Refused::Deletion("pod"),
+            Deed::Evict => Refused::Eviction,
+        }
     }
 
     /// What it is called that was asked for.

@@ -4,17 +4,34 @@
 //! of a deletion a 403, as clients try a 429 again without a word.
 
 use std::fmt::Write as _;
+use std::time::SystemTime;
 
 use admission::{Cause, Code, Denial, DenialCause, Ruling, Verdict, one_line};
 
+use super::config::Config;
 use super::decide::{Case, Quorum};
 use super::glass::{self, Glass};
+use super::pod::Pod;
 use super::table::{Row, State, Table};
 use super::target::{Deed, Target};
 use crate::world::cause;
 
 /// Before every warning.
 pub(super) const VOICE: &str = "etcd: ";
+
+/// What gives Durward the permissions that its guards need.
+const PERMIT: &str = "durward manifests --config durward.yaml --only rbac | kubectl apply -f -";
+
+/// What tells more than a refusal has room for, from where Durward stands.
+fn doctor(config: &Config) -> String {
+    let home = Some(config.terms.install_namespace.as_str()).filter(|home| !home.is_empty());
+    match home {
+        Some(home) => format!(
+            "kubectl -n {home} exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"
+        ),
+        None => "durward doctor etcd --config durward.yaml".to_owned(),
+    }
+}
 
 /// What `kubectl drain` and others look for (`policy/v1`: `DisruptionBudgetCause`).
 const BUDGET: &str = "DisruptionBudget";
@@ -122,17 +139,12 @@ impl<'s> Said<'s> {
 
     /// The way out.
     fn remedy(&self, reason: &str) -> String {
-        let Case { config, pod, facts, .. } = self.case;
+        let Case { config, pod, target, facts, .. } = self.case;
         let mut out = self.first_step(reason);
+        let tried = glass::judge(config, &pod.name, &pod.annotations, facts.now);
+        let way = glass::way(config, target.refused(), (&pod.namespace, &pod.name), &tried, facts.now);
         // Writing to a String cannot fail.
-        let _ = match glass::judge(config, &pod.name, &pod.annotations, facts.now) {
-            Glass::Refused(wrong) => {
-                write!(out, "; the annotation {} does not count: {wrong}", glass::ANYWAY)
-            }
-            Glass::Whole | Glass::Broken(..) => {
-                write!(out, "; {}", glass::way("pod", &pod.namespace, &pod.name))
-            }
-        };
+        let _ = write!(out, "; {way}");
         out
     }
 
@@ -242,16 +254,17 @@ fn refusal(deed: Deed, message: String, mut causes: Vec<DenialCause>) -> Denial 
 }
 
 /// What is said where not even the pods are known.
-pub(super) fn unseen(target: &Target, why: &Cause) -> Ruling {
+pub(super) fn unseen(config: &Config, target: &Target, why: &Cause, now: SystemTime) -> Ruling {
     let text = one_line(&why.text);
-    let message = format!(
-        "{} could not be checked: {text}\n{}",
-        target.told(),
-        match why.code {
-            cause::FORBIDDEN => "Apply what durward manifests prints".to_owned(),
-            _ => format!("Try again; {}", glass::way("pod", &target.namespace, &target.name)),
-        }
-    );
+    let step = match why.code {
+        cause::FORBIDDEN => format!("Whoever runs Durward: {PERMIT}"),
+        _ => format!("Try again. Whoever runs Durward: {} says what to mend", doctor(config)),
+    };
+    // Of an eviction nobody has seen the pod.
+    let pod = target.pod.as_deref().and_then(|json| Pod::read(json, 0).ok());
+    let tried = pod.map_or(Glass::Whole, |pod| glass::judge(config, &pod.name, &pod.annotations, now));
+    let way = glass::way(config, target.refused(), (&target.namespace, &target.name), &tried, now);
+    let message = format!("{} could not be checked: {text}\n{step}; {way}", target.told());
     let detail = DenialCause { reason: "Unknown".to_owned(), message: text, field: why.code.to_owned() };
     Ruling::unknown(why.clone()).refuse_with(refusal(target.deed, message, vec![detail]))
 }

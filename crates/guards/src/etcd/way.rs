@@ -76,6 +76,10 @@ impl<'w> Way<'w> {
         Self { config, world, hands, end: deadline - FOR_THE_ANSWER.min(left / 10) }
     }
 
+    fn unseen(&self, target: &Target, why: &Cause) -> Ruling {
+        tell::unseen(self.config, target, why, self.world.now())
+    }
+
     fn look(&self) -> Look<'w> {
         Look { world: self.world, end: self.end.min(Instant::now() + GROUND) }
     }
@@ -96,13 +100,13 @@ impl<'w> Way<'w> {
             None => match self.look().pod(&target.namespace, &target.name).await {
                 Ok(Some(json)) => json,
                 Ok(None) => return Ruling::allow().audit("allowed", "there is no such pod"),
-                Err(why) => return tell::unseen(&target, &why),
+                Err(why) => return self.unseen(&target, &why),
             },
         };
         let subject = match self.subject(&target, &json).await {
             Ok(Some(subject)) => subject,
             Ok(None) => return Ruling::allow().audit("allowed", "it is in no ensemble"),
-            Err(why) => return tell::unseen(&target, &why),
+            Err(why) => return self.unseen(&target, &why),
         };
         if target.only.as_ref().is_some_and(|only| *only != subject.pod.uid) {
             let why = "it is meant for another pod of that name, so that the API server refuses it (preconditions.uid)";
@@ -215,7 +219,7 @@ impl<'w> Way<'w> {
                     Moved::Unknown(why) => {
                         // One more look may show that it did; not one more try.
                         if let Some(before) = unmoved.replace(why) {
-                            return tell::unseen(subject.target, &before);
+                            return self.unseen(subject.target, &before);
                         }
                     }
                 }
@@ -225,7 +229,7 @@ impl<'w> Way<'w> {
             return tell::moved(subject.target, name);
         }
         let text = "Durward had no time left to be sure; try again";
-        tell::unseen(subject.target, &Cause::new(cause::TIMEOUT, text))
+        self.unseen(subject.target, &Cause::new(cause::TIMEOUT, text))
     }
 
     /// Whether nothing is to be changed this time: what would be done counts as done, and is told. In audit mode a refusal does not

@@ -41,6 +41,18 @@ impl Section<'_> {
         name.unwrap_or_default()
     }
 
+    /// A name that may be absent.
+    pub fn optional_name(
+        &mut self,
+        key: &'static str,
+        what: &'static str,
+        doc: &'static str,
+        check: impl Fn(&str) -> Result<(), Fault>,
+    ) -> Option<String> {
+        let read = |text: &str| check(text).map(|()| text.to_owned()).map_err(str::to_owned);
+        self.scalar(key, doc, &Shape::Text(what), None, read)
+    }
+
     /// A list of names.
     pub fn names(
         &mut self,

@@ -8,6 +8,7 @@ use super::super::fixture::{config, definition, member, namespace, now, with_del
 use super::super::questions::Noun;
 use super::super::sight::{Count, Sight};
 use super::*;
+use crate::breakglass;
 use crate::world::Metadata;
 use crate::world::fleet::{Cluster, Member};
 

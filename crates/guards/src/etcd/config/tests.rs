@@ -1,5 +1,8 @@
+use std::path::PathBuf;
+
 use super::super::fixture::{config, configured};
 use super::*;
+use crate::world::etcd::{Client, Login, Material};
 
 const LEAST: &str = "ensembles: [{namespace: db, selector: app=etcd}]";
 
@@ -14,7 +17,7 @@ fn a_namespace_and_a_selector_are_enough() {
     assert_eq!(ensemble.within, Within::Named("db".into()));
     assert_eq!((ensemble.port, ensemble.leader), (2379, Leader::Transfer));
     assert_eq!((ensemble.membership, ensemble.group_by), (Membership::Auto, GroupBy::StatefulSet));
-    assert_eq!(*ensemble.client.client("db"), Client::default());
+    assert_eq!(*ensemble.client.client("db", None), Client::default());
     assert_eq!((config.reservation, config.data_safety, config.lag), (Book::Lease, Weight::Warn, 5000));
     assert_eq!(config.member_deadline, Duration::from_secs(1));
 }
@@ -30,20 +33,20 @@ fn what_holds_for_all_ensembles_can_be_said_otherwise_for_one() {
 fn secrets_are_those_of_the_members_namespace_and_files_are_relative_to_the_configuration() {
     let yaml = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: a=b, client: {serverName: etcd.db.svc, tls: {secret: etcd-client}, auth: {secret: etcd-user}}}]";
     let of_secrets = config(yaml).ensembles.remove(0).client;
-    let client = of_secrets.client("tenant-7");
+    let client = of_secrets.client("tenant-7", None);
     let tls = client.tls.as_ref().unwrap();
     let material = Material::Secret { namespace: "tenant-7".into(), name: "etcd-client".into() };
     assert_eq!((tls.material.as_ref(), tls.server_name.as_deref()), (Some(&material), Some("etcd.db.svc")));
     assert_eq!(client.login, Some(Login::Secret { namespace: "tenant-7".into(), name: "etcd-user".into() }));
     assert_eq!(of_secrets.secrets(), ["etcd-client", "etcd-user"]);
-    let yaml = "ensembles: [{namespace: db, selector: a=b, client: {tls: {authority: ca.pem, certificate: /c.pem, key: k.pem}}}]";
+    let yaml = "ensembles: [{namespace: db, selector: a=b, client: {tls: {files: {ca: ca.pem, cert: /c.pem, key: k.pem}}}}]";
     let root = crate::config::parse("/etc/durward/d.yaml", yaml).unwrap();
     let (config, _, problems) =
         crate::config::read("/etc/durward/d.yaml", root.as_ref(), |s| read(s, super::super::DEFAULTS));
     assert_eq!(problems, []);
     let identity = Some((PathBuf::from("/c.pem"), PathBuf::from("/etc/durward/k.pem")));
     let files = Material::Files { authority: "/etc/durward/ca.pem".into(), identity };
-    assert_eq!(config.ensembles[0].client.client("db").tls.as_ref().unwrap().material, Some(files));
+    assert_eq!(config.ensembles[0].client.client("db", None).tls.as_ref().unwrap().material, Some(files));
 }
 
 #[test]
@@ -105,19 +108,19 @@ fn each_mistake_is_told_with_what_to_do() {
             "auth.insecure: true",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: {secret: s}, auth: {user: u}}}]",
-            "not exactly one of a Secret and two files",
+            "ensembles: [{namespace: db, selector: a=b, client: {tls: {secret: s}, auth: {files: {user: u}}}}]",
+            "user and password belong together",
             "password: FILE",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: {secret: s, authority: f}}}]",
+            "ensembles: [{namespace: db, selector: a=b, client: {tls: {secret: s, files: {ca: f}}}}]",
             "stands beside files",
             "keep one",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: {certificate: c, key: k, insecure: true}}}]",
-            "is missing beside certificate and key",
-            "authority: FILE",
+            "ensembles: [{namespace: db, selector: a=b, client: {tls: {files: {cert: c, key: k}, insecure: true}}}]",
+            "tls.files.ca: is missing",
+            "ca: FILE",
         ),
     ] {
         let told = problems(yaml);

@@ -133,7 +133,11 @@ async fn a_pod_without_an_address_is_not_asked() {
 #[tokio::test(start_paused = true)]
 async fn what_the_api_server_does_not_tell_is_unknown() {
     let fake = Fake::of(3).refusing("pods");
-    says(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "Apply what durward manifests prints");
+    says(
+        &deleted(&fake, LEAST, "etcd-1").await,
+        "unknown",
+        "durward manifests --config durward.yaml --only rbac | kubectl apply -f -",
+    );
     says(&evicted(&fake, LEAST, "etcd-1").await, "unknown", "pods may not be read");
     // These only let through; without them everything else still counts.
     for plural in ["namespaces", "statefulsets", "nodes"] {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use k8s_openapi::jiff::Timestamp;
 
 /// Reads RFC 3339, and nothing that merely resembles it.
-pub(super) fn read(text: &str) -> Option<Timestamp> {
+pub(crate) fn read(text: &str) -> Option<Timestamp> {
     // Dates alone, spaces for the T and zone names in brackets are other formats.
     let shaped = text.len() >= "2026-11-21T10:00:00Z".len()
         && text.as_bytes().get(10).is_some_and(|byte| byte.eq_ignore_ascii_case(&b'T'))
@@ -14,7 +14,7 @@ pub(super) fn read(text: &str) -> Option<Timestamp> {
 }
 
 /// Writes RFC 3339, to the second.
-pub(super) fn told(time: SystemTime) -> String {
+pub(crate) fn told(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     time.unwrap_or_default().to_string()

@@ -1,0 +1,56 @@
+//! Keys that hold a word or a text, or a section that says the same more finely.
+
+use std::str::FromStr;
+
+use super::super::shape::Shape;
+use super::Section;
+
+impl Section<'_> {
+    /// One of a few words, or a section that says the same more finely. The reader gets the word that holds for the whole:
+    /// the one that stands there, or the default.
+    pub fn choice_or_section<T: Copy + PartialEq, R>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        words: &[(&'static str, T)],
+        default: T,
+        reader: impl FnOnce(&mut Section<'_>, T) -> R,
+    ) -> R {
+        let mut inner = self.inner(key);
+        let word = if self.is_map(key) {
+            inner.open(self.find(key));
+            default
+        } else {
+            self.choice(key, doc, words, default)
+        };
+        let value = reader(&mut inner, word);
+        let keys = inner.close();
+        self.keys.retain(|declared| declared.name != key);
+        let yaml = words.iter().find(|(_, value)| *value == default).map(|(word, _)| (*word).to_owned());
+        let names = words.iter().map(|(word, _)| *word).collect();
+        self.declare(key, doc, Shape::ChoiceOrSection(names, keys), yaml);
+        value
+    }
+
+    /// A text that a type of the caller's can read, or a section that the reader makes the same of.
+    pub fn parsed_or_section<T: FromStr<Err = E>, E: ToString>(
+        &mut self,
+        key: &'static str,
+        what: &'static str,
+        doc: &'static str,
+        reader: impl FnOnce(&mut Section<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let mut inner = self.inner(key);
+        let text = if self.is_map(key) {
+            inner.open(self.find(key));
+            None
+        } else {
+            self.parsed(key, what, doc, None)
+        };
+        let value = reader(&mut inner);
+        let keys = inner.close();
+        self.keys.retain(|declared| declared.name != key);
+        self.declare(key, doc, Shape::TextOrSection(what, keys), None);
+        text.or(value)
+    }
+}
