@@ -85,11 +85,17 @@ impl Facts {
         let is_held =
             |uid: &str| book.held.iter().any(|held| held.uid == uid && notes::is_live(held, when.now));
         for seen in &mut self.seen {
-            seen.is_reserved = seen.pod.uid != uid && is_held(&seen.pod.uid);
+            let is_it = seen.pod.uid == uid;
+            seen.is_reserved = !is_it && is_held(&seen.pod.uid);
+            if let Some(why) = when.disagreement(book, &seen.pod) {
+                self.book_unread.get_or_insert_with(|| why.clone());
+                if !is_it {
+                    seen.view = View::Silent(why);
+                }
+            }
         }
         self.note = when.note(book, uid);
         self.giver = when.giver(book, uid, &self.seen);
-        self.book_unread = self.book_unread.or_else(|| when.disagreement(book, &self.seen));
         self
     }
 }

@@ -13,6 +13,7 @@ use admission::Cause;
 
 use super::facts::Seen;
 use super::group;
+use super::pod::Pod;
 use crate::hands::{Reservation, Reservations};
 use crate::world::cause;
 
@@ -73,26 +74,22 @@ impl When {
         let gives = |held: &&Reservation| {
             held.uid != uid && held.to.as_deref() == Some(uid) && is_live(held, self.now)
         };
-        let is_there = |held: &&Reservation| stays(held, pods);
+        let is_there =
+            |held: &&Reservation| pods.iter().any(|seen| seen.pod.uid == held.uid && !seen.pod.is_going);
         book.held.iter().filter(gives).find(is_there).map(|held| held.uid.clone())
     }
 
-    /// Why the times of what is noted mean nothing here, where they do not.
-    pub(super) fn disagreement(self, book: &Reservations, pods: &[Seen]) -> Option<Cause> {
-        let is_ahead = |held: &&Reservation| {
-            let ahead = SystemTime::from(held.since).duration_since(self.now).unwrap_or_default();
-            ahead > AHEAD && stays(held, pods)
-        };
-        let held = book.held.iter().find(is_ahead)?;
+    /// Why nobody can say whether a pod leaves: it is noted by a clock that has nothing to do with this one.
+    pub(super) fn disagreement(self, book: &Reservations, pod: &Pod) -> Option<Cause> {
+        let held = book.of(&pod.uid).filter(|_| !pod.is_going)?;
         let ahead = SystemTime::from(held.since).duration_since(self.now).unwrap_or_default();
-        let namespace = pods.first().map(|seen| seen.pod.namespace.as_str()).unwrap_or_default();
         let text = format!(
             "the clocks of Durward's replicas differ: {} is noted to leave {} s ahead of this one's clock; set them right, and then, when no pod leaves, delete the Lease {}",
             held.pod,
             ahead.as_secs(),
-            group::lease_of(namespace),
+            group::lease_of(&pod.namespace),
         );
-        Some(Cause::new(cause::NOT_RESERVED, text))
+        (ahead > AHEAD).then(|| Cause::new(cause::UNCLEAR, text))
     }
 }
 
@@ -101,7 +98,41 @@ pub(super) fn is_live(held: &Reservation, now: SystemTime) -> bool {
     held.age(now) <= VOID
 }
 
-/// Whether its pod is there and nobody has deleted it.
-fn stays(held: &Reservation, pods: &[Seen]) -> bool {
-    pods.iter().any(|seen| seen.pod.uid == held.uid && !seen.pod.is_going)
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::super::fixture::now;
+    use super::*;
+
+    /// What is noted for a review of 10 s, of one whose end was so many seconds ago.
+    fn hold(ago: i64) -> Hold {
+        let since = Timestamp::try_from(now())
+            .unwrap()
+            .checked_sub(k8s_openapi::jiff::SignedDuration::from_secs(ago));
+        let held = vec![Reservation::new("a", "etcd-1", since.unwrap())];
+        let when = When { now: now(), ends: now() + Duration::from_secs(10) };
+        when.note(&Reservations { version: None, held }, "a").hold
+    }
+
+    #[test]
+    fn an_entry_counts_for_thirty_seconds_after_its_review_and_less_for_what_is_yet_to_come() {
+        for (ago, expected) in [
+            // The same deletion, asked about by two at once, or again after a moment.
+            (-10, Hold::Fresh),
+            (-12, Hold::Fresh),
+            (-5, Hold::Fresh),
+            // Leadership may move until this review has ended; to go it has to be noted anew.
+            (-4, Hold::Lasting),
+            (20, Hold::Lasting),
+            // It would be void in the midst of that.
+            (21, Hold::Ending),
+            (30, Hold::Ending),
+            (31, Hold::Void),
+        ] {
+            assert_eq!(hold(ago), expected, "{ago}");
+        }
+        let when = When { now: now(), ends: now() };
+        assert_eq!(when.note(&Reservations::default(), "a"), Note::default());
+    }
 }

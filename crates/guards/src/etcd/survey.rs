@@ -78,7 +78,7 @@ pub struct Ensemble {
     /// Where it is noted who leaves, as `namespace/name`; none with `reservation: local`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
-    /// Why that cannot be read.
+    /// Why that cannot be read, or what it says not be understood.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_unread: Option<Why>,
 }
@@ -332,7 +332,7 @@ impl Survey {
             let pod = pods.iter().find(|pod| pod.uid == row.uid);
             member(&table, row, deletion.map(|(_, deletion)| deletion.clone()), pod)
         });
-        self.told(&table, members.collect(), (&first, &lease), &ground)
+        self.told(&table, members.collect(), (&first, &lease), &facts)
     }
 
     fn told(
@@ -340,7 +340,7 @@ impl Survey {
         table: &Table,
         members: Vec<Member>,
         (first, lease): (&Pod, &Lease),
-        ground: &Ground,
+        facts: &Facts,
     ) -> Ensemble {
         let Lease { namespace, name } = lease;
         let voters = table.voters.as_ref().ok().copied();
@@ -357,7 +357,7 @@ impl Survey {
             changes: table.changes.clone(),
             notes: table.notes.clone(),
             lease: (self.config.reservation == Book::Lease).then(|| format!("{namespace}/{name}")),
-            lease_unread: ground.book.as_ref().err().map(Why::from),
+            lease_unread: facts.book_unread.as_ref().map(Why::from),
         }
     }
 

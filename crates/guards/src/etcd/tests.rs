@@ -2,7 +2,9 @@
 
 mod above;
 mod fake;
+mod handover;
 mod hostile;
+mod noted;
 mod outage;
 mod together;
 

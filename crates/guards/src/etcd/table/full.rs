@@ -66,7 +66,7 @@ impl<'f> Full<'f> {
             Some(false) => State::Learner,
             Some(true) if self.alarms.is_corrupt(status.member) => State::Corrupt,
             Some(true) if seen.pod.is_going => State::Leaving("its pod is being deleted"),
-            Some(true) if seen.is_reserved => State::Leaving("its pod was let go a moment ago"),
+            Some(true) if seen.is_reserved => State::Leaving("its pod was asked for or let go a moment ago"),
             Some(true) => self.unfit(config, answers, lag).map_or(State::Healthy, State::Unfit),
         };
         (id, state, lag)

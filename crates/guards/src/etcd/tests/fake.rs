@@ -14,7 +14,7 @@ use tokio::task::yield_now;
 use super::super::fixture::{config, delete, evict, now, pod};
 use super::super::target::POINTERS;
 use super::super::{Door, NAME};
-use crate::hands::{Hands, Lease, Moved, Reservations, Written};
+use crate::hands::{Hands, Lease, Moved, Reservation, Reservations, Written};
 use crate::world::etcd::{
     Alarm, AlarmKind, Answer, Answered, Health, Id, Member, Members, Metrics, Peer, Question, Read, Status,
 };
@@ -76,6 +76,8 @@ pub(super) struct State {
     pub(super) refuses: BTreeMap<&'static str, &'static str>,
     /// What becomes of a leader that is to hand over; it does where none.
     pub(super) moves: Option<Moved>,
+    /// In how many turns of others it hands over.
+    pub(super) moves_in: usize,
     /// Everything that was changed, in order.
     pub(super) deeds: Vec<String>,
     /// How often members were asked.
@@ -124,6 +126,7 @@ impl Fake {
             listed: Vec::new(),
             refuses: BTreeMap::new(),
             moves: None,
+            moves_in: 0,
             deeds: Vec::new(),
             asked: 0,
             later: Duration::ZERO,
@@ -182,6 +185,48 @@ impl Fake {
     pub(super) fn untouched(&self) -> (usize, usize) {
         let state = self.state();
         (state.asked, state.deeds.len())
+    }
+
+    /// Has a member answer so.
+    pub(super) fn set(&self, name: &str, reply: Reply) {
+        self.state().members.get_mut(name).unwrap().reply = reply;
+    }
+
+    /// Waits until anything is noted.
+    pub(super) async fn noted(&self) {
+        while self.state().lease.is_none() {
+            yield_now().await;
+        }
+    }
+
+    /// Waits until a leader is told to hand over.
+    pub(super) async fn handing_over(&self) {
+        while !self.state().deeds.iter().any(|deed| deed.contains(" to ")) {
+            yield_now().await;
+        }
+    }
+
+    /// What is noted, as it stands in the Lease.
+    pub(super) fn book(&self) -> Vec<Reservation> {
+        let lease = self.state().lease.clone();
+        lease.map_or_else(Vec::new, |(version, mut lease)| {
+            lease["metadata"]["resourceVersion"] = version.to_string().into();
+            Reservations::read(&to_raw_value(&lease).unwrap()).unwrap().held
+        })
+    }
+
+    /// A pod as the API server has it.
+    pub(super) fn pod(&self, name: &str) -> Value {
+        self.state().object("pods", name).cloned().unwrap()
+    }
+
+    /// A pod that was deleted is gone, and its `StatefulSet` has made the next one, which is well.
+    pub(super) fn replace(&self, name: &str) {
+        for pod in self.state().pods.iter_mut().filter(|pod| pod["metadata"]["name"] == name) {
+            let uid = format!("{}-next", pod["metadata"]["uid"].as_str().unwrap());
+            pod["metadata"]["uid"] = uid.into();
+            drop(pod["metadata"].as_object_mut().unwrap().remove("deletionTimestamp"));
+        }
     }
 
     /// Deletes a pod, as the API server's store does.
@@ -265,9 +310,7 @@ impl State {
             }))),
             Question::Members | Question::MembersByQuorum | Question::Alarms if is_learner => unsupported(),
             Question::MembersByQuorum if one.version.starts_with("3.4") => unsupported(),
-            Question::Members | Question::MembersByQuorum => {
-                Ok(Answer::Members(self.list(one.cluster)))
-            }
+            Question::Members | Question::MembersByQuorum => Ok(Answer::Members(self.list(one.cluster))),
             Question::Alarms => Ok(Answer::Alarms(self.alarms.clone())),
             Question::Read => Ok(Answer::Read(Read::Served)),
             Question::Health | Question::Metrics => unsupported(),
@@ -376,8 +419,12 @@ impl Hands for Fake {
     fn move_leader<'a>(&'a self, leader: &'a Peer, to: Id, _: Instant) -> BoxFuture<'a, Moved> {
         Box::pin(async move {
             yield_now().await;
+            self.state().deeds.push(format!("{} to {to}", leader.name));
+            let turns = self.state().moves_in;
+            for _ in 0..turns {
+                yield_now().await;
+            }
             let mut state = self.state();
-            state.deeds.push(format!("{} to {to}", leader.name));
             if let Some(moved) = state.moves.clone() {
                 return moved;
             }

@@ -31,6 +31,50 @@ async fn at_five_members_two_pass_and_the_third_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_many_at_once_as_many_pass_as_may_be_missing_and_the_others_when_those_are_back() {
+    for members in [3, 4, 5, 7] {
+        let fake = Fake::of(members);
+        let mut waiting: Vec<String> = (0..members).map(|at| format!("etcd-{at}")).collect();
+        let most = usize::try_from(members - members / 2 - 1).unwrap();
+        while !waiting.is_empty() {
+            let doors: Vec<_> = waiting
+                .iter()
+                .map(|name| {
+                    let stored = fake.pod(name);
+                    (fake.door(LEAST), delete(name, |request| request["oldObject"] = stored))
+                })
+                .collect();
+            let rulings = join_all(doors.iter().map(|(door, body)| ruled(door, body))).await;
+            let passed: Vec<String> = waiting
+                .iter()
+                .zip(&rulings)
+                .filter(|(_, ruling)| word(ruling) == "allow")
+                .map(|(name, _)| name.clone())
+                .collect();
+            // Who is to lead next waits for that, and may be among the last.
+            let all = most.min(waiting.len());
+            assert!(passed.len() <= most && passed.len() + 1 >= all, "{passed:?} of {waiting:?}");
+            assert!(
+                !passed.is_empty() && (waiting.len() < 3 || passed.len() == all),
+                "{passed:?} of {waiting:?}"
+            );
+            waiting.retain(|name| !passed.contains(name));
+            for name in &passed {
+                fake.mark(name);
+            }
+            for name in &waiting {
+                if passed.len() == most {
+                    says(&deleted(&fake, LEAST, name).await, "deny", "");
+                }
+            }
+            for name in &passed {
+                fake.replace(name);
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_process_by_itself_needs_no_lease() {
     // What is noted outlives a test, so that this one has a namespace of Durward's to itself.
     let local = format!("reservation: local\ninstallNamespace: one-process\n{LEAST}");

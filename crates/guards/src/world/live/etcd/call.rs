@@ -23,6 +23,7 @@ use crate::world::cause;
 use crate::world::etcd::Peer;
 use crate::world::gateway::{self, Refusal};
 use crate::world::live::body::Room;
+use crate::world::live::failure::brief;
 
 /// Newest first.
 const PREFIXES: [&str; 3] = ["/v3", "/v3beta", "/v3alpha"];
@@ -113,13 +114,14 @@ impl Call<'_> {
         let said = self.under_prefix("/auth/authenticate", &body, None).await?;
         if said.status != StatusCode::OK {
             let Some(refusal) = Refusal::read(&said.body) else {
-                return Err(stranger(said.status, &said.body));
+                return Err(wordless(&stranger(said.status, &said.body), said.status, &user));
             };
             if refusal.is_without_authentication() {
                 return Ok(None);
             }
             let logged_in = LoggedIn { user: Some(user.name.clone()), has_login: true };
             let why = refused(&refusal, &logged_in);
+            let why = if refusal.is_not_let_in() { why } else { wordless(&why, said.status, &user) };
             if refusal.is_not_let_in() {
                 self.line.known().not_let_in = Some((user, Instant::now(), why.clone()));
             }
@@ -210,6 +212,12 @@ impl Call<'_> {
         }
         Cause::new(cause::NOT_ETCD, "what answers there is not etcd: it knows none of its paths (404)")
     }
+}
+
+/// A cause without the words of whoever answers a login: it has just heard the password, and may repeat it.
+fn wordless(why: &Cause, status: StatusCode, user: &User) -> Cause {
+    let text = format!("user {:?} could not be logged in ({})", brief(&user.name), status.as_u16());
+    Cause::new(why.code, text)
 }
 
 fn gateway_off() -> Cause {

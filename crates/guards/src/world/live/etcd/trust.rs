@@ -33,6 +33,9 @@ const KEPT: Duration = Duration::from_secs(30);
 /// After that, when it cannot be read just now, what was read before serves for so much longer.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// What nobody has wanted for so long is forgotten: its namespace may be gone, and it may be a password.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
+
 /// To read it: the first time somebody waits for it, later there is something to go on with.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 const AGAIN_WITHIN: Duration = Duration::from_millis(500);
@@ -160,7 +163,8 @@ fn file(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// Things that are made of what is read somewhere, by where that is.
 struct Store<K, T> {
-    kept: Mutex<HashMap<K, Slot<T>>>,
+    /// Each with when it was wanted last.
+    kept: Mutex<HashMap<K, (Slot<T>, Instant)>>,
 }
 
 /// Who reads holds it, and the others wait for what is read.
@@ -187,8 +191,11 @@ impl<K: Clone + Eq + Hash, T> Store<K, T> {
         build: impl FnOnce(&Parts) -> Result<T, String>,
     ) -> Result<Arc<T>, Cause> {
         let slot = {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(kept.entry(key.clone()).or_default())
+            let (mut kept, now) = (self.kept.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+            kept.retain(|_, (_, wanted)| now.saturating_duration_since(*wanted) < FORGOTTEN_AFTER);
+            let (slot, wanted) = kept.entry(key.clone()).or_insert_with(|| (Slot::default(), now));
+            *wanted = now;
+            Arc::clone(slot)
         };
         let mut held = slot.lock().await;
         if let Some(held) = held.as_ref()

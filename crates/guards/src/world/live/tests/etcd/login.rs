@@ -2,6 +2,8 @@
 
 use std::sync::Mutex;
 
+use serde_json::json;
+
 use super::server::Authority;
 use super::tls::Files;
 use super::*;
@@ -117,6 +119,27 @@ async fn a_password_does_not_go_over_plain_http_unless_the_configuration_says_so
     // A read needs nobody.
     let denied = ask(&world(), &peer(&member, client(&files, false)), Question::Read).await;
     assert_eq!(denied, Ok(Answer::Read(Read::Denied)));
+}
+
+#[tokio::test]
+async fn who_repeats_a_password_is_not_repeated() {
+    let files = files();
+    files.write("password", "SECRET");
+    for (status, echo) in [(400, true), (500, true), (302, false), (403, false), (503, false)] {
+        let member = Member::plain(move |heard| match heard.call.as_str() {
+            "POST /v3/auth/authenticate" if echo => {
+                say(status, json!({"code": 2, "message": heard.body}).to_string())
+            }
+            "POST /v3/auth/authenticate" => say(status, heard.body.clone()),
+            _ => say(400, EMPTY),
+        })
+        .await;
+        let cause = why(&world(), &peer(&member, client(&files, true)), Question::Status).await;
+        assert!(member.heard().iter().any(|heard| heard.body.contains("SECRET")));
+        assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
+        let told = format!("user \"root\" could not be logged in ({status})");
+        assert!(cause.text.contains(&told), "{status}: {}", cause.text);
+    }
 }
 
 #[tokio::test]

@@ -165,4 +165,9 @@ async fn what_was_read_serves_on_while_the_api_server_is_away_and_not_when_it_sa
     let no = refusal(403, "Forbidden", "no");
     let cause = ask_with(&world, &peer, &mut fake, CLIENT, 403, &no).await.unwrap_err();
     assert_eq!(cause.code, cause::CREDENTIALS, "{}", cause.text);
+    // What nobody has wanted for long is forgotten, and does not serve on.
+    assert!(ask_with(&world, &peer, &mut fake, CLIENT, 200, &material(&ours, None)).await.is_ok());
+    later(301).await;
+    let cause = ask_with(&world, &peer, &mut fake, CLIENT, 503, &away).await.unwrap_err();
+    assert_eq!(cause.code, cause::CREDENTIALS, "{}", cause.text);
 }
