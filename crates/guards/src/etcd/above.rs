@@ -279,7 +279,7 @@ async fn members(
             members.push(Pod::read(json, 0)?);
         }
     }
-    members.retain(|pod| !pod.is_going && !pod.has_ended);
+    members.retain(|pod| !pod.is_going && !pod.has_ended());
     Ok(members)
 }
 

@@ -6,22 +6,28 @@
 //! The last step is the rule of the quorum: a member that can be counted on goes only if the others are a quorum without it. What
 //! was not seen is neither healthy nor gone: where it could change the verdict, the verdict is Unknown.
 
-use std::time::SystemTime;
+mod leader;
+mod open;
+mod silent;
+#[cfg(test)]
+mod tests;
+mod voter;
 
-use admission::{Cause, Request, Ruling};
+use admission::{Cause, Ruling};
 
-use super::config::{Config, Ensemble, Leader, Membership, Weight};
+use super::config::{Config, Ensemble, Membership};
 use super::facts::Facts;
-use super::glass::{self, Glass};
-use super::ground::{Ground, Namespace, Standing};
 use super::notes::Hold;
-use super::pod::{Etcd, Pod};
+use super::pod::Pod;
 use super::table::{Row, State, Table};
-use super::target::{Deed, Target};
-use super::tell::{self, Said};
-use crate::exempt::Exemption;
+use super::target::Target;
+use super::tell::Said;
 use crate::world::cause;
 use crate::world::etcd::Id;
+
+pub(super) use open::{Opened, of_ground, of_pod, open};
+use silent::of_silent;
+use voter::of_voter;
 
 /// What comes after a look.
 #[derive(Debug)]
@@ -66,92 +72,6 @@ pub(super) struct Done {
     pub(super) pretended: Option<String>,
     /// It has handed over to this one.
     pub(super) moved: Option<String>,
-}
-
-/// What the request alone decides.
-#[derive(Debug)]
-pub(super) enum Opened {
-    /// It is decided.
-    Rule(Ruling),
-    /// The pod decides.
-    Look(Target),
-}
-
-/// Looks at the request alone.
-pub(super) fn open(config: &Config, deed: Deed, request: &Request<'_>) -> Opened {
-    let target = match Target::read(config, deed, request) {
-        Ok(target) => target,
-        Err(cause) => return Opened::Rule(Ruling::unknown(cause)),
-    };
-    if let Exemption::By(part) = config.terms.exempt.of(request) {
-        return Opened::Rule(Ruling::allow().audit("exempt", part));
-    }
-    if target.namespace == config.terms.install_namespace {
-        return Opened::Rule(Ruling::allow().audit("exempt", "installNamespace"));
-    }
-    Opened::Look(target)
-}
-
-/// What the pod by itself decides, before anything else is looked at.
-pub(super) fn of_pod(config: &Config, target: &Target, pod: &Pod, now: SystemTime) -> Option<Ruling> {
-    let allowed = |why: &str| Some(Ruling::allow().audit("allowed", why));
-    if pod.is_mirror() {
-        return Some(tell::mirror(target));
-    }
-    if pod.is_going && (target.by_kubelet || target.grace != Some(0)) {
-        return allowed("its pod is being deleted already");
-    }
-    if pod.etcd == Etcd::Down {
-        return allowed("no etcd runs in it");
-    }
-    match glass::judge(config, &pod.name, &pod.annotations, now) {
-        Glass::Broken { reason, until } => Some(tell::glass_broken(&target.told(), &reason, &until)),
-        Glass::Whole | Glass::Refused(_) => None,
-    }
-}
-
-/// What Kubernetes says decides.
-pub(super) fn of_ground(config: &Config, target: &Target, pod: &Pod, ground: &Ground) -> Option<Ruling> {
-    let allowed = |why: &str| Some(Ruling::allow().audit("allowed", why));
-    if let Ok(namespace) = &ground.namespace {
-        if namespace.is_going {
-            return allowed("its namespace is being deleted");
-        }
-        if let Some(ruling) = of_namespace(config, target, namespace, ground.now) {
-            return Some(ruling);
-        }
-    }
-    match &ground.owner {
-        Ok(Standing::Going) => return allowed("its StatefulSet is being deleted or gone"),
-        Ok(Standing::Ends) => return allowed("its StatefulSet is to have no pods"),
-        Ok(Standing::Stands(_) | Standing::None) | Err(_) => {}
-    }
-    if matches!(&ground.has_node, Ok(false)) {
-        return allowed("its node is gone");
-    }
-    let pods = match &ground.pods {
-        Ok(pods) => pods,
-        Err(why) => return Some(tell::unseen(config, target, why, ground.now)),
-    };
-    let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
-        let text = format!(
-            "the pods that Durward sees in namespace {:?} do not hold this one; try again, and if that stays so, Durward looks at another cluster",
-            target.namespace
-        );
-        return Some(tell::unseen(config, target, &Cause::new(cause::UNCLEAR, text), ground.now));
-    };
-    // It did not yet when the review was made.
-    if listed.has_ended { allowed("its pod has ended") } else { None }
-}
-
-fn of_namespace(config: &Config, target: &Target, namespace: &Namespace, now: SystemTime) -> Option<Ruling> {
-    if config.terms.exempt.selects(&namespace.labels) {
-        return Some(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
-    }
-    match glass::judge(config, &target.namespace, &namespace.annotations, now) {
-        Glass::Broken { reason, until } => Some(tell::glass_broken(&target.told(), &reason, &until)),
-        Glass::Whole | Glass::Refused(_) => None,
-    }
 }
 
 /// Everything that the last step looks at.
@@ -214,7 +134,7 @@ pub(super) fn close(case: Case<'_>) -> Step {
             said.allow("it does not vote")
                 .warn(said.voice("it is a learner, and has no vote that could be missed")),
         ),
-        State::Stranger(_) if me.is_rival => Step::Rule(said.unknown(vec![mixed()])),
+        State::Rival(_) => Step::Rule(said.unknown(vec![mixed()])),
         State::Stranger(why) => Step::Rule(
             said.allow("it is no member")
                 .warn(said.voice(&format!("{why}: the ensemble {} does not miss it", table.ensemble))),
@@ -265,122 +185,6 @@ fn of_going(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Ruling 
     ruling
 }
 
-/// A member that does not answer is let go where it cannot be missed, or where it is as good as certain that it is not there. It may
-/// be back the next moment, so it is noted like any other.
-fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, said: &Said<'_>) -> Step {
-    // Of which of two it is, it does not say.
-    if table.is_mixed() {
-        return Step::Rule(said.unknown(vec![why.clone(), mixed()]));
-    }
-    let healthy = table.healthy_beside(&me.uid);
-    let quorum = table.voters.as_ref().ok().map(|voters| quorum(case, me, *voters));
-    let is_the_port = table.rows.iter().any(Row::answers);
-    // A connection is refused by firewalls too, and where Durward has the wrong port. A quorum that works without enough others has
-    // this one in it; and under a leader that nobody sees it may be the leader.
-    let is_short = |quorum: Quorum| table.possible_beside(&me.uid) < quorum.needed;
-    let is_needed = table.works && (table.has_hidden_leader() || quorum.is_none_or(is_short));
-    if why.code == cause::NOT_LISTENING && is_the_port && !is_needed {
-        let ruling = said.allow("no etcd listens in it");
-        let holds = quorum.is_some_and(|quorum| healthy >= quorum.needed);
-        let ruling = if holds { ruling } else { ruling.warn(said.voice("the others are no quorum now")) };
-        return goes(case, table, me, said, ruling);
-    }
-    let unknown = || Step::Rule(said.unknown(vec![why.clone()]));
-    match quorum {
-        // A leader that answers others and not Durward would be killed without handing over.
-        Some(quorum) if healthy >= quorum.needed && table.has_hidden_leader() => unknown(),
-        Some(quorum) if healthy >= quorum.needed => {
-            goes(case, table, me, said, said.allow("it does not answer, and the others are a quorum"))
-        }
-        // So many know of no leader that the rest, this one among them, cannot be a quorum.
-        _ if table.has_lost_quorum_beside(me) => {
-            let ruling = said.allow("the quorum is lost and it does not answer");
-            let text = "the quorum is lost, and this member does not answer";
-            goes(case, table, me, said, ruling.warn(said.voice(text)))
-        }
-        _ => unknown(),
-    }
-}
-
-/// What Durward failed to see of members that may be well.
-fn unseen(table: &Table, uid: &str) -> Vec<Cause> {
-    let down =
-        [cause::UNREACHABLE, cause::TIMEOUT, cause::NOT_LISTENING, cause::NO_ADDRESS, cause::NO_QUORUM];
-    let others = table.rows.iter().filter(|row| row.uid != uid);
-    let silent = others.filter_map(|row| match &row.state {
-        State::Silent(why) if !down.contains(&why.code) => Some(why.clone()),
-        _ => None,
-    });
-    silent.collect()
-}
-
-/// A member that answers and votes.
-fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Step {
-    let is_corrupt = me.state == State::Corrupt;
-    let voters = match &table.voters {
-        Ok(voters) => *voters,
-        Err(_) if table.is_lost && !table.works => {
-            return Step::Rule(
-                said.deny("QuorumLost", "the quorum is lost, and it is one of the members that are left"),
-            );
-        }
-        Err(why) => return Step::Rule(said.unknown(vec![why.clone()])),
-    };
-    let quorum = quorum(case, me, voters);
-    let healthy = table.healthy_beside(&me.uid);
-    let mut ruling = said.allow("the others are a quorum");
-    if healthy < quorum.needed {
-        let blind = unseen(table, &me.uid);
-        if quorum.is_small() {
-            if case.config.small == Weight::Deny {
-                return Step::Rule(said.deny("SmallEnsemble", &small(voters)));
-            }
-            // Of two the other one may be what is broken, and then this one is all that there is.
-            if voters > 1 && table.is_lost {
-                return Step::Rule(
-                    said.deny("QuorumLost", "the quorum is lost, and it is one of the members that are left"),
-                );
-            }
-            // With nobody beside it that could lead, there is nothing to refuse it for.
-            if voters > 1 && table.leads(me) && is_refused(case) {
-                return Step::Rule(said.deny("Leader", LEADS));
-            }
-            ruling = said.allow("every deletion here is an outage").warn(said.voice(&small(voters)));
-        } else if is_corrupt && table.has_lost_quorum_beside(me) {
-            ruling = said
-                .allow("its data is corrupt")
-                .warn(said.voice("its data is corrupt, and the others are no quorum now"));
-        } else if is_corrupt && !table.works {
-            let text = "no linearizable read came about anywhere, and it may be one of those that the quorum stands on";
-            return Step::Rule(said.unknown(vec![Cause::new(cause::NO_QUORUM, text)]));
-        } else if table.is_in_doubt && !table.is_lost {
-            return Step::Rule(said.deny("Quorum", IN_DOUBT));
-        } else if healthy + blind.len() >= quorum.needed {
-            return Step::Rule(said.unknown(blind));
-        } else if table.is_lost {
-            return Step::Rule(
-                said.deny("QuorumLost", "the quorum is lost, and it is one of the members that are left"),
-            );
-        } else {
-            return Step::Rule(said.deny("Quorum", &said.short_of(quorum, healthy)));
-        }
-    }
-    if is_corrupt && !table.leads(me) {
-        let text = "its data is corrupt; the new pod needs empty data, or a new member";
-        return goes(case, table, me, said, said.beside(ruling.warn(said.voice(text))));
-    }
-    for (weight, reason, text) in weights(case, table, me) {
-        match weight {
-            Weight::Warn => ruling.warnings.push(said.voice(&text)),
-            Weight::Deny => return Step::Rule(said.deny(reason, &text)),
-        }
-    }
-    if table.leads(me) && !(quorum.is_small() && healthy < quorum.needed) {
-        return of_leader(case, table, me, ruling, said);
-    }
-    goes(case, table, me, said, said.beside(ruling))
-}
-
 /// Lets it go once it is noted that it leaves, so that whoever decides about another one counts it as gone, however well it is by
 /// then. Where that cannot be noted, only one goes on which nobody counts.
 fn goes(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, ruling: Ruling) -> Step {
@@ -408,116 +212,7 @@ fn giver<'t>(case: Case<'_>, table: &'t Table) -> Option<&'t Row> {
     (!table.rows.iter().any(leads)).then_some(giver)
 }
 
-/// Why a member whose data may be the corrupt one's cannot be replaced yet.
-const IN_DOUBT: &str = "the alarm CORRUPT names no member, so that none can be counted on: find out whose data differs (etcdctl endpoint hashkv), take that member out of the list (etcdctl member remove), and its pod may go";
-
-/// Why people are refused a leader.
-const LEADS: &str = "it leads the ensemble, and leaders are not deleted here (leader: refuse)";
-
-/// Whether leaders are refused here. A controller that is refused one for good would never come to the end of a rolling update.
-fn is_refused(case: Case<'_>) -> bool {
-    case.ensemble.leader == Leader::Refuse && !case.target.by_controller
-}
-
 /// Why a departure could not be noted.
 pub(super) fn not_reserved(why: &Cause) -> Cause {
     Cause::new(cause::NOT_RESERVED, format!("it cannot be noted that it leaves: {}", why.text))
 }
-
-fn small(voters: usize) -> String {
-    let what = if voters == 1 {
-        "it is the only member".to_owned()
-    } else {
-        format!("the ensemble has {voters} members")
-    };
-    format!("{what}: nothing can be read or written until its pod is back")
-}
-
-/// What weighs beside the quorum: members that are being added, and data that is lost.
-fn weights(case: Case<'_>, table: &Table, me: &Row) -> Vec<(Weight, &'static str, String)> {
-    let mut weights = Vec::new();
-    if !table.changes.is_empty() {
-        let text = format!("its membership is changing: {}", table.changes.join(", "));
-        weights.push((case.config.membership_change, "MembershipChange", text));
-    }
-    if !case.pod.keeps_data && !leaves(case) {
-        let text = "none of its volumes outlives the pod: what the member has written is lost, and it cannot come back under its id";
-        weights.push((case.config.data_safety, "DataLoss", text.to_owned()));
-    }
-    if table.leads(me) && case.target.grace == Some(0) && case.ensemble.leader == Leader::Allow {
-        let text = "it leads and is killed at once (grace period 0), before it can hand over: writes stop until another is elected";
-        weights.push((case.config.data_safety, "KilledLeader", text.to_owned()));
-    }
-    weights
-}
-
-/// The leader.
-fn of_leader(case: Case<'_>, table: &Table, me: &Row, ruling: Ruling, said: &Said<'_>) -> Step {
-    let (done, by_controller) = (case.done, case.target.by_controller);
-    let goes = |ruling: Ruling| goes(case, table, me, said, said.beside(ruling));
-    match case.ensemble.leader {
-        Leader::Allow => {
-            return goes(ruling.warn(said.voice("it leads: the ensemble elects another when it is gone")));
-        }
-        // A controller that is refused the leader for good would never come to the end of a rolling update.
-        Leader::Refuse if !by_controller => {
-            return Step::Rule(
-                said.deny(
-                    "Leader",
-                    "it leads the ensemble, and leaders are not deleted here (leader: refuse)",
-                ),
-            );
-        }
-        Leader::Refuse | Leader::Transfer => {}
-    }
-    if done.is_unmovable || table.is_poor {
-        let grace = case.target.grace.unwrap_or(case.pod.grace);
-        if by_controller && grace > 0 {
-            let text = format!(
-                "it leads and cannot be asked to hand over; it has {grace} s to do so by itself when it is ended"
-            );
-            return goes(ruling.warn(said.voice(&text)));
-        }
-        return Step::Rule(said.deny("Leader", "it leads the ensemble, and this etcd cannot be asked to hand over (before 3.3, or without its JSON gateway)"));
-    }
-    if let Some(name) = &done.pretended {
-        let text = format!("it leads, and would hand over to {name} first");
-        return goes(ruling.warn(said.voice(&text)));
-    }
-    let note = &case.facts.note;
-    let next = successor(table, me, &done.refused, note.to.as_deref());
-    let Some((next, to)) = next.and_then(|next| Some((next, next.id?))) else {
-        return Step::Rule(said.deny("Leader", "it leads the ensemble, and no other member can take over"));
-    };
-    if let Some(why) = case.unnoted() {
-        return Step::Rule(said.unknown(vec![not_reserved(why)]));
-    }
-    // Nobody lets the next one go from when that is noted until this review has ended.
-    if done.is_reserved || (note.hold >= Hold::Lasting && note.to.as_ref() == Some(&next.uid)) {
-        return Step::Act(Effect::Move { to, name: next.name.clone() });
-    }
-    // Noted anew while it still counts, a leader that never hands over and is asked for again and again would hold up all others.
-    if note.hold == Hold::Ending {
-        let text = "it leads the ensemble, and what was noted of it before ends while leadership moves";
-        return Step::Rule(said.deny("Again", text));
-    }
-    Step::Act(Effect::Appoint { to: next.uid.clone() })
-}
-
-/// Entries by which members may differ and be equally good: what is written while they are asked.
-const ABREAST: u64 = 100;
-
-/// The most caught-up of those who can lead. On a node that is being emptied it would soon have to hand over again; so would a
-/// pod that its `StatefulSet` is going to replace. Of those that are equally good the one that is noted already.
-fn successor<'t>(table: &'t Table, me: &Row, refused: &[Id], noted: Option<&str>) -> Option<&'t Row> {
-    let can = |row: &&Row| {
-        row.uid != me.uid && row.state == State::Healthy && row.id.is_some_and(|id| !refused.contains(&id))
-    };
-    table.rows.iter().filter(can).min_by_key(|row| {
-        let (lag, is_other) = (row.lag.unwrap_or(0), noted != Some(row.uid.as_str()));
-        (row.is_cordoned, lag / ABREAST, !row.is_updated, is_other, lag, row.id)
-    })
-}
-
-#[cfg(test)]
-mod tests;

@@ -14,7 +14,7 @@ use super::config::Config;
 use super::ground::{Ground, Look, Standing};
 use super::group::Group;
 use super::notes::{self, Note, When};
-use super::pod::{Etcd, Pod};
+use super::pod::Pod;
 use crate::hands::Reservations;
 use crate::world::etcd::{Alarm, Answer, Health, Members, Metrics, Peer, Question, Read, Status};
 use crate::world::{World, cause};
@@ -147,7 +147,7 @@ impl Gathering<'_> {
     }
 
     async fn view(&self, pod: &Pod) -> View {
-        if pod.etcd == Etcd::Down {
+        if pod.runs_no_etcd() {
             let text = format!("etcd does not run in {}", pod.name);
             return View::Silent(Cause::new(cause::UNREACHABLE, text));
         }

@@ -261,7 +261,7 @@ impl Look<'_> {
         for object in self.all(&PODS, &about.namespace).await? {
             let json = whole(&object)?;
             let pod = Pod::read(json, ensemble.port)?;
-            let is_there = !pod.has_ended || pod.uid == about.uid;
+            let is_there = !pod.has_ended() || pod.uid == about.uid;
             if is_there && group::chooses(ensemble, &pod, json) && group.holds(&pod) {
                 pods.push(pod);
             }

@@ -27,8 +27,6 @@ pub(super) struct Pod {
     pub(super) node: String,
     /// `status.podIP`, as it stands there.
     pub(super) address: String,
-    /// Whether all of it has ended for good (`Succeeded`, `Failed`): it is no member any more.
-    pub(super) has_ended: bool,
     /// Whether etcd runs in it, as its node last said.
     pub(super) etcd: Etcd,
     /// Whether its preStop hook removes the member from the ensemble.
@@ -53,8 +51,10 @@ pub(super) struct Owner {
 pub(super) enum Etcd {
     /// It does.
     Runs,
-    /// It has ended, or not begun.
+    /// Not now: it has not begun, or is started again.
     Down,
+    /// All of the pod has ended for good (`Succeeded`, `Failed`): it is no member any more.
+    Ended,
     /// The pod does not tell which of its containers it is, or its node has not said.
     #[default]
     Unsure,
@@ -171,7 +171,6 @@ impl Pod {
             annotations: metadata.annotations.unwrap_or_default(),
             is_going: metadata.deletion_timestamp.is_some_and(|time| !time.is_empty()),
             owner: owner.map(|Reference { name, uid, .. }| Owner { name, uid }),
-            has_ended: has_ended(&status),
             etcd: runs(&status, &containers, port),
             leaves: etcd.is_some_and(Container::leaves),
             keeps_data: etcd.is_none_or(|etcd| etcd.keeps_data(&volumes)),
@@ -184,6 +183,16 @@ impl Pod {
             address: status.pod_ip,
             grace: spec.termination_grace_period_seconds.unwrap_or(USUAL_GRACE),
         })
+    }
+
+    /// Whether it is certain that no etcd runs in it.
+    pub(super) fn runs_no_etcd(&self) -> bool {
+        matches!(self.etcd, Etcd::Down | Etcd::Ended)
+    }
+
+    /// Whether it has ended for good.
+    pub(super) fn has_ended(&self) -> bool {
+        self.etcd == Etcd::Ended
     }
 
     /// Whether it is the shadow of what its node runs of a file of its own.
@@ -219,16 +228,15 @@ fn the_etcd(containers: &[Container], port: u16) -> Option<&Container> {
         .or_else(|| only(containers.iter().filter(|container| container.serves(port))))
 }
 
-fn has_ended(status: &Status) -> bool {
-    matches!(status.phase.as_str(), "Succeeded" | "Failed")
-}
-
 /// Whether etcd runs. That it does not lets a pod go without a question, so it has to be so of every container that may be etcd:
 /// the only one there is, or else all that look like it or serve its port.
 fn runs(status: &Status, containers: &[Container], port: u16) -> Etcd {
     let told = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
-    // All of it is over, or no node has begun with it.
-    if has_ended(status) || (status.phase == "Pending" && told().next().is_none()) {
+    if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
+        return Etcd::Ended;
+    }
+    // No node has begun with it.
+    if status.phase == "Pending" && told().next().is_none() {
         return Etcd::Down;
     }
     let state = |container: &Container| {
@@ -243,8 +251,8 @@ fn runs(status: &Status, containers: &[Container], port: u16) -> Etcd {
     };
     let may_be =
         |container: &&Container| containers.len() == 1 || container.is_etcd() || container.serves(port);
-    let states: Vec<Etcd> = containers.iter().filter(may_be).map(state).collect();
-    match states.as_slice() {
+    let candidates: Vec<Etcd> = containers.iter().filter(may_be).map(state).collect();
+    match candidates.as_slice() {
         [] => Etcd::Unsure,
         all if all.contains(&Etcd::Runs) => Etcd::Runs,
         all if all.contains(&Etcd::Unsure) => Etcd::Unsure,
@@ -342,7 +350,7 @@ mod tests {
             Etcd::Runs
         );
         assert_eq!(with("Pending", Value::Null), Etcd::Down);
-        assert_eq!(with("Failed", Value::Null), Etcd::Down);
+        assert_eq!(with("Failed", Value::Null), Etcd::Ended);
         assert_eq!(with("Running", Value::Null), Etcd::Unsure);
         assert_eq!(with("Running", json!([{"name": "etcd", "state": {}}])), Etcd::Unsure);
         let unknown = json!({"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]});

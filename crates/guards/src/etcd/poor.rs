@@ -61,7 +61,7 @@ pub(super) fn table(facts: &Facts) -> Table {
         leader,
         works: answering().any(|said| said.ill.is_none()),
         is_lost: answering().next().is_some() && !answering().any(|said| said.has_leader),
-        is_in_doubt: false,
+        doubt: None,
         is_poor: true,
         changes: if learners == 0 { Vec::new() } else { vec![format!("members that do not vote yet: {learners}")] },
         notes: vec!["its members have no JSON gateway, so that only their health and metrics tell of it: members are counted by their pods, and leadership cannot be moved".to_owned()],

@@ -242,7 +242,7 @@ impl Survey {
         for object in &objects {
             let json = whole(object)?;
             let pod = Pod::read(json, 0)?;
-            if pod.has_ended {
+            if pod.has_ended() {
                 continue;
             }
             let of_pod = group::entry(&self.config, &pod, json)
@@ -275,7 +275,7 @@ impl Survey {
             for object in &objects {
                 let json = whole(object)?;
                 let pod = Pod::read(json, entry.port)?;
-                if !pod.has_ended && group::chooses(entry, &pod, json) && group.holds(&pod) {
+                if !pod.has_ended() && group::chooses(entry, &pod, json) && group.holds(&pod) {
                     pods.push(pod);
                 }
             }

@@ -37,8 +37,10 @@ pub(super) enum State {
     Leaving(&'static str),
     /// It does not vote yet.
     Learner,
-    /// It is of another ensemble, or in no list.
+    /// It is of another ensemble, or in no list, and nobody misses it.
     Stranger(String),
+    /// It is of another ensemble, which may miss it.
+    Rival(String),
     /// It does not answer.
     Silent(Cause),
     /// It is in the list, and no pod answers as it.
@@ -60,8 +62,6 @@ pub(super) struct Row {
     pub(super) lag: Option<u64>,
     /// Whether its pod is being deleted or was let go, whatever it answers.
     pub(super) is_leaving: bool,
-    /// Whether it is a stranger that others of its own ensemble may miss.
-    pub(super) is_rival: bool,
     /// Whether its node takes no new pods.
     pub(super) is_cordoned: bool,
     /// Whether it is what its `StatefulSet` updates its pods to.
@@ -83,7 +83,6 @@ impl Row {
             term: status.map(|status| status.term),
             lag: None,
             is_leaving: seen.pod.is_going || seen.is_reserved,
-            is_rival: false,
             is_cordoned: seen.is_cordoned,
             is_updated: seen.is_updated,
         }
@@ -99,7 +98,6 @@ impl Row {
             term: None,
             lag: None,
             is_leaving: false,
-            is_rival: false,
             is_cordoned: false,
             is_updated: false,
         }
@@ -129,8 +127,8 @@ pub(super) struct Table {
     pub(super) works: bool,
     /// Whether those who answer know of no leader, all of them.
     pub(super) is_lost: bool,
-    /// Whether the data is said to be corrupt, and not whose.
-    pub(super) is_in_doubt: bool,
+    /// Why nobody's data can be relied on, if that is so.
+    pub(super) doubt: Option<&'static str>,
     /// Whether only health and metrics could be had.
     pub(super) is_poor: bool,
     /// What is changing about the membership, for people.
@@ -163,7 +161,7 @@ impl Table {
     /// How many beside it may be voting, and stay, as far as anybody knows: all but those that are known not to.
     pub(super) fn possible_beside(&self, uid: &str) -> usize {
         let may = |row: &&Row| match &row.state {
-            State::Learner | State::Stranger(_) | State::Leaving(_) => false,
+            State::Learner | State::Stranger(_) | State::Rival(_) | State::Leaving(_) => false,
             State::Silent(why) => why.code != cause::NOT_LISTENING,
             State::Healthy | State::Unfit(_) | State::Corrupt | State::Absent => true,
         };
@@ -180,7 +178,7 @@ impl Table {
 
     /// Whether some of its pods are of another ensemble that may miss them.
     pub(super) fn is_mixed(&self) -> bool {
-        self.rows.iter().any(|row| row.is_rival)
+        self.rows.iter().any(|row| matches!(row.state, State::Rival(_)))
     }
 
     /// Whether a member leads.

@@ -209,7 +209,7 @@ pub(super) fn role(table: &Table, row: &Row) -> &'static str {
     match (&row.state, table.leads(row)) {
         (_, true) => "leader",
         (State::Learner, _) => "learner",
-        (State::Silent(_) | State::Absent | State::Stranger(_), _) => "-",
+        (State::Silent(_) | State::Absent | State::Stranger(_) | State::Rival(_), _) => "-",
         _ => "follower",
     }
 }
@@ -222,7 +222,7 @@ pub(super) fn health(state: &State) -> String {
         State::Corrupt => "corrupt".to_owned(),
         State::Leaving(why) => format!("leaving: {why}"),
         State::Learner => "does not vote".to_owned(),
-        State::Stranger(why) => format!("no member: {why}"),
+        State::Stranger(why) | State::Rival(why) => format!("no member: {why}"),
         State::Silent(why) => format!("silent: {}", why.text),
         State::Absent => "no pod answers as it".to_owned(),
     }
@@ -236,7 +236,7 @@ pub(super) fn word(state: &State) -> &'static str {
         State::Corrupt => "Corrupt",
         State::Leaving(_) => "Leaving",
         State::Learner => "Learner",
-        State::Stranger(_) => "Stranger",
+        State::Stranger(_) | State::Rival(_) => "Stranger",
         State::Silent(_) => "Silent",
         State::Absent => "Absent",
     }

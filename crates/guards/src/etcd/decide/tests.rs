@@ -12,6 +12,7 @@ use proptest::test_runner::{Config as Cases, TestRunner};
 use super::super::facts::{Answers, Seen, View};
 use super::super::fixture::{self, config, now};
 use super::super::notes::Note;
+use super::super::target::Deed;
 use super::*;
 use crate::world::etcd::{Alarm, AlarmKind, Member, Members, Read, Status};
 

@@ -15,6 +15,9 @@ use crate::world::etcd::{AlarmKind, Id};
 /// Where etcd names no member.
 const NOBODY: Id = 0;
 
+/// What to do about data that is corrupt and nobody's by name.
+const IN_DOUBT: &str = "the alarm CORRUPT names no member, so that none can be counted on: find out whose data differs (etcdctl endpoint hashkv), take that member out of the list (etcdctl member remove), and its pod may go";
+
 /// The alarms that are raised, and of whom.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Alarms {
@@ -68,9 +71,9 @@ impl Alarms {
         self.corrupt.contains(&member)
     }
 
-    /// Whether somebody's is, and nobody knows whose.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.corrupt.contains(&NOBODY)
+    /// Why nobody's data can be relied on: somebody's is corrupt, and nobody knows whose.
+    pub(super) fn doubt(&self) -> Option<&'static str> {
+        self.is_corrupt(NOBODY).then_some(IN_DOUBT)
     }
 
     /// What people are told. Whose data is corrupt stands at the member.
@@ -80,7 +83,7 @@ impl Alarms {
             ids.iter().map(name).collect::<Vec<_>>().join(", ")
         };
         let mut notes = Vec::new();
-        if self.is_in_doubt() {
+        if self.doubt().is_some() {
             notes.push("alarm CORRUPT of no member by name: whose data differs tells etcdctl endpoint hashkv, and none can be counted on until the alarm is disarmed".to_owned());
         }
         if !self.no_space.is_empty() {

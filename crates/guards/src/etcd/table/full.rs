@@ -46,7 +46,8 @@ impl<'f> Full<'f> {
         match self.voices.pinned {
             Pinned::ByMost(cluster) if cluster != status.cluster => {
                 let text = format!("it is of another ensemble, {:x}", status.cluster);
-                return (None, State::Stranger(text), None);
+                let is_rival = self.voices.is_rival(answers);
+                return (None, if is_rival { State::Rival(text) } else { State::Stranger(text) }, None);
             }
             Pinned::ByMost(_) => {}
             Pinned::ByFew(_) | Pinned::Split | Pinned::Unknown => {
@@ -86,7 +87,7 @@ impl<'f> Full<'f> {
     /// Why a voter cannot be counted on.
     fn unfit(&self, config: &Config, answers: &Answers, lag: Option<u64>) -> Option<String> {
         let status = &answers.status;
-        if self.alarms.is_in_doubt() {
+        if self.alarms.doubt().is_some() {
             return Some("the data of the ensemble is corrupt, and nobody knows whose".to_owned());
         }
         let Some(leader) = self.leader else { return Some("nobody leads".to_owned()) };
@@ -150,7 +151,7 @@ impl<'f> Full<'f> {
             leader: self.leader,
             works: answers().any(|answers| answers.read.is_ok() || answers.by_quorum.is_ok()),
             is_lost: answers().next().is_some() && !answers().any(has_leader),
-            is_in_doubt: self.alarms.is_in_doubt(),
+            doubt: self.alarms.doubt(),
             is_poor: false,
             changes: self.changes(),
             notes: self.alarms.notes(name),
@@ -160,12 +161,7 @@ impl<'f> Full<'f> {
 
     fn row(&self, config: &Config, seen: &Seen) -> Row {
         let (id, state, lag) = self.state(config, seen);
-        let is_rival = match &seen.view {
-            // Only one of another ensemble has no id here.
-            View::Full(answers) if id.is_none() => self.voices.is_rival(answers),
-            View::Full(_) | View::Poor(..) | View::Silent(_) => false,
-        };
-        Row { lag, is_rival, ..Row::of(seen, id, state) }
+        Row { lag, ..Row::of(seen, id, state) }
     }
 
     /// Adds the members that no pod answers as.

@@ -129,8 +129,8 @@ impl<'f> Voices<'f> {
     pub(super) fn is_rival(&self, stranger: &Answers) -> bool {
         let cluster = stranger.status.cluster;
         let pods = all(self.facts).filter(|answers| answers.status.cluster == cluster).count();
-        let list = stranger.members.as_ref().ok().filter(|list| list.cluster == cluster);
-        !stranger.status.is_learner && (pods > 1 || list.is_none_or(|list| voters(list) > 1))
+        let is_alone = own(stranger, &stranger.members).is_some_and(|list| voters(list) == 1);
+        !stranger.status.is_learner && (pods > 1 || !is_alone)
     }
 
     /// Why nobody of the ensemble said anything.

@@ -1,0 +1,100 @@
+//! What is decided without asking any member: by the request alone, by the pod, and by the state of things in Kubernetes.
+
+use std::time::SystemTime;
+
+use admission::{Cause, Request, Ruling};
+
+use super::super::config::Config;
+use super::super::glass::{self, Glass};
+use super::super::ground::{Ground, Namespace, Standing};
+use super::super::pod::Pod;
+use super::super::target::{Deed, Target};
+use super::super::tell;
+use crate::exempt::Exemption;
+use crate::world::cause;
+
+/// What the request alone decides.
+#[derive(Debug)]
+pub(in super::super) enum Opened {
+    /// It is decided.
+    Rule(Ruling),
+    /// The pod decides.
+    Look(Target),
+}
+
+/// Looks at the request alone.
+pub(in super::super) fn open(config: &Config, deed: Deed, request: &Request<'_>) -> Opened {
+    let target = match Target::read(config, deed, request) {
+        Ok(target) => target,
+        Err(cause) => return Opened::Rule(Ruling::unknown(cause)),
+    };
+    if let Exemption::By(part) = config.terms.exempt.of(request) {
+        return Opened::Rule(Ruling::allow().audit("exempt", part));
+    }
+    if target.namespace == config.terms.install_namespace {
+        return Opened::Rule(Ruling::allow().audit("exempt", "installNamespace"));
+    }
+    Opened::Look(target)
+}
+
+/// What the pod by itself decides, before anything else is looked at.
+pub(in super::super) fn of_pod(config: &Config, target: &Target, pod: &Pod, now: SystemTime) -> Option<Ruling> {
+    let allowed = |why: &str| Some(Ruling::allow().audit("allowed", why));
+    if pod.is_mirror() {
+        return Some(tell::mirror(target));
+    }
+    if pod.is_going && (target.by_kubelet || target.grace != Some(0)) {
+        return allowed("its pod is being deleted already");
+    }
+    if pod.runs_no_etcd() {
+        return allowed("no etcd runs in it");
+    }
+    match glass::judge(config, &pod.name, &pod.annotations, now) {
+        Glass::Broken { reason, until } => Some(tell::glass_broken(&target.told(), &reason, &until)),
+        Glass::Whole | Glass::Refused(_) => None,
+    }
+}
+
+/// What Kubernetes says decides.
+pub(in super::super) fn of_ground(config: &Config, target: &Target, pod: &Pod, ground: &Ground) -> Option<Ruling> {
+    let allowed = |why: &str| Some(Ruling::allow().audit("allowed", why));
+    if let Ok(namespace) = &ground.namespace {
+        if namespace.is_going {
+            return allowed("its namespace is being deleted");
+        }
+        if let Some(ruling) = of_namespace(config, target, namespace, ground.now) {
+            return Some(ruling);
+        }
+    }
+    match &ground.owner {
+        Ok(Standing::Going) => return allowed("its StatefulSet is being deleted or gone"),
+        Ok(Standing::Ends) => return allowed("its StatefulSet is to have no pods"),
+        Ok(Standing::Stands(_) | Standing::None) | Err(_) => {}
+    }
+    if matches!(&ground.has_node, Ok(false)) {
+        return allowed("its node is gone");
+    }
+    let pods = match &ground.pods {
+        Ok(pods) => pods,
+        Err(why) => return Some(tell::unseen(config, target, why, ground.now)),
+    };
+    let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
+        let text = format!(
+            "the pods that Durward sees in namespace {:?} do not hold this one; try again, and if that stays so, Durward looks at another cluster",
+            target.namespace
+        );
+        return Some(tell::unseen(config, target, &Cause::new(cause::UNCLEAR, text), ground.now));
+    };
+    // It did not yet when the review was made.
+    if listed.has_ended() { allowed("its pod has ended") } else { None }
+}
+
+fn of_namespace(config: &Config, target: &Target, namespace: &Namespace, now: SystemTime) -> Option<Ruling> {
+    if config.terms.exempt.selects(&namespace.labels) {
+        return Some(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
+    }
+    match glass::judge(config, &target.namespace, &namespace.annotations, now) {
+        Glass::Broken { reason, until } => Some(tell::glass_broken(&target.told(), &reason, &until)),
+        Glass::Whole | Glass::Refused(_) => None,
+    }
+}

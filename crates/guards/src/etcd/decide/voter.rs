@@ -1,0 +1,127 @@
+//! A member that answers and votes: the rule of the quorum, and what weighs beside it.
+
+use admission::{Cause, Ruling, Verdict};
+
+use super::super::config::{Leader, Weight};
+use super::super::table::{Row, State, Table};
+use super::super::tell::Said;
+use super::leader::{LEADS, is_refused, of_leader};
+use super::{Case, Step, goes, leaves, quorum};
+use crate::world::cause;
+
+/// Why those who are left of a lost quorum stay.
+const LOST: &str = "the quorum is lost, and it is one of the members that are left";
+
+/// A member that answers and votes.
+pub(super) fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Step {
+    let voters = match &table.voters {
+        Ok(voters) => *voters,
+        Err(_) if table.is_lost && !table.works => return Step::Rule(said.deny("QuorumLost", LOST)),
+        Err(why) => return Step::Rule(said.unknown(vec![why.clone()])),
+    };
+    let quorum = quorum(case, me, voters);
+    let is_short = table.healthy_beside(&me.uid) < quorum.needed;
+    let mut ruling =
+        if is_short { short(case, table, me, said, voters) } else { said.allow("the others are a quorum") };
+    if ruling.verdict != Verdict::Allow {
+        return Step::Rule(ruling);
+    }
+    if me.state == State::Corrupt && !table.leads(me) {
+        let text = "its data is corrupt; the new pod needs empty data, or a new member";
+        return goes(case, table, me, said, said.beside(ruling.warn(said.voice(text))));
+    }
+    for (weight, reason, text) in weights(case, table, me) {
+        match weight {
+            Weight::Warn => ruling.warnings.push(said.voice(&text)),
+            Weight::Deny => return Step::Rule(said.deny(reason, &text)),
+        }
+    }
+    // Where it is an outage in any case, leadership is gone with the quorum.
+    if table.leads(me) && !(quorum.is_small() && is_short) {
+        return of_leader(case, table, me, ruling, said);
+    }
+    goes(case, table, me, said, said.beside(ruling))
+}
+
+/// The others are no quorum that is known to be well: what may go nevertheless, and why the rest may not.
+fn short(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize) -> Ruling {
+    let quorum = quorum(case, me, voters);
+    let healthy = table.healthy_beside(&me.uid);
+    if quorum.is_small() {
+        return outage(case, table, me, said, voters);
+    }
+    if me.state == State::Corrupt && table.has_lost_quorum_beside(me) {
+        let text = "its data is corrupt, and the others are no quorum now";
+        return said.allow("its data is corrupt").warn(said.voice(text));
+    }
+    if me.state == State::Corrupt && !table.works {
+        let text = "no linearizable read came about anywhere, and it may be one of those that the quorum stands on";
+        return said.unknown(vec![Cause::new(cause::NO_QUORUM, text)]);
+    }
+    if let Some(doubt) = table.doubt.filter(|_| !table.is_lost) {
+        return said.deny("Quorum", doubt);
+    }
+    let blind = unseen(table, &me.uid);
+    if healthy + blind.len() >= quorum.needed {
+        return said.unknown(blind);
+    }
+    if table.is_lost {
+        return said.deny("QuorumLost", LOST);
+    }
+    said.deny("Quorum", &said.short_of(quorum, healthy))
+}
+
+/// One of so few that every deletion is an outage.
+fn outage(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize) -> Ruling {
+    if case.config.small == Weight::Deny {
+        return said.deny("SmallEnsemble", &small(voters));
+    }
+    // Of two the other one may be what is broken, and then this one is all that there is.
+    if voters > 1 && table.is_lost {
+        return said.deny("QuorumLost", LOST);
+    }
+    // With nobody beside it that could lead, there is nothing to refuse it for.
+    if voters > 1 && table.leads(me) && is_refused(case) {
+        return said.deny("Leader", LEADS);
+    }
+    said.allow("every deletion here is an outage").warn(said.voice(&small(voters)))
+}
+
+/// What Durward failed to see of members that may be well.
+fn unseen(table: &Table, uid: &str) -> Vec<Cause> {
+    let down =
+        [cause::UNREACHABLE, cause::TIMEOUT, cause::NOT_LISTENING, cause::NO_ADDRESS, cause::NO_QUORUM];
+    let others = table.rows.iter().filter(|row| row.uid != uid);
+    let silent = others.filter_map(|row| match &row.state {
+        State::Silent(why) if !down.contains(&why.code) => Some(why.clone()),
+        _ => None,
+    });
+    silent.collect()
+}
+
+fn small(voters: usize) -> String {
+    let what = if voters == 1 {
+        "it is the only member".to_owned()
+    } else {
+        format!("the ensemble has {voters} members")
+    };
+    format!("{what}: nothing can be read or written until its pod is back")
+}
+
+/// What weighs beside the quorum: members that are being added, and data that is lost.
+fn weights(case: Case<'_>, table: &Table, me: &Row) -> Vec<(Weight, &'static str, String)> {
+    let mut weights = Vec::new();
+    if !table.changes.is_empty() {
+        let text = format!("its membership is changing: {}", table.changes.join(", "));
+        weights.push((case.config.membership_change, "MembershipChange", text));
+    }
+    if !case.pod.keeps_data && !leaves(case) {
+        let text = "none of its volumes outlives the pod: what the member has written is lost, and it cannot come back under its id";
+        weights.push((case.config.data_safety, "DataLoss", text.to_owned()));
+    }
+    if table.leads(me) && case.target.grace == Some(0) && case.ensemble.leader == Leader::Allow {
+        let text = "it leads and is killed at once (grace period 0), before it can hand over: writes stop until another is elected";
+        weights.push((case.config.data_safety, "KilledLeader", text.to_owned()));
+    }
+    weights
+}
