@@ -242,7 +242,11 @@ fn of_member(one: &Ensemble, member: &Member, mends: &Mends) -> Option<Found> {
         "Stranger" => (
             "stranger",
             format!("{name} is {health}"),
-            "it does not count, and its pod may be deleted",
+            if member.deletion.as_ref().is_some_and(|deletion| deletion.verdict == "allow") {
+                "it does not count, and its pod may be deleted"
+            } else {
+                "it does not count here, and its own ensemble may miss it: its pod is not deleted"
+            },
             format!(
                 "the selector, if it is another ensemble's; {kubectl} -n {namespace} get pod {name} --show-labels"
             ),
