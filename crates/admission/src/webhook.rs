@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Whether the entry stands in a mutating or a validating configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,8 +71,8 @@ pub enum Scope {
 }
 
 /// A label selector; empty matches everything.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
     /// Labels that must have these values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -104,14 +104,14 @@ impl LabelSelector {
 }
 
 /// One requirement of a label selector.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requirement {
     /// The label.
     pub key: String,
     /// How it is compared.
     pub operator: SelectorOperator,
     /// With what; empty for `Exists` and `DoesNotExist`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
@@ -128,7 +128,7 @@ impl Requirement {
 }
 
 /// How a label is compared. A label that is absent satisfies `NotIn` and `DoesNotExist`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SelectorOperator {
     /// One of the values.
     In,

@@ -56,12 +56,12 @@ pub(crate) enum Command {
     /// Looks at the live installation and tells what to mend, why, and by which command
     #[command(
         subcommand,
-        after_help = "Examples:\n  durward doctor fleet --config durward.yaml\n  durward doctor lxcfs --config durward.yaml"
+        after_help = "Examples:\n  durward doctor fleet --config durward.yaml\n  durward doctor lxcfs --config durward.yaml\n  kubectl -n durward-system exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"
     )]
     Doctor(Doctor),
     /// Writes what guards see of the clusters to disk, so that their verdict can be replayed
     #[command(
-        after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --world incident --config durward.yaml\n\nExit code: 0 everything was read, 1 something could not be (it is in the recording as that), 2 bad input, also a name that does not exist."
+        after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --world incident --config durward.yaml\n  durward doctor etcd --world incident --config durward.yaml\n\nOf etcd ensembles all are recorded that the file names, whatever is named here.\n\nExit code: 0 everything was read, 1 something could not be (it is in the recording as that), 2 bad input, also a name that does not exist."
     )]
     Snapshot(Snapshot),
     /// Offers the files of LXCFS to the kubelet as a device, for pods that may have no hostPath volume; one on each node
@@ -346,7 +346,7 @@ pub(crate) enum Doctor {
     Lxcfs(DoctorLxcfs),
     /// Every etcd ensemble: its members, who leads, what cannot be asked and why, and what would become of each pod's deletion now
     #[command(
-        after_help = "Example:\n  durward doctor etcd --config durward.yaml\n\nAsk as Durward does: with its kubeconfig, or in its pod, from where members' addresses can be reached. Whether Leases may be written is tried with dryRun=All. Nothing is changed.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+        after_help = "Example:\n  kubectl -n durward-system exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml\n\nAsk as Durward does: in its pod, from where members' addresses can be reached; elsewhere every member is silent. Whether Leases may be written is tried with dryRun=All. Nothing is changed.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
     )]
     Etcd(DoctorEtcd),
 }
@@ -357,6 +357,9 @@ pub(crate) struct DoctorEtcd {
     /// The configuration file: which ensembles there are
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: PathBuf,
+    /// Only the ensembles of this namespace; may be given several times
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub(crate) namespace: Vec<String>,
     #[command(flatten)]
     pub(crate) world: WorldFlags,
     /// Text for people or JSON for programs

@@ -4,12 +4,14 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use ::server::look_at_file;
 use guards::config::{Key, Problem, Shape};
 
 use crate::certs::{door, now};
 use crate::cli::Config;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{self, File, Purpose, Reach};
+use crate::input;
 use crate::manifests::called;
 use crate::output;
 
@@ -67,12 +69,29 @@ fn find<'k>(keys: &'k mut [Key], path: &[&str]) -> Option<&'k mut Key> {
 fn check(path: &Path) -> Result<(), Stop> {
     let purpose = Purpose::Serving { cert_given: false, key_given: false };
     let file = File::load(path, purpose)?;
-    let problems = at_the_door(&file);
+    let problems: Vec<Problem> = at_the_door(&file).into_iter().chain(of_guards(&file)).collect();
     if !problems.is_empty() {
         return Err(problems.into());
     }
     let on: Vec<_> = file.guards.iter().map(|guard| guard.kind.name()).collect();
     output::data(&format!("{} is right; guards: {}\n", path.display(), on.join(", ")))
+}
+
+/// Files that guards read and that are not there. A guard that cannot read one refuses by its stance, one review after the other.
+fn of_guards(file: &File) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for guard in &file.guards {
+        for (key, path) in guard.configured.files() {
+            if let Err(fault) = look_at_file(&path, input::SMALL) {
+                let what = format!("guards.{}.{key}: {}", guard.kind.name(), path.display());
+                let next = fault
+                    .next()
+                    .unwrap_or("write the path of a file that is there, relative to the configuration");
+                problems.push(Problem::new(what).why(fault.to_string()).next(next));
+            }
+        }
+    }
+    problems
 }
 
 /// For what the API server would refuse the certificate, or Durward itself its key.

@@ -4,6 +4,7 @@
 //! → [`Guard`] (built upon a world; rules). Nothing about registration is static: which namespaces a guard asks about depends
 //! on its configuration.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use admission::{Guard, WebhookEntry};
@@ -79,6 +80,16 @@ pub trait Configured: Send + Sync {
 
     /// What tells a person what the guard would find of its etcd ensembles; none for guards that have none.
     fn ensembles(&self) -> Option<Ensembles> {
+        None
+    }
+
+    /// The files that the guard reads beside its configuration, each with its key in the guard's section.
+    fn files(&self) -> Vec<(String, PathBuf)> {
+        Vec::new()
+    }
+
+    /// Why no more than one replica of Durward may run with it; none where any number may.
+    fn runs_alone(&self) -> Option<String> {
         None
     }
 

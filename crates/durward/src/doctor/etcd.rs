@@ -4,13 +4,15 @@
 //! The codes of findings are a closed set: the world's causes, for what cannot be asked; `gateway-off`: members tell no more than
 //! health and metrics; `quorum`: it is lost, or too few can be counted on; `unfit`, `corrupt`, `stranger`, `absent`: a member, or a
 //! pod that is none; `list`: who the members are is not clear; `membership`: it is changing; `alarm`; `lease`: it cannot be noted
-//! who leaves; `no-pods`: an entry of the configuration chooses nothing; `break-glass`: the way through in spite of all is open.
+//! who leaves; `no-pods`: an entry of the configuration chooses nothing; `overlap`: two choose the same pods; `namespace`: Durward
+//! shares its own with the control plane; `break-glass`: the way through in spite of all is open.
 
 mod judge;
 
 use std::time::Instant;
 
-use guards::etcd::{Ensemble, Member, Surveyed};
+use futures_util::future::join_all;
+use guards::etcd::{Ensemble, Member, Surveyed, Why};
 use guards::hands::Lease;
 use serde::Serialize;
 
@@ -23,8 +25,11 @@ use crate::output::{self, Live, Style};
 use crate::review::runtime;
 use judge::Mends;
 
-/// Tried in place of an ensemble's own Lease, which may not be there yet. RBAC cannot tell them apart either.
-const TRIAL: &str = "durward-etcd.doctor";
+/// As many ensembles as are told member by member; of more than these, only those that have something to tell.
+const WHOLE: usize = 3;
+
+/// Leases that are tried at once.
+const AT_ONCE: usize = 16;
 
 /// Something to mend, and in which ensemble.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -62,7 +67,7 @@ struct Told {
 pub(super) fn run(args: &DoctorEtcd) -> Outcome {
     runtime()?.block_on(async {
         let eyes = ensembles::open(&args.config, &args.world).await?;
-        let told = look(&eyes).await;
+        let told = look(&eyes, &args.namespace).await;
         match args.output {
             Format::Json => output::json(&told)?,
             Format::Text => output::data(&text(&told, Style::of_stdout()))?,
@@ -71,27 +76,42 @@ pub(super) fn run(args: &DoctorEtcd) -> Outcome {
     })
 }
 
-async fn look(eyes: &Eyes) -> Told {
+async fn look(eyes: &Eyes, only: &[String]) -> Told {
     let line = Live::on_terminal();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces were looked into"));
-    let surveyed = eyes.survey.look(eyes.world.as_ref(), &progress).await;
+    let surveyed = eyes.survey.look(eyes.world.as_ref(), only, &progress).await;
     drop(line);
-    let mends = Mends { kubectl: fleet::kubectl(&eyes.access), config: eyes.config.clone() };
+    let mends = Mends {
+        kubectl: fleet::kubectl(&eyes.access),
+        config: eyes.config.clone(),
+        home: eyes.survey.home().to_owned(),
+    };
     let mut findings = judge::all(&surveyed, &mends);
+    findings.extend(eyes.survey.install_namespace().and_then(judge::shared));
     findings.extend(unwritable(eyes, &surveyed, &mends).await);
     Told { ensembles: surveyed.ensembles, findings }
 }
 
-/// Whether it can be noted who leaves: tried, and nothing stored. A recording cannot be tried.
+/// Whether it can be noted who leaves: tried, and nothing stored. A recording cannot be tried. Leases that cannot be written for the
+/// same reason are one finding.
 async fn unwritable(eyes: &Eyes, surveyed: &Surveyed, mends: &Mends) -> Option<Found> {
-    let (hands, namespace) = (eyes.hands.as_ref()?, eyes.survey.install_namespace()?);
-    // Told already.
-    if surveyed.ensembles.iter().any(|one| one.lease_unread.is_some()) {
-        return None;
+    let hands = eyes.hands.as_ref()?;
+    // What cannot be read is told already.
+    let readable = surveyed.ensembles.iter().filter(|one| one.lease_unread.is_none());
+    let mut leases: Vec<(&str, &str)> =
+        readable.filter_map(|one| one.lease.as_deref()?.split_once('/')).collect();
+    leases.sort_unstable();
+    leases.dedup();
+    for some in leases.chunks(AT_ONCE) {
+        let tried = some.iter().map(async |(namespace, name)| {
+            let lease = Lease { namespace: (*namespace).to_owned(), name: (*name).to_owned() };
+            hands.may_write(&lease, Instant::now() + ANSWER_WITHIN).await.err()
+        });
+        if let Some(why) = join_all(tried).await.into_iter().flatten().next() {
+            return Some(judge::unnoted(None, &Why::from(&why), mends));
+        }
     }
-    let lease = Lease { namespace: namespace.to_owned(), name: TRIAL.to_owned() };
-    let why = hands.may_write(&lease, Instant::now() + ANSWER_WITHIN).await.err()?;
-    Some(judge::unnoted(None, &why.text, mends))
+    None
 }
 
 /// For people.
@@ -103,18 +123,32 @@ fn text(told: &Told, style: Style) -> String {
         1 => format!("{well} of 1 ensemble has all its members healthy\n"),
         all => format!("{well} of {all} ensembles have all their members healthy\n"),
     };
-    for one in &told.ensembles {
-        out.push('\n');
-        out.push_str(&ensemble(one, style));
-    }
     for finding in &told.findings {
         out.push('\n');
         out.push_str(&finding.text(style));
+    }
+    let is_whole = |one: &&Ensemble| told.ensembles.len() <= WHOLE || !is_quiet(one);
+    for one in told.ensembles.iter().filter(is_whole) {
+        out.push('\n');
+        out.push_str(&ensemble(one, style));
+    }
+    let quiet: Vec<&str> =
+        told.ensembles.iter().filter(|one| !is_whole(one)).map(|one| one.name.as_str()).collect();
+    if !quiet.is_empty() {
+        out.push_str("\nall well (--namespace tells more): ");
+        out.push_str(&quiet.join(", "));
+        out.push('\n');
     }
     if told.findings.is_empty() {
         out.push_str(&style.green("\nnothing to mend\n"));
     }
     out
+}
+
+/// Whether there is nothing to tell of it but that it is well.
+fn is_quiet(one: &Ensemble) -> bool {
+    let deletion = |member: &Member| member.deletion.as_ref().map(|deletion| deletion.verdict);
+    one.members.iter().all(|member| member.state == "Healthy" && deletion(member) == Some("allow"))
 }
 
 fn ensemble(one: &Ensemble, style: Style) -> String {

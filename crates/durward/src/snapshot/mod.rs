@@ -116,7 +116,7 @@ async fn impacts(args: &Snapshot, eyes: &Eyes, things: &[What], recorder: &Recor
 async fn of_members(recorder: &Recorder<'_>, survey: &Survey) -> usize {
     let line = Live::on_terminal();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces with ensembles"));
-    let found = survey.look(recorder, &progress).await;
+    let found = survey.look(recorder, &[], &progress).await;
     drop(line);
     let members = found.ensembles.iter().flat_map(|one| &one.members);
     let silent: Vec<_> = members.filter_map(|member| member.unseen.as_ref()).collect();

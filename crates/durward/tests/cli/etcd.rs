@@ -41,7 +41,7 @@ fn the_doctor_tells_members_roles_and_what_would_become_of_each_deletion() {
         assert!(run.out.lines().any(|told| told == line), "{line}\n{}", run.out);
     }
     let told = doctor(&house, "etcd/world", &["-o", "json"]).json();
-    assert_eq!(told["ensembles"][0]["lease"], "durward-system/durward-etcd.db.etcd");
+    assert_eq!(told["ensembles"][0]["lease"], "durward-system/durward-etcd.db");
     assert_eq!(told["ensembles"][0]["members"][2]["lag"], 2);
     assert_eq!(codes(&told), [""; 0]);
 }

@@ -35,6 +35,7 @@ mod tell;
 mod tests;
 mod way;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -46,9 +47,9 @@ use crate::kind::{Configured, Kind, Permission};
 use crate::terms::Defaults;
 use crate::world::{Resource, World};
 
-pub use survey::{Deletion, Empty, Ensemble, Member, Survey, Surveyed, Unseen, Why};
+pub use survey::{Deletion, Empty, Ensemble, Member, Overlap, Survey, Surveyed, Unseen, Why};
 
-use config::Config;
+use config::{Book, Config};
 use target::Deed;
 use way::Way;
 
@@ -110,6 +111,20 @@ impl Configured for Keeper {
 
     fn ensembles(&self) -> Option<Survey> {
         (!self.config.ensembles.is_empty()).then(|| Survey::new(Arc::clone(&self.config)))
+    }
+
+    fn files(&self) -> Vec<(String, PathBuf)> {
+        let all = self.config.ensembles.iter().enumerate().flat_map(|(at, ensemble)| {
+            let keyed =
+                move |(key, path): (&str, &Path)| (format!("ensembles[{at}].client.{key}"), path.to_owned());
+            ensemble.client.files().into_iter().map(keyed)
+        });
+        all.collect()
+    }
+
+    fn runs_alone(&self) -> Option<String> {
+        let is_local = self.config.reservation == Book::Local && !self.config.ensembles.is_empty();
+        is_local.then(|| "reservation is local: each replica notes for itself who leaves, and knows nothing of what another one lets go".to_owned())
     }
 
     fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard> {

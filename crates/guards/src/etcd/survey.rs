@@ -3,12 +3,13 @@
 //!
 //! Nothing is done: it has no hands, and decides as for a dry run by a person. What could not be asked is told with its cause.
 
+mod told;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{Cause, Ruling, Verdict};
 use futures_util::future::{join, join_all};
-use serde::Serialize;
 use tokio::time::Instant;
 
 use super::config::{self, Book, Config, Within};
@@ -22,8 +23,10 @@ use super::table::{Row, State, Table};
 use super::target::{Deed, Target};
 use super::tell;
 use crate::hands::{Lease, Reservations};
-use crate::world::fleet::Part;
+use crate::world::fleet::{Object, Part};
 use crate::world::{Resource, World};
+
+pub use told::{Deletion, Empty, Ensemble, Member, Overlap, Surveyed, Unseen, Why};
 
 /// For what is asked of Kubernetes about one namespace: a person waits longer than an API server does.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,142 +39,36 @@ pub struct Survey {
     config: Arc<Config>,
 }
 
-/// Everything that was found.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Surveyed {
-    /// Every ensemble, by namespace and name.
-    pub ensembles: Vec<Ensemble>,
-    /// Where the configuration names an ensemble and no pod is one of its members.
-    pub empty: Vec<Empty>,
-    /// What of Kubernetes could not be asked.
-    pub unseen: Vec<Unseen>,
-}
-
-/// One ensemble.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Ensemble {
-    /// What people call it: `db/etcd`.
-    pub name: String,
-    /// Where its pods are.
-    pub namespace: String,
-    /// How many members vote; none where nobody knows.
-    pub voters: Option<usize>,
-    /// How many of them are a quorum.
-    pub quorum: Option<usize>,
-    /// How many can be counted on.
-    pub healthy: usize,
-    /// Whether its members answer at all that know of no leader, and no other do.
-    pub is_lost: bool,
-    /// Why it is not known who votes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unclear: Option<Why>,
-    /// Whether only health and metrics could be had of it.
-    pub by_metrics_only: bool,
-    /// Who is in it, and pods that may be.
-    pub members: Vec<Member>,
-    /// What is changing about the membership.
-    pub changes: Vec<String>,
-    /// What else is wrong.
-    pub notes: Vec<String>,
-    /// Where it is noted who leaves, as `namespace/name`; none with `reservation: local`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease: Option<String>,
-    /// Why that cannot be read, or what it says not be understood.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease_unread: Option<Why>,
-}
-
-/// A member, or a pod that may be one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Member {
-    /// The pod's name, or what etcd's list has where no pod answers as it.
-    pub name: String,
-    /// `leader`, `follower`, `learner`, or `-`.
-    pub role: &'static str,
-    /// A closed set: `Healthy`, `Unfit`, `Corrupt`, `Leaving`, `Learner`, `Stranger`, `Silent`, `Absent`.
-    pub state: &'static str,
-    /// The same for people.
-    pub health: String,
-    /// Why it could not be asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unseen: Option<Why>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    /// Its term.
-    pub term: Option<u64>,
-    /// How many entries it is behind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lag: Option<u64>,
-    /// What would become of the deletion of its pod now; none where there is no pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<Deletion>,
-    /// What stands under `durward.dev/delete-anyway` on its pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub left_open: Option<String>,
-}
-
-/// What would become of a deletion by a person.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Deletion {
-    /// `allow`, `deny` or `unknown`.
-    pub verdict: &'static str,
-    /// Why.
-    pub why: String,
-    /// What the person would be told beside it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<String>,
-}
-
-/// Where an entry of the configuration chooses no pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Empty {
-    /// Which entry: `ensembles[0]`.
-    pub entry: String,
-    /// Where.
-    pub namespace: String,
-    /// Whether that is being deleted, or not there.
-    pub is_going: bool,
-    /// How many pods are there.
-    pub pods: usize,
-    /// Those of them that seem to run etcd.
-    pub seem_members: Vec<String>,
-}
-
-/// What of Kubernetes could not be asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Unseen {
-    /// The namespace; none where it is about all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Why.
-    #[serde(flatten)]
-    pub why: Why,
-}
-
-/// Why something could not be asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Why {
-    /// One of the world's causes.
-    pub cause: &'static str,
-    /// Its sentence.
-    pub text: String,
-}
-
-impl From<&Cause> for Why {
-    fn from(why: &Cause) -> Self {
-        Self { cause: why.code, text: why.text.clone() }
-    }
-}
-
 /// What one namespace holds.
 #[derive(Default)]
 struct Place {
     ensembles: Vec<Ensemble>,
     empty: Vec<Empty>,
+    overlaps: Vec<Overlap>,
+}
+
+impl Place {
+    /// Notes that a pod is chosen by an entry beside the one that counts.
+    fn overlap(&mut self, namespace: &str, pod: &str, (first, second): (usize, usize)) {
+        let entry = |at: usize| format!("ensembles[{at}]");
+        let (first, second) = (entry(first), entry(second));
+        match self.overlaps.iter_mut().find(|known| known.first == first && known.second == second) {
+            Some(known) => known.pods.push(pod.to_owned()),
+            None => self.overlaps.push(Overlap {
+                namespace: namespace.to_owned(),
+                first,
+                second,
+                pods: vec![pod.to_owned()],
+            }),
+        }
+    }
+}
+
+/// An ensemble that is looked at: its entry, which pods are in it, and the uids of those on which its entry rules.
+struct Known<'c> {
+    entry: &'c config::Ensemble,
+    group: Group,
+    own: Vec<String>,
 }
 
 impl Survey {
@@ -184,19 +81,31 @@ impl Survey {
         (self.config.reservation == Book::Lease).then_some(self.config.terms.install_namespace.as_str())
     }
 
-    /// Looks at everything. `progress` is told how many namespaces of how many were looked into.
-    pub async fn look(&self, world: &dyn World, progress: &(dyn Fn(usize, usize) + Sync)) -> Surveyed {
+    /// The namespace in which Durward runs.
+    pub fn home(&self) -> &str {
+        &self.config.terms.install_namespace
+    }
+
+    /// Looks at everything, or at these namespaces only. `progress` is told how many namespaces of how many were looked into.
+    pub async fn look(
+        &self,
+        world: &dyn World,
+        only: &[String],
+        progress: &(dyn Fn(usize, usize) + Sync),
+    ) -> Surveyed {
         let mut found = Surveyed::default();
-        let (names, unseen) = self.namespaces(world).await;
+        let (mut names, unseen) = self.namespaces(world).await;
+        names.retain(|name| only.is_empty() || only.contains(name));
         found.unseen.extend(unseen.map(|why| Unseen { namespace: None, why: Why::from(&why) }));
         for (at, some) in names.chunks(AT_ONCE).enumerate() {
             progress(at * AT_ONCE, names.len());
             let places = join_all(some.iter().map(|name| self.place(world, name))).await;
             for (name, place) in some.iter().zip(places) {
                 match place {
-                    Ok(Place { ensembles, empty }) => {
+                    Ok(Place { ensembles, empty, overlaps }) => {
                         found.ensembles.extend(ensembles);
                         found.empty.extend(empty);
+                        found.overlaps.extend(overlaps);
                     }
                     Err(why) => {
                         found.unseen.push(Unseen { namespace: Some(name.clone()), why: Why::from(&why) });
@@ -238,58 +147,82 @@ impl Survey {
         let look = Look { world, end: Instant::now() + PATIENCE };
         let (namespace, objects) = join(look.namespace(name), look.all(&PODS, name)).await;
         let (namespace, objects) = (namespace?, objects?);
-        let mut groups: Vec<(&config::Ensemble, Group)> = Vec::new();
-        for object in &objects {
+        let mut place = Place::default();
+        let known = self.known(&namespace, name, &objects, &mut place)?;
+        let seem = || {
+            let seem = objects.iter().filter(|object| whole(object).is_ok_and(pod::is_recognised));
+            seem.map(|object| object.name.clone()).collect()
+        };
+        // Where an earlier entry has all the pods of one, that is told and not that it chooses none.
+        let is_idle = |at: usize, entry: &config::Ensemble| {
+            let called = format!("ensembles[{at}]");
+            is_within(entry, name, &namespace)
+                && !known.iter().any(|known| std::ptr::eq(known.entry, entry))
+                && !place.overlaps.iter().any(|overlap| overlap.second == called)
+        };
+        let idle = self.config.ensembles.iter().enumerate().filter(|(at, entry)| is_idle(*at, entry));
+        let empty = idle.map(|(at, _)| Empty {
+            entry: format!("ensembles[{at}]"),
+            namespace: name.to_owned(),
+            is_going: namespace.is_going,
+            pods: objects.len(),
+            seem_members: seem(),
+        });
+        place.empty = empty.collect();
+        for known in &known {
+            let mut pods = Vec::new();
+            for object in &objects {
+                let json = whole(object)?;
+                let pod = Pod::read(json, known.entry.port)?;
+                if !pod.has_ended() && group::chooses(known.entry, &pod, json) && known.group.holds(&pod) {
+                    pods.push(pod);
+                }
+            }
+            place.ensembles.push(self.ensemble(world, &namespace, known, &pods).await);
+        }
+        place.ensembles.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(place)
+    }
+
+    /// The ensembles of a namespace, as reviews of its pods would find them: the first entry that chooses a pod counts.
+    fn known(
+        &self,
+        namespace: &Namespace,
+        name: &str,
+        objects: &[Object],
+        place: &mut Place,
+    ) -> Result<Vec<Known<'_>>, Cause> {
+        let mut all: Vec<Known<'_>> = Vec::new();
+        for object in objects {
             let json = whole(object)?;
             let pod = Pod::read(json, 0)?;
             if pod.has_ended() {
                 continue;
             }
-            let of_pod = group::entry(&self.config, &pod, json)
-                .find(|(ensemble, chosen)| *chosen == Chosen::Yes || is_within(ensemble, name, &namespace));
-            let Some((ensemble, _)) = of_pod else { continue };
-            let group = Group::of(ensemble, &Pod::read(json, ensemble.port)?);
-            if !groups.iter().any(|(_, other)| *other == group) {
-                groups.push((ensemble, group));
+            let mut chosen = group::entry(&self.config, &pod, json)
+                .filter(|(entry, is)| *is == Chosen::Yes || is_within(entry, name, namespace))
+                .map(|(entry, _)| entry);
+            let Some(entry) = chosen.next() else { continue };
+            let at = |entry: &config::Ensemble| {
+                self.config.ensembles.iter().position(|one| std::ptr::eq(one, entry)).unwrap_or_default()
+            };
+            for other in chosen {
+                place.overlap(name, &pod.name, (at(entry), at(other)));
+            }
+            let group = Group::of(entry, &Pod::read(json, entry.port)?);
+            match all.iter_mut().find(|known| known.group == group) {
+                Some(known) => known.own.push(pod.uid),
+                None => all.push(Known { entry, group, own: vec![pod.uid] }),
             }
         }
-        let seem = || {
-            let seem = objects.iter().filter(|object| whole(object).is_ok_and(pod::is_recognised));
-            seem.map(|object| object.name.clone()).collect()
-        };
-        let entries = self.config.ensembles.iter().enumerate();
-        let empty = entries
-            .filter(|(_, entry)| is_within(entry, name, &namespace))
-            .filter(|(_, entry)| !groups.iter().any(|(other, _)| std::ptr::eq(*other, *entry)))
-            .map(|(at, _)| Empty {
-                entry: format!("ensembles[{at}]"),
-                namespace: name.to_owned(),
-                is_going: namespace.is_going,
-                pods: objects.len(),
-                seem_members: seem(),
-            })
-            .collect();
-        let mut ensembles = Vec::with_capacity(groups.len());
-        for (entry, group) in &groups {
-            let mut pods = Vec::new();
-            for object in &objects {
-                let json = whole(object)?;
-                let pod = Pod::read(json, entry.port)?;
-                if !pod.has_ended() && group::chooses(entry, &pod, json) && group.holds(&pod) {
-                    pods.push(pod);
-                }
-            }
-            ensembles.push(self.ensemble(world, &namespace, (entry, group), &pods).await);
-        }
-        ensembles.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Place { ensembles, empty })
+        Ok(all)
     }
 
     async fn ensemble(
         &self,
         world: &dyn World,
         namespace: &Namespace,
-        (entry, group): (&config::Ensemble, &Group),
+        Known { entry, group, own }: &Known<'_>,
         pods: &[Pod],
     ) -> Ensemble {
         let look = Look { world, end: Instant::now() + PATIENCE };
@@ -321,6 +254,7 @@ impl Survey {
         let deletions: Vec<(String, Deletion)> = pods
             .iter()
             .zip(nodes)
+            .filter(|(pod, _)| own.contains(&pod.uid))
             .map(|(pod, has_node)| {
                 let ground = Ground { has_node, ..ground.clone() };
                 (pod.uid.clone(), deletion(&self.ruled(entry, pod, &ground, &facts)))

@@ -10,7 +10,7 @@ use admission::{Cause, Code, Denial, DenialCause, Ruling, Verdict, one_line};
 
 use super::config::Config;
 use super::decide::{Case, Quorum};
-use super::glass::{self, Glass};
+use super::glass::{self, ANYWAY, Glass, Refused};
 use super::pod::Pod;
 use super::table::{Row, State, Table};
 use super::target::{Deed, Target};
@@ -30,6 +30,14 @@ fn doctor(config: &Config) -> String {
             "kubectl -n {home} exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"
         ),
         None => "durward doctor etcd --config durward.yaml".to_owned(),
+    }
+}
+
+/// What to do where something could not be seen.
+fn look_into(config: &Config, why: &Cause) -> String {
+    match why.code {
+        cause::FORBIDDEN => format!("Whoever runs Durward: {PERMIT}"),
+        _ => format!("Try again. Whoever runs Durward: {} says what to mend", doctor(config)),
     }
 }
 
@@ -256,10 +264,7 @@ fn refusal(deed: Deed, message: String, mut causes: Vec<DenialCause>) -> Denial 
 /// What is said where not even the pods are known.
 pub(super) fn unseen(config: &Config, target: &Target, why: &Cause, now: SystemTime) -> Ruling {
     let text = one_line(&why.text);
-    let step = match why.code {
-        cause::FORBIDDEN => format!("Whoever runs Durward: {PERMIT}"),
-        _ => format!("Try again. Whoever runs Durward: {} says what to mend", doctor(config)),
-    };
+    let step = look_into(config, why);
     // Of an eviction nobody has seen the pod.
     let pod = target.pod.as_deref().and_then(|json| Pod::read(json, 0).ok());
     let tried = pod.map_or(Glass::Whole, |pod| glass::judge(config, &pod.name, &pod.annotations, now));
@@ -296,8 +301,33 @@ pub(super) fn glass_broken(what: &str, reason: &str, until: &str) -> Ruling {
 }
 
 /// The refusal of what is about more than one pod.
-pub(super) fn above(what: &str, why: &str, way: &str) -> Ruling {
-    let message = format!("{} cannot be changed like that: {}\n{way}", one_line(what), one_line(why));
+pub(super) fn above(what: &str, refused: Refused, why: &str, way: &str) -> Ruling {
+    let done = match refused {
+        Refused::Scaling(_) => "scaled like that",
+        Refused::Deletion(_) | Refused::Eviction => "deleted",
+    };
+    let message = format!("{} cannot be {done}: {}\n{}", one_line(what), one_line(why), sentence(way));
     let detail = DenialCause { reason: "Ensemble".to_owned(), message: one_line(why), field: String::new() };
     Ruling::deny(Denial { causes: vec![detail], ..Denial::forbidden(message) }).audit("refused", why)
+}
+
+/// What is about more than one pod and could not be seen.
+pub(super) fn above_unseen(config: &Config, what: &str, why: &Cause, way: &str) -> Ruling {
+    let text = one_line(&why.text);
+    let message =
+        format!("{} could not be checked: {text}\n{}; {way}", one_line(what), look_into(config, why));
+    let detail = DenialCause { reason: "Unknown".to_owned(), message: text, field: why.code.to_owned() };
+    let denial = Denial { causes: vec![detail], ..Denial::forbidden(message) };
+    Ruling::unknown(why.clone()).refuse_with(denial)
+}
+
+/// What is wrong with the annotations of a namespace that was to let pass what is in it.
+pub(super) fn of_namespace(namespace: &str, wrong: &str) -> String {
+    format!("{VOICE}namespace {namespace:?}: the annotation {ANYWAY} does not count: {wrong}")
+}
+
+/// With a capital letter.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }

@@ -1,6 +1,6 @@
 //! What is made of what was found. Pure: a survey in, findings out.
 
-use guards::etcd::{Empty, Ensemble, Member, Surveyed, Unseen, Why};
+use guards::etcd::{Empty, Ensemble, Member, Overlap, Surveyed, Unseen, Why};
 use guards::world::cause;
 
 use super::Found;
@@ -14,11 +14,30 @@ pub(super) struct Mends {
     pub(super) kubectl: String,
     /// The configuration file.
     pub(super) config: String,
+    /// Where Durward runs.
+    pub(super) home: String,
 }
 
 impl Mends {
     fn apply(&self) -> String {
         format!("durward manifests --config {} --only rbac | {} apply -f -", self.config, self.kubectl)
+    }
+
+    /// The same command once more.
+    fn again(&self) -> String {
+        format!("durward doctor etcd --config {} (again)", self.config)
+    }
+
+    fn record(&self) -> String {
+        format!("record it: durward snapshot --out FOLDER --config {}", self.config)
+    }
+
+    /// The same from where reviews ask.
+    fn inside(&self) -> String {
+        let Self { kubectl, home, .. } = self;
+        format!(
+            "{kubectl} -n {home} exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"
+        )
     }
 
     /// What stands in the way of asking a member.
@@ -34,12 +53,12 @@ impl Mends {
                 format!("client.port, and what listens there: {kubectl} -n {namespace} get pod {pod} -o yaml")
             }
             cause::UNREACHABLE | cause::TIMEOUT => {
-                format!("{kubectl} -n {namespace} get pod {pod} -o wide: is it well, and do network policies let Durward reach its address on client.port? Try from Durward's own pod")
+                format!("{kubectl} -n {namespace} get pod {pod} -o wide: is it well, and do network policies let Durward reach its address on client.port? From Durward's own pod: {}", self.inside())
             }
             cause::NO_ADDRESS => format!("{kubectl} -n {namespace} describe pod {pod}"),
             cause::FORBIDDEN => self.apply(),
-            cause::NOT_RECORDED => "record it: durward snapshot".to_owned(),
-            _ => "durward doctor etcd (again)".to_owned(),
+            cause::NOT_RECORDED => self.record(),
+            _ => self.again(),
         }
     }
 
@@ -47,8 +66,8 @@ impl Mends {
     fn cluster(&self, code: &str) -> String {
         match code {
             cause::FORBIDDEN => self.apply(),
-            cause::NOT_RECORDED => "record it: durward snapshot".to_owned(),
-            cause::BUSY | cause::CROWDED => "durward doctor etcd (again)".to_owned(),
+            cause::NOT_RECORDED => self.record(),
+            cause::BUSY | cause::CROWDED => self.again(),
             _ => format!("{} get --raw /version", self.kubectl),
         }
     }
@@ -58,16 +77,22 @@ impl Mends {
 pub(super) fn all(surveyed: &Surveyed, mends: &Mends) -> Vec<Found> {
     let unseen = surveyed.unseen.iter().map(|unseen| unasked(unseen, mends));
     let empty = surveyed.empty.iter().map(|empty| chooses_nothing(empty, mends));
+    let overlaps = surveyed.overlaps.iter().map(overlap);
     let ensembles = surveyed.ensembles.iter().flat_map(|one| of_ensemble(one, mends));
-    unseen.chain(empty).chain(ensembles).collect()
+    unseen.chain(empty).chain(overlaps).chain(ensembles).collect()
 }
 
 fn unasked(Unseen { namespace, why }: &Unseen, mends: &Mends) -> Found {
-    let whose = match namespace {
-        Some(namespace) => format!("namespace {namespace}: {}", why.text),
-        None => format!("which namespaces the ensembles are in is not known: {}", why.text),
+    let (whose, matters) = match namespace {
+        Some(namespace) => (
+            format!("namespace {namespace}: {}", why.text),
+            "a review that cannot ask this either is Unknown: members are not deleted, unless whenUnknown says allow",
+        ),
+        None => (
+            format!("which namespaces have the labels of namespaceSelector is not known: {}", why.text),
+            "what is in them is not shown here; reviews do not ask this, and guard it all the same",
+        ),
     };
-    let matters = "a review that cannot ask this either is Unknown: members are not deleted, unless whenUnknown says allow";
     Found::in_some(None, why.cause, whose, matters, mends.cluster(why.cause))
 }
 
@@ -91,6 +116,25 @@ fn chooses_nothing(empty: &Empty, mends: &Mends) -> Found {
         )
     };
     Found::in_some(None, "no-pods", what, "nothing is guarded there", mend)
+}
+
+fn overlap(Overlap { namespace, first, second, pods }: &Overlap) -> Found {
+    let pods = names(pods.iter().map(String::as_str));
+    let what = format!("{first} and {second} both choose {pods} in namespace {namespace}");
+    let why = "the first entry that chooses a pod counts; what the other one says of it (client, leader, membership) does not";
+    let mend = format!("guards.etcd.{first}.selector and {second}.selector: one entry for each ensemble");
+    Found::in_some(None, "overlap", what, why, mend)
+}
+
+/// Where Durward may write Leases, that of a scheduler must not be.
+pub(super) fn shared(namespace: &str) -> Option<Found> {
+    (namespace == "kube-system").then(|| {
+        let what = "Durward is installed in kube-system and may write Leases there";
+        let why = "the control plane's own leaders are elected by Leases of that namespace";
+        let mend =
+            "install it in a namespace of its own (installNamespace, server.registration.service.namespace)";
+        Found::in_some(None, "namespace", what.to_owned(), why, mend.to_owned())
+    })
 }
 
 fn of_ensemble(one: &Ensemble, mends: &Mends) -> Vec<Found> {
@@ -137,7 +181,7 @@ fn of_ensemble(one: &Ensemble, mends: &Mends) -> Vec<Found> {
         found.push(found_in(code, note.clone(), why, mend.to_owned()));
     }
     if let Some(why) = &one.lease_unread {
-        found.push(unnoted(Some(&one.name), &why.text, mends));
+        found.push(unnoted(Some(one), why, mends));
     }
     for member in &one.members {
         if let Some(value) = &member.left_open {
@@ -160,13 +204,24 @@ fn of_ensemble(one: &Ensemble, mends: &Mends) -> Vec<Found> {
 }
 
 /// That it cannot be noted who leaves.
-pub(super) fn unnoted(ensemble: Option<&str>, text: &str, mends: &Mends) -> Found {
+pub(super) fn unnoted(ensemble: Option<&Ensemble>, why: &Why, mends: &Mends) -> Found {
+    let mend = match (why.cause, ensemble.and_then(|one| one.lease.as_deref()?.split_once('/'))) {
+        (cause::FORBIDDEN, _) => mends.apply(),
+        (cause::NOT_RECORDED, _) => mends.record(),
+        (cause::GARBAGE | cause::NOT_RESERVED, Some((namespace, name))) => {
+            format!(
+                "{} -n {namespace} get lease {name} -o yaml; while no pod leaves it may be deleted",
+                mends.kubectl
+            )
+        }
+        _ => mends.cluster(why.cause),
+    };
     Found::in_some(
-        ensemble,
+        ensemble.map(|one| one.name.as_str()),
         "lease",
-        format!("it cannot be noted who leaves: {text}"),
+        format!("it cannot be noted who leaves: {}", why.text),
         "no healthy member is deleted: of two at once nobody could tell the second one",
-        format!("{} (or reservation: local, with one replica of Durward)", mends.apply()),
+        mend,
     )
 }
 

@@ -134,6 +134,11 @@ fn named(file: &File, flags: &mut Vec<String>) -> Result<Vec<Named>, Vec<Problem
             push_more(&mut named, by, normal(&at), here);
         }
     }
+    for (within, guard) in inside.guards.iter().zip(&file.guards) {
+        for ((key, at), (_, here)) in within.configured.files().into_iter().zip(guard.configured.files()) {
+            push_more(&mut named, format!("guards.{}.{key}", guard.kind.name()), normal(&at), Some(here));
+        }
+    }
     for (by, at, here) in more.drain(..) {
         if let Some(at) = at {
             push_more(&mut named, by, normal(at), here.cloned());

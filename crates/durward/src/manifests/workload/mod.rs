@@ -68,6 +68,15 @@ pub(super) fn objects(file: &File, args: &Manifests, with_account: bool) -> Resu
             Problem::new(format!("--priority-class {:?} is no name of a PriorityClass", args.priority_class));
         problems.push(problem.next("allowed: up to 253 of a-z, 0-9, - and .; \"\" for none"));
     }
+    let alone = alone(file);
+    if let Some(why) = alone.as_ref().filter(|_| args.replicas > 1) {
+        let problem = Problem::new(format!(
+            "--replicas {}: only one replica may run with this configuration",
+            args.replicas
+        ));
+        let next = "give --replicas 1 (while it is replaced nobody answers), or set reservation: lease";
+        problems.push(problem.why(why.clone()).next(next));
+    }
     let placed = match files::placed(file, args, &home) {
         Ok(placed) if problems.is_empty() => placed,
         Ok(_) => return Err(problems),
@@ -83,8 +92,7 @@ pub(super) fn objects(file: &File, args: &Manifests, with_account: bool) -> Resu
         "spec": {
             "replicas": args.replicas,
             "selector": {"matchLabels": labels()},
-            // A new one is ready before an old one leaves.
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "strategy": strategy(alone.is_some()),
             "template": {"metadata": {"labels": labels()}, "spec": pod(file, (image, &args.priority_class), &arguments, &placed.volumes, &placed.mounts)},
         },
     });
@@ -141,6 +149,23 @@ pub(super) fn objects(file: &File, args: &Manifests, with_account: bool) -> Resu
         ));
     }
     Ok(objects)
+}
+
+/// Why no more than one replica may run.
+fn alone(file: &File) -> Option<String> {
+    file.guards.iter().find_map(|guard| {
+        let why = guard.configured.runs_alone()?;
+        Some(format!("guards.{}.{why}", guard.kind.name()))
+    })
+}
+
+/// How pods are replaced: a new one is ready before an old one leaves, unless there may be no two.
+fn strategy(is_alone: bool) -> Value {
+    if is_alone {
+        json!({"type": "Recreate"})
+    } else {
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}})
+    }
 }
 
 /// The Service's name and port, and where its pods listen.

@@ -38,7 +38,12 @@ pub(in super::super) fn open(config: &Config, deed: Deed, request: &Request<'_>)
 }
 
 /// What the pod by itself decides, before anything else is looked at.
-pub(in super::super) fn of_pod(config: &Config, target: &Target, pod: &Pod, now: SystemTime) -> Option<Ruling> {
+pub(in super::super) fn of_pod(
+    config: &Config,
+    target: &Target,
+    pod: &Pod,
+    now: SystemTime,
+) -> Option<Ruling> {
     let allowed = |why: &str| Some(Ruling::allow().audit("allowed", why));
     if pod.is_mirror() {
         return Some(tell::mirror(target));
@@ -56,7 +61,12 @@ pub(in super::super) fn of_pod(config: &Config, target: &Target, pod: &Pod, now:
 }
 
 /// What Kubernetes says decides.
-pub(in super::super) fn of_ground(config: &Config, target: &Target, pod: &Pod, ground: &Ground) -> Option<Ruling> {
+pub(in super::super) fn of_ground(
+    config: &Config,
+    target: &Target,
+    pod: &Pod,
+    ground: &Ground,
+) -> Option<Ruling> {
     let allowed = |why: &str| Some(Ruling::allow().audit("allowed", why));
     if let Ok(namespace) = &ground.namespace {
         if namespace.is_going {

@@ -55,7 +55,8 @@ fn short(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize
         return said.allow("its data is corrupt").warn(said.voice(text));
     }
     if me.state == State::Corrupt && !table.works {
-        let text = "no linearizable read came about anywhere, and it may be one of those that the quorum stands on";
+        let text =
+            "no linearizable read came about anywhere, and it may be one of those that the quorum stands on";
         return said.unknown(vec![Cause::new(cause::NO_QUORUM, text)]);
     }
     if let Some(doubt) = table.doubt.filter(|_| !table.is_lost) {

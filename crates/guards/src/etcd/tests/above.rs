@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::super::fixture::LEAST;
-use super::fake::{Fake, ruled, told};
+use super::fake::{Fake, Reply, ruled, told};
 use super::{CONTROLLER, says};
+use crate::world::cause;
 
 const ALL: &str = "alsoGuard: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]";
 
@@ -59,14 +60,18 @@ async fn a_set_is_not_scaled_below_the_quorum_of_what_it_has() {
         says(
             &ruled(&door, &scaled(3, 1)).await,
             "deny",
-            "1 of its 3 members would be left, and 2 are a quorum",
+            "cannot be scaled like that: 1 of its 3 members would be left, and 2 of the 3 that vote are a quorum; take others out of the ensemble first",
         );
         says(&ruled(&door, &scaled(3, 0)).await, "deny", "none of its 3 members would be left");
-        says(&ruled(&door, &scaled(5, 2)).await, "deny", "3 are a quorum");
+        says(&ruled(&door, &scaled(5, 1)).await, "deny", "2 of the 3 that vote are a quorum");
         for (before, after) in [(3, 2), (3, 3), (3, 5), (0, 3), (5, 3)] {
             says(&ruled(&door, &scaled(before, after)).await, "allow", "");
         }
     }
+    // To take it down is refused only where that is refused by every way.
+    let alone = fake().door(&format!("alsoGuard: [scale]\n{LEAST}"));
+    let down = ruled(&alone, &scaled(3, 0)).await;
+    says(&down, "allow", "none of its 3 members would be left");
     let controller = review("UPDATE", "apps", "statefulsets", &set(0), &set(3), |r| {
         r["userInfo"]["username"] = CONTROLLER.into();
     });
@@ -98,6 +103,109 @@ async fn a_set_with_members_is_not_deleted_unless_it_leaves_them() {
         "durward.dev/delete-anyway": "etcd", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
     });
     says(&ruled(&door, &broken).await, "allow", "passes unchecked");
+}
+
+#[tokio::test]
+async fn who_was_taken_out_of_the_ensemble_before_is_not_missed_by_scaling() {
+    // Three pods, of which etcd lists one.
+    let removed = fake().with(|s| {
+        for name in ["etcd-1", "etcd-2"] {
+            let out = s.members.get_mut(name).unwrap();
+            (out.cluster, out.reply) = (7, Reply::Silent(cause::NOT_LISTENING));
+        }
+    });
+    says(&ruled(&removed.door(&yaml()), &scaled(3, 1)).await, "allow", "");
+    let silent = fake().with(|s| {
+        for one in s.members.values_mut() {
+            one.reply = Reply::Silent(cause::TIMEOUT);
+        }
+    });
+    let told = ruled(&silent.door(&yaml()), &scaled(3, 1)).await;
+    says(&told, "deny", "whether others have left the ensemble before cannot be seen");
+    let leaving = format!("{ALL}\nensembles: [{{namespace: db, selector: app=etcd, membership: removed}}]");
+    says(&ruled(&silent.door(&leaving), &scaled(3, 1)).await, "allow", "");
+    says(&ruled(&silent.door(&leaving), &scaled(3, 0)).await, "deny", "none of its 3 members");
+}
+
+#[tokio::test]
+async fn a_scale_is_opened_by_what_stands_on_its_set() {
+    let annotated = |annotations: Value| {
+        fake().with(|s| {
+            let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
+            set["metadata"]["annotations"] = annotations;
+        })
+    };
+    let whole = ruled(&fake().door(&yaml()), &scaled_by_subresource(3, 1)).await;
+    says(
+        &whole,
+        "deny",
+        "To scale in spite of all: kubectl -n db annotate statefulset etcd durward.dev/delete-anyway=etcd durward.dev/delete-reason='WHY'",
+    );
+    let half = annotated(json!({"durward.dev/delete-anyway": "etcd"}));
+    let half = ruled(&half.door(&yaml()), &scaled_by_subresource(3, 1)).await;
+    says(&half, "deny", "delete-reason is missing: say why");
+    let broken = annotated(json!({
+        "durward.dev/delete-anyway": "etcd", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"}));
+    says(&ruled(&broken.door(&yaml()), &scaled_by_subresource(3, 1)).await, "allow", "passes unchecked");
+    let by_verb = format!("breakGlass: verb\n{}", yaml());
+    let told = ruled(&broken.door(&by_verb), &scaled_by_subresource(3, 1)).await;
+    says(&told, "deny", "then kubectl -n db patch statefulset etcd -p '{\"spec\":{\"replicas\":1}}'");
+    let going = fake().with(|s| {
+        let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
+        set["metadata"]["deletionTimestamp"] = "x".into();
+    });
+    says(&ruled(&going.door(&yaml()), &scaled_by_subresource(3, 1)).await, "allow", "");
+}
+
+#[tokio::test]
+async fn a_namespace_opens_what_is_in_it_and_is_told_what_is_wrong_with_how_it_tries() {
+    let annotated = |annotations: Value| {
+        fake().with(|s| {
+            s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["annotations"] =
+                annotations;
+        })
+    };
+    let broken = annotated(json!({
+        "durward.dev/delete-anyway": "db", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"}));
+    says(&ruled(&broken.door(&yaml()), &gone(|_| {})).await, "allow", "passes unchecked");
+    let half = annotated(json!({"durward.dev/delete-anyway": "db"}));
+    let told = ruled(&half.door(&yaml()), &gone(|_| {})).await;
+    assert_eq!(super::fake::word(&told), "deny");
+    let warned: Vec<&str> = told.warnings.iter().collect();
+    assert!(
+        warned.iter().any(|one| one.contains("namespace \"db\"") && one.contains("delete-reason is missing")),
+        "{warned:?}"
+    );
+}
+
+#[tokio::test]
+async fn claims_that_go_with_pods_or_set_are_told_or_refused() {
+    let kept = |set: &mut Value, when: &str| {
+        set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({when: "Delete"})
+    };
+    let going = || gone(|r| kept(&mut r["oldObject"], "whenDeleted"));
+    let shrinking = |after: u64| {
+        let (mut new, mut old) = (set(after), set(5));
+        kept(&mut new, "whenScaled");
+        kept(&mut old, "whenScaled");
+        review("UPDATE", "apps", "statefulsets", &new, &old, |_| {})
+    };
+    let orphan = gone(|r| {
+        kept(&mut r["oldObject"], "whenDeleted");
+        r["options"] = json!({"propagationPolicy": "Orphan"});
+    });
+    let empty = gone(|r| {
+        kept(&mut r["oldObject"], "whenDeleted");
+        r["oldObject"]["spec"]["replicas"] = 0.into();
+    });
+    let (warns, denies) = (fake().door(&yaml()), fake().door(&format!("dataSafety: deny\n{}", yaml())));
+    says(&ruled(&warns, &shrinking(4)).await, "allow", "whenScaled: Delete");
+    says(&ruled(&denies, &shrinking(4)).await, "deny", "whenScaled: Delete");
+    says(&ruled(&denies, &scaled(5, 4)).await, "allow", "");
+    says(&ruled(&warns, &empty).await, "allow", "its claims are deleted with it");
+    says(&ruled(&denies, &empty).await, "deny", "its claims are deleted with it");
+    says(&ruled(&denies, &orphan).await, "allow", "");
+    says(&ruled(&warns, &going()).await, "deny", "its 3 members go with it");
 }
 
 #[tokio::test]
@@ -140,5 +248,10 @@ async fn a_namespace_that_goes_takes_them_with_it_and_what_is_not_asked_for_is_l
     says(&ruled(&going.door(&yaml()), &gone(|_| {})).await, "allow", "");
     says(&ruled(&fake().door(LEAST), &gone(|_| {})).await, "allow", "");
     let blind = fake().refusing("namespaces");
-    says(&ruled(&blind.door(&yaml()), &gone(|_| {})).await, "unknown", "Unknown");
+    let told = ruled(&blind.door(&yaml()), &gone(|_| {})).await;
+    says(&told, "unknown", "");
+    let refusal = told.refusal.unwrap().message;
+    assert!(refusal.starts_with("statefulset \"db/etcd\" could not be checked: "), "{refusal}");
+    assert!(refusal.contains("durward manifests --config durward.yaml --only rbac"), "{refusal}");
+    assert!(refusal.contains("kubectl -n db annotate statefulset etcd"), "{refusal}");
 }
