@@ -59,24 +59,24 @@ pub(super) struct When {
 impl When {
     /// What is noted of a pod.
     pub(super) fn note(self, book: &Reservations, uid: &str) -> Note {
-        let Some(held) = book.held.iter().find(|held| held.uid == uid) else { return Note::default() };
-        let hold = match held.age(self.ends) {
-            _ if !is_live(held, self.now) => return Note::default(),
+        let Some(entry) = book.of(uid).filter(|entry| is_live(entry, self.now)) else {
+            return Note::default();
+        };
+        let hold = match entry.age(self.ends) {
             age if age <= AGAIN => Hold::Fresh,
             age if age <= VOID => Hold::Lasting,
             _ => Hold::Ending,
         };
-        Note { hold, to: held.to.clone() }
+        Note { hold, to: entry.to.clone() }
     }
 
     /// The uid of the pod that is noted to hand leadership over to this one, and is still there to do so.
     pub(super) fn giver(self, book: &Reservations, uid: &str, pods: &[Seen]) -> Option<String> {
-        let gives = |held: &&Reservation| {
+        let is_it = |held: &&Reservation| {
             held.uid != uid && held.to.as_deref() == Some(uid) && is_live(held, self.now)
         };
-        let is_there =
-            |held: &&Reservation| pods.iter().any(|seen| seen.pod.uid == held.uid && !seen.pod.is_going);
-        book.held.iter().filter(gives).find(is_there).map(|held| held.uid.clone())
+        let is_there = |uid: &str| pods.iter().any(|seen| seen.pod.uid == uid && !seen.pod.is_going);
+        book.held.iter().filter(is_it).map(|held| &held.uid).find(|uid| is_there(uid)).cloned()
     }
 
     /// Why nobody can say whether a pod leaves: it is noted by a clock that has nothing to do with this one.

@@ -178,11 +178,10 @@ pub(super) fn controller(cluster: &Cluster) -> Result<User> {
     cluster.user("system:serviceaccount:kube-system:statefulset-controller", &["system:masters"])
 }
 
-/// The Lease of an ensemble in this namespace; none if it was never written.
+/// The Lease of the ensembles in this namespace; none if it was never written.
 pub(super) fn lease(cluster: &Cluster, namespace: &str) -> Result<Option<Value>> {
-    let path = format!(
-        "/apis/coordination.k8s.io/v1/namespaces/durward-system/leases/durward-etcd.{namespace}.etcd"
-    );
+    let path =
+        format!("/apis/coordination.k8s.io/v1/namespaces/durward-system/leases/durward-etcd.{namespace}");
     let answer = cluster.api().get(&path)?;
     match answer.status {
         404 => Ok(None),

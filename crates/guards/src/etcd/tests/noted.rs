@@ -134,10 +134,10 @@ async fn clocks_that_differ_are_told_and_hold_nobody_up_without_a_word() {
 async fn a_lease_from_which_somebody_took_the_set_is_not_an_empty_one() {
     let fake = Fake::of(3);
     says(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
-    let mut state = fake.state();
-    let (_, lease) = state.lease.as_mut().unwrap();
-    drop(lease["metadata"].as_object_mut().unwrap().remove("annotations"));
-    drop(state);
+    let fake = fake.with(|s| {
+        let (_, lease) = s.lease.as_mut().unwrap();
+        drop(lease["metadata"].as_object_mut().unwrap().remove("annotations"));
+    });
     let ruling = deleted(&fake, LEAST, "etcd-1").await;
     says(&ruling, "unknown", "somebody took the annotation durward.dev/reservations off the Lease");
 }
