@@ -16,6 +16,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+/// An API server gives up a request after a minute. One that answers nothing at all, as it is frozen or on a
+/// connection that is no more, must not hold up the run.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
+
 /// A client of one API server, in one user's name.
 #[derive(Clone)]
 pub struct Api {
@@ -114,13 +118,14 @@ impl Api {
             .header("content-type", content)
             .header("accept", "application/json, */*")
             .body(Body::from(bytes))?;
+        let exchange = async {
+            let response = self.client.send(request).await?;
+            let (head, body) = response.into_parts();
+            let body = body.collect().await?.to_bytes().to_vec();
+            anyhow::Ok((head.status.as_u16(), head.headers, body))
+        };
         self.runtime
-            .block_on(async {
-                let response = self.client.send(request).await?;
-                let (head, body) = response.into_parts();
-                let body = body.collect().await?.to_bytes().to_vec();
-                anyhow::Ok((head.status.as_u16(), head.headers, body))
-            })
+            .block_on(async { tokio::time::timeout(ANSWERED_WITHIN, exchange).await? })
             .with_context(|| format!("{what}: no answer"))
     }
 }

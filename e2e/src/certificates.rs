@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
@@ -16,6 +17,9 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
+
+/// A server shows its certificate with its first words.
+const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// A certificate authority.
 pub struct Authority {
@@ -161,7 +165,9 @@ pub fn served(
     let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let name = ServerName::try_from(name.to_owned()).with_context(|| format!("{name} is no server name"))?;
     let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;
-    let mut stream = std::net::TcpStream::connect(at).with_context(|| format!("cannot connect to {at}"))?;
+    let mut stream = std::net::TcpStream::connect_timeout(&at, SHOWN_WITHIN)
+        .with_context(|| format!("cannot connect to {at}"))?;
+    stream.set_read_timeout(Some(SHOWN_WITHIN))?;
     while connection.is_handshaking() {
         connection.complete_io(&mut stream).with_context(|| format!("no TLS with {at}"))?;
     }

@@ -167,7 +167,7 @@ pub(crate) fn of_shared_processes_lxcfs_would_show_what_is_not_the_containers(
 
     // Memory and processors by the cgroup of whoever reads, but the age of the node's first process.
     let host = ready(&node, &shop, &host)?;
-    Sight::from(&host, "app")?.with_memory(256)?.with_age_of(&node)?;
+    Sight::from(&host, "app")?.with_memory(256)?.with_age_of_the_first_process(&node)?;
     // The pause container is the first process: it has no limits but those of the pod as a whole.
     let shared = ready(&node, &shop, &shared)?;
     for container in ["app", "side"] {
