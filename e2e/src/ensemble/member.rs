@@ -158,7 +158,16 @@ impl Member {
 
     /// Raises an alarm in the name of this member: `CORRUPT`, `NOSPACE`.
     pub fn raises(&self, alarm: &str) -> Result<()> {
-        let alarm = json!({"action": "ACTIVATE", "memberID": self.id()?.to_string(), "alarm": alarm});
+        self.raises_of(self.id()?, alarm)
+    }
+
+    /// Raises an alarm of no member, as etcd does itself where it cannot tell whose data is corrupt.
+    pub fn raises_of_nobody(&self, alarm: &str) -> Result<()> {
+        self.raises_of(0, alarm)
+    }
+
+    fn raises_of(&self, id: u64, alarm: &str) -> Result<()> {
+        let alarm = json!({"action": "ACTIVATE", "memberID": id.to_string(), "alarm": alarm});
         self.ask("/v3/maintenance/alarm", &alarm)?.succeeded().map(drop)
     }
 

@@ -11,8 +11,8 @@ use serde_json::json;
 use super::attempt::{Way, delete, evict, try_delete};
 use super::house::{Kind, house};
 
-/// A member that hangs costs its own second; two looks at it and what a loaded machine takes.
-const ONE_HANGS: Duration = Duration::from_secs(6);
+/// A member that hangs costs its own two seconds; two looks at it and what a loaded machine takes.
+const ONE_HANGS: Duration = Duration::from_secs(8);
 
 /// A member that was away catches up as soon as its leader tries it again.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
@@ -210,6 +210,22 @@ pub(crate) fn a_full_database_is_told_and_a_corrupt_member_counts_for_nothing(
         .saying(&["only 1 other member is healthy"])?
         .telling(corrupt.name(), "Corrupt")?;
     delete(&pods, corrupt.name())?.allowed()?.warning("its data is corrupt")?;
+    Ok(())
+}
+
+pub(crate) fn where_nobody_knows_whose_data_is_corrupt_nobody_goes(stage: &'static Stage) -> Result<()> {
+    let space = house(stage)?.namespace("doubt", Kind::Transfer)?;
+    for line in Line::ALL {
+        let name = format!("etcd-{}", line.to_string().replace('.', "-"));
+        let ensemble = Ensemble::of(3).named(&name).line(line).start(stage)?;
+        let pods = ensemble.pods_in(&space)?;
+        let [one, other] = two_followers(&ensemble)?;
+        one.raises_of_nobody("CORRUPT")?;
+        ensemble.await_alarm("CORRUPT")?;
+        for member in [ensemble.leader()?, one, other] {
+            try_delete(&pods, member.name())?.refused()?.saying(&["names no member", "hashkv"])?;
+        }
+    }
     Ok(())
 }
 
