@@ -114,7 +114,9 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, stance: &Stance) -> Settled
     };
     let (answer, would_deny) = match answer {
         Answer::Deny(denial) if stance.mode == Mode::Audit => {
-            warnings.push(format!("would be refused if this guard were enforced: {}", denial.message));
+            // What follows stands in the audit annotation; a warning is one short line.
+            let first = denial.message.lines().next().unwrap_or_default();
+            warnings.push(format!("would be refused if this guard were enforced: {first}"));
             audit.set("would-deny", &denial.message);
             (Answer::Allow, true)
         }

@@ -25,6 +25,7 @@ use super::tell::Said;
 use crate::world::cause;
 use crate::world::etcd::Id;
 
+pub(super) use leader::{is_refused, successor};
 pub(super) use open::{Opened, of_ground, of_pod, open};
 use silent::of_silent;
 use voter::of_voter;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use admission::LabelSelector;
 
 use super::config::{Config, Ensemble, GroupBy, Within};
+use super::labels;
 use super::pod::{self, Pod};
 use crate::hands::Lease;
 use crate::world::etcd::{Client, Peer};
@@ -66,7 +67,7 @@ impl Group {
         let is_by_set = ensemble.group_by == GroupBy::StatefulSet;
         let set = pod.owner.as_ref().filter(|_| is_by_set);
         // Maps of a selector are sorted, so the same selector is always written the same.
-        let selector = serde_json::to_string(&ensemble.selector).unwrap_or_default();
+        let selector = ensemble.selector.as_ref().map_or_else(|| "recognised".to_owned(), labels::told);
         Self {
             namespace: pod.namespace.clone(),
             set: set.map(|owner| (owner.uid.clone(), owner.name.clone())),
@@ -89,11 +90,11 @@ impl Group {
         self.set.is_some()
     }
 
-    /// What people call it: `db/etcd`.
+    /// What people call it: `db/etcd`, or `db (app=etcd)` where no one set makes it.
     pub(super) fn told(&self) -> String {
         match &self.set {
             Some((_, name)) => format!("{}/{name}", self.namespace),
-            None => self.namespace.clone(),
+            None => format!("{} ({})", self.namespace, self.selector),
         }
     }
 

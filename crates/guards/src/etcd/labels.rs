@@ -26,6 +26,21 @@ pub(super) fn read(section: &mut Section<'_>, key: &'static str, doc: &'static s
     Some(found).filter(asks)
 }
 
+/// The same as kubectl takes it.
+pub(super) fn told(selector: &LabelSelector) -> String {
+    let labels = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
+    let expressions = selector.match_expressions.iter().map(|Requirement { key, operator, values }| {
+        let values = values.join(",");
+        match operator {
+            SelectorOperator::In => format!("{key} in ({values})"),
+            SelectorOperator::NotIn => format!("{key} notin ({values})"),
+            SelectorOperator::Exists => key.clone(),
+            SelectorOperator::DoesNotExist => format!("!{key}"),
+        }
+    });
+    labels.chain(expressions).collect::<Vec<_>>().join(",")
+}
+
 /// Why a selector is refused.
 const NOBODY: &str = "asks for no label, so it chooses what nobody labelled too";
 
@@ -147,6 +162,14 @@ mod tests {
         // Twice the same key is a contradiction, and stays one.
         let Labels(both) = "a=b,a=c".parse().unwrap();
         assert!(!both.matches(|_| Some("b")) && !both.matches(|_| Some("c")));
+    }
+
+    #[test]
+    fn what_is_told_can_be_read_again() {
+        let Labels(selector) = "app=etcd,tier in (a, b),env notin (dev),seen,!gone".parse().unwrap();
+        let told = told(&selector);
+        assert_eq!(told, "app=etcd,tier in (a,b),env notin (dev),seen,!gone");
+        assert_eq!(told.parse::<Labels>().unwrap(), Labels(selector));
     }
 
     #[test]

@@ -342,7 +342,7 @@ fn member(table: &Table, row: &Row, deletion: Option<Deletion>, pod: Option<&Pod
         name: row.name.clone(),
         role: tell::role(table, row),
         state: tell::word(&row.state),
-        health: tell::health(&row.state),
+        health: tell::health(row),
         unseen: match &row.state {
             State::Silent(why) => Some(Why::from(why)),
             _ => None,

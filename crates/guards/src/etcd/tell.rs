@@ -3,7 +3,9 @@
 //! A refusal of an eviction is a 429 with the cause that a disruption budget has, so that `kubectl drain` waits and tries again;
 //! of a deletion a 403, as clients try a 429 again without a word.
 
-use std::fmt::Write as _;
+mod members;
+mod remedy;
+
 use std::time::SystemTime;
 
 use admission::{Cause, Code, Denial, DenialCause, Ruling, Verdict, one_line};
@@ -16,36 +18,13 @@ use super::table::{Row, State, Table};
 use super::target::{Deed, Target};
 use crate::world::cause;
 
+pub(super) use members::{health, role, word};
+
 /// Before every warning.
 pub(super) const VOICE: &str = "etcd: ";
 
-/// What gives Durward the permissions that its guards need.
-const PERMIT: &str = "durward manifests --config durward.yaml --only rbac | kubectl apply -f -";
-
-/// What tells more than a refusal has room for, from where Durward stands.
-fn doctor(config: &Config) -> String {
-    let home = Some(config.terms.install_namespace.as_str()).filter(|home| !home.is_empty());
-    match home {
-        Some(home) => format!(
-            "kubectl -n {home} exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"
-        ),
-        None => "durward doctor etcd --config durward.yaml".to_owned(),
-    }
-}
-
-/// What to do where something could not be seen.
-fn look_into(config: &Config, why: &Cause) -> String {
-    match why.code {
-        cause::FORBIDDEN => format!("Whoever runs Durward: {PERMIT}"),
-        _ => format!("Try again. Whoever runs Durward: {} says what to mend", doctor(config)),
-    }
-}
-
 /// What `kubectl drain` and others look for (`policy/v1`: `DisruptionBudgetCause`).
 const BUDGET: &str = "DisruptionBudget";
-
-/// Members that are told one by one; etcd advises seven.
-const TOLD: usize = 20;
 
 /// The words for one case.
 pub(super) struct Said<'s> {
@@ -95,7 +74,7 @@ impl<'s> Said<'s> {
 
     /// It may not go.
     pub(super) fn deny(&self, reason: &str, why: &str) -> Ruling {
-        let message = self.message(reason, &format!("cannot be {}: {why}", self.case.target.verb()));
+        let message = self.message(reason, &format!("cannot be {}: {why}", self.case.target.verb()), &[]);
         let denial = refusal(self.case.target.deed, message, self.details(reason, why));
         self.audited(Ruling::deny(denial)).audit("refused", why)
     }
@@ -105,8 +84,8 @@ impl<'s> Said<'s> {
         let why = causes.iter().map(|cause| cause.text.as_str()).collect::<Vec<_>>().join("; ");
         let is_unnoted = causes.iter().any(|why| why.code == cause::NOT_RESERVED);
         let reason = if is_unnoted { "NotReserved" } else { "Unknown" };
-        let message = self.message(reason, &format!("could not be checked: {why}"));
-        let denial = refusal(self.case.target.deed, message, self.details("Unknown", &why));
+        let message = self.message(reason, &format!("could not be checked: {why}"), &causes);
+        let denial = refusal(self.case.target.deed, message, self.details(reason, &why));
         self.audited(Ruling::new(Verdict::Unknown(causes)).refuse_with(denial))
     }
 
@@ -124,76 +103,17 @@ impl<'s> Said<'s> {
         )
     }
 
-    fn message(&self, reason: &str, what: &str) -> String {
-        // Writing to a String cannot fail, here and below.
-        let mut out = format!("{} {}", self.case.target.told(), one_line(what));
-        for row in self.table.rows.iter().take(TOLD) {
-            let _ = write!(out, "\n  {}", self.line(row));
-        }
-        if self.table.rows.len() > TOLD {
-            let _ = write!(out, "\n  and {} more", self.table.rows.len() - TOLD);
-        }
-        let _ = write!(out, "\n{}", self.remedy(reason));
-        out
-    }
-
-    /// `etcd-1  follower  term 4  3 behind  healthy`.
-    fn line(&self, row: &Row) -> String {
-        let role = role(self.table, row);
-        let term = row.term.map(|term| format!("  term {term}")).unwrap_or_default();
-        let lag = row.lag.map(|lag| format!("  {lag} behind")).unwrap_or_default();
-        one_line_of(&format!("{}  {role}{term}{lag}  {}", row.name, health(&row.state)))
-    }
-
-    /// The way out.
-    fn remedy(&self, reason: &str) -> String {
+    fn message(&self, reason: &str, what: &str, causes: &[Cause]) -> String {
         let Case { config, pod, target, facts, .. } = self.case;
-        let mut out = self.first_step(reason);
+        let rows = members::rows(self.table, &pod.uid);
+        let step = remedy::first_step(self.case, self.table, reason, causes);
         let tried = glass::judge(config, &pod.name, &pod.annotations, facts.now);
         let way = glass::way(config, target.refused(), (&pod.namespace, &pod.name), &tried, facts.now);
-        // Writing to a String cannot fail.
-        let _ = write!(out, "; {way}");
-        out
+        format!("{} {}{rows}\n{step}; {way}", target.told(), one_line(what))
     }
 
-    /// What to do about what stands in the way.
-    fn first_step(&self, reason: &str) -> String {
-        let Case { pod, target, facts, .. } = self.case;
-        let step = match reason {
-            "SmallEnsemble" => "Add members to the ensemble, or plan the outage",
-            "MembershipChange" => "Wait until the change is through (etcdctl member list)",
-            "DataLoss" => {
-                "Give the member a volume that outlives its pod, or take it out first (etcdctl member remove)"
-            }
-            "KilledLeader" => "Give it time to hand over: leave --grace-period=0 out",
-            "NotReserved" => "Apply what durward manifests prints, or try again",
-            "LeadershipComes" | "Again" => "Try again in ten seconds",
-            "Unknown" => "Try again when that can be seen",
-            "Leader" => {
-                let next =
-                    self.table.rows.iter().find(|row| row.uid != pod.uid && row.state == State::Healthy);
-                return match next.and_then(|row| row.id).filter(|_| !self.table.is_poor) {
-                    Some(id) => {
-                        format!("Hand over first: etcdctl move-leader {id:x} --endpoints=<{}>", pod.name)
-                    }
-                    None => format!("Hand over first: etcdctl move-leader --endpoints=<{}>", pod.name),
-                };
-            }
-            _ if target.deed == Deed::Evict => {
-                "Wait until the others are healthy: kubectl drain tries again by itself"
-            }
-            _ => "Bring the others up first, or try again when they are",
-        };
-        let leaving = facts.seen.iter().filter(|seen| seen.is_reserved && !seen.pod.is_going);
-        let leaving: Vec<&str> = leaving.map(|seen| seen.pod.name.as_str()).collect();
-        if reason != "Quorum" || leaving.is_empty() {
-            return step.to_owned();
-        }
-        // Whoever is refused behind this guard and asks again every few seconds holds the others up for as long.
-        let names = leaving.join(" and ");
-        format!(
-            "{step}; {names} counts again 30 s after nobody asks for it: if a drain tries in vain, stop it"
-        )
+    fn line(&self, row: &Row) -> String {
+        members::line(self.table, row)
     }
 
     fn details(&self, reason: &str, why: &str) -> Vec<DenialCause> {
@@ -204,49 +124,6 @@ impl<'s> Said<'s> {
         };
         let members = self.table.rows.iter().map(|row| detail(word(&row.state), self.line(row), &row.name));
         std::iter::once(detail(reason, why.to_owned(), &self.table.ensemble)).chain(members).collect()
-    }
-}
-
-/// One line with its columns kept apart.
-fn one_line_of(text: &str) -> String {
-    text.split("  ").map(one_line).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ")
-}
-
-/// What a member does in its ensemble.
-pub(super) fn role(table: &Table, row: &Row) -> &'static str {
-    match (&row.state, table.leads(row)) {
-        (_, true) => "leader",
-        (State::Learner, _) => "learner",
-        (State::Silent(_) | State::Absent | State::Stranger(_) | State::Rival(_), _) => "-",
-        _ => "follower",
-    }
-}
-
-/// What a member is worth, for people.
-pub(super) fn health(state: &State) -> String {
-    match state {
-        State::Healthy => "healthy".to_owned(),
-        State::Unfit(why) => format!("not healthy: {why}"),
-        State::Corrupt => "corrupt".to_owned(),
-        State::Leaving(why) => format!("leaving: {why}"),
-        State::Learner => "does not vote".to_owned(),
-        State::Stranger(why) | State::Rival(why) => format!("no member: {why}"),
-        State::Silent(why) => format!("silent: {}", why.text),
-        State::Absent => "no pod answers as it".to_owned(),
-    }
-}
-
-/// The same for programs.
-pub(super) fn word(state: &State) -> &'static str {
-    match state {
-        State::Healthy => "Healthy",
-        State::Unfit(_) => "Unfit",
-        State::Corrupt => "Corrupt",
-        State::Leaving(_) => "Leaving",
-        State::Learner => "Learner",
-        State::Stranger(_) | State::Rival(_) => "Stranger",
-        State::Silent(_) => "Silent",
-        State::Absent => "Absent",
     }
 }
 
@@ -264,7 +141,7 @@ fn refusal(deed: Deed, message: String, mut causes: Vec<DenialCause>) -> Denial 
 /// What is said where not even the pods are known.
 pub(super) fn unseen(config: &Config, target: &Target, why: &Cause, now: SystemTime) -> Ruling {
     let text = one_line(&why.text);
-    let step = look_into(config, why);
+    let step = remedy::look_into(config, why);
     // Of an eviction nobody has seen the pod.
     let pod = target.pod.as_deref().and_then(|json| Pod::read(json, 0).ok());
     let tried = pod.map_or(Glass::Whole, |pod| glass::judge(config, &pod.name, &pod.annotations, now));
@@ -315,7 +192,7 @@ pub(super) fn above(what: &str, refused: Refused, why: &str, way: &str) -> Rulin
 pub(super) fn above_unseen(config: &Config, what: &str, why: &Cause, way: &str) -> Ruling {
     let text = one_line(&why.text);
     let message =
-        format!("{} could not be checked: {text}\n{}; {way}", one_line(what), look_into(config, why));
+        format!("{} could not be checked: {text}\n{}; {way}", one_line(what), remedy::look_into(config, why));
     let detail = DenialCause { reason: "Unknown".to_owned(), message: text, field: why.code.to_owned() };
     let denial = Denial { causes: vec![detail], ..Denial::forbidden(message) };
     Ruling::unknown(why.clone()).refuse_with(denial)

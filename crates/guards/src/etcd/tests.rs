@@ -64,7 +64,7 @@ async fn a_leader_is_refused_to_people_and_handed_over_for_controllers_where_tha
     let fake = Fake::of(3);
     let ruling = deleted(&fake, &yaml, "etcd-0").await;
     says(&ruling, "deny", "leaders are not deleted here");
-    says(&ruling, "deny", "etcdctl move-leader b --endpoints=<etcd-0>");
+    says(&ruling, "deny", "Hand over to etcd-1 first: kubectl -n db exec etcd-0 -- etcdctl move-leader b ");
     assert!(fake.state().deeds.is_empty());
     says(&deleted(&fake, &yaml, "etcd-1").await, "allow", "");
     let fake = Fake::of(3);
@@ -124,7 +124,7 @@ async fn with_one_of_three_down_only_that_one_goes() {
     says(
         &ruling,
         "deny",
-        "\n  etcd-0  leader  term 4  0 behind  healthy\n  etcd-1  follower  term 4  0 behind  healthy\n  etcd-2  -  silent: etcd-2: not-listening\n",
+        "\n  member  role      term  behind  state\n  etcd-0  leader       4       0  healthy\n> etcd-1  follower     4       0  healthy\n  etcd-2  -            -       -  silent: etcd-2: not-listening\nBring the others up first",
     );
     says(&ruling, "deny", "kubectl -n db annotate pod etcd-1 durward.dev/delete-anyway=etcd-1");
     for code in [cause::NOT_LISTENING, cause::UNREACHABLE, cause::TIMEOUT, cause::TLS] {
@@ -171,7 +171,7 @@ async fn a_learner_goes_and_a_follower_beside_one_as_it_is_said() {
 #[tokio::test(start_paused = true)]
 async fn of_a_quorum_that_is_lost_the_dead_may_go_and_not_the_rest() {
     let fake = || Fake::of(3).down(&["etcd-1", "etcd-2"]).lost();
-    says(&deleted(&fake(), LEAST, "etcd-2").await, "allow", "the others are no quorum now");
+    says(&deleted(&fake(), LEAST, "etcd-2").await, "allow", "the others are not known to be a quorum");
     says(
         &deleted(&fake(), LEAST, "etcd-0").await,
         "deny",
@@ -223,7 +223,7 @@ async fn of_two_leaders_the_one_of_the_higher_term_counts() {
     says(
         &deleted(&fake(), LEAST, "etcd-2").await,
         "deny",
-        "etcd-0  follower  term 4  0 behind  not healthy: it is in term 4, the others in 5",
+        "etcd-0  follower     4       0  not healthy: it is in term 4, the others in 5",
     );
     says(&deleted(&fake(), LEAST, "etcd-0").await, "allow", "it is in term 4");
 }
@@ -233,7 +233,12 @@ async fn a_full_database_is_told_and_a_corrupt_one_does_not_count() {
     let full = Fake::of(3).with(|state| state.alarms = vec![alarm(11, AlarmKind::NoSpace)]);
     says(&deleted(&full, LEAST, "etcd-2").await, "allow", "alarm NOSPACE of etcd-1");
     let corrupt = || Fake::of(3).with(|state| state.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
-    says(&deleted(&corrupt(), LEAST, "etcd-2").await, "deny", "etcd-1  follower  term 4  0 behind  corrupt");
+    says(&deleted(&corrupt(), LEAST, "etcd-2").await, "deny", "etcd-1  follower     4       0  corrupt");
+    says(
+        &deleted(&corrupt(), LEAST, "etcd-2").await,
+        "deny",
+        "\nReplace etcd-1 first: its data is corrupt; to delete",
+    );
     says(&deleted(&corrupt(), LEAST, "etcd-1").await, "allow", "its data is corrupt");
     says(
         &deleted(&corrupt().down(&["etcd-2"]), LEAST, "etcd-1").await,
@@ -348,7 +353,9 @@ async fn teardown_and_repair_are_let_through_without_asking_any_member() {
                 "x".into();
         }),
         ("node", |s| drop(s.others.remove(&("nodes", "n1".to_owned())))),
-        ("no etcd runs", |s| s.pods[1]["status"]["containerStatuses"][0]["state"] = json!({"waiting": {}})),
+        ("etcd is not running in it", |s| {
+            s.pods[1]["status"]["containerStatuses"][0]["state"] = json!({"waiting": {}})
+        }),
         ("being deleted already", |s| s.pods[1]["metadata"]["deletionTimestamp"] = "x".into()),
     ];
     for (why, change) in changes {

@@ -18,6 +18,7 @@ use super::act::{self, Act};
 use super::config::{Book, Config, Ensemble, Within};
 use super::decide::{self, Case, Done, Effect, Opened, Step};
 use super::facts::{Facts, Gathering};
+use super::glass::{self, Glass};
 use super::ground::{Ground, Look};
 use super::group::{self, Chosen, Group};
 use super::notes::Hold;
@@ -80,6 +81,27 @@ impl<'w> Way<'w> {
         tell::unseen(self.config, target, why, self.world.now())
     }
 
+    /// A pod of which nobody can say whether it is in an ensemble. Whoever wants it gone in spite of all need not know.
+    fn unplaced(&self, target: &Target, json: &str, why: &Cause) -> Ruling {
+        let now = self.world.now();
+        let tried = Pod::read(json, 0).map(|pod| glass::judge(self.config, &pod.name, &pod.annotations, now));
+        match tried {
+            Ok(Glass::Broken { reason, until }) => tell::glass_broken(&target.told(), &reason, &until),
+            Ok(Glass::Whole | Glass::Refused(_)) | Err(_) => self.unseen(target, why),
+        }
+    }
+
+    /// The ruling, and what is wrong with the annotations of a namespace that was to let its members go.
+    fn beside(&self, target: &Target, ground: &Ground, ruling: Ruling) -> Ruling {
+        let Ok(namespace) = &ground.namespace else { return ruling };
+        match glass::judge(self.config, &target.namespace, &namespace.annotations, ground.now) {
+            Glass::Refused(wrong) if ruling.verdict != Verdict::Allow => {
+                ruling.warn(tell::of_namespace(&target.namespace, &wrong))
+            }
+            _ => ruling,
+        }
+    }
+
     fn look(&self) -> Look<'w> {
         Look { world: self.world, end: self.end.min(Instant::now() + GROUND) }
     }
@@ -106,7 +128,7 @@ impl<'w> Way<'w> {
         let subject = match self.subject(&target, &json).await {
             Ok(Some(subject)) => subject,
             Ok(None) => return Ruling::allow().audit("allowed", "it is in no ensemble"),
-            Err(why) => return self.unseen(&target, &why),
+            Err(why) => return self.unplaced(&target, &json, &why),
         };
         if target.only.as_ref().is_some_and(|only| *only != subject.pod.uid) {
             let why = "it is meant for another pod of that name, so that the API server refuses it (preconditions.uid)";
@@ -201,7 +223,7 @@ impl<'w> Way<'w> {
                     Step::Rule(ruling) if self.passes_unseen(subject, &seen.facts, &done, &ruling) => {
                         Effect::Reserve
                     }
-                    Step::Rule(ruling) => return ruling,
+                    Step::Rule(ruling) => return self.beside(subject.target, &seen.ground, ruling),
                     Step::Act(effect) => effect,
                 };
                 match self.note(subject, &seen, &effect).await {

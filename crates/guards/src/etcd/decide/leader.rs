@@ -13,7 +13,7 @@ use crate::world::etcd::Id;
 pub(super) const LEADS: &str = "it leads the ensemble, and leaders are not deleted here (leader: refuse)";
 
 /// Whether leaders are refused here. A controller that is refused one for good would never come to the end of a rolling update.
-pub(super) fn is_refused(case: Case<'_>) -> bool {
+pub(in super::super) fn is_refused(case: Case<'_>) -> bool {
     case.ensemble.leader == Leader::Refuse && !case.target.by_controller
 }
 
@@ -67,7 +67,12 @@ const ABREAST: u64 = 100;
 
 /// The most caught-up of those who can lead. On a node that is being emptied it would soon have to hand over again; so would a
 /// pod that its `StatefulSet` is going to replace. Of those that are equally good the one that is noted already.
-fn successor<'t>(table: &'t Table, me: &Row, refused: &[Id], noted: Option<&str>) -> Option<&'t Row> {
+pub(in super::super) fn successor<'t>(
+    table: &'t Table,
+    me: &Row,
+    refused: &[Id],
+    noted: Option<&str>,
+) -> Option<&'t Row> {
     let can = |row: &&Row| {
         row.uid != me.uid && row.state == State::Healthy && row.id.is_some_and(|id| !refused.contains(&id))
     };

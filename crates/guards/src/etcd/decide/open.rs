@@ -52,7 +52,7 @@ pub(in super::super) fn of_pod(
         return allowed("its pod is being deleted already");
     }
     if pod.runs_no_etcd() {
-        return allowed("no etcd runs in it");
+        return allowed("etcd is not running in it");
     }
     match glass::judge(config, &pod.name, &pod.annotations, now) {
         Glass::Broken { reason, until } => Some(tell::glass_broken(&target.told(), &reason, &until)),

@@ -22,9 +22,10 @@ pub(super) fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, sa
     let is_short = |quorum: Quorum| table.possible_beside(&me.uid) < quorum.needed;
     let is_needed = table.works && (table.has_hidden_leader() || quorum.is_none_or(is_short));
     if why.code == cause::NOT_LISTENING && is_the_port && !is_needed {
-        let ruling = said.allow("no etcd listens in it");
+        let ruling = said.allow("nothing listens on its client port");
         let holds = quorum.is_some_and(|quorum| healthy >= quorum.needed);
-        let ruling = if holds { ruling } else { ruling.warn(said.voice("the others are no quorum now")) };
+        let ruling =
+            if holds { ruling } else { ruling.warn(said.voice("the others are not known to be a quorum")) };
         return goes(case, table, me, said, ruling);
     }
     let unknown = || Step::Rule(said.unknown(vec![why.clone()]));

@@ -51,7 +51,7 @@ fn short(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize
         return outage(case, table, me, said, voters);
     }
     if me.state == State::Corrupt && table.has_lost_quorum_beside(me) {
-        let text = "its data is corrupt, and the others are no quorum now";
+        let text = "its data is corrupt, and the ensemble has no quorum now";
         return said.allow("its data is corrupt").warn(said.voice(text));
     }
     if me.state == State::Corrupt && !table.works {

@@ -81,14 +81,14 @@ async fn a_refused_connection_does_not_tell_that_a_member_is_gone_where_the_quor
         reply(s, "etcd-1", Reply::ReadHangs);
         reply(s, "etcd-2", Reply::ReadHangs);
     });
-    says(&deleted(&dead, LEAST, "etcd-0").await, "allow", "the others are no quorum now");
+    says(&deleted(&dead, LEAST, "etcd-0").await, "allow", "the others are not known to be a quorum");
     // One of the two that are left is on its way out, so that the third is what the reads stand on.
     let leaving = Fake::of(3).down(&["etcd-1"]);
     leaving.mark("etcd-2");
     says(&deleted(&leaving, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     let hangs = Fake::of(5).down(&["etcd-1"]).with(|s| reply(s, "etcd-2", Reply::Hangs));
     hangs.mark("etcd-3");
-    says(&deleted(&hangs, LEAST, "etcd-1").await, "allow", "the others are no quorum now");
+    says(&deleted(&hangs, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
     hangs.mark("etcd-2");
     says(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     // What is down and not missed goes.

@@ -100,7 +100,7 @@ async fn the_same_pod_passes_again_and_another_one_does_not() {
     says(
         &ruling,
         "deny",
-        "; etcd-1 counts again 30 s after nobody asks for it: if a drain tries in vain, stop it",
+        "\nWait until etcd-1 is back; it counts again 30 s after nobody asks for it: if a drain tries in vain, stop it; to delete",
     );
 }
 

@@ -1,0 +1,129 @@
+//! What to do about what stands in the way: one sentence for each reason, by the state that the members are in, and commands that can
+//! be typed as they stand.
+
+use admission::Cause;
+
+use super::super::config::Config;
+use super::super::decide::{Case, is_refused, successor};
+use super::super::table::{Row, State, Table};
+use super::super::target::Deed;
+use crate::world::cause;
+
+/// What gives Durward the permissions that its guards need.
+const PERMIT: &str = "durward manifests --config durward.yaml --only rbac | kubectl apply -f -";
+
+/// What tells more than a refusal has room for, from where Durward stands.
+fn doctor(config: &Config) -> String {
+    match config.terms.install_namespace.as_str() {
+        "" => "durward doctor etcd --config durward.yaml".to_owned(),
+        home => format!(
+            "kubectl -n {home} exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"
+        ),
+    }
+}
+
+/// What to do where something could not be seen.
+pub(super) fn look_into(config: &Config, why: &Cause) -> String {
+    match why.code {
+        cause::FORBIDDEN => format!("Whoever runs Durward: {PERMIT}"),
+        // What is so and not otherwise stays so, however often one tries.
+        cause::UNCLEAR => format!("Whoever runs Durward: {} shows what it sees", doctor(config)),
+        _ => format!("Try again. Whoever runs Durward: {} says what to mend", doctor(config)),
+    }
+}
+
+/// What to do where it cannot be noted who leaves.
+fn unnoted(config: &Config) -> String {
+    format!(
+        "Try again. Whoever runs Durward, if the Lease may not be read or written: {PERMIT}; {} says more",
+        doctor(config)
+    )
+}
+
+/// What to do about a refusal for this reason. Of causes only the first is gone into: the others are seldom mended by other means.
+pub(super) fn first_step(case: Case<'_>, table: &Table, reason: &str, causes: &[Cause]) -> String {
+    let namespace = &case.pod.namespace;
+    match reason {
+        "SmallEnsemble" => "Add members to the ensemble, or plan the outage".to_owned(),
+        "MembershipChange" => {
+            "Wait until the change is through (etcdctl member list), or remove what was left behind (etcdctl member remove)".to_owned()
+        }
+        "DataLoss" => {
+            "Give the member a volume that outlives its pod, or take it out first (etcdctl member remove)".to_owned()
+        }
+        "KilledLeader" => "Give it time to hand over: leave --grace-period=0 out".to_owned(),
+        "LeadershipComes" | "Again" => "Try again in ten seconds".to_owned(),
+        "NotReserved" => unnoted(case.config),
+        "Unknown" => {
+            let seen = Cause::new(cause::UNCLEAR, String::new());
+            look_into(case.config, causes.first().unwrap_or(&seen))
+        }
+        "Leader" => leader(case, table),
+        "QuorumLost" => format!(
+            "The quorum does not come back by waiting: bring the other members up (kubectl -n {namespace} get pods -o wide), or restore from a snapshot (etcdctl snapshot restore); the data of this one may be the last there is"
+        ),
+        _ => others(case, table),
+    }
+}
+
+/// How a leader is made to hand over by hand.
+fn leader(case: Case<'_>, table: &Table) -> String {
+    let (namespace, name) = (&case.pod.namespace, &case.pod.name);
+    let exec = format!("kubectl -n {namespace} exec {name} -- etcdctl");
+    if case.done.is_unmovable || table.is_poor {
+        return format!(
+            "Hand over by hand: {exec} member list, and {exec} move-leader with the id of another one (etcd 3.3 and later; with its --cacert, --cert and --key); an older etcd hands over by itself when it is given time to end"
+        );
+    }
+    let next = table.row(&case.pod.uid).and_then(|me| successor(table, me, &case.done.refused, None));
+    match next.and_then(|next| Some((next, next.id?))) {
+        Some((next, id)) if is_refused(case) => format!(
+            "Hand over to {} first: {exec} move-leader {id:x} (with your --cacert, --cert and --key)",
+            next.name
+        ),
+        _ => "Wait until another member is healthy and caught up, so that it can take over".to_owned(),
+    }
+}
+
+/// What the other members want.
+fn others(case: Case<'_>, table: &Table) -> String {
+    let Case { config, pod, target, facts, .. } = case;
+    let named = |is: &dyn Fn(&&Row) -> bool| {
+        let rows = table.rows.iter().filter(|row| row.uid != pod.uid).filter(is);
+        rows.map(|row| row.name.as_str()).collect::<Vec<_>>().join(" and ")
+    };
+    // What is to be done is said with the reason.
+    if table.doubt.is_some() {
+        return "Then try again".to_owned();
+    }
+    let mut steps: Vec<String> = Vec::new();
+    let corrupt = named(&|row| row.state == State::Corrupt);
+    if !corrupt.is_empty() {
+        steps.push(format!("replace {corrupt} first: its data is corrupt"));
+    }
+    let behind = named(&|row| row.lag.is_some_and(|lag| lag > config.lag));
+    if !behind.is_empty() {
+        steps.push(format!("wait until {behind} has caught up (lag: {})", config.lag));
+    }
+    let leaving = facts.seen.iter().filter(|seen| seen.is_reserved && !seen.pod.is_going);
+    let leaving = leaving.map(|seen| seen.pod.name.as_str()).collect::<Vec<_>>().join(" and ");
+    let going = named(&|row| facts.seen.iter().any(|seen| seen.pod.uid == row.uid && seen.pod.is_going));
+    if !going.is_empty() {
+        steps.push(format!("wait until {going} is back"));
+    }
+    if steps.is_empty() && leaving.is_empty() {
+        steps.push(match target.deed {
+            Deed::Evict => {
+                "wait until the others are healthy: kubectl drain tries again by itself".to_owned()
+            }
+            Deed::Delete => "bring the others up first, or try again when they are".to_owned(),
+        });
+    }
+    if !leaving.is_empty() {
+        // Whoever is refused behind this guard and asks again every few seconds holds the others up for as long.
+        steps.push(format!(
+            "wait until {leaving} is back; it counts again 30 s after nobody asks for it: if a drain tries in vain, stop it"
+        ));
+    }
+    super::sentence(&steps.join("; "))
+}
