@@ -31,8 +31,8 @@ const AHEAD: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) hold: Hold,
-    /// The uid of the pod that leadership goes to.
-    pub(super) to: Option<String>,
+    /// The uids of the pods that leadership may go to.
+    pub(super) to: Vec<String>,
 }
 
 /// How long it is noted for.
@@ -73,7 +73,7 @@ impl When {
     /// The uid of the pod that is noted to hand leadership over to this one, and is still there to do so.
     pub(super) fn giver(self, book: &Reservations, uid: &str, pods: &[Seen]) -> Option<String> {
         let is_it = |held: &&Reservation| {
-            held.uid != uid && held.to.as_deref() == Some(uid) && is_live(held, self.now)
+            held.uid != uid && held.to.iter().any(|to| to == uid) && is_live(held, self.now)
         };
         let is_there = |uid: &str| pods.iter().any(|seen| seen.pod.uid == uid && !seen.pod.is_going);
         book.held.iter().filter(is_it).map(|held| &held.uid).find(|uid| is_there(uid)).cloned()

@@ -312,11 +312,13 @@ impl<'w> Way<'w> {
             Effect::Move { .. } => return None,
             Effect::Reserve => {}
             Effect::Appoint { to } => {
-                entry.to = Some(to.clone());
                 let before = read.of(&pod.uid).filter(|_| facts.note.hold != Hold::Void);
                 entry.since = before.map_or(since, |before| before.since);
+                entry.to.push(to.clone());
             }
         }
+        // Another review of it may have chosen differently, and tell it to hand over at this moment.
+        entry.to.splice(0..0, facts.note.to.iter().cloned());
         let act = Act { end: self.end.min(Instant::now() + GROUND), ..self.act(subject, self.hands?) };
         Some(self.written(&act, subject, seen, read, entry).await)
     }

@@ -59,9 +59,9 @@ pub struct Reservation {
     pub pod: String,
     /// When the review that may let it go has ended: from then on it is waited for.
     pub since: Timestamp,
-    /// The uid of the pod that it is about to hand leadership over to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
+    /// The uids of pods to which it may be about to hand leadership over: one, or more where reviews differ in whom they choose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<String>,
     /// What a later version knows of it.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
@@ -70,7 +70,7 @@ pub struct Reservation {
 impl Reservation {
     /// One that says no more than that.
     pub fn new(uid: &str, pod: &str, since: Timestamp) -> Self {
-        Self { uid: uid.to_owned(), pod: pod.to_owned(), since, to: None, more: BTreeMap::new() }
+        Self { uid: uid.to_owned(), pod: pod.to_owned(), since, to: Vec::new(), more: BTreeMap::new() }
     }
 
     /// How long ago its review ended; nothing where it has not yet.
@@ -203,7 +203,7 @@ mod tests {
         let first = Reservations { version: None, held: vec![] }.body(&lease());
         assert!(first["metadata"].get("resourceVersion").is_none());
         assert_eq!(first["metadata"]["name"], "durward-etcd.db");
-        let heir = Reservation { to: Some("c".into()), ..reservation("a") };
+        let heir = Reservation { to: vec!["c".into()], ..reservation("a") };
         let body = Reservations { version: Some("7".into()), held: vec![heir.clone()] }.body(&lease());
         assert_eq!(Reservations::read(&to_raw_value(&body).unwrap()).unwrap().held, [heir]);
     }

@@ -43,7 +43,7 @@ pub(super) fn of_leader(case: Case<'_>, table: &Table, me: &Row, ruling: Ruling,
         return goes(ruling.warn(said.voice(&text)));
     }
     let note = &case.facts.note;
-    let next = successor(table, me, &done.refused, note.to.as_deref());
+    let next = successor(table, me, &done.refused, &note.to);
     let Some((next, to)) = next.and_then(|next| Some((next, next.id?))) else {
         return Step::Rule(said.deny("Leader", "it leads the ensemble, and no other member can take over"));
     };
@@ -51,7 +51,7 @@ pub(super) fn of_leader(case: Case<'_>, table: &Table, me: &Row, ruling: Ruling,
         return Step::Rule(said.unknown(vec![not_reserved(why)]));
     }
     // Nobody lets the next one go from when that is noted until this review has ended.
-    if done.is_reserved || (note.hold >= Hold::Lasting && note.to.as_ref() == Some(&next.uid)) {
+    if done.is_reserved || (note.hold >= Hold::Lasting && note.to.contains(&next.uid)) {
         return Step::Act(Effect::Move { to, name: next.name.clone() });
     }
     // Noted anew while it still counts, a leader that never hands over and is asked for again and again would hold up all others.
@@ -71,13 +71,13 @@ pub(in super::super) fn successor<'t>(
     table: &'t Table,
     me: &Row,
     refused: &[Id],
-    noted: Option<&str>,
+    noted: &[String],
 ) -> Option<&'t Row> {
     let can = |row: &&Row| {
         row.uid != me.uid && row.state == State::Healthy && row.id.is_some_and(|id| !refused.contains(&id))
     };
     table.rows.iter().filter(can).min_by_key(|row| {
-        let (lag, is_other) = (row.lag.unwrap_or(0), noted != Some(row.uid.as_str()));
+        let (lag, is_other) = (row.lag.unwrap_or(0), !noted.contains(&row.uid));
         (row.is_cordoned, lag / ABREAST, !row.is_updated, is_other, lag, row.id)
     })
 }

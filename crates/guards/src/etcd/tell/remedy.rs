@@ -75,7 +75,7 @@ fn leader(case: Case<'_>, table: &Table) -> String {
             "Hand over by hand: {exec} member list, and {exec} move-leader with the id of another one (etcd 3.3 and later; with its --cacert, --cert and --key); an older etcd hands over by itself when it is given time to end"
         );
     }
-    let next = table.row(&case.pod.uid).and_then(|me| successor(table, me, &case.done.refused, None));
+    let next = table.row(&case.pod.uid).and_then(|me| successor(table, me, &case.done.refused, &[]));
     match next.and_then(|next| Some((next, next.id?))) {
         Some((next, id)) if is_refused(case) => format!(
             "Hand over to {} first: {exec} move-leader {id:x} (with your --cacert, --cert and --key)",

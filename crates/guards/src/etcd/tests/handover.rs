@@ -93,7 +93,7 @@ async fn refused() -> Fake {
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
     let fake = Fake::of(5).with(|s| s.moves = Some(Moved::Unknown(why)));
     says(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "took too long");
-    assert_eq!(fake.book()[0].to.as_deref(), Some("uid-etcd-1"));
+    assert_eq!(fake.book()[0].to, ["uid-etcd-1"]);
     says(&deleted(&fake, LEAST, "etcd-1").await, "deny", "leadership is on its way to it");
     fake.state().moves = None;
     fake
@@ -124,6 +124,20 @@ async fn leadership_is_on_its_way_no_longer_than_whoever_gives_it_is_there_to_do
     says(&deleted(&fake, LEAST, "etcd-1").await, "deny", "leadership is on its way to it");
     fake.state().later = Duration::from_secs(39);
     says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_reviews_of_the_leader_neither_forgets_whom_the_other_one_chose() {
+    let fake = refused().await;
+    fake.state().moves = Some(Moved::NotLeader);
+    fake.set("etcd-1", Reply::ReadHangs);
+    drop(deleted(&fake, LEAST, "etcd-0").await);
+    fake.set("etcd-1", Reply::Whole);
+    assert_eq!(fake.book()[0].to, ["uid-etcd-1", "uid-etcd-2"]);
+    for name in ["etcd-1", "etcd-2"] {
+        says(&deleted(&fake, LEAST, name).await, "deny", "leadership is on its way to it");
+    }
+    says(&deleted(&fake, LEAST, "etcd-3").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
