@@ -108,7 +108,7 @@ pub(crate) fn one_level_up_people_are_refused_and_controllers_warned(stage: &'st
     let by_controller = controller(cluster)?;
     for path in &paths {
         let tried = format!("{path}?dryRun=All");
-        delete_at(api, &tried)?.refused()?.saying(&["cannot be changed like that"])?;
+        delete_at(api, &tried)?.refused()?.saying(&["cannot be deleted"])?;
         let passed = delete_at(&by_controller.api, &tried)?.allowed()?;
         passed.warning("etcd: ")?;
         ensure!(api.get(path)?.is_success(), "{path} is gone");
