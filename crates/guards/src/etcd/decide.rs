@@ -26,7 +26,7 @@ use crate::world::cause;
 use crate::world::etcd::Id;
 
 pub(super) use leader::{is_refused, successor};
-pub(super) use open::{Opened, of_ground, of_pod, open};
+pub(super) use open::{Opened, of_ground, of_maker, of_pod, open};
 use silent::of_silent;
 use voter::of_voter;
 

@@ -52,6 +52,8 @@ pub(super) struct Seen {
     pub(super) is_cordoned: bool,
     /// Whether it is what its `StatefulSet` updates its pods to.
     pub(super) is_updated: bool,
+    /// Whether it goes for good, and its claim with it, as its `StatefulSet` was scaled down.
+    pub(super) drops_claim: bool,
 }
 
 /// What a member says.
@@ -131,6 +133,7 @@ impl Gathering<'_> {
             is_updated: set.is_some_and(|set| {
                 !set.revision.is_empty() && pod.labels.get("controller-revision-hash") == Some(&set.revision)
             }),
+            drops_claim: set.is_some_and(|set| set.drops_claim_of(&pod.name)),
             pod: pod.clone(),
         });
         let facts = Facts {

@@ -85,26 +85,67 @@ pub(super) struct Set {
     pub(super) replicas: u64,
     /// What its pods are being updated to.
     pub(super) revision: String,
+    /// The ordinal of its first pod.
+    pub(super) start: u64,
+    /// Whether the claims of pods that it is not to have any more go with them.
+    pub(super) drops_claims: bool,
+}
+
+impl Set {
+    /// Whether a pod of it goes for good, and its claim with it: that is what scaling down does, and an update does not.
+    pub(super) fn drops_claim_of(&self, pod: &str) -> bool {
+        let ordinal = pod.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse::<u64>().ok());
+        let is_to_be =
+            |ordinal: u64| ordinal.checked_sub(self.start).is_some_and(|place| place < self.replicas);
+        self.drops_claims && ordinal.is_some_and(|ordinal| !is_to_be(ordinal))
+    }
 }
 
 #[derive(Deserialize)]
 struct WireSet {
-    metadata: WireSetMetadata,
+    metadata: Finalizers,
     #[serde(default)]
     spec: WireSetSpec,
     #[serde(default)]
     status: WireSetStatus,
 }
 
+/// An object of which only that is read.
 #[derive(Deserialize)]
-struct WireSetMetadata {
+struct Finalized {
+    metadata: Finalizers,
+}
+
+#[derive(Deserialize)]
+struct Finalizers {
     finalizers: Option<Vec<String>>,
+}
+
+impl Finalizers {
+    /// Whether what is deleted leaves its pods behind, and takes none with it.
+    fn orphans(&self) -> bool {
+        self.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireSetSpec {
+    replicas: Option<u64>,
+    ordinals: Option<WireOrdinals>,
+    persistent_volume_claim_retention_policy: Option<WireRetention>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct WireSetSpec {
-    replicas: Option<u64>,
+struct WireOrdinals {
+    start: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireRetention {
+    when_scaled: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -112,6 +153,9 @@ struct WireSetSpec {
 struct WireSetStatus {
     update_revision: String,
 }
+
+/// Claims go with what they are of.
+pub(super) const DELETE: &str = "Delete";
 
 /// On an owner that leaves its dependents behind.
 const ORPHAN: &str = "orphan";
@@ -188,7 +232,7 @@ impl Look<'_> {
         lease: Option<&Lease>,
     ) -> Ground {
         let namespace = self.namespace(&pod.namespace);
-        let owner = self.standing(&pod.namespace, pod.owner.as_ref());
+        let owner = self.stands(ensemble, pod);
         let node = self.has_node(&pod.node);
         let pods = self.pods(ensemble, group, pod);
         let book = async {
@@ -218,14 +262,36 @@ impl Look<'_> {
         })
     }
 
-    pub(super) async fn standing(&self, namespace: &str, owner: Option<&Owner>) -> Result<Standing, Cause> {
+    /// How it stands with what makes a pod.
+    pub(super) async fn stands(&self, ensemble: &Ensemble, pod: &Pod) -> Result<Standing, Cause> {
+        let kind = ensemble.owner.as_ref().filter(|_| pod.owner.is_none());
+        match kind.zip(pod.made_by(kind)) {
+            Some((kind, owner)) => self.custom(&kind.resource, &pod.namespace, owner).await,
+            None => self.standing(&pod.namespace, pod.owner.as_ref()).await,
+        }
+    }
+
+    /// The same for an object of another kind than `StatefulSet`, of which only that it stands or goes is known.
+    async fn custom(&self, resource: &Resource, namespace: &str, owner: &Owner) -> Result<Standing, Cause> {
+        let found = self.find(resource, namespace, &owner.name, Part::Whole).await?;
+        let Some(object) = found.filter(|found| found.uid == owner.uid) else { return Ok(Standing::Going) };
+        let Finalized { metadata } = serde_json::from_str(whole(&object)?).map_err(|error| {
+            Cause::new(cause::GARBAGE, format!("{resource} {:?} cannot be read: {error}", owner.name))
+        })?;
+        let goes = object.metadata.deleting && !metadata.orphans();
+        Ok(if goes { Standing::Going } else { Standing::None })
+    }
+
+    async fn standing(&self, namespace: &str, owner: Option<&Owner>) -> Result<Standing, Cause> {
         let Some(owner) = owner else { return Ok(Standing::None) };
         let found = self.find(&SETS, namespace, &owner.name, Part::Whole).await?;
         let Some(object) = found.filter(|set| set.uid == owner.uid) else { return Ok(Standing::Going) };
         let (wire, set) = set(whole(&object)?)?;
-        // One that is deleted and leaves its pods behind takes none with it.
-        let orphans = wire.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN);
-        Ok(if object.metadata.deleting && !orphans { Standing::Going } else { Standing::Stands(set) })
+        Ok(if object.metadata.deleting && !wire.metadata.orphans() {
+            Standing::Going
+        } else {
+            Standing::Stands(set)
+        })
     }
 
     /// The same, where the set may be to have no pods. That ends the ensemble if all of its pods are of such sets: with
@@ -307,8 +373,13 @@ impl Look<'_> {
 fn set(json: &str) -> Result<(WireSet, Set), Cause> {
     let wire: WireSet = serde_json::from_str(json)
         .map_err(|error| Cause::new(cause::GARBAGE, format!("the StatefulSet cannot be read: {error}")))?;
-    let set =
-        Set { replicas: wire.spec.replicas.unwrap_or(1), revision: wire.status.update_revision.clone() };
+    let retention = wire.spec.persistent_volume_claim_retention_policy.as_ref();
+    let set = Set {
+        replicas: wire.spec.replicas.unwrap_or(1),
+        revision: wire.status.update_revision.clone(),
+        start: wire.spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start),
+        drops_claims: retention.is_some_and(|retention| retention.when_scaled == DELETE),
+    };
     Ok((wire, set))
 }
 

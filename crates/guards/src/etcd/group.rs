@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use admission::LabelSelector;
 
-use super::config::{Config, Ensemble, GroupBy, Within};
+use super::config::{Config, Ensemble, GroupBy, OwnerKind, Within};
 use super::labels;
 use super::pod::{self, Pod};
 use crate::hands::Lease;
@@ -55,6 +55,8 @@ pub(super) struct Group {
     set: Option<(String, String)>,
     /// Whether pods with a `StatefulSet` are others.
     is_by_set: bool,
+    /// The kind that may stand in for it.
+    kind: Option<OwnerKind>,
     client: Arc<Client>,
     port: u16,
     /// What tells this entry from others in the same namespace.
@@ -65,13 +67,14 @@ impl Group {
     /// The group of a pod.
     pub(super) fn of(ensemble: &Ensemble, pod: &Pod) -> Self {
         let is_by_set = ensemble.group_by == GroupBy::StatefulSet;
-        let set = pod.owner.as_ref().filter(|_| is_by_set);
+        let set = pod.made_by(ensemble.owner.as_ref()).filter(|_| is_by_set);
         // Maps of a selector are sorted, so the same selector is always written the same.
         let selector = ensemble.selector.as_ref().map_or_else(|| "recognised".to_owned(), labels::told);
         Self {
             namespace: pod.namespace.clone(),
             set: set.map(|owner| (owner.uid.clone(), owner.name.clone())),
             is_by_set,
+            kind: ensemble.owner.clone(),
             client: ensemble.client.client(&pod.namespace, set.map(|owner| owner.name.as_str())),
             port: ensemble.port,
             selector,
@@ -80,7 +83,7 @@ impl Group {
 
     /// Whether a pod that the entry chooses is of this group.
     pub(super) fn holds(&self, pod: &Pod) -> bool {
-        let uid = pod.owner.as_ref().map(|owner| owner.uid.as_str());
+        let uid = pod.made_by(self.kind.as_ref()).map(|owner| owner.uid.as_str());
         let is_same = !self.is_by_set || uid == self.set.as_ref().map(|(uid, _)| uid.as_str());
         pod.namespace == self.namespace && is_same
     }

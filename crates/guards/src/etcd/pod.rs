@@ -9,6 +9,7 @@ use admission::Cause;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::config::OwnerKind;
 use crate::world::cause;
 
 /// A pod.
@@ -23,6 +24,8 @@ pub(super) struct Pod {
     pub(super) is_going: bool,
     /// The `StatefulSet` that controls it.
     pub(super) owner: Option<Owner>,
+    /// What else controls it.
+    pub(super) maker: Option<Maker>,
     /// Its node; empty before it has one.
     pub(super) node: String,
     /// `status.podIP`, as it stands there.
@@ -44,6 +47,14 @@ pub(super) struct Pod {
 pub(super) struct Owner {
     pub(super) name: String,
     pub(super) uid: String,
+}
+
+/// A controlling object of another kind, as an operator's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Maker {
+    group: String,
+    kind: String,
+    owner: Owner,
 }
 
 /// Whether etcd runs in a pod.
@@ -158,11 +169,12 @@ impl Pod {
         let containers = lasting(spec.containers, spec.init_containers);
         let etcd = the_etcd(&containers, port);
         let volumes = spec.volumes.unwrap_or_default();
-        let owner = metadata.owner_references.unwrap_or_default().into_iter().find(|owner| {
-            owner.controller == Some(true)
-                && owner.kind == "StatefulSet"
-                && owner.api_version.split_once('/').is_some_and(|(group, _)| group == "apps")
-        });
+        let references = metadata.owner_references.unwrap_or_default();
+        let maker = references.into_iter().find(|owner| owner.controller == Some(true)).map(Maker::of);
+        let (owner, maker) = match maker {
+            Some(maker) if maker.is("apps", "StatefulSet") => (Some(maker.owner), None),
+            other => (None, other),
+        };
         Ok(Self {
             namespace: metadata.namespace,
             name: metadata.name,
@@ -170,7 +182,8 @@ impl Pod {
             labels: metadata.labels.unwrap_or_default(),
             annotations: metadata.annotations.unwrap_or_default(),
             is_going: metadata.deletion_timestamp.is_some_and(|time| !time.is_empty()),
-            owner: owner.map(|Reference { name, uid, .. }| Owner { name, uid }),
+            owner,
+            maker,
             etcd: runs(&status, &containers, port),
             leaves: etcd.is_some_and(Container::leaves),
             keeps_data: etcd.is_none_or(|etcd| etcd.keeps_data(&volumes)),
@@ -183,6 +196,13 @@ impl Pod {
             address: status.pod_ip,
             grace: spec.termination_grace_period_seconds.unwrap_or(USUAL_GRACE),
         })
+    }
+
+    /// What makes it, as far as that is looked at: its `StatefulSet`, or an object of the kind that its entry names.
+    pub(super) fn made_by(&self, named: Option<&OwnerKind>) -> Option<&Owner> {
+        let of_kind =
+            |maker: &&Maker| named.is_some_and(|named| maker.is(&named.resource.group, &named.kind));
+        self.owner.as_ref().or_else(|| self.maker.as_ref().filter(of_kind).map(|maker| &maker.owner))
     }
 
     /// Whether it is certain that no etcd runs in it.
@@ -203,6 +223,18 @@ impl Pod {
     /// `db/etcd-0`.
     pub(super) fn told(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Maker {
+    fn of(Reference { api_version, kind, name, uid, .. }: Reference) -> Self {
+        // The core group has no name.
+        let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
+        Self { group, kind, owner: Owner { name, uid } }
+    }
+
+    fn is(&self, group: &str, kind: &str) -> bool {
+        self.group == group && self.kind == kind
     }
 }
 

@@ -235,8 +235,7 @@ impl Survey {
             }
         };
         let nodes = join_all(pods.iter().map(|pod| look.has_node(&pod.node)));
-        let (owner, (nodes, book)) =
-            join(look.standing(&first.namespace, first.owner.as_ref()), join(nodes, book)).await;
+        let (owner, (nodes, book)) = join(look.stands(entry, &first), join(nodes, book)).await;
         let owner = match owner {
             Ok(standing) => Ok(look.ending(standing, first.owner.as_ref(), pods).await),
             Err(why) => Err(why),

@@ -6,6 +6,7 @@ mod handover;
 mod hostile;
 mod noted;
 mod outage;
+mod owners;
 mod together;
 
 use admission::{Code, Verdict};

@@ -219,7 +219,7 @@ impl<'w> Way<'w> {
                 Err(ruling) => return *ruling,
             };
             let effect = loop {
-                let effect = match self.decided(subject, &seen.facts, &mut done) {
+                let effect = match self.decided(subject, &seen, &mut done) {
                     Step::Rule(ruling) if self.passes_unseen(subject, &seen.facts, &done, &ruling) => {
                         Effect::Reserve
                     }
@@ -261,17 +261,18 @@ impl<'w> Way<'w> {
     }
 
     /// Decides.
-    fn decided(&self, subject: &Subject<'_>, facts: &Facts, done: &mut Done) -> Step {
+    fn decided(&self, subject: &Subject<'_>, seen: &Seen, done: &mut Done) -> Step {
         let Subject { target, pod, ensemble, .. } = subject;
         let is_pretending = self.is_pretending(target);
         loop {
-            let case = Case { config: self.config, ensemble, target, pod, facts, done };
+            let case = Case { config: self.config, ensemble, target, pod, facts: &seen.facts, done };
             match decide::close(case) {
                 Step::Act(Effect::Reserve | Effect::Appoint { .. }) if is_pretending => {
                     done.is_reserved = true;
                 }
                 Step::Act(Effect::Move { name, .. }) if is_pretending => done.pretended = Some(name),
-                step => return step,
+                Step::Rule(ruling) => return Step::Rule(decide::of_maker(pod, &seen.ground, ruling)),
+                step @ Step::Act(_) => return step,
             }
         }
     }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::super::config::{Also, Ensemble, Membership, Weight};
 use super::super::facts::{Gathering, View};
-use super::super::ground::{Ground, Look, PODS, SETS, Standing, whole};
+use super::super::ground::{DELETE, Ground, Look, PODS, SETS, Standing, whole};
 use super::super::group::{self, Group};
 use super::super::pod::{Etcd, Pod};
 use super::super::table::Table;
@@ -54,9 +54,6 @@ struct Retention {
     when_scaled: String,
     when_deleted: String,
 }
-
-/// The claims go.
-const DELETE: &str = "Delete";
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use admission::{Cause, Request, Ruling};
+use admission::{Cause, Denial, Request, Ruling, Verdict, one_line};
 
 use super::super::config::Config;
 use super::super::glass::{self, Glass};
@@ -77,7 +77,10 @@ pub(in super::super) fn of_ground(
         }
     }
     match &ground.owner {
-        Ok(Standing::Going) => return allowed("its StatefulSet is being deleted or gone"),
+        Ok(Standing::Going) if pod.owner.is_some() => {
+            return allowed("its StatefulSet is being deleted or gone");
+        }
+        Ok(Standing::Going) => return allowed("what it belongs to is being deleted or gone"),
         Ok(Standing::Ends) => return allowed("its StatefulSet is to have no pods"),
         Ok(Standing::Stands(_) | Standing::None) | Err(_) => {}
     }
@@ -107,4 +110,16 @@ fn of_namespace(config: &Config, target: &Target, namespace: &Namespace, now: Sy
         Glass::Broken { reason, until } => Some(tell::glass_broken(&target.told(), &reason, &until)),
         Glass::Whole | Glass::Refused(_) => None,
     }
+}
+
+/// A refusal, where it cannot be seen whether the object of an operator's own kind that makes the pod is being deleted: then it may be
+/// teardown, and nobody knows.
+pub(in super::super) fn of_maker(pod: &Pod, ground: &Ground, ruling: Ruling) -> Ruling {
+    let (Err(why), None) = (&ground.owner, &pod.owner) else { return ruling };
+    let Ruling { verdict, warnings, audit, refusal } = ruling;
+    let Verdict::Deny(denial) = verdict else { return Ruling { verdict, warnings, audit, refusal } };
+    let text = format!("whether what it belongs to is being deleted cannot be seen: {}", why.text);
+    let message = format!("{}; {}", denial.message, one_line(&text));
+    let verdict = Verdict::Unknown(vec![Cause::new(why.code, text)]);
+    Ruling { verdict, warnings, audit, refusal: Some(Denial { message, ..denial }) }
 }

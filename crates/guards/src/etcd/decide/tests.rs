@@ -202,6 +202,7 @@ impl Any {
             is_reserved: ill == Ill::Reserved && at != self.target,
             is_cordoned: false,
             is_updated: false,
+            drops_claim: false,
         };
         let own = self.members.iter().enumerate().map(|(at, ill)| seen(at, format!("uid-{at}"), *ill));
         let twice = self.members.iter().enumerate().filter(|(_, ill)| **ill == Ill::Twice);

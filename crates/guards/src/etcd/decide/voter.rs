@@ -120,6 +120,10 @@ fn weights(case: Case<'_>, table: &Table, me: &Row) -> Vec<(Weight, &'static str
         let text = "none of its volumes outlives the pod: what the member has written is lost, and it cannot come back under its id";
         weights.push((case.config.data_safety, "DataLoss", text.to_owned()));
     }
+    if case.facts.seen.iter().any(|seen| seen.pod.uid == case.pod.uid && seen.drops_claim) && !leaves(case) {
+        let text = "its StatefulSet was scaled down and deletes its claim with it (persistentVolumeClaimRetentionPolicy.whenScaled: Delete): what the member has written is lost, and it stays in the list";
+        weights.push((case.config.data_safety, "DataLoss", text.to_owned()));
+    }
     if table.leads(me) && case.target.grace == Some(0) && case.ensemble.leader == Leader::Allow {
         let text = "it leads and is killed at once (grace period 0), before it can hand over: writes stop until another is elected";
         weights.push((case.config.data_safety, "KilledLeader", text.to_owned()));

@@ -50,7 +50,11 @@ impl<'f> Full<'f> {
                 return (None, if is_rival { State::Rival(text) } else { State::Stranger(text) }, None);
             }
             Pinned::ByMost(_) => {}
-            Pinned::ByFew(_) | Pinned::Split | Pinned::Unknown => {
+            Pinned::Split => {
+                let why = "no ensemble has most of the pods, so that none is counted".to_owned();
+                return (id, State::Unfit(why), None);
+            }
+            Pinned::ByFew(_) | Pinned::Unknown => {
                 let why = "too few pods answer to tell which ensemble this is".to_owned();
                 return (id, State::Unfit(why), None);
             }

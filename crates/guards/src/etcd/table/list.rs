@@ -69,13 +69,27 @@ impl<'f> Voices<'f> {
         self.answers().filter(|answers| answers.status.member == id).count()
     }
 
+    /// Which pods are of which ensemble.
+    fn split(&self) -> String {
+        let mut told: BTreeMap<Id, Vec<&str>> = BTreeMap::new();
+        for seen in &self.facts.seen {
+            if let View::Full(answers) = &seen.view {
+                told.entry(answers.status.cluster).or_default().push(&seen.pod.name);
+            }
+        }
+        let each = told.iter().map(|(id, pods)| format!("{id:x}: {}", pods.join(", ")));
+        format!(
+            "its pods are of {} etcd ensembles ({}), and most of them are of none of these; give each an entry with a selector of its own",
+            told.len(),
+            each.collect::<Vec<_>>().join("; ")
+        )
+    }
+
     /// The list of members: one that a quorum stands behind, or else one that more than half of its voters have.
     pub(super) fn list(&self) -> Result<&'f Members, Cause> {
         let unclear = |text: &str| Err(Cause::new(cause::UNCLEAR, text));
         match self.pinned {
-            Pinned::Split => {
-                return unclear("its pods are of several ensembles, none of which most of them are of");
-            }
+            Pinned::Split => return unclear(&self.split()),
             Pinned::Unknown => return Err(self.silence()),
             Pinned::ByMost(_) | Pinned::ByFew(_) => {}
         }

@@ -43,6 +43,7 @@ fn table(change: impl Fn(&mut Answers)) -> Table {
             is_reserved: false,
             is_cordoned: false,
             is_updated: false,
+            drops_claim: false,
         }
     };
     let facts = Facts {
