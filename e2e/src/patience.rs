@@ -2,6 +2,7 @@
 //!
 //! No wait in the harness is a guess. What is waited for has a name, and the error says what was seen last.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -17,6 +18,18 @@ pub enum Seen<T> {
     Yes(T),
     /// Not yet; what there is instead, for the error.
     NotYet(String),
+}
+
+/// Raises a flag when it goes, be it by a panic: threads of a scope that work until the flag is raised would else
+/// be waited for without end.
+#[derive(Debug)]
+#[must_use = "the flag is raised when this is dropped"]
+pub struct Raises<'a>(pub &'a AtomicBool);
+
+impl Drop for Raises<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Looks until `look` says yes. An error from `look` ends the wait at once: return [`Seen::NotYet`] for what

@@ -23,7 +23,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
 use super::address::CLIENT;
-use crate::patience::{Seen, eventually};
+use crate::patience::{Raises, Seen, eventually};
 use crate::web;
 
 /// A connection on this host takes no time at all, unless nobody has the address any more.
@@ -98,10 +98,11 @@ pub fn under_writes(
             })
             .collect();
         let watcher = scope.spawn(|| within(network, || Ok(watch(addresses, over))));
+        let ends = Raises(over);
         thread::sleep(QUIET);
         let done = deed();
         thread::sleep(QUIET);
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         let panicked = |_| Err(Error::msg("a writer panicked"));
         let wrote: Result<()> =
             writers.into_iter().try_for_each(|writer| writer.join().unwrap_or_else(panicked));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use e2e::namespace::Namespace;
-use e2e::patience::{Seen, eventually};
+use e2e::patience::{Raises, Seen, eventually};
 use e2e::pods::{Admitted, Pod};
 
 use super::house::wanting;
@@ -64,9 +64,8 @@ pub(crate) fn under_load_of<T>(
             let (load, pod, expected) = (&load, &pod, &expected);
             scope.spawn(move || load.create(creator, pod, expected));
         }
-        let done = deed(&load);
-        load.stopped.store(true, Ordering::Relaxed);
-        done
+        let _ends = Raises(&load.stopped);
+        deed(&load)
     });
     let created = load.created.load(Ordering::Relaxed);
     let faults = load.faults.into_inner().unwrap_or_else(PoisonError::into_inner).join("; ");

@@ -7,7 +7,7 @@ use anyhow::{Error, Result, ensure};
 use e2e::durward::Durward;
 use e2e::installation::Installation;
 use e2e::keeper::Ending;
-use e2e::patience::{Seen, eventually};
+use e2e::patience::{Raises, Seen, eventually};
 use e2e::stage::Stage;
 use rustix::process::Signal;
 
@@ -80,8 +80,9 @@ pub(crate) fn two_replicas_are_replaced_under_load_and_every_deletion_is_judged(
             Ok([c, d])
         };
         // Both stand as long as the load lasts.
+        let ends = Raises(&over);
         let replaced = replace();
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         (load.join().unwrap_or_else(|_| Err(Error::msg("the load panicked"))), replaced)
     });
     loaded?;
