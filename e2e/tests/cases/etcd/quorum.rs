@@ -137,7 +137,7 @@ pub(crate) fn where_the_quorum_is_lost_what_is_left_stays_and_what_is_down_goes(
         refused.saying(&["the quorum is lost", "one of the members that are left"])?;
     }
     for down in [one, other] {
-        delete(&pods, down.name())?.allowed()?.warning("the others are no quorum now")?;
+        delete(&pods, down.name())?.allowed()?.warning("the others are not known to be a quorum")?;
     }
     ensure!(pods.staying()? == [left.name()], "{:?}", pods.staying()?);
     Ok(())
