@@ -82,8 +82,8 @@ pub(crate) enum Command {
     /// Tells about the configuration file
     #[command(subcommand, after_help = "Example:\n  durward config check durward.yaml")]
     Config(Config),
-    /// Lists what each guard protects, needs and leaves alone by default
-    #[command(after_help = "Example:\n  durward guards -o json")]
+    /// Lists what each guard protects, needs and leaves alone, by default or as a configuration file has it
+    #[command(after_help = "Examples:\n  durward guards --config durward.yaml\n  durward guards -o json")]
     Guards(Guards),
     /// Makes and reads certificates
     #[command(
@@ -460,6 +460,9 @@ pub(crate) enum Config {
 /// `guards`
 #[derive(Debug, Args)]
 pub(crate) struct Guards {
+    /// The configuration file: only the guards that it turns on, as it has them
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Text for people or JSON for programs
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,

@@ -1,12 +1,13 @@
-//! `guards`: what each guard protects, needs and leaves alone, as it stands with its defaults.
+//! `guards`: what each guard protects, needs and leaves alone, as it stands with its defaults or in a configuration file.
 
 use admission::{LabelSelector, SelectorOperator, WebhookEntry, WebhookType};
 use guards::config::read;
-use guards::{Configured, KINDS, Permission};
+use guards::{Configured, KINDS, Kind, Permission};
 use serde::Serialize;
 
 use crate::cli::{Format, Guards};
 use crate::exit::{Exit, Outcome};
+use crate::file::{File, Purpose};
 use crate::output::{self, Style};
 
 /// One guard in the JSON of `guards`.
@@ -16,9 +17,19 @@ struct Guard {
     name: &'static str,
     protects: &'static str,
     permissions: Vec<Permission>,
+    /// The same within one namespace each.
+    permissions_within: Vec<Within>,
     /// What the world keeps at hand for it, as `plural.group/version`.
     watches: Vec<String>,
     webhooks: Vec<Webhook>,
+}
+
+/// What a guard needs in one namespace.
+#[derive(Debug, Serialize)]
+struct Within {
+    namespace: String,
+    #[serde(flatten)]
+    permission: Permission,
 }
 
 #[derive(Debug, Serialize)]
@@ -37,18 +48,23 @@ struct Webhook {
 
 /// `guards`
 pub(crate) fn run(args: &Guards) -> Outcome {
-    let guards: Vec<Guard> = KINDS
-        .iter()
-        .map(|kind| {
-            let (configured, _, _) = read("-", None, |section| kind.read(section));
-            told(kind.name(), kind.summary(), configured.as_ref())
-        })
-        .collect();
+    let guards: Vec<Guard> = match &args.config {
+        Some(path) => {
+            let on = File::load(path, Purpose::Guards)?.guards;
+            on.iter().map(|on| told(on.kind.name(), on.kind.summary(), on.configured.as_ref())).collect()
+        }
+        None => KINDS.iter().map(|kind| by_default(*kind)).collect(),
+    };
     match args.output {
         Format::Json => output::json(&guards)?,
         Format::Text => output::data(&text(&guards, Style::of_stdout()))?,
     }
     Ok(Exit::Done)
+}
+
+fn by_default(kind: &dyn Kind) -> Guard {
+    let (configured, _, _) = read("-", None, |section| kind.read(section));
+    told(kind.name(), kind.summary(), configured.as_ref())
 }
 
 fn told(name: &'static str, protects: &'static str, configured: &dyn Configured) -> Guard {
@@ -60,6 +76,11 @@ fn told(name: &'static str, protects: &'static str, configured: &dyn Configured)
         name,
         protects,
         permissions: configured.permissions(),
+        permissions_within: configured
+            .permissions_within()
+            .into_iter()
+            .map(|(namespace, permission)| Within { namespace, permission })
+            .collect(),
         watches: watches.collect(),
         webhooks: configured.webhooks().into_iter().map(webhook).collect(),
     }
@@ -85,17 +106,15 @@ fn text(guards: &[Guard], style: Style) -> String {
     let mut lines = Vec::new();
     for guard in guards {
         lines.push(format!("{}  {}", style.bold(guard.name), guard.protects));
-        for permission in &guard.permissions {
-            let groups = permission.api_groups.join(", ");
-            let of = if groups.is_empty() { String::new() } else { format!(" of {groups}") };
-            lines.push(format!(
-                "  needs        {} {}{of}",
-                permission.verbs.join("/"),
-                permission.resources.join(", ")
-            ));
-        }
+        lines.extend(
+            guard.permissions.iter().map(|permission| format!("  needs        {}", needed(permission))),
+        );
+        lines.extend(guard.permissions_within.iter().map(|Within { namespace, permission }| {
+            format!("  needs        {} in {namespace}", needed(permission))
+        }));
         if guard.webhooks.is_empty() {
-            lines.push("  is asked by  nobody before its section says what is guarded".to_owned());
+            let line = "  is asked by  nobody before its section says what is guarded; then: durward guards --config FILE";
+            lines.push(line.to_owned());
         }
         for webhook in &guard.webhooks {
             lines.push(format!("  is asked by  {}: {}", webhook.name, webhook.asked_about.join(", ")));
@@ -116,6 +135,14 @@ fn text(guards: &[Guard], style: Style) -> String {
         lines.push(String::new());
     }
     lines.join("\n")
+}
+
+/// `get/list pods`, `get secrets etcd-client`.
+fn needed(permission: &Permission) -> String {
+    let groups = permission.api_groups.join(", ");
+    let of = if groups.is_empty() { String::new() } else { format!(" of {groups}") };
+    let names = [&[permission.resources.join(", ")], permission.resource_names.as_slice()].concat().join(" ");
+    format!("{} {names}{of}", permission.verbs.join("/"))
 }
 
 /// A selector as kubectl's `-l` has it.

@@ -88,7 +88,12 @@ async fn configured(path: &Path, flags: &WorldFlags) -> Result<Eyes, Stop> {
     let mut file = File::load(path, Purpose::Guards)?;
     let at = file.guards.iter().position(|guard| guard.configured.survey().is_some()).ok_or_else(|| {
         let problem = Problem::new(format!("{}: no guard that looks at a fleet is on", path.display()));
-        problem.next("under guards: add deletion: {}, or leave --config out")
+        let has_ensembles = file.guards.iter().any(|guard| guard.configured.ensembles().is_some());
+        problem.next(if has_ensembles {
+            "of a file with the etcd guard alone nothing is named: leave it out (ns/…); or add under guards: deletion: {}"
+        } else {
+            "under guards: add deletion: {}, or leave --config out"
+        })
     })?;
     let guard = file.guards.swap_remove(at);
     let Some(survey) = guard.configured.survey() else { return Err(Problem::new("no survey").into()) };

@@ -76,7 +76,12 @@ fn way(one: &Answered, style: Style) -> Vec<String> {
     one.way.not_asked.iter().for_each(|guard| tell("not asked", guard));
     if !one.way.match_conditions.is_empty() {
         let names = one.way.match_conditions.join(", ");
-        tell("unseen", &format!("matchConditions {names}: the API server's to evaluate; see durward guards"));
+        tell(
+            "unseen",
+            &format!(
+                "matchConditions {names}: the API server's to evaluate; see durward guards --config FILE"
+            ),
+        );
     }
     if one.way.facts.is_empty() {
         tell("facts", "nothing was looked at but the object");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{copy, durward, durward_in};
+use crate::harness::{House, copy, durward, durward_in};
 
 #[test]
 fn help_is_data_and_a_wrong_command_is_a_problem() {
@@ -113,6 +113,22 @@ fn version_and_guards_are_told_to_people_and_to_programs() {
     assert_eq!(guards[1]["webhooks"][0]["failurePolicy"], "Ignore");
     assert_eq!(guards[2]["webhooks"], serde_json::json!([]), "no ensemble is configured by default");
     assert!(durward(&["guards"]).out.contains("nobody before its section says what is guarded"));
+    let house = House::new();
+    house.configure(
+        "  etcd: {ensembles: [{namespace: db, selector: app=etcd, client: {tls: {secret: etcd-client}}}]}\n",
+    );
+    let run = house.run(&["guards", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    for line in [
+        "  needs        get/list pods in db",
+        "  needs        get secrets etcd-client in db",
+        "  needs        get/update leases durward-etcd.db of coordination.k8s.io in durward-system",
+        "  is asked by  etcd-pods: DELETE pods",
+        "    objects    app=etcd",
+    ] {
+        assert!(run.out.lines().any(|told| told == line), "{line}\n{}", run.out);
+    }
+    assert!(run.out.contains("only if    no-break-glass: ") && !run.out.contains("lxcfs"), "{}", run.out);
 }
 
 #[test]

@@ -174,6 +174,41 @@ fn the_defaults_are_a_configuration_that_means_the_same_as_none() {
 }
 
 #[test]
+fn the_defaults_show_what_an_entry_of_a_list_may_have() {
+    let defaults = House::new().run(&["config", "defaults"]).out;
+    let all: Vec<&str> = defaults.lines().collect();
+    let at = all.iter().position(|line| *line == "    ensembles: []").unwrap();
+    let entry: Vec<&str> = all[at + 1..].iter().map_while(|line| line.strip_prefix("      # ")).collect();
+    assert!(entry[0].starts_with("- # "), "{entry:?}");
+    for key in ["  groupBy: statefulset", "  client:", "    port: 2379", "  membership: auto"] {
+        assert!(entry.contains(&key), "{key}: {entry:#?}");
+    }
+}
+
+#[test]
+fn files_that_guards_read_are_looked_at_by_config_check() {
+    let house = House::new();
+    let made = house.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let files = "files: {ca: tls/ca.crt}}, auth: {files: {user: user.txt, password: hunter2}}";
+    house.configure(&format!(
+        "  etcd: {{ensembles: [{{namespace: db, selector: app=etcd, client: {{tls: {{{files}}}}}]}}\n"
+    ));
+    house.write("user.txt", "root");
+    let run = house.run(&["config", "check", "durward.yaml"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(
+        run.err.contains("guards.etcd.ensembles[0].client.auth.files.password: hunter2: "),
+        "{}",
+        run.err
+    );
+    assert!(!run.err.contains("files.user") && !run.err.contains("files.ca"), "{}", run.err);
+    house.write("hunter2", "x");
+    let run = house.run(&["config", "check", "durward.yaml"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+}
+
+#[test]
 fn the_schema_takes_the_defaults() {
     type Change = fn(&mut Value);
     let house = House::new();

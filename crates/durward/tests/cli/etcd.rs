@@ -100,6 +100,46 @@ fn the_doctor_tells_of_namespaces_in_which_nothing_is_chosen() {
     assert!(run.err.contains("no etcd ensembles are configured"), "{}", run.err);
 }
 
+#[test]
+fn the_doctor_tells_of_two_entries_that_choose_the_same_pods() {
+    let house = house();
+    house.configure("  etcd: {leader: refuse, ensembles: [{namespace: db, selector: 'statefulset.kubernetes.io/pod-name in (etcd-0,etcd-1)'}, {namespace: db, selector: app=etcd}]}\n");
+    let told = doctor(&house, "etcd/world", &["-o", "json"]).json();
+    let overlap = &told["findings"][0];
+    assert_eq!(overlap["code"], "overlap", "{told:#}");
+    assert_eq!(overlap["what"], "ensembles[0] and ensembles[1] both choose etcd-0, etcd-1 in namespace db");
+    // On each pod one entry rules, and its verdict is told there and nowhere else.
+    let mut ruled: Vec<&str> = Vec::new();
+    for ensemble in told["ensembles"].as_array().unwrap() {
+        for member in ensemble["members"].as_array().unwrap() {
+            if member["deletion"].is_object() {
+                ruled.push(member["name"].as_str().unwrap());
+            }
+        }
+    }
+    ruled.sort_unstable();
+    assert_eq!(ruled, ["etcd-0", "etcd-1", "etcd-2"]);
+}
+
+#[test]
+fn the_doctor_looks_at_one_namespace_where_that_is_asked_for_and_names_commands_whole() {
+    let house = house();
+    let none = doctor(&house, "etcd/down", &["--namespace", "other"]);
+    assert_eq!((none.code, none.out.starts_with("no ensemble was found\n")), (0, true), "{}", none.out);
+    let run = doctor(&house, "etcd/down", &["--namespace", "db"]);
+    let (finding, table) = (run.out.find("not-listening"), run.out.find("db/etcd  2 of 3 healthy"));
+    assert!(finding.unwrap() < table.unwrap(), "what is to be mended comes first\n{}", run.out);
+    let cut = doctor(&house, "etcd/cut", &[]).out;
+    assert!(
+        cut.contains("exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"),
+        "{cut}"
+    );
+    fs::remove_file(house.path().join("etcd/down/here/coordination.k8s.io_v1_leases.json")).unwrap();
+    let unrecorded = doctor(&house, "etcd/down", &[]).out;
+    assert!(unrecorded.contains("durward snapshot --out FOLDER --config durward.yaml"), "{unrecorded}");
+    assert!(!unrecorded.contains("manifests"), "{unrecorded}");
+}
+
 /// What the guard says of a review, as JSON.
 fn review(house: &House, name: &str, world: &str) -> Value {
     let file = format!("etcd/reviews/{name}.json");

@@ -231,6 +231,50 @@ fn ports_times_and_names_are_the_files() {
 }
 
 #[test]
+fn every_file_that_an_ensemble_names_lies_in_the_pod() {
+    let files = "client: {tls: {files: {ca: etcd/ca.crt, cert: etcd/tls.crt, key: etcd/tls.key}}, auth: {files: {user: etcd/user, password: /secrets/etcd/password}}}";
+    let house = configured(&format!(
+        "guards: {{etcd: {{ensembles: [{{namespace: db, selector: app=etcd, {files}}}]}}}}\n"
+    ));
+    let (all, told) = printed(&house, &[]);
+    let pod = pod(&all);
+    let items: Vec<(String, String)> = pod["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|volume| volume["projected"]["sources"].as_array().unwrap())
+        .filter(|source| source["secret"]["name"] == "durward-files")
+        .flat_map(|source| source["secret"]["items"].as_array().unwrap())
+        .map(|item| (item["key"].as_str().unwrap().to_owned(), item["path"].as_str().unwrap().to_owned()))
+        .collect();
+    let expected = [
+        ("etcd-ca.crt", "etcd/ca.crt"),
+        ("etcd-tls.crt", "etcd/tls.crt"),
+        ("etcd-tls.key", "etcd/tls.key"),
+        ("etcd-user", "etcd/user"),
+        ("secrets-etcd-password", "password"),
+    ];
+    assert_eq!(items, expected.map(|(key, path)| (key.to_owned(), path.to_owned())));
+    assert!(told.contains("--from-file=etcd-ca.crt=etcd/ca.crt"), "{told}");
+}
+
+#[test]
+fn where_notes_are_kept_by_each_replica_there_is_one() {
+    let house = configured(
+        "guards: {etcd: {reservation: local, ensembles: [{namespace: db, selector: app=etcd}]}}\n",
+    );
+    let refused = house.run(&["manifests", "--config", "durward.yaml", "--image", "x:1"]);
+    assert_eq!((refused.code, refused.out.as_str()), (2, ""));
+    assert!(refused.err.contains("--replicas 2: only one replica may run"), "{}", refused.err);
+    assert!(refused.err.contains("guards.etcd.reservation is local"), "{}", refused.err);
+    assert!(refused.err.contains("give --replicas 1"), "{}", refused.err);
+    let (all, _) = printed(&house, &["--replicas", "1"]);
+    let deployment = one(&all, "Deployment");
+    assert_eq!(deployment["spec"]["replicas"], 1);
+    assert_eq!(deployment["spec"]["strategy"], json!({"type": "Recreate"}));
+}
+
+#[test]
 fn whoever_selects_the_pods_selects_none_of_the_parts_on_nodes() {
     let house = configured("guards: {lxcfs: {}}\n");
     let (all, _) = printed(&house, &[]);

@@ -16,20 +16,24 @@ impl Section<'_> {
     /// A label selector; none where the key is absent or selects by nothing. An empty selector would select everything, which
     /// nobody means who leaves one empty.
     pub fn selector(&mut self, key: &'static str, doc: &'static str) -> Option<LabelSelector> {
-        let selector = self.section(key, doc, |section| section.label_selector());
+        let selector = self.section(key, doc, read);
         (!selector.is_empty()).then_some(selector)
     }
 
     /// The two keys of a label selector, which this section is.
     pub fn label_selector(&mut self) -> LabelSelector {
-        LabelSelector {
-            match_labels: self.labels("matchLabels", "Labels that must have these values."),
-            match_expressions: self.sections(
-                "matchExpressions",
-                "Requirements that must all hold.",
-                requirement,
-            ),
-        }
+        read(self)
+    }
+}
+
+fn read(section: &mut Section<'_>) -> LabelSelector {
+    LabelSelector {
+        match_labels: section.labels("matchLabels", "Labels that must have these values."),
+        match_expressions: section.sections(
+            "matchExpressions",
+            "Requirements that must all hold.",
+            requirement,
+        ),
     }
 }
 

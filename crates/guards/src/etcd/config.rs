@@ -159,20 +159,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     let terms = Terms::read(section, defaults);
-    let reservation = section.choice(
-        "reservation",
-        "Where it is noted which members are on their way out: in Leases of Durward's namespace, or in this process alone (one replica only).",
-        &[("lease", Book::Lease), ("local", Book::Local)],
-        Book::Lease,
-    );
-    if reservation == Book::Lease && terms.install_namespace.is_empty() {
-        let next = "name it in installNamespace, or set reservation: local and run one replica".to_owned();
-        section.problem(
-            "reservation",
-            "is lease, and Durward runs in no namespace to keep one in",
-            Some(next),
-        );
-    }
+    let reservation = book(section, &terms);
     let data_safety = section.choice(
         "dataSafety",
         "Deletions that lose data, as of a member whose data is in an emptyDir: warned of or denied.",
@@ -209,6 +196,47 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         &[],
     );
     let break_glass = BreakGlass::read(section);
+    let member_deadline = member_deadline(section, &terms);
+    let lag = section.number(
+        "lag",
+        "How many entries of the log a member may be behind its leader and count as healthy.",
+        5000,
+        (1, 1_000_000),
+    );
+    let ensembles = ensembles(section, recognise, leader, &terms);
+    Config {
+        terms,
+        reservation,
+        data_safety,
+        small,
+        membership_change,
+        also,
+        break_glass,
+        member_deadline,
+        lag,
+        ensembles,
+    }
+}
+
+fn book(section: &mut Section<'_>, terms: &Terms) -> Book {
+    let reservation = section.choice(
+        "reservation",
+        "Where it is noted which members are on their way out: in Leases of Durward's namespace, or in this process alone (one replica only).",
+        &[("lease", Book::Lease), ("local", Book::Local)],
+        Book::Lease,
+    );
+    if reservation == Book::Lease && terms.install_namespace.is_empty() {
+        let next = "name it in installNamespace, or set reservation: local and run one replica".to_owned();
+        section.problem(
+            "reservation",
+            "is lease, and Durward runs in no namespace to keep one in",
+            Some(next),
+        );
+    }
+    reservation
+}
+
+fn member_deadline(section: &mut Section<'_>, terms: &Terms) -> Duration {
     let member_deadline = section.duration(
         "memberDeadline",
         "How long one member is waited for; one that hangs costs no more than this.",
@@ -219,12 +247,6 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         let next = "allowed: a time like 300ms or 1s".to_owned();
         section.problem("memberDeadline", "is no time in which anyone could answer", Some(next));
     }
-    let lag = section.number(
-        "lag",
-        "How many entries of the log a member may be behind its leader and count as healthy.",
-        5000,
-        (1, 1_000_000),
-    );
     let given = Duration::from_secs(terms.timeout_seconds.into());
     if member_deadline * 2 >= given {
         let least = member_deadline.as_secs() * 2 + 1;
@@ -238,6 +260,10 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         );
         section.problem("memberDeadline", why, Some(next));
     }
+    member_deadline
+}
+
+fn ensembles(section: &mut Section<'_>, recognise: bool, leader: Leader, terms: &Terms) -> Vec<Ensemble> {
     let ensembles = section.sections(
         "ensembles",
         "Which pods are members of etcd ensembles; the first entry that chooses a pod counts.",
@@ -258,18 +284,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         let next = "add: ensembles: [{namespace: db, selector: app=etcd}]".to_owned();
         section.problem("ensembles", "names none, so nothing is guarded", Some(next));
     }
-    Config {
-        terms,
-        reservation,
-        data_safety,
-        small,
-        membership_change,
-        also,
-        break_glass,
-        member_deadline,
-        lag,
-        ensembles,
-    }
+    ensembles
 }
 
 fn ensemble(section: &mut Section<'_>, recognise: bool, leader: Leader, install: &str) -> Ensemble {
@@ -373,8 +388,11 @@ fn owner(section: &mut Section<'_>) -> Option<OwnerKind> {
 
 /// Entries that say where and which in the same words: the second one is never asked.
 fn repeated(ensembles: &[Ensemble]) -> Option<(usize, usize)> {
-    let is_same =
-        |one: &Ensemble, other: &Ensemble| one.within == other.within && one.selector == other.selector;
+    // What is missing or wrong in both is told already, and the same by accident.
+    let is_right = |one: &Ensemble| one.within != Within::Named(String::new());
+    let is_same = |one: &Ensemble, other: &Ensemble| {
+        is_right(one) && one.within == other.within && one.selector == other.selector
+    };
     ensembles.iter().enumerate().find_map(|(at, one)| {
         let first = ensembles.iter().take(at).position(|earlier| is_same(earlier, one))?;
         Some((first, at))

@@ -30,6 +30,8 @@ pub(super) struct Facts {
     pub(super) seen: Vec<Seen>,
     /// How many pods its `StatefulSet` is to have; none where it has none, or is made of several.
     pub(super) replicas: Option<u64>,
+    /// The uids of pods that go for good, each with its claim, as their `StatefulSet` was scaled down.
+    pub(super) scaled_away: BTreeSet<String>,
     /// When the review has ended.
     pub(super) ends: SystemTime,
     /// Why nobody knows who is on the way out.
@@ -52,8 +54,6 @@ pub(super) struct Seen {
     pub(super) is_cordoned: bool,
     /// Whether it is what its `StatefulSet` updates its pods to.
     pub(super) is_updated: bool,
-    /// Whether it goes for good, and its claim with it, as its `StatefulSet` was scaled down.
-    pub(super) drops_claim: bool,
 }
 
 /// What a member says.
@@ -133,11 +133,12 @@ impl Gathering<'_> {
             is_updated: set.is_some_and(|set| {
                 !set.revision.is_empty() && pod.labels.get("controller-revision-hash") == Some(&set.revision)
             }),
-            drops_claim: set.is_some_and(|set| set.drops_claim_of(&pod.name)),
             pod: pod.clone(),
         });
+        let drops = |pod: &&Pod| set.is_some_and(|set| set.drops_claim_of(&pod.name));
         let facts = Facts {
             now: ground.now,
+            scaled_away: pods.iter().filter(drops).map(|pod| pod.uid.clone()).collect(),
             ensemble: self.group.told(),
             seen: seen.collect(),
             replicas: set.filter(|_| self.group.is_of_one_set()).map(|set| set.replicas),

@@ -64,15 +64,15 @@ pub(super) fn within(config: &Config) -> Vec<(String, Permission)> {
 /// there is named wherever the namespaces are, so that nobody else's Lease can be taken.
 fn leases(config: &Config) -> Vec<Permission> {
     let leases = |verbs: &[&str]| Permission::on("coordination.k8s.io", "leases", verbs);
-    let names = config.ensembles.iter().map(|ensemble| match &ensemble.within {
+    let called = config.ensembles.iter().map(|ensemble| match &ensemble.within {
         Within::Named(namespace) => Some(group::lease_of(namespace)),
         Within::Labelled(_) => None,
     });
-    let Some(names) = names.collect::<Option<BTreeSet<String>>>() else {
+    let Some(names) = called.collect::<Option<BTreeSet<String>>>() else {
         return vec![leases(&["get", "create", "update"])];
     };
-    let named = Permission { resource_names: names.into_iter().collect(), ..leases(&["get", "update"]) };
-    vec![leases(&["create"]), named]
+    let known = Permission { resource_names: names.into_iter().collect(), ..leases(&["get", "update"]) };
+    vec![leases(&["create"]), known]
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ fn places(config: &Config) -> Vec<Place<'_>> {
         let pods = ensemble.selector.as_ref();
         match &ensemble.within {
             Within::Named(name) => match named.iter_mut().find(|(other, _)| *other == pods) {
-                Some((_, names)) => names.push(name),
+                Some((_, all)) => all.push(name),
                 None => named.push((pods, vec![name])),
             },
             Within::Labelled(namespaces) => {
@@ -102,7 +102,7 @@ fn places(config: &Config) -> Vec<Place<'_>> {
             }
         }
     }
-    let named = named.into_iter().map(|(pods, names)| Place { namespaces: called(names), pods });
+    let named = named.into_iter().map(|(pods, all)| Place { namespaces: called(all), pods });
     named.chain(labelled).collect()
 }
 
@@ -114,13 +114,13 @@ fn everywhere(config: &Config) -> Vec<LabelSelector> {
         match &ensemble.within {
             Within::Named(name) => names.push(name),
             Within::Labelled(namespaces) if !labelled.contains(namespaces) => {
-                labelled.push(namespaces.clone())
+                labelled.push(namespaces.clone());
             }
             Within::Labelled(_) => {}
         }
     }
-    let named = (!names.is_empty()).then(|| called(names));
-    named.into_iter().chain(labelled).collect()
+    let by_name = (!names.is_empty()).then(|| called(names));
+    by_name.into_iter().chain(labelled).collect()
 }
 
 /// The namespaces with these names.

@@ -355,7 +355,7 @@ async fn teardown_and_repair_are_let_through_without_asking_any_member() {
         }),
         ("node", |s| drop(s.others.remove(&("nodes", "n1".to_owned())))),
         ("etcd is not running in it", |s| {
-            s.pods[1]["status"]["containerStatuses"][0]["state"] = json!({"waiting": {}})
+            s.pods[1]["status"]["containerStatuses"][0]["state"] = json!({"waiting": {}});
         }),
         ("being deleted already", |s| s.pods[1]["metadata"]["deletionTimestamp"] = "x".into()),
     ];

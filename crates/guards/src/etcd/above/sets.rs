@@ -7,7 +7,7 @@
 //! Claims that go with pods or set (`persistentVolumeClaimRetentionPolicy`, `pkg/controller/statefulset/stateful_set_utils.go`) are
 //! data that is lost, and weighed as such.
 
-use admission::{Cause, Object};
+use admission::{Cause, Object, Raw};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -185,7 +185,7 @@ async fn voters(case: Case<'_>, subject: &Subject<'_>, ensemble: &Ensemble, uid:
 
 pub(super) fn gone(case: Case<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
     let set = set(&subject.json)?;
-    let options = case.request.options.map(|raw| raw.parse::<Option<Options>>()).transpose();
+    let options = case.request.options.map(Raw::parse::<Option<Options>>).transpose();
     let options =
         options.map_err(|_| broken("its options are none of a deletion"))?.flatten().unwrap_or_default();
     let is_orphaning =

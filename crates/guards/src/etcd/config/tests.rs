@@ -50,6 +50,66 @@ fn secrets_are_those_of_the_members_namespace_and_files_are_relative_to_the_conf
 }
 
 #[test]
+fn one_entry_reaches_ensembles_whose_certificates_have_names_of_their_own() {
+    let name = |template: &str, owner: Option<&str>| {
+        let yaml = format!(
+            "ensembles: [{{namespaceSelector: t=u, selector: a=b, client: {{serverName: '{template}', tls: {{secret: s}}}}}}]"
+        );
+        config(&yaml).ensembles[0].client.client("tenant-7", owner).tls.as_ref().unwrap().server_name.clone()
+    };
+    assert_eq!(name("{name}.{namespace}.svc", Some("etcd")).as_deref(), Some("etcd.tenant-7.svc"));
+    assert_eq!(name("etcd.svc", None).as_deref(), Some("etcd.svc"));
+    // No certificate has such a name, and that is told by the name.
+    assert_eq!(name("{name}.{namespace}.svc", None).as_deref(), Some("{name}.tenant-7.svc"));
+}
+
+#[test]
+fn files_are_told_with_their_keys() {
+    let yaml = "ensembles: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, client: {tls: {files: {ca: ca, cert: c, key: k}}, auth: {files: {user: u, password: p}}}}]";
+    let ensembles = config(yaml).ensembles;
+    assert!(ensembles[0].client.files().is_empty());
+    let keys: Vec<&str> = ensembles[1].client.files().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(
+        keys,
+        ["tls.files.ca", "tls.files.cert", "tls.files.key", "auth.files.user", "auth.files.password"]
+    );
+}
+
+#[test]
+fn selectors_are_taken_in_either_form() {
+    let text = "ensembles: [{namespaceSelector: t=u, selector: 'app=etcd,tier in (a,b)'}]";
+    let map = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: {matchLabels: {app: etcd}, matchExpressions: [{key: tier, operator: In, values: [a, b]}]}}]";
+    assert_eq!(config(text).ensembles, config(map).ensembles);
+}
+
+#[test]
+fn an_operators_own_kind_is_named_as_its_pods_name_it() {
+    let of = |owner: &str| {
+        config(&format!("ensembles: [{{namespace: a, selector: x=y, owner: {owner}}}]"))
+            .ensembles
+            .remove(0)
+            .owner
+    };
+    let owner = of("{apiVersion: etcd.example.org/v1beta2, kind: EtcdCluster}").unwrap();
+    assert_eq!(
+        (owner.kind.as_str(), owner.resource.stem().as_str()),
+        ("EtcdCluster", "etcd.example.org_v1beta2_etcdclusters")
+    );
+    let owner = of("{apiVersion: a.b/v1, kind: Etcd, plural: etcdes}").unwrap();
+    assert_eq!(&*owner.resource.plural, "etcdes");
+    for (owner, why) in [
+        ("{kind: EtcdCluster}", "owner.apiVersion: is missing"),
+        ("{apiVersion: v1, kind: EtcdCluster}", "is no group with a version"),
+        ("{apiVersion: a.b/v1, kind: etcdcluster}", "is no kind"),
+        ("{apiVersion: a.b/v1, kind: Etcd, plural: Etcds}", "is no plural"),
+    ] {
+        let told = problems(&format!("ensembles: [{{namespace: a, selector: x=y, owner: {owner}}}]"));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains(why), "{told:?}");
+    }
+}
+
+#[test]
 fn everything_that_is_wrong_is_told_at_once() {
     let told = problems(
         "ensembles:\n- {selector: app=etcd}\n- {namespace: db}\n- {namespace: durward-system, selector: '!a'}\nmemberDeadline: 0s\nreservaton: lease\n",
@@ -122,11 +182,81 @@ fn each_mistake_is_told_with_what_to_do() {
             "tls.files.ca: is missing",
             "ca: FILE",
         ),
+        (
+            "ensembles: [{namespace: db, selector: a=b, client: {tls: {files: {cert: c, key: k}}}}]",
+            "tls.files.ca: is missing",
+            "ca: FILE",
+        ),
     ] {
-        let told = problems(yaml);
-        assert_eq!(told.len(), 1, "{yaml}: {told:?}");
-        assert!(told[0].contains(why) && told[0].contains(next), "{told:?}");
+        is_told(yaml, why, next);
     }
     assert_eq!(problems("recognise: true\nensembles: [{namespace: db}]"), [""; 0]);
     assert_eq!(problems("ensembles: []"), [""; 0], "whoever writes an empty list means it");
+}
+
+#[test]
+fn what_cannot_be_meant_is_told_with_what_to_do() {
+    for (yaml, why, next) in [
+        ("ensembles: {namespace: db}", "is not a list", "ensembles: [{ … }]"),
+        (
+            "ensembles: [{namespace: db, selector: a=b, client: {tls: true}}]",
+            "is not a map of keys",
+            "allowed here: secret, files, insecure",
+        ),
+        ("ensembles: [{namespaceSelector: {}, selector: a=b}]", "asks for no label", "add matchLabels"),
+        (
+            "ensembles: [{namespace: db, selector: {matchExpressions: [{key: a, operator: DoesNotExist}]}}]",
+            "asks for no label",
+            "add matchLabels",
+        ),
+        (
+            "ensembles: [{namespace: db, selector: a=b}, {namespace: c, selector: a=b}, {namespace: db, selector: {matchLabels: {a: b}}}]",
+            "ensembles[2] chooses the pods that ensembles[0] chooses",
+            "by another label",
+        ),
+        (
+            "ensembles: [{namespace: db, selector: a=b, client: {tls: {secret: db/etcd-client}}}]",
+            "names a namespace too",
+            "name of a Secret",
+        ),
+        (
+            "ensembles: [{namespace: db, selector: a=b, client: {serverName: 'https://etcd.db.svc:2379', tls: {secret: s}}}]",
+            "is a URL",
+            "DNS name",
+        ),
+        (
+            "ensembles: [{namespace: db, selector: a=b, client: {serverName: '*.db.svc', tls: {secret: s}}}]",
+            "is a pattern",
+            "DNS name",
+        ),
+        (
+            "ensembles: [{namespace: db, selector: a=b, client: {serverName: '{pod}.db.svc', tls: {secret: s}}}]",
+            "other braces than {namespace} and {name}",
+            "DNS name",
+        ),
+        (
+            "ensembles: [{namespace: db, selector: a=b, groupBy: selector, client: {serverName: '{name}.svc', tls: {secret: s}}}]",
+            "with groupBy: selector an ensemble has no StatefulSet",
+            "take groupBy: selector out",
+        ),
+        (
+            "memberDeadline: 20s\nensembles: [{namespace: db, selector: a=b}]",
+            "members are asked twice within webhook.timeoutSeconds, 10",
+            "less than 5s",
+        ),
+        (
+            "webhook: {timeoutSeconds: 1}\nensembles: [{namespace: db, selector: a=b}]",
+            "members are asked twice within webhook.timeoutSeconds, 1",
+            "timeoutSeconds: 3",
+        ),
+    ] {
+        is_told(yaml, why, next);
+    }
+}
+
+#[track_caller]
+fn is_told(yaml: &str, why: &str, next: &str) {
+    let told = problems(yaml);
+    assert_eq!(told.len(), 1, "{yaml}: {told:?}");
+    assert!(told[0].contains(why) && told[0].contains(next), "{told:?}");
 }

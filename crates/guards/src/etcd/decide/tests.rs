@@ -202,7 +202,6 @@ impl Any {
             is_reserved: ill == Ill::Reserved && at != self.target,
             is_cordoned: false,
             is_updated: false,
-            drops_claim: false,
         };
         let own = self.members.iter().enumerate().map(|(at, ill)| seen(at, format!("uid-{at}"), *ill));
         let twice = self.members.iter().enumerate().filter(|(_, ill)| **ill == Ill::Twice);
@@ -212,6 +211,7 @@ impl Any {
             ensemble: "db/etcd".to_owned(),
             seen: own.chain(twice).collect(),
             replicas: None,
+            scaled_away: std::collections::BTreeSet::new(),
             book_unread: self.is_book_unread.then(|| Cause::new(cause::FORBIDDEN, "no")),
             ends: now(),
             note: Note::default(),

@@ -120,7 +120,7 @@ fn weights(case: Case<'_>, table: &Table, me: &Row) -> Vec<(Weight, &'static str
         let text = "none of its volumes outlives the pod: what the member has written is lost, and it cannot come back under its id";
         weights.push((case.config.data_safety, "DataLoss", text.to_owned()));
     }
-    if case.facts.seen.iter().any(|seen| seen.pod.uid == case.pod.uid && seen.drops_claim) && !leaves(case) {
+    if case.facts.scaled_away.contains(&case.pod.uid) && !leaves(case) {
         let text = "its StatefulSet was scaled down and deletes its claim with it (persistentVolumeClaimRetentionPolicy.whenScaled: Delete): what the member has written is lost, and it stays in the list";
         weights.push((case.config.data_safety, "DataLoss", text.to_owned()));
     }

@@ -79,7 +79,7 @@ impl<'f> Voices<'f> {
         }
         let each = told.iter().map(|(id, pods)| format!("{id:x}: {}", pods.join(", ")));
         format!(
-            "its pods are of {} etcd ensembles ({}), and most of them are of none of these; give each an entry with a selector of its own",
+            "its pods are of {} etcd ensembles ({}), none of which has most of them; give each an entry with a selector of its own",
             told.len(),
             each.collect::<Vec<_>>().join("; ")
         )

@@ -43,7 +43,6 @@ fn table(change: impl Fn(&mut Answers)) -> Table {
             is_reserved: false,
             is_cordoned: false,
             is_updated: false,
-            drops_claim: false,
         }
     };
     let facts = Facts {
@@ -51,6 +50,7 @@ fn table(change: impl Fn(&mut Answers)) -> Table {
         ensemble: "db/etcd".to_owned(),
         seen: (10..13).map(seen).collect(),
         replicas: Some(3),
+        scaled_away: std::collections::BTreeSet::new(),
         book_unread: None,
         ends: now(),
         note: Note::default(),

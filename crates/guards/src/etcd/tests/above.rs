@@ -181,7 +181,7 @@ async fn a_namespace_opens_what_is_in_it_and_is_told_what_is_wrong_with_how_it_t
 #[tokio::test]
 async fn claims_that_go_with_pods_or_set_are_told_or_refused() {
     let kept = |set: &mut Value, when: &str| {
-        set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({when: "Delete"})
+        set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({when: "Delete"});
     };
     let going = || gone(|r| kept(&mut r["oldObject"], "whenDeleted"));
     let shrinking = |after: u64| {
