@@ -1,10 +1,10 @@
 //! The terms on which every guard serves: mode, stance when blind, exemptions, and how it is registered. The keys are the same
 //! in each guard's section; only the defaults differ.
 
-use admission::{FailurePolicy, Glob, LabelSelector, Mode, OnUnknown, Stance};
+use admission::{FailurePolicy, Glob, LabelSelector, Mode, OnUnknown, Request, Stance};
 
 use crate::config::{Section, names};
-use crate::exempt::Exempt;
+use crate::exempt::{Exempt, Exemption};
 
 /// Where Durward is installed unless the configuration says otherwise.
 pub const INSTALL_NAMESPACE: &str = "durward-system";
@@ -42,6 +42,17 @@ pub struct Terms {
     pub namespace_selector: LabelSelector,
     /// `installNamespace`: left alone by name, so that a Durward that is down can be put up again.
     pub install_namespace: String,
+}
+
+impl Terms {
+    /// Which key leaves a request about this namespace alone, as far as the request tells; the namespace's labels may do so too.
+    pub fn leave_alone(&self, request: &Request<'_>, namespace: &str) -> Option<&'static str> {
+        match self.exempt.of(request) {
+            Exemption::By(part) => Some(part),
+            _ if namespace == self.install_namespace => Some("installNamespace"),
+            Exemption::DependsOnNamespace | Exemption::No => None,
+        }
+    }
 }
 
 const ON_UNKNOWN: [(&str, OnUnknown); 2] = [("deny", OnUnknown::Deny), ("allow", OnUnknown::Allow)];

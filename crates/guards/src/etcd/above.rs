@@ -20,7 +20,6 @@ use super::group;
 use super::pod::Pod;
 use super::target::{ANNOTATIONS, DELETION, NAME, broken};
 use super::tell;
-use crate::exempt::Exemption;
 use crate::world::cause;
 
 /// What is to be done.
@@ -107,11 +106,8 @@ pub(super) async fn rule(config: &Config, look: Look<'_>, request: &Request<'_>,
     let Some(deed) = Deed::of(request).filter(|deed| config.also.contains(&deed.also())) else {
         return Ruling::allow();
     };
-    if let Exemption::By(part) = config.terms.exempt.of(request) {
-        return Ruling::allow().audit("exempt", part);
-    }
-    if request.namespace == config.terms.install_namespace {
-        return Ruling::allow().audit("exempt", "installNamespace");
+    if let Some(key) = config.terms.leave_alone(request, &request.namespace) {
+        return Ruling::allow().audit("exempt", key);
     }
     let Some(old) = &request.old_object else { return Ruling::unknown(broken("it has no oldObject")) };
     let own = old.field(NAME).and_then(Raw::text).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What this guard changes outside, and the only file of the room that holds hands: who is on the way out is noted, and a leader is
+//! What this guard changes outside, and the only file of the room that calls hands: who is on the way out is noted, and a leader is
 //! told to hand over.
 //!
 //! To note is to compare and swap: the set is written over the version that the decision rested on, so that of two members that

@@ -175,13 +175,15 @@ fn grace(case: Case<'_>) -> i64 {
     case.target.grace.unwrap_or(case.pod.grace)
 }
 
+/// What is said of a leader that is going and gets no time.
+pub(super) const STILL_LEADS: &str =
+    "it still leads and is killed before it can hand over: writes stop until another is elected";
+
 /// Its time is made shorter while it ends: nothing that can be stopped, and worth a warning if it still leads.
 fn of_going(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Ruling {
     let ruling = said.allow("its pod is being deleted already");
     if table.leads(me) && case.target.grace == Some(0) {
-        return ruling.warn(said.voice(
-            "it still leads, and is killed before it can hand over: writes stop until another is elected",
-        ));
+        return ruling.warn(said.voice(STILL_LEADS));
     }
     ruling
 }

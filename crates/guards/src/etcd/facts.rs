@@ -4,14 +4,14 @@
 //! than the question is its contract, and what the second look of a reservation rests on.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use admission::Cause;
 use futures_util::future::{join, join_all};
 use tokio::time::{Instant, timeout_at};
 
 use super::config::Config;
-use super::ground::{Ground, Look, Standing};
+use super::ground::{GRACE, Ground, Look, Standing};
 use super::group::Group;
 use super::notes::{self, Note, When};
 use super::pod::Pod;
@@ -76,9 +76,6 @@ pub(super) struct Answers {
     pub(super) by_quorum: Result<Members, Cause>,
     pub(super) alarms: Result<Vec<Alarm>, Cause>,
 }
-
-/// How much later than the world should have answered it is given up.
-const GRACE: Duration = Duration::from_millis(30);
 
 impl Facts {
     /// The same facts where this pod is the one that is to go.

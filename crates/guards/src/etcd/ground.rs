@@ -26,7 +26,7 @@ const PAGE: u32 = 500;
 const MOST_PAGES: usize = 40;
 
 /// How much later than the world should have answered it is given up.
-const GRACE: Duration = Duration::from_millis(30);
+pub(super) const GRACE: Duration = Duration::from_millis(30);
 
 pub(super) const fn resource(group: &'static str, plural: &'static str) -> Resource {
     Resource {

@@ -10,6 +10,13 @@
 //! is none: grace period 0, an entrypoint that swallows signals, a slow member. The quorum is the real protection.
 //!
 //! Its stance when blind is *deny*, and so is its failurePolicy, Fail.
+//!
+//! The room, along a review: `target` (which pod is to go) → `way` (the order of things and the time they have) → `ground` (what
+//! Kubernetes says: namespace, owner, node, pods, who leaves) → `group` (which pods are one ensemble) and `pod` (what is read of each)
+//! → `facts` (what the members say) → `table`, or `poor` without a JSON gateway (what each member is worth) → `decide` (pure: what may
+//! be done) → `act` (what is done: `notes` says how long what is noted counts) → `tell` (what is said). Beside it: `above` (sets,
+//! claims, budgets), `glass` (to delete in spite of all), `survey` (the same told beforehand); `config`, `labels`, `registration` and
+//! `permissions` are what is configured, and what is asked for.
 
 mod above;
 mod act;

@@ -47,6 +47,7 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     let rules: Vec<Rule> = config.also.iter().flat_map(|also| above(*also)).collect();
     let above = everywhere(config).into_iter().filter(|_| !rules.is_empty());
     let mut of_above = vec![breakglass::condition(NAME)];
+    of_above.extend(config.also.contains(&Also::Scale).then(fewer_replicas));
     of_above.extend(install.clone());
     let above = numbered(above).map(|(number, namespaces)| {
         entry(config, format!("etcd-above{number}"), rules.clone(), &namespaces, None, of_above.clone())
@@ -169,6 +170,17 @@ fn above(also: Also) -> Vec<Rule> {
 
 fn condition(name: &str, expression: String) -> MatchCondition {
     MatchCondition { name: name.to_owned(), expression }
+}
+
+/// Of changes of a `StatefulSet` only those come that take replicas away, so that the rest is held up by nobody. In a Scale 0 is left
+/// out.
+fn fewer_replicas() -> MatchCondition {
+    let replicas = |object: &str| {
+        format!("(has({object}.spec) && has({object}.spec.replicas) ? {object}.spec.replicas : 0)")
+    };
+    let expression =
+        format!("request.operation != \"UPDATE\" || {} < {}", replicas("object"), replicas("oldObject"));
+    condition("fewer-replicas", expression)
 }
 
 const GOING: &str = "oldObject != null && has(oldObject.metadata.deletionTimestamp)";
@@ -313,6 +325,19 @@ mod tests {
         );
         let entries = all(&yaml);
         assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions", "etcd-above"]);
+        let conditions = |entry: &WebhookEntry| -> Vec<String> {
+            entry.match_conditions.iter().map(|condition| condition.name.clone()).collect()
+        };
+        assert_eq!(
+            conditions(&entries[2]),
+            ["no-break-glass", "fewer-replicas", "not-the-install-namespace"]
+        );
+        assert_eq!(
+            entries[2].match_conditions[1].expression,
+            "request.operation != \"UPDATE\" || (has(object.spec) && has(object.spec.replicas) ? object.spec.replicas : 0) < (has(oldObject.spec) && has(oldObject.spec.replicas) ? oldObject.spec.replicas : 0)"
+        );
+        let without = all(&format!("{LEAST}\nalsoGuard: [statefulsets]"));
+        assert_eq!(conditions(&without[2]), ["no-break-glass", "not-the-install-namespace"]);
         let resources: Vec<&str> =
             entries[2].rules.iter().flat_map(|rule| &rule.resources).map(String::as_str).collect();
         assert_eq!(

@@ -11,7 +11,8 @@ use super::config::Config;
 use super::glass::Refused;
 use crate::world::cause;
 
-/// The fields that are read while the review is decoded, in the order of the indices below.
+/// The fields that are found while the review is decoded, in the order of the indices below. Those without an index are read out of
+/// the pod as a whole; they stand here so that a review in which one of them stands twice is refused.
 pub(super) const POINTERS: [&str; 10] = [
     "/metadata/name",
     "/metadata/namespace",

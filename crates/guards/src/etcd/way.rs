@@ -178,11 +178,9 @@ impl<'w> Way<'w> {
     async fn of_going(&self, subject: &Subject<'_>) -> Ruling {
         let ruling = Ruling::allow().audit("allowed", "its pod is being deleted already");
         match self.gathering(subject).status(&subject.pod).await {
-            Ok(status) if status.leader == Some(status.member) => ruling.warn(format!(
-                "{}{}: it still leads and is killed before it can hand over: writes stop until another is elected",
-                tell::VOICE,
-                subject.pod.told()
-            )),
+            Ok(status) if status.leader == Some(status.member) => {
+                ruling.warn(format!("{}{}: {}", tell::VOICE, subject.pod.told(), decide::STILL_LEADS))
+            }
             Ok(_) | Err(_) => ruling,
         }
     }

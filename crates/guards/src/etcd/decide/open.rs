@@ -10,7 +10,6 @@ use super::super::ground::{Ground, Namespace, Standing};
 use super::super::pod::Pod;
 use super::super::target::{Deed, Target};
 use super::super::tell;
-use crate::exempt::Exemption;
 use crate::world::cause;
 
 /// What the request alone decides.
@@ -28,13 +27,10 @@ pub(in super::super) fn open(config: &Config, deed: Deed, request: &Request<'_>)
         Ok(target) => target,
         Err(cause) => return Opened::Rule(Ruling::unknown(cause)),
     };
-    if let Exemption::By(part) = config.terms.exempt.of(request) {
-        return Opened::Rule(Ruling::allow().audit("exempt", part));
+    match config.terms.leave_alone(request, &target.namespace) {
+        Some(key) => Opened::Rule(Ruling::allow().audit("exempt", key)),
+        None => Opened::Look(target),
     }
-    if target.namespace == config.terms.install_namespace {
-        return Opened::Rule(Ruling::allow().audit("exempt", "installNamespace"));
-    }
-    Opened::Look(target)
 }
 
 /// What the pod by itself decides, before anything else is looked at.

@@ -26,8 +26,11 @@ fn doctor(config: &Config) -> String {
 pub(super) fn look_into(config: &Config, why: &Cause) -> String {
     match why.code {
         cause::FORBIDDEN => format!("Whoever runs Durward: {PERMIT}"),
-        // What is so and not otherwise stays so, however often one tries.
-        cause::UNCLEAR => format!("Whoever runs Durward: {} shows what it sees", doctor(config)),
+        // It may be so for a moment only, or for good.
+        cause::UNCLEAR => format!(
+            "Try again; where it stays so, whoever runs Durward: {} shows what it sees",
+            doctor(config)
+        ),
         _ => format!("Try again. Whoever runs Durward: {} says what to mend", doctor(config)),
     }
 }
