@@ -87,6 +87,10 @@ async fn look(eyes: &Eyes, only: &[String]) -> Told {
         home: eyes.survey.home().to_owned(),
     };
     let mut findings = judge::all(&surveyed, &mends);
+    let is_nothing = surveyed.ensembles.is_empty() && surveyed.empty.is_empty() && surveyed.unseen.is_empty();
+    if is_nothing && !only.is_empty() {
+        findings.push(judge::nowhere(only));
+    }
     findings.extend(eyes.survey.install_namespace().and_then(judge::shared));
     findings.extend(unwritable(eyes, &surveyed, &mends).await);
     Told { ensembles: surveyed.ensembles, findings }

@@ -125,7 +125,12 @@ fn the_doctor_tells_of_two_entries_that_choose_the_same_pods() {
 fn the_doctor_looks_at_one_namespace_where_that_is_asked_for_and_names_commands_whole() {
     let house = house();
     let none = doctor(&house, "etcd/down", &["--namespace", "other"]);
-    assert_eq!((none.code, none.out.starts_with("no ensemble was found\n")), (0, true), "{}", none.out);
+    assert_eq!((none.code, none.out.starts_with("no ensemble was found\n")), (1, true), "{}", none.out);
+    assert!(
+        none.out.contains("no entry of the configuration chooses namespace other (no-pods)"),
+        "{}",
+        none.out
+    );
     let run = doctor(&house, "etcd/down", &["--namespace", "db"]);
     let (finding, table) = (run.out.find("not-listening"), run.out.find("db/etcd  2 of 3 healthy"));
     assert!(finding.unwrap() < table.unwrap(), "what is to be mended comes first\n{}", run.out);

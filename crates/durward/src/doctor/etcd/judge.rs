@@ -126,6 +126,14 @@ fn overlap(Overlap { namespace, first, second, pods }: &Overlap) -> Found {
     Found::in_some(None, "overlap", what, why, mend)
 }
 
+/// That no ensemble can be in the namespaces that were asked for.
+pub(super) fn nowhere(only: &[String]) -> Found {
+    let what =
+        format!("no entry of the configuration chooses namespace {}", names(only.iter().map(String::as_str)));
+    let mend = "guards.etcd.ensembles: namespace, or the labels of namespaceSelector; without --namespace all are shown";
+    Found::in_some(None, "no-pods", what, "nothing is guarded there", mend.to_owned())
+}
+
 /// Where Durward may write Leases, that of a scheduler must not be.
 pub(super) fn shared(namespace: &str) -> Option<Found> {
     (namespace == "kube-system").then(|| {
