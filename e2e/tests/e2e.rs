@@ -24,7 +24,9 @@ use cases::deletion::{
     acknowledged, all, commands, configured, definitions, faults, glass, kept, members, namespaces,
     permissions, replicas, soak,
 };
-use cases::etcd::{down, drain, ensembles, leader, quorum, reservations, stances, teardown, trust};
+use cases::etcd::{
+    beforehand, down, drain, ensembles, leader, quorum, reservations, stances, teardown, trust,
+};
 use cases::etcd_node::{document, rolling};
 use cases::node::{basics, kubelet, lxcfs, standing};
 use cases::seen::{asked, away, containers, fields, left, workloads};
@@ -380,6 +382,7 @@ const ETCD: &[(&str, Case)] = cases![@ "etcd::";
         the_glass_is_broken_by_verb_even_while_durward_is_down_and_else_by_reason_and_end,
         who_is_exempt_is_not_held_up,
     },
+    beforehand::{doctor_and_a_snapshot_tell_what_would_become_of_each_pod},
     down::{
         while_durward_is_down_kubelets_finish_and_drains_elsewhere_go_on,
     },

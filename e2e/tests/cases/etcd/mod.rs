@@ -3,6 +3,7 @@
 //! Each case has an ensemble of its own: members are processes on loopback addresses, their pods are objects
 //! that carry those addresses ([`e2e::ensemble`]).
 
+pub(crate) mod beforehand;
 pub(crate) mod down;
 pub(crate) mod drain;
 pub(crate) mod ensembles;
