@@ -74,8 +74,12 @@ impl Act<'_> {
     /// Notes that a pod leaves, in the set as it was read.
     pub(super) async fn note(&self, read: &Reservations, entry: Reservation, now: SystemTime) -> Written {
         let mut set = read.clone();
-        set.held.retain(|held| held.uid != entry.uid && notes::is_live(held, now));
+        set.held.retain(|held| held.uid != entry.uid && notes::is_kept(held, now));
         set.held.push(entry);
+        // What counts no more only says who was asked for in vain.
+        if set.is_too_long() {
+            set.held.retain(|held| notes::is_live(held, now));
+        }
         if set.is_too_long() {
             let text = "so many pods leave this namespace at once that no more can be noted; try again";
             return Written::Refused(Cause::new(cause::CROWDED, text));
@@ -156,10 +160,11 @@ mod tests {
     #[tokio::test]
     async fn what_is_void_leaves_with_the_next_writing_and_what_counts_stays() {
         let lease = lease("what_is_void");
-        let held = vec![entry("old", 31), entry("young", 29), entry("own", 20)];
+        let held = vec![entry("old", 61), entry("void", 60), entry("young", 29), entry("own", 20)];
         let read = Reservations { held, ..local(&lease) };
         assert_eq!(note(&lease, &read, entry("own", 0)).await, Written::Written);
-        assert_eq!(local(&lease).held, [entry("young", 29), entry("own", 0)]);
+        // That it is void is known of one that was asked for in vain, for as long as it gives way to others.
+        assert_eq!(local(&lease).held, [entry("void", 60), entry("young", 29), entry("own", 0)]);
     }
 
     #[tokio::test]
@@ -172,6 +177,10 @@ mod tests {
         let Written::Refused(why) = note(&lease, &full, entry("one-more", 0)).await else { panic!() };
         assert!(why.text.contains("try again"), "{}", why.text);
         assert_eq!(local(&lease).held.len(), 512);
+        // What is void makes room.
+        let full = Reservations { version: full.version.clone(), held: vec![entry("void", 31); 512] };
+        assert_eq!(note(&lease, &full, entry("one-more", 0)).await, Written::Written);
+        assert_eq!(local(&lease).held, [entry("one-more", 0)]);
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ use crate::world::cause;
 use crate::world::etcd::Id;
 
 pub(super) use leader::{is_refused, successor};
-pub(super) use open::{Opened, of_ground, of_maker, of_pod, open};
+pub(super) use open::{Opened, Unasked, of_ground, of_maker, of_pod, open};
 use silent::of_silent;
 use voter::of_voter;
 
@@ -131,15 +131,16 @@ pub(super) fn close(case: Case<'_>) -> Step {
         return Step::Rule(said.unknown(vec![why]));
     };
     match &me.state {
-        State::Learner => Step::Rule(
-            said.allow("it does not vote")
-                .warn(said.voice("it is a learner, and has no vote that could be missed")),
-        ),
+        // It may be promoted, or be taken into the list, before its pod is marked as deleted; so both are noted.
+        State::Learner => {
+            let text = "it is a learner, and has no vote that could be missed";
+            goes(case, &table, me, &said, said.allow("it does not vote").warn(said.voice(text)))
+        }
         State::Rival(_) => Step::Rule(said.unknown(vec![mixed()])),
-        State::Stranger(why) => Step::Rule(
-            said.allow("it is no member")
-                .warn(said.voice(&format!("{why}: the ensemble {} does not miss it", table.ensemble))),
-        ),
+        State::Stranger(why) => {
+            let text = format!("{why}: the ensemble {} does not miss it", table.ensemble);
+            goes(case, &table, me, &said, said.allow("it is no member").warn(said.voice(&text)))
+        }
         State::Silent(why) => of_silent(case, &table, me, why, &said),
         // It is going already: only its time is made shorter.
         State::Leaving(_) => Step::Rule(of_going(case, &table, me, &said)),
@@ -195,17 +196,26 @@ fn goes(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, ruling: Ruling
         let text = format!("leadership is on its way to it from {}", giver.name);
         return Step::Rule(said.deny("LeadershipComes", &text));
     }
+    let is_counted_on = me.state == State::Healthy || table.leads(me);
     match case.unnoted() {
-        Some(why) if me.state == State::Healthy || table.leads(me) => {
-            Step::Rule(said.unknown(vec![not_reserved(why)]))
-        }
+        Some(why) if is_counted_on => Step::Rule(said.unknown(vec![not_reserved(why)])),
         Some(why) => {
             let text = not_reserved(why).text;
             Step::Rule(ruling.warn(said.voice(&format!("{text}; let no other go until this one is back"))))
         }
         None if case.is_noted() => Step::Rule(ruling),
+        None if is_counted_on && case.facts.note.rests => Step::Rule(in_vain(case, said)),
         None => Step::Act(Effect::Reserve),
     }
+}
+
+/// It has held the others up for long enough, and is not noted anew. One on which nobody counts holds up no more than it does anyway.
+fn in_vain(case: Case<'_>, said: &Said<'_>) -> Ruling {
+    let since = case.facts.note.first.map_or_else(String::new, |first| format!(" since {first:.0}"));
+    let text = format!(
+        "it has been asked for in vain{since}, and nobody else of the ensemble could go meanwhile: for a minute others go first"
+    );
+    said.deny("Again", &text)
 }
 
 /// The leader that is about to hand over to it, unless another one is seen to lead by now.

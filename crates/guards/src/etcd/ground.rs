@@ -340,7 +340,7 @@ impl Look<'_> {
         let Lease { namespace, name } = lease;
         match self.find(&Lease::RESOURCE, namespace, name, Part::Whole).await? {
             None => Ok(Reservations::default()),
-            Some(Object { raw: Some(raw), .. }) => Reservations::read(&raw),
+            Some(Object { raw: Some(raw), .. }) => Reservations::read(lease, &raw),
             Some(object) => whole(&object).map(|_| Reservations::default()),
         }
     }

@@ -4,12 +4,16 @@
 //! the end of the review that wrote it; by then its pod is marked as deleted, which counts by itself, or nothing came of it. Nobody
 //! takes an entry back: an allow of another review of the same pod may rest on it.
 //!
+//! Whoever asks for the same pod every few seconds and never gets it (a drain that a disruption budget holds back) may hold the
+//! others up for a minute only. Then the pod is not noted anew until its entry has been void for half a minute.
+//!
 //! Times are those of whoever wrote them. Clocks that differ by seconds make an entry count for seconds more or less; an entry that
 //! is further ahead than any review takes is one that nobody can make sense of.
 
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
+use k8s_openapi::jiff::Timestamp;
 
 use super::facts::Seen;
 use super::group;
@@ -24,8 +28,16 @@ const VOID: Duration = Duration::from_secs(30);
 /// The same pod need not be noted again so soon after: there is time enough left for it to be marked as deleted.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How far ahead an entry may be: no API server waits longer for a review (`timeoutSeconds`, 30 at most).
-const AHEAD: Duration = Duration::from_secs(30);
+/// How far ahead an entry may be: no API server waits longer for a review (`timeoutSeconds`, 30 at most), and clocks differ by
+/// some.
+const AHEAD: Duration = Duration::from_secs(35);
+
+/// So long a pod that is asked for again and again is noted anew. Whoever lets it go for good has done so by then; something
+/// behind this guard refuses it, and meanwhile no other one of its ensemble may go.
+const IN_VAIN: Duration = Duration::from_secs(60);
+
+/// For so long after its entry is void it is not noted anew then: whoever else is asked for again and again has its turn.
+const REST: Duration = Duration::from_secs(30);
 
 /// What is noted of the pod that is to go.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +45,10 @@ pub(super) struct Note {
     pub(super) hold: Hold,
     /// The uids of the pods that leadership may go to.
     pub(super) to: Vec<String>,
+    /// Since when it has been noted again and again.
+    pub(super) first: Option<Timestamp>,
+    /// Whether it has been noted for so long in vain that others go before it is noted anew.
+    pub(super) rests: bool,
 }
 
 /// How long it is noted for.
@@ -59,15 +75,21 @@ pub(super) struct When {
 impl When {
     /// What is noted of a pod.
     pub(super) fn note(self, book: &Reservations, uid: &str) -> Note {
-        let Some(entry) = book.of(uid).filter(|entry| is_live(entry, self.now)) else {
+        let Some(entry) = book.of(uid).filter(|entry| is_kept(entry, self.now)) else {
             return Note::default();
         };
+        let first = entry.first.unwrap_or(entry.since);
+        let asked_for = self.now.duration_since(first.into()).unwrap_or_default();
+        let (first, is_in_vain) = (Some(first), asked_for > IN_VAIN);
+        if !is_live(entry, self.now) {
+            return Note { first, rests: is_in_vain, ..Note::default() };
+        }
         let hold = match entry.age(self.ends) {
             age if age <= AGAIN => Hold::Fresh,
             age if age <= VOID => Hold::Lasting,
             _ => Hold::Ending,
         };
-        Note { hold, to: entry.to.clone() }
+        Note { hold, to: entry.to.clone(), first, rests: is_in_vain && hold != Hold::Fresh }
     }
 
     /// The uid of the pod that is noted to hand leadership over to this one, and is still there to do so.
@@ -98,10 +120,13 @@ pub(super) fn is_live(held: &Reservation, now: SystemTime) -> bool {
     held.age(now) <= VOID
 }
 
+/// Whether it is kept in the Lease: it counts, or says for how long its pod has been asked for in vain.
+pub(super) fn is_kept(held: &Reservation, now: SystemTime) -> bool {
+    held.age(now) <= VOID + REST
+}
+
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::jiff::Timestamp;
-
     use super::super::fixture::now;
     use super::*;
 

@@ -309,8 +309,8 @@ impl Survey {
         };
         let early = decide::of_pod(&self.config, &target, pod, ground.now)
             .or_else(|| decide::of_ground(&self.config, &target, pod, ground));
-        if let Some(ruling) = early {
-            return ruling;
+        if let Some(unasked) = early {
+            return unasked.ruling;
         }
         let book = ground.book.as_ref().cloned().unwrap_or_default();
         let facts = facts.clone().about(&pod.uid, &book);

@@ -366,7 +366,9 @@ async fn teardown_and_repair_are_let_through_without_asking_any_member() {
             let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
             says(&ruling, "allow", "");
             assert!(ruling.audit.iter().any(|(_, value)| value.contains(why)), "{why}: {:?}", ruling.audit);
-            assert_eq!(fake.untouched(), (0, 0), "{why}");
+            // Its container may be back before it is gone.
+            let noted = usize::from(why == "etcd is not running in it");
+            assert_eq!(fake.untouched(), (0, noted), "{why}");
         }
     }
     let mirror = Fake::of(3)

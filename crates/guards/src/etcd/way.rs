@@ -6,22 +6,22 @@
 //! note. The review may end at any point, and be dropped: what is noted by then runs out.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use admission::{Cause, Mode, OnUnknown, Request, Ruling, Verdict};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::above;
 use super::act::{self, Act};
 use super::config::{Book, Config, Ensemble, Within};
-use super::decide::{self, Case, Done, Effect, Opened, Step};
+use super::decide::{self, Case, Done, Effect, Opened, Step, Unasked};
 use super::facts::{Facts, Gathering};
 use super::glass::{self, Glass};
-use super::ground::{Ground, Look};
+use super::ground::{GRACE, Ground, Look, Standing};
 use super::group::{self, Chosen, Group};
-use super::notes::Hold;
+use super::notes::{Hold, Note, When};
 use super::pod::Pod;
 use super::table::Table;
 use super::target::{Deed, Target};
@@ -40,15 +40,25 @@ const GROUND: Duration = Duration::from_secs(2);
 /// Looks at most; each but the first follows something that was done, or that somebody else was faster.
 const LOOKS: usize = 12;
 
+/// How long a departure is noted for at most where it goes in any case. Teardown and repair wait for nothing.
+const BESIDE: Duration = Duration::from_secs(1);
+
+/// Kept for that of the review's time where whoever asks may have what nobody can say.
+const FOR_THE_NOTE: Duration = Duration::from_millis(400);
+
 /// How often it is looked whether the others have seen the new leader.
 const POLL: Duration = Duration::from_millis(50);
 
 /// One review.
+#[derive(Clone, Copy)]
 pub(super) struct Way<'w> {
     config: &'w Config,
     world: &'w dyn World,
     hands: Option<&'w dyn Hands>,
+    /// Until when it may look, decide and act.
     end: Instant,
+    /// Until when it may note what goes in any case.
+    last: Instant,
 }
 
 /// What one look brought.
@@ -74,7 +84,16 @@ impl<'w> Way<'w> {
         deadline: Instant,
     ) -> Self {
         let left = deadline.saturating_duration_since(Instant::now());
-        Self { config, world, hands, end: deadline - FOR_THE_ANSWER.min(left / 10) }
+        let end = deadline - FOR_THE_ANSWER.min(left / 10);
+        Self { config, world, hands, end, last: end }
+    }
+
+    /// The same that ends sooner where somebody may have what nobody can say: that is noted afterwards.
+    fn with_time_to_note(self, target: &Target) -> Self {
+        let left = self.end.saturating_duration_since(Instant::now());
+        let is_needed = self.passes_unknown(target) && !self.is_pretending(target);
+        let kept = if is_needed { FOR_THE_NOTE.min(left / 10) } else { Duration::ZERO };
+        Self { end: self.end - kept, ..self }
     }
 
     fn unseen(&self, target: &Target, why: &Cause) -> Ruling {
@@ -134,13 +153,92 @@ impl<'w> Way<'w> {
             let why = "it is meant for another pod of that name, so that the API server refuses it (preconditions.uid)";
             return Ruling::allow().audit("allowed", why);
         }
-        if let Some(ruling) = decide::of_pod(self.config, &target, &subject.pod, self.world.now()) {
+        let unasked = match decide::of_pod(self.config, &target, &subject.pod, self.world.now()) {
+            Some(unasked) => unasked,
+            None if subject.pod.is_going => return self.of_going(&subject).await,
+            None => self.with_time_to_note(&target).of_member(&subject).await,
+        };
+        self.leaves(&subject, unasked).await
+    }
+
+    /// The one way out of all rulings of a pod whose ensemble is known: who goes without a rule of the quorum, or although nobody can
+    /// say whether it may, is noted like all others, for whoever decides about the next one. It goes also where that fails.
+    async fn leaves(&self, subject: &Subject<'_>, Unasked { ruling, is_missed }: Unasked) -> Ruling {
+        let target = subject.target;
+        let goes_unknown = matches!(ruling.verdict, Verdict::Unknown(_)) && self.passes_unknown(target);
+        if self.is_pretending(target) || !(is_missed || goes_unknown) {
             return ruling;
         }
-        if subject.pod.is_going {
-            return self.of_going(&subject).await;
+        let Some(hands) = self.hands else { return ruling };
+        match self.note_beside(subject, hands).await {
+            Ok(()) => ruling,
+            Err(why) => {
+                let text = decide::not_reserved(&why).text;
+                ruling.warn(format!(
+                    "{}{}: {text}; let no other go until this one is back",
+                    tell::VOICE,
+                    subject.pod.told()
+                ))
+            }
         }
-        self.of_member(&subject).await
+    }
+
+    /// Notes that a pod leaves that goes in any case, with what time is left, and asks no member. What is torn down is missed by nobody.
+    async fn note_beside(&self, subject: &Subject<'_>, hands: &dyn Hands) -> Result<(), Cause> {
+        let end = self.last.min(Instant::now() + BESIDE);
+        let look = Look { world: self.world, end };
+        let (is_torn_down, mut read) = join(self.is_torn_down(subject, look), self.book(subject, look)).await;
+        if is_torn_down {
+            return Ok(());
+        }
+        let late = || Cause::new(cause::TIMEOUT, "there was no time left");
+        let act = Act { end, ..self.act(subject, hands) };
+        let mut turn = None;
+        loop {
+            let book = read?;
+            let now = self.world.now();
+            let ends = now + self.last.saturating_duration_since(Instant::now());
+            let note = When { now, ends }.note(&book, &subject.pod.uid);
+            if note.hold == Hold::Fresh {
+                return Ok(());
+            }
+            let entry = entry(&subject.pod, &note, now, ends)?;
+            let written = timeout_at(end + GRACE, act.note(&book, entry, now));
+            match written.await.map_err(|_| late())? {
+                Written::Written => return Ok(()),
+                Written::Refused(why) => return Err(why),
+                Written::Raced if Instant::now() >= end => return Err(late()),
+                Written::Raced => {}
+            }
+            if turn.is_none() {
+                turn = Some(timeout_at(end, act::turn(act.lease)).await.map_err(|_| late())?);
+            }
+            read = self.book(subject, look).await;
+        }
+    }
+
+    /// Whether nothing of the ensemble, or of the pod's node, is to be left. What cannot be seen is not.
+    async fn is_torn_down(&self, subject: &Subject<'_>, look: Look<'_>) -> bool {
+        let pod = &subject.pod;
+        let (namespace, (owner, node)) = join(
+            look.namespace(&pod.namespace),
+            join(look.stands(subject.ensemble, pod), look.has_node(&pod.node)),
+        )
+        .await;
+        let ends = match owner {
+            Ok(Standing::Going | Standing::Ends) => true,
+            Ok(Standing::Stands(set)) => set.replicas == 0,
+            Ok(Standing::None) | Err(_) => false,
+        };
+        ends || namespace.is_ok_and(|namespace| namespace.is_going) || matches!(node, Ok(false))
+    }
+
+    /// Who is on the way out.
+    async fn book(&self, subject: &Subject<'_>, look: Look<'_>) -> Result<Reservations, Cause> {
+        match self.config.reservation {
+            Book::Lease => look.book(&subject.lease).await,
+            Book::Local => Ok(act::local(&subject.lease)),
+        }
     }
 
     /// Which ensemble the pod is of; none where it is in none.
@@ -190,22 +288,22 @@ impl<'w> Way<'w> {
     }
 
     /// Looks at Kubernetes and at the members; an error is a ruling that needs no member.
-    async fn see(&self, subject: &Subject<'_>) -> Result<Seen, Box<Ruling>> {
+    async fn see(&self, subject: &Subject<'_>) -> Result<Seen, Box<Unasked>> {
         let lease = (self.config.reservation == Book::Lease).then_some(&subject.lease);
         let Subject { target, pod, ensemble, group, .. } = subject;
         let mut ground = self.look().about(ensemble, group, pod, lease).await;
         if lease.is_none() {
             ground.book = Ok(act::local(&subject.lease));
         }
-        if let Some(ruling) = decide::of_ground(self.config, target, pod, &ground) {
-            return Err(Box::new(ruling));
+        if let Some(unasked) = decide::of_ground(self.config, target, pod, &ground) {
+            return Err(Box::new(unasked));
         }
         let pods = ground.pods.as_deref().unwrap_or_default();
         let facts = self.gathering(subject).about(&pod.uid, &ground, pods).await;
         Ok(Seen { ground, facts })
     }
 
-    async fn of_member(&self, subject: &Subject<'_>) -> Ruling {
+    async fn of_member(&self, subject: &Subject<'_>) -> Unasked {
         let mut done = Done::default();
         let mut unmoved = None;
         for _ in 0..LOOKS {
@@ -214,14 +312,13 @@ impl<'w> Way<'w> {
             }
             let seen = match self.see(subject).await {
                 Ok(seen) => seen,
-                Err(ruling) => return *ruling,
+                Err(unasked) => return *unasked,
             };
             let effect = loop {
                 let effect = match self.decided(subject, &seen, &mut done) {
-                    Step::Rule(ruling) if self.passes_unseen(subject, &seen.facts, &done, &ruling) => {
-                        Effect::Reserve
+                    Step::Rule(ruling) => {
+                        return Unasked::free(self.beside(subject.target, &seen.ground, ruling));
                     }
-                    Step::Rule(ruling) => return self.beside(subject.target, &seen.ground, ruling),
                     Step::Act(effect) => effect,
                 };
                 match self.note(subject, &seen, &effect).await {
@@ -237,19 +334,19 @@ impl<'w> Way<'w> {
                     Moved::BadTarget => done.refused.push(to),
                     Moved::Unsupported => done.is_unmovable = true,
                     Moved::Unknown(why) => {
-                        // One more look may show that it did; not one more try.
+                        // One more look may show that it did. If it leads still, it is told once more, and not again.
                         if let Some(before) = unmoved.replace(why) {
-                            return self.unseen(subject.target, &before);
+                            return Unasked::free(self.unseen(subject.target, &before));
                         }
                     }
                 }
             }
         }
         if let Some(name) = &done.moved {
-            return tell::moved(subject.target, name);
+            return Unasked::free(tell::moved(subject.target, name));
         }
         let text = "Durward had no time left to be sure; try again";
-        self.unseen(subject.target, &Cause::new(cause::TIMEOUT, text))
+        Unasked::free(self.unseen(subject.target, &Cause::new(cause::TIMEOUT, text)))
     }
 
     /// Whether nothing is to be changed this time: what would be done counts as done, and is told. In audit mode a refusal does not
@@ -275,17 +372,11 @@ impl<'w> Way<'w> {
         }
     }
 
-    /// Whether it goes although nobody can say whether it may, as the configuration has it. Then that it leaves is noted all the
-    /// same, for whoever decides about the next one and sees more.
-    fn passes_unseen(&self, subject: &Subject<'_>, facts: &Facts, done: &Done, ruling: &Ruling) -> bool {
+    /// Whether somebody may have what nobody can say, as the configuration has it.
+    fn passes_unknown(&self, target: &Target) -> bool {
         let stance = &self.config.terms.stance;
-        let when = if subject.target.by_controller { stance.controllers } else { stance.people };
-        let can_note = facts.book_unread.is_none() && done.unnoted.is_none();
-        matches!(ruling.verdict, Verdict::Unknown(_))
-            && when == OnUnknown::Allow
-            && can_note
-            && facts.note.hold != Hold::Fresh
-            && !self.is_pretending(subject.target)
+        let when = if target.by_controller { stance.controllers } else { stance.people };
+        when == OnUnknown::Allow
     }
 
     fn act<'s>(&'s self, subject: &'s Subject<'_>, hands: &'s dyn Hands) -> Act<'s> {
@@ -299,25 +390,19 @@ impl<'w> Way<'w> {
             Ok(read) => read,
             Err(why) => return Some(Written::Refused(why.clone())),
         };
-        let since = match Timestamp::try_from(facts.ends) {
-            Ok(since) => since,
-            Err(error) => {
-                let text = format!("the time is none: {error}");
-                return Some(Written::Refused(Cause::new(cause::NOT_RESERVED, text)));
-            }
+        let mut entry = match entry(pod, &facts.note, facts.now, facts.ends) {
+            Ok(entry) => entry,
+            Err(why) => return Some(Written::Refused(why)),
         };
-        let mut entry = Reservation::new(&pod.uid, &pod.name, since);
         match effect {
             Effect::Move { .. } => return None,
             Effect::Reserve => {}
             Effect::Appoint { to } => {
                 let before = read.of(&pod.uid).filter(|_| facts.note.hold != Hold::Void);
-                entry.since = before.map_or(since, |before| before.since);
+                entry.since = before.map_or(entry.since, |before| before.since);
                 entry.to.push(to.clone());
             }
         }
-        // Another review of it may have chosen differently, and tell it to hand over at this moment.
-        entry.to.splice(0..0, facts.note.to.iter().cloned());
         let act = Act { end: self.end.min(Instant::now() + GROUND), ..self.act(subject, self.hands?) };
         Some(self.written(&act, subject, seen, read, entry).await)
     }
@@ -338,10 +423,7 @@ impl<'w> Way<'w> {
         }
         let Ok(_turn) = timeout_at(act.end, act::turn(act.lease)).await else { return Written::Raced };
         while Instant::now() < act.end {
-            let book = match act.book {
-                Book::Lease => self.look().book(act.lease).await,
-                Book::Local => Ok(act::local(act.lease)),
-            };
+            let book = self.book(subject, self.look()).await;
             let Ok(book) = book else { return Written::Raced };
             let is_same = |uid: &str| book.of(uid) == read.of(uid);
             if !is_same(&subject.pod.uid) || !seen.facts.seen.iter().all(|seen| is_same(&seen.pod.uid)) {
@@ -382,6 +464,19 @@ impl<'w> Way<'w> {
         }
         Moved::Moved
     }
+}
+
+/// What is noted of a pod for a review that ends then, with what is known of it already.
+fn entry(pod: &Pod, note: &Note, now: SystemTime, ends: SystemTime) -> Result<Reservation, Cause> {
+    let time = |time: SystemTime| {
+        Timestamp::try_from(time)
+            .map_err(|error| Cause::new(cause::NOT_RESERVED, format!("the time is none: {error}")))
+    };
+    let mut entry = Reservation::new(&pod.uid, &pod.name, time(ends)?);
+    entry.first = Some(note.first.map_or_else(|| time(now), Ok)?);
+    // Another review of it may have chosen differently, and tell it to hand over at this moment.
+    entry.to.clone_from(&note.to);
+    Ok(entry)
 }
 
 /// The pod as it was listed: its address may be younger than what the review brought.

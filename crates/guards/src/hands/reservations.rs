@@ -59,6 +59,9 @@ pub struct Reservation {
     pub pod: String,
     /// When the review that may let it go has ended: from then on it is waited for.
     pub since: Timestamp,
+    /// When it was noted for the first time of those that followed each other; none by a version that did not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Timestamp>,
     /// The uids of pods to which it may be about to hand leadership over: one, or more where reviews differ in whom they choose.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<String>,
@@ -70,7 +73,14 @@ pub struct Reservation {
 impl Reservation {
     /// One that says no more than that.
     pub fn new(uid: &str, pod: &str, since: Timestamp) -> Self {
-        Self { uid: uid.to_owned(), pod: pod.to_owned(), since, to: Vec::new(), more: BTreeMap::new() }
+        Self {
+            uid: uid.to_owned(),
+            pod: pod.to_owned(),
+            since,
+            first: None,
+            to: Vec::new(),
+            more: BTreeMap::new(),
+        }
     }
 
     /// How long ago its review ended; nothing where it has not yet.
@@ -103,30 +113,35 @@ struct WireMetadata {
 
 impl Reservations {
     /// Reads a whole Lease. What cannot be read is no empty set: somebody's reservation may be in it.
-    pub fn read(lease: &RawValue) -> Result<Self, Cause> {
+    pub fn read(Lease { namespace, name }: &Lease, json: &RawValue) -> Result<Self, Cause> {
+        let lease = format!("the Lease {name} in namespace {namespace}");
+        let next = "delete it when no pod leaves";
         let garbage = |why: String| Cause::new(cause::GARBAGE, why);
-        let wire: Wire = serde_json::from_str(lease.get())
-            .map_err(|error| garbage(format!("the Lease cannot be read: {error}")))?;
+        let wire: Wire = serde_json::from_str(json.get())
+            .map_err(|error| garbage(format!("{lease} cannot be read: {error}")))?;
         let version = Some(wire.metadata.resource_version).filter(|version| !version.is_empty());
-        let version = version.ok_or_else(|| garbage("the Lease has no resourceVersion".to_owned()))?;
+        let version = version.ok_or_else(|| garbage(format!("{lease} has no resourceVersion")))?;
         let annotation = wire.metadata.annotations.and_then(|mut all| all.remove(ANNOTATION));
         let (label, durward) = MANAGED_BY;
         let is_own = wire.metadata.labels.is_some_and(|labels| labels.get(label) == Some(&durward.into()));
         let held: Vec<Reservation> = match annotation {
             None if is_own => {
                 return Err(garbage(format!(
-                    "somebody took the annotation {ANNOTATION} off the Lease, so that nobody knows who leaves; delete the Lease when no pod does"
+                    "somebody took the annotation {ANNOTATION} off {lease}, so that nobody knows who leaves; {next}"
                 )));
             }
             // Somebody made it beforehand.
             None => Vec::new(),
             Some(Value::String(text)) => serde_json::from_str(&text).map_err(|error| {
-                garbage(format!("the Lease's annotation {ANNOTATION} cannot be read: {error}"))
+                garbage(format!("the annotation {ANNOTATION} of {lease} cannot be read: {error}; {next}"))
             })?,
-            Some(_) => return Err(garbage(format!("the Lease's annotation {ANNOTATION} is no text"))),
+            Some(_) => {
+                return Err(garbage(format!("the annotation {ANNOTATION} of {lease} is no text; {next}")));
+            }
         };
         if held.len() > MOST {
-            return Err(garbage(format!("the Lease's annotation {ANNOTATION} names more than {MOST} pods")));
+            let text = format!("the annotation {ANNOTATION} of {lease} names more than {MOST} pods; {next}");
+            return Err(garbage(text));
         }
         Ok(Self { version: Some(version), held })
     }
@@ -185,8 +200,8 @@ mod tests {
     }
 
     fn read(metadata: &Value) -> Result<Reservations, String> {
-        let lease = to_raw_value(&json!({"metadata": metadata, "spec": {}})).unwrap();
-        Reservations::read(&lease).map_err(|cause| cause.text)
+        let json = to_raw_value(&json!({"metadata": metadata, "spec": {}})).unwrap();
+        Reservations::read(&lease(), &json).map_err(|cause| cause.text)
     }
 
     fn held(text: &str) -> Result<Vec<Reservation>, String> {
@@ -198,14 +213,15 @@ mod tests {
         let set = Reservations { version: Some("7".into()), held: vec![reservation("a"), reservation("b")] };
         let body = set.body(&lease());
         assert_eq!(body["metadata"]["resourceVersion"], "7");
-        assert_eq!(Reservations::read(&to_raw_value(&body).unwrap()).unwrap(), set);
+        assert_eq!(Reservations::read(&lease(), &to_raw_value(&body).unwrap()).unwrap(), set);
         assert!(set.holds("b") && !set.holds("c"));
         let first = Reservations { version: None, held: vec![] }.body(&lease());
         assert!(first["metadata"].get("resourceVersion").is_none());
         assert_eq!(first["metadata"]["name"], "durward-etcd.db");
-        let heir = Reservation { to: vec!["c".into()], ..reservation("a") };
+        let first = Some(reservation("a").since);
+        let heir = Reservation { to: vec!["c".into()], first, ..reservation("a") };
         let body = Reservations { version: Some("7".into()), held: vec![heir.clone()] }.body(&lease());
-        assert_eq!(Reservations::read(&to_raw_value(&body).unwrap()).unwrap().held, [heir]);
+        assert_eq!(Reservations::read(&lease(), &to_raw_value(&body).unwrap()).unwrap().held, [heir]);
     }
 
     #[test]

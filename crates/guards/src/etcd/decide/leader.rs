@@ -6,7 +6,7 @@ use super::super::config::Leader;
 use super::super::notes::Hold;
 use super::super::table::{Row, State, Table};
 use super::super::tell::Said;
-use super::{Case, Effect, Step, goes, grace, not_reserved};
+use super::{Case, Effect, Step, goes, grace, in_vain, not_reserved};
 use crate::world::etcd::Id;
 
 /// Why people are refused a leader.
@@ -49,6 +49,10 @@ pub(super) fn of_leader(case: Case<'_>, table: &Table, me: &Row, ruling: Ruling,
     };
     if let Some(why) = case.unnoted() {
         return Step::Rule(said.unknown(vec![not_reserved(why)]));
+    }
+    // Before it hands over for nothing.
+    if note.rests {
+        return Step::Rule(in_vain(case, said));
     }
     // Nobody lets the next one go from when that is noted until this review has ended.
     if done.is_reserved || (note.hold >= Hold::Lasting && note.to.contains(&next.uid)) {

@@ -21,6 +21,29 @@ pub(in super::super) enum Opened {
     Look(Target),
 }
 
+/// A ruling for which no member is asked.
+#[derive(Debug)]
+pub(in super::super) struct Unasked {
+    pub(in super::super) ruling: Ruling,
+    /// Whether it may be missed, or back the next moment, so that whoever decides about another one has to know that it goes.
+    pub(in super::super) is_missed: bool,
+}
+
+impl Unasked {
+    /// Nobody misses it, or it stays.
+    pub(in super::super) fn free(ruling: Ruling) -> Self {
+        Self { ruling, is_missed: false }
+    }
+
+    fn missed(ruling: Ruling) -> Self {
+        Self { ruling, is_missed: true }
+    }
+}
+
+fn allowed(why: &str) -> Ruling {
+    Ruling::allow().audit("allowed", why)
+}
+
 /// Looks at the request alone.
 pub(in super::super) fn open(config: &Config, deed: Deed, request: &Request<'_>) -> Opened {
     let target = match Target::read(config, deed, request) {
@@ -39,19 +62,22 @@ pub(in super::super) fn of_pod(
     target: &Target,
     pod: &Pod,
     now: SystemTime,
-) -> Option<Ruling> {
-    let allowed = |why: &str| Some(Ruling::allow().audit("allowed", why));
+) -> Option<Unasked> {
     if pod.is_mirror() {
-        return Some(tell::mirror(target));
+        return Some(Unasked::free(tell::mirror(target)));
     }
     if pod.is_going && (target.by_kubelet || target.grace != Some(0)) {
-        return allowed("its pod is being deleted already");
+        return Some(Unasked::free(allowed("its pod is being deleted already")));
     }
     if pod.runs_no_etcd() {
-        return allowed("etcd is not running in it");
+        // Its container may be started again before the pod is marked as deleted.
+        let ruling = allowed("etcd is not running in it");
+        return Some(if pod.has_ended() { Unasked::free(ruling) } else { Unasked::missed(ruling) });
     }
     match glass::judge(config, &pod.name, &pod.annotations, now) {
-        Glass::Broken { reason, until } => Some(tell::glass_broken(&target.told(), &reason, &until)),
+        Glass::Broken { reason, until } => {
+            Some(Unasked::missed(tell::glass_broken(&target.told(), &reason, &until)))
+        }
         Glass::Whole | Glass::Refused(_) => None,
     }
 }
@@ -62,48 +88,51 @@ pub(in super::super) fn of_ground(
     target: &Target,
     pod: &Pod,
     ground: &Ground,
-) -> Option<Ruling> {
-    let allowed = |why: &str| Some(Ruling::allow().audit("allowed", why));
+) -> Option<Unasked> {
+    let free = |why: &str| Some(Unasked::free(allowed(why)));
     if let Ok(namespace) = &ground.namespace {
         if namespace.is_going {
-            return allowed("its namespace is being deleted");
+            return free("its namespace is being deleted");
         }
-        if let Some(ruling) = of_namespace(config, target, namespace, ground.now) {
-            return Some(ruling);
+        if let Some(unasked) = of_namespace(config, target, namespace, ground.now) {
+            return Some(unasked);
         }
     }
     match &ground.owner {
         Ok(Standing::Going) if pod.owner.is_some() => {
-            return allowed("its StatefulSet is being deleted or gone");
+            return free("its StatefulSet is being deleted or gone");
         }
-        Ok(Standing::Going) => return allowed("what it belongs to is being deleted or gone"),
-        Ok(Standing::Ends) => return allowed("its StatefulSet is to have no pods"),
+        Ok(Standing::Going) => return free("what it belongs to is being deleted or gone"),
+        Ok(Standing::Ends) => return free("its StatefulSet is to have no pods"),
         Ok(Standing::Stands(_) | Standing::None) | Err(_) => {}
     }
     if matches!(&ground.has_node, Ok(false)) {
-        return allowed("its node is gone");
+        return free("its node is gone");
     }
     let pods = match &ground.pods {
         Ok(pods) => pods,
-        Err(why) => return Some(tell::unseen(config, target, why, ground.now)),
+        Err(why) => return Some(Unasked::free(tell::unseen(config, target, why, ground.now))),
     };
     let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
         let text = format!(
             "the pods that Durward sees in namespace {:?} do not hold this one; try again, and if that stays so, Durward looks at another cluster",
             target.namespace
         );
-        return Some(tell::unseen(config, target, &Cause::new(cause::UNCLEAR, text), ground.now));
+        let ruling = tell::unseen(config, target, &Cause::new(cause::UNCLEAR, text), ground.now);
+        return Some(Unasked::free(ruling));
     };
     // It did not yet when the review was made.
-    if listed.has_ended() { allowed("its pod has ended") } else { None }
+    if listed.has_ended() { free("its pod has ended") } else { None }
 }
 
-fn of_namespace(config: &Config, target: &Target, namespace: &Namespace, now: SystemTime) -> Option<Ruling> {
+fn of_namespace(config: &Config, target: &Target, namespace: &Namespace, now: SystemTime) -> Option<Unasked> {
     if config.terms.exempt.selects(&namespace.labels) {
-        return Some(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
+        return Some(Unasked::free(Ruling::allow().audit("exempt", "exempt.namespaceSelector")));
     }
     match glass::judge(config, &target.namespace, &namespace.annotations, now) {
-        Glass::Broken { reason, until } => Some(tell::glass_broken(&target.told(), &reason, &until)),
+        Glass::Broken { reason, until } => {
+            Some(Unasked::missed(tell::glass_broken(&target.told(), &reason, &until)))
+        }
         Glass::Whole | Glass::Refused(_) => None,
     }
 }

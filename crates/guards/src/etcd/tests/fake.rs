@@ -78,6 +78,13 @@ pub(super) struct State {
     pub(super) moves: Option<Moved>,
     /// In how many turns of others it hands over.
     pub(super) moves_in: usize,
+    /// After how many questions for the status the others have seen who leads then, and who led before.
+    pub(super) sees_in: usize,
+    pub(super) before: Option<Id>,
+    /// Whether Leases are neither read nor written in any time.
+    pub(super) is_stuck: bool,
+    /// Whether somebody else is always faster to write.
+    pub(super) is_raced: bool,
     /// Everything that was changed, in order.
     pub(super) deeds: Vec<String>,
     /// How often members were asked.
@@ -127,6 +134,10 @@ impl Fake {
             refuses: BTreeMap::new(),
             moves: None,
             moves_in: 0,
+            sees_in: 0,
+            before: None,
+            is_stuck: false,
+            is_raced: false,
             deeds: Vec::new(),
             asked: 0,
             later: Duration::ZERO,
@@ -206,12 +217,20 @@ impl Fake {
         }
     }
 
+    /// What stands where a pod says how its container is: `running`, `waiting`.
+    pub(super) fn container(&self, name: &str, state: &str) {
+        for pod in self.state().pods.iter_mut().filter(|pod| pod["metadata"]["name"] == name) {
+            pod["status"]["containerStatuses"][0]["state"] = json!({state: {}});
+        }
+    }
+
     /// What is noted, as it stands in the Lease.
     pub(super) fn book(&self) -> Vec<Reservation> {
         let lease = self.state().lease.clone();
         lease.map_or_else(Vec::new, |(version, mut lease)| {
             lease["metadata"]["resourceVersion"] = version.to_string().into();
-            Reservations::read(&to_raw_value(&lease).unwrap()).unwrap().held
+            let of = Lease { namespace: "durward-system".into(), name: "durward-etcd.db".into() };
+            Reservations::read(&of, &to_raw_value(&lease).unwrap()).unwrap().held
         })
     }
 
@@ -297,6 +316,7 @@ impl State {
                 cluster: one.cluster,
                 member: one.id,
                 leader: match one.leader {
+                    Whom::AsAll if self.before.is_some() && self.leader != Some(one.id) => self.before,
                     Whom::AsAll => self.leader,
                     Whom::One(id) => Some(id),
                     Whom::Nobody => None,
@@ -347,8 +367,11 @@ impl World for Fake {
     fn find<'a>(&'a self, _: &'a Cluster, look: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
         Box::pin(async move {
             yield_now().await;
-            let state = self.state();
             let plural = look.address.resource.plural.as_ref();
+            if plural == "leases" && self.state().is_stuck {
+                return pending().await;
+            }
+            let state = self.state();
             if let Some(why) = state.refusal(plural) {
                 return Err(why);
             }
@@ -380,7 +403,14 @@ impl World for Fake {
 
     fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, _: Instant) -> BoxFuture<'a, Answered> {
         Box::pin(async move {
-            self.state().asked += 1;
+            {
+                let mut state = self.state();
+                state.asked += 1;
+                if state.before.is_some() && question == Question::Status {
+                    state.sees_in = state.sees_in.saturating_sub(1);
+                    state.before = state.before.filter(|_| state.sees_in > 0);
+                }
+            }
             yield_now().await;
             let answer = self.state().answer(peer, question);
             match answer {
@@ -400,6 +430,10 @@ impl Hands for Fake {
     fn write<'a>(&'a self, lease: &'a Lease, set: &'a Reservations, _: Instant) -> BoxFuture<'a, Written> {
         Box::pin(async move {
             yield_now().await;
+            if self.state().is_raced {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                return Written::Raced;
+            }
             let mut state = self.state();
             if let Some(code) = state.refuses.get("write") {
                 return Written::Refused(Cause::new(code, "leases may not be written"));
@@ -431,6 +465,7 @@ impl Hands for Fake {
             if state.leader != state.members.get(&leader.name).map(|one| one.id) {
                 return Moved::NotLeader;
             }
+            state.before = state.leader.filter(|_| state.sees_in > 0);
             state.leader = Some(to);
             Moved::Moved
         })

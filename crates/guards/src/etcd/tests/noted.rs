@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::super::fixture::{LEAST, NOW, delete, evict};
 use super::fake::{Fake, Reply, Whom, alarm, deleted, deleted_by, evicted, ruled, told, word};
 use super::{CONTROLLER, says};
+use crate::hands::Moved;
 use crate::world::cause;
 use crate::world::etcd::AlarmKind;
 
@@ -94,6 +95,177 @@ async fn in_audit_mode_nothing_is_noted_and_nobody_hands_over() {
     says(&ruling, "unknown", "it cannot be noted that it leaves");
 }
 
+/// A member whose container is being started again.
+fn restarting(name: &str) -> Fake {
+    let fake = Fake::of(3);
+    fake.set(name, Reply::Silent(cause::NOT_LISTENING));
+    fake.container(name, "waiting");
+    fake
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_let_go_while_its_container_was_down_counts_as_leaving_when_it_runs_again() {
+    for user in ["ann", CONTROLLER, "system:node:n1"] {
+        let fake = restarting("etcd-1");
+        let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
+        says(&ruling, "allow", "");
+        assert!(ruling.warnings.is_empty(), "{:?}", ruling.warnings);
+        assert_eq!(fake.untouched(), (0, 1));
+        fake.set("etcd-1", Reply::Whole);
+        fake.container("etcd-1", "running");
+        says(&deleted(&fake, LEAST, "etcd-2").await, "deny", "leaving: its pod was asked for or let go");
+    }
+    // It is noted beside whatever else is, whoever writes at the same time.
+    let fake = restarting("etcd-1");
+    let stored = fake.pod("etcd-1");
+    let (one, other) = (fake.door(LEAST), fake.door(LEAST));
+    let (a, b) = (delete("etcd-1", |r| r["oldObject"] = stored), delete("etcd-2", |_| {}));
+    let (a, b) = join(ruled(&one, &a), ruled(&other, &b)).await;
+    says(&a, "allow", "");
+    says(&b, "deny", "only 1 other member is healthy");
+    assert!(fake.book().iter().any(|held| held.uid == "uid-etcd-1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_passes_by_broken_glass_counts_as_leaving_too() {
+    let glass = |name: &str| {
+        json!({
+            "durward.dev/delete-anyway": name,
+            "durward.dev/delete-reason": "x",
+            "durward.dev/delete-until": "2026-11-21T11:00:00Z"
+        })
+    };
+    let on_pod = Fake::of(3).with(|s| s.pods[1]["metadata"]["annotations"] = glass("etcd-1"));
+    says(&evicted(&on_pod, LEAST, "etcd-1").await, "allow", "passes unchecked");
+    says(&deleted(&on_pod, LEAST, "etcd-2").await, "deny", "leaving: its pod was asked for or let go");
+    // The same on the namespace, which is whole again after that.
+    let on_namespace = Fake::of(3);
+    let set = |annotations: Value| {
+        let mut state = on_namespace.state();
+        state.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["annotations"] =
+            annotations;
+    };
+    set(glass("db"));
+    says(&evicted(&on_namespace, LEAST, "etcd-1").await, "allow", "passes unchecked");
+    set(json!({}));
+    says(&deleted(&on_namespace, LEAST, "etcd-2").await, "deny", "leaving: its pod was asked for or let go");
+}
+
+#[tokio::test(start_paused = true)]
+async fn repair_waits_for_no_note_and_what_only_asks_leaves_none() {
+    // Nothing can be written, or read: it goes, with a word.
+    for what in ["write", "leases"] {
+        let fake = restarting("etcd-1").refusing(what);
+        for user in ["ann", CONTROLLER, "system:node:n1"] {
+            let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
+            says(&ruling, "allow", "; let no other go until this one is back");
+        }
+        assert!(fake.state().deeds.is_empty());
+    }
+    // Nobody answers: it goes within the time that a note may take.
+    let fake = restarting("etcd-1").with(|s| s.is_stuck = true);
+    let began = tokio::time::Instant::now();
+    says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "the API server did not answer in 1.0 s");
+    assert!(began.elapsed() < Duration::from_millis(1100), "{:?}", began.elapsed());
+    // A dry run, a review without hands, and audit mode.
+    let fake = restarting("etcd-1");
+    says(&deleted_by(&fake, LEAST, "etcd-1", "ann", |r| r["dryRun"] = true.into()).await, "allow", "");
+    let stored = fake.pod("etcd-1");
+    let body = delete("etcd-1", |r| r["oldObject"] = stored);
+    says(&ruled(&fake.handless(LEAST), &body).await, "allow", "");
+    says(&deleted(&fake, &format!("mode: audit\n{LEAST}"), "etcd-1").await, "allow", "");
+    assert!(fake.state().deeds.is_empty(), "{:?}", fake.state().deeds);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_torn_down_is_noted_by_nobody_even_where_its_etcd_is_down() {
+    type Change = fn(&mut super::fake::State);
+    let changes: [Change; 5] = [
+        |s| {
+            let key = ("namespaces", "db".to_owned());
+            s.others.get_mut(&key).unwrap()["metadata"]["deletionTimestamp"] = "x".into();
+        },
+        |s| drop(s.others.remove(&("statefulsets", "etcd".to_owned()))),
+        |s| {
+            let key = ("statefulsets", "etcd".to_owned());
+            s.others.get_mut(&key).unwrap()["metadata"]["deletionTimestamp"] = "x".into();
+        },
+        |s| {
+            let key = ("statefulsets", "etcd".to_owned());
+            s.others.get_mut(&key).unwrap()["spec"]["replicas"] = 0.into();
+        },
+        |s| drop(s.others.remove(&("nodes", "n1".to_owned()))),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let fake = restarting("etcd-1").with(change);
+        says(&deleted_by(&fake, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+        assert_eq!(fake.untouched(), (0, 0), "{at}");
+    }
+    // What has ended for good does not come back.
+    let ended = Fake::of(3).with(|s| s.pods[1]["status"]["phase"] = "Failed".into());
+    says(&deleted(&ended, LEAST, "etcd-1").await, "allow", "");
+    assert_eq!(ended.untouched(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passes_where_not_even_the_pods_are_seen_is_noted() {
+    let yaml = format!("whenUnknown: {{controllers: allow}}\n{LEAST}");
+    let by_controller = |fake: &Fake| {
+        let (fake, yaml) = (fake.clone(), yaml.clone());
+        async move {
+            let body = delete("etcd-1", |r| r["userInfo"]["username"] = CONTROLLER.into());
+            ruled(&fake.door(&yaml), &body).await
+        }
+    };
+    // The pods may not be listed.
+    let fake = Fake::of(3).refusing("pods");
+    says(&by_controller(&fake).await, "unknown", "pods may not be read");
+    fake.state().refuses.clear();
+    says(&deleted(&fake, &yaml, "etcd-2").await, "deny", "leaving: its pod was asked for or let go");
+    // This one is not among them.
+    let fake = Fake::of(3).with(|s| drop(s.pods.remove(1)));
+    says(&by_controller(&fake).await, "unknown", "do not hold this one");
+    assert_eq!(fake.state().deeds, ["noted etcd-1"]);
+    // Nobody knows whether the leader has handed over.
+    let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
+    let fake = Fake::of(3).with(|s| (s.leader, s.moves) = (Some(11), Some(Moved::Unknown(why))));
+    says(&by_controller(&fake).await, "unknown", "took too long");
+    assert!(fake.book().iter().any(|held| held.uid == "uid-etcd-1"));
+    // Everything takes too long: others are always faster to write.
+    let fake = Fake::of(3).with(|s| s.is_raced = true);
+    says(&by_controller(&fake).await, "unknown", "let no other go until this one is back");
+    // People may not have what nobody can say: nothing of it is noted.
+    let fake = Fake::of(3).refusing("pods");
+    says(&deleted(&fake, &yaml, "etcd-1").await, "unknown", "pods may not be read");
+    assert!(fake.state().deeds.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_learner_that_was_let_go_and_is_promoted_counts_as_leaving() {
+    let learner = || Fake::of(4).with(|s| s.members.get_mut("etcd-3").unwrap().is_learner = true);
+    let fake = learner();
+    says(&deleted(&fake, LEAST, "etcd-3").await, "allow", "it is a learner");
+    assert_eq!(fake.state().deeds, ["noted etcd-3"]);
+    fake.state().members.get_mut("etcd-3").unwrap().is_learner = false;
+    let ruling = deleted(&fake, LEAST, "etcd-2").await;
+    says(&ruling, "deny", "only 2 other members are healthy, and 3 of the 4");
+    says(&ruling, "deny", "leaving: its pod was asked for or let go");
+    // Where that cannot be noted it goes with a word.
+    says(&deleted(&learner().refusing("write"), LEAST, "etcd-3").await, "allow", "let no other go until");
+    // One that is in no list may be taken into it.
+    let fake = Fake::of(4).with(|s| s.members.get_mut("etcd-3").unwrap().cluster = 7);
+    says(&deleted(&fake, LEAST, "etcd-3").await, "allow", "does not miss it");
+    assert_eq!(fake.state().deeds, ["noted etcd-3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_not_well_stays_where_nothing_can_be_noted() {
+    let yaml = "ensembles: [{namespace: db, selector: app=etcd, leader: allow}]";
+    let fake = Fake::of(3).refusing("write");
+    fake.set("etcd-0", Reply::ReadHangs);
+    says(&deleted(&fake, yaml, "etcd-0").await, "unknown", "it cannot be noted that it leaves");
+}
+
 /// A Lease in which it is noted that these pods leave, so many seconds from now.
 fn lease(entries: &[(&str, i64)]) -> Value {
     let entry = |(pod, ahead): &(&str, i64)| {
@@ -124,8 +296,11 @@ async fn clocks_that_differ_are_told_and_hold_nobody_up_without_a_word() {
     going.mark("etcd-2");
     says(&deleted(&going, LEAST, "etcd-1").await, "allow", "");
     // As far ahead as a review may take is no difference; nor does it count for ever.
+    for ahead in [30, 34] {
+        says(&deleted(&of(3, "etcd-2", ahead), LEAST, "etcd-1").await, "deny", "let go a moment ago");
+    }
+    says(&deleted(&of(3, "etcd-2", 36), LEAST, "etcd-1").await, "unknown", "36 s ahead");
     let fake = of(3, "etcd-2", 30);
-    says(&deleted(&fake, LEAST, "etcd-1").await, "deny", "let go a moment ago");
     fake.state().later = Duration::from_secs(61);
     says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
 }
@@ -139,7 +314,13 @@ async fn a_lease_from_which_somebody_took_the_set_is_not_an_empty_one() {
         drop(lease["metadata"].as_object_mut().unwrap().remove("annotations"));
     });
     let ruling = deleted(&fake, LEAST, "etcd-1").await;
-    says(&ruling, "unknown", "somebody took the annotation durward.dev/reservations off the Lease");
+    let why = "somebody took the annotation durward.dev/reservations off the Lease durward-etcd.db in namespace durward-system";
+    says(&ruling, "unknown", why);
+    // Nor is one that cannot be read, and it is named too.
+    let broken = json!({"metadata": {"annotations": {"durward.dev/reservations": "soon"}}});
+    let ruling = deleted(&Fake::of(3).with(|s| s.lease = Some((1, broken))), LEAST, "etcd-1").await;
+    says(&ruling, "unknown", "of the Lease durward-etcd.db in namespace durward-system cannot be read");
+    says(&ruling, "unknown", "delete it when no pod leaves");
 }
 
 #[tokio::test(start_paused = true)]

@@ -71,9 +71,10 @@ impl Call<'_> {
             if said.status == StatusCode::OK {
                 return Ok(Called::Answered(said));
             }
-            let Some(refusal) = Refusal::read(&said.body) else {
-                return Err(stranger(said.status, &said.body));
+            let Some(mut refusal) = Refusal::read(&said.body) else {
+                return Err(stranger(said.status, without(&said.body, token.as_ref()).as_bytes()));
             };
+            refusal.message = without(refusal.message.as_bytes(), token.as_ref());
             let is_wanted = refusal.is_stale() || (refusal.is_nobody() && token.is_none() && may_log_in);
             let Some(login) = self.peer.client.login.as_ref().filter(|_| is_wanted && !was_asked_to) else {
                 let user = token.map(|token| token.of.name.clone());
@@ -218,6 +219,15 @@ impl Call<'_> {
 fn wordless(why: &Cause, status: StatusCode, user: &User) -> Cause {
     let text = format!("user {:?} could not be logged in ({})", brief(&user.name), status.as_u16());
     Cause::new(why.code, text)
+}
+
+/// What somebody says without the token that it has just been shown, and may repeat.
+fn without(said: &[u8], token: Option<&Token>) -> String {
+    let said = String::from_utf8_lossy(said);
+    match token.and_then(|token| token.text.to_str().ok()) {
+        Some(token) => said.replace(token, "[token]"),
+        None => said.into_owned(),
+    }
 }
 
 fn gateway_off() -> Cause {
