@@ -160,4 +160,26 @@ mod tests {
         let when = When { now: now(), ends: now() };
         assert_eq!(when.note(&Reservations::default(), "a"), Note::default());
     }
+
+    #[test]
+    fn who_has_been_noted_for_a_minute_rests_until_half_a_minute_after_its_entry_is_void() {
+        let ago = |seconds: u64| Timestamp::try_from(now() - Duration::from_secs(seconds)).unwrap();
+        let when = When { now: now(), ends: now() };
+        for (first, since, rests) in [
+            (Some(60), 10, false),
+            (Some(61), 10, true),
+            // An allow may rest on that for a moment more.
+            (Some(61), 5, false),
+            (Some(90), 31, true),
+            (Some(119), 60, true),
+            (Some(120), 61, false),
+            // A version that does not say it.
+            (None, 60, false),
+        ] {
+            let mut entry = Reservation::new("a", "etcd-1", ago(since));
+            entry.first = first.map(ago);
+            let note = when.note(&Reservations { version: None, held: vec![entry] }, "a");
+            assert_eq!(note.rests, rests, "{first:?} {since}");
+        }
+    }
 }

@@ -143,6 +143,26 @@ async fn who_repeats_a_password_is_not_repeated() {
 }
 
 #[tokio::test]
+async fn who_repeats_a_token_is_not_repeated() {
+    let files = files();
+    for (status, is_gateway) in [(400, true), (500, true), (403, false), (503, false)] {
+        let member = Member::plain(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
+            ("POST /v3/auth/authenticate", _) => say(200, format!(r#"{{{HEADER},"token":"SECRET.7"}}"#)),
+            (_, "") => say(400, EMPTY),
+            (_, token) if is_gateway => {
+                say(status, json!({"code": 2, "message": format!("not {token} here")}).to_string())
+            }
+            (_, token) => say(status, format!("authorization: {token}")),
+        })
+        .await;
+        let cause = why(&world(), &peer(&member, client(&files, true)), Question::Status).await;
+        assert!(member.heard().iter().any(|heard| heard.token == "SECRET.7"));
+        assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
+        assert!(cause.text.contains("[token]"), "{status}: {}", cause.text);
+    }
+}
+
+#[tokio::test]
 async fn who_is_not_let_in_or_lacks_a_permission_is_named_and_the_password_is_not() {
     let failed = r#"{"code":3,"message":"etcdserver: authentication failed, invalid user ID or password"}"#;
     let member = Member::plain(move |heard| match heard.call.as_str() {
