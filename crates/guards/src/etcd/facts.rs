@@ -28,6 +28,8 @@ pub(super) struct Facts {
     pub(super) ensemble: String,
     /// Every pod of it, with what its member says.
     pub(super) seen: Vec<Seen>,
+    /// Whether only who has a certificate of the ensemble's authority could say it.
+    pub(super) is_verified: bool,
     /// How many pods its `StatefulSet` is to have; none where it has none, or is made of several.
     pub(super) replicas: Option<u64>,
     /// The uids of pods that go for good, each with its claim, as their `StatefulSet` was scaled down.
@@ -138,6 +140,7 @@ impl Gathering<'_> {
             scaled_away: pods.iter().filter(drops).map(|pod| pod.uid.clone()).collect(),
             ensemble: self.group.told(),
             seen: seen.collect(),
+            is_verified: self.group.is_verified(),
             replicas: set.filter(|_| self.group.is_of_one_set()).map(|set| set.replicas),
             ends,
             book_unread: ground.book.as_ref().err().cloned(),

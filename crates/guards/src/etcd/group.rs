@@ -93,6 +93,11 @@ impl Group {
         self.set.is_some()
     }
 
+    /// Whether the certificates of its members are verified.
+    pub(super) fn is_verified(&self) -> bool {
+        self.client.tls.as_ref().is_some_and(|tls| !tls.insecure)
+    }
+
     /// What people call it: `db/etcd`, or `db (app=etcd)` where no one set makes it.
     pub(super) fn told(&self) -> String {
         match &self.set {

@@ -9,7 +9,7 @@
 use admission::Cause;
 
 use super::facts::{Facts, Seen, View};
-use super::table::{Row, State, Table};
+use super::table::{self, Row, State, Table};
 use crate::world::cause;
 use crate::world::etcd::{Health, Id, Metrics};
 
@@ -56,6 +56,7 @@ pub(super) fn table(facts: &Facts) -> Table {
     Table {
         ensemble: facts.ensemble.clone(),
         told_voters: voters.as_ref().ok().copied(),
+        meant: table::meant(facts, voters.as_ref().map_or(0, |voters| voters + learners)),
         voters,
         leaderless: leaderless.map(|(at, (_, said))| identity(at, said)).collect(),
         leader,

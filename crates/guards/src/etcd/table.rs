@@ -10,6 +10,7 @@
 mod alarms;
 mod full;
 mod list;
+mod namesakes;
 #[cfg(test)]
 mod tests;
 
@@ -116,6 +117,9 @@ pub(super) struct Table {
     pub(super) ensemble: String,
     /// How many vote, or why nobody knows.
     pub(super) voters: Result<usize, Cause>,
+    /// How many members it is to have, as far as anybody says. While some are learners, are taken out of the list or not yet in it,
+    /// that is more than vote.
+    pub(super) meant: usize,
     /// How many vote at most as far as those know who answer. Enough to tell that a quorum is lost, and not that there is one.
     pub(super) told_voters: Option<usize>,
     /// The voters that answer and know of no leader.
@@ -135,6 +139,16 @@ pub(super) struct Table {
     pub(super) changes: Vec<String>,
     /// What else is wrong, for people.
     pub(super) notes: Vec<String>,
+}
+
+/// Of so many members each deletion is an outage, whatever is done.
+pub(super) const SMALL: usize = 2;
+
+/// How many members an ensemble with so many in its list is to have: as many as its `StatefulSet`, or as it has pods where no one
+/// set makes them.
+pub(super) fn meant(facts: &Facts, listed: usize) -> usize {
+    let wanted = facts.replicas.and_then(|replicas| usize::try_from(replicas).ok());
+    wanted.unwrap_or(facts.seen.len()).max(listed)
 }
 
 impl Table {
@@ -186,9 +200,23 @@ impl Table {
         row.id.is_some() && row.id == self.leader
     }
 
-    /// Whether the leader is a member that no pod answered as: a silent pod may be it, whatever it is called.
+    /// Whether a leader is known of that no pod answered as, or of which nobody can tell which one it is: a silent pod may be it,
+    /// whatever it is called.
     pub(super) fn has_hidden_leader(&self) -> bool {
-        let is_seen = |id| self.rows.iter().any(|row| row.id == Some(id) && row.answers());
-        self.leader.is_some_and(|leader| !is_seen(leader))
+        let mut answering = self.rows.iter().filter(|row| row.answers());
+        match self.leader {
+            Some(leader) => !answering.any(|row| row.id == Some(leader)),
+            None => !self.is_lost && answering.next().is_some(),
+        }
+    }
+
+    /// Whether a voter that answers, or all who do, know of no leader.
+    pub(super) fn misses_leader(&self) -> bool {
+        self.is_lost || !self.leaderless.is_empty()
+    }
+
+    /// Whether each of those who vote is needed only for the moment: it is to have more.
+    pub(super) fn is_small_for_now(&self) -> bool {
+        self.meant > SMALL && self.voters.as_ref().is_ok_and(|voters| *voters <= SMALL)
     }
 }

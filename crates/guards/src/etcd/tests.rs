@@ -302,7 +302,7 @@ async fn where_the_pod_takes_its_member_out_the_others_are_counted_among_themsel
     says(&ruling, "allow", "");
     assert!(!told(&ruling).contains("members: nothing can be read"), "{}", told(&ruling));
     let kept = "ensembles: [{namespace: db, selector: app=etcd, membership: kept}]";
-    says(&deleted(&fake(), kept, "etcd-1").await, "allow", "the ensemble has 2 members");
+    says(&deleted(&fake(), kept, "etcd-1").await, "deny", "2 of the 3 members that db/etcd is to have vote");
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,9 +18,11 @@ pub(super) fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, sa
     let quorum = table.voters.as_ref().ok().map(|voters| quorum(case, me, *voters));
     let is_the_port = table.rows.iter().any(Row::answers);
     // A connection is refused by firewalls too, and where Durward has the wrong port. A quorum that works without enough others has
-    // this one in it; and under a leader that nobody sees it may be the leader.
+    // this one in it; and under a leader that nobody sees it may be the leader. That no read came about for a moment tells nothing:
+    // who leads a quorum is forgotten by those who lost it within an election timeout, and until then this one may be of it.
     let is_short = |quorum: Quorum| table.possible_beside(&me.uid) < quorum.needed;
-    let is_needed = table.works && (table.has_hidden_leader() || quorum.is_none_or(is_short));
+    let is_of_quorum = if table.works { quorum.is_none_or(is_short) } else { !table.misses_leader() };
+    let is_needed = table.has_hidden_leader() || is_of_quorum;
     if why.code == cause::NOT_LISTENING && is_the_port && !is_needed {
         let ruling = said.allow("nothing listens on its client port");
         let holds = quorum.is_some_and(|quorum| healthy >= quorum.needed);

@@ -3,10 +3,10 @@
 use admission::{Cause, Ruling, Verdict};
 
 use super::super::config::{Leader, Weight};
-use super::super::table::{Row, State, Table};
+use super::super::table::{Row, SMALL, State, Table};
 use super::super::tell::Said;
 use super::leader::{LEADS, is_refused, of_leader};
-use super::{Case, Step, goes, leaves, quorum};
+use super::{Case, Quorum, Step, goes, leaves, quorum};
 use crate::world::cause;
 
 /// Why those who are left of a lost quorum stay.
@@ -37,7 +37,7 @@ pub(super) fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>)
         }
     }
     // Where it is an outage in any case, leadership is gone with the quorum.
-    if table.leads(me) && !(quorum.is_small() && is_short) {
+    if table.leads(me) && !(is_outage(table, quorum) && is_short) {
         return of_leader(case, table, me, ruling, said);
     }
     goes(case, table, me, said, said.beside(ruling))
@@ -47,7 +47,7 @@ pub(super) fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>)
 fn short(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize) -> Ruling {
     let quorum = quorum(case, me, voters);
     let healthy = table.healthy_beside(&me.uid);
-    if quorum.is_small() {
+    if is_outage(table, quorum) {
         return outage(case, table, me, said, voters);
     }
     if me.state == State::Corrupt && table.has_lost_quorum_beside(me) {
@@ -69,7 +69,19 @@ fn short(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize
     if table.is_lost {
         return said.deny("QuorumLost", LOST);
     }
+    if table.is_small_for_now() {
+        let text = format!(
+            "{voters} of the {} members that {} is to have vote now, and none of them can be missed",
+            table.meant, table.ensemble
+        );
+        return said.deny("Quorum", &text);
+    }
     said.deny("Quorum", &said.short_of(quorum, healthy))
+}
+
+/// Whether every deletion is an outage, and not merely until a member that is learning or was taken out votes again.
+fn is_outage(table: &Table, quorum: Quorum) -> bool {
+    table.meant <= SMALL && quorum.is_small()
 }
 
 /// One of so few that every deletion is an outage.
@@ -85,7 +97,35 @@ fn outage(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usiz
     if voters > 1 && table.leads(me) && is_refused(case) {
         return said.deny("Leader", LEADS);
     }
+    if voters > 1
+        && let Some(ruling) = both(table, me, said)
+    {
+        return ruling;
+    }
     said.allow("every deletion here is an outage").warn(said.voice(&small(voters)))
+}
+
+/// Of two members the one goes while the other is there, so that the data is never in neither.
+fn both(table: &Table, me: &Row, said: &Said<'_>) -> Option<Ruling> {
+    let is_member = |row: &&Row| !matches!(row.state, State::Learner | State::Stranger(_) | State::Rival(_));
+    let mut others = table.rows.iter().filter(|row| row.uid != me.uid).filter(is_member);
+    if others.clone().any(|row| row.is_leaving) {
+        return Some(
+            said.deny("Quorum", "the other member is on its way out, and one of the two has to be there"),
+        );
+    }
+    // Nobody waits for the sake of data that is corrupt.
+    if me.state == State::Corrupt || others.any(|row| row.state == State::Healthy) {
+        return None;
+    }
+    if let Some(doubt) = table.doubt {
+        return Some(said.deny("Quorum", doubt));
+    }
+    let blind = unseen(table, &me.uid);
+    if !blind.is_empty() {
+        return Some(said.unknown(blind));
+    }
+    Some(said.deny("Quorum", "the other member is not healthy, and one of the two has to be there"))
 }
 
 /// What Durward failed to see of members that may be well.

@@ -8,6 +8,7 @@ use super::super::config::Config;
 use super::super::facts::{Answers, Facts, Seen, View};
 use super::alarms::{self, Alarms};
 use super::list::{self, Pinned, Voices, is_voter, votes};
+use super::namesakes::Namesakes;
 use super::{Row, State, Table};
 use crate::world::cause;
 use crate::world::etcd::{Id, Members, Read};
@@ -21,6 +22,7 @@ pub(super) struct Full<'f> {
     leader: Option<Id>,
     term: u64,
     alarms: Alarms,
+    namesakes: Namesakes<'f>,
 }
 
 impl<'f> Full<'f> {
@@ -28,7 +30,15 @@ impl<'f> Full<'f> {
         let voices = Voices::of(facts);
         let list = voices.list();
         let (term, leader) = agreed(voices, list.as_ref().ok().copied());
-        Self { facts, voices, list, leader, term, alarms: Alarms::of(voices.answers()) }
+        Self {
+            facts,
+            voices,
+            list,
+            leader,
+            term,
+            alarms: Alarms::of(voices.answers()),
+            namesakes: Namesakes::of(facts, voices),
+        }
     }
 
     fn state(&self, config: &Config, seen: &Seen) -> (Option<Id>, State, Option<u64>) {
@@ -72,7 +82,7 @@ impl<'f> Full<'f> {
             Some(true) if self.alarms.is_corrupt(status.member) => State::Corrupt,
             Some(true) if seen.pod.is_going => State::Leaving("its pod is being deleted"),
             Some(true) if seen.is_reserved => State::Leaving("its pod was asked for or let go a moment ago"),
-            Some(true) => self.unfit(config, answers, lag).map_or(State::Healthy, State::Unfit),
+            Some(true) => self.unfit(config, seen, answers, lag).map_or(State::Healthy, State::Unfit),
         };
         (id, state, lag)
     }
@@ -89,7 +99,7 @@ impl<'f> Full<'f> {
     }
 
     /// Why a voter cannot be counted on.
-    fn unfit(&self, config: &Config, answers: &Answers, lag: Option<u64>) -> Option<String> {
+    fn unfit(&self, config: &Config, seen: &Seen, answers: &Answers, lag: Option<u64>) -> Option<String> {
         let status = &answers.status;
         if self.alarms.doubt().is_some() {
             return Some("the data of the ensemble is corrupt, and nobody knows whose".to_owned());
@@ -103,6 +113,11 @@ impl<'f> Full<'f> {
         }
         if status.leader != Some(leader) {
             return Some("it takes another member for the leader".to_owned());
+        }
+        if self.namesakes.is_another(&seen.pod, status.member) {
+            return Some(
+                "the list of members has another name and other addresses for it than its pod's".to_owned(),
+            );
         }
         if status.is_learner {
             return Some("it takes itself for a learner".to_owned());
@@ -150,6 +165,7 @@ impl<'f> Full<'f> {
                 Ok(list) => Ok(list::voters(list)),
                 Err(why) => Err(why.clone()),
             },
+            meant: super::meant(self.facts, self.list.as_ref().map_or(0, |list| list.members.len())),
             told_voters: told.map(list::voters),
             leaderless,
             leader: self.leader,

@@ -64,6 +64,12 @@ impl<'f> Voices<'f> {
         all(self.facts).filter(move |answers| Some(answers.status.cluster) == id)
     }
 
+    /// Every list that one of them gave of its own ensemble.
+    pub(super) fn lists(&self) -> impl Iterator<Item = &'f Members> + use<'f> {
+        self.answers()
+            .filter_map(|answers| own(answers, &answers.by_quorum).or_else(|| own(answers, &answers.members)))
+    }
+
     /// How many pods answer as this member.
     pub(super) fn answering(&self, id: Id) -> usize {
         self.answers().filter(|answers| answers.status.member == id).count()

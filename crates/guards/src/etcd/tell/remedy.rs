@@ -59,7 +59,8 @@ pub(super) fn first_step(case: Case<'_>, table: &Table, reason: &str, causes: &[
         "NotReserved" => unnoted(case.config),
         "Unknown" => {
             let seen = Cause::new(cause::UNCLEAR, String::new());
-            look_into(case.config, causes.first().unwrap_or(&seen))
+            let step = look_into(case.config, causes.first().unwrap_or(&seen));
+            hidden_leader(case, table).map_or_else(|| step.clone(), |way| format!("{step}. {way}"))
         }
         "Leader" => leader(case, table),
         "QuorumLost" => format!(
@@ -67,6 +68,19 @@ pub(super) fn first_step(case: Case<'_>, table: &Table, reason: &str, causes: &[
         ),
         _ => others(case, table),
     }
+}
+
+/// The way on for one that does not answer Durward, and may be the leader that the others follow: who leads no more goes like any
+/// other that is silent.
+fn hidden_leader(case: Case<'_>, table: &Table) -> Option<String> {
+    let me = table.row(&case.pod.uid).filter(|me| matches!(me.state, State::Silent(_)))?;
+    if !table.has_hidden_leader() || table.healthy_beside(&me.uid) == 0 {
+        return None;
+    }
+    let exec = format!("kubectl -n {} exec {} -- etcdctl", case.pod.namespace, case.pod.name);
+    Some(format!(
+        "It may be the leader: hand over by hand, and it may go: {exec} member list, and {exec} move-leader with the id of another one (with its --cacert, --cert and --key)"
+    ))
 }
 
 /// How a leader is made to hand over by hand.
@@ -100,6 +114,12 @@ fn others(case: Case<'_>, table: &Table) -> String {
         return "Then try again".to_owned();
     }
     let mut steps: Vec<String> = Vec::new();
+    if table.is_small_for_now() {
+        steps.push(format!(
+            "wait until {} members vote again (etcdctl member list): a learner is promoted (etcdctl member promote), one that was taken out is added (etcdctl member add)",
+            table.meant
+        ));
+    }
     let corrupt = named(&|row| row.state == State::Corrupt);
     if !corrupt.is_empty() {
         steps.push(format!("replace {corrupt} first: its data is corrupt"));

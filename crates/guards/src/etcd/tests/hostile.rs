@@ -29,6 +29,8 @@ async fn a_rogue_pod_vouches_for_nobody_whatever_it_says_that_it_is() {
         |_: &mut One| {},
         // The member that is down.
         |one: &mut One| (one.id, one.cluster) = (12, 7),
+        // The same, and of the same ensemble, as every answer of etcd has its ids.
+        |one: &mut One| (one.id, one.cluster) = (12, 0xcdf8_1818_1818_1818),
         // One that is there.
         |one: &mut One| (one.id, one.cluster) = (10, 0xcdf8_1818_1818_1818),
     ] {

@@ -6,7 +6,7 @@ use super::super::fixture::LEAST;
 use super::fake::{Fake, Reply, State, Whom, alarm, deleted, deleted_by, evicted, told, word};
 use super::{CONTROLLER, says};
 use crate::world::cause;
-use crate::world::etcd::AlarmKind;
+use crate::world::etcd::{AlarmKind, Member};
 
 const REMOVED: &str = "ensembles: [{namespace: db, selector: app=etcd, membership: removed}]";
 const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
@@ -76,11 +76,16 @@ async fn a_refused_connection_does_not_tell_that_a_member_is_gone_where_the_quor
     // The others serve reads under it: it refuses Durward alone.
     let leads = Fake::of(3).down(&["etcd-0"]);
     says(&deleted(&leads, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
-    // They do not: it was the leader, and none is elected yet.
-    let dead = Fake::of(3).down(&["etcd-0"]).with(|s| {
-        reply(s, "etcd-1", Reply::ReadHangs);
-        reply(s, "etcd-2", Reply::ReadHangs);
-    });
+    // They serve none for a moment, and follow it: it may be the leader that they all say that it is.
+    let slow = || {
+        Fake::of(3).down(&["etcd-0"]).with(|s| {
+            reply(s, "etcd-1", Reply::ReadHangs);
+            reply(s, "etcd-2", Reply::ReadHangs);
+        })
+    };
+    says(&deleted(&slow(), LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
+    // One that is dead is forgotten within an election timeout.
+    let dead = slow().with(|s| s.leader = None);
     says(&deleted(&dead, LEAST, "etcd-0").await, "allow", "the others are not known to be a quorum");
     // One of the two that are left is on its way out, so that the third is what the reads stand on.
     let leaving = Fake::of(3).down(&["etcd-1"]);
@@ -206,4 +211,127 @@ async fn the_leader_of_two_is_refused_to_people_where_leaders_are() {
     says(&deleted_by(&Fake::of(2), &yaml, "etcd-0", CONTROLLER, |_| {}).await, "allow", "has 2 members");
     // Nobody could lead in its place.
     says(&deleted(&Fake::of(1), &yaml, "etcd-0").await, "allow", "it is the only member");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_fail_for_a_moment_do_not_tell_that_a_member_that_refuses_durward_is_gone() {
+    // The leader answers, and one of the two others has to be its quorum.
+    let fake = || {
+        Fake::of(3).down(&["etcd-1"]).with(|s| {
+            reply(s, "etcd-0", Reply::ReadHangs);
+            reply(s, "etcd-2", Reply::Silent(cause::TIMEOUT));
+        })
+    };
+    says(&deleted(&fake(), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    // Two that lead in one term: nobody knows whether it is a third.
+    let rivals =
+        Fake::of(3).down(&["etcd-1"]).with(|s| s.members.get_mut("etcd-2").unwrap().leader = Whom::One(12));
+    says(&deleted(&rivals, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    // Without a gateway too: they have a leader, and none of those who answer is it.
+    let poor = Fake::of(3).down(&["etcd-0"]).with(|s| {
+        reply(s, "etcd-1", Reply::Poor);
+        reply(s, "etcd-2", Reply::Poor);
+    });
+    says(&deleted(&poor, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
+    // One that knows of no leader is enough: nobody has lost one and stands on a quorum.
+    let lost = fake().with(|s| s.members.get_mut("etcd-0").unwrap().leader = Whom::Nobody);
+    says(&deleted(&lost, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ensemble_of_three_with_two_voters_for_the_moment_keeps_both() {
+    let learns = || Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().is_learner = true);
+    let removed = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
+    let both = || learns().with(|s| s.members.get_mut("etcd-1").unwrap().is_learner = true);
+    for yaml in [LEAST, TOGETHER] {
+        for (fake, says_so) in [(learns(), "2 of the 3"), (removed(), "2 of the 3"), (both(), "1 of the 3")] {
+            for name in ["etcd-0", "etcd-1"] {
+                if fake.state().members[name].is_learner {
+                    continue;
+                }
+                let ruling = evicted(&fake, yaml, name).await;
+                says(&ruling, "deny", &format!("{says_so} members that "));
+                says(&ruling, "deny", "ait until 3 members vote again");
+                says(&deleted_by(&fake, yaml, name, CONTROLLER, |_| {}).await, "deny", says_so);
+            }
+            // The third one is what is to be repaired.
+            says(&evicted(&fake, yaml, "etcd-2").await, "allow", "");
+        }
+    }
+    // One that was added and has not started is meant to be one as well, whatever the set says.
+    let unstarted =
+        Fake::of(2).with(|s| s.listed = vec![Member { id: 90, is_learner: true, ..Member::default() }]);
+    says(&deleted(&unstarted, LEAST, "etcd-1").await, "deny", "2 of the 3");
+    // A set that is to have two, and has them, is small.
+    let two = removed().with(|s| {
+        set(s, "etcd", 2);
+        drop(s.pods.remove(2));
+    });
+    says(&deleted(&two, LEAST, "etcd-1").await, "allow", "the ensemble has 2 members");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_members_one_goes_after_the_other() {
+    for user in ["ann", CONTROLLER] {
+        let fake = Fake::of(2);
+        says(&deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await, "allow", "the ensemble has 2 members");
+        // It is noted, then it is marked, then it does not answer.
+        says(
+            &deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await,
+            "deny",
+            "one of the two has to be there",
+        );
+        says(&evicted(&fake, LEAST, "etcd-0").await, "deny", "ait until etcd-1 is back");
+        fake.mark("etcd-1");
+        fake.state().later = std::time::Duration::from_secs(60);
+        says(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, "deny", "ait until etcd-1 is back");
+        fake.set("etcd-1", Reply::Silent(cause::TIMEOUT));
+        let ruling = deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await;
+        says(&ruling, "unknown", "too few of its pods answer");
+        // The next one is there.
+        fake.replace("etcd-1");
+        fake.set("etcd-1", Reply::Whole);
+        says(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, "allow", "the ensemble has 2 members");
+    }
+    // What nobody needs to wait for: the only one, and a teardown.
+    says(&deleted(&Fake::of(1), LEAST, "etcd-0").await, "allow", "it is the only member");
+    let ends = Fake::of(2).with(|s| set(s, "etcd", 0));
+    for name in ["etcd-0", "etcd-1"] {
+        says(&deleted_by(&ends, LEAST, name, CONTROLLER, |_| {}).await, "allow", "");
+        ends.mark(name);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_members_the_one_that_is_well_stays_and_the_other_goes() {
+    let ill = |change: fn(&mut State)| Fake::of(2).with(change);
+    let lags = || ill(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
+    says(&deleted(&lags(), LEAST, "etcd-0").await, "deny", "the other member is not healthy");
+    says(&deleted(&lags(), LEAST, "etcd-1").await, "allow", "9000 entries behind");
+    let down = || ill(|s| reply(s, "etcd-1", Reply::Silent(cause::TIMEOUT)));
+    says(&deleted(&down(), LEAST, "etcd-0").await, "unknown", "too few of its pods answer");
+    let corrupt = || ill(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
+    says(&deleted(&corrupt(), LEAST, "etcd-0").await, "deny", "the other member is not healthy");
+    says(&deleted(&corrupt(), LEAST, "etcd-1").await, "allow", "the ensemble has 2 members");
+    let doubted = ill(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
+    says(&deleted(&doubted, LEAST, "etcd-1").await, "deny", "the alarm CORRUPT names no member");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_out_of_durwards_sight_is_handed_over_by_hand_as_the_refusal_says() {
+    // Its client certificate has ended; those of the others have been replaced by now.
+    let fake = Fake::of(3).with(|s| reply(s, "etcd-0", Reply::Silent(cause::TLS)));
+    let ruling = deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await;
+    let way = "It may be the leader: hand over by hand, and it may go: kubectl -n db exec etcd-0 -- etcdctl member list";
+    says(&ruling, "unknown", way);
+    says(&ruling, "unknown", "durward doctor etcd");
+    fake.state().leader = Some(11);
+    says(&deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await, "allow", "");
+    // Who does not lead is not told so.
+    let follower = Fake::of(3).with(|s| {
+        reply(s, "etcd-1", Reply::Silent(cause::TLS));
+        s.members.get_mut("etcd-2").unwrap().behind = 9000;
+    });
+    let said = told(&deleted(&follower, LEAST, "etcd-1").await);
+    assert!(!said.contains("may be the leader"), "{said}");
 }
