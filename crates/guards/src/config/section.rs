@@ -10,6 +10,9 @@ use super::problem::{Place, Problem, nearest};
 use super::shape::{Key, Shape};
 use super::units::{duration, size};
 
+/// Longer than the API server waits for any webhook.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
 /// Reads `root` with `reader`. Gives what was read, the keys there are, and what is wrong; whoever gets problems throws the
 /// value away. `None` for `root` reads an empty section: that is how the keys are listed.
 pub fn read<T>(
@@ -184,6 +187,16 @@ impl<'n> Section<'n> {
         self.scalar(key, doc, &shape, Some(default.to_owned()), read)
             .or_else(|| duration(default))
             .unwrap_or_default()
+    }
+
+    /// A time for which somebody is waited for: not nothing, and no longer than the API server waits for any webhook.
+    pub fn wait(&mut self, key: &'static str, doc: &'static str, default: &str) -> Duration {
+        let time = self.duration(key, doc, default, LONGEST_WAIT);
+        if time.is_zero() {
+            let next = format!("allowed: a time like 300ms or {default}");
+            self.problem(key, "is no time in which anyone could answer", Some(next));
+        }
+        time
     }
 
     /// A size like `8Mi`.

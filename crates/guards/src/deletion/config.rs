@@ -134,9 +134,6 @@ pub(super) enum Whom {
     Labelled(LabelSelector),
 }
 
-/// Longer than the API server waits for any webhook.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     let terms = Terms::read(section, defaults);
@@ -173,16 +170,11 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         &[("all", Select::All), ("labelled", Select::Labelled)],
     );
     let break_glass = BreakGlass::read(section);
-    let member_deadline = section.duration(
+    let member_deadline = section.wait(
         "memberDeadline",
         "How long one cluster is waited for, within what the API server gives.",
         "3s",
-        LONGEST_WAIT,
     );
-    if member_deadline.is_zero() {
-        let next = "allowed: a time like 300ms or 3s".to_owned();
-        section.problem("memberDeadline", "is no time in which anyone could answer", Some(next));
-    }
     let questions = questions::of_namespace(&in_use, &more, unmanaged);
     Config {
         terms,

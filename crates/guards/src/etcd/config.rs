@@ -153,9 +153,6 @@ pub(super) enum Leader {
 const LEADERS: [(&str, Leader); 3] =
     [("transfer", Leader::Transfer), ("refuse", Leader::Refuse), ("allow", Leader::Allow)];
 
-/// Longer than the API server waits for any webhook.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     let terms = Terms::read(section, defaults);
@@ -237,16 +234,11 @@ fn book(section: &mut Section<'_>, terms: &Terms) -> Book {
 }
 
 fn member_deadline(section: &mut Section<'_>, terms: &Terms) -> Duration {
-    let member_deadline = section.duration(
+    let member_deadline = section.wait(
         "memberDeadline",
         "How long one member is waited for; one that hangs costs no more than this.",
         "1s",
-        LONGEST_WAIT,
     );
-    if member_deadline.is_zero() {
-        let next = "allowed: a time like 300ms or 1s".to_owned();
-        section.problem("memberDeadline", "is no time in which anyone could answer", Some(next));
-    }
     let given = Duration::from_secs(terms.timeout_seconds.into());
     if member_deadline * 2 >= given {
         let least = member_deadline.as_secs() * 2 + 1;
@@ -254,10 +246,8 @@ fn member_deadline(section: &mut Section<'_>, terms: &Terms) -> Duration {
             "is {member_deadline:?}, and members are asked twice within webhook.timeoutSeconds, {}",
             given.as_secs()
         );
-        let next = format!(
-            "allowed: less than {:?}; or webhook: {{timeoutSeconds: {least}}}, of 30 at most",
-            given / 2
-        );
+        let longer = (least <= 30).then(|| format!("; or webhook: {{timeoutSeconds: {least}}}"));
+        let next = format!("allowed: less than {:?}{}", given / 2, longer.unwrap_or_default());
         section.problem("memberDeadline", why, Some(next));
     }
     member_deadline

@@ -199,10 +199,7 @@ fn goes(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, ruling: Ruling
     let is_counted_on = me.state == State::Healthy || table.leads(me);
     match case.unnoted() {
         Some(why) if is_counted_on => Step::Rule(said.unknown(vec![not_reserved(why)])),
-        Some(why) => {
-            let text = not_reserved(why).text;
-            Step::Rule(ruling.warn(said.voice(&format!("{text}; let no other go until this one is back"))))
-        }
+        Some(why) => Step::Rule(ruling.warn(said.voice(&let_no_other(why)))),
         None if case.is_noted() => Step::Rule(ruling),
         None if is_counted_on && case.facts.note.rests => Step::Rule(in_vain(case, said)),
         None => Step::Act(Effect::Reserve),
@@ -228,4 +225,9 @@ fn giver<'t>(case: Case<'_>, table: &'t Table) -> Option<&'t Row> {
 /// Why a departure could not be noted.
 pub(super) fn not_reserved(why: &Cause) -> Cause {
     Cause::new(cause::NOT_RESERVED, format!("it cannot be noted that it leaves: {}", why.text))
+}
+
+/// What whoever lets it go all the same has to know.
+pub(super) fn let_no_other(why: &Cause) -> String {
+    format!("{}; let no other go until this one is back", not_reserved(why).text)
 }

@@ -23,6 +23,11 @@ pub(super) use members::{health, role, word};
 /// Before every warning.
 pub(super) const VOICE: &str = "etcd: ";
 
+/// A warning about a pod.
+pub(super) fn voice(pod: &Pod, text: &str) -> String {
+    format!("{VOICE}{}: {text}", pod.told())
+}
+
 /// What `kubectl drain` and others look for (`policy/v1`: `DisruptionBudgetCause`).
 const BUDGET: &str = "DisruptionBudget";
 
@@ -39,7 +44,7 @@ impl<'s> Said<'s> {
 
     /// A warning.
     pub(super) fn voice(&self, text: &str) -> String {
-        format!("{VOICE}{}: {text}", self.case.pod.told())
+        voice(self.case.pod, text)
     }
 
     /// It may go, for this reason.

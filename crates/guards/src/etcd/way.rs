@@ -172,14 +172,7 @@ impl<'w> Way<'w> {
         let Some(hands) = self.hands else { return ruling };
         match self.note_beside(subject, hands).await {
             Ok(()) => ruling,
-            Err(why) => {
-                let text = decide::not_reserved(&why).text;
-                ruling.warn(format!(
-                    "{}{}: {text}; let no other go until this one is back",
-                    tell::VOICE,
-                    subject.pod.told()
-                ))
-            }
+            Err(why) => ruling.warn(tell::voice(&subject.pod, &decide::let_no_other(&why))),
         }
     }
 
@@ -277,7 +270,7 @@ impl<'w> Way<'w> {
         let ruling = Ruling::allow().audit("allowed", "its pod is being deleted already");
         match self.gathering(subject).status(&subject.pod).await {
             Ok(status) if status.leader == Some(status.member) => {
-                ruling.warn(format!("{}{}: {}", tell::VOICE, subject.pod.told(), decide::STILL_LEADS))
+                ruling.warn(tell::voice(&subject.pod, decide::STILL_LEADS))
             }
             Ok(_) | Err(_) => ruling,
         }

@@ -254,6 +254,16 @@ fn what_cannot_be_meant_is_told_with_what_to_do() {
     }
 }
 
+#[test]
+fn no_webhook_is_to_wait_for_longer_than_one_may() {
+    let told = |deadline: &str| {
+        problems(&format!("memberDeadline: {deadline}\nensembles: [{{namespace: db, selector: a=b}}]"))
+            .join("\n")
+    };
+    assert!(told("14s").contains("timeoutSeconds: 29"), "{}", told("14s"));
+    assert!(!told("15s").contains("timeoutSeconds: 31"), "{}", told("15s"));
+}
+
 #[track_caller]
 fn is_told(yaml: &str, why: &str, next: &str) {
     let told = problems(yaml);
