@@ -9,10 +9,10 @@ use e2e::stage::Stage;
 use serde_json::json;
 
 use super::attempt::{Way, delete, evict, try_delete};
-use super::house::{Kind, house};
+use super::house::{Kind, house, installed, namespace, workshop};
 
-/// A member that hangs costs its own two seconds; two looks at it and what a loaded machine takes.
-const ONE_HANGS: Duration = Duration::from_secs(8);
+/// A member that hangs costs its own second; two looks at it and what a loaded machine takes.
+const ONE_HANGS: Duration = Duration::from_secs(6);
 
 /// A member that was away catches up as soon as its leader tries it again.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
@@ -232,7 +232,10 @@ pub(crate) fn where_nobody_knows_whose_data_is_corrupt_nobody_goes(stage: &'stat
 pub(crate) fn a_member_that_hangs_costs_its_own_time_and_counts_for_nothing(
     stage: &'static Stage,
 ) -> Result<()> {
-    let space = house(stage)?.namespace("hangs", Kind::Transfer)?;
+    let cluster = workshop(stage)?;
+    // The default.
+    let (_installation, _durward) = installed(stage, cluster, &["memberDeadline: 1s"])?;
+    let space = namespace(cluster, "hangs", Kind::Transfer)?;
     let ensemble = Ensemble::of(3).start(stage)?;
     let pods = ensemble.pods_in(&space)?;
     let [hangs, well] = two_followers(&ensemble)?;
