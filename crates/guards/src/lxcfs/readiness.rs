@@ -8,7 +8,7 @@
 //! could go instead. Nor for pods with a `nodeName`: the kubelet fails those whose selector its node does not match, for good
 //! (`AdmissionCheck` in `pkg/scheduler`, called by `pkg/kubelet/lifecycle/predicate.go`). Both wait for the files on their node.
 
-use admission::{JsonError, Pointer, Raw, Scanner, Shape};
+use admission::{Pointer, Raw, Scanner, Shape};
 use serde::Serialize;
 
 use super::config::NodeReadiness;
@@ -191,49 +191,37 @@ fn has_term(terms: Option<Raw<'_>>) -> Result<bool, Unreadable> {
     Ok(found)
 }
 
-/// What is of another shape is no term about anything; the API server says so.
-fn is_about_readiness(term: Raw<'_>) -> Result<bool, JsonError> {
+/// What is of another shape is no term about anything, as the API server says; nor is one in which a key stands twice, as nobody
+/// knows which of them counts.
+fn is_about_readiness(term: Raw<'_>) -> Result<bool, Unreadable> {
+    let preference = member(Some(term), "preference", PREFERRED)?;
     let (mut keys, mut about) = (0, 0);
-    each(Some(term), "preference", |preference| {
-        preference.scan().object(|scanner, key| {
-            let value = scanner.value()?;
-            if matches!(key.as_ref(), "matchExpressions" | "matchFields") && value.shape() == Shape::Array {
-                value.scan().array(|scanner, _| {
-                    keys += 1;
-                    each(Some(scanner.value()?), "key", |named| {
-                        about +=
-                            usize::from(key == "matchExpressions" && named.text().as_deref() == Some(READY));
-                        Ok(())
-                    })
-                })?;
-            }
-            Ok::<_, JsonError>(())
-        })
-    })?;
+    for list in ["matchExpressions", "matchFields"] {
+        let Some(named) = member(preference, list, "preference")?.filter(|list| list.shape() == Shape::Array)
+        else {
+            continue;
+        };
+        named.scan().array(|scanner, _| {
+            let key = member(Some(scanner.value()?), "key", list)?;
+            let is_ours = list == "matchExpressions" && key.and_then(Raw::text).as_deref() == Some(READY);
+            keys += 1;
+            about += usize::from(is_ours);
+            Ok::<_, Unreadable>(())
+        })?;
+    }
     Ok(keys == 1 && about == 1)
-}
-
-/// Calls `with` with each value that stands under `wanted` in an object.
-fn each<'a>(
-    object: Option<Raw<'a>>,
-    wanted: &str,
-    mut with: impl FnMut(Raw<'a>) -> Result<(), JsonError>,
-) -> Result<(), JsonError> {
-    object.map_or(Ok(()), |object| {
-        object.scan().object(|scanner, key| {
-            let value = scanner.value()?;
-            if key == wanted { with(value) } else { Ok(()) }
-        })
-    })
 }
 
 /// The one value that stands under `wanted` in an object, if any does.
 fn member<'a>(object: Option<Raw<'a>>, wanted: &str, name: &str) -> Result<Option<Raw<'a>>, Unreadable> {
-    let (mut found, mut count) = (None, 0);
-    each(object, wanted, |value| {
-        found = Some(value);
-        count += 1;
+    let Some(object) = object else { return Ok(None) };
+    let mut found = None;
+    object.scan().object(|scanner, key| {
+        let value = scanner.value()?;
+        if key == wanted && found.replace(value).is_some() {
+            return Err(Unreadable::new(format!("{name}.{wanted}"), "stands twice"));
+        }
         Ok(())
     })?;
-    if count > 1 { Err(Unreadable::new(format!("{name}.{wanted}"), "stands twice")) } else { Ok(found) }
+    Ok(found)
 }
