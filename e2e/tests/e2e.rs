@@ -484,21 +484,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// One of the fleet's, one of the others, and so on: those who wait for their turn in the fleet stand beside
-/// those who work meanwhile.
+/// In turns one for the fleet, one for the node, one of what is shipped, one of the others: those who wait for
+/// their turn in the fleet or on a node stand beside those who work meanwhile, and the fleet, whose cases take
+/// longest altogether, is at work from the beginning.
 fn in_order() -> impl Iterator<Item = &'static (&'static str, Case)> {
-    let mut fleet = [NODE, SEEN, FLEET, DELETION, NODE_ALONE, SEEN_ALONE, FLEET_ALONE, DELETION_ALONE]
-        .into_iter()
-        .flatten();
-    let mut others = CASES.iter().chain(ETCD);
-    // One of these runs at a time: if they came one after another, they would all wait for each other.
-    let mut shipped = SHIPPED.iter();
-    let mut turns = [0, 1, 2, 1].into_iter().cycle();
-    std::iter::from_fn(move || match turns.next()? {
-        0 => fleet.next().or_else(|| others.next()).or_else(|| shipped.next()),
-        1 => others.next().or_else(|| fleet.next()).or_else(|| shipped.next()),
-        _ => shipped.next().or_else(|| others.next()).or_else(|| fleet.next()),
-    })
+    let rooms: [&[&[_]]; 4] = [
+        &[FLEET, DELETION, FLEET_ALONE, DELETION_ALONE],
+        &[NODE, SEEN, NODE_ALONE, SEEN_ALONE],
+        &[SHIPPED],
+        &[CASES, ETCD],
+    ];
+    let mut queues = rooms.map(|rooms| rooms.iter().copied().flatten());
+    let longest = rooms.iter().map(|rooms| rooms.iter().map(|cases| cases.len()).sum()).max().unwrap_or(0);
+    (0..longest).flat_map(move |_| queues.each_mut().map(Iterator::next)).flatten()
 }
 
 /// A case as the test runner wants it: whatever way it fails, the report says where the logs of its parts

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::PROPAGATED_WITHIN;
 use super::control::{Control, listening, listens, make_namespace};
@@ -138,13 +138,19 @@ impl Member {
         Ok(())
     }
 
-    /// Waits until Karmada has brought what stands at this path.
-    pub fn await_propagated(&self, path: &str) -> Result<()> {
+    /// Waits until Karmada has brought what stands at this path; returns the path of the Work that it came by.
+    pub(super) fn await_brought(&self, path: &str) -> Result<String> {
         eventually(format_args!("{path} to reach {}", self.name), PROPAGATED_WITHIN, || {
             let answer = self.api().get(path)?;
-            Ok(match &answer.body["metadata"]["labels"]["karmada.io/managed"] {
-                label if label == "true" => Seen::Yes(()),
-                label => Seen::NotYet(format!("{}, karmada.io/managed {label}", answer.status)),
+            let Value::Object(marks) = &answer.body["metadata"]["annotations"] else {
+                return Ok(Seen::NotYet(format!("{} without annotations", answer.status)));
+            };
+            let mark = |key: &str| marks.get(&format!("work.karmada.io/{key}")).and_then(Value::as_str);
+            Ok(match (mark("namespace"), mark("name")) {
+                (Some(namespace), Some(name)) => {
+                    Seen::Yes(format!("/apis/work.karmada.io/v1alpha1/namespaces/{namespace}/works/{name}"))
+                }
+                _ => Seen::NotYet(format!("{} without the name of a Work", answer.status)),
             })
         })
     }

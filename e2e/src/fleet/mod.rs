@@ -43,8 +43,9 @@ pub type Visit<'a, G> = sharing::Visit<'a, Fleet, G>;
 /// A member is Ready within five seconds of joining, on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// A namespace reaches the members within three seconds, on an idle machine.
-const PROPAGATED_WITHIN: Duration = Duration::from_secs(60);
+/// A namespace reaches the members within three seconds, on an idle machine; Karmada asks a member that was away
+/// for what changes there after up to a minute.
+const PROPAGATED_WITHIN: Duration = Duration::from_secs(120);
 
 /// The collection of Clusters.
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
@@ -135,9 +136,23 @@ impl Fleet {
     pub fn namespace(&self, name: &str) -> Result<Namespace<'_>> {
         let namespace = self.karmada().namespace(name)?;
         for member in &self.members {
-            member.await_propagated(&format!("/api/v1/namespaces/{}", namespace.name()))?;
+            self.await_propagated(member, &format!("/api/v1/namespaces/{}", namespace.name()))?;
         }
         Ok(namespace)
+    }
+
+    /// Waits until Karmada has brought what stands at this path to a member, and has seen it there. What its
+    /// watch of the member has not told it yet it takes for gone when it is to delete it, and leaves it there:
+    /// so for up to a minute after the member was away.
+    pub fn await_propagated(&self, member: &Member, path: &str) -> Result<()> {
+        let work = member.await_brought(path)?;
+        let name = member.name();
+        eventually(format_args!("Karmada to see {path} in {name}"), PROPAGATED_WITHIN, || {
+            let answer = self.karmada().api().get(&work)?;
+            let status = &answer.body["status"];
+            let seen = status["manifestStatuses"].as_array().is_some_and(|seen| !seen.is_empty());
+            Ok(if seen { Seen::Yes(()) } else { Seen::NotYet(format!("{} {status}", answer.status)) })
+        })
     }
 
     /// A real member more: started, joined and Ready. It leaves when it is dropped.

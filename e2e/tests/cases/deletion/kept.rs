@@ -27,7 +27,7 @@ pub(crate) fn preserving_what_was_propagated_saves_no_namespace(stage: &'static 
     let web = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
     place(&shop, "web", true)?;
     let m1 = fleet.member("m1")?;
-    m1.await_propagated(&web)?;
+    fleet.await_propagated(m1, &web)?;
     let words = ["the control plane (1 deployment: web)", "m1 (1 deployment: web)"];
     delete(fleet.karmada().api(), &path)?.refused()?.saying(&words)?.telling("m1", "InUse")?;
     untouched(m1, &web)?;
@@ -48,7 +48,7 @@ pub(crate) fn a_namespace_that_karmada_did_not_bring_stays_with_what_is_in_it(
     let shop = fleet.karmada().exact_namespace(own.name(), &[])?;
     let path = path_of(&shop);
     for name in ["m2", "m3"] {
-        fleet.member(name)?.await_propagated(&path)?;
+        fleet.await_propagated(fleet.member(name)?, &path)?;
     }
     let api = fleet.karmada().api();
     delete(api, &path)?.allowed()?.warning("m1 would keep 1 pod: web")?;
@@ -89,7 +89,7 @@ pub(crate) fn what_a_propagated_deployment_owns_goes_even_where_the_namespace_st
     let path = path_of(&shop);
     let web = create(&shop, "apps/v1/deployments", &deployment("web", 1))?;
     place(&shop, "web", false)?;
-    m1.await_propagated(&web)?;
+    fleet.await_propagated(m1, &web)?;
     let pods = own.path("pods");
     let count = || -> Result<usize> {
         let list = m1.api().get(&pods)?.succeeded()?.body;

@@ -151,7 +151,7 @@ pub(crate) fn a_cluster_that_has_just_joined_counts(stage: &'static Stage) -> Re
     let api = fleet.karmada().api();
     {
         let m4 = fleet.join_more(stage, Recruit::push("m4"))?;
-        m4.await_propagated(&path)?;
+        fleet.await_propagated(&m4, &path)?;
         m4.runs_pod(&m4.known_namespace(shop.name()), "web")?;
         let refused = delete(api, &path)?.refused()?;
         // Its permissions may still be on their way; whatever it is, it is not left out.

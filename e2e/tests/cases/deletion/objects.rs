@@ -192,7 +192,7 @@ impl Definition {
         });
         fleet.karmada().kubectl().apply(&policy.to_string())?.succeeded()?;
         for member in fleet.members() {
-            member.await_propagated(&self.path())?;
+            fleet.await_propagated(member, &self.path())?;
             self.await_served(member)?;
         }
         Ok(())
