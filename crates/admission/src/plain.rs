@@ -21,8 +21,21 @@ const CAUSES: usize = 256 * 1024;
 /// several blanks one stays.
 #[must_use]
 pub fn one_line(text: &str) -> String {
-    let spaced: String = text.chars().map(|c| if is_plain(c) { c } else { ' ' }).collect();
-    spaced.split_whitespace().collect::<Vec<_>>().join(" ")
+    // No list of words: it takes sixteen bytes for each, and a hostile text is all words of one letter.
+    let mut line = String::with_capacity(text.len());
+    let mut is_gap = false;
+    for c in text.chars() {
+        if c.is_whitespace() || !is_plain(c) {
+            is_gap = !line.is_empty();
+            continue;
+        }
+        if is_gap {
+            line.push(' ');
+            is_gap = false;
+        }
+        line.push(c);
+    }
+    line
 }
 
 /// The same, but lines stay lines.
@@ -90,6 +103,8 @@ mod tests {
         for turning in ["\u{202e}", "\u{2066}", "\u{2069}", "\u{200f}", "\u{61c}"] {
             assert_eq!(one_line(&format!("a{turning}b")), "a b");
         }
+        assert_eq!(one_line(" \n  a \u{a0}\t b  \u{7} "), "a b");
+        assert_eq!(one_line(" \r "), "");
         assert_eq!(one_line("é 日本 \u{200d}😀"), "é 日本 \u{200d}😀");
     }
 
