@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use admission::{JsonError, Raw, Scanner, Shape};
 
+use super::bound;
 use super::files::{File, Files};
 use super::path::{Relation, clean, relation};
 use super::pod::{List, POD_LIMITS, Pod, Standing, Unreadable};
@@ -72,8 +73,17 @@ pub(super) struct Container<'a> {
     pub(super) resources: Option<Raw<'a>>,
     /// The files that LXCFS shows in it already.
     pub(super) shown: Files,
-    /// Files at, above or below whose place the pod mounts something of its own, each with that mount's path.
-    pub(super) kept: Vec<(File, Cow<'a, str>)>,
+    /// The pod's own mounts that are in the way of files; of several in the way of one file, the first.
+    pub(super) kept: Vec<Kept<'a>>,
+}
+
+/// A mount of the pod's own at, above or below the places of files.
+#[derive(Debug)]
+pub(super) struct Kept<'a> {
+    /// These files.
+    pub(super) files: Files,
+    /// Where it is mounted, as the pod has it.
+    pub(super) path: Cow<'a, str>,
 }
 
 impl<'a> Container<'a> {
@@ -124,10 +134,11 @@ impl<'a> Container<'a> {
             }
             Ok(())
         })?;
+        let name = bound::name(name).map_err(wrong)?;
         let mut container = Self {
             list,
             index,
-            name: name.and_then(Raw::text).ok_or_else(|| wrong("has no name"))?,
+            name,
             mounts: Standing::of(mounts, Shape::Array)
                 .ok_or_else(|| wrong("has volumeMounts that are no array"))?,
             limits: resources.map_or(Limits::default(), limits_of),
@@ -139,14 +150,16 @@ impl<'a> Container<'a> {
             if let Some(mounts) = mounts.filter(|value| value.shape() == Shape::Array) {
                 mounts.scan().array(|scanner, _| {
                     let mount = Mount::read(scanner, path_key).map_err(wrong)?;
-                    container.sees(&mount, volumes);
-                    mount.volume.map_or(Ok(()), |name| volumes.take(name))
+                    let volume = mount.volume.clone();
+                    container.sees(mount, volumes);
+                    volume.map_or(Ok(()), |name| volumes.take(name))
                 })?;
             }
         }
         // What LXCFS shows in place is settled, whatever else is mounted around it.
         let shown = container.shown;
-        container.kept.retain(|(file, _)| !shown.has(*file));
+        container.kept.iter_mut().for_each(|kept| kept.files = kept.files.without(shown));
+        container.kept.retain(|kept| !kept.files.is_empty());
         Ok(container)
     }
 
@@ -155,25 +168,32 @@ impl<'a> Container<'a> {
         format!("spec.{}[{}]", self.list.key(), self.index)
     }
 
+    /// The files that something of the pod's own is in the way of.
+    pub(super) fn kept_files(&self) -> Files {
+        self.kept.iter().fold(Files::default(), |files, kept| files.and(kept.files))
+    }
+
     /// Takes one mount of the pod into account.
-    fn sees(&mut self, mount: &Mount<'a>, volumes: &Volumes<'a>) {
+    fn sees(&mut self, mount: Mount<'a>, volumes: &Volumes<'a>) {
         let place = clean(&mount.path);
         // Most mounts are settled by their first letters.
         if !(place == "/" || place.starts_with("/proc") || place.starts_with("/sys")) {
             return;
         }
+        let mut in_the_way = Files::default();
         for file in File::ALL {
             match relation(&place, file.path()) {
                 Relation::Apart => {}
                 Relation::Same if mount.volume.as_deref().and_then(|v| volumes.file_of(v)) == Some(file) => {
                     self.shown = self.shown.with(file);
                 }
-                Relation::Same | Relation::Above | Relation::Below => {
-                    if !self.kept.iter().any(|(kept, _)| *kept == file) {
-                        self.kept.push((file, mount.path.clone()));
-                    }
-                }
+                Relation::Same | Relation::Above | Relation::Below => in_the_way = in_the_way.with(file),
             }
+        }
+        let files = in_the_way.without(self.kept_files());
+        if !files.is_empty() {
+            drop(place);
+            self.kept.push(Kept { files, path: mount.path });
         }
     }
 }
@@ -186,18 +206,20 @@ struct Mount<'a> {
 
 impl<'a> Mount<'a> {
     fn read(scanner: &mut Scanner<'a>, path_key: &str) -> Result<Self, &'static str> {
-        let (mut path, mut volume) = (None, None);
+        let (mut path, mut volume) = (Ok(None), Ok(None));
         scanner
             .object(|scanner, key| {
                 let value = scanner.value()?;
                 if key == path_key {
-                    path = value.text();
+                    path = bound::text(value, bound::PATH);
                 } else if key == "name" {
-                    volume = value.text();
+                    volume = bound::text(value, bound::NAME);
                 }
                 Ok::<_, JsonError>(())
             })
             .map_err(|_| "has a mount that is not an object")?;
+        let path = path.map_err(|_| "has a mount whose path is longer than any path can be")?;
+        let volume = volume.map_err(|_| "mounts a volume whose name is longer than any name may be")?;
         Ok(Self { path: path.ok_or("has a mount without a path")?, volume })
     }
 }

@@ -337,6 +337,64 @@ mod tests {
     }
 
     #[test]
+    fn texts_longer_than_the_api_server_or_the_kernel_takes_leave_the_pod_as_it_is() {
+        let with = |annotation: usize, name: usize, mount: usize, host: usize| {
+            let text = |length: usize| "x".repeat(length);
+            json!({
+                "metadata": {"annotations": {SWITCH: "enabled", "durward.dev/lxcfs-files": format!("meminfo,{}", text(annotation - 8))}},
+                "spec": {
+                    "volumes": [{"name": text(name), "hostPath": {"path": format!("/{}", text(host - 1))}}],
+                    "containers": [{"name": "app", "volumeMounts": [{"name": text(name), "mountPath": format!("/{}", text(mount - 1))}]}],
+                },
+            })
+        };
+        assert_eq!(operations(&decided(&with(1000, 253, 4096, 4096), "{}")).len(), 3);
+        for (pod, told) in [
+            (
+                with(262_145, 9, 9, 9),
+                "annotation durward.dev/lxcfs-files is longer than all annotations may be",
+            ),
+            (with(9, 254, 9, 9), "spec.volumes[0] has a name longer than any name may be"),
+            (with(9, 9, 4097, 9), "spec.containers[0] has a mount whose path is longer than any path can be"),
+            (with(9, 9, 9, 4097), "spec.volumes[0] has a path longer than any path can be"),
+            (
+                with(9, 9, 3 << 20, 9),
+                "spec.containers[0] has a mount whose path is longer than any path can be",
+            ),
+        ] {
+            let ruling = decided(&pod, "{}");
+            assert_eq!(ruling.verdict, Verdict::Allow, "{told}");
+            assert_eq!(
+                ruling.warnings.iter().collect::<Vec<_>>(),
+                [format!("lxcfs: the pod is left as it is: {told}")]
+            );
+        }
+    }
+
+    #[test]
+    fn of_a_long_path_name_or_class_so_much_is_told_as_one_can_read() {
+        let below = format!("/proc/meminfo/{}", "x".repeat(4000));
+        let name = "n".repeat(200);
+        let mount = json!({"name": "x", "mountPath": below});
+        let mut pod = json!({
+            "metadata": {"annotations": {SWITCH: "enabled"}},
+            "spec": {"containers": [{"name": name, "volumeMounts": [mount]}], "nodeName": "m".repeat(4000)},
+        });
+        for yaml in ["{}", "backend: device"] {
+            let ruling = decided(&pod, yaml);
+            let told: Vec<&str> = ruling.warnings.iter().collect();
+            assert!(told[0].contains("keeps the pod's own mount at /proc/meminfo/xxxx"), "{told:?}");
+            assert!(told.iter().all(|warning| warning.chars().count() < 400), "{told:?}");
+        }
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([]);
+        let told: Vec<String> = decided(&pod, "backend: device").warnings.iter().map(str::to_owned).collect();
+        assert!(told[0].contains("passes the scheduler by") && told[0].chars().count() < 400, "{told:?}");
+        pod["spec"]["runtimeClassName"] = "c".repeat(4000).into();
+        let told: Vec<String> = decided(&pod, "{}").warnings.iter().map(str::to_owned).collect();
+        assert!(told[0].contains("runtimeClassName \"cccc") && told[0].chars().count() < 400, "{told:?}");
+    }
+
+    #[test]
     fn a_pod_whose_annotations_are_full_gets_its_files_without_a_status() {
         let big = "x".repeat(256 * 1024);
         let pod = json!({"metadata": {"annotations": {SWITCH: "enabled", "big": big}}, "spec": {"containers": [{"name": "app"}]}});

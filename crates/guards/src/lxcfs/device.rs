@@ -21,7 +21,7 @@ use super::pod::{NODE_NAME, Pod, Standing, Unreadable};
 use super::prove::{Amounts, Place, Target};
 use super::status;
 use super::volumes::Volumes;
-use super::wish::Wish;
+use super::wish::{Wish, cut};
 
 /// The extended resource. Of it a container has one or none.
 pub(super) const RESOURCE: &str = "durward.dev/lxcfs";
@@ -85,7 +85,8 @@ pub(super) fn into_new<'a>(
         && let Some(node) = pod.text(NODE_NAME).filter(|node| !node.is_empty())
     {
         warnings.push(format!(
-            "nodeName {node:?} passes the scheduler by: if the device plugin of LXCFS is not well on that node, the kubelet fails this pod for good"
+            "nodeName {:?} passes the scheduler by: if the device plugin of LXCFS is not well on that node, the kubelet fails this pod for good",
+            cut(&node)
         ));
     }
 
@@ -106,9 +107,8 @@ impl<'a> Share<'a> {
         let gets = match held(&container)? {
             Held::Some(is_more_than_none) => Gets::Kept(is_more_than_none),
             Held::Nothing(lack) => {
-                let in_the_way = config.files.filter(|file| {
-                    container.shown.has(file) || container.kept.iter().any(|(kept, _)| *kept == file)
-                });
+                let places = container.shown.and(container.kept_files());
+                let in_the_way = config.files.filter(|file| places.has(file));
                 if !in_the_way.is_empty() {
                     Gets::Conflict(in_the_way)
                 } else if config.limited(config.files, container.limits.and(of_pod)).is_empty() {
@@ -226,16 +226,17 @@ fn conflicts(shares: &[Share<'_>]) -> Vec<String> {
     let told = shares.iter().filter_map(|Share { container, gets }| {
         let Gets::Conflict(files) = gets else { return None };
         let first = files.iter().next()?;
-        let path =
-            container.kept.iter().find(|(file, _)| *file == first).map_or(first.path(), |(_, path)| path);
+        let kept = container.kept.iter().find(|kept| kept.files.has(first));
+        let path = kept.map_or(first.path(), |kept| &kept.path);
         Some((container, path))
     });
     status::few(
         told,
         |(container, path)| {
             format!(
-                "container {:?} keeps the pod's own mount at {path}, so it gets none of LXCFS's files: the device plugin gives all of them or none",
-                container.name
+                "container {:?} keeps the pod's own mount at {}, so it gets none of LXCFS's files: the device plugin gives all of them or none",
+                cut(&container.name),
+                cut(path)
             )
         },
         |more| format!("{more} more containers keep mounts of the pod's own, and get none of LXCFS's files"),

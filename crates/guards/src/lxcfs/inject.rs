@@ -9,6 +9,7 @@ use admission::{Patch, Pointer, Shape};
 use serde::Serialize;
 
 use super::addition::Addition;
+use super::bound;
 use super::config::{Backend, Config, Root};
 use super::containers::{Container, Limits};
 use super::files::{File, Files};
@@ -17,9 +18,6 @@ use super::prove::{Place, Target};
 use super::status;
 use super::volumes::Volumes;
 use super::wish::{Chosen, STATUS, Wish};
-
-/// All annotations of an object together may have 256 KiB (`TotalAnnotationSizeLimitB` in `apimachinery/pkg/api/validation`).
-const ANNOTATIONS_LIMIT: usize = 256 << 10;
 
 /// What is to be added, and what is to be said of it.
 #[derive(Debug, Default)]
@@ -99,13 +97,16 @@ pub(super) fn pick<'a>(
     for list in [List::Containers, List::Init, List::Ephemeral] {
         Container::read(pod, list, volumes, &mut containers)?;
     }
-    let chosen = wish.containers();
     let names = names(&containers)?;
-    let wrong = chosen.as_ref().and_then(|chosen| chosen.wrong(&names));
+    let chosen = wish.chosen(&names);
     // The API server lets nobody make a pod that has ephemeral containers already.
-    containers.retain(|container| {
+    let gets = |container: &Container<'_>| {
         container.list != List::Ephemeral && is_chosen(config, chosen.as_ref(), container)
-    });
+    };
+    let gets: Vec<bool> = containers.iter().map(gets).collect();
+    let wrong = chosen.and_then(|chosen| chosen.wrong);
+    let mut gets = gets.into_iter();
+    containers.retain(|_| gets.next() == Some(true));
     Ok(Picked { containers, wrong })
 }
 
@@ -126,13 +127,14 @@ pub(super) fn into_running<'a>(
     let (mut containers, mut before) = (Vec::new(), Vec::new());
     Container::read(pod, List::Ephemeral, &mut volumes, &mut containers)?;
     Container::read(old, List::Ephemeral, &mut volumes, &mut before)?;
-    names(&containers)?;
-    let before = names(&before)?;
-    let chosen = wish.containers();
-    containers.retain(|container| {
+    let (now, before) = (names(&containers)?, names(&before)?);
+    let chosen = wish.chosen(&now);
+    let gets = |container: &Container<'_>| {
         before.binary_search(&container.name.as_ref()).is_err()
             && is_chosen(config, chosen.as_ref(), container)
-    });
+    };
+    let mut gets = containers.iter().map(gets).collect::<Vec<bool>>().into_iter();
+    containers.retain(|_| gets.next() == Some(true));
     let (files, _) = wish.files(config.files);
     let had = files.filter(|file| volumes.ours(file).is_some());
     let shares = shares(config, pod, containers, had);
@@ -173,8 +175,7 @@ fn shares<'a>(config: &Config, pod: Pod<'_>, containers: Vec<Container<'a>>, fil
     let of_pod = Limits::of_pod(pod);
     let share = |container: Container<'a>| {
         let wanted = config.limited(files, container.limits.and(of_pod));
-        let kept = container.kept.iter().fold(Files::default(), |kept, (file, _)| kept.with(*file));
-        let adds = wanted.without(container.shown).without(kept);
+        let adds = wanted.without(container.shown).without(container.kept_files());
         Share { container, wanted, adds }
     };
     containers.into_iter().map(share).collect()
@@ -270,7 +271,7 @@ impl Injection {
         }
         let annotations = pod.field(ANNOTATIONS);
         let written = annotations.map_or(0, |raw| raw.get().len());
-        if written + STATUS.len() + self.summary.len() > ANNOTATIONS_LIMIT {
+        if written + STATUS.len() + self.summary.len() > bound::ANNOTATIONS {
             self.warnings.push(format!("{STATUS} is not written: the annotations have no room left"));
             return Ok(());
         }

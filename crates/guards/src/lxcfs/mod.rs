@@ -15,6 +15,7 @@
 //! would refuse them with hostPath volumes. Where neither matters it does not look at all.
 
 mod addition;
+mod bound;
 mod config;
 mod containers;
 mod decide;
@@ -162,7 +163,9 @@ impl Guard for Door {
             match answer {
                 Ok(Some(namespace)) => decide::close(&self.config, &opened, &namespace.labels),
                 // The API server lets no pod into a namespace that is not there, so somebody looked elsewhere.
-                Ok(None) => unknown(cause::REFUSED, &format!("namespace {name:?} does not exist")),
+                Ok(None) => {
+                    unknown(cause::REFUSED, &format!("namespace {:?} does not exist", wish::cut(name)))
+                }
                 Err(cause) => unknown(cause.code, &cause.text),
             }
         })

@@ -37,7 +37,7 @@ pub(super) enum Skip {
     UserNamespace,
     /// The runtime is not known to take the mounts: Kata and Sysbox bring their own `/proc`.
     Runtime {
-        /// The pod's runtime class.
+        /// The pod's runtime class, as much of it as is shown.
         class: String,
         /// Those that are allowed.
         allowed: String,
@@ -129,7 +129,7 @@ pub(super) fn of_pod(config: &Config, pod: Pod<'_>, wish: &Wish<'_>) -> Vec<Skip
     {
         let allowed = config.runtimes.join(", ");
         skips.push(Skip::Runtime {
-            class: class.into_owned(),
+            class: cut(&class),
             allowed: if allowed.is_empty() { "none".to_owned() } else { allowed },
         });
     }

@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::files::Files;
 use super::inject::Share;
 use super::skip::Skip;
+use super::wish::cut;
 
 /// So many containers are warned about one by one.
 const WARNED: usize = 8;
@@ -65,16 +65,16 @@ pub(super) fn reasons(skips: &[Skip]) -> String {
 /// One warning for each container that keeps a mount of its own where a file would go.
 pub(super) fn conflicts(shares: &[Share<'_>]) -> Vec<String> {
     let kept = shares.iter().filter_map(|Share { container, wanted, .. }| {
-        let mut kept = container.kept.iter().filter(|(file, _)| wanted.has(*file)).peekable();
-        let (_, path) = *kept.peek()?;
-        Some((container, path, kept.fold(Files::default(), |files, (file, _)| files.with(*file))))
+        let path = &container.kept.iter().find(|kept| !kept.files.filter(|f| wanted.has(f)).is_empty())?.path;
+        Some((container, path, container.kept_files().filter(|file| wanted.has(file))))
     });
     few(
         kept,
         |(container, path, files)| {
             format!(
-                "container {:?} keeps the pod's own mount at {path}, so it does not get {files} of LXCFS",
-                container.name
+                "container {:?} keeps the pod's own mount at {}, so it does not get {files} of LXCFS",
+                cut(&container.name),
+                cut(path)
             )
         },
         |more| format!("{more} more containers keep mounts of the pod's own in the place of LXCFS's files"),

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use admission::{Raw, Scanner, Shape};
+use admission::{JsonError, Raw, Scanner, Shape};
 
+use super::bound;
 use super::config::Root;
 use super::files::{File, VOLUME_PREFIX};
 use super::path::clean;
@@ -66,9 +67,10 @@ impl<'a> Volumes<'a> {
             }
             Ok(())
         })?;
-        let name = name.and_then(Raw::text).ok_or_else(|| wrong("has no name"))?;
+        let name = bound::name(name).map_err(wrong)?;
         if let Some(host_path) = host_path.filter(|value| value.shape() == Shape::Object) {
-            self.host_path(name.clone(), host_path, root)?;
+            let host_path = HostPath::read(host_path).map_err(wrong)?;
+            self.host_path(name.clone(), &host_path, root)?;
         }
         if self.sources.len() > MOST_VOLUMES {
             return Err(too_many());
@@ -76,26 +78,16 @@ impl<'a> Volumes<'a> {
         self.take(name)
     }
 
-    fn host_path(&mut self, name: Cow<'a, str>, value: Raw<'a>, root: &Root) -> Result<(), Unreadable> {
-        let (mut path, mut is_typed_file) = (None, false);
-        value.scan().object(|scanner, key| {
-            let value = scanner.value()?;
-            match key.as_ref() {
-                "path" => path = value.text(),
-                "type" => is_typed_file = value.get() == "\"File\"",
-                _ => {}
-            }
-            Ok::<_, Unreadable>(())
-        })?;
-        let Some(path) = path else { return Ok(()) };
-        let path = clean(&path);
+    fn host_path(&mut self, name: Cow<'a, str>, of: &HostPath<'_>, root: &Root) -> Result<(), Unreadable> {
+        let Some(path) = of.path.as_deref() else { return Ok(()) };
+        let path = clean(path);
         if path == root.path() {
             self.has_root = true;
         } else if let Some(file) = root.file_at(&path) {
             if self.sources.iter().any(|source| source.name == name) {
                 return Err(Unreadable::new("a volume's name", "stands twice"));
             }
-            self.sources.push(Source { name, file, is_ours: is_typed_file });
+            self.sources.push(Source { name, file, is_ours: of.is_typed_file });
         }
         Ok(())
     }
@@ -135,6 +127,32 @@ impl<'a> Volumes<'a> {
             .map(|n| format!("{usual}-{n}"))
             .find(|name| is_free(name))
             .map_or(Cow::Borrowed(usual), Cow::Owned)
+    }
+}
+
+/// What a `hostPath` says.
+struct HostPath<'a> {
+    path: Option<Cow<'a, str>>,
+    is_typed_file: bool,
+}
+
+impl<'a> HostPath<'a> {
+    fn read(value: Raw<'a>) -> Result<Self, &'static str> {
+        let (mut path, mut is_typed_file) = (Ok(None), false);
+        value
+            .scan()
+            .object(|scanner, key| {
+                let value = scanner.value()?;
+                match key.as_ref() {
+                    "path" => path = bound::text(value, bound::PATH),
+                    "type" => is_typed_file = value.get() == "\"File\"",
+                    _ => {}
+                }
+                Ok::<_, JsonError>(())
+            })
+            .map_err(|error| error.what)?;
+        let path = path.map_err(|_| "has a path longer than any path can be")?;
+        Ok(Self { path, is_typed_file })
     }
 }
 

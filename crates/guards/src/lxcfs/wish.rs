@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use admission::Raw;
 
+use super::bound;
 use super::config::OptIn;
 use super::files::{File, Files, why_refused};
 use super::pod::{Pod, Unreadable};
@@ -25,8 +26,8 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const OLD_YES: [&str; 5] = ["true", "yes", "on", "1", "y"];
 /// The words that the older annotation may have for no. The registration leaves such pods alone.
 pub(super) const OLD_NO: [&str; 5] = ["false", "no", "off", "0", "n"];
-/// So much of a bad value is shown.
-const SHOWN: usize = 60;
+/// So many characters are shown of what the pod says: the names of containers and namespaces, which have 63 at most, are whole.
+const SHOWN: usize = 64;
 
 /// What a switch says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,59 +173,63 @@ impl<'a> Wish<'a> {
         })
     }
 
-    /// The containers that the pod chooses; none if it does not say.
-    pub(super) fn containers(&self) -> Option<Chosen<'_>> {
-        self.containers.as_deref().map(Chosen::read)
+    /// Which of the containers of these names, sorted, the pod chooses; none if it does not say.
+    pub(super) fn chosen<'n>(&self, names: &'n [&'n str]) -> Option<Chosen<'n>> {
+        self.containers.as_deref().map(|list| Chosen::read(list, names))
     }
 }
 
 /// Which containers a pod chooses by name.
+///
+/// There are at most a few thousand containers, and as many words as a hostile pod wants. So each word is looked up once among the
+/// names and leaves a mark there; no list of words is made.
 #[derive(Debug)]
-pub(super) struct Chosen<'w> {
-    named: Vec<&'w str>,
-    without: Vec<&'w str>,
+pub(super) struct Chosen<'n> {
+    names: &'n [&'n str],
+    /// One for each of the names.
+    marks: Vec<Mark>,
+    /// Whether only those are chosen that are named.
+    is_by_name: bool,
+    /// What is wrong with the list, for the person.
+    pub(super) wrong: Option<String>,
 }
 
-impl<'w> Chosen<'w> {
-    fn read(list: &'w str) -> Self {
-        let (mut named, mut without) = (Vec::new(), Vec::new());
+/// What a pod says of one of its containers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    named: bool,
+    left_out: bool,
+}
+
+impl<'n> Chosen<'n> {
+    fn read(list: &str, names: &'n [&'n str]) -> Self {
+        let (mut is_by_name, mut is_empty, mut unknown) = (false, true, Unknown::default());
+        let mut marks = vec![Mark::default(); names.len()];
         for word in words(list) {
-            match word.strip_prefix('!') {
-                Some(name) => without.push(name.trim_start()),
-                None => named.push(word),
+            is_empty = false;
+            let without = word.strip_prefix('!').map(str::trim_start);
+            is_by_name |= without.is_none();
+            let name = without.unwrap_or(word);
+            match names.binary_search(&name).ok().and_then(|at| marks.get_mut(at)) {
+                Some(mark) if without.is_some() => mark.left_out = true,
+                Some(mark) => mark.named = true,
+                None => unknown.add(name),
             }
         }
-        // Sorted, because both lists are as long as a hostile pod wants.
-        named.sort_unstable();
-        without.sort_unstable();
-        Self { named, without }
+        let wrong = if is_empty {
+            Some(format!("annotation {CONTAINERS} is empty; write names like app,!sidecar"))
+        } else {
+            let told = unknown.told();
+            told.map(|names| format!("annotation {CONTAINERS} names {names}, which this pod does not have"))
+        };
+        Self { names, marks, is_by_name, wrong }
     }
 
     /// Whether the container is chosen: yes or no by name, or as containers of its list are by default.
     pub(super) fn has(&self, name: &str, by_default: bool) -> bool {
-        if self.without.binary_search(&name).is_ok() {
-            false
-        } else if self.named.is_empty() {
-            by_default
-        } else {
-            self.named.binary_search(&name).is_ok()
-        }
-    }
-
-    /// What is wrong with the list, given the names of all containers, sorted.
-    pub(super) fn wrong(&self, all: &[&str]) -> Option<String> {
-        if self.named.is_empty() && self.without.is_empty() {
-            return Some(format!("annotation {CONTAINERS} is empty; write names like app,!sidecar"));
-        }
-        let mut unknown = Unknown::default();
-        for name in self.named.iter().chain(&self.without) {
-            if all.binary_search(name).is_err() {
-                unknown.add(name);
-            }
-        }
-        unknown
-            .told()
-            .map(|names| format!("annotation {CONTAINERS} names {names}, which this pod does not have"))
+        let at = self.names.binary_search(&name).ok();
+        let mark = at.and_then(|at| self.marks.get(at)).copied().unwrap_or_default();
+        !mark.left_out && if self.is_by_name { mark.named } else { by_default }
     }
 }
 
@@ -274,10 +279,9 @@ fn older(value: &str) -> Said {
 
 /// As much of a value as is shown.
 pub(super) fn cut(value: &str) -> String {
-    if value.chars().count() <= SHOWN {
-        value.to_owned()
-    } else {
-        value.chars().take(SHOWN).chain(['…']).collect()
+    match value.char_indices().nth(SHOWN) {
+        None => value.to_owned(),
+        Some((end, _)) => format!("{}…", value.get(..end).unwrap_or_default()),
     }
 }
 
@@ -287,11 +291,14 @@ fn fill<'a>(
     key: &str,
     value: Raw<'a>,
 ) -> Result<(), Unreadable> {
-    let value = value.text().ok_or_else(|| Unreadable::new(format!("{what} {key}"), "is not a text"))?;
-    if slot.replace(value).is_some() {
-        return Err(Unreadable::new(format!("{what} {key}"), "stands twice"));
+    let wrong = |why| Unreadable::new(format!("{what} {key}"), why);
+    let value = bound::text(value, bound::ANNOTATIONS)
+        .map_err(|_| wrong("is longer than all annotations may be"))?
+        .ok_or_else(|| wrong("is not a text"))?;
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(wrong("stands twice")),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -374,24 +381,31 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_a_million_words_is_told_in_a_few() {
-        let list = "x,".repeat(1 << 20);
-        with_pod(&pod(&json!({FILES: list}), &json!({})), |pod| {
-            let (_, wrong) = Wish::read(pod).unwrap().files(Files::of(&File::DEFAULT));
-            assert!(wrong[0].contains("\"x\" and 1048572 more, which LXCFS does not have"), "{}", wrong[0]);
+    fn a_list_of_a_hundred_thousand_words_is_told_in_a_few() {
+        let list = "x,".repeat(100_000);
+        with_pod(&pod(&json!({FILES: list, CONTAINERS: list}), &json!({})), |pod| {
+            let wish = Wish::read(pod).unwrap();
+            let (_, wrong) = wish.files(Files::of(&File::DEFAULT));
+            assert!(wrong[0].contains("\"x\" and 99996 more, which LXCFS does not have"), "{}", wrong[0]);
+            let wrong = wish.chosen(&["app"]).unwrap().wrong.unwrap();
+            assert!(wrong.contains("\"x\" and 99996 more, which this pod does not have"), "{wrong}");
         });
     }
 
     #[test]
     fn containers_are_chosen_and_left_out_by_name() {
-        let chosen = Chosen::read("app, !log");
+        let names = ["app", "init", "log", "other"];
+        let chosen = Chosen::read("app, ! log", &names);
         assert!(chosen.has("app", false) && !chosen.has("log", true) && !chosen.has("other", true));
-        let but = Chosen::read("!log");
+        assert_eq!(chosen.wrong, None);
+        let but = Chosen::read("!log", &names);
         assert!(but.has("app", true) && !but.has("init", false) && !but.has("log", true));
-        let both = Chosen::read("app,!app");
-        assert!(!both.has("app", true));
-        assert_eq!(both.wrong(&["app"]), None);
-        assert!(both.wrong(&["other"]).is_some_and(|wrong| wrong.contains("\"app\"")));
-        assert!(Chosen::read(",").wrong(&[]).is_some_and(|wrong| wrong.contains("is empty")));
+        let both = Chosen::read("app,!app", &names);
+        assert!(!both.has("app", true) && !both.has("other", true));
+        assert_eq!(both.wrong, None);
+        let unknown = Chosen::read("ap,!lo,ap", &names);
+        assert!(!unknown.has("app", true));
+        assert!(unknown.wrong.is_some_and(|wrong| wrong.contains("names \"ap\", \"lo\", \"ap\", which")));
+        assert!(Chosen::read(",", &[]).wrong.is_some_and(|wrong| wrong.contains("is empty")));
     }
 }
