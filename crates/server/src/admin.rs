@@ -1,8 +1,8 @@
 //! The two ports without TLS. The admin port is for kubelet and Prometheus and read-only; the local port changes the log level
 //! and listens on loopback only.
 //!
-//! One request to a connection and ten seconds for all of it: whoever holds a connection here must not keep kubelet out, which
-//! would end the pod.
+//! One request to a connection and ten seconds for all of it, and of too many the oldest ends: whoever holds a connection here
+//! must not keep kubelet out, which would end the pod.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::checks::{Checks, Readiness};
+use crate::house::House;
 use crate::listener::accept_for_ever;
 use crate::metrics::{self, Metrics};
 use crate::server::LogControl;
@@ -73,21 +74,40 @@ impl Answer {
     }
 }
 
-/// Serves a page on a port until it is dropped.
-pub(crate) async fn serve<P: Page>(listener: Arc<TcpListener>, page: Arc<P>, metrics: Metrics) {
+/// Serves a page on the port of that name until it is dropped.
+pub(crate) async fn serve<P: Page>(
+    name: &'static str,
+    listener: Arc<TcpListener>,
+    page: Arc<P>,
+    metrics: Metrics,
+) {
+    let house = House::new(name, CONNECTIONS);
     let mut tasks = JoinSet::new();
-    let take = |tcp, _, open: usize| {
+    let take = |tcp, peer| {
+        let room = house.room(peer)?;
         let page = Arc::clone(&page);
-        (open < CONNECTIONS).then_some(async move {
-            let service = service_fn(move |request| {
+        Some(async move {
+            let Some(seated) = room.seated().await else { return };
+            let seat = seated.seat();
+            let service = service_fn(|request| {
                 let page = Arc::clone(&page);
-                async move { Ok::<_, Infallible>(page.answer(request).await.response()) }
+                seat.begin();
+                async move {
+                    let response = page.answer(request).await.response();
+                    seat.end();
+                    Ok::<_, Infallible>(response)
+                }
             });
             let mut http = http1::Builder::new();
             http.keep_alive(false).max_buf_size(16 << 10);
-            let connection = http.serve_connection(TokioIo::new(Socket::new(tcp, WHOLE)), service);
+            let socket = Socket::new(tcp, WHOLE, Arc::clone(seat));
+            let connection = http.serve_connection(TokioIo::new(socket), service);
             // Who is slow or breaks off has had its chance; there is nothing to say to it.
-            let _ = timeout(WHOLE, connection).await;
+            tokio::select! {
+                biased;
+                _ = timeout(WHOLE, connection) => {}
+                () = seated.is_to_leave() => {}
+            }
         })
     };
     match accept_for_ever(listener.as_ref(), &mut tasks, metrics.door(), take).await {}

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::drain::drains;
+use crate::house::Seated;
 use crate::metrics::Door;
 use crate::pipeline::Pipeline;
 use crate::settings::Timeouts;
@@ -45,14 +46,28 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Serves one connection from accept to its end.
-    pub(crate) async fn serve(&self, tcp: TcpStream, peer: SocketAddr, leaving: watch::Receiver<bool>) {
+    pub(crate) async fn serve(
+        &self,
+        tcp: TcpStream,
+        peer: SocketAddr,
+        leaving: watch::Receiver<bool>,
+        seated: &Seated,
+    ) {
         // Answers are written in one go; waiting for more to send with them only costs time.
         if let Err(error) = tcp.set_nodelay(true) {
             tracing::debug!(%peer, reason = %error, "TCP_NODELAY cannot be set");
         }
-        let socket = Socket::new(tcp, self.timeouts.write_stall);
-        if let Some(stream) = self.handshake(socket, peer).await {
-            self.requests(stream, peer, leaving).await;
+        let socket = Socket::new(tcp, self.timeouts.write_stall, Arc::clone(seated.seat()));
+        let stream = tokio::select! {
+            biased;
+            stream = self.handshake(socket, peer) => stream,
+            () = seated.is_to_leave() => {
+                self.numbers.connections_made_room.inc();
+                None
+            }
+        };
+        if let Some(stream) = stream {
+            self.requests(stream, peer, leaving, seated).await;
         }
     }
 
@@ -93,21 +108,23 @@ impl Connections {
         stream: TlsStream<Socket>,
         peer: SocketAddr,
         mut leaving: watch::Receiver<bool>,
+        seated: &Seated,
     ) {
-        let activity = Arc::new(Activity::new());
+        let Timeouts { first_header, idle, .. } = self.timeouts;
+        let seat = seated.seat();
         let service = service_fn(|request| {
-            let (pipeline, activity) = (Arc::clone(&self.pipeline), Arc::clone(&activity));
-            activity.begin();
+            let (pipeline, seat) = (Arc::clone(&self.pipeline), Arc::clone(seat));
+            seat.begin();
             async move {
                 let response = pipeline.answer(request, peer).await;
-                activity.end();
+                seat.end();
                 Ok::<_, Infallible>(response)
             }
         });
         let mut http = http1::Builder::new();
         http.max_buf_size(READ_BUFFER);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-        let mut timer = pin!(sleep_until(activity.born + self.timeouts.first_header));
+        let mut timer = pin!(sleep_until(Instant::now() + first_header));
         let (mut told_to_leave, mut ending) = (false, false);
         loop {
             tokio::select! {
@@ -120,8 +137,8 @@ impl Connections {
                 }
                 () = timer.as_mut() => {
                     let now = Instant::now();
-                    match activity.ends_at(&self.timeouts) {
-                        None => timer.as_mut().reset(now + self.timeouts.idle),
+                    match seat.ends_at(first_header, idle) {
+                        None => timer.as_mut().reset(now + idle),
                         Some(later) if !ending && !told_to_leave && later > now => timer.as_mut().reset(later),
                         _ if ending => return,
                         _ => {
@@ -131,9 +148,21 @@ impl Connections {
                         }
                     }
                 }
+                () = seated.is_to_leave() => {
+                    self.numbers.connections_made_room.inc();
+                    connection.as_mut().graceful_shutdown();
+                    // The goodbye is written in one go. What a silent peer makes of it nobody waits for: the seat is needed.
+                    let mut goodbye = connection.as_mut();
+                    std::future::poll_fn(|cx| {
+                        let _ = goodbye.as_mut().poll(cx);
+                        Poll::Ready(())
+                    })
+                    .await;
+                    return;
+                }
                 () = drains(&mut leaving), if !told_to_leave => {
                     told_to_leave = true;
-                    if activity.is_fresh() {
+                    if seat.is_fresh() {
                         // Its first request may be on the way; the answer will end the connection.
                         timer.as_mut().reset(Instant::now() + GOODBYE);
                     } else {
@@ -186,44 +215,5 @@ fn failure(error: &std::io::Error) -> &'static str {
         )) => OUR_CERTIFICATE_REFUSED,
         Some(Error::NoCertificatesPresented | Error::InvalidCertificate(_)) => "client_certificate",
         Some(_) => "protocol",
-    }
-}
-
-/// Whether a connection is at work, and since when it is not: written twice per request, read when the timer fires.
-struct Activity {
-    born: Instant,
-    state: AtomicU64,
-}
-
-/// No request yet.
-const FRESH: u64 = u64::MAX;
-/// A request is being answered.
-const BUSY: u64 = u64::MAX - 1;
-
-impl Activity {
-    fn new() -> Self {
-        Self { born: Instant::now(), state: AtomicU64::new(FRESH) }
-    }
-
-    fn begin(&self) {
-        self.state.store(BUSY, Ordering::Relaxed);
-    }
-
-    fn end(&self) {
-        let age = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(BUSY - 1);
-        self.state.store(age, Ordering::Relaxed);
-    }
-
-    fn is_fresh(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == FRESH
-    }
-
-    /// When the connection ends if nothing more comes; none while it is at work.
-    fn ends_at(&self, timeouts: &Timeouts) -> Option<Instant> {
-        match self.state.load(Ordering::Relaxed) {
-            BUSY => None,
-            FRESH => Some(self.born + timeouts.first_header),
-            age => Some(self.born + Duration::from_millis(age) + timeouts.idle),
-        }
     }
 }

@@ -39,6 +39,7 @@ mod deadline;
 mod drain;
 mod errors;
 mod file;
+mod house;
 mod limits;
 mod listener;
 mod metrics;

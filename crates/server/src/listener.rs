@@ -41,7 +41,7 @@ pub(crate) async fn accept_for_ever<S, T, F>(
 ) -> std::convert::Infallible
 where
     S: Source,
-    T: FnMut(TcpStream, SocketAddr, usize) -> Option<F>,
+    T: FnMut(TcpStream, SocketAddr) -> Option<F>,
     F: Future<Output = ()> + Send + 'static,
 {
     let mut pause = FIRST_PAUSE;
@@ -56,7 +56,7 @@ where
         match accepted {
             Ok((tcp, peer)) => {
                 pause = FIRST_PAUSE;
-                if let Some(task) = take(tcp, peer, tasks.len()) {
+                if let Some(task) = take(tcp, peer) {
                     tasks.spawn(task);
                 }
             }
@@ -114,19 +114,19 @@ mod tests {
     async fn an_error_of_accept_is_counted_and_the_next_connection_is_served() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let _client = TcpStream::connect(address).await.unwrap();
+        let client = TcpStream::connect(address).await.unwrap();
         let door = Door::default();
         let mut tasks = JoinSet::new();
         // EMFILE, ENFILE and a peer that left.
         let source = Faulty(vec![24, 23, 103], listener);
         let (served, mut was_served) = tokio::sync::mpsc::unbounded_channel();
-        let take = |_, peer: SocketAddr, open| {
+        let take = |_, peer: SocketAddr| {
             let served = served.clone();
-            Some(async move { served.send((peer, open)).unwrap() })
+            Some(async move { served.send(peer).unwrap() })
         };
         tokio::select! {
             never = accept_for_ever(source, &mut tasks, &door, take) => match never {},
-            got = was_served.recv() => assert_eq!(got.unwrap().1, 0),
+            got = was_served.recv() => assert_eq!(got, Some(client.local_addr().unwrap())),
         }
         assert_eq!(door.accept_errors.get(), 3);
     }

@@ -50,6 +50,7 @@ pub(crate) struct Door {
     pub(crate) bytes_in_flight: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) connections_accepted: Counter,
+    pub(crate) connections_made_room: Counter,
     pub(crate) accept_errors: Counter,
     pub(crate) connection_panics: Counter,
     tasks_restarted: Family<TaskLabel, Counter>,
@@ -225,6 +226,8 @@ impl Door {
         );
         add.one("connections", "Open connections", &door.connections);
         add.one("connections_accepted", "Connections that were accepted", &door.connections_accepted);
+        let help = "Connections without a request that were ended for one that came, since as many were open as may be";
+        add.one("connections_made_room", help, &door.connections_made_room);
         add.one("accept_errors", "Errors while accepting, as too few file descriptors", &door.accept_errors);
         let help = "Connections that ended by a panic outside of a guard's ruling";
         add.one("connection_panics", help, &door.connection_panics);

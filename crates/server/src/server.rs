@@ -15,6 +15,7 @@ use crate::checks::{Check, Checks};
 use crate::connection::Connections;
 use crate::drain::Leaving;
 use crate::errors::{BindError, Port};
+use crate::house::House;
 use crate::listener::{accept_for_ever, tell_panic};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
@@ -150,11 +151,11 @@ impl Bound {
             beside.spawn(port("local", local, Local { log }, metrics.clone()));
         }
         let limits = settings.limits;
-        let most = limits.connections;
+        let house = House::new("listen", limits.connections);
         let pipeline = Pipeline::new(plan, limits, &settings.timeouts, Arc::clone(&leaving), &metrics);
         let door = Door {
             listener: listen,
-            most,
+            house,
             connections: Arc::new(Connections {
                 greeting,
                 pipeline: Arc::new(pipeline),
@@ -203,7 +204,7 @@ async fn port<P: Page>(name: &'static str, listener: TcpListener, page: P, metri
     let (listener, page) = (Arc::new(listener), Arc::new(page));
     let serving = metrics.clone();
     keep_running(name, metrics, move || {
-        admin::serve(Arc::clone(&listener), Arc::clone(&page), serving.clone())
+        admin::serve(name, Arc::clone(&listener), Arc::clone(&page), serving.clone())
     })
     .await;
 }
@@ -216,7 +217,7 @@ fn aborted(connections: usize) -> Stopped {
 /// The listening socket with what it needs to serve.
 struct Door {
     listener: TcpListener,
-    most: usize,
+    house: Arc<House>,
     connections: Arc<Connections>,
     leaving: Arc<Leaving>,
 }
@@ -224,17 +225,20 @@ struct Door {
 impl Door {
     async fn accept(&self, open: &mut JoinSet<()>) -> std::convert::Infallible {
         let numbers = &self.connections.numbers;
-        let take = |tcp, peer, already: usize| {
+        let take = |tcp, peer| {
             numbers.connections_accepted.inc();
-            if already >= self.most {
+            let Some(room) = self.house.room(peer) else {
                 numbers.count_shed("connections");
                 return None;
-            }
-            let counted = Counted::new(&numbers.connections);
+            };
             let (connections, leaving) = (Arc::clone(&self.connections), self.leaving.listen());
             Some(async move {
-                let _counted = counted;
-                connections.serve(tcp, peer, leaving).await;
+                let Some(seated) = room.seated().await else {
+                    connections.numbers.count_shed("connections");
+                    return;
+                };
+                let _counted = Counted::new(&connections.numbers.connections);
+                connections.serve(tcp, peer, leaving, &seated).await;
             })
         };
         accept_for_ever(&self.listener, open, numbers, take).await

@@ -153,8 +153,9 @@ pub struct Limits {
     pub bytes_in_flight: usize,
     /// The longest that a review may take, whatever the caller's `?timeout=` says.
     pub deadline: Duration,
-    /// Open connections; past it a new one is closed at once. HTTP/1.1 takes one for each review under way, so twice
-    /// `in_flight`; an API server keeps at most 25 idle ones to a host. One costs about 30 kB, so 512 stay near 16 MiB.
+    /// Open connections. For one more the one that has been without a request the longest is ended; while all have one, a new
+    /// one is closed at once. HTTP/1.1 takes one for each review under way, so twice `in_flight`; an API server keeps at most 25
+    /// idle ones to a host. One costs about 30 kB, so 512 stay near 16 MiB.
     pub connections: usize,
 }
 

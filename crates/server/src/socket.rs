@@ -5,16 +5,21 @@
 //! peer has not read yet.
 //!
 //! It does not wait for ever: a peer that takes no byte of its answer for `write_stall` is given up.
+//!
+//! What the peer has still to take is noted at its [`Seat`], so that nobody ends the connection before.
 
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
+
+use crate::house::{Owed, Seat};
 
 /// How long a peer gets to close its side; a client that has read `Connection: close` does so at once.
 const LINGER: Duration = Duration::from_secs(1);
@@ -25,6 +30,7 @@ const LINGER_BYTES: usize = 16 << 20;
 pub(crate) struct Socket {
     tcp: TcpStream,
     write_stall: Duration,
+    seat: Arc<Seat>,
     stalled: Option<Pin<Box<Sleep>>>,
     lingering: Option<Lingering>,
 }
@@ -35,15 +41,18 @@ struct Lingering {
 }
 
 impl Socket {
-    pub(crate) fn new(tcp: TcpStream, write_stall: Duration) -> Self {
-        Self { tcp, write_stall, stalled: None, lingering: None }
+    pub(crate) fn new(tcp: TcpStream, write_stall: Duration, seat: Arc<Seat>) -> Self {
+        Self { tcp, write_stall, seat, stalled: None, lingering: None }
     }
 
     fn watched<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if wrote.is_ready() {
-            self.stalled = None;
+            if self.stalled.take().is_some() {
+                self.seat.owes(Owed::Nothing);
+            }
             return wrote;
         }
+        self.seat.owes(Owed::Answer);
         let time = self.write_stall;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(time)));
         ready!(stalled.as_mut().poll(cx));
@@ -105,6 +114,7 @@ impl AsyncWrite for Socket {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.tcp).poll_shutdown(cx))?;
+            self.seat.owes(Owed::Close);
         }
         ready!(self.poll_linger(cx));
         Poll::Ready(Ok(()))

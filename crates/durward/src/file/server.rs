@@ -251,8 +251,12 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
         "10s",
         Duration::from_secs(30),
     );
-    let connections =
-        section.number("connections", "Open connections; a review under way holds one.", 512, (1, 1_000_000));
+    let connections = section.number(
+        "connections",
+        "Open connections; a review under way holds one, idle ones make room.",
+        512,
+        (1, 1_000_000),
+    );
     if body_bytes == 0 {
         section.problem(
             "bodyBytes",

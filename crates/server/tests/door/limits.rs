@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Client, Gate, House, Plans, Stub, Turn, eventually, review};
+use crate::harness::{Client, Gate, House, Plans, Stub, Turn, review};
 
 /// What each body costs beside its bytes.
 const COST: usize = server::Limits::BODY_COST;
@@ -131,24 +131,6 @@ async fn a_body_that_does_not_arrive_in_time_is_408() {
     assert!(answer.closes());
     assert!(client.is_closed().await);
     house.reaches("durward_bytes_in_flight", 0.0).await;
-}
-
-#[tokio::test]
-async fn a_connection_over_the_limit_is_closed_at_once_and_one_that_ends_makes_room() {
-    let house = Plans::new()
-        .guard(Stub::new("allow", Turn::Allow))
-        .with(|settings| settings.limits.connections = 1)
-        .start()
-        .await;
-    let mut first = house.connect().await;
-    assert_eq!(first.post("/allow", review("web", 0)).await.status, 200);
-    assert!(Client::connect(house.addresses.listen, &house.trust).await.is_err());
-    house.reaches("durward_shed_total{cause=\"connections\"}", 1.0).await;
-    drop(first);
-    eventually("a connection is taken again", async || {
-        Client::connect(house.addresses.listen, &house.trust).await.is_ok()
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod admin;
 mod certificates;
 mod deadlines;
 mod exits;
+mod full;
 mod keys;
 mod leaving;
 mod limits;
