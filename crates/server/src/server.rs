@@ -144,8 +144,11 @@ impl Bound {
         let greeting = keeper.greeting();
         // What runs beside the door ends when this is dropped: last of all, so that probes and scrapes see the drain.
         let mut beside = JoinSet::new();
-        let (keeper, poll) = (Arc::new(Mutex::new(keeper)), settings.tls.poll);
-        beside.spawn(keep_running("certificate", metrics.clone(), move || keep(Arc::clone(&keeper), poll)));
+        let (in_force, poll) = (keeper.standing(), settings.tls.poll);
+        let keeper = Arc::new(Mutex::new(keeper));
+        beside.spawn(keep_running("certificate", metrics.clone(), move || {
+            keep(Arc::clone(&keeper), in_force.clone(), poll)
+        }));
         beside.spawn(port("admin", admin, Admin { checks, metrics: metrics.clone() }, metrics.clone()));
         if let Some(local) = local {
             beside.spawn(port("local", local, Local { log }, metrics.clone()));

@@ -9,11 +9,12 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use sha2::{Digest as _, Sha256};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use super::Greeting;
 use super::certificate::{Certificate, CertificateError, Material, read_pem};
 use crate::checks::Check;
+use crate::deadline::told;
 use crate::metrics::Metrics;
 use crate::settings::TlsSettings;
 
@@ -21,15 +22,18 @@ use crate::settings::TlsSettings;
 pub(crate) struct Keeper {
     settings: TlsSettings,
     greeting: Arc<ArcSwap<Greeting>>,
-    served: Served,
+    standing: Standing,
+    digest: [u8; 32],
     complaint: Option<String>,
     metrics: Metrics,
-    check: Check,
 }
 
-struct Served {
-    certificate: Certificate,
-    digest: [u8; 32],
+/// The certificate in force and the check that tells of it. Clones are the same two, so that its end is told even while a look at
+/// the files hangs and holds the keeper.
+#[derive(Clone)]
+pub(crate) struct Standing {
+    certificate: Arc<ArcSwap<Certificate>>,
+    check: Check,
 }
 
 /// What the files hold at one moment.
@@ -82,16 +86,21 @@ impl Keeper {
         Ok(Self {
             settings,
             greeting: Arc::new(ArcSwap::from_pointee(greeting)),
-            served: Served { certificate, digest: found.digest },
+            standing: Standing { certificate: Arc::new(ArcSwap::from_pointee(certificate)), check },
+            digest: found.digest,
             complaint: None,
             metrics,
-            check,
         })
     }
 
     /// Where the greeting in force lies.
     pub(crate) fn greeting(&self) -> Arc<ArcSwap<Greeting>> {
         Arc::clone(&self.greeting)
+    }
+
+    /// What can be told without the keeper.
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing.clone()
     }
 
     /// Looks at the files once.
@@ -108,7 +117,7 @@ impl Keeper {
         now: SystemTime,
     ) -> Result<Option<(Certificate, Greeting, [u8; 32])>, CertificateError> {
         let mut found = Found::read(&self.settings)?;
-        if found.digest == self.served.digest {
+        if found.digest == self.digest {
             return Ok(None);
         }
         let mut made = found.made(&self.settings);
@@ -124,7 +133,7 @@ impl Keeper {
         let (certificate, greeting) = made?;
         match certificate.valid_at(now) {
             // Two invalid certificates: the files are what the operator can see, so they win.
-            Err(fault) if self.served.certificate.valid_at(now).is_ok() => {
+            Err(fault) if self.standing.certificate.load().valid_at(now).is_ok() => {
                 Err(CertificateError { place: found.material.cert_place, fault })
             }
             _ => Ok(Some((certificate, greeting, found.digest))),
@@ -133,7 +142,7 @@ impl Keeper {
 
     fn nothing_new(&mut self, now: SystemTime) {
         self.complaint = None;
-        self.say_how_it_stands(now);
+        self.standing.say(None, now);
     }
 
     fn take(&mut self, certificate: Certificate, greeting: Greeting, digest: [u8; 32], now: SystemTime) {
@@ -147,43 +156,49 @@ impl Keeper {
             not_after = certificate.not_after_text(),
             "new certificate in force"
         );
-        self.served = Served { certificate, digest };
+        self.standing.certificate.store(Arc::new(certificate));
+        self.digest = digest;
         self.complaint = None;
-        self.say_how_it_stands(now);
+        self.standing.say(None, now);
     }
 
     fn complain(&mut self, why: &str, now: SystemTime) {
         if self.complaint.as_deref() != Some(why) {
             self.metrics.door().count_certificate_load("refused");
+            let certificate = self.standing.certificate.load();
             tracing::warn!(
                 reason = why,
-                serial = self.served.certificate.serial(),
-                not_after = self.served.certificate.not_after_text(),
+                serial = certificate.serial(),
+                not_after = certificate.not_after_text(),
                 "the certificate files changed and cannot be served: the certificate from before stays in force"
             );
             self.complaint = Some(why.to_owned());
         }
-        self.say_how_it_stands(now);
+        let trouble = format!("new files cannot be served: {why}");
+        self.standing.say(Some(&trouble), now);
     }
+}
 
-    fn say_how_it_stands(&self, now: SystemTime) {
-        let ended = self.served.certificate.valid_at(now).err();
-        match (ended, &self.complaint) {
+// === impl Standing ===
+
+impl Standing {
+    /// How it stands by the clock, and what is the matter with its files.
+    fn say(&self, trouble: Option<&str>, now: SystemTime) {
+        let certificate = self.certificate.load();
+        match (certificate.valid_at(now).err(), trouble) {
             (None, None) => self.check.pass(),
-            (None, Some(why)) => self.check.note(format!(
-                "new files cannot be served: {why}; the certificate from before stays, until {}",
-                self.served.certificate.not_after_text()
+            (None, Some(trouble)) => self.check.note(format!(
+                "{trouble}; the certificate from before stays, until {}",
+                certificate.not_after_text()
             )),
             (Some(fault), None) => self.check.fail(fault.to_string()),
-            (Some(fault), Some(why)) => {
-                self.check.fail(format!("{fault}; and new files cannot be served: {why}"));
-            }
+            (Some(fault), Some(trouble)) => self.check.fail(format!("{fault}; and {trouble}")),
         }
     }
 }
 
-/// Looks at the files every `poll`, until it is dropped.
-pub(crate) async fn keep(keeper: Arc<Mutex<Keeper>>, poll: Duration) {
+/// Looks at the files every `poll`, until it is dropped. While a look hangs, `standing` is looked at in its place.
+pub(crate) async fn keep(keeper: Arc<Mutex<Keeper>>, standing: Standing, poll: Duration) {
     let mut ticks = tokio::time::interval(poll);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick is at once, and start has just looked.
@@ -192,10 +207,24 @@ pub(crate) async fn keep(keeper: Arc<Mutex<Keeper>>, poll: Duration) {
         ticks.tick().await;
         let keeper = Arc::clone(&keeper);
         // A mounted file system may hang; a worker that serves must not hang with it.
-        let looked = tokio::task::spawn_blocking(move || {
+        let mut looked = tokio::task::spawn_blocking(move || {
             keeper.lock().unwrap_or_else(PoisonError::into_inner).look(SystemTime::now());
         });
-        if let Err(error) = looked.await {
+        let (began, mut is_news) = (Instant::now(), true);
+        let looked = loop {
+            if let Ok(looked) = timeout(poll, &mut looked).await {
+                break looked;
+            }
+            if std::mem::take(&mut is_news) {
+                tracing::warn!(
+                    "a look at the certificate files hangs: does what they are mounted from answer?"
+                );
+            }
+            let waited = Duration::from_secs(began.elapsed().as_secs());
+            let trouble = format!("a look at the certificate files has hung for {}", told(waited));
+            standing.say(Some(&trouble), SystemTime::now());
+        };
+        if let Err(error) = looked {
             tracing::error!(reason = %error, "looking at the certificate files failed; the certificate in force stays");
         }
     }
@@ -260,6 +289,52 @@ mod tests {
         keeper.look(year(2033));
         assert!(checks.readiness().ready);
         assert!(keeper.metrics.encode().contains("durward_certificate_not_after_seconds 2051222400"));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_certificate_is_told_while_a_look_at_its_files_hangs() {
+        for (to, expected) in [
+            (
+                2020,
+                "[-]certificate failed: the certificate ended at 2020-01-01T00:00:00Z: renew it; and a look",
+            ),
+            (4000, "[!]certificate: a look at the certificate files has hung for "),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            write(folder.path(), 2018, to);
+            let (checks, keeper) = start(folder.path(), year(2019));
+            let keeper = keeper.unwrap();
+            let standing = keeper.standing();
+            let keeper = Arc::new(Mutex::new(keeper));
+            let holds = Arc::clone(&keeper);
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let (held, is_held) = tokio::sync::oneshot::channel();
+            // As long as this holds the keeper, a look hangs.
+            let holder = std::thread::spawn(move || {
+                let _hangs = holds.lock().unwrap();
+                held.send(()).unwrap();
+                ended.recv().unwrap();
+            });
+            is_held.await.unwrap();
+            let text = || checks.readiness_of("certificate").unwrap().text;
+            let told = async {
+                while !text().contains(expected) {
+                    tokio::task::yield_now().await;
+                }
+                end.send(()).unwrap();
+                // The look goes on, and what it says counts.
+                while text().contains("hung") {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                () = keep(keeper, standing, Duration::from_millis(10)) => {}
+                told = timeout(Duration::from_secs(20), told) => {
+                    assert!(told.is_ok(), "{expected} is not in {}", text());
+                }
+            }
+            holder.join().unwrap();
+        }
     }
 
     #[test]
