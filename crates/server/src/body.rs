@@ -53,7 +53,7 @@ impl Body {
 pub(crate) async fn read(
     incoming: Incoming,
     length: usize,
-    share: &mut Share<'_>,
+    share: &mut Share,
     time: Duration,
 ) -> Result<Body, Missing> {
     let mut arriving = Arriving { length, first: None, joined: Vec::new() };
@@ -76,7 +76,7 @@ impl Arriving {
         self.first.as_ref().map_or(self.joined.len(), Bytes::len)
     }
 
-    async fn fill(&mut self, mut incoming: Incoming, share: &mut Share<'_>) -> Result<(), Missing> {
+    async fn fill(&mut self, mut incoming: Incoming, share: &mut Share) -> Result<(), Missing> {
         let mut beside = Limits::BODY_COST;
         while self.arrived() < self.length {
             let Some(Ok(frame)) = incoming.frame().await else {

@@ -1,11 +1,15 @@
-//! What is taken on at once: reviews, and bytes of bodies. Past a limit a request is shed, never queued: a queue in front of a
+//! What is taken on at once: reviews, and bytes of bodies and answers. Past a limit a request is shed, never queued: a queue in front of a
 //! webhook only moves the time-out, and the API server has another replica to ask.
 //!
 //! Bytes are charged as they arrive and not by `Content-Length`, so that whoever announces much and sends nothing holds nothing.
-//! With the first one comes a fixed charge for what holds them ([`Limits::BODY_COST`](crate::Limits::BODY_COST)).
+//! With the first one comes a fixed charge for what holds them ([`Limits::BODY_COST`](crate::Limits::BODY_COST)). Once there is
+//! an answer the charge is for that, and goes with it until the peer has taken it: an answer may be many times its question, and
+//! who does not read holds it for as long as the connection lasts. Taken is what TLS has taken, which keeps at most 64 KiB back.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use prometheus_client::metrics::gauge::Gauge;
 
 /// A quantity with an upper bound.
@@ -18,19 +22,19 @@ pub(crate) struct Meter {
 
 /// What one request has of a [`Meter`]; given back when dropped, on whatever way the request ends.
 #[derive(Debug)]
-pub(crate) struct Share<'a> {
-    meter: &'a Meter,
+pub(crate) struct Share {
+    meter: Arc<Meter>,
     held: usize,
 }
 
 impl Meter {
-    pub(crate) fn new(most: usize, shown: Gauge) -> Self {
-        Self { used: AtomicUsize::new(0), most, shown }
+    pub(crate) fn new(most: usize, shown: Gauge) -> Arc<Self> {
+        Arc::new(Self { used: AtomicUsize::new(0), most, shown })
     }
 
     /// A share of nothing, to grow.
-    pub(crate) fn share(&self) -> Share<'_> {
-        Share { meter: self, held: 0 }
+    pub(crate) fn share(self: &Arc<Self>) -> Share {
+        Share { meter: Arc::clone(self), held: 0 }
     }
 
     /// Whether not even one more fits. Only a hint: it may have changed by the time the caller looks.
@@ -39,7 +43,7 @@ impl Meter {
     }
 }
 
-impl Share<'_> {
+impl Share {
     /// Takes `more`, if that much is left.
     pub(crate) fn grow(&mut self, more: usize) -> bool {
         let add = |used: usize| used.checked_add(more).filter(|sum| *sum <= self.meter.most);
@@ -51,12 +55,43 @@ impl Share<'_> {
         self.meter.shown.inc_by(signed(more));
         true
     }
+
+    /// Holds `held` from now on, if what that is more is left. Less always fits.
+    pub(crate) fn become_of(&mut self, held: usize) -> bool {
+        if let Some(less) = self.held.checked_sub(held) {
+            self.give_back(less);
+            return true;
+        }
+        self.grow(held - self.held)
+    }
+
+    /// `bytes`, without a copy, and this share with them until the last of them is dropped.
+    pub(crate) fn with(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Charged { bytes, _share: self })
+    }
+
+    fn give_back(&mut self, less: usize) {
+        self.held -= less;
+        self.meter.used.fetch_sub(less, Ordering::Relaxed);
+        self.meter.shown.dec_by(signed(less));
+    }
 }
 
-impl Drop for Share<'_> {
+impl Drop for Share {
     fn drop(&mut self) {
-        self.meter.used.fetch_sub(self.held, Ordering::Relaxed);
-        self.meter.shown.dec_by(signed(self.held));
+        self.give_back(self.held);
+    }
+}
+
+/// Bytes that are dropped together with what they are charged to.
+struct Charged {
+    bytes: Vec<u8>,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -85,6 +120,27 @@ mod tests {
         assert!(second.grow(6));
         assert!(!second.grow(usize::MAX));
         drop(second);
+        assert_eq!(shown.get(), 0);
+    }
+
+    #[test]
+    fn a_share_of_a_question_becomes_one_of_its_answer_and_goes_with_the_last_of_its_bytes() {
+        let shown = Gauge::default();
+        let meter = Meter::new(10, shown.clone());
+        let mut share = meter.share();
+        assert!(share.grow(8));
+        assert!(share.become_of(3));
+        assert_eq!(shown.get(), 3);
+        assert!(!share.become_of(11));
+        assert!(share.become_of(4));
+        let answer = vec![7; 4];
+        let at = answer.as_ptr();
+        let mut bytes = share.with(answer);
+        assert_eq!(bytes.as_ptr(), at);
+        let first = bytes.split_to(1);
+        drop(bytes);
+        assert_eq!(shown.get(), 4);
+        drop(first);
         assert_eq!(shown.get(), 0);
     }
 }

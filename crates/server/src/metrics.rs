@@ -221,7 +221,7 @@ impl Door {
         add.one("reviews_in_flight", "Reviews that are being decided", &door.in_flight);
         add.one(
             "bytes_in_flight",
-            "Bytes of bodies whose review is not yet answered, and 32768 for each such body: what its connection takes",
+            "Bytes of bodies whose review is not yet answered and of answers that are not yet taken, and 32768 for each: what its connection takes",
             &door.bytes_in_flight,
         );
         add.one("connections", "Open connections", &door.connections);

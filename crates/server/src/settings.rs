@@ -148,8 +148,8 @@ pub struct Limits {
     pub in_flight: usize,
     /// One body. 8 MiB: old and new object at the API server's 3 MiB write limit, plus envelope, rounded up.
     pub body_bytes: usize,
-    /// All bodies together, counted as their bytes arrive and until their review is answered, each with [`Limits::BODY_COST`]
-    /// on top: this bounds memory, not letters.
+    /// All bodies and answers together: a body's bytes as they arrive, then those of its answer in their place until the peer has
+    /// taken it, each with [`Limits::BODY_COST`] on top: this bounds memory, not letters.
     pub bytes_in_flight: usize,
     /// The longest that a review may take, whatever the caller's `?timeout=` says.
     pub deadline: Duration,

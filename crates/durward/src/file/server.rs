@@ -242,7 +242,7 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
     let body_bytes = section.size("bodyBytes", "One review's body.", "8Mi");
     let bytes_in_flight = section.size(
         "bytesInFlight",
-        "All bodies together, each with 32Ki for the connection that holds it.",
+        "All bodies and answers together, each with 32Ki for the connection that holds it.",
         "64Mi",
     );
     let deadline = section.duration(

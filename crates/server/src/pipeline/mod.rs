@@ -6,7 +6,9 @@
 //!   -> in-flight permit ──503
 //!   -> decode, one pass ──400 with line and column
 //!   -> guard, within budget ──panic: Unknown  ──deadline: Unknown  ──late (the body took the budget): Unknown
-//!   -> settle by the guard's stance -> encode: always 200, same uid, same version -> numbers, one log line
+//!   -> settle by the guard's stance -> encode: always 200, same uid, same version
+//!   -> the charge is now the answer's, until the peer has taken it ──503 (bytes)
+//!   -> numbers, one log line
 //! ```
 //!
 //! The permit is taken when the body is there: a sender that is slow holds the bytes that it sent, and nothing else. No lock
@@ -41,8 +43,8 @@ use refusal::Refusal;
 /// Everything that a request meets between the connection and its answer.
 pub(crate) struct Pipeline {
     plan: PlanCell,
-    reviews: Meter,
-    bytes: Meter,
+    reviews: Arc<Meter>,
+    bytes: Arc<Meter>,
     limits: Limits,
     body_time: Duration,
     leaving: Arc<Leaving>,
@@ -81,7 +83,7 @@ impl Pipeline {
         let began = Instant::now();
         let mut response = match self.review(request, began).await {
             Ok(answer) => {
-                let mut response = Response::new(Full::new(Bytes::from(answer)));
+                let mut response = Response::new(Full::new(answer));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 response
             }
@@ -94,7 +96,7 @@ impl Pipeline {
         response
     }
 
-    async fn review(&self, request: Request<Incoming>, began: Instant) -> Result<Vec<u8>, Refusal> {
+    async fn review(&self, request: Request<Incoming>, began: Instant) -> Result<Bytes, Refusal> {
         let Head { route, length, budget } = self.head(&request)?;
         let mut charge = self.bytes.share();
         let body = body::read(request.into_body(), length, &mut charge, self.body_time).await;
@@ -111,8 +113,12 @@ impl Pipeline {
         let record = Record::begin(&route, &review.request, began, body.bytes().len());
         let settled = settled(&route, &review.request, began, budget).await;
         let answer = encode(&review, &settled);
+        if !charge.become_of(Limits::BODY_COST + answer.len()) {
+            record.shed();
+            return Err(Refusal::TooManyBytes);
+        }
         record.answered(&settled);
-        Ok(answer)
+        Ok(charge.with(answer))
     }
 
     /// What can be said before a byte of the body is read.

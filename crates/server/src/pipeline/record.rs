@@ -36,6 +36,11 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// There is no room for its answer: it was refused, which is counted and logged as that.
+    pub(crate) fn shed(mut self) {
+        self.answered = true;
+    }
+
     fn line(&self, settled: &Settled, duration: f64) {
         let request = self.request;
         // Strings are given as values and not by `%`, so that the subscriber escapes them: a user's name is the user's choice.

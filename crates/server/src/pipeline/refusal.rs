@@ -48,7 +48,7 @@ pub(crate) enum Refusal {
     TooManyReviews,
     /// 503
     #[error(
-        "the reviews that are here just now fill the memory that is set aside for them; ask again in a second"
+        "the reviews that are here just now, and their answers, fill the memory that is set aside for them; ask again in a second"
     )]
     TooManyBytes,
 }

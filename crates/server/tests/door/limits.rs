@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Client, Gate, House, Plans, Stub, Turn, review};
+use crate::harness::{Client, Gate, House, Plans, Stub, Turn, eventually, review};
 
 /// What each body costs beside its bytes.
 const COST: usize = server::Limits::BODY_COST;
@@ -143,6 +143,49 @@ async fn a_caller_that_does_not_take_its_answer_is_given_up() {
     let _client = begun(&house, "/long", &review("web", 0)).await;
     house.reaches("durward_connections", 1.0).await;
     house.reaches("durward_connections", 0.0).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_taken_is_charged_until_its_caller_is_given_up() {
+    let house = Plans::new()
+        .guard(Stub::new("long", Turn::MutateAtLength(32 << 20)))
+        .with(|settings| settings.timeouts.write_stall = Duration::from_millis(500))
+        .start()
+        .await;
+    let client = begun(&house, "/long", &review("web", 0)).await;
+    eventually("the answer is charged", async || {
+        house.number("durward_bytes_in_flight") > f64::from(32 << 20)
+    })
+    .await;
+    house.reaches("durward_reviews_in_flight", 0.0).await;
+    house.reaches("durward_bytes_in_flight", 0.0).await;
+    house.reaches("durward_connections", 0.0).await;
+    drop(client);
+}
+
+#[tokio::test]
+async fn answers_that_are_not_taken_fill_the_budget_and_a_hang_up_gives_it_back() {
+    let house = Plans::new()
+        .guard(Stub::new("long", Turn::MutateAtLength(32 << 20)))
+        .guard(Stub::new("allow", Turn::Allow))
+        .start()
+        .await;
+    let body = review("web", 0);
+    let client = begun(&house, "/long", &body).await;
+    eventually("the answer is charged", async || {
+        house.number("durward_bytes_in_flight") > f64::from(32 << 20)
+    })
+    .await;
+    // Two of them are more than the 64 MiB of the default; a small one is not.
+    let shed = house.post("/long", &body).await;
+    assert_eq!((shed.status, shed.header("retry-after")), (503, Some("1")));
+    assert!(shed.text().contains("and their answers, fill the memory"), "{}", shed.text());
+    house.reaches("durward_shed_total{cause=\"bytes\"}", 1.0).await;
+    house.reaches("durward_reviews_abandoned_total{guard=\"long\"}", 0.0).await;
+    assert_eq!(house.post("/allow", &body).await.status, 200);
+    drop(client);
+    house.reaches("durward_bytes_in_flight", 0.0).await;
+    assert_eq!(house.post("/long", &body).await.status, 200);
 }
 
 #[tokio::test]
