@@ -14,6 +14,7 @@ mod report;
 mod runtime;
 mod settings;
 mod tools;
+mod watcher;
 
 pub(crate) use device::run as device;
 pub(crate) use mount::Mount;

@@ -301,8 +301,9 @@ fn is_sound(file: File, text: &str) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use std::os::unix::net::UnixListener;
-    use std::process::Command;
+    use std::sync::Mutex;
 
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
     use tempfile::TempDir;
 
     use super::*;
@@ -353,6 +354,29 @@ pub(super) mod tests {
         Prober::new(root.path(), root.path().to_str().unwrap())
     }
 
+    /// For [`silence`].
+    pub(in crate::lxcfs) fn patient(root: &TempDir) -> Prober {
+        Prober::with(root.path(), root.path().to_str().unwrap(), WITHIN, waits)
+    }
+
+    /// Puts a pipe in the place of a file: whoever opens it waits for the other end, which [`answer`] opens. No program is run for
+    /// it: a fork holds on for a moment to what other tests have open, and a script that is open to be written cannot be run.
+    pub(in crate::lxcfs) fn silence(root: &TempDir, file: File) -> PathBuf {
+        let pipe = at(root.path(), file);
+        fs::remove_file(&pipe).unwrap();
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        pipe
+    }
+
+    /// Has a file answer again that somebody waits for: whoever reads it is let go, and takes it for served.
+    pub(in crate::lxcfs) fn answer(root: &TempDir, file: File) {
+        let pipe = at(root.path(), file);
+        let other_end = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+        fs::remove_file(&pipe).unwrap();
+        write(root.path(), file, sound(file));
+        drop(other_end);
+    }
+
     fn prober_with(root: &TempDir, look: Look) -> Prober {
         Prober::with(root.path(), root.path().to_str().unwrap(), Duration::from_millis(50), look)
     }
@@ -401,9 +425,7 @@ pub(super) mod tests {
         fs::remove_file(at(root.path(), File::Swaps)).unwrap();
         fs::remove_file(at(root.path(), File::Cpuinfo)).unwrap();
         fs::create_dir(at(root.path(), File::Cpuinfo)).unwrap();
-        fs::remove_file(at(root.path(), File::Loadavg)).unwrap();
-        let made = Command::new("mkfifo").arg(at(root.path(), File::Loadavg)).status().unwrap();
-        assert!(made.success());
+        silence(&root, File::Loadavg);
         fs::remove_file(at(root.path(), File::Slabinfo)).unwrap();
         let _socket = UnixListener::bind(at(root.path(), File::Slabinfo)).unwrap();
         let sight = prober(&root).look().await;
@@ -442,51 +464,39 @@ pub(super) mod tests {
         }
     }
 
+    /// Every pipe that was ever opened to be read, as often as it was.
+    static WAITED_FOR: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
     /// Reads without a look at the kind: opening a pipe waits for its other end, as a file waits whose server does not answer.
     fn waits(file: File, path: &Path, devices: &BTreeSet<String>) -> Seen {
         if fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
             return look_at(file, path, devices);
         }
+        WAITED_FOR.lock().unwrap().push(path.to_owned());
         fs::read(path).map_or_else(|error| Seen::of(&error), |_| Seen::Served)
-    }
-
-    fn threads() -> usize {
-        let named = |entry: io::Result<fs::DirEntry>| {
-            let name = fs::read_to_string(entry.ok()?.path().join("comm")).ok()?;
-            (name.trim() == "reads stat").then_some(())
-        };
-        fs::read_dir("/proc/self/task").unwrap().filter_map(named).count()
     }
 
     #[tokio::test]
     async fn a_file_that_hangs_holds_up_nobody_costs_one_thread_and_is_served_again_when_it_answers() {
         let root = root();
-        let pipe = at(root.path(), File::Stat);
-        fs::remove_file(&pipe).unwrap();
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        silence(&root, File::Stat);
         let mut prober = prober_with(&root, waits);
-        for _ in 0..3 {
+        for _ in 0..4 {
             let sight = prober.look().await;
             assert_eq!(sight.of(File::Stat), Seen::Silent);
             assert_eq!(sight.files.iter().filter(|(_, seen)| *seen == Seen::Served).count(), 8, "{sight:?}");
         }
-        let left = threads();
-        prober.look().await;
-        assert_eq!(threads(), left, "a thread for each round");
-        // The other end: opened and closed again, which the reader takes for an empty file.
-        drop(fs::OpenOptions::new().write(true).open(&pipe).unwrap());
-        fs::remove_file(&pipe).unwrap();
-        write(root.path(), File::Stat, sound(File::Stat));
+        answer(&root, File::Stat);
         let again = async { while prober.look().await.of(File::Stat) != Seen::Served {} };
         tokio::time::timeout(Duration::from_secs(20), again).await.unwrap();
+        let waited = WAITED_FOR.lock().unwrap().iter().filter(|path| path.starts_with(root.path())).count();
+        assert_eq!(waited, 1, "a thread for each round");
     }
 
     #[tokio::test]
     async fn a_reader_that_hangs_in_what_lies_under_another_mount_is_left_behind() {
         let root = root();
-        let pipe = at(root.path(), File::Stat);
-        fs::remove_file(&pipe).unwrap();
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let pipe = silence(&root, File::Stat);
         let mut prober = prober_with(&root, waits);
         assert_eq!(prober.look().await.of(File::Stat), Seen::Silent);
         fs::rename(&pipe, root.path().join("below")).unwrap();

@@ -25,31 +25,33 @@ impl Settings {
         Ok(Self { path: file.path, text: file.text, on_node })
     }
 
-    /// Looks whether the file has changed, and takes over what it says now. What is wrong with it is told once, and what held
-    /// before goes on to hold.
-    pub(crate) fn refresh(&mut self) {
+    /// Looks whether the file has changed, and takes over what it says now: whether something else holds than before. What is
+    /// wrong with it is told once, and what held before goes on to hold.
+    pub(crate) fn refresh(&mut self) -> bool {
         let text = match read_text(&self.path) {
-            Ok(text) if text == self.text => return,
+            Ok(text) if text == self.text => return false,
             Ok(text) => text,
             // While a ConfigMap is exchanged there is a moment without it, and whoever deleted it has not configured anything else.
             Err(problem) => {
                 tracing::debug!(why = %problem, "the configuration cannot be read now");
-                return;
+                return false;
             }
         };
         self.text.clone_from(&text);
         let read = File::from_text(&self.path, text, Purpose::Guards)
             .and_then(|file| on_node(&file).map_err(|problem| vec![problem]));
         match read {
-            Ok(on_node) if on_node == self.on_node => {}
+            Ok(on_node) if on_node == self.on_node => false,
             Ok(on_node) => {
                 tracing::info!(root = on_node.root, "the configuration has changed");
                 self.on_node = on_node;
+                true
             }
             Err(problems) => {
                 for problem in problems {
                     tracing::error!(why = %problem, "the configuration has changed and cannot be used; what held before still holds");
                 }
+                false
             }
         }
     }
@@ -77,13 +79,14 @@ mod tests {
         write("  lxcfs: {}\n");
         let mut settings = Settings::load(&path).unwrap();
         assert_eq!(settings.on_node.root, "/var/lib/lxcfs");
+        assert!(!settings.refresh());
         write("  lxcfs: {root: /opt/lxcfs}\n");
-        settings.refresh();
+        assert!(settings.refresh());
         assert_eq!(settings.on_node.root, "/opt/lxcfs");
         write("  lxcfs: {rot: /x}\n");
-        settings.refresh();
+        assert!(!settings.refresh());
         fs::remove_file(&path).unwrap();
-        settings.refresh();
+        assert!(!settings.refresh());
         assert_eq!(settings.on_node.root, "/opt/lxcfs");
     }
 

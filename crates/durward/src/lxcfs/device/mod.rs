@@ -31,12 +31,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::settings::Settings;
+use super::watcher::Watcher;
 use crate::cli::LxcfsDevice;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::log;
 use crate::review::runtime;
 use api::{Empty, KUBELET, REGISTER, RegisterRequest, VERSION};
-use plugin::{OPTIONS, Plugin, Watcher};
+use plugin::{OPTIONS, Plugin};
 
 /// The name of our socket.
 const SOCKET: &str = "durward-lxcfs.sock";
@@ -60,8 +61,8 @@ const TOLD_AGAIN: Duration = Duration::from_secs(60);
 /// From registration to the stream of devices. A kubelet without a stream has lost it, and takes it up only after a registration.
 const WATCHED_WITHIN: Duration = Duration::from_secs(10);
 
-/// For answers under way at the end.
-const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+/// For answers under way at the end: one takes three looks at worst, which is 6 s. The pod has 10 s (`deploy/lxcfs/device.yaml`).
+const LEAVE_WITHIN: Duration = Duration::from_secs(7);
 
 /// `lxcfs-device`
 pub(crate) fn run(args: &LxcfsDevice) -> Outcome {

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guards::config::Problem;
-use guards::lxcfs::OnNode;
 use guards::world::live::Access;
 use server::Shutdown;
 use tokio::sync::watch;
@@ -20,11 +19,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::library::{Library, State};
 use super::mount::Mount;
-use super::probe::{Prober, Seen, Sight};
+use super::probe::Sight;
 use super::process::{self, Process};
 use super::report::{Report, Runtime};
 use super::settings::Settings;
 use super::tools::{lxcfs_version, runc};
+use super::watcher::{Finding, Watcher};
 use crate::cli::LxcfsNode;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::log;
@@ -64,7 +64,7 @@ async fn start(args: &LxcfsNode, settings: Settings) -> Outcome {
     let mut rounds = Rounds::new(args, settings);
     let mut ticks = interval(LOOKS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    tracing::info!(node = args.node, root = rounds.settings.on_node.root, "keeping the node");
+    tracing::info!(node = args.node, root = rounds.watcher.on_node().root, "keeping the node");
     loop {
         tokio::select! {
             biased;
@@ -99,9 +99,7 @@ async fn start(args: &LxcfsNode, settings: Settings) -> Outcome {
 /// What is known from one round to the next.
 struct Rounds {
     proc: PathBuf,
-    settings: Settings,
-    on_node: OnNode,
-    prober: Prober,
+    watcher: Watcher,
     pid_file: PathBuf,
     process: Option<Process>,
     version: Option<String>,
@@ -110,18 +108,14 @@ struct Rounds {
     runtime: Option<Runtime>,
     versions_at: Option<Instant>,
     was_well: Option<bool>,
-    was_silent: bool,
     wanted: Option<Wanted>,
 }
 
 impl Rounds {
     fn new(args: &LxcfsNode, settings: Settings) -> Self {
-        let on_node = settings.on_node.clone();
         Self {
             proc: args.proc.clone(),
-            prober: Prober::new(&args.proc, &on_node.root),
-            on_node,
-            settings,
+            watcher: Watcher::new(&args.proc, settings),
             pid_file: args.pid_file.clone(),
             process: None,
             version: None,
@@ -130,17 +124,13 @@ impl Rounds {
             runtime: None,
             versions_at: None,
             was_well: None,
-            was_silent: false,
             wanted: None,
         }
     }
 
     /// Looks at everything once. What the Node should say; nothing where nobody wants to know.
     async fn round(&mut self) -> Option<Wanted> {
-        self.settings.refresh();
-        if self.on_node != self.settings.on_node {
-            self.on_node = self.settings.on_node.clone();
-            self.prober = Prober::new(&self.proc, &self.on_node.root);
+        if self.watcher.refresh() {
             self.was_well = None;
         }
         self.follow_process().await;
@@ -148,28 +138,19 @@ impl Rounds {
             None => State::Absent,
             Some(library) => library.round(self.process.as_ref()).await,
         };
-        let sight = self.prober.look().await;
-        if self.is_first_silence(&sight) {
+        let (sight, finding) = self.watcher.look().await;
+        // Pods fail for a label that was away for a moment.
+        if matches!(finding, Finding::FirstSilence(_)) {
             return self.wanted.clone();
         }
-        let is_well = self.tell(&sight);
-        self.wanted = self.on_node.is_label_wanted.then(|| self.wanted(&sight, library, is_well));
+        let is_well = self.tell(&finding);
+        self.wanted = self.watcher.on_node().is_label_wanted.then(|| self.wanted(&sight, library, is_well));
         self.wanted.clone()
-    }
-
-    /// Whether LXCFS was well and has now for once not answered in time, as happens on a node that is busy beyond measure. It
-    /// counts when the next look gets no answer either: pods fail for a label that was away for a moment.
-    fn is_first_silence(&mut self, sight: &Sight) -> bool {
-        let is_bad = |file| !matches!(sight.of(file), Seen::Served | Seen::Silent);
-        let is_silent =
-            sight.ill(&self.on_node.files).is_some() && !self.on_node.files.iter().any(|&file| is_bad(file));
-        let was_silent = std::mem::replace(&mut self.was_silent, is_silent);
-        is_silent && !was_silent && self.was_well == Some(true)
     }
 
     /// What is to be told of what was seen.
     fn wanted(&self, sight: &Sight, library: State, is_well: bool) -> Wanted {
-        let mut report = Report::of(sight, &self.on_node);
+        let mut report = Report::of(sight, self.watcher.on_node());
         report.version.clone_from(&self.version);
         report.runtime.clone_from(&self.runtime);
         report.options = self
@@ -187,7 +168,7 @@ impl Rounds {
 
     /// Finds the process again where it has gone, and asks for versions when they may have changed.
     async fn follow_process(&mut self) {
-        let root = &self.on_node.root;
+        let root = &self.watcher.on_node().root;
         let mount = Mount::at(&self.proc, root);
         let serves = |one: &Process| mount.as_ref().is_some_and(|mount| one.serves(root, mount));
         let is_there = self.process.as_ref().is_some_and(|one| one.is_there() && serves(one));
@@ -209,8 +190,8 @@ impl Rounds {
     }
 
     /// Says so where it has changed.
-    fn tell(&mut self, sight: &Sight) -> bool {
-        let ill = sight.why_ill(&self.on_node);
+    fn tell(&mut self, finding: &Finding) -> bool {
+        let ill = finding.fault();
         let is_well = ill.is_none();
         if self.was_well != Some(is_well) {
             match ill {
@@ -220,5 +201,40 @@ impl Rounds {
         }
         self.was_well = Some(is_well);
         is_well
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guards::lxcfs::File;
+
+    use super::super::probe::tests::{answer, root, silence};
+    use super::super::watcher::tests::{hold_the_clock, late, watcher};
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_for_once_leaves_the_label_and_twice_in_a_row_takes_it_off() {
+        let root = root();
+        let _clock = hold_the_clock();
+        let mut rounds = Rounds {
+            proc: root.path().to_owned(),
+            watcher: watcher(&root),
+            pid_file: PathBuf::from("/nowhere"),
+            process: None,
+            version: None,
+            library: None,
+            runc: PathBuf::from("/nowhere"),
+            runtime: None,
+            versions_at: None,
+            was_well: None,
+            wanted: None,
+        };
+        let well = rounds.round().await;
+        assert!(well.as_ref().unwrap().is_ready);
+        silence(&root, File::Stat);
+        assert_eq!(late(1, rounds.round()).await, well);
+        assert!(!late(1, rounds.round()).await.unwrap().is_ready);
+        answer(&root, File::Stat);
+        assert_eq!(rounds.round().await, well);
     }
 }
