@@ -1,5 +1,5 @@
-//! What is taken on at once: reviews, and bytes of bodies and answers. Past a limit a request is shed, never queued: a queue in front of a
-//! webhook only moves the time-out, and the API server has another replica to ask.
+//! What is taken on at once: reviews, and bytes of bodies and answers. Past a limit a request is shed, never queued: a queue in
+//! front of a webhook only moves the time-out, and the API server has another replica to ask.
 //!
 //! Bytes are charged as they arrive and not by `Content-Length`, so that whoever announces much and sends nothing holds nothing.
 //! With the first one comes a fixed charge for what holds them ([`Limits::BODY_COST`](crate::Limits::BODY_COST)). Once there is

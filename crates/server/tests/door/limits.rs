@@ -149,7 +149,7 @@ async fn a_caller_that_does_not_take_its_answer_is_given_up() {
 async fn an_answer_that_is_not_taken_is_charged_until_its_caller_is_given_up() {
     let house = Plans::new()
         .guard(Stub::new("long", Turn::MutateAtLength(32 << 20)))
-        .with(|settings| settings.timeouts.write_stall = Duration::from_millis(500))
+        .with(|settings| settings.timeouts.write_stall = Duration::from_secs(1))
         .start()
         .await;
     let client = begun(&house, "/long", &review("web", 0)).await;
