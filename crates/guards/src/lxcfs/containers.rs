@@ -150,9 +150,13 @@ impl<'a> Container<'a> {
             if let Some(mounts) = mounts.filter(|value| value.shape() == Shape::Array) {
                 mounts.scan().array(|scanner, _| {
                     let mount = Mount::read(scanner, path_key).map_err(wrong)?;
-                    let volume = mount.volume.clone();
+                    let (volume, is_handed_out) = (mount.volume.clone(), mount.is_handed_out);
                     container.sees(mount, volumes);
-                    volume.map_or(Ok(()), |name| volumes.take(name))
+                    let Some(volume) = volume else { return Ok(()) };
+                    if is_handed_out {
+                        volumes.is_handed_out(&volume);
+                    }
+                    volumes.take(volume)
                 })?;
             }
         }
@@ -202,11 +206,14 @@ impl<'a> Container<'a> {
 struct Mount<'a> {
     path: Cow<'a, str>,
     volume: Option<Cow<'a, str>>,
+    /// Whether what is mounted in it is to be seen on the node. Only privileged containers may have that
+    /// (`validateMountPropagation` in `pkg/apis/core/validation`), and those that run LXCFS need it.
+    is_handed_out: bool,
 }
 
 impl<'a> Mount<'a> {
     fn read(scanner: &mut Scanner<'a>, path_key: &str) -> Result<Self, &'static str> {
-        let (mut path, mut volume) = (Ok(None), Ok(None));
+        let (mut path, mut volume, mut is_handed_out) = (Ok(None), Ok(None), false);
         scanner
             .object(|scanner, key| {
                 let value = scanner.value()?;
@@ -214,13 +221,15 @@ impl<'a> Mount<'a> {
                     path = bound::text(value, bound::PATH);
                 } else if key == "name" {
                     volume = bound::text(value, bound::NAME);
+                } else if key == "mountPropagation" {
+                    is_handed_out = value.get() == "\"Bidirectional\"";
                 }
                 Ok::<_, JsonError>(())
             })
             .map_err(|_| "has a mount that is not an object")?;
         let path = path.map_err(|_| "has a mount whose path is longer than any path can be")?;
         let volume = volume.map_err(|_| "mounts a volume whose name is longer than any name may be")?;
-        Ok(Self { path: path.ok_or("has a mount without a path")?, volume })
+        Ok(Self { path: path.ok_or("has a mount without a path")?, volume, is_handed_out })
     }
 }
 

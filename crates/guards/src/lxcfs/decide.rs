@@ -142,10 +142,10 @@ fn injection(
 ) -> Result<Injection, Unreadable> {
     let Opened { request, asked, pod, wish, .. } = opened;
     let mut skips = opened.skips.clone();
-    let volumes = Volumes::read(*pod, &config.root)?;
+    let mut volumes = Volumes::read(*pod, &config.root)?;
     let mut by_device = config.backend == Backend::Device;
     if *asked == Asked::New {
-        skips.extend(skip::of_volumes(config, &volumes));
+        skips.extend(skip::of_volumes(config, *pod, &mut volumes)?);
         let refused = labels.and_then(|labels| skip::of_namespace(config, &request.namespace, labels));
         match config.backend {
             Backend::Volumes => skips.extend(refused),

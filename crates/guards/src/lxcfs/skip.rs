@@ -7,8 +7,9 @@ use std::fmt;
 use admission::Shape;
 
 use super::config::{Config, NodeReadiness, PodSecurity};
+use super::containers::Container;
 use super::pod::{
-    HOST_PID, HOST_USERS, NODE_OS, OLD_NODE_OS, OS, Pod, RUNTIME_CLASS, SHARED_PROCESSES, Unreadable,
+    HOST_PID, HOST_USERS, List, NODE_OS, OLD_NODE_OS, OS, Pod, RUNTIME_CLASS, SHARED_PROCESSES, Unreadable,
     WINDOWS_OPTIONS,
 };
 use super::readiness::{self, READY};
@@ -42,10 +43,13 @@ pub(super) enum Skip {
         /// Those that are allowed.
         allowed: String,
     },
-    /// The pod mounts the folder of LXCFS itself, as LXCFS's own pods do: it would wait for files that it has to serve.
+    /// The pod mounts the folder of LXCFS itself, or hands to the node what it mounts in one above, as LXCFS's own pods do: it
+    /// would wait for files that it has to serve.
     ServesLxcfs {
-        /// The folder.
+        /// The folder of LXCFS.
         root: String,
+        /// The folder that is mounted.
+        folder: String,
     },
     /// The pod's own selector keeps it from the nodes on which LXCFS is ready.
     OtherNodes {
@@ -81,7 +85,13 @@ impl fmt::Display for Skip {
             Self::Runtime { class, allowed } => {
                 write!(f, "its runtimeClassName {class:?} is not among those that take the mounts ({allowed})")
             }
-            Self::ServesLxcfs { root } => write!(f, "it mounts {root} itself, as the pods that run LXCFS do"),
+            Self::ServesLxcfs { root, folder } if root == folder => {
+                write!(f, "it mounts {root} itself, as the pods that run LXCFS do")
+            }
+            Self::ServesLxcfs { root, folder } => write!(
+                f,
+                "it mounts {folder}, above {root}, with mountPropagation Bidirectional, as the pods that run LXCFS do"
+            ),
             Self::OtherNodes { value } => write!(
                 f,
                 "its nodeSelector wants {READY} to be {:?}, so it would wait for files on a node where LXCFS is not ready",
@@ -136,9 +146,20 @@ pub(super) fn of_pod(config: &Config, pod: Pod<'_>, wish: &Wish<'_>) -> Vec<Skip
     skips
 }
 
-/// The reason that the volumes give.
-pub(super) fn of_volumes(config: &Config, volumes: &Volumes<'_>) -> Option<Skip> {
-    volumes.has_root.then(|| Skip::ServesLxcfs { root: config.root.path().to_owned() })
+/// The reason that the volumes give, and how they are mounted.
+pub(super) fn of_volumes<'a>(
+    config: &Config,
+    pod: Pod<'a>,
+    volumes: &mut Volumes<'a>,
+) -> Result<Option<Skip>, Unreadable> {
+    if volumes.depends_on_mounts() {
+        // Read once more where something is to be added; few pods have such volumes.
+        for list in [List::Containers, List::Init] {
+            Container::read(pod, list, volumes, &mut Vec::new())?;
+        }
+    }
+    let root = config.root.path().to_owned();
+    Ok(volumes.serves.clone().map(|folder| Skip::ServesLxcfs { root, folder }))
 }
 
 /// The reason that the pod's node selector gives, where nodes are chosen by LXCFS.

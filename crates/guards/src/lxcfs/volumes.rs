@@ -7,7 +7,7 @@ use admission::{JsonError, Raw, Scanner, Shape};
 use super::bound;
 use super::config::Root;
 use super::files::{File, VOLUME_PREFIX};
-use super::path::clean;
+use super::path::{Relation, clean, relation};
 use super::pod::{Pod, Standing, Unreadable, VOLUMES};
 
 /// More volumes than this with names or paths like ours are nobody's honest pod; without a bound their number times that of the
@@ -25,6 +25,13 @@ pub(super) struct Source<'a> {
     pub(super) is_ours: bool,
 }
 
+/// A volume that shows a folder above that of LXCFS.
+#[derive(Debug)]
+struct Above<'a> {
+    name: Cow<'a, str>,
+    folder: String,
+}
+
 /// The volumes of the pod, as far as they matter here.
 #[derive(Debug)]
 pub(super) struct Volumes<'a> {
@@ -32,8 +39,10 @@ pub(super) struct Volumes<'a> {
     pub(super) standing: Standing,
     /// Volumes that show a file of LXCFS.
     pub(super) sources: Vec<Source<'a>>,
-    /// Whether the folder of LXCFS itself is among them.
-    pub(super) has_root: bool,
+    /// The folder by which the pod is known as one that runs LXCFS: that of LXCFS itself, or one above it out of which a container
+    /// hands its mounts to the node. The latter only once the containers are read.
+    pub(super) serves: Option<String>,
+    above: Vec<Above<'a>>,
     taken: Vec<Cow<'a, str>>,
 }
 
@@ -43,7 +52,8 @@ impl<'a> Volumes<'a> {
         let list = pod.field(VOLUMES);
         let standing = Standing::of(list, Shape::Array)
             .ok_or_else(|| Unreadable::new("spec.volumes", "is not an array"))?;
-        let mut volumes = Self { standing, sources: Vec::new(), has_root: false, taken: Vec::new() };
+        let mut volumes =
+            Self { standing, sources: Vec::new(), serves: None, above: Vec::new(), taken: Vec::new() };
         if let (Standing::There, Some(list)) = (standing, list) {
             list.scan().array(|scanner, index| volumes.one(scanner, index, root))?;
         }
@@ -81,8 +91,17 @@ impl<'a> Volumes<'a> {
     fn host_path(&mut self, name: Cow<'a, str>, of: &HostPath<'_>, root: &Root) -> Result<(), Unreadable> {
         let Some(path) = of.path.as_deref() else { return Ok(()) };
         let path = clean(path);
-        if path == root.path() {
-            self.has_root = true;
+        let relation = relation(&path, root.path());
+        if relation == Relation::Same {
+            self.serves = Some(root.path().to_owned());
+        } else if relation == Relation::Above {
+            if self.above.len() == MOST_VOLUMES {
+                return Err(Unreadable::new(
+                    "the pod",
+                    "has more than 100 volumes above the folder of LXCFS",
+                ));
+            }
+            self.above.push(Above { name, folder: path.into_owned() });
         } else if let Some(file) = root.file_at(&path) {
             if self.sources.iter().any(|source| source.name == name) {
                 return Err(Unreadable::new("a volume's name", "stands twice"));
@@ -90,6 +109,19 @@ impl<'a> Volumes<'a> {
             self.sources.push(Source { name, file, is_ours: of.is_typed_file });
         }
         Ok(())
+    }
+
+    /// Whether only its containers tell if the pod runs LXCFS.
+    pub(super) fn depends_on_mounts(&self) -> bool {
+        self.serves.is_none() && !self.above.is_empty()
+    }
+
+    /// Takes into account that a container hands what it mounts in this volume to the node.
+    pub(super) fn is_handed_out(&mut self, name: &str) {
+        if self.serves.is_none() {
+            self.serves =
+                self.above.iter().find(|above| above.name == name).map(|above| above.folder.clone());
+        }
     }
 
     /// Remembers a name that no new volume may have. A mount may name a volume that is not there: the API server refuses such a
