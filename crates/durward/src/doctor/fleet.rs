@@ -218,7 +218,10 @@ async fn left_open(world: &dyn World, mends: &Mends<'_>) -> Vec<Finding> {
                 cluster: None,
                 code: "break-glass",
                 what: format!("{word}/{name} is annotated durward.dev/delete-anyway={}", deed.value),
-                why: if deed.value == *name {
+                why: if deed.value == *name && deed.annotations.len() > 1 {
+                    "whoever has the verb break-glass deletes it, whatever is in use; and with a reason and an end that holds, whoever may delete it"
+                        .to_owned()
+                } else if deed.value == *name {
                     "whoever has the verb break-glass deletes it, whatever is in use".to_owned()
                 } else {
                     "it opens nothing, since it is not the object's own name, and somebody meant it to"

@@ -58,11 +58,11 @@ pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> S
         if !is_guarded {
             return Step::Rule(Ruling::allow().audit("allowed", "it is not labelled to be guarded"));
         }
-        if let Some(uncovered) = uncovered(config, &target) {
+        if let Some(uncovered) = uncovered(config, &target, now) {
             return Step::Rule(uncovered);
         }
     }
-    let only_own = is_own && (!is_guarded || uncovered(config, &target).is_some());
+    let only_own = is_own && (!is_guarded || uncovered(config, &target, now).is_some());
     Step::Look { target, only_own }
 }
 
@@ -115,13 +115,13 @@ fn of_own(config: &Config, target: &Target, facts: &Facts) -> Option<Ruling> {
 }
 
 fn of_what_is_seen(config: &Config, target: &Target, facts: &Facts) -> Ruling {
-    uncovered(config, target).unwrap_or_else(|| of_clusters(config, target, facts))
+    uncovered(config, target, facts.now).unwrap_or_else(|| of_clusters(config, target, facts))
 }
 
 /// What is said of a definition whose objects Durward may not read.
-fn uncovered(config: &Config, target: &Target) -> Option<Ruling> {
+fn uncovered(config: &Config, target: &Target, now: SystemTime) -> Option<Ruling> {
     let is_uncovered = target.subject == Subject::Definition && !config.groups.cover(target.group());
-    is_uncovered.then(|| tell::uncovered(config, target))
+    is_uncovered.then(|| tell::uncovered(config, target, now))
 }
 
 /// Every cluster in its class.
@@ -139,6 +139,8 @@ pub(super) struct Whole<'f> {
     pub(super) stays: Vec<&'f Seen>,
     /// Why nobody knows whether these are all clusters.
     pub(super) unsure: Option<Cause>,
+    /// The code of what the list of the fleet failed by: it says what helps.
+    pub(super) unlisted: Option<&'static str>,
     /// Whether there is a fleet, and no cluster in it.
     pub(super) is_bare: bool,
     /// Acknowledgements that do not count, and why.
@@ -150,7 +152,12 @@ pub(super) struct Whole<'f> {
 impl<'f> Whole<'f> {
     /// Sorts what was seen.
     pub(super) fn of(config: &Config, target: &Target, facts: &'f Facts) -> Self {
-        let mut whole = Self { clusters: facts.seen.len(), unsure: unsure(facts), ..Self::default() };
+        let mut whole = Self {
+            clusters: facts.seen.len(),
+            unsure: unsure(facts),
+            unlisted: facts.members.as_ref().err().map(|why| why.code),
+            ..Self::default()
+        };
         for seen in &facts.seen {
             match seen.sight.finding() {
                 Finding::Empty => {}
@@ -205,7 +212,8 @@ impl<'f> Whole<'f> {
 fn unsure(facts: &Facts) -> Option<Cause> {
     let members = match &facts.members {
         Ok(members) => members,
-        Err(cause) => return Some(cause.clone()),
+        // Whatever it failed by: nobody knows whom to ask.
+        Err(why) => return Some(Cause::new(cause::STALE_FLEET, why.text.clone())),
     };
     let seen: HashSet<_> = facts.seen.iter().map(|seen| &seen.member.cluster).collect();
     let here = crate::world::fleet::Cluster::Here;

@@ -147,9 +147,12 @@ impl Gathering<'_> {
         }
         let time = Time::until(end);
         time.limit(self.world.members(&self.config.fleet, end.into_std())).await.map_err(|why| {
-            // Whatever the reason: nobody knows whom to ask.
-            let text = format!("the list of the fleet's clusters could not be read: {}", why.text);
-            Cause::new(cause::STALE_FLEET, if why.code == cause::STALE_FLEET { why.text } else { text })
+            let told = "the list of the fleet's clusters could not be read";
+            if why.text.starts_with(told) {
+                why
+            } else {
+                Cause::new(why.code, format!("{told}: {}", why.text))
+            }
         })
     }
 

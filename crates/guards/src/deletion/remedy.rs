@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::config::Config;
-use super::facts::Seen;
+use super::decide::Whole;
 use super::target::Target;
 use crate::breakglass::{self, BreakGlass, REASON, UNTIL};
 use crate::world::cause;
@@ -19,6 +19,8 @@ enum Remedy {
     Permit,
     /// What a cluster is reached with no longer holds.
     Renew,
+    /// What the control plane is reached with no longer holds: that is Durward's own.
+    RenewOwn,
     /// The cluster answers with something that cannot be used.
     Mend,
     /// The cluster is silent.
@@ -31,6 +33,7 @@ impl Remedy {
     fn of(code: &str, is_here: bool) -> Self {
         match code {
             cause::FORBIDDEN => Self::Permit,
+            cause::CREDENTIALS if is_here => Self::RenewOwn,
             cause::CREDENTIALS | cause::NO_ENDPOINT => Self::Renew,
             cause::GARBAGE | cause::NOT_SERVED | cause::REFUSED => Self::Mend,
             cause::UNREACHABLE | cause::TIMEOUT if !is_here => Self::Wait,
@@ -43,6 +46,7 @@ impl Remedy {
             (Self::Permit, _) => "apply what durward manifests prints",
             (Self::Renew, _) if config.is_karmada() => "put right address and token in Karmada",
             (Self::Renew, _) => "renew the credentials",
+            (Self::RenewOwn, _) => "renew what Durward's kubeconfig or service account logs in with",
             (Self::Mend, _) => "put that right",
             (Self::Wait, false) => "try again when it answers, acknowledge it",
             (Self::Wait, true) => "try again when they answer, acknowledge them",
@@ -51,13 +55,17 @@ impl Remedy {
     }
 }
 
-/// What helps where these could not be seen, as a sentence begins. Where nobody knows which clusters there are, `is_sure` is
-/// false, and no acknowledgement would be of use.
-pub(super) fn of_unknown(config: &Config, unknown: &[&Seen], is_sure: bool) -> String {
-    let mut remedies = BTreeSet::new();
+/// What helps where something could not be seen, as a sentence begins. Where nobody knows which clusters there are, no
+/// acknowledgement would be of use.
+pub(super) fn of_unknown(config: &Config, whole: &Whole<'_>) -> String {
+    let (unknown, is_sure) = (&whole.unknown, whole.unsure.is_none());
+    let mut remedies: BTreeSet<_> = whole.unlisted.iter().map(|code| Remedy::of(code, true)).collect();
     for seen in unknown {
-        let is_here = seen.is_here() || !is_sure;
-        remedies.extend(seen.sight.unseen.iter().map(|why| Remedy::of(why.code, is_here)));
+        let of = |code| match Remedy::of(code, seen.is_here()) {
+            Remedy::Wait if !is_sure => Remedy::Again,
+            remedy => remedy,
+        };
+        remedies.extend(seen.sight.unseen.iter().map(|why| of(why.code)));
     }
     if remedies.is_empty() || !is_sure {
         remedies.insert(Remedy::Again);
@@ -93,6 +101,7 @@ pub(super) fn sentence(text: &str) -> String {
 mod tests {
     use admission::Cause;
 
+    use super::super::facts::Seen;
     use super::super::fixture::{config, definition, member};
     use super::super::sight::Sight;
     use super::*;
@@ -104,9 +113,11 @@ mod tests {
         Seen { member, sight: Sight { unseen, ..Sight::default() } }
     }
 
-    fn told(yaml: &str, clusters: &[&[&'static str]], is_sure: bool) -> String {
+    fn told(yaml: &str, clusters: &[&[&'static str]], unlisted: Option<&'static str>) -> String {
         let seen: Vec<Seen> = clusters.iter().map(|codes| blind(member("m", &[], &[]), codes)).collect();
-        of_unknown(&config(yaml), &seen.iter().collect::<Vec<_>>(), is_sure)
+        let unsure = unlisted.map(|code| Cause::new(cause::STALE_FLEET, code));
+        let unknown = seen.iter().collect();
+        of_unknown(&config(yaml), &Whole { unknown, unsure, unlisted, ..Whole::default() })
     }
 
     const KARMADA: &str = "fleet: {karmada: {}}";
@@ -127,32 +138,47 @@ mod tests {
             (cause::STALE_FLEET, "Try again"),
             (cause::CROWDED, "Try again"),
         ] {
-            assert_eq!(told(KARMADA, &[&[code]], true), way_out, "{code}");
+            assert_eq!(told(KARMADA, &[&[code]], None), way_out, "{code}");
         }
         let contexts = "fleet: {contexts: [m]}";
-        assert_eq!(told(contexts, &[&[cause::CREDENTIALS]], true), "Renew the credentials");
+        assert_eq!(told(contexts, &[&[cause::CREDENTIALS]], None), "Renew the credentials");
     }
 
     #[test]
     fn several_are_told_once_each_and_the_surest_first() {
         let (silent, refused) = (&[cause::TIMEOUT][..], &[cause::CREDENTIALS][..]);
-        assert_eq!(told(KARMADA, &[silent, silent], true), "Try again when they answer, acknowledge them");
+        assert_eq!(told(KARMADA, &[silent, silent], None), "Try again when they answer, acknowledge them");
         assert_eq!(
-            told(KARMADA, &[silent, refused, silent, &[cause::CROWDED]], true),
+            told(KARMADA, &[silent, refused, silent, &[cause::CROWDED]], None),
             "Put right address and token in Karmada, try again when they answer, acknowledge them"
         );
         assert_eq!(
-            told(KARMADA, &[&[cause::GARBAGE, cause::FORBIDDEN], &[cause::CROWDED]], true),
+            told(KARMADA, &[&[cause::GARBAGE, cause::FORBIDDEN], &[cause::CROWDED]], None),
             "Apply what durward manifests prints, put that right"
         );
     }
 
     #[test]
     fn nobody_is_sent_to_acknowledge_what_that_does_not_help() {
-        assert_eq!(told(KARMADA, &[&[cause::TIMEOUT]], false), "Try again");
-        assert_eq!(told(KARMADA, &[], false), "Try again");
-        let here = blind(Member { cluster: Cluster::Here, metadata: Metadata::default() }, &[cause::TIMEOUT]);
-        assert_eq!(of_unknown(&config(KARMADA), &[&here], true), "Try again");
+        let stale = Some(cause::STALE_FLEET);
+        assert_eq!(told(KARMADA, &[&[cause::TIMEOUT]], stale), "Try again");
+        assert_eq!(told(KARMADA, &[], stale), "Try again");
+        assert_eq!(told_here(cause::TIMEOUT), "Try again");
+    }
+
+    #[test]
+    fn what_is_durwards_own_fault_is_not_looked_for_in_karmada() {
+        let own = "Renew what Durward's kubeconfig or service account logs in with";
+        assert_eq!(told_here(cause::CREDENTIALS), own);
+        assert_eq!(told(KARMADA, &[], Some(cause::CREDENTIALS)), format!("{own}, try again"));
+        let permit = "Apply what durward manifests prints, try again";
+        assert_eq!(told(KARMADA, &[], Some(cause::FORBIDDEN)), permit);
+        assert_eq!(told("fleet: {contexts: [m]}", &[], Some(cause::REFUSED)), "Put that right, try again");
+    }
+
+    fn told_here(code: &'static str) -> String {
+        let here = blind(Member { cluster: Cluster::Here, metadata: Metadata::default() }, &[code]);
+        of_unknown(&config(KARMADA), &Whole { unknown: vec![&here], ..Whole::default() })
     }
 
     #[test]

@@ -201,7 +201,7 @@ pub(super) fn unknown(config: &Config, target: &Target, whole: &Whole<'_>) -> De
         let others = if others == 1 { "one".to_owned() } else { others.to_string() };
         let _ = write!(message, ". Nothing is in use in the other {others}");
     }
-    let way_out = of_unknown(config, &whole.unknown, whole.unsure.is_none());
+    let way_out = of_unknown(config, whole);
     message.push_str(&ending(config, target, whole, &way_out));
     refusal(&message, details(config, whole))
 }
@@ -381,7 +381,7 @@ pub(super) fn karmadas_own(
 }
 
 /// What is said of a definition whose objects Durward may not read.
-pub(super) fn uncovered(config: &Config, target: &Target) -> Ruling {
+pub(super) fn uncovered(config: &Config, target: &Target, now: SystemTime) -> Ruling {
     let group = target.group();
     let mut groups: Vec<&str> = config.groups.0.iter().map(String::as_str).collect();
     groups.push(group);
@@ -397,9 +397,12 @@ pub(super) fn uncovered(config: &Config, target: &Target) -> Ruling {
             field: FLEET.to_owned(),
         }],
         ..Denial::forbidden(format!(
-            "{} could not be checked: {text}; {}",
+            "{} could not be checked: {text}{}",
             target.told(),
-            anyway(config, target)
+            match target.glass(config.break_glass, now) {
+                Glass::Refused(wrong) => format!(". The annotation {ANYWAY} does not count: {wrong}"),
+                Glass::Whole | Glass::Broken { .. } => format!("; {}", anyway(config, target)),
+            }
         ))
     };
     Ruling::unknown(Cause::new(cause::FORBIDDEN, text)).refuse_with(denial)

@@ -347,6 +347,21 @@ fn a_definition_whose_group_may_not_be_read_prints_the_line_to_add() {
     assert!(denial(&ruling).message.contains("crds: {groups: [example.com, example.org]}"), "{ruling:?}");
 }
 
+#[test]
+fn whoever_broke_the_glass_of_such_a_definition_wrongly_is_told_what_is_wrong() {
+    let ruling = |anyway: &str| {
+        let mut target = definition("widgets.example.org");
+        target.annotations.insert(breakglass::ANYWAY.to_owned(), anyway.to_owned());
+        close(&config(KARMADA), &target, &named(vec![]))
+    };
+    for (anyway, wrong) in [("widgets", "is \"widgets\" and must be"), ("widgets.example.org", breakglass::REASON)] {
+        let ruling = ruling(anyway);
+        let message = &denial(&ruling).message;
+        assert!(message.contains(". The annotation durward.dev/delete-anyway does not count: "), "{message}");
+        assert!(message.contains(wrong) && !message.contains("kubectl annotate"), "{message}");
+    }
+}
+
 fn opened(yaml: &str, resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Step {
     with_delete(resource, name, change, |request| open(&config(yaml), request, now()))
 }

@@ -186,12 +186,10 @@ impl Clusters {
 
     /// The clusters of a fleet, as they are now.
     pub(super) async fn members(&self, fleet: &Fleet, deadline: Instant) -> Members {
-        let stale = |why: &str| {
-            Cause::new(
-                cause::STALE_FLEET,
-                format!("the list of the fleet's clusters could not be read: {why}"),
-            )
+        let unread = |code, why: &str| {
+            Cause::new(code, format!("the list of the fleet's clusters could not be read: {why}"))
         };
+        let stale = |why: &str| unread(cause::STALE_FLEET, why);
         let began = Instant::now();
         let late = |_| {
             let waited = deadline.saturating_duration_since(began).as_secs_f64();
@@ -209,14 +207,18 @@ impl Clusters {
                 let read = timeout_at(deadline, reading).await.map_err(late)?;
                 let read = read.map_err(|error| stale(&error.to_string()))?;
                 let there = read.map_err(|problem| stale(&brief(&problem.to_string())))?;
-                let members = contexts(names, &there).map_err(|why| short(stale(&why)))?;
+                let members = contexts(names, &there).map_err(|why| short(unread(cause::REFUSED, &why)))?;
                 self.roads.contexts_are(&there);
                 Ok(members)
             }
             Fleet::Karmada | Fleet::Secrets { .. } => {
                 let read = self.gathering.join(fleet, || read(Arc::clone(&self.roads), fleet.clone()));
                 let read = timeout_at(deadline, read).await.map_err(late)?;
-                read.map_err(|cause| short(stale(&cause.text)))
+                read.map_err(|why| {
+                    // These are mended here, and not by waiting.
+                    let is_own = matches!(why.code, cause::FORBIDDEN | cause::CREDENTIALS | cause::REFUSED);
+                    short(unread(if is_own { why.code } else { cause::STALE_FLEET }, &why.text))
+                })
             }
         }
     }
@@ -365,7 +367,7 @@ async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failur
     if let Fleet::Secrets { namespace } = fleet {
         roads.secrets_are(versions);
         if members.is_empty() {
-            return Err(Failure::new(cause::STALE_FLEET, no_secret(namespace)));
+            return Err(Failure::new(cause::REFUSED, no_secret(namespace)));
         }
     }
     Ok(members.into())
