@@ -127,12 +127,13 @@ pub(super) fn into_running<'a>(
     let (mut containers, mut before) = (Vec::new(), Vec::new());
     Container::read(pod, List::Ephemeral, &mut volumes, &mut containers)?;
     Container::read(old, List::Ephemeral, &mut volumes, &mut before)?;
-    let (now, before) = (names(&containers)?, names(&before)?);
-    let chosen = wish.chosen(&now);
-    let gets = |container: &Container<'_>| {
-        before.binary_search(&container.name.as_ref()).is_err()
-            && is_chosen(config, chosen.as_ref(), container)
-    };
+    names(&containers)?;
+    let before = names(&before)?;
+    containers.retain(|container| before.binary_search(&container.name.as_ref()).is_err());
+    let new = containers.len();
+    let names = names(&containers)?;
+    let chosen = wish.chosen(&names);
+    let gets = |container: &Container<'_>| is_chosen(config, chosen.as_ref(), container);
     let mut gets = containers.iter().map(gets).collect::<Vec<bool>>().into_iter();
     containers.retain(|_| gets.next() == Some(true));
     let (files, _) = wish.files(config.files);
@@ -140,9 +141,19 @@ pub(super) fn into_running<'a>(
     let shares = shares(config, pod, containers, had);
 
     let mut warnings = status::conflicts(&shares);
-    if had.is_empty() && !shares.is_empty() {
-        warnings.push(format!("this container gets no files: {}", why_none_are_had(config.backend)));
-    }
+    let has_no_limits = |share: &Share<'_>| share.wanted.is_empty() && share.container.shown.is_empty();
+    let why_none = if new > 0 && shares.is_empty() {
+        Some("the pod's annotation durward.dev/lxcfs-containers does not choose it")
+    } else if shares.is_empty() || !shares.iter().all(has_no_limits) {
+        None
+    } else if had.is_empty() {
+        Some(why_none_are_had(config.backend))
+    } else {
+        Some(
+            "onlyIfLimited is set, it has no limits of its own, and the pod as a whole has none that the files would show",
+        )
+    };
+    warnings.extend(why_none.map(|why| format!("this container gets no files: {why}")));
     let mut injection = Injection::of(&shares, warnings);
     injection.mounts(&config.root, &shares, &volume_names(&volumes))?;
     Ok(injection)
