@@ -261,7 +261,8 @@ fn the_etcd(containers: &[Container], port: u16) -> Option<&Container> {
 }
 
 /// Whether etcd runs. That it does not lets a pod go without a question, so it has to be so of every container that may be etcd:
-/// the only one there is, or else all that look like it or serve its port.
+/// all that look like it or serve its port, if one of them is etcd beyond doubt; else every one of which it is not known that it is
+/// something else. So what merely comes out of the same image (a backup) tells nothing of a member that nobody recognises.
 fn runs(status: &Status, containers: &[Container], port: u16) -> Etcd {
     let told = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
@@ -283,27 +284,56 @@ fn runs(status: &Status, containers: &[Container], port: u16) -> Etcd {
     };
     let may_be =
         |container: &&Container| containers.len() == 1 || container.is_etcd() || container.serves(port);
-    let candidates: Vec<Etcd> = containers.iter().filter(may_be).map(state).collect();
-    match candidates.as_slice() {
-        [] => Etcd::Unsure,
-        all if all.contains(&Etcd::Runs) => Etcd::Runs,
-        all if all.contains(&Etcd::Unsure) => Etcd::Unsure,
-        _ => Etcd::Down,
+    let candidates: Vec<&Container> = containers.iter().filter(may_be).collect();
+    if candidates.iter().any(|container| state(container) == Etcd::Runs) {
+        return Etcd::Runs;
     }
+    let is_found = containers.len() == 1 || candidates.iter().any(|container| container.is_surely_etcd(port));
+    let might_be = |container: &&Container| if is_found { may_be(container) } else { !container.is_tool() };
+    let mut might_be = containers.iter().filter(might_be).peekable();
+    if might_be.peek().is_some() && might_be.all(|container| state(container) == Etcd::Down) {
+        return Etcd::Down;
+    }
+    Etcd::Unsure
+}
+
+/// The last part of a path.
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 impl Container {
-    /// Whether it runs etcd: by what it calls, or else by its image. The tools that come in the same image are not it.
+    /// What it calls in place of what its image does.
+    fn program(&self) -> Option<&str> {
+        self.command.iter().flatten().next().map(|program| last(program))
+    }
+
+    /// Whether it runs a tool that comes in the same image.
+    fn is_tool(&self) -> bool {
+        matches!(self.program(), Some("etcdctl" | "etcdutl"))
+    }
+
+    /// Whether it runs etcd: by what it calls, or else by its image.
     fn is_etcd(&self) -> bool {
-        let last = |text: &str| text.rsplit('/').next().unwrap_or_default().to_owned();
-        match self.command.iter().flatten().next().map(|program| last(program)).as_deref() {
-            Some("etcd") => return true,
-            Some("etcdctl" | "etcdutl") => return false,
-            _ => {}
-        }
-        let image = last(&self.image);
-        let image = image.split(['@', ':']).next().unwrap_or_default();
-        matches!(image, "etcd" | "etcd-amd64" | "etcd-arm64") || self.name == "etcd"
+        !self.is_tool() && (self.program() == Some("etcd") || self.has_its_image() || self.name == "etcd")
+    }
+
+    fn has_its_image(&self) -> bool {
+        let image = last(&self.image).split(['@', ':']).next().unwrap_or_default();
+        matches!(image, "etcd" | "etcd-amd64" | "etcd-arm64")
+    }
+
+    /// Whether it is etcd, also where another container is anybody's guess: it calls it, or is named so; or it has its image, calls
+    /// nothing else and serves its port.
+    fn is_surely_etcd(&self, port: u16) -> bool {
+        // `etcd gateway` and `etcd grpc-proxy` are no members.
+        let mut words = self.command.iter().chain(&self.args).flatten().skip(1);
+        let calls_it =
+            self.program() == Some("etcd") && words.next().is_none_or(|word| word.starts_with('-'));
+        let is_as_made = self.program().is_none()
+            && self.args.iter().flatten().next().is_none_or(|word| word.starts_with('-'));
+        let is_named = self.name == "etcd" && !self.is_tool();
+        calls_it || is_named || (is_as_made && self.has_its_image() && self.serves(port))
     }
 
     /// Whether it says that it serves this port.

@@ -41,8 +41,50 @@ fn etcd_is_down_only_where_its_own_container_is() {
     assert_eq!(with("Running", Value::Null), Etcd::Unsure);
     assert_eq!(with("Running", json!([{"name": "etcd", "state": {}}])), Etcd::Unsure);
     let unknown = json!({"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]});
-    let statuses = json!([state("a", "waiting"), state("b", "waiting")]);
-    assert_eq!(pod(&unknown, &json!({"phase": "Running", "containerStatuses": statuses})).etcd, Etcd::Unsure);
+    let with = |a: &str, b: &str| {
+        let statuses = json!([state("a", a), state("b", b)]);
+        pod(&unknown, &json!({"phase": "Running", "containerStatuses": statuses})).etcd
+    };
+    let tool = json!({"containers": [{"name": "a", "image": "x", "command": ["etcdctl"]}]});
+    let waits = json!({"phase": "Running", "containerStatuses": [state("a", "waiting")]});
+    assert_eq!(pod(&tool, &waits).etcd, Etcd::Down);
+    // Whichever of them it is.
+    assert_eq!(with("waiting", "terminated"), Etcd::Down);
+    assert_eq!(with("waiting", "running"), Etcd::Unsure);
+    assert_eq!(with("running", "waiting"), Etcd::Unsure);
+}
+
+#[test]
+fn a_container_beside_never_decides_that_a_member_is_down_which_nobody_recognises() {
+    let state = |name: &str, state: &str| json!({"name": name, "state": {state: {}}});
+    let member = json!({"name": "member", "image": "mirror/coreos-etcd:3.5.16"});
+    let with = |beside: Value, own: &str| {
+        let status = json!({"phase": "Running", "containerStatuses": [state("member", own), state("beside", "waiting")]});
+        let mut beside = beside;
+        beside["name"] = "beside".into();
+        pod(&json!({"containers": [member, beside]}), &status).etcd
+    };
+    for beside in [
+        json!({"image": "quay.io/coreos/etcd:v3.5.16", "command": ["sh", "-c", "etcdctl snapshot save /b"]}),
+        json!({"image": "quay.io/coreos/etcd:v3.5.16", "args": ["etcdctl", "snapshot", "save", "/b"]}),
+        json!({"image": "example.org/backup/etcd:1"}),
+        json!({"image": "envoy", "ports": [{"containerPort": 2379}]}),
+        json!({"image": "x", "command": ["/usr/local/bin/etcd", "grpc-proxy", "start"]}),
+        json!({"image": "x", "command": ["etcd"], "args": ["gateway", "start"]}),
+        json!({"image": "quay.io/coreos/etcd:v3.5.16", "command": ["etcdctl", "snapshot", "save", "/b"]}),
+    ] {
+        assert_eq!(with(beside.clone(), "running"), Etcd::Unsure, "{beside}");
+        assert_eq!(with(beside.clone(), "waiting"), Etcd::Down, "{beside}");
+    }
+    // What calls it is it, whatever else there is.
+    for etcd in [
+        json!({"image": "x", "command": ["/usr/local/bin/etcd", "--name=a"]}),
+        json!({"image": "x", "command": ["etcd"]}),
+        json!({"image": "registry.k8s.io/etcd:3.5.16-0", "ports": [{"containerPort": 2379}]}),
+        json!({"image": "registry.k8s.io/etcd:3.5.16-0", "args": ["--name=a"], "ports": [{"containerPort": 2379}]}),
+    ] {
+        assert_eq!(with(etcd.clone(), "running"), Etcd::Down, "{etcd}");
+    }
 }
 
 #[test]
