@@ -11,7 +11,7 @@ use futures_util::future::{join, join_all};
 use tokio::time::{Instant, timeout_at};
 
 use super::config::Config;
-use super::ground::{GRACE, Ground, Look, Standing};
+use super::ground::{GRACE, Ground, Leaving, Look, Standing};
 use super::group::Group;
 use super::notes::{self, Note, When};
 use super::pod::Pod;
@@ -52,10 +52,29 @@ pub(super) struct Seen {
     pub(super) view: View,
     /// Whether it was let go and may be on its way out; never so for the pod that this is about.
     pub(super) is_reserved: bool,
-    /// Whether its node takes no new pods, or is gone.
-    pub(super) is_cordoned: bool,
+    /// What becomes of its node. Where that is gone it goes unasked and unnoted at any moment, however well it is; never said of the
+    /// pod that this is about.
+    pub(super) node: Option<Leaving>,
     /// Whether it is what its `StatefulSet` updates its pods to.
     pub(super) is_updated: bool,
+}
+
+impl Seen {
+    /// Whether its node is gone.
+    pub(super) fn is_stranded(&self) -> bool {
+        self.node == Some(Leaving::Gone)
+    }
+
+    /// Why it may be on its way out, whatever it answers.
+    pub(super) fn leaving(&self) -> Option<&'static str> {
+        if self.pod.is_going {
+            return Some("its pod is being deleted");
+        }
+        if self.is_reserved {
+            return Some("its pod was asked for or let go a moment ago");
+        }
+        self.is_stranded().then_some("its node is gone, and its pod is deleted without a question")
+    }
 }
 
 /// What a member says.
@@ -88,6 +107,7 @@ impl Facts {
         for seen in &mut self.seen {
             let is_it = seen.pod.uid == uid;
             seen.is_reserved = !is_it && is_held(&seen.pod.uid);
+            seen.node = seen.node.filter(|_| !is_it);
             if let Some(why) = when.disagreement(book, &seen.pod) {
                 self.book_unread.get_or_insert_with(|| why.clone());
                 if !is_it {
@@ -122,13 +142,13 @@ impl Gathering<'_> {
             pods.iter().map(|pod| pod.node.as_str()).filter(|n| !n.is_empty()).collect();
         let look =
             Look { world: self.world, end: self.end.min(Instant::now() + self.config.member_deadline) };
-        let cordoned = look.cordoned(nodes.into_iter().map(str::to_owned).collect());
+        let nodes = look.leaving_nodes(nodes.into_iter().map(str::to_owned).collect());
         let views = join_all(pods.iter().map(|pod| self.view(pod)));
-        let (cordoned, views) = join(cordoned, views).await;
+        let (nodes, views) = join(nodes, views).await;
         let seen = pods.iter().zip(views).map(|(pod, view)| Seen {
             view,
             is_reserved: false,
-            is_cordoned: cordoned.contains(&pod.node),
+            node: nodes.get(&pod.node).copied(),
             is_updated: set.is_some_and(|set| {
                 !set.revision.is_empty() && pod.labels.get("controller-revision-hash") == Some(&set.revision)
             }),

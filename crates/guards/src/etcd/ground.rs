@@ -160,6 +160,15 @@ pub(super) const DELETE: &str = "Delete";
 /// On an owner that leaves its dependents behind.
 const ORPHAN: &str = "orphan";
 
+/// What becomes of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// It takes no new pods.
+    Cordoned,
+    /// It is gone, and its pods go without a question whenever somebody deletes them.
+    Gone,
+}
+
 /// Asks Kubernetes.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'l> {
@@ -345,8 +354,9 @@ impl Look<'_> {
         }
     }
 
-    /// Which of these nodes are cordoned, or gone. What cannot be read is not: it only makes for a worse choice.
-    pub(super) async fn cordoned(&self, nodes: Vec<String>) -> Vec<String> {
+    /// Which of these nodes are cordoned, or gone. What cannot be read is neither: whoever cannot read it now lets no pod go for its
+    /// node's sake either.
+    pub(super) async fn leaving_nodes(&self, nodes: Vec<String>) -> BTreeMap<String, Leaving> {
         #[derive(Deserialize)]
         struct Node {
             #[serde(default)]
@@ -359,12 +369,12 @@ impl Look<'_> {
         }
         let looks = nodes.into_iter().map(async |name| {
             let node = match self.find(&NODES, "", &name, Part::Whole).await {
-                Ok(None) => return Some(name),
+                Ok(None) => return Some((name, Leaving::Gone)),
                 Ok(Some(node)) => node,
                 Err(_) => return None,
             };
             let read = whole(&node).ok().and_then(|json| serde_json::from_str::<Node>(json).ok());
-            read.is_some_and(|Node { spec }| spec.unschedulable).then_some(name)
+            read.is_some_and(|Node { spec }| spec.unschedulable).then_some((name, Leaving::Cordoned))
         });
         join_all(looks).await.into_iter().flatten().collect()
     }

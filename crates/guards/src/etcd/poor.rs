@@ -59,6 +59,7 @@ pub(super) fn table(facts: &Facts) -> Table {
         meant: table::meant(facts, voters.as_ref().map_or(0, |voters| voters + learners)),
         voters,
         leaderless: leaderless.map(|(at, (_, said))| identity(at, said)).collect(),
+        carrying: rows.iter().filter(|row| row.state == State::Healthy).filter_map(|row| row.id).collect(),
         leader,
         works: answering().any(|said| said.ill.is_none()),
         is_lost: answering().next().is_some() && !answering().any(|said| said.has_leader),
@@ -116,11 +117,8 @@ fn state(seen: &Seen, said: &Result<Said, Cause>, leader: Option<Id>) -> State {
     if said.is_learner {
         return State::Learner;
     }
-    if seen.pod.is_going {
-        return State::Leaving("its pod is being deleted");
-    }
-    if seen.is_reserved {
-        return State::Leaving("its pod was asked for or let go a moment ago");
+    if let Some(why) = seen.leaving() {
+        return State::Leaving(why);
     }
     match &said.ill {
         Some(why) => State::Unfit(why.clone()),

@@ -61,7 +61,7 @@ pub(super) struct Row {
     pub(super) term: Option<u64>,
     /// How many entries it is behind.
     pub(super) lag: Option<u64>,
-    /// Whether its pod is being deleted or was let go, whatever it answers.
+    /// Whether its pod is being deleted, was let go or has no node any more, whatever it answers.
     pub(super) is_leaving: bool,
     /// Whether its node takes no new pods.
     pub(super) is_cordoned: bool,
@@ -83,8 +83,8 @@ impl Row {
             state,
             term: status.map(|status| status.term),
             lag: None,
-            is_leaving: seen.pod.is_going || seen.is_reserved,
-            is_cordoned: seen.is_cordoned,
+            is_leaving: seen.leaving().is_some(),
+            is_cordoned: seen.node.is_some(),
             is_updated: seen.is_updated,
         }
     }
@@ -124,6 +124,8 @@ pub(super) struct Table {
     pub(super) told_voters: Option<usize>,
     /// The voters that answer and know of no leader.
     pub(super) leaderless: BTreeSet<Id>,
+    /// The voters that are certainly of the quorum that works: they follow the leader in its term, and got a read done.
+    pub(super) carrying: BTreeSet<Id>,
     /// Who leads.
     pub(super) leader: Option<Id>,
     pub(super) rows: Vec<Row>,
@@ -172,14 +174,10 @@ impl Table {
         self.rows.iter().filter(|row| row.uid != uid && row.state == State::Healthy).count()
     }
 
-    /// How many beside it may be voting, and stay, as far as anybody knows: all but those that are known not to.
-    pub(super) fn possible_beside(&self, uid: &str) -> usize {
-        let may = |row: &&Row| match &row.state {
-            State::Learner | State::Stranger(_) | State::Rival(_) | State::Leaving(_) => false,
-            State::Silent(why) => why.code != cause::NOT_LISTENING,
-            State::Healthy | State::Unfit(_) | State::Corrupt | State::Absent => true,
-        };
-        self.rows.iter().filter(|row| row.uid != uid && !row.is_leaving).filter(may).count()
+    /// How many beside it carry the quorum and stay, well or not. Who says nothing does not: nobody knows with whom it is.
+    pub(super) fn carrying_beside(&self, uid: &str) -> usize {
+        let carries = |row: &Row| row.id.is_some_and(|id| self.carrying.contains(&id));
+        self.rows.iter().filter(|row| row.uid != uid && !row.is_leaving && carries(row)).count()
     }
 
     /// Whether no quorum can be at work, with this one or without: too few are left beside those of the others that know of no
@@ -188,6 +186,21 @@ impl Table {
         let leaderless = self.leaderless.iter().filter(|id| me.id != Some(**id)).count();
         let is_lost = |voters: usize| voters.saturating_sub(leaderless) < voters / 2 + 1;
         !self.works && self.told_voters.is_some_and(is_lost)
+    }
+
+    /// Whether every other member knows of no leader, or refuses connections as this one does: there is nobody else with whom it
+    /// could be a quorum.
+    pub(super) fn is_dead_beside(&self, me: &Row) -> bool {
+        let is_out = |row: &Row| match &row.state {
+            State::Silent(why) => why.code == cause::NOT_LISTENING,
+            _ => row.id.is_some_and(|id| self.leaderless.contains(&id)),
+        };
+        let votes =
+            |row: &&Row| row.uid != me.uid && !matches!(row.state, State::Learner | State::Stranger(_));
+        let others: Vec<bool> = self.rows.iter().filter(votes).map(is_out).collect();
+        // A voter may have no pod, and no row where the list is not sure.
+        let has_all = self.told_voters.is_some_and(|voters| voters <= others.len() + 1);
+        !self.works && has_all && others.into_iter().all(|is_out| is_out)
     }
 
     /// Whether some of its pods are of another ensemble that may miss them.
@@ -208,11 +221,6 @@ impl Table {
             Some(leader) => !answering.any(|row| row.id == Some(leader)),
             None => !self.is_lost && answering.next().is_some(),
         }
-    }
-
-    /// Whether a voter that answers, or all who do, know of no leader.
-    pub(super) fn misses_leader(&self) -> bool {
-        self.is_lost || !self.leaderless.is_empty()
     }
 
     /// Whether each of those who vote is needed only for the moment: it is to have more.

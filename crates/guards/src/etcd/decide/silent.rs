@@ -17,12 +17,18 @@ pub(super) fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, sa
     let healthy = table.healthy_beside(&me.uid);
     let quorum = table.voters.as_ref().ok().map(|voters| quorum(case, me, *voters));
     let is_the_port = table.rows.iter().any(Row::answers);
-    // A connection is refused by firewalls too, and where Durward has the wrong port. A quorum that works without enough others has
-    // this one in it; and under a leader that nobody sees it may be the leader. That no read came about for a moment tells nothing:
-    // who leads a quorum is forgotten by those who lost it within an election timeout, and until then this one may be of it.
-    let is_short = |quorum: Quorum| table.possible_beside(&me.uid) < quorum.needed;
-    let is_of_quorum = if table.works { quorum.is_none_or(is_short) } else { !table.misses_leader() };
-    let is_needed = table.has_hidden_leader() || is_of_quorum;
+    // A connection is refused by firewalls too, and where Durward has the wrong port. A quorum that works has this one in it unless
+    // so many others are seen at work as are one; and under a leader that nobody sees it may be the leader. That no read came about
+    // for a moment tells nothing, and one member that misses a leader may be cut off from this one: so it is let go for a quorum
+    // that is lost only if those who miss a leader leave none to the rest, or all the rest refuse as well. A leader that is dead is
+    // forgotten within an election timeout.
+    let is_spared = |quorum: Quorum| table.carrying_beside(&me.uid) >= quorum.needed;
+    let is_missed = if table.works {
+        !quorum.is_some_and(is_spared)
+    } else {
+        !table.has_lost_quorum_beside(me) && !table.is_dead_beside(me)
+    };
+    let is_needed = table.has_hidden_leader() || is_missed;
     if why.code == cause::NOT_LISTENING && is_the_port && !is_needed {
         let ruling = said.allow("nothing listens on its client port");
         let holds = quorum.is_some_and(|quorum| healthy >= quorum.needed);

@@ -11,6 +11,7 @@ use proptest::test_runner::{Config as Cases, TestRunner};
 
 use super::super::facts::{Answers, Seen, View};
 use super::super::fixture::{self, config, now};
+use super::super::ground::Leaving;
 use super::super::notes::Note;
 use super::super::target::Deed;
 use super::*;
@@ -37,6 +38,8 @@ enum Ill {
     Going,
     /// Its pod was let go.
     Reserved,
+    /// Its node is gone.
+    Stranded,
     /// It is of another ensemble.
     Elsewhere,
     /// Two pods say that they are it.
@@ -46,7 +49,7 @@ enum Ill {
     Learner,
 }
 
-const ILLS: [Ill; 12] = [
+const ILLS: [Ill; 13] = [
     Ill::Leaderless,
     Ill::OldTerm,
     Ill::Claims,
@@ -55,6 +58,7 @@ const ILLS: [Ill; 12] = [
     Ill::Corrupt,
     Ill::Going,
     Ill::Reserved,
+    Ill::Stranded,
     Ill::Elsewhere,
     Ill::Twice,
     Ill::Unlisted,
@@ -200,7 +204,7 @@ impl Any {
             pod: Pod { is_going: ill == Ill::Going && at != self.target, ..pod(&uid) },
             view: self.view(at, ill),
             is_reserved: ill == Ill::Reserved && at != self.target,
-            is_cordoned: false,
+            node: (ill == Ill::Stranded && at != self.target).then_some(Leaving::Gone),
             is_updated: false,
         };
         let own = self.members.iter().enumerate().map(|(at, ill)| seen(at, format!("uid-{at}"), *ill));
@@ -223,7 +227,8 @@ impl Any {
     /// Whether this one is known to be well.
     fn is_well(&self, at: usize) -> bool {
         let leads = self.leader == Some(at);
-        let excused = at == self.target && matches!(self.members[at], Ill::Going | Ill::Reserved);
+        let excused =
+            at == self.target && matches!(self.members[at], Ill::Going | Ill::Reserved | Ill::Stranded);
         self.is_led()
             && (self.members[at] == Ill::No || excused || (leads && self.members[at] == Ill::Claims))
     }
@@ -264,6 +269,14 @@ impl Any {
             _ => self.leader.is_none(),
         };
         (0..self.members.len()).filter(|at| *at != self.target && knows_none(self.members[*at])).count()
+    }
+
+    /// How many of the other voters neither refuse connections nor miss a leader.
+    fn unheard(&self) -> usize {
+        let refuse =
+            |at: &usize| self.members[*at] == Ill::Silent(cause::NOT_LISTENING) && *at != self.target;
+        let refuse = (0..self.members.len()).filter(refuse).count();
+        self.voters().saturating_sub(1 + refuse + self.leaderless())
     }
 
     /// Whether anybody says that a quorum answers it.
@@ -364,11 +377,17 @@ fn whoever_goes_leaves_a_quorum_of_members_that_are_known_to_be_well() {
         {
             let rest = case.voters().saturating_sub(case.leaderless());
             let is_lost = !case.works() && rest < case.voters() / 2 + 1;
-            // A connection that is refused tells that it is gone, unless it may be the leader that the others follow; and where no
-            // read is served, only if one of them misses a leader.
+            // A connection that is refused tells that it is gone only where so many others are seen at work as are a quorum, be
+            // they as far behind or as corrupt as they like.
+            let at_work = |at: usize| match case.members[at] {
+                Ill::No | Ill::Behind | Ill::Corrupt => case.leader.is_some(),
+                Ill::Claims => case.leader == Some(at),
+                _ => false,
+            };
+            let at_work = (0..case.members.len()).filter(|at| *at != case.target && at_work(*at)).count();
+            // Or where nobody is left with whom it could be one: all others refuse too, or miss a leader.
             let is_refused = code == cause::NOT_LISTENING
-                && case.leader != Some(case.target)
-                && (case.works() || case.leaderless() > 0);
+                && if case.works() { at_work > of / 2 } else { case.unheard() == 0 };
             prop_assert!(holds || is_lost || is_refused, "{rest} of {of} are left: {step:?}");
             // And whatever it is silent for, it does not go where reads are served under it.
             prop_assert!(!(case.works() && case.is_led() && case.leader == Some(case.target)), "{step:?}");

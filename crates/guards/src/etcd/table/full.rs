@@ -80,9 +80,10 @@ impl<'f> Full<'f> {
             }
             Some(false) => State::Learner,
             Some(true) if self.alarms.is_corrupt(status.member) => State::Corrupt,
-            Some(true) if seen.pod.is_going => State::Leaving("its pod is being deleted"),
-            Some(true) if seen.is_reserved => State::Leaving("its pod was asked for or let go a moment ago"),
-            Some(true) => self.unfit(config, seen, answers, lag).map_or(State::Healthy, State::Unfit),
+            Some(true) => match seen.leaving() {
+                Some(why) => State::Leaving(why),
+                None => self.unfit(config, seen, answers, lag).map_or(State::Healthy, State::Unfit),
+            },
         };
         (id, state, lag)
     }
@@ -137,6 +138,22 @@ impl<'f> Full<'f> {
         }
     }
 
+    /// Who is of the quorum that works for certain: a read of their own came about with the leader that they follow. What they say of
+    /// the leader alone may be old, as where a disk hangs.
+    fn carrying(&self) -> BTreeSet<Id> {
+        let Ok(list) = &self.list else { return BTreeSet::new() };
+        let id = |seen: &Seen| {
+            let View::Full(answers) = &seen.view else { return None };
+            let Answers { status, read, by_quorum, .. } = answers.as_ref();
+            let id = status.member;
+            let follows = self.leader.is_some() && status.leader == self.leader && status.term == self.term;
+            let is_itself = self.voices.answering(id) == 1 && !self.namesakes.is_another(&seen.pod, id);
+            let reads = read.is_ok() || by_quorum.is_ok();
+            (is_voter(list, id) && is_itself && follows && reads).then_some(id)
+        };
+        self.facts.seen.iter().filter_map(id).collect()
+    }
+
     pub(super) fn table(self, config: &Config) -> Table {
         let mut rows: Vec<Row> = self.facts.seen.iter().map(|seen| self.row(config, seen)).collect();
         if let Ok(list) = &self.list {
@@ -168,6 +185,7 @@ impl<'f> Full<'f> {
             meant: super::meant(self.facts, self.list.as_ref().map_or(0, |list| list.members.len())),
             told_voters: told.map(list::voters),
             leaderless,
+            carrying: self.carrying(),
             leader: self.leader,
             works: answers().any(|answers| answers.read.is_ok() || answers.by_quorum.is_ok()),
             is_lost: answers().next().is_some() && !answers().any(has_leader),

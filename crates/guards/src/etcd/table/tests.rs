@@ -5,6 +5,7 @@ use super::super::fixture::{LEAST, config, now};
 use super::super::notes::Note;
 use super::super::pod::Pod;
 use super::*;
+use crate::world::cause;
 use crate::world::etcd::{Alarm, AlarmKind, Member, Members, Read, Status};
 
 const ENSEMBLE: Id = 7;
@@ -49,7 +50,7 @@ fn table_with(change: impl FnOnce(&mut Facts)) -> Table {
         pod: Pod { uid: format!("uid-{member}"), name: format!("etcd-{member}"), ..Pod::default() },
         view: View::Full(Box::new(answers(member))),
         is_reserved: false,
-        is_cordoned: false,
+        node: None,
         is_updated: false,
     };
     let mut facts = Facts {

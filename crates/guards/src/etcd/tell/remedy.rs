@@ -5,6 +5,7 @@ use admission::Cause;
 
 use super::super::config::Config;
 use super::super::decide::{Case, is_refused, successor};
+use super::super::facts::Seen;
 use super::super::table::{Row, State, Table};
 use super::super::target::Deed;
 use crate::world::cause;
@@ -128,9 +129,11 @@ fn others(case: Case<'_>, table: &Table) -> String {
     if !behind.is_empty() {
         steps.push(format!("wait until {behind} has caught up (lag: {})", config.lag));
     }
-    let leaving = facts.seen.iter().filter(|seen| seen.is_reserved && !seen.pod.is_going);
+    let leaving =
+        facts.seen.iter().filter(|seen| seen.is_reserved && !seen.pod.is_going && !seen.is_stranded());
     let leaving = leaving.map(|seen| seen.pod.name.as_str()).collect::<Vec<_>>().join(" and ");
-    let going = named(&|row| facts.seen.iter().any(|seen| seen.pod.uid == row.uid && seen.pod.is_going));
+    let is_gone = |seen: &Seen| seen.pod.is_going || seen.is_stranded();
+    let going = named(&|row| facts.seen.iter().any(|seen| seen.pod.uid == row.uid && is_gone(seen)));
     if !going.is_empty() {
         steps.push(format!("wait until {going} is back"));
     }

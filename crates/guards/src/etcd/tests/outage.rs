@@ -93,7 +93,9 @@ async fn a_refused_connection_does_not_tell_that_a_member_is_gone_where_the_quor
     says(&deleted(&leaving, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     let hangs = Fake::of(5).down(&["etcd-1"]).with(|s| reply(s, "etcd-2", Reply::Hangs));
     hangs.mark("etcd-3");
-    says(&deleted(&hangs, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
+    says(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    hangs.set("etcd-2", Reply::Whole);
+    says(&deleted(&hangs, LEAST, "etcd-1").await, "allow", "");
     hangs.mark("etcd-2");
     says(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     // What is down and not missed goes.
@@ -233,9 +235,54 @@ async fn reads_that_fail_for_a_moment_do_not_tell_that_a_member_that_refuses_dur
         reply(s, "etcd-2", Reply::Poor);
     });
     says(&deleted(&poor, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
-    // One that knows of no leader is enough: nobody has lost one and stands on a quorum.
-    let lost = fake().with(|s| s.members.get_mut("etcd-0").unwrap().leader = Whom::Nobody);
+    // One that knows of no leader is cut off from the two others, which may be a quorum.
+    let cut_off = fake().with(|s| s.members.get_mut("etcd-0").unwrap().leader = Whom::Nobody);
+    says(&deleted(&cut_off, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    let led = Fake::of(3).down(&["etcd-1"]).with(|s| {
+        reply(s, "etcd-0", Reply::ReadHangs);
+        reply(s, "etcd-2", Reply::ReadHangs);
+        s.members.get_mut("etcd-2").unwrap().leader = Whom::Nobody;
+    });
+    says(&deleted(&led, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    // Two of five that refuse may be a quorum with the one that hangs, and by themselves are none.
+    let five = Fake::of(5).down(&["etcd-1", "etcd-2"]).lost();
+    says(&deleted(&five, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
+    five.set("etcd-3", Reply::Hangs);
+    says(&deleted(&five, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    // Two that know of none leave no quorum that it could be of.
+    let lost = led.with(|s| s.leader = None);
     says(&deleted(&lost, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_refuses_durward_goes_only_where_others_that_are_seen_at_work_are_the_quorum() {
+    // The third is dead, the fourth is cut off: the leader and one more need this one, which has another port.
+    let four = |reply: Reply, leader: Whom| {
+        Fake::of(5).down(&["etcd-1"]).with(|s| {
+            s.members.get_mut("etcd-2").unwrap().reply = Reply::Silent(cause::TIMEOUT);
+            let cut_off = s.members.get_mut("etcd-3").unwrap();
+            (cut_off.reply, cut_off.leader) = (reply, leader);
+        })
+    };
+    says(
+        &deleted(&four(Reply::ReadHangs, Whom::Nobody), LEAST, "etcd-1").await,
+        "unknown",
+        "etcd-1: not-listening",
+    );
+    // Its disk hangs, so that it still says that it follows.
+    says(
+        &deleted(&four(Reply::ReadHangs, Whom::AsAll), LEAST, "etcd-1").await,
+        "unknown",
+        "etcd-1: not-listening",
+    );
+    says(&deleted(&four(Reply::Whole, Whom::AsAll), LEAST, "etcd-1").await, "allow", "");
+    // It cannot be counted on, and is of the quorum all the same.
+    let behind = four(Reply::Whole, Whom::AsAll).with(|s| s.members.get_mut("etcd-3").unwrap().behind = 9000);
+    says(&deleted(&behind, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
+    // Where the node says that its container is down, nobody is asked.
+    let crashed = four(Reply::ReadHangs, Whom::Nobody);
+    crashed.container("etcd-1", "waiting");
+    says(&deleted(&crashed, LEAST, "etcd-1").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]

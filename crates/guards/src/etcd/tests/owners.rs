@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::fixture::LEAST;
-use super::fake::{Fake, deleted, deleted_by, told, word};
+use super::fake::{Fake, Reply, deleted, deleted_by, evicted, told, word};
 use super::{CONTROLLER, says};
 
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
@@ -100,4 +100,37 @@ async fn a_pod_that_is_scaled_away_with_its_claim_is_told_or_refused() {
         set["spec"]["ordinals"] = json!({"start": 1});
     });
     says(&deleted(&shifted, &strict, "etcd-0").await, "deny", "deletes its claim with it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_whose_node_is_gone_goes_unasked_so_that_nobody_counts_on_it() {
+    let node_gone = |name: &str, reply: Reply| {
+        Fake::of(3).with(|s| {
+            drop(s.others.remove(&("nodes", name.to_owned())));
+            for one in s.members.values_mut() {
+                one.reply = reply;
+            }
+        })
+    };
+    for reply in [Reply::Whole, Reply::Poor] {
+        let fake = node_gone("n1", reply);
+        let ruling = evicted(&fake, LEAST, "etcd-2").await;
+        says(&ruling, "deny", "leaving: its node is gone");
+        says(&ruling, "deny", "ait until etcd-1 is back");
+        assert!(fake.state().deeds.is_empty(), "{:?}", fake.state().deeds);
+        says(&deleted_by(&fake, LEAST, "etcd-2", CONTROLLER, |_| {}).await, "deny", "only 1 other member");
+        says(&deleted(&fake, LEAST, "etcd-0").await, "deny", "only 1 other member");
+        // Its own deletion is what is waited for.
+        let ruling = deleted_by(&fake, LEAST, "etcd-1", "system:kube-controller-manager", |_| {}).await;
+        says(&ruling, "allow", "");
+        assert!(ruling.audit.iter().any(|(_, why)| why == "its node is gone"), "{:?}", ruling.audit);
+        // It is back, on another node.
+        fake.replace("etcd-1");
+        fake.state().pods[1]["spec"]["nodeName"] = "n0".into();
+        says(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+    }
+    // Of two one has to be there.
+    let two = Fake::of(2).with(|s| drop(s.others.remove(&("nodes", "n1".to_owned()))));
+    says(&deleted(&two, LEAST, "etcd-0").await, "deny", "the other member is on its way out");
+    says(&deleted(&two, LEAST, "etcd-1").await, "allow", "");
 }
