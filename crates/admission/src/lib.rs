@@ -46,7 +46,7 @@ pub use plain::one_line;
 pub use reply::encode;
 pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
 pub use stance::{Mode, OnUnknown, Settled, Stance, settle};
-pub use verdict::{Answer, Cause, Code, Denial, DenialCause, Ruling, Verdict};
+pub use verdict::{Answer, Cause, Code, Denial, DenialCause, LEFT_AS_IT_IS, Ruling, Verdict};
 pub use webhook::{
     FailurePolicy, LabelSelector, MatchCondition, Reinvocation, Requirement, Rule, Scope, SelectorOperator,
     SideEffects, WebhookEntry, WebhookType,

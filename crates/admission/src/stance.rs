@@ -4,7 +4,7 @@ use crate::courtesy::{Audit, Warnings};
 use crate::glob::Glob;
 use crate::plain;
 use crate::request::{Request, User};
-use crate::verdict::{Answer, Cause, Denial, DenialCause, Ruling, Verdict};
+use crate::verdict::{Answer, Cause, Denial, DenialCause, LEFT_AS_IT_IS, Ruling, Verdict};
 
 /// Whether denials bind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,6 +83,13 @@ pub struct Settled {
     pub warnings: Warnings,
     /// For the audit log.
     pub audit: Audit,
+}
+
+impl Settled {
+    /// Why the object was let through without having been read, if it was.
+    pub fn left_as_it_is(&self) -> Option<&str> {
+        self.audit.iter().find(|(key, _)| *key == LEFT_AS_IT_IS).map(|(_, why)| why)
+    }
 }
 
 /// Turns a ruling into an answer by the guard's stance. Whatever it says is cleaned and bounded here, once for all guards.

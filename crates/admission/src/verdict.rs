@@ -4,6 +4,9 @@
 use crate::courtesy::{Audit, Warnings};
 use crate::patch::Patch;
 
+/// The audit annotation of an object that a guard let through because it could not be read, and why that is.
+pub const LEFT_AS_IT_IS: &str = "left-as-it-is";
+
 /// The four things a guard can find.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -127,6 +130,12 @@ impl Ruling {
     /// Allow, silently.
     pub fn allow() -> Self {
         Self::new(Verdict::Allow)
+    }
+
+    /// Allow an object that cannot be read, for whoever knows better to say what is wrong with it. Other than a plain allow it is
+    /// logged, since nothing of it can be seen in the object.
+    pub fn left_as_it_is(why: impl AsRef<str>) -> Self {
+        Self::allow().audit(LEFT_AS_IT_IS, why)
     }
 
     /// Refuse.

@@ -203,7 +203,8 @@ fn ruling(config: &Config, injection: Injection) -> Ruling {
 
 /// A pod that cannot be read is let through as it is; the API server will tell what is wrong with it.
 fn as_it_is(unreadable: &Unreadable) -> Ruling {
-    Ruling::allow().warn(format!("{VOICE}the pod is left as it is: {unreadable}"))
+    Ruling::left_as_it_is(unreadable.to_string())
+        .warn(format!("{VOICE}the pod is left as it is: {unreadable}"))
 }
 
 #[cfg(test)]

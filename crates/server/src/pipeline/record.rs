@@ -1,11 +1,11 @@
 //! What stays of a review: its numbers and at most one log line. Guards that look outward are logged with every ruling, since
-//! their verdict cannot be read off the object; the others whenever something was not let through, or let through unseen. A patch
-//! is an allow here: it can be seen in the object, and a line for every pod that LXCFS serves helps nobody. The object's
+//! their verdict cannot be read off the object; the others whenever something was not let through, or let through unseen or unread. A
+//! patch is an allow here: it can be seen in the object, and a line for every pod that LXCFS serves helps nobody. The object's
 //! contents are in no line, and what the caller may choose is cut to a length.
 
 use std::time::Instant;
 
-use admission::{Answer, Cause, Request, Settled};
+use admission::{Answer, LEFT_AS_IT_IS, Request, Settled};
 
 use crate::plan::Route;
 use crate::shortened::in_line;
@@ -30,7 +30,9 @@ impl<'a> Record<'a> {
         self.answered = true;
         let duration = self.began.elapsed().as_secs_f64();
         self.route.numbers.count(self.request.operation, settled, duration, self.bytes);
-        let is_plain_allow = matches!(settled.verdict, "allow" | "mutate") && !settled.would_deny;
+        let is_plain_allow = matches!(settled.verdict, "allow" | "mutate")
+            && !settled.would_deny
+            && settled.left_as_it_is().is_none();
         if !is_plain_allow || self.route.guard.logs_every_ruling() {
             self.line(settled, duration);
         }
@@ -59,7 +61,7 @@ impl<'a> Record<'a> {
             dry_run = request.dry_run,
             verdict = settled.verdict,
             answer = answer(settled),
-            causes = in_line(&causes(&settled.causes)).as_ref(),
+            causes = in_line(&causes(settled)).as_ref(),
             duration_ms = duration * 1000.0,
             "reviewed"
         );
@@ -96,6 +98,8 @@ fn answer(settled: &Settled) -> &'static str {
     }
 }
 
-fn causes(causes: &[Cause]) -> String {
-    causes.iter().map(|cause| format!("{}: {}", cause.code, cause.text)).collect::<Vec<_>>().join("; ")
+fn causes(settled: &Settled) -> String {
+    let unknown = settled.causes.iter().map(|cause| format!("{}: {}", cause.code, cause.text));
+    let unread = settled.left_as_it_is().map(|why| format!("{LEFT_AS_IT_IS}: {why}"));
+    unknown.chain(unread).collect::<Vec<_>>().join("; ")
 }

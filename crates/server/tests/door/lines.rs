@@ -61,12 +61,13 @@ async fn guards_that_look_outward_log_every_ruling_and_others_what_was_not_simpl
         .guard(Stub::new("quiet-patch", Turn::Mutate))
         .guard(Stub::new("audit", Turn::Deny).standing(audit))
         .guard(Stub::new("outward", Turn::Allow).looking_outward())
+        .guard(Stub::new("unread", Turn::LeaveAsItIs))
         .guard(Stub::new("deny", Turn::Deny))
         .guard(Stub::new("unknown", Turn::Unknown))
         .start()
         .await;
     let mut client = house.connect().await;
-    for path in ["/quiet", "/quiet-patch", "/outward", "/deny", "/unknown", "/audit"] {
+    for path in ["/quiet", "/quiet-patch", "/outward", "/unread", "/deny", "/unknown", "/audit"] {
         client.post(path, review("web", 0)).await;
     }
     let lines = lines.of_reviews();
@@ -82,12 +83,13 @@ async fn guards_that_look_outward_log_every_ruling_and_others_what_was_not_simpl
         said,
         [
             row("outward", "allow", "allow", ""),
+            row("unread", "allow", "allow", "left-as-it-is: spec is not an object"),
             row("deny", "deny", "deny", ""),
             row("unknown", "unknown", "deny", "unreachable: m5 does not answer"),
             row("audit", "deny", "would-deny", ""),
         ]
     );
-    let fields = &lines[1]["fields"];
+    let fields = &lines[2]["fields"];
     for (name, value) in [
         ("uid", "uid-web"),
         ("operation", "CREATE"),

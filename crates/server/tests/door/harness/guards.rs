@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 #[derive(Clone)]
 pub(crate) enum Turn {
     Allow,
+    LeaveAsItIs,
     Deny,
     Mutate,
     /// A patch of so many letters: the only part of an answer that has no bound.
@@ -92,6 +93,7 @@ impl Guard for Stub {
         Box::pin(async move {
             match &self.turn {
                 Turn::Allow | Turn::PanicAtOnce | Turn::PanicInStance => Ruling::allow(),
+                Turn::LeaveAsItIs => Ruling::left_as_it_is("spec is not an object"),
                 Turn::Deny => Ruling::deny(Denial::forbidden("not on my watch")),
                 Turn::Mutate => mutate(&true.into()),
                 Turn::MutateAtLength(letters) => mutate(&"x".repeat(*letters).into()),
