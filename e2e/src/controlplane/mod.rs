@@ -40,6 +40,9 @@ use crate::words::tell;
 /// other.
 const TURN_WITHIN: Duration = Duration::from_secs(600);
 
+/// Until the API server has heard of a role and a binding.
+const PERMITTED_WITHIN: Duration = Duration::from_secs(30);
+
 /// `ClusterIPs`, which nothing here routes.
 const SERVICE_RANGE: &str = "10.0.0.0/24";
 
@@ -72,6 +75,17 @@ pub struct User {
     pub api: Api,
     /// kubectl in this user's name.
     pub kubectl: Kubectl,
+}
+
+impl User {
+    /// Waits until this user may read what stands at this path: the API server hears of roles and bindings by a
+    /// watch, and refuses by itself until then.
+    pub fn await_permitted(&self, path: &str) -> Result<()> {
+        eventually(format_args!("{path} to be permitted"), PERMITTED_WITHIN, || {
+            let answer = self.api.get(path)?;
+            Ok(if answer.status == 403 { Seen::NotYet(answer.message().to_owned()) } else { Seen::Yes(()) })
+        })
+    }
 }
 
 impl Cluster {

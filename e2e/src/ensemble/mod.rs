@@ -294,10 +294,12 @@ impl Ensemble {
     /// Waits until this member knows of no leader: a moment after the quorum is lost it still does.
     pub fn await_leaderless(&self, member: &Member) -> Result<()> {
         eventually(format_args!("{} to know of no leader", member.name), AGREED_WITHIN, || {
-            let status = member.status()?;
-            Ok(match status.leader {
-                None => Seen::Yes(()),
-                Some(leader) => Seen::NotYet(format!("{leader:x} leads in term {}", status.term)),
+            Ok(match member.status() {
+                Err(error) => Seen::NotYet(format!("{error:#}")),
+                Ok(Status { leader: None, .. }) => Seen::Yes(()),
+                Ok(Status { leader: Some(leader), term, .. }) => {
+                    Seen::NotYet(format!("{leader:x} leads in term {term}"))
+                }
             })
         })
         .map_err(|error| self.trouble(&error))
@@ -349,7 +351,10 @@ impl Ensemble {
     pub fn await_alarm(&self, alarm: &str) -> Result<()> {
         eventually(format_args!("the alarm {alarm}"), AGREED_WITHIN, || {
             for member in self.up() {
-                let status = member.status()?;
+                let status = match member.status() {
+                    Ok(status) => status,
+                    Err(error) => return Ok(Seen::NotYet(format!("{}: {error:#}", member.name))),
+                };
                 if !status.errors.iter().any(|line| line.contains(alarm)) {
                     return Ok(Seen::NotYet(format!("{}: {:?}", member.name, status.errors)));
                 }

@@ -268,5 +268,7 @@ pub fn kubelet(cluster: &Cluster, node: &str) -> Result<User> {
     if made.status != 409 {
         made.succeeded()?;
     }
-    cluster.certified(&format!("system:node:{node}"), Some("system:nodes"))
+    let user = cluster.certified(&format!("system:node:{node}"), Some("system:nodes"))?;
+    user.await_permitted(&format!("/api/v1/nodes/{node}"))?;
+    Ok(user)
 }

@@ -204,7 +204,9 @@ impl Member {
                 let config = format!("--cluster-kubeconfig={}", self.kubectl().kubeconfig().display());
                 // Other than join, unjoin looks for a context of the member's name if it is told none.
                 let context = format!("--cluster-context={}", certificates::CONTEXT);
-                control.karmadactl(&["unjoin", &self.name, &config, &context], JOINED_WITHIN)?;
+                // Of its own accord it waits a minute, and all that Karmada has brought has to go first.
+                let patience = "--wait=110s";
+                control.karmadactl(&["unjoin", &self.name, &config, &context, patience], JOINED_WITHIN)?;
                 self.await_left()?;
             }
             Mode::Pull => {

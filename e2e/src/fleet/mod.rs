@@ -101,7 +101,9 @@ impl Fleet {
     pub fn audited(&self, name: &str) -> Result<Vec<Value>> {
         let path = &self.control.audit;
         let log = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let events = log.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+        // What does not end yet is being written.
+        let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let events = lines.map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
         Ok(events.into_iter().filter(|event| event["objectRef"]["name"] == name).collect())
     }
 

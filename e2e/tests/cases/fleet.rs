@@ -13,6 +13,10 @@ use serde_json::{Value, json};
 /// A binding becomes an impersonation rule in every member, and a policy a role: two of Karmada's rounds.
 const GRANTED_WITHIN: Duration = Duration::from_secs(60);
 
+/// Karmada collects what a namespace owned once its collector has heard of that kind, for which it looks every 30 s;
+/// a look that fails in part while the fleet comes up costs another.
+const COLLECTED_WITHIN: Duration = Duration::from_secs(120);
+
 /// A member that does not answer holds a call as long as the caller is patient.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -72,7 +76,7 @@ pub(crate) fn a_deleted_namespace_goes_from_every_member(stage: &Stage) -> Resul
     fleet.karmada().api().merge(&path, &anyway)?.succeeded()?;
     fleet.karmada().api().delete(&path)?.succeeded()?;
     for member in fleet.members() {
-        eventually(format_args!("{path} to go from {}", member.name()), GRANTED_WITHIN, || {
+        eventually(format_args!("{path} to go from {}", member.name()), COLLECTED_WITHIN, || {
             let answer = member.api().get(&path)?;
             Ok(if answer.status == 404 { Seen::Yes(()) } else { Seen::NotYet(answer.body.to_string()) })
         })?;

@@ -20,7 +20,7 @@ use super::outage::{failed_calls, failed_open};
 /// A server looks at its certificate's files every ten seconds.
 const SWAPPED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Three seconds of lame duck, as the installations of the tests have it, and whatever a loaded machine takes.
+/// Ten seconds of lame duck, as installations behind a Service have it, and whatever a loaded machine takes.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Pods that are created between one deed and the next.

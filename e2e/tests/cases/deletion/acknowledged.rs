@@ -4,19 +4,23 @@ use std::time::Duration;
 
 use anyhow::Result;
 use e2e::fleet::Fleet;
+use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
 use e2e::words::tell;
 use serde_json::{Value, json};
 
 use super::attempt::{delete, try_delete};
 use super::glass::ahead;
-use super::house::{alone, alone_by};
-use super::objects::{await_gone, await_gone_everywhere, path_of, remove, there, untouched};
+use super::house::{GROUPS, alone, alone_by};
+use super::objects::{await_gone, await_gone_everywhere, path_of, remove, untouched};
 
 const REASON: &str = "durward.dev/acknowledge-unreachable";
 const UNTIL: &str = "durward.dev/acknowledge-until";
 const M1: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/m1";
 const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Until a member that was stopped in its tracks is in time again.
+const BACK_WITHIN: Duration = Duration::from_secs(60);
 
 /// Annotations and labels on the Cluster m1, until this is dropped.
 struct Marked<'a>(&'a Fleet);
@@ -81,7 +85,6 @@ pub(crate) fn an_acknowledged_member_does_not_hold_a_deletion_up_and_gets_it_whe
         await_gone(fleet.member(name)?, name, &path)?;
     }
     stopped.start()?;
-    there(m1, &path)?;
     await_gone_everywhere(&fleet, &path)
 }
 
@@ -92,7 +95,7 @@ pub(crate) fn clusters_may_be_acknowledged_by_label_in_the_configuration_and_onl
     let acknowledge = format!(
         "acknowledge: [{{clusterSelector: {{matchLabels: {{lab.example.org/link: weak}}}}, until: \"{until}\", reason: weak link}}]"
     );
-    let fleet = alone_by(stage, &["fleet: {karmada: {}}", &acknowledge])?;
+    let fleet = alone_by(stage, &["fleet: {karmada: {}}", &acknowledge, GROUPS])?;
     let (shop, busy) = (fleet.namespace("shop")?, fleet.namespace("busy")?);
     let path = path_of(&shop);
     let api = fleet.karmada().api();
@@ -105,6 +108,11 @@ pub(crate) fn clusters_may_be_acknowledged_by_label_in_the_configuration_and_onl
         mark.by(&json!({"labels": {"lab.example.org/link": "weak"}}))?;
         try_delete(api, &path)?.allowed()?.warning("weak link")?;
     }
+    eventually("m1 to answer again", BACK_WITHIN, || {
+        let attempt = try_delete(api, &path_of(&busy))?;
+        let told = attempt.told();
+        Ok(if attempt.has_warning("weak link") { Seen::NotYet(told) } else { Seen::Yes(()) })
+    })?;
     // It answers, so its answer counts.
     delete(api, &path_of(&busy))?.refused()?.saying(&["m1 (1 pod: web)"])?;
     delete(api, &path)?.allowed()?;

@@ -110,6 +110,12 @@ impl Verdict {
         Ok(self)
     }
 
+    /// It took no less than this.
+    pub(super) fn after(self, time: Duration) -> Result<Self> {
+        ensure!(self.0.took >= time, "it took {:?}, less than {time:?}: {}", self.0.took, self.told());
+        Ok(self)
+    }
+
     /// What came of it, for errors.
     pub(super) fn told(&self) -> String {
         told(&self.0)

@@ -7,11 +7,11 @@ use e2e::stage::Stage;
 
 use super::super::house::{HEARD_WITHIN, workshop};
 use super::attempt::{delete, try_delete};
-use super::house::beside_by;
+use super::house::{GROUPS, beside_by};
 use super::objects::{await_gone, await_gone_everywhere, create, deployment, path_of, untouched};
 
 pub(crate) fn in_audit_mode_everything_passes_and_is_told(stage: &'static Stage) -> Result<()> {
-    let fleet = beside_by(stage, &["fleet: {karmada: {}}", "mode: audit"])?;
+    let fleet = beside_by(stage, &["fleet: {karmada: {}}", "mode: audit", GROUPS])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
@@ -27,7 +27,7 @@ pub(crate) fn in_audit_mode_everything_passes_and_is_told(stage: &'static Stage)
 }
 
 pub(crate) fn names_are_not_told_where_callers_may_not_read_members(stage: &'static Stage) -> Result<()> {
-    let fleet = beside_by(stage, &["fleet: {karmada: {}}", "names: count"])?;
+    let fleet = beside_by(stage, &["fleet: {karmada: {}}", "names: count", GROUPS])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "very-secret")?;
@@ -86,6 +86,11 @@ pub(crate) fn of_a_karmada_only_what_is_labelled_is_asked_about_and_its_own_part
     delete(cluster.api(), &path_of(&other))?.allowed()?.without_warnings()?;
     ensure!(reviews()? < before + 0.5, "Durward was asked about what is not labelled");
     drop(installation);
+    eventually("nobody to be asked any more", HEARD_WITHIN, || {
+        let attempt = try_delete(cluster.api(), &path_of(&own))?;
+        let told = attempt.told();
+        Ok(if attempt.allowed().is_ok() { Seen::Yes(()) } else { Seen::NotYet(told) })
+    })?;
     delete(cluster.api(), &path_of(&own))?.allowed()?;
     Ok(())
 }

@@ -98,6 +98,7 @@ pub(crate) fn somebody_without_the_verb_needs_a_name_a_reason_and_an_end(
         },
     ]});
     karmada.kubectl().apply(&may.to_string())?.succeeded()?;
+    ann.await_permitted(&path)?;
 
     let (soon, later) = (ahead(Duration::from_secs(3600))?, ahead(Duration::from_secs(48 * 3600))?);
     let all =

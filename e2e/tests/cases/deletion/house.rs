@@ -20,8 +20,12 @@ use super::objects::path_of;
 /// The group of every definition that cases make, but for those about other groups.
 pub(super) const GROUP: &str = "shop.example.org";
 
+/// What every configuration has, whatever else it says: a group more or less would change Durward's role in the
+/// members, and the next case would meet the one before until Karmada has brought it.
+pub(super) const GROUPS: &str = "crds: {groups: [shop.example.org]}";
+
 /// What all cases share that say nothing else.
-const DEFAULTS: &[&str] = &["fleet: {karmada: {}}", "crds: {groups: [shop.example.org]}"];
+const DEFAULTS: &[&str] = &["fleet: {karmada: {}}", GROUPS];
 
 /// A binding becomes an impersonation rule in every member, and a policy a role: two of Karmada's rounds.
 const GRANTED_WITHIN: Duration = Duration::from_secs(90);

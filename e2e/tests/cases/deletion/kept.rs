@@ -8,7 +8,7 @@ use e2e::stage::Stage;
 use serde_json::{Value, json};
 
 use super::attempt::{delete, try_delete};
-use super::house::{beside, beside_by};
+use super::house::{GROUPS, beside, beside_by};
 use super::objects::{
     CASCADED_WITHIN, Definition, annotate, await_gone, await_gone_everywhere, create, deployment, path_of,
     untouched,
@@ -17,8 +17,7 @@ use super::objects::{
 const ANYWAY: &str = "durward.dev/delete-anyway";
 
 /// The configuration of cases about what Karmada did not bring.
-const IGNORING: [&str; 3] =
-    ["fleet: {karmada: {}}", "unmanaged: ignore", "crds: {groups: [shop.example.org]}"];
+const IGNORING: [&str; 3] = ["fleet: {karmada: {}}", "unmanaged: ignore", GROUPS];
 
 pub(crate) fn preserving_what_was_propagated_saves_no_namespace(stage: &'static Stage) -> Result<()> {
     let fleet = beside(stage)?;

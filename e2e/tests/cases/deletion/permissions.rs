@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::attempt::{delete, try_delete};
 use super::house::{Alone, alone, beside};
-use super::members::comes_back;
+use super::members::{comes_back, comes_back_within};
 use super::objects::{path_of, untouched};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
@@ -18,6 +18,10 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
 /// Until a member, or the API server, has heard of it.
 const HEARD_WITHIN: Duration = Duration::from_secs(60);
+
+/// Until members have it back: the word that Karmada has of them may be old, and what it then takes for done is
+/// done when it has looked again.
+const RESTORED_WITHIN: Duration = Duration::from_secs(120);
 
 /// Grants what is printed when it is dropped.
 struct Restored<'a>(&'a Alone);
@@ -60,7 +64,7 @@ pub(crate) fn a_permission_that_members_do_not_give_is_named(stage: &'static Sta
         untouched(fleet.karmada(), &path)?;
         ensure!(fleet.unknown("forbidden")? > before + 0.5, "no counter tells of it");
     }
-    comes_back(&fleet, &path)
+    comes_back_within(RESTORED_WITHIN, &fleet, &path)
 }
 
 pub(crate) fn without_the_permission_for_the_proxy_or_the_clusters_that_is_named(

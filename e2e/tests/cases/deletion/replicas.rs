@@ -15,7 +15,7 @@ use super::super::house::{HEARD_WITHIN, workshop};
 use super::attempt::try_delete;
 use super::objects::{create, deployment, path_of};
 
-/// Three seconds of lame duck, and whatever a loaded machine takes.
+/// Ten seconds of lame duck, and whatever a loaded machine takes.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Deletions that are tried between one deed and the next.

@@ -145,6 +145,7 @@ pub(crate) fn the_glass_is_broken_by_verb_even_while_durward_is_down_and_else_by
     let may_delete = json!({"apiGroups": [""], "resources": ["pods", "pods/eviction"], "verbs": ["*"]});
     allowed_to(cluster, "glass-alice", &json!([may_delete]))?;
     let alice = cluster.user("glass-alice", &[])?;
+    alice.await_permitted(&pods.path(name))?;
     let annotate = |annotations: serde_json::Value| {
         let change = json!({"metadata": {"annotations": annotations}});
         cluster.api().merge(&pods.path(name), &change)?.succeeded().map(drop)

@@ -25,6 +25,9 @@ pub(super) const STRICT: [(&str, &str); 2] =
 /// Pods that are created between one deed and the next.
 const BETWEEN: usize = 30;
 
+/// A controller counts what has become Ready.
+const COUNTED_WITHIN: Duration = Duration::from_secs(60);
+
 /// A replica leaves within its lame duck of ten seconds, when another is ready.
 const REPLACED_WITHIN: Duration = Duration::from_secs(120);
 
@@ -44,11 +47,13 @@ pub(crate) fn by_the_lines_of_its_page_two_replicas_stand_in_a_restricted_namesp
 
     let replicas = replicas(door)?;
     ensure!(replicas.len() == 2, "there are {} replicas", replicas.len());
-    let budget =
-        door.cluster().api().get(&format!("{}/durward", door.path("policy/v1/poddisruptionbudgets")))?;
-    let status = &budget.succeeded()?.body["status"];
-    ensure!(status["disruptionsAllowed"] == 1 && status["expectedPods"] == 2, "the budget is {status}");
-    Ok(())
+    let budget = format!("{}/durward", door.path("policy/v1/poddisruptionbudgets"));
+    eventually("the budget to count both", COUNTED_WITHIN, || {
+        let budget = door.cluster().api().get(&budget)?.succeeded()?.body;
+        let status = &budget["status"];
+        let is_counted = status["disruptionsAllowed"] == 1 && status["expectedPods"] == 2;
+        Ok(if is_counted { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
+    })
 }
 
 pub(crate) fn replicas_deleted_evicted_and_rolled_over_under_load_fail_no_pod_of_a_strict_registration(

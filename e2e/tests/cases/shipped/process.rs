@@ -48,13 +48,15 @@ pub(crate) fn on_a_drained_node_it_is_replaced_by_the_lines_of_its_page(stage: &
         kubectl.run(&[&["-n", stay.home.name()], words, &on_this_node].concat())?.succeeded().map(drop)
     };
     // Pods of other cases that nothing would make again have to be gone first.
-    eventually("the node to be drained", AGAIN_WITHIN, || {
-        let drain = ["drain", NAME, "--ignore-daemonsets", "--delete-emptydir-data"];
+    let drained = eventually("the node to be drained", AGAIN_WITHIN, || {
+        let drain = ["drain", NAME, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=30s"];
         let said = kubectl.run(&drain)?;
         Ok(if said.is_success() { Seen::Yes(()) } else { Seen::NotYet(said.stderr) })
-    })?;
-    let replaced = of_lxcfs(&["delete", "pod"])
+    });
+    let replaced = drained
+        .and_then(|()| of_lxcfs(&["delete", "pod"]))
         .and_then(|()| of_lxcfs(&["wait", "pod", "--for=condition=Ready", "--timeout=120s"]));
+    // Whatever came of it: other cases come to this node.
     kubectl.run(&["uncordon", NAME])?.succeeded()?;
     replaced?;
     ensure!(stay.process()? != before, "it is the same process");
