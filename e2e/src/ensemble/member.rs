@@ -145,7 +145,7 @@ impl Member {
         Ok(self.status()?.id)
     }
 
-    /// A read that the quorum stands behind. Without one it takes etcd seven seconds to say so.
+    /// A read that the quorum stands behind. Without one it takes etcd nine seconds to say so.
     pub fn reads(&self) -> Result<()> {
         self.ask("/v3/kv/range", &json!({"key": STANDARD.encode("health")}))?.succeeded().map(drop)
     }

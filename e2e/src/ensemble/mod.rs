@@ -156,6 +156,10 @@ impl Make {
             .flag("initial-cluster", seated.join(","))
             .flag("initial-cluster-state", cluster_state)
             .flag("initial-cluster-token", &self.token)
+            // Twice etcd's own: where every processor is busy a heartbeat is late by more than a second, and an election
+            // that nobody asked for changes who leads under a case.
+            .flag("heartbeat-interval", 200)
+            .flag("election-timeout", 2_000)
             // A member can be added before all have been together for five seconds.
             .flag("strict-reconfig-check", false)
             .flag("logger", "zap");
