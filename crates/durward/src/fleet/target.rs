@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use guards::config::{Problem, nearest};
 use guards::deletion::What;
-use guards::world::fleet::{Cluster, Object, Part, Query};
+use guards::world::fleet::{Cluster, Object, PageSize, Part, Query};
 use guards::world::{Resource, World};
 
 use super::{ANSWER_WITHIN, Eyes, next_for};
@@ -173,17 +173,20 @@ pub(crate) async fn all_pages(
     of: &Cluster,
     resource: &Resource,
 ) -> Result<Vec<Object>, admission::Cause> {
-    let (mut objects, mut from) = (Vec::new(), None::<String>);
+    let (mut objects, mut from, mut size) = (Vec::new(), None::<String>, PageSize::of(500));
     loop {
         let query = Query {
             resource,
             namespace: "",
             fields: "",
             part: Part::Metadata,
-            limit: 500,
+            limit: size.limit(),
             from: from.as_deref(),
         };
-        let page = world.list(of, query, Instant::now() + ANSWER_WITHIN).await?;
+        let page = match world.list(of, query, Instant::now() + ANSWER_WITHIN).await {
+            Err(why) if size.shrinks_for(&why) => continue,
+            listed => listed?,
+        };
         objects.extend(page.objects);
         match page.next {
             None => return Ok(objects),

@@ -5,7 +5,9 @@ use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
 use guards::world::etcd::{Answered, Peer, Question};
-use guards::world::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Object, Part, Query};
+use guards::world::fleet::{
+    Cluster, Fleet, Found, Listed, Look, Member, Members, Object, PageSize, Part, Query,
+};
 use guards::world::folder::Recording;
 use guards::world::{Address, Answer, Resource, World, cause};
 
@@ -56,11 +58,12 @@ impl<'w> Recorder<'w> {
     }
 
     async fn read(&self, of: &Cluster, resource: &Resource, list: &List) {
-        let (mut objects, mut from) = (Vec::new(), None::<String>);
+        let (mut objects, mut from, mut size) = (Vec::new(), None::<String>, PageSize::of(PAGE));
         let end: Result<(), Cause> = loop {
-            let query = list.query(resource, PAGE, from.as_deref());
+            let query = list.query(resource, size.limit(), from.as_deref());
             let page = match self.world.list(of, query, Instant::now() + ANSWER_WITHIN).await {
                 Ok(page) => page,
+                Err(why) if size.shrinks_for(&why) => continue,
                 Err(why) => break Err(why),
             };
             objects.extend(page.objects);
@@ -149,6 +152,10 @@ impl World for Recorder<'_> {
                         None => log.ended(of, query.resource, &list, Ok(())),
                     }
                 }
+                // It is asked for again in smaller pages.
+                Err(why) if why.code == cause::TOO_LONG && query.limit > 1 => {}
+                // Its beginning is there: whether the rest can be read shows when there is time for it.
+                Err(_) if query.from.is_some() => log.begun(of, query.resource, &list),
                 Err(why) => log.ended(of, query.resource, &list, Err(why.clone())),
             }
             drop(log);
@@ -256,6 +263,44 @@ mod tests {
         assert_eq!(m1.lists[0].namespaces.clone().unwrap(), ["shop".to_owned()].into());
         assert!(m2.lists.is_empty() && beside.is_empty(), "half a List looks like a whole one");
         assert_eq!((m2.unread[0].what.as_ref(), m2.unread[0].cause.code), (Some(&pods), cause::BUSY));
+    }
+
+    #[tokio::test]
+    async fn what_comes_in_smaller_pages_or_later_is_recorded_and_not_that_it_first_did_not() {
+        struct Long(std::sync::atomic::AtomicBool);
+        impl World for Long {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+                Blind.get(address, deadline)
+            }
+            fn list<'a>(&'a self, _: &'a Cluster, query: Query<'a>, _: Instant) -> BoxFuture<'a, Listed> {
+                Box::pin(ready(match (query.limit, query.from) {
+                    (51.., _) => Err(Cause::new(cause::TOO_LONG, "longer than 8 MiB")),
+                    (_, None) => Ok(Page { objects: vec![named("a")], next: Some("1".to_owned()) }),
+                    _ if !self.0.swap(true, std::sync::atomic::Ordering::Relaxed) => {
+                        Err(Cause::new(cause::TIMEOUT, "no answer"))
+                    }
+                    _ => Ok(Page { objects: vec![named("b")], next: None }),
+                }))
+            }
+        }
+        let world = Long(false.into());
+        let recorder = Recorder::over(&world);
+        let pods = Resource::from_stem("core_v1_pods").unwrap();
+        let query = |limit, from| Query {
+            resource: &pods,
+            namespace: "shop",
+            fields: "",
+            part: Part::Metadata,
+            limit,
+            from,
+        };
+        for (limit, from) in [(500, None), (50, None), (50, Some("1"))] {
+            drop(recorder.list(&Cluster::Here, query(limit, from), soon()).await);
+        }
+        recorder.read_to_the_end().await;
+        let (recording, beside) = recorder.recording();
+        assert_eq!(names(&recording.clusters[0].lists[0].objects), ["a", "b"].into());
+        assert!(beside.is_empty() && recording.clusters[0].unread.is_empty(), "{beside:?}");
     }
 
     #[tokio::test]

@@ -84,10 +84,17 @@ pub(super) fn named(config: &Config) -> impl Iterator<Item = &str> {
 const CONFIGURED: &str = "in the configuration";
 const ANNOTATED: &str = "on its Cluster";
 
-/// Whether silence of this kind can be acknowledged. What Durward itself had no room to ask is no property of the cluster: the
-/// next try may well see it.
-pub(super) fn covers(unseen: &[Cause]) -> bool {
-    unseen.iter().all(|why| !matches!(why.code, cause::STALE_FLEET | cause::CROWDED))
+/// Whether what was not seen can be acknowledged; an error is what cannot. Silence can, whoever is silent on the way, and so can
+/// nonsense, which stands in for an answer where a proxy is broken. What Durward itself had no room to ask is no property of the
+/// cluster: the next try may well see it. And where a cluster answers with more than Durward reads, it is there, and so is what
+/// was not read.
+pub(super) fn covers(unseen: &[Cause]) -> Result<(), &'static str> {
+    let not = |why: &Cause| match why.code {
+        cause::STALE_FLEET | cause::CROWDED => Some("what Durward had no room to ask"),
+        cause::TOO_LONG => Some("what it answers and Durward cannot read to the end"),
+        _ => None,
+    };
+    unseen.iter().find_map(not).map_or(Ok(()), Err)
 }
 
 fn annotated(member: &Member, now: SystemTime) -> Option<Result<Acknowledgement, String>> {
@@ -193,12 +200,13 @@ mod tests {
 
     #[test]
     fn silence_that_is_durwards_own_fault_is_not_covered() {
-        let covered = |code| covers(&[Cause::new(code, "")]);
+        let covered = |code| covers(&[Cause::new(code, "")]).is_ok();
         assert!(covered(cause::UNREACHABLE) && covered(cause::TIMEOUT) && covered(cause::NO_ENDPOINT));
-        assert!(!covered(cause::CROWDED) && !covered(cause::STALE_FLEET));
-        for mixed in [[cause::TIMEOUT, cause::CROWDED], [cause::CROWDED, cause::TIMEOUT]] {
+        assert!(covered(cause::GARBAGE) && covered(cause::REFUSED), "a proxy on the way may be broken");
+        assert!(!covered(cause::CROWDED) && !covered(cause::STALE_FLEET) && !covered(cause::TOO_LONG));
+        for mixed in [[cause::TIMEOUT, cause::CROWDED], [cause::TOO_LONG, cause::TIMEOUT]] {
             assert!(
-                !covers(&mixed.map(|code| Cause::new(code, ""))),
+                covers(&mixed.map(|code| Cause::new(code, ""))).is_err(),
                 "{mixed:?}: each of them has to be covered"
             );
         }

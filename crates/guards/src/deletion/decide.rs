@@ -180,15 +180,14 @@ impl<'f> Whole<'f> {
     fn not_seen(&mut self, config: &Config, seen: &'f Seen, now: SystemTime) {
         let covers = acknowledge::covers(&seen.sight.unseen);
         match acknowledge::of(config, &seen.member, now).filter(|_| !seen.is_here()) {
-            Some(Ok(acknowledgement)) if covers => return self.acknowledged.push((seen, acknowledgement)),
-            Some(Ok(_)) => {
-                let name = seen.member.cluster.name();
-                let why = format!(
-                    "the acknowledgement of {name} does not count for what Durward had no room to ask"
-                );
-                self.notes.push(why);
-            }
-            Some(Err(why)) if covers => self.notes.push(why),
+            Some(Ok(acknowledgement)) => match covers {
+                Ok(()) => return self.acknowledged.push((seen, acknowledgement)),
+                Err(what) => {
+                    let name = seen.member.cluster.name();
+                    self.notes.push(format!("the acknowledgement of {name} does not count for {what}"));
+                }
+            },
+            Some(Err(why)) if covers.is_ok() => self.notes.push(why),
             Some(Err(_)) | None => {}
         }
         self.unknown.push(seen);

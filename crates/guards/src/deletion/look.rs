@@ -17,7 +17,7 @@ use super::owners::{Chains, Held, is_managed};
 use super::questions::{Noun, Question, Rule};
 use super::sight::{Count, Sight};
 use super::target::{Subject, Target};
-use crate::world::fleet::{self, Cluster, Object, Part, Query};
+use crate::world::fleet::{self, Cluster, Object, PageSize, Part, Query};
 use crate::world::{Address, Resource, World, cause};
 
 /// One page; as many as kubectl asks for.
@@ -50,15 +50,38 @@ impl Time {
     }
 }
 
-impl Time {
-    /// Why a List did not come to its last page: where pages came, it was not silence.
-    fn endless(self, why: Cause, pages: usize, question: &Question) -> Cause {
-        if pages == 0 || why.code != cause::TIMEOUT {
-            return why;
+/// How far the reading of a List has come.
+#[derive(Debug, Default)]
+struct Course {
+    /// So many came.
+    pages: usize,
+    /// The answer that was too long, until one of fewer objects has come.
+    too_long: Option<Cause>,
+}
+
+impl Course {
+    /// Why the List did not come to its last page. Whoever has answered before is not silent: there is more than Durward could
+    /// read, which is no reason to take it for a cluster that is away.
+    fn broken(self, why: Cause, time: Time, question: &Question) -> Cause {
+        let (many, seconds) = (&question.noun.many, time.given.as_secs_f64());
+        match (self.too_long, why.code) {
+            // Asked again there may be room.
+            (_, cause::CROWDED) => why,
+            (Some(_), cause::TOO_LONG) => {
+                let text = format!("not even one of its {many} at a time can be read: {}", why.text);
+                Cause::new(cause::TOO_LONG, text)
+            }
+            (Some(long), _) => {
+                Cause::new(cause::TOO_LONG, format!("{}; asked for fewer {many}: {}", long.text, why.text))
+            }
+            (None, cause::TIMEOUT) if self.pages > 0 => {
+                let pages =
+                    if self.pages == 1 { "one page".to_owned() } else { format!("{} pages", self.pages) };
+                let text = format!("{pages} of {many} came, and no last one in {seconds:.1} s");
+                Cause::new(cause::TOO_LONG, text)
+            }
+            (None, _) => why,
         }
-        let (many, seconds) = (&question.noun.many, self.given.as_secs_f64());
-        let pages = if pages == 1 { "one page".to_owned() } else { format!("{pages} pages") };
-        Cause::new(cause::TIMEOUT, format!("{pages} of {many} came, and no last one in {seconds:.1} s"))
     }
 }
 
@@ -83,8 +106,50 @@ enum Doubt {
 #[derive(Debug, Default)]
 struct Listing {
     held: Vec<Held>,
-    /// Whether there is more that was not read, because this is enough.
+    /// Whether there is more that was not read, because this is enough or the rest did not come.
     more: bool,
+    /// What could not be read of it: that takes nothing from what was.
+    unseen: Vec<Cause>,
+}
+
+impl Listing {
+    /// The same, of which the rest is not known.
+    fn broken(mut self, why: Cause) -> Self {
+        self.unseen.push(why);
+        Self { more: true, ..self }
+    }
+
+    /// Takes in a page. Whether what is on it is enough to refuse.
+    fn take(
+        &mut self,
+        objects: Vec<Object>,
+        is_of_all: bool,
+        counts: impl Fn(&Object) -> Result<bool, String>,
+        reach: Reach,
+    ) -> bool {
+        let mut enough = false;
+        for object in objects {
+            let counts = counts(&object).unwrap_or_else(|what| {
+                // Once is enough: the next ones may be odd in as many ways.
+                if self.unseen.is_empty() {
+                    self.unseen.push(Cause::new(cause::GARBAGE, what));
+                }
+                false
+            });
+            if !counts && reach == Reach::Everything {
+                continue;
+            }
+            let named = if is_of_all && !object.namespace.is_empty() {
+                format!("{}/{}", object.namespace, object.name)
+            } else {
+                object.name.clone()
+            };
+            let held = Held::of(object, named, counts);
+            enough |= counts && (reach == Reach::Everything || held.managed);
+            self.held.push(held);
+        }
+        enough
+    }
 }
 
 /// Looks at one cluster.
@@ -136,10 +201,11 @@ impl Look<'_> {
         let answers = join_all(lists.map(async |question| {
             let rule = |object: &Object| question.rule.counts(object);
             let listing = self.list(&question.resource, &target.name, question, rule, reach, time).await;
-            (&question.noun, listing.map_err(|why| explained(question, why)))
+            let unseen = listing.unseen.into_iter().map(|why| explained(question, why)).collect();
+            (&question.noun, Listing { unseen, ..listing })
         }))
         .await;
-        weighed(answers, reach)
+        weighed(&answers, reach)
     }
 
     async fn definition(&self, target: &Target, time: Time) -> Result<Sight, Cause> {
@@ -154,7 +220,7 @@ impl Look<'_> {
         let question =
             Question { resource, fields: "", part: Part::Metadata, noun: Noun::OBJECT, rule: Rule::All };
         let listing = self.list(&question.resource, "", &question, |_| Ok(true), reach, time).await;
-        Ok(weighed(vec![(&question.noun, listing)], reach))
+        Ok(weighed(&[(&question.noun, listing)], reach))
     }
 
     /// Whether the cluster that asks is the one that is looked at: there the very thing stands that the review is about. Nothing
@@ -226,7 +292,8 @@ impl Look<'_> {
         time.limit(self.world.find(self.cluster, look, time.end.into_std())).await
     }
 
-    /// Reads a List, page by page, until something on a page is enough to refuse, or to the end.
+    /// Reads a List, page by page, until something on a page is enough to refuse, or to the end, or as far as it goes. A page
+    /// that is too long is asked for again in smaller ones.
     async fn list(
         &self,
         resource: &Resource,
@@ -235,50 +302,43 @@ impl Look<'_> {
         counts: impl Fn(&Object) -> Result<bool, String>,
         reach: Reach,
         time: Time,
-    ) -> Result<Listing, Cause> {
+    ) -> Listing {
         let mut listing = Listing::default();
         let mut from: Option<String> = None;
-        let mut pages: usize = 0;
+        let (mut size, mut course) = (PageSize::of(PAGE), Course::default());
         loop {
             let query = Query {
                 resource,
                 namespace,
                 fields: question.fields,
                 part: question.part,
-                limit: PAGE,
+                limit: size.limit(),
                 from: from.as_deref(),
             };
             let page = time.limit(self.world.list(self.cluster, query, time.end.into_std())).await;
-            let page = page.map_err(|why| time.endless(why, pages, question))?;
-            pages += 1;
-            let mut enough = false;
-            for object in page.objects {
-                let counts = counts(&object).map_err(|what| Cause::new(cause::GARBAGE, what))?;
-                if !counts && reach == Reach::Everything {
+            let page = match page {
+                Ok(page) => page,
+                Err(why) if size.shrinks_for(&why) => {
+                    course.too_long = Some(why);
                     continue;
                 }
-                let named = if namespace.is_empty() && !object.namespace.is_empty() {
-                    format!("{}/{}", object.namespace, object.name)
-                } else {
-                    object.name.clone()
-                };
-                let held = Held::of(object, named, counts);
-                enough |= counts && (reach == Reach::Everything || held.managed);
-                listing.held.push(held);
-            }
+                Err(why) => return listing.broken(course.broken(why, time, question)),
+            };
+            course = Course { pages: course.pages + 1, too_long: None };
+            let enough = listing.take(page.objects, namespace.is_empty(), &counts, reach);
             match page.next {
-                None => return Ok(listing),
-                Some(_) if enough => return Ok(Listing { more: true, ..listing }),
+                None => return listing,
+                Some(_) if enough => return Listing { more: true, ..listing },
                 Some(_) if listing.held.len() >= KEPT => {
                     let noun = &question.noun.many;
                     let text =
                         format!("it has more than {KEPT} {noun}, which is more than can be told apart");
-                    return Err(Cause::new(cause::REFUSED, text));
+                    return listing.broken(Cause::new(cause::TOO_LONG, text));
                 }
                 // A server that leads in a circle would never come to the last page.
                 Some(next) if from.as_ref() == Some(&next) => {
                     let text = format!("it gives the same page of {resource} again and again");
-                    return Err(Cause::new(cause::GARBAGE, text));
+                    return listing.broken(Cause::new(cause::GARBAGE, text));
                 }
                 next => from = next,
             }
@@ -349,18 +409,13 @@ struct BindingSpec {
 }
 
 /// What the Lists come to.
-fn weighed(answers: Vec<(&Noun, Result<Listing, Cause>)>, reach: Reach) -> Sight {
+fn weighed(listings: &[(&Noun, Listing)], reach: Reach) -> Sight {
     let mut sight = Sight::default();
-    let mut listings = Vec::with_capacity(answers.len());
-    for (noun, answer) in answers {
-        match answer {
-            Ok(listing) => listings.push((noun, listing)),
-            Err(why) if sight.unseen.contains(&why) => {}
-            Err(why) => sight.unseen.push(why),
-        }
+    for why in listings.iter().flat_map(|(_, listing)| &listing.unseen) {
+        sight = sight.and_unseen(why.clone());
     }
     let chains = Chains::of(listings.iter().flat_map(|(_, listing)| &listing.held));
-    for (noun, listing) in &listings {
+    for (noun, listing) in listings {
         let (staying, going): (Vec<&Held>, Vec<&Held>) = listing
             .held
             .iter()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::acknowledge::covers;
 use super::config::Config;
 use super::decide::Whole;
 use super::target::Target;
@@ -23,6 +24,8 @@ enum Remedy {
     RenewOwn,
     /// The cluster answers with something that cannot be used.
     Mend,
+    /// There is more than can be read.
+    Lessen,
     /// The cluster is silent.
     Wait,
     /// The next try may go well.
@@ -36,6 +39,7 @@ impl Remedy {
             cause::CREDENTIALS if is_here => Self::RenewOwn,
             cause::CREDENTIALS | cause::NO_ENDPOINT => Self::Renew,
             cause::GARBAGE | cause::NOT_SERVED | cause::REFUSED => Self::Mend,
+            cause::TOO_LONG => Self::Lessen,
             cause::UNREACHABLE | cause::TIMEOUT if !is_here => Self::Wait,
             _ => Self::Again,
         }
@@ -48,6 +52,7 @@ impl Remedy {
             (Self::Renew, _) => "renew the credentials",
             (Self::RenewOwn, _) => "renew what Durward's kubeconfig or service account logs in with",
             (Self::Mend, _) => "put that right",
+            (Self::Lessen, _) => "have less in there, or give it longer (memberDeadline)",
             (Self::Wait, false) => "try again when it answers, acknowledge it",
             (Self::Wait, true) => "try again when they answer, acknowledge them",
             (Self::Again, _) => "try again",
@@ -61,8 +66,9 @@ pub(super) fn of_unknown(config: &Config, whole: &Whole<'_>) -> String {
     let (unknown, is_sure) = (&whole.unknown, whole.unsure.is_none());
     let mut remedies: BTreeSet<_> = whole.unlisted.iter().map(|code| Remedy::of(code, true)).collect();
     for seen in unknown {
+        let is_acknowledgeable = is_sure && covers(&seen.sight.unseen).is_ok();
         let of = |code| match Remedy::of(code, seen.is_here()) {
-            Remedy::Wait if !is_sure => Remedy::Again,
+            Remedy::Wait if !is_acknowledgeable => Remedy::Again,
             remedy => remedy,
         };
         remedies.extend(seen.sight.unseen.iter().map(|why| of(why.code)));
@@ -133,6 +139,7 @@ mod tests {
             (cause::GARBAGE, "Put that right"),
             (cause::REFUSED, "Put that right"),
             (cause::NOT_SERVED, "Put that right"),
+            (cause::TOO_LONG, "Have less in there, or give it longer (memberDeadline)"),
             (cause::BUSY, "Try again"),
             (cause::VANISHED, "Try again"),
             (cause::STALE_FLEET, "Try again"),
@@ -164,6 +171,11 @@ mod tests {
         assert_eq!(told(KARMADA, &[&[cause::TIMEOUT]], stale), "Try again");
         assert_eq!(told(KARMADA, &[], stale), "Try again");
         assert_eq!(told_here(cause::TIMEOUT), "Try again");
+        let both = &[cause::TIMEOUT, cause::TOO_LONG][..];
+        assert_eq!(
+            told(KARMADA, &[both], None),
+            "Have less in there, or give it longer (memberDeadline), try again"
+        );
     }
 
     #[test]

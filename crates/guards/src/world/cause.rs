@@ -24,6 +24,9 @@ pub const VANISHED: &str = "vanished";
 pub const STALE_FLEET: &str = "stale-fleet";
 /// The cluster serves no version of the resource at which its objects could be read.
 pub const NOT_SERVED: &str = "not-served";
+/// It answers, and Durward does not read all of it: an answer over its limit, or a List that comes to no last page in time, or
+/// holds more objects than can be told apart. Not the cluster's silence, and not nonsense.
+pub const TOO_LONG: &str = "too-long";
 /// Durward itself had too many questions under way.
 pub const CROWDED: &str = "crowded";
 /// TLS to an etcd member does not come about: another authority, another name, expired, or it refuses the client's certificate.
@@ -51,7 +54,7 @@ pub const NOT_RECORDED: &str = "not-recorded";
 pub const NO_WORLD: &str = "no-world";
 
 /// Every code.
-pub const ALL: [&str; 23] = [
+pub const ALL: [&str; 24] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -63,6 +66,7 @@ pub const ALL: [&str; 23] = [
     VANISHED,
     STALE_FLEET,
     NOT_SERVED,
+    TOO_LONG,
     CROWDED,
     TLS,
     NOT_LISTENING,
@@ -78,7 +82,7 @@ pub const ALL: [&str; 23] = [
 ];
 
 /// Those that a recording may give for something that could not be read.
-pub const RECORDED: [&str; 17] = [
+pub const RECORDED: [&str; 18] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -89,6 +93,7 @@ pub const RECORDED: [&str; 17] = [
     NO_ENDPOINT,
     VANISHED,
     NOT_SERVED,
+    TOO_LONG,
     TLS,
     NOT_LISTENING,
     NOT_ETCD,

@@ -5,9 +5,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use admission::Cause;
 use serde_json::value::RawValue;
 
-use super::{Address, Metadata, Resource};
+use super::{Address, Metadata, Resource, cause};
 
 /// A Secret with this label, and [`MEMBER`] as its value, holds the kubeconfig of a cluster of the fleet.
 pub const FLEET: &str = "durward.dev/fleet";
@@ -101,6 +102,34 @@ pub struct Query<'a> {
     pub from: Option<&'a str>,
 }
 
+/// How many objects a page of a List is asked for. Whoever answers with more than Durward reads is asked again for a tenth of
+/// them, down to a single one; it goes on where the page before ended, whatever that one's size was.
+#[derive(Debug, Clone, Copy)]
+pub struct PageSize {
+    limit: u32,
+}
+
+impl PageSize {
+    /// As many as this, to begin with.
+    pub fn of(limit: u32) -> Self {
+        Self { limit }
+    }
+
+    /// For [`Query::limit`].
+    pub fn limit(self) -> u32 {
+        self.limit
+    }
+
+    /// Whether the page is to be asked for again, and with fewer objects from here on.
+    pub fn shrinks_for(&mut self, why: &Cause) -> bool {
+        let shrinks = why.code == cause::TOO_LONG && self.limit > 1;
+        if shrinks {
+            self.limit = (self.limit / 10).max(1);
+        }
+        shrinks
+    }
+}
+
 /// One object that was found.
 #[derive(Debug, Clone, Default)]
 pub struct Object {
@@ -142,13 +171,13 @@ pub struct Page {
 
 /// Found, certainly not there, or why neither can be said. Absence is believed only from who could know: a 404 that names this
 /// very object.
-pub type Found = Result<Option<Object>, admission::Cause>;
+pub type Found = Result<Option<Object>, Cause>;
 
 /// A page, or why there is none.
-pub type Listed = Result<Page, admission::Cause>;
+pub type Listed = Result<Page, Cause>;
 
 /// The members of a fleet, or why nobody knows them.
-pub type Members = Result<Arc<[Member]>, admission::Cause>;
+pub type Members = Result<Arc<[Member]>, Cause>;
 
 /// What the world should try now and then at each cluster of a fleet, so that a missing permission is seen before it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,4 +204,19 @@ pub struct Look<'a> {
     pub address: Address<'a>,
     /// How much of it.
     pub part: Part,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_shrinks_to_one_object_where_it_is_too_long_and_for_nothing_else() {
+        let mut size = PageSize::of(500);
+        assert!(!size.shrinks_for(&Cause::new(cause::GARBAGE, "")) && size.limit() == 500);
+        let too_long = Cause::new(cause::TOO_LONG, "");
+        let sizes: Vec<u32> =
+            std::iter::from_fn(|| size.shrinks_for(&too_long).then(|| size.limit())).collect();
+        assert_eq!(sizes, [50, 5, 1]);
+    }
 }

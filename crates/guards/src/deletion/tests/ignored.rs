@@ -1,6 +1,7 @@
 //! What is not Karmada's is left out of account only where it is certain that it stays.
 
 use super::*;
+use crate::world::fleet::Owner;
 
 const IGNORED: &str = "fleet: {karmada: {}}\ncrds: {groups: [example.org]}\nunmanaged: ignore\n";
 const BINDING: &str = "widgets.example.org-customresourcedefinition";
@@ -136,7 +137,39 @@ async fn more_than_can_be_told_apart_is_unknown_and_is_not_kept() {
     let ruling = of_namespace(IGNORED, pages(usize::MAX, vec![])).await;
     let told = "m1 (it has more than 20000 pods, which is more than can be told apart)";
     assert!(denial(&ruling).message.contains(told), "{ruling:?}");
-    assert_eq!(code(&ruling), cause::REFUSED);
+    assert_eq!(code(&ruling), cause::TOO_LONG);
+}
+
+/// What comes after the first page, of which this is the beginning.
+type Then = fn(&Query<'_>, usize) -> Listed;
+
+#[tokio::test(start_paused = true)]
+async fn what_was_seen_in_use_is_not_lost_by_what_comes_after_it() {
+    // Of an operator: the owner is of a kind that is not read, and so counts as Karmada's.
+    let operated = |n: usize| Object {
+        uid: format!("uid-{n}"),
+        owners: vec![Owner { uid: "elsewhere".to_owned(), ..Owner::default() }],
+        ..object(&format!("db-{n}"))
+    };
+    let thens: [Then; 3] = [
+        |_, _| Err(Cause::new(cause::BUSY, "m1 has forgotten a page")),
+        |_, _| Err(Cause::new(cause::TOO_LONG, "longer than 8 MiB")),
+        |query, at| {
+            let foreign = (at..at + 500).map(|n| object(&format!("foreign-{n}"))).collect();
+            Ok(pods(query, foreign, Some(&(at + 500).to_string())))
+        },
+    ];
+    for then in thens {
+        let lists = move |query: &Query<'_>| match (query.resource.plural.as_ref(), query.from) {
+            ("pods", None) => Ok(pods(query, (0..500).map(operated).collect(), Some("500"))),
+            ("pods", Some(from)) => then(query, from.parse().unwrap()),
+            _ => Ok(Page::default()),
+        };
+        let ruling = ruling(IGNORED, &acknowledged(has(lists)), "namespaces", "shop").await;
+        assert!(matches!(ruling.verdict, Verdict::Deny(_)), "{ruling:?}");
+        assert!(denial(&ruling).message.contains("m1 (500+ pods: db-0"), "{ruling:?}");
+        assert!(denial(&ruling).message.contains("; not all could be seen)"), "{ruling:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +179,7 @@ async fn pages_that_do_not_end_are_told_as_that() {
         Ok(pods(query, vec![], Some(&(at + 1).to_string())))
     };
     let ruling = of_namespace(KARMADA, has(page)).await;
-    assert_eq!(code(&ruling), cause::TIMEOUT);
+    assert_eq!(code(&ruling), cause::TOO_LONG);
     let message = &denial(&ruling).message;
     assert!(message.contains(" pages of pods came, and no last one in 3.0 s)"), "{message}");
 }

@@ -157,7 +157,10 @@ fn check_strings(body: &[u8]) -> Result<(), Failure> {
         is_escaped = byte == b'\\' && !is_escaped;
         length = if is_inside { length + 1 } else { 0 };
         if length > LONGEST_STRING {
-            return Err(Failure::new(cause::GARBAGE, "the answer has a string of more than 1 MiB in it"));
+            // A page of HTML may look like that too; what begins as JSON does may be an object that is like no other.
+            let is_json = body.trim_ascii_start().starts_with(b"{");
+            let code = if is_json { cause::TOO_LONG } else { cause::GARBAGE };
+            return Err(Failure::new(code, "the answer has a string of more than 1 MiB in it"));
         }
     }
     Ok(())

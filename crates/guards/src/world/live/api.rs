@@ -167,7 +167,13 @@ impl Api {
         })?;
         let status = response.status();
         let limit = if status == StatusCode::OK { limit } else { limit.min(STATUS_LIMIT) };
-        Ok((status, self.room.body(response, limit).await?))
+        let body = self.room.body(response, limit).await.map_err(|failure| {
+            // What stands in place of an answer is never long.
+            let is_answer = failure.is_too_long && status == StatusCode::OK;
+            let code = if is_answer { cause::TOO_LONG } else { failure.cause.code };
+            Failure { cause: Cause::new(code, failure.cause.text), ..failure }
+        })?;
+        Ok((status, body))
     }
 
     /// Status and body of the answer to an object that is sent: made where there was none, or put over the one of its version. A

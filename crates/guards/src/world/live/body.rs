@@ -89,7 +89,8 @@ impl Room {
             let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
             let needed = bytes.len() + data.len();
             if needed > limit {
-                return Err(too_long(limit));
+                let begun = if bytes.is_empty() { &data[..] } else { &bytes[..] };
+                return Err(too_long(limit, begun));
             }
             if needed > bytes.capacity() {
                 let capacity = needed.next_power_of_two().max(FREE / 4).min(limit);
@@ -138,8 +139,10 @@ impl Room {
     }
 }
 
-fn too_long(limit: usize) -> Failure {
-    Failure::new(cause::GARBAGE, format!("the answer is longer than {} MiB", limit >> 20))
+/// A login page may be long too: only what begins as JSON does is an answer of which there is too much.
+fn too_long(limit: usize, begun: &[u8]) -> Failure {
+    let failure = Failure::new(cause::GARBAGE, format!("the answer is longer than {} MiB", limit >> 20));
+    Failure { is_too_long: begun.trim_ascii_start().starts_with(b"{"), ..failure }
 }
 
 #[cfg(test)]

@@ -22,17 +22,20 @@ use super::lanes::For;
 use super::roads::{Road, Roads};
 use super::{answer, member, path};
 use crate::world::fleet::{
-    Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, Part, Query, no_secret,
+    Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, PageSize, Part, Query, no_secret,
 };
 use crate::world::metadata::Wire;
 use crate::world::{Address, Metadata, Resource, cause};
 
 /// Less than an API server may fill a page with, because hundreds of clusters answer at once and anybody may be behind one; an
 /// answer that is longer is a cause and not an empty List. One object's metadata is some kB; a page of 500 has 16 kB for each,
-/// and a page of whole objects (Jobs) 64 kB.
-const FIRST_LIMIT: usize = 1 << 20;
+/// and a page of whole objects (Jobs) 64 kB. Whoever finds a page too long asks for fewer objects ([`PageSize`]), down to a single
+/// one, whose metadata may be as long as an object that is looked up.
 const METADATA_LIMIT: usize = 8 << 20;
 const WHOLE_LIMIT: usize = 32 << 20;
+
+/// The one object that a round asks for, at 32 clusters at once, and does not look at.
+const FIRST_LIMIT: usize = 1 << 20;
 
 /// A page of the list of the fleet, which comes from here: 64 kB for each Cluster's metadata.
 const FLEET_LIMIT: usize = 32 << 20;
@@ -93,7 +96,8 @@ impl Clusters {
         let path = path::page(&query).ok_or("there can be no namespace of that name");
         let limit = match query {
             Query { part: Part::Whole, .. } => WHOLE_LIMIT,
-            Query { limit: 1, .. } => FIRST_LIMIT,
+            Query { limit: 1, .. } if on_behalf == For::Round => FIRST_LIMIT,
+            Query { limit: 1, .. } => OBJECT_LIMIT,
             Query { .. } => METADATA_LIMIT,
         };
         let asked = self.ask(of, path, accept, limit, on_behalf, deadline).await;
@@ -116,7 +120,9 @@ impl Clusters {
     ) -> Result<T, Cause> {
         match self.roads.here.api.room.parsed(body, deadline, work).await {
             Some(read) => read?.map_err(|failure| failure.cause),
-            None => Err(Cause::new(cause::TIMEOUT, format!("{of}'s answer was too long to be read in time"))),
+            None => {
+                Err(Cause::new(cause::TOO_LONG, format!("{of}'s answer was too long to be read in time")))
+            }
         }
     }
 
@@ -329,13 +335,13 @@ async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failur
         Fleet::Secrets { namespace } => (&Resource::SECRETS, namespace.as_str()),
         Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => (&Resource::CLUSTERS, ""),
     };
-    let limit = u32::try_from(PAGE_ITEMS).unwrap_or(u32::MAX);
+    let mut size = PageSize::of(u32::try_from(PAGE_ITEMS).unwrap_or(u32::MAX));
     let mut from: Option<String> = None;
     let mut members: Vec<Member> = Vec::new();
     let mut versions = HashMap::new();
     loop {
-        let query =
-            Query { resource, namespace, fields: "", part: Part::Metadata, limit, from: from.as_deref() };
+        let (part, limit) = (Part::Metadata, size.limit());
+        let query = Query { resource, namespace, fields: "", part, limit, from: from.as_deref() };
         let path = path::page(&query)
             .ok_or_else(|| Failure::new(cause::REFUSED, "there can be no namespace of that name"))?;
         let path = match fleet {
@@ -345,7 +351,10 @@ async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failur
             Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => path,
         };
         // By the connection of single look-ups, before which no crowd of questions stands.
-        let (status, body) = roads.here.api.fetch(&path, MANY, None, FLEET_LIMIT).await?;
+        let (status, body) = match roads.here.api.fetch(&path, MANY, None, FLEET_LIMIT).await {
+            Err(failure) if size.shrinks_for(&failure.cause) => continue,
+            asked => asked?,
+        };
         let (asked, of) = (Asked::from(&query), fleet.clone());
         let read = move |body: &[u8]| {
             answer::page(&Cluster::Here, &asked.query(), status, body, |wire, _| member_of(&of, wire))

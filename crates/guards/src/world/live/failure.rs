@@ -18,11 +18,13 @@ pub(super) struct Failure {
     pub(super) is_expired: bool,
     /// The question went by a lane, and the server does not speak HTTP/2: it was not asked yet.
     pub(super) is_only_http1: bool,
+    /// There was more of it than may be, and it began like an answer.
+    pub(super) is_too_long: bool,
 }
 
 impl Failure {
     pub(super) fn new(code: &'static str, text: impl Into<String>) -> Self {
-        Self { cause: Cause::new(code, text), is_expired: false, is_only_http1: false }
+        Self { cause: Cause::new(code, text), is_expired: false, is_only_http1: false, is_too_long: false }
     }
 }
 

@@ -116,7 +116,7 @@ impl Case {
         }
         let clusters = std::iter::once(&self.here).chain(&self.members).enumerate();
         let asked: Vec<_> = clusters.filter(|(at, _)| self.forgets != Some(*at)).collect();
-        let nobodys = ["crowded", "stale-fleet"];
+        let nobodys = ["crowded", "stale-fleet", "too-long"];
         let is_blind = asked.iter().any(|(at, (_, _, codes, acknowledged))| {
             let is_excused =
                 *at > 0 && *acknowledged == 1 && !codes.iter().any(|code| nobodys.contains(code));

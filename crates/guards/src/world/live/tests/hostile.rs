@@ -62,7 +62,7 @@ fn page_of(length: usize, kind: &str, version: &str, items: &[Value]) -> String 
 #[tokio::test(start_paused = true)]
 async fn an_answer_may_be_as_long_as_its_question_makes_it_and_no_longer() {
     for (limit, part, most) in
-        [(1, Part::Metadata, MIB), (500, Part::Metadata, 8 * MIB), (500, Part::Whole, 32 * MIB)]
+        [(1, Part::Metadata, 4 * MIB), (500, Part::Metadata, 8 * MIB), (500, Part::Whole, 32 * MIB)]
     {
         let page = |length| match part {
             Part::Metadata => page_of(length, "PartialObjectMetadataList", "meta.k8s.io/v1", &[pod("a")]),
@@ -70,7 +70,7 @@ async fn an_answer_may_be_as_long_as_its_question_makes_it_and_no_longer() {
         };
         assert_eq!(listed(limit, part, page(most)).await.unwrap().objects.len(), 1);
         let refused = listed(limit, part, page(most + 1)).await.unwrap_err();
-        assert_eq!(refused.code, cause::GARBAGE);
+        assert_eq!(refused.code, cause::TOO_LONG);
         assert!(
             refused.text.ends_with(&format!("the answer is longer than {} MiB", most / MIB)),
             "{}",
@@ -80,9 +80,23 @@ async fn an_answer_may_be_as_long_as_its_question_makes_it_and_no_longer() {
     let shop = super::fake::namespace("shop", 1, "a").to_string();
     let padded = |length: usize| shop.clone() + &" ".repeat(length - shop.len());
     assert!(found(200, padded(4 * MIB)).await.unwrap().is_some());
-    assert_eq!(found(200, padded(4 * MIB + 1)).await.unwrap_err().code, cause::GARBAGE);
-    // What stands in place of an answer is shorter.
-    assert_eq!(found(500, " ".repeat(MIB + 1)).await.unwrap_err().code, cause::GARBAGE);
+    assert_eq!(found(200, padded(4 * MIB + 1)).await.unwrap_err().code, cause::TOO_LONG);
+    // What stands in place of an answer is shorter, and a login page is no answer, however long.
+    assert_eq!(found(500, padded(MIB + 1)).await.unwrap_err().code, cause::GARBAGE);
+    assert_eq!(found(200, " ".repeat(4 * MIB + 1)).await.unwrap_err().code, cause::GARBAGE);
+    let login = format!("<html>{}</html>", " ".repeat(8 * MIB));
+    assert_eq!(listed(500, Part::Metadata, login).await.unwrap_err().code, cause::GARBAGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_string_that_no_parser_should_see_is_too_long_in_an_answer_and_garbage_elsewhere() {
+    let string = "x".repeat(MIB + 1);
+    let mut odd = pod("a");
+    odd["metadata"]["annotations"] = json!({ "a": string });
+    let refused = listed(500, Part::Metadata, list_of(1, "", &[odd]).to_string()).await.unwrap_err();
+    assert_eq!(refused.code, cause::TOO_LONG, "{}", refused.text);
+    let login = format!("<script>\"{string}\"</script>");
+    assert_eq!(listed(500, Part::Metadata, login).await.unwrap_err().code, cause::GARBAGE);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +153,6 @@ async fn names_that_no_object_can_have_are_not_repeated_to_anybody() {
         "\u{2066}web",
         "a/b",
         &"x".repeat(254),
-        &"x".repeat(5 * MIB),
     ] {
         let refused =
             listed(500, Part::Metadata, list_of(1, "", &[pod(name)]).to_string()).await.unwrap_err();
