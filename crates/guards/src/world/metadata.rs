@@ -69,13 +69,6 @@ impl Wire {
         &self.uid
     }
 
-    /// Every text of its owners.
-    pub(super) fn owner_texts(&self) -> impl Iterator<Item = &String> {
-        self.owner_references
-            .iter()
-            .flat_map(|owner| [&owner.api_version, &owner.kind, &owner.name, &owner.uid])
-    }
-
     /// What is kept of it.
     pub(super) fn kept(mut self) -> Metadata {
         self.annotations.remove(LAST_APPLIED);

@@ -140,6 +140,14 @@ async fn more_than_can_be_told_apart_is_unknown_and_is_not_kept() {
     assert_eq!(code(&ruling), cause::TOO_LONG);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_owner_without_a_uid_counts_as_karmadas_where_owners_matter() {
+    let owned = || Object { owners: vec![Owner::default()], ..object("a") };
+    let lists = move |query: &Query<'_>| Ok(pods(query, vec![owned(), object("foreign")], None));
+    let ruling = of_namespace(IGNORED, has(lists)).await;
+    assert!(denial(&ruling).message.contains("m1 (1 pod: a)"), "{ruling:?}");
+}
+
 /// What comes after the first page, of which this is the beginning.
 type Then = fn(&Query<'_>, usize) -> Listed;
 

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::failure::{Failure, Status, brief, is_about, is_unprintable, not_understood, refusal};
 use super::member;
-use crate::world::fleet::{Cluster, Look, Object, Page, Part, Query};
+use crate::world::fleet::{Cluster, Look, Object, Owner, Page, Part, Query};
 use crate::world::metadata::Wire;
 use crate::world::{Resource, cause};
 
@@ -65,7 +65,7 @@ pub(super) fn found(
         return Err(refused(of, status, body, "get", address.resource));
     }
     one(look, body)
-        .map(|(wire, raw)| Some(wire.object((part == Part::Whole).then(|| raw.to_owned()))))
+        .map(|(wire, raw)| Some(object(wire, (part == Part::Whole).then(|| raw.to_owned()))))
         .map_err(|failure| unusable(of, &failure))
 }
 
@@ -91,8 +91,22 @@ pub(super) fn listed(
 ) -> Result<Page, Failure> {
     let whole = query.part == Part::Whole;
     let (objects, next) =
-        page(of, query, status, body, |wire, raw| wire.object(whole.then(|| raw.to_owned())))?;
+        page(of, query, status, body, |wire, raw| object(wire, whole.then(|| raw.to_owned())))?;
     Ok(Page { objects, next })
+}
+
+/// An object, with its owners as far as they can be any. API servers ask of an owner's texts only that they are not empty, so
+/// whoever may write one object could otherwise make its whole List nonsense. An owner that is none is an unknown one: it stays
+/// there without a word, since what owns an object decides whether that stays.
+fn object(wire: Wire, raw: Option<Box<RawValue>>) -> Object {
+    let mut object = wire.object(raw);
+    for owner in &mut object.owners {
+        let Owner { api_version, kind, name, uid } = &*owner;
+        if [api_version, kind, name, uid].into_iter().any(|text| oddity(text).is_some()) {
+            *owner = Owner::default();
+        }
+    }
+    object
 }
 
 /// The same, of which something else is kept than objects; and where the next page begins.
@@ -166,20 +180,24 @@ fn check_strings(body: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names and uids are repeated to people and kept while others are read: they are what Kubernetes takes for one, or the answer
-/// is not one of Kubernetes.
+/// What makes a text nobody's name. It is neither repeated to people nor kept while others are read.
+fn oddity(text: &str) -> Option<&'static str> {
+    if text.len() > LONGEST_NAME {
+        Some("is longer than 253 bytes")
+    } else if text.contains(is_unprintable) {
+        Some("has control characters in it")
+    } else {
+        None
+    }
+}
+
+/// Names and uids are what Kubernetes takes for one, or the answer is not one of Kubernetes.
 fn check_texts(metadata: &Wire) -> Result<(), String> {
-    let named = [("name", &metadata.name), ("namespace", &metadata.namespace), ("uid", metadata.uid())];
-    for (what, text) in named.into_iter().chain(metadata.owner_texts().map(|text| ("owner", text))) {
-        let why = if text.len() > LONGEST_NAME {
-            "is longer than 253 bytes"
-        } else if text.contains(is_unprintable) {
-            "has control characters in it"
-        } else if what != "owner" && text.contains('/') {
-            "has a slash in it"
-        } else {
-            continue;
-        };
+    for (what, text) in
+        [("name", &metadata.name), ("namespace", &metadata.namespace), ("uid", metadata.uid())]
+    {
+        let slash = || text.contains('/').then_some("has a slash in it");
+        let Some(why) = oddity(text).or_else(slash) else { continue };
         return Err(format!(
             "an object's {what} {why} ({:?})",
             brief(&text.chars().take(40).collect::<String>())
