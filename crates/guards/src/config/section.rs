@@ -128,6 +128,19 @@ impl<'n> Section<'n> {
         .unwrap_or(default)
     }
 
+    /// The same where there is no default; none where the key is absent.
+    pub fn optional_number(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        bounds: (u64, u64),
+    ) -> Option<u64> {
+        self.scalar(key, doc, &Shape::Number(bounds.0, bounds.1), None, |text| match text.parse::<u64>() {
+            Ok(number) if (bounds.0..=bounds.1).contains(&number) => Ok(number),
+            _ => Err(String::new()),
+        })
+    }
+
     /// Any text.
     pub fn text(
         &mut self,

@@ -92,6 +92,8 @@ pub(super) struct Ensemble {
     pub(super) group_by: GroupBy,
     /// What they belong to where that is no `StatefulSet`: an operator's own kind.
     pub(super) owner: Option<OwnerKind>,
+    /// How many members each is to have, where that is said here.
+    pub(super) members: Option<u64>,
     /// How they are spoken to.
     pub(super) port: u16,
     /// The same; Secrets without a namespace are in the pods' own.
@@ -149,6 +151,9 @@ pub(super) enum Leader {
     /// It may go.
     Allow,
 }
+
+/// Far more than etcd is run with (seven), so that only what is no number of members is refused.
+const MOST_MEMBERS: u64 = 99;
 
 const LEADERS: [(&str, Leader); 3] =
     [("transfer", Leader::Transfer), ("refuse", Leader::Refuse), ("allow", Leader::Allow)];
@@ -295,6 +300,11 @@ fn ensemble(section: &mut Section<'_>, recognise: bool, leader: Leader, install:
         "The kind whose objects make the pods, where that is an operator's own and no StatefulSet; may be read then, and when such an object goes, its pods go.",
         owner,
     );
+    let members = section.optional_number(
+        "members",
+        "How many members each ensemble is to have, where neither a StatefulSet nor the owner says so. With one or two each deletion is an outage, which is let pass only where that is said.",
+        (1, MOST_MEMBERS),
+    );
     let (port, client) = section.section("client", "How the members are spoken to.", client::read);
     if client.wants_owner() && group_by == GroupBy::Selector {
         let next = "take groupBy: selector out, or write the name itself".to_owned();
@@ -315,7 +325,8 @@ fn ensemble(section: &mut Section<'_>, recognise: bool, leader: Leader, install:
         "What becomes of its leader; as the guard's own key where absent.",
         &LEADERS,
     );
-    Ensemble { within, selector, group_by, owner, port, client, membership, leader: own.unwrap_or(leader) }
+    let leader = own.unwrap_or(leader);
+    Ensemble { within, selector, group_by, owner, members, port, client, membership, leader }
 }
 
 fn within(section: &mut Section<'_>, install: &str) -> Within {

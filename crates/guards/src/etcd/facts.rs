@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use super::config::Config;
 use super::ground::{GRACE, Ground, Leaving, Look, Standing};
 use super::group::Group;
+use super::makers::Size;
 use super::notes::{self, Note, When};
 use super::pod::Pod;
 use crate::hands::Reservations;
@@ -32,6 +33,12 @@ pub(super) struct Facts {
     pub(super) is_verified: bool,
     /// How many pods its `StatefulSet` is to have; none where it has none, or is made of several.
     pub(super) replicas: Option<u64>,
+    /// How many members it is to have, as far as anybody says.
+    pub(super) size: Size,
+    /// The uids of pods that do not come back: their `StatefulSet` was scaled down, or what makes them goes.
+    pub(super) surplus: BTreeSet<String>,
+    /// The uids of those among them whose maker goes or is to have no pods, while others of the ensemble stay.
+    pub(super) unmade: BTreeSet<String>,
     /// The uids of pods that go for good, each with its claim, as their `StatefulSet` was scaled down.
     pub(super) scaled_away: BTreeSet<String>,
     /// When the review has ended.
@@ -55,6 +62,8 @@ pub(super) struct Seen {
     /// What becomes of its node. Where that is gone it goes unasked and unnoted at any moment, however well it is; never said of the
     /// pod that this is about.
     pub(super) node: Option<Leaving>,
+    /// Whether what makes it goes, and others stay; never so for the pod that this is about.
+    pub(super) is_unmade: bool,
     /// Whether it is what its `StatefulSet` updates its pods to.
     pub(super) is_updated: bool,
 }
@@ -72,6 +81,9 @@ impl Seen {
         }
         if self.is_reserved {
             return Some("its pod was asked for or let go a moment ago");
+        }
+        if self.is_unmade {
+            return Some("what makes its pod is going, or is to have none");
         }
         self.is_stranded().then_some("its node is gone, and its pod is deleted without a question")
     }
@@ -108,6 +120,7 @@ impl Facts {
             let is_it = seen.pod.uid == uid;
             seen.is_reserved = !is_it && is_held(&seen.pod.uid);
             seen.node = seen.node.filter(|_| !is_it);
+            seen.is_unmade = !is_it && self.unmade.contains(&seen.pod.uid);
             if let Some(why) = when.disagreement(book, &seen.pod) {
                 self.book_unread.get_or_insert_with(|| why.clone());
                 if !is_it {
@@ -133,10 +146,8 @@ pub(super) struct Gathering<'g> {
 impl Gathering<'_> {
     /// Asks every pod of the ensemble. `uid`: the one that is to go.
     pub(super) async fn about(&self, uid: &str, ground: &Ground, pods: &[Pod]) -> Facts {
-        let set = match &ground.owner {
-            Ok(Standing::Stands(set)) => Some(set),
-            _ => None,
-        };
+        let standing = |pod: &Pod| ground.makers.standing(&ground.owner, pod).as_ref().ok();
+        let set = |pod: &Pod| standing(pod).and_then(Standing::set);
         let ends = ground.now + self.end.saturating_duration_since(Instant::now());
         let nodes: BTreeSet<&str> =
             pods.iter().map(|pod| pod.node.as_str()).filter(|n| !n.is_empty()).collect();
@@ -148,20 +159,29 @@ impl Gathering<'_> {
         let seen = pods.iter().zip(views).map(|(pod, view)| Seen {
             view,
             is_reserved: false,
+            is_unmade: false,
             node: nodes.get(&pod.node).copied(),
-            is_updated: set.is_some_and(|set| {
+            is_updated: set(pod).is_some_and(|set| {
                 !set.revision.is_empty() && pod.labels.get("controller-revision-hash") == Some(&set.revision)
             }),
             pod: pod.clone(),
         });
-        let drops = |pod: &&Pod| set.is_some_and(|set| set.drops_claim_of(&pod.name));
+        let uids = |is: &dyn Fn(&&Pod) -> bool| pods.iter().filter(is).map(|pod| pod.uid.clone()).collect();
+        let is_unmade = |pod: &&Pod| standing(pod).is_some_and(Standing::has_no_pods_left);
+        let is_surplus = |pod: &&Pod| set(pod).is_some_and(|set| set.is_surplus(&pod.name));
+        // Where all of it goes, nobody is left who could count on them.
+        let is_torn_down = matches!(ground.owner, Ok(Standing::Going | Standing::Ends));
+        let own_set = ground.owner.as_ref().ok().and_then(Standing::set);
         let facts = Facts {
             now: ground.now,
-            scaled_away: pods.iter().filter(drops).map(|pod| pod.uid.clone()).collect(),
+            scaled_away: uids(&|pod| set(pod).is_some_and(|set| set.drops_claim_of(&pod.name))),
+            surplus: uids(&|pod| is_surplus(pod) || is_unmade(pod)),
+            unmade: if is_torn_down { BTreeSet::new() } else { uids(&is_unmade) },
             ensemble: self.group.told(),
             seen: seen.collect(),
             is_verified: self.group.is_verified(),
-            replicas: set.filter(|_| self.group.is_of_one_set()).map(|set| set.replicas),
+            replicas: own_set.filter(|_| self.group.is_of_one_set()).map(|set| set.replicas),
+            size: ground.makers.size.clone(),
             ends,
             book_unread: ground.book.as_ref().err().cloned(),
             note: Note::default(),

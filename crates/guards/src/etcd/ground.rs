@@ -10,10 +10,12 @@ use std::time::{Duration, SystemTime};
 use admission::{BoxFuture, Cause};
 use futures_util::future::{join, join_all};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::config::Ensemble;
 use super::group::{self, Group};
+use super::makers::Makers;
 use super::pod::{Owner, Pod};
 use crate::hands::{Lease, Reservations};
 use crate::world::fleet::{self, Cluster, Object, Part, Query};
@@ -47,6 +49,8 @@ pub(super) struct Ground {
     pub(super) now: SystemTime,
     pub(super) namespace: Result<Namespace, Cause>,
     pub(super) owner: Result<Standing, Cause>,
+    /// What makes the other pods of its ensemble.
+    pub(super) makers: Makers,
     /// Whether its node is there.
     pub(super) has_node: Result<bool, Cause>,
     /// The pods of its ensemble, itself among them.
@@ -72,10 +76,33 @@ pub(super) enum Standing {
     None,
     /// It stands.
     Stands(Set),
+    /// An object of another kind stands; how many members that says it is to have.
+    Owned(Option<u64>),
+    /// It is gone or being deleted, and others make pods of the ensemble that stay.
+    Leaving,
     /// It is to have no pods, and neither is any other that a pod of the ensemble has.
     Ends,
     /// It is gone, or being deleted with its pods.
     Going,
+}
+
+impl Standing {
+    /// Whether what makes the pod leaves it none, whatever becomes of the others.
+    pub(super) fn has_no_pods_left(&self) -> bool {
+        match self {
+            Self::Stands(set) => set.replicas == 0,
+            Self::Leaving | Self::Ends | Self::Going => true,
+            Self::None | Self::Owned(_) => false,
+        }
+    }
+
+    /// The set, while it stands.
+    pub(super) fn set(&self) -> Option<&Set> {
+        match self {
+            Self::Stands(set) => Some(set),
+            _ => None,
+        }
+    }
 }
 
 /// A `StatefulSet`.
@@ -92,12 +119,17 @@ pub(super) struct Set {
 }
 
 impl Set {
-    /// Whether a pod of it goes for good, and its claim with it: that is what scaling down does, and an update does not.
-    pub(super) fn drops_claim_of(&self, pod: &str) -> bool {
+    /// Whether a pod of it goes for good: that is what scaling down does, and an update does not.
+    pub(super) fn is_surplus(&self, pod: &str) -> bool {
         let ordinal = pod.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse::<u64>().ok());
         let is_to_be =
             |ordinal: u64| ordinal.checked_sub(self.start).is_some_and(|place| place < self.replicas);
-        self.drops_claims && ordinal.is_some_and(|ordinal| !is_to_be(ordinal))
+        ordinal.is_some_and(|ordinal| !is_to_be(ordinal))
+    }
+
+    /// The same, and its claim with it.
+    pub(super) fn drops_claim_of(&self, pod: &str) -> bool {
+        self.drops_claims && self.is_surplus(pod)
     }
 }
 
@@ -110,10 +142,21 @@ struct WireSet {
     status: WireSetStatus,
 }
 
-/// An object of which only that is read.
+/// An object of an operator's own kind, of which only that is read.
 #[derive(Deserialize)]
-struct Finalized {
+struct WireOwner {
     metadata: Finalizers,
+    #[serde(default)]
+    spec: Value,
+}
+
+impl WireOwner {
+    /// How many members it says that there are to be: `spec.size` or `spec.replicas`, as operators have it. What is no such number is
+    /// something else, and 0 is said by no ensemble.
+    fn size(&self) -> Option<u64> {
+        let said = ["size", "replicas"].iter().filter_map(|key| self.spec.get(key)?.as_u64());
+        said.max().filter(|said| *said > 0)
+    }
 }
 
 #[derive(Deserialize)]
@@ -252,11 +295,9 @@ impl Look<'_> {
         };
         let ((namespace, owner), (has_node, (pods, book))) =
             join(join(namespace, owner), join(node, join(pods, book))).await;
-        let owner = match (owner, &pods) {
-            (Ok(standing), Ok(pods)) => Ok(self.ending(standing, pod.owner.as_ref(), pods).await),
-            (owner, _) => owner,
-        };
-        Ground { now: self.world.now(), namespace, owner, has_node, pods, book }
+        let listed = pods.as_deref().ok();
+        let (owner, makers) = Makers::of(*self, ensemble, group, (pod, owner), listed).await;
+        Ground { now: self.world.now(), namespace, owner, makers, has_node, pods, book }
     }
 
     pub(super) async fn namespace(&self, name: &str) -> Result<Namespace, Cause> {
@@ -280,15 +321,15 @@ impl Look<'_> {
         }
     }
 
-    /// The same for an object of another kind than `StatefulSet`, of which only that it stands or goes is known.
+    /// The same for an object of another kind than `StatefulSet`.
     async fn custom(&self, resource: &Resource, namespace: &str, owner: &Owner) -> Result<Standing, Cause> {
         let found = self.find(resource, namespace, &owner.name, Part::Whole).await?;
         let Some(object) = found.filter(|found| found.uid == owner.uid) else { return Ok(Standing::Going) };
-        let Finalized { metadata } = serde_json::from_str(whole(&object)?).map_err(|error| {
+        let wire: WireOwner = serde_json::from_str(whole(&object)?).map_err(|error| {
             Cause::new(cause::GARBAGE, format!("{resource} {:?} cannot be read: {error}", owner.name))
         })?;
-        let goes = object.metadata.deleting && !metadata.orphans();
-        Ok(if goes { Standing::Going } else { Standing::None })
+        let goes = object.metadata.deleting && !wire.metadata.orphans();
+        Ok(if goes { Standing::Going } else { Standing::Owned(wire.size()) })
     }
 
     async fn standing(&self, namespace: &str, owner: Option<&Owner>) -> Result<Standing, Cause> {
@@ -301,25 +342,6 @@ impl Look<'_> {
         } else {
             Standing::Stands(set)
         })
-    }
-
-    /// The same, where the set may be to have no pods. That ends the ensemble if all of its pods are of such sets: with
-    /// `groupBy: selector` they may be of several, of which one takes a part of it only.
-    pub(super) async fn ending(&self, standing: Standing, own: Option<&Owner>, pods: &[Pod]) -> Standing {
-        if !matches!(&standing, Standing::Stands(set) if set.replicas == 0) {
-            return standing;
-        }
-        let mut others: Vec<(&str, Option<&Owner>)> =
-            pods.iter().map(|pod| (pod.namespace.as_str(), pod.owner.as_ref())).collect();
-        others.retain(|(_, owner)| *owner != own);
-        others.dedup();
-        let looks = others.into_iter().map(|(namespace, owner)| self.standing(namespace, owner));
-        let ends = |other: Result<Standing, Cause>| match other {
-            Ok(Standing::Stands(set)) => set.replicas == 0,
-            Ok(Standing::Ends | Standing::Going) => true,
-            Ok(Standing::None) | Err(_) => false,
-        };
-        if join_all(looks).await.into_iter().all(ends) { Standing::Ends } else { standing }
     }
 
     pub(super) async fn has_node(&self, name: &str) -> Result<bool, Cause> {

@@ -29,6 +29,7 @@ mod glass;
 mod ground;
 mod group;
 mod labels;
+mod makers;
 mod notes;
 mod permissions;
 mod pod;

@@ -56,6 +56,7 @@ pub(super) fn table(facts: &Facts) -> Table {
     Table {
         ensemble: facts.ensemble.clone(),
         told_voters: voters.as_ref().ok().copied(),
+        size: facts.size.clone(),
         meant: table::meant(facts, voters.as_ref().map_or(0, |voters| voters + learners)),
         voters,
         leaderless: leaderless.map(|(at, (_, said))| identity(at, said)).collect(),

@@ -18,6 +18,7 @@ use super::facts::{Facts, Gathering};
 use super::glass::ANYWAY;
 use super::ground::{Ground, Look, Namespace, PODS, whole};
 use super::group::{self, Chosen, Group};
+use super::makers::Makers;
 use super::pod::{self, Pod};
 use super::table::{Row, State, Table};
 use super::target::{Deed, Target};
@@ -236,14 +237,12 @@ impl Survey {
         };
         let nodes = join_all(pods.iter().map(|pod| look.has_node(&pod.node)));
         let (owner, (nodes, book)) = join(look.stands(entry, &first), join(nodes, book)).await;
-        let owner = match owner {
-            Ok(standing) => Ok(look.ending(standing, first.owner.as_ref(), pods).await),
-            Err(why) => Err(why),
-        };
+        let (owner, makers) = Makers::of(look, entry, group, (&first, owner), Some(pods)).await;
         let ground = Ground {
             now: world.now(),
             namespace: Ok(namespace.clone()),
             owner,
+            makers,
             has_node: Ok(true),
             pods: Ok(pods.to_vec()),
             book,

@@ -20,6 +20,7 @@ use admission::Cause;
 
 use super::config::Config;
 use super::facts::{Facts, Seen, View};
+use super::makers::Size;
 use super::poor;
 use crate::world::cause;
 use crate::world::etcd::Id;
@@ -117,9 +118,11 @@ pub(super) struct Table {
     pub(super) ensemble: String,
     /// How many vote, or why nobody knows.
     pub(super) voters: Result<usize, Cause>,
-    /// How many members it is to have, as far as anybody says. While some are learners, are taken out of the list or not yet in it,
+    /// How many members it is to have, by what is said and what is there. While some are learners, are taken out of the list or not yet in it,
     /// that is more than vote.
     pub(super) meant: usize,
+    /// Who says so.
+    pub(super) size: Size,
     /// How many vote at most as far as those know who answer. Enough to tell that a quorum is lost, and not that there is one.
     pub(super) told_voters: Option<usize>,
     /// The voters that answer and know of no leader.
@@ -146,11 +149,16 @@ pub(super) struct Table {
 /// Of so many members each deletion is an outage, whatever is done.
 pub(super) const SMALL: usize = 2;
 
-/// How many members an ensemble with so many in its list is to have: as many as its `StatefulSet`, or as it has pods where no one
-/// set makes them.
+/// How many members an ensemble with so many in its list is to have: as many as is said, or at least as it has pods where nobody
+/// says it.
 pub(super) fn meant(facts: &Facts, listed: usize) -> usize {
-    let wanted = facts.replicas.and_then(|replicas| usize::try_from(replicas).ok());
-    wanted.unwrap_or(facts.seen.len()).max(listed)
+    let many = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let said = match &facts.size {
+        Size::Told(size) => many(*size),
+        Size::AtLeast(least) => many(*least).max(facts.seen.len()),
+        Size::Unread(_) => facts.seen.len(),
+    };
+    said.max(listed)
 }
 
 impl Table {
@@ -221,6 +229,16 @@ impl Table {
             Some(leader) => !answering.any(|row| row.id == Some(leader)),
             None => !self.is_lost && answering.next().is_some(),
         }
+    }
+
+    /// Whether it is known that each deletion is an outage: it is to have no more.
+    pub(super) fn is_small(&self) -> bool {
+        self.may_be_small() && matches!(self.size, Size::Told(_))
+    }
+
+    /// Whether nothing that is there says that it is to have more.
+    pub(super) fn may_be_small(&self) -> bool {
+        self.meant <= SMALL
     }
 
     /// Whether each of those who vote is needed only for the moment: it is to have more.

@@ -7,6 +7,7 @@ mod hostile;
 mod noted;
 mod outage;
 mod owners;
+mod small;
 mod together;
 
 use admission::{Code, Verdict};

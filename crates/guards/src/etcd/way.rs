@@ -19,7 +19,7 @@ use super::config::{Book, Config, Ensemble, Within};
 use super::decide::{self, Case, Done, Effect, Opened, Step, Unasked};
 use super::facts::{Facts, Gathering};
 use super::glass::{self, Glass};
-use super::ground::{GRACE, Ground, Look, Standing};
+use super::ground::{GRACE, Ground, Look};
 use super::group::{self, Chosen, Group};
 use super::notes::{Hold, Note, When};
 use super::pod::Pod;
@@ -218,11 +218,8 @@ impl<'w> Way<'w> {
             join(look.stands(subject.ensemble, pod), look.has_node(&pod.node)),
         )
         .await;
-        let ends = match owner {
-            Ok(Standing::Going | Standing::Ends) => true,
-            Ok(Standing::Stands(set)) => set.replicas == 0,
-            Ok(Standing::None) | Err(_) => false,
-        };
+        // One of several takes a part of the ensemble only, and who makes the others is not looked at here.
+        let ends = subject.group.is_of_one_set() && owner.is_ok_and(|owner| owner.has_no_pods_left());
         ends || namespace.is_ok_and(|namespace| namespace.is_going) || matches!(node, Ok(false))
     }
 

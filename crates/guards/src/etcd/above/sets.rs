@@ -15,6 +15,7 @@ use super::super::config::{Also, Ensemble, Membership, Weight};
 use super::super::facts::{Gathering, View};
 use super::super::ground::{DELETE, Ground, Look, PODS, SETS, Standing, whole};
 use super::super::group::{self, Group};
+use super::super::makers::Makers;
 use super::super::pod::{Etcd, Pod};
 use super::super::table::Table;
 use super::super::target::{REPLICAS, broken};
@@ -171,6 +172,7 @@ async fn voters(case: Case<'_>, subject: &Subject<'_>, ensemble: &Ensemble, uid:
         now: case.now,
         namespace: Ok(subject.namespace.clone()),
         owner: Ok(Standing::None),
+        makers: Makers::default(),
         has_node: Ok(true),
         pods: Ok(pods.clone()),
         book: Ok(Reservations::default()),

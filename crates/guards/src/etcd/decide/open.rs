@@ -104,7 +104,7 @@ pub(in super::super) fn of_ground(
         }
         Ok(Standing::Going) => return free("what it belongs to is being deleted or gone"),
         Ok(Standing::Ends) => return free("its StatefulSet is to have no pods"),
-        Ok(Standing::Stands(_) | Standing::None) | Err(_) => {}
+        Ok(Standing::Stands(_) | Standing::Owned(_) | Standing::Leaving | Standing::None) | Err(_) => {}
     }
     if matches!(&ground.has_node, Ok(false)) {
         return free("its node is gone");

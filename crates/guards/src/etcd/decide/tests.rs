@@ -12,6 +12,7 @@ use proptest::test_runner::{Config as Cases, TestRunner};
 use super::super::facts::{Answers, Seen, View};
 use super::super::fixture::{self, config, now};
 use super::super::ground::Leaving;
+use super::super::makers::Size;
 use super::super::notes::Note;
 use super::super::target::Deed;
 use super::*;
@@ -40,6 +41,8 @@ enum Ill {
     Reserved,
     /// Its node is gone.
     Stranded,
+    /// What makes its pod goes.
+    Unmade,
     /// It is of another ensemble.
     Elsewhere,
     /// Two pods say that they are it.
@@ -49,7 +52,7 @@ enum Ill {
     Learner,
 }
 
-const ILLS: [Ill; 13] = [
+const ILLS: [Ill; 14] = [
     Ill::Leaderless,
     Ill::OldTerm,
     Ill::Claims,
@@ -59,6 +62,7 @@ const ILLS: [Ill; 13] = [
     Ill::Going,
     Ill::Reserved,
     Ill::Stranded,
+    Ill::Unmade,
     Ill::Elsewhere,
     Ill::Twice,
     Ill::Unlisted,
@@ -91,6 +95,18 @@ struct Any {
     grace: Option<i64>,
     leader_rule: &'static str,
     done: bool,
+    /// How many it is to have, as far as anybody says.
+    size: Size,
+    /// Whether the one that is to go does not come back.
+    is_surplus: bool,
+}
+
+fn any_size() -> impl Strategy<Value = Size> {
+    prop_oneof![
+        6 => (0..8_u64).prop_map(Size::Told),
+        2 => (0..4_u64).prop_map(Size::AtLeast),
+        1 => Just(Size::Unread(Cause::new(cause::FORBIDDEN, "no"))),
+    ]
 }
 
 fn any_case() -> impl Strategy<Value = Any> {
@@ -107,9 +123,11 @@ fn any_case() -> impl Strategy<Value = Any> {
         proptest::option::of(0..2_i64),
         rule,
         any::<bool>(),
+        (any_size(), weighted(0.2)),
     );
     (members, 0..6_usize, leader, absent, how).prop_map(|(members, target, leader, absent, how)| {
-        let (knows_by_quorum, is_book_unread, by_controller, leaves, grace, leader_rule, done) = how;
+        let (knows_by_quorum, is_book_unread, by_controller, leaves, grace, leader_rule, done, said) = how;
+        let (size, is_surplus) = said;
         let many = members.len();
         Any {
             target: target % many,
@@ -123,6 +141,8 @@ fn any_case() -> impl Strategy<Value = Any> {
             grace,
             leader_rule,
             done,
+            size,
+            is_surplus,
         }
     })
 }
@@ -205,6 +225,7 @@ impl Any {
             view: self.view(at, ill),
             is_reserved: ill == Ill::Reserved && at != self.target,
             node: (ill == Ill::Stranded && at != self.target).then_some(Leaving::Gone),
+            is_unmade: ill == Ill::Unmade && at != self.target,
             is_updated: false,
         };
         let own = self.members.iter().enumerate().map(|(at, ill)| seen(at, format!("uid-{at}"), *ill));
@@ -216,6 +237,9 @@ impl Any {
             seen: own.chain(twice).collect(),
             is_verified: false,
             replicas: None,
+            size: self.size.clone(),
+            surplus: self.is_surplus.then(|| format!("uid-{}", self.target)).into_iter().collect(),
+            unmade: std::collections::BTreeSet::new(),
             scaled_away: std::collections::BTreeSet::new(),
             book_unread: self.is_book_unread.then(|| Cause::new(cause::FORBIDDEN, "no")),
             ends: now(),
@@ -227,8 +251,8 @@ impl Any {
     /// Whether this one is known to be well.
     fn is_well(&self, at: usize) -> bool {
         let leads = self.leader == Some(at);
-        let excused =
-            at == self.target && matches!(self.members[at], Ill::Going | Ill::Reserved | Ill::Stranded);
+        let excused = at == self.target
+            && matches!(self.members[at], Ill::Going | Ill::Reserved | Ill::Stranded | Ill::Unmade);
         self.is_led()
             && (self.members[at] == Ill::No || excused || (leads && self.members[at] == Ill::Claims))
     }
@@ -253,10 +277,10 @@ impl Any {
         if leaves { self.voters().saturating_sub(1) } else { self.voters() }
     }
 
-    /// Whether it is to have two members at most: by its pods, and by its list with those that do not vote yet.
+    /// Whether somebody says that it is to have two members at most, and its list has no more, with those that do not vote yet. How
+    /// many pods there are says nothing.
     fn is_small(&self) -> bool {
-        let twins = self.members.iter().filter(|ill| **ill == Ill::Twice).count();
-        (self.members.len() + twins).max(self.list().members.len()) <= 2
+        matches!(self.size, Size::Told(..=2)) && self.list().members.len() <= 2
     }
 
     /// How many of the others are voters that answer and know of no leader.
@@ -369,7 +393,8 @@ fn whoever_goes_leaves_a_quorum_of_members_that_are_known_to_be_well() {
             // Where most pods are of another ensemble, the only member of this one is a stranger there.
             let elsewhere = case.members.iter().filter(|ill| **ill == Ill::Elsewhere).count();
             let is_alone = case.voters() < 2 && elsewhere > 1;
-            prop_assert!(holds || (small && one_is_left) || is_alone, "{others} of {of} are left: {step:?}");
+            let is_outage = small && one_is_left && !case.is_surplus;
+            prop_assert!(holds || is_outage || is_alone, "{others} of {of} are left: {step:?}");
         }
         // One that merely does not answer may be well: it is not let go for want of a quorum.
         if let Ill::Silent(code) = case.members[case.target]
@@ -405,8 +430,9 @@ fn whoever_goes_leaves_a_quorum_of_members_that_are_known_to_be_well() {
         }
         // And what can go may go: nothing is held up where all is well.
         let all_well = (0..case.members.len()).all(|at| case.is_well(at));
-        if all_well && case.absent == 0 && !case.is_book_unread && case.leader != Some(case.target) && !small
-        {
+        // Neither is one of two that are all there are to be.
+        let may = holds || (small && !case.is_surplus);
+        if all_well && case.absent == 0 && !case.is_book_unread && case.leader != Some(case.target) && may {
             prop_assert!(goes, "{step:?}");
         }
         Ok(())

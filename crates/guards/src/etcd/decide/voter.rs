@@ -3,7 +3,8 @@
 use admission::{Cause, Ruling, Verdict};
 
 use super::super::config::{Leader, Weight};
-use super::super::table::{Row, SMALL, State, Table};
+use super::super::makers::Size;
+use super::super::table::{Row, State, Table};
 use super::super::tell::Said;
 use super::leader::{LEADS, is_refused, of_leader};
 use super::{Case, Quorum, Step, goes, leaves, quorum};
@@ -62,6 +63,12 @@ fn short(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize
     if let Some(doubt) = table.doubt.filter(|_| !table.is_lost) {
         return said.deny("Quorum", doubt);
     }
+    if table.may_be_small()
+        && quorum.is_small()
+        && let Some(ruling) = untold(case, table, me, said, voters)
+    {
+        return ruling;
+    }
     let blind = unseen(table, &me.uid);
     if healthy + blind.len() >= quorum.needed {
         return said.unknown(blind);
@@ -79,13 +86,41 @@ fn short(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize
     said.deny("Quorum", &said.short_of(quorum, healthy))
 }
 
-/// Whether every deletion is an outage, and not merely until a member that is learning or was taken out votes again.
+/// Whether every deletion is known to be an outage, and not merely until a member that is learning or was taken out votes again.
 fn is_outage(table: &Table, quorum: Quorum) -> bool {
-    table.meant <= SMALL && quorum.is_small()
+    table.is_small() && quorum.is_small()
+}
+
+/// One of so few that every deletion is an outage, if they are all that there are to be: whether they are is not known. Two voters
+/// and two pods are what three look like too while the third one is repaired, and then neither of them can be missed.
+fn untold(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize) -> Option<Ruling> {
+    let Size::Unread(why) = &table.size else {
+        let text = format!(
+            "{} and nobody says that {} is to have no more: while another one is being replaced, none of them can be missed",
+            if voters == 1 {
+                "only 1 member votes,".to_owned()
+            } else {
+                format!("only {voters} members vote,")
+            },
+            table.ensemble
+        );
+        return (!table.is_lost).then(|| said.deny("Untold", &text));
+    };
+    // Only what would pass rests on it.
+    let small = outage(case, table, me, said, voters);
+    if small.verdict != Verdict::Allow {
+        return Some(small);
+    }
+    let text = format!("how many members it is to have cannot be seen: {}", why.text);
+    Some(said.unknown(vec![Cause::new(why.code, text)]))
 }
 
 /// One of so few that every deletion is an outage.
 fn outage(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize) -> Ruling {
+    // Of two without a quorum the other one is not to be asked to take it out.
+    if case.facts.surplus.contains(&case.pod.uid) && (voters == 1 || !table.is_lost) {
+        return said.deny("ScaledAway", scaled_away(voters));
+    }
     if case.config.small == Weight::Deny {
         return said.deny("SmallEnsemble", &small(voters));
     }
@@ -138,6 +173,15 @@ fn unseen(table: &Table, uid: &str) -> Vec<Cause> {
         _ => None,
     });
     silent.collect()
+}
+
+/// Why one that does not come back stays for now.
+fn scaled_away(voters: usize) -> &'static str {
+    if voters == 1 {
+        "it is the only member, and does not come back: what makes its pod is not to have it any more"
+    } else {
+        "it does not come back, as what makes its pod is not to have it any more, and stays in etcd's list: the other one by itself would be 1 of 2 for ever"
+    }
 }
 
 fn small(voters: usize) -> String {

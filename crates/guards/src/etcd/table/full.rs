@@ -183,6 +183,7 @@ impl<'f> Full<'f> {
                 Err(why) => Err(why.clone()),
             },
             meant: super::meant(self.facts, self.list.as_ref().map_or(0, |list| list.members.len())),
+            size: self.facts.size.clone(),
             told_voters: told.map(list::voters),
             leaderless,
             carrying: self.carrying(),

@@ -51,6 +51,7 @@ fn table_with(change: impl FnOnce(&mut Facts)) -> Table {
         view: View::Full(Box::new(answers(member))),
         is_reserved: false,
         node: None,
+        is_unmade: false,
         is_updated: false,
     };
     let mut facts = Facts {
@@ -59,6 +60,9 @@ fn table_with(change: impl FnOnce(&mut Facts)) -> Table {
         seen: (10..13).map(seen).collect(),
         is_verified: false,
         replicas: Some(3),
+        size: Size::Told(3),
+        surplus: std::collections::BTreeSet::new(),
+        unmade: std::collections::BTreeSet::new(),
         scaled_away: std::collections::BTreeSet::new(),
         book_unread: None,
         ends: now(),

@@ -49,6 +49,8 @@ pub(super) fn first_step(case: Case<'_>, table: &Table, reason: &str, causes: &[
     let namespace = &case.pod.namespace;
     match reason {
         "SmallEnsemble" => "Add members to the ensemble, or plan the outage".to_owned(),
+        "Untold" => untold(table),
+        "ScaledAway" => scaled_away(case, table),
         "MembershipChange" => {
             "Wait until the change is through (etcdctl member list), or remove what was left behind (etcdctl member remove)".to_owned()
         }
@@ -103,6 +105,54 @@ fn leader(case: Case<'_>, table: &Table) -> String {
     }
 }
 
+/// Who says how many members there are to be.
+fn untold(table: &Table) -> String {
+    let voters = table.voters.as_ref().map_or(0, |voters| *voters);
+    format!(
+        "Wait until all of its members vote again (etcdctl member list); if it is to have no more, whoever runs Durward says so in its entry: members: {voters}"
+    )
+}
+
+/// How one that is not to be any more leaves the list before it goes.
+fn scaled_away(case: Case<'_>, table: &Table) -> String {
+    let (namespace, uid) = (&case.pod.namespace, &case.pod.uid);
+    let other = table.rows.iter().find(|row| row.uid != *uid && !row.uid.is_empty() && row.answers());
+    let alone = "Scale its StatefulSet back, or to 0 where the ensemble is to end";
+    let Some(other) = other.filter(|_| table.voters.as_ref().is_ok_and(|voters| *voters > 1)) else {
+        return alone.to_owned();
+    };
+    let exec = format!("kubectl -n {namespace} exec {} -- etcdctl", other.name);
+    // Without a gateway ids are only places.
+    let id = table.row(uid).and_then(|me| me.id).filter(|_| !table.is_poor);
+    let remove = id.map_or_else(
+        || format!("{exec} member list, and {exec} member remove with its id"),
+        |id| format!("{exec} member remove {id:x}"),
+    );
+    format!("Take it out of the list first: {remove} (with your --cacert, --cert and --key); then it may go")
+}
+
+/// How a set that was scaled up in vain gets back to what votes; none where that would take one that does.
+fn scale_back(case: Case<'_>, table: &Table) -> Option<String> {
+    let set = case.pod.owner.as_ref()?;
+    let voters = *table.voters.as_ref().ok()?;
+    case.facts.replicas.filter(|replicas| usize::try_from(*replicas).is_ok_and(|many| many > voters))?;
+    let ordinal = |row: &Row| row.name.rsplit_once('-')?.1.parse::<u64>().ok();
+    let is_voting = |row: &&Row| {
+        !matches!(
+            row.state,
+            State::Learner | State::Stranger(_) | State::Rival(_) | State::Silent(_) | State::Absent
+        )
+    };
+    let (voting, others): (Vec<&Row>, Vec<&Row>) = table.rows.iter().partition(is_voting);
+    let last = voting.iter().filter_map(|row| ordinal(row)).max()?;
+    others.iter().all(|row| ordinal(row).is_some_and(|place| place > last)).then(|| {
+        format!(
+            "if it is to have no more, scale it back: kubectl -n {} scale statefulset {} --replicas={voters}",
+            case.pod.namespace, set.name
+        )
+    })
+}
+
 /// What the other members want.
 fn others(case: Case<'_>, table: &Table) -> String {
     let Case { config, pod, target, facts, .. } = case;
@@ -120,6 +170,7 @@ fn others(case: Case<'_>, table: &Table) -> String {
             "wait until {} members vote again (etcdctl member list): a learner is promoted (etcdctl member promote), one that was taken out is added (etcdctl member add)",
             table.meant
         ));
+        steps.extend(scale_back(case, table));
     }
     let corrupt = named(&|row| row.state == State::Corrupt);
     if !corrupt.is_empty() {
@@ -134,6 +185,12 @@ fn others(case: Case<'_>, table: &Table) -> String {
     let leaving = leaving.map(|seen| seen.pod.name.as_str()).collect::<Vec<_>>().join(" and ");
     let is_gone = |seen: &Seen| seen.pod.is_going || seen.is_stranded();
     let going = named(&|row| facts.seen.iter().any(|seen| seen.pod.uid == row.uid && is_gone(seen)));
+    let unmade = named(&|row| facts.seen.iter().any(|seen| seen.pod.uid == row.uid && seen.is_unmade));
+    if !unmade.is_empty() {
+        steps.push(format!(
+            "wait until {unmade} is gone, and back or out of the list (etcdctl member remove): what makes its pod is going"
+        ));
+    }
     if !going.is_empty() {
         steps.push(format!("wait until {going} is back"));
     }

@@ -1,0 +1,255 @@
+//! How many members an ensemble is to have: what says so, and that nothing else does.
+
+use serde_json::{Value, json};
+
+use super::super::fixture::LEAST;
+use super::fake::{Fake, Reply, State, deleted, deleted_by, evicted, told, word};
+use super::{CONTROLLER, says};
+use crate::world::cause;
+
+const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+const NAMED: &str = "ensembles: [{namespace: db, selector: app=etcd, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
+
+/// The pods that are left are made by nothing.
+fn bare(state: &mut State) {
+    for pod in &mut state.pods {
+        drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
+    }
+}
+
+/// Each pod is of a set of its own: `a`, `b`, `c`.
+fn each_its_own(state: &mut State) {
+    for (at, (pod, name)) in state.pods.iter_mut().zip(["a", "b", "c"]).enumerate() {
+        let uid = format!("uid-{name}");
+        let set = json!({"metadata": {"name": name, "namespace": "db", "uid": uid}, "spec": {"replicas": 1, "ordinals": {"start": at}}});
+        pod["metadata"]["ownerReferences"][0]["name"] = name.into();
+        pod["metadata"]["ownerReferences"][0]["uid"] = uid.into();
+        state.others.insert(("statefulsets", name.to_owned()), set);
+    }
+}
+
+/// An object of an operator's own kind makes the pods.
+fn made(state: &mut State, spec: &Value) {
+    let cluster = json!({"apiVersion": "etcd.example.org/v1", "kind": "EtcdCluster", "metadata": {"name": "prod", "namespace": "db", "uid": "uid-prod"}, "spec": spec});
+    state.others.insert(("etcdclusters", "prod".to_owned()), cluster);
+    for pod in &mut state.pods {
+        pod["metadata"]["ownerReferences"] = json!([
+            {"apiVersion": "etcd.example.org/v1", "kind": "EtcdCluster", "name": "prod", "uid": "uid-prod", "controller": true}
+        ]);
+    }
+}
+
+/// Two of what were three: the third one was taken out of the list, and its pod is gone.
+fn two_are_left(change: impl FnOnce(&mut State)) -> Fake {
+    Fake::of(3).with(|state| {
+        state.members.retain(|name, _| name != "etcd-2");
+        drop(state.pods.remove(2));
+        change(state);
+    })
+}
+
+#[track_caller]
+fn with(yaml: &str, key: &str) -> String {
+    yaml.replacen("namespace: db,", &format!("namespace: db, {key},"), 1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_are_left_of_three_both_stay_where_nobody_says_that_they_are_all() {
+    let scaled = |state: &mut State| {
+        each_its_own(state);
+        state.others.insert(
+            ("statefulsets", "c".to_owned()),
+            json!({"metadata": {"name": "c", "namespace": "db", "uid": "uid-c"}, "spec": {"replicas": 0}}),
+        );
+    };
+    let shapes: [(Fake, &str); 5] = [
+        (two_are_left(bare), LEAST),
+        (two_are_left(bare), TOGETHER),
+        (two_are_left(scaled), TOGETHER),
+        (two_are_left(|s| made(s, &Value::Null)), NAMED),
+        // An object of which the entry does not say that it is an ensemble.
+        (two_are_left(|s| made(s, &json!({"size": 2}))), LEAST),
+    ];
+    for (at, (fake, yaml)) in shapes.into_iter().enumerate() {
+        for name in ["etcd-0", "etcd-1"] {
+            for user in ["ann", CONTROLLER] {
+                let ruling = deleted_by(&fake, yaml, name, user, |_| {}).await;
+                assert_eq!(word(&ruling), "deny", "{at} {name} {user}: {}", told(&ruling));
+                says(&ruling, "deny", "nobody says that");
+                says(&ruling, "deny", "members: 2");
+            }
+            says(&evicted(&fake, yaml, name).await, "deny", "nobody says that");
+        }
+        assert!(fake.state().deeds.is_empty(), "{at}: {:?}", fake.state().deeds);
+        // Said, they are two: one goes, and the other one waits for it.
+        let said = with(yaml, "members: 2");
+        says(&deleted(&fake, &said, "etcd-1").await, "allow", "the ensemble has 2 members");
+        says(&deleted(&fake, &said, "etcd-0").await, "deny", "one of the two has to be there");
+        let three = with(yaml, "members: 3");
+        says(&deleted(&fake, &three, "etcd-1").await, "deny", "2 of the 3 members that");
+    }
+    // The only one of which nobody says so may be the last of more.
+    let one = || Fake::of(1).with(bare);
+    says(&deleted(&one(), LEAST, "etcd-0").await, "deny", "members: 1");
+    says(&deleted(&one(), &with(LEAST, "members: 1"), "etcd-0").await, "allow", "it is the only member");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_makes_the_pods_says_how_many_members_there_are_to_be() {
+    for (spec, verdict, text) in [
+        (json!({"size": 3}), "deny", "2 of the 3 members that db/prod is to have"),
+        (json!({"replicas": 3}), "deny", "2 of the 3 members that db/prod is to have"),
+        (json!({"size": 2}), "allow", "the ensemble has 2 members"),
+        (json!({"replicas": 2, "size": "10Gi"}), "allow", "the ensemble has 2 members"),
+        (json!({"size": 0}), "deny", "nobody says that"),
+        (json!({"size": -2}), "deny", "nobody says that"),
+    ] {
+        let fake = two_are_left(|s| made(s, &spec));
+        says(&deleted(&fake, NAMED, "etcd-1").await, verdict, text);
+    }
+    // The larger of two numbers counts, whoever says it.
+    let set = |replicas: u64| {
+        move |s: &mut State| {
+            let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
+            set["spec"]["replicas"] = replicas.into();
+        }
+    };
+    for yaml in [with(LEAST, "members: 2"), with(TOGETHER, "members: 2")] {
+        says(&deleted(&two_are_left(set(3)), &yaml, "etcd-1").await, "deny", "2 of the 3 members that");
+        says(&deleted(&two_are_left(set(2)), &yaml, "etcd-1").await, "allow", "has 2 members");
+    }
+    // Sets are not seen that have no pods now, so that the sum of the others is none of the ensemble.
+    says(&deleted(&two_are_left(set(2)), TOGETHER, "etcd-1").await, "deny", "nobody says that");
+    says(&deleted(&two_are_left(set(2)), LEAST, "etcd-1").await, "allow", "has 2 members");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_what_says_so_cannot_be_read_nobody_knows() {
+    for yaml in [LEAST.to_owned(), with(LEAST, "members: 2"), with(TOGETHER, "members: 2")] {
+        let fake = two_are_left(|_| {}).refusing("statefulsets");
+        for name in ["etcd-0", "etcd-1"] {
+            let ruling = deleted(&fake, &yaml, name).await;
+            says(&ruling, "unknown", "how many members it is to have cannot be seen");
+        }
+        let strict = format!("smallEnsembles: deny\n{yaml}");
+        assert_eq!(word(&deleted(&fake, &strict, "etcd-1").await), "deny");
+    }
+    // Of three none of that matters.
+    says(&deleted(&Fake::of(3).refusing("statefulsets"), LEAST, "etcd-1").await, "allow", "");
+    // And whoever stays in any case is told why.
+    let ill = two_are_left(|s| s.members.get_mut("etcd-0").unwrap().behind = 9000).refusing("statefulsets");
+    says(&deleted(&ill, LEAST, "etcd-1").await, "deny", "the other member is not healthy");
+    let fake = two_are_left(|s| made(s, &json!({"size": 3}))).refusing("etcdclusters");
+    says(&deleted(&fake, NAMED, "etcd-1").await, "unknown", "cannot be seen");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_several_sets_that_is_deleted_is_no_teardown() {
+    let goes = |state: &mut State| {
+        each_its_own(state);
+        let set = state.others.get_mut(&("statefulsets", "b".to_owned())).unwrap();
+        set["metadata"]["deletionTimestamp"] = "x".into();
+    };
+    let gone = |state: &mut State| {
+        each_its_own(state);
+        drop(state.others.remove(&("statefulsets", "b".to_owned())));
+    };
+    let ends = |state: &mut State| {
+        each_its_own(state);
+        state.others.get_mut(&("statefulsets", "b".to_owned())).unwrap()["spec"]["replicas"] = 0.into();
+    };
+    let changes: [fn(&mut State); 3] = [goes, gone, ends];
+    for (at, change) in changes.into_iter().enumerate() {
+        // Another one is down: the collector waits like everybody.
+        let short = Fake::of(3).down(&["etcd-2"]).with(change);
+        says(
+            &deleted_by(&short, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await,
+            "deny",
+            "only 1 other member",
+        );
+        // And nobody counts on the one that goes, so that the others wait for it.
+        let well = || Fake::of(3).with(change);
+        for name in ["etcd-0", "etcd-2"] {
+            let ruling = deleted(&well(), TOGETHER, name).await;
+            says(&ruling, "deny", "only 1 other member is healthy");
+            says(&ruling, "deny", "what makes its pod is going");
+        }
+        let fake = well();
+        says(&deleted_by(&fake, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+        assert_eq!(fake.state().deeds, ["noted etcd-1"], "{at}: it is asked for, and noted");
+    }
+    // All of them are torn down together.
+    let all = Fake::of(3).down(&["etcd-2"]).with(|s| {
+        goes(s);
+        s.others.get_mut(&("statefulsets", "a".to_owned())).unwrap()["spec"]["replicas"] = 0.into();
+        drop(s.others.remove(&("statefulsets", "c".to_owned())));
+    });
+    for name in ["etcd-0", "etcd-1"] {
+        says(&deleted_by(&all, TOGETHER, name, CONTROLLER, |_| {}).await, "allow", "");
+    }
+    assert!(all.state().deeds.is_empty());
+    // A pod whose etcd does not run goes in any case, and is noted.
+    let crashed = Fake::of(3).with(goes);
+    crashed.container("etcd-1", "waiting");
+    says(&deleted_by(&crashed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    assert_eq!(crashed.state().deeds, ["noted etcd-1"]);
+    // Where nobody sees whose pods there are, nobody knows whether it is all of them.
+    let unseen = Fake::of(3).with(goes).refusing("pods");
+    says(&deleted_by(&unseen, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "unknown", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_the_one_that_is_scaled_away_leaves_the_list_first() {
+    let to = |replicas: u64| {
+        Fake::of(2).with(|s| {
+            let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
+            set["spec"]["replicas"] = replicas.into();
+        })
+    };
+    for user in ["ann", CONTROLLER] {
+        let ruling = deleted_by(&to(1), LEAST, "etcd-1", user, |_| {}).await;
+        says(&ruling, "deny", "is not to have it any more");
+        says(
+            &ruling,
+            "deny",
+            "Take it out of the list first: kubectl -n db exec etcd-0 -- etcdctl member remove b ",
+        );
+        says(&deleted_by(&to(2), LEAST, "etcd-1", user, |_| {}).await, "allow", "the ensemble has 2");
+        // The other one comes back.
+        says(&deleted_by(&to(1), LEAST, "etcd-0", user, |_| {}).await, "allow", "the ensemble has 2");
+    }
+    // Taken out, it ends, and goes without a question.
+    let ended = to(1).with(|s| s.members.retain(|name, _| name != "etcd-1"));
+    ended.container("etcd-1", "waiting");
+    says(&deleted_by(&ended, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    // It takes itself out.
+    let removed = with(LEAST, "membership: removed");
+    says(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    // What is dead is not in the way.
+    let dead = to(1).lost().with(|s| {
+        s.members.get_mut("etcd-1").unwrap().reply = Reply::Silent(cause::TIMEOUT);
+    });
+    says(&deleted_by(&dead, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "the quorum is lost");
+    // The only one there is does not go for good either, beside a pod that answers and is of no list.
+    let last = Fake::of(3).with(|s| {
+        each_its_own(s);
+        s.members.retain(|name, _| name != "etcd-2");
+        s.members.get_mut("etcd-1").unwrap().is_learner = true;
+        drop(s.pods.remove(2));
+        drop(s.others.remove(&("statefulsets", "a".to_owned())));
+    });
+    let one = with(TOGETHER, "members: 1");
+    says(&deleted_by(&last, &one, "etcd-0", CONTROLLER, |_| {}).await, "deny", "Scale its StatefulSet back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_was_scaled_up_in_vain_may_be_scaled_back() {
+    let up = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
+    let ruling = deleted(&up(), LEAST, "etcd-1").await;
+    says(&ruling, "deny", "2 of the 3 members that");
+    says(&ruling, "deny", "scale it back: kubectl -n db scale statefulset etcd --replicas=2");
+    // Not where that would take one that votes.
+    let other = Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-1"));
+    let said = told(&deleted(&other, LEAST, "etcd-2").await);
+    assert!(said.contains("2 of the 3 members that") && !said.contains("scale it back"), "{said}");
+}
