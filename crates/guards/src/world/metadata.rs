@@ -51,6 +51,37 @@ struct Reference {
     uid: String,
 }
 
+/// What the objects of one page may still have together.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    pairs: usize,
+    owners: usize,
+}
+
+impl Default for Allowance {
+    /// 200 labels and annotations and 40 owners for each of 500 objects, 15 MB at most. An object alone never has more of either than
+    /// a page may have.
+    fn default() -> Self {
+        Self { pairs: 10 * MOST_ENTRIES, owners: 2 * MOST_ENTRIES }
+    }
+}
+
+impl Allowance {
+    /// Takes what an object has. Where there are too many owners, its own become one that nobody knows, which may be anything: a
+    /// guard that needs none of them is not kept from the rest. The error says what there is too much of.
+    pub(super) fn take(&mut self, wire: &mut Wire) -> Result<(), String> {
+        let pairs = wire.labels.len() + wire.annotations.len();
+        self.pairs = self.pairs.checked_sub(pairs).ok_or_else(|| {
+            format!("the objects of one page have more than {} labels and annotations", 10 * MOST_ENTRIES)
+        })?;
+        match self.owners.checked_sub(wire.owner_references.len()) {
+            Some(left) => self.owners = left,
+            None => wire.owner_references = vec![Reference::default()],
+        }
+        Ok(())
+    }
+}
+
 impl Wire {
     /// The object that it is the metadata of.
     pub(super) fn object(mut self, raw: Option<Box<RawValue>>) -> Object {
@@ -98,7 +129,7 @@ fn few_pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Stri
     deserializer.deserialize_any(Few)
 }
 
-/// The same of owners.
+/// The same of owners. Of those without a uid, which nobody could find, the first stands for all.
 fn few_owners<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Reference>, D::Error> {
     null_is_empty(deserializer).map(|Owners(owners)| owners)
 }
@@ -146,8 +177,15 @@ impl<'de> Deserialize<'de> for Owners {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Owners, A::Error> {
-                let mut owners = Vec::new();
-                while let Some(owner) = seq.next_element()? {
+                let mut owners: Vec<Reference> = Vec::new();
+                let mut is_first_unknown = true;
+                while let Some(mut owner) = seq.next_element::<Reference>()? {
+                    if owner.uid.is_empty() {
+                        if !std::mem::take(&mut is_first_unknown) {
+                            continue;
+                        }
+                        owner = Reference::default();
+                    }
                     if owners.len() == MOST_ENTRIES {
                         return Err(too_many());
                     }
@@ -205,13 +243,59 @@ mod tests {
         let of = |many: usize| {
             let pairs: Vec<String> = (0..many).map(|at| format!("\"{at}\":\"\"")).collect();
             let pairs = format!(r#"{{"name":"a","labels":{{{}}}}}"#, pairs.join(","));
-            let owners = format!(r#"{{"name":"a","ownerReferences":[{}]}}"#, vec!["{}"; many].join(","));
+            let owners =
+                format!(r#"{{"name":"a","ownerReferences":[{}]}}"#, vec![r#"{"uid":"b"}"#; many].join(","));
             [pairs, owners].map(|json| serde_json::from_str::<Wire>(&json))
         };
         assert!(of(MOST_ENTRIES).iter().all(Result::is_ok));
         for refused in of(MOST_ENTRIES + 1) {
             assert!(refused.unwrap_err().to_string().starts_with("an object has more than 10000"));
         }
+    }
+
+    #[test]
+    fn owners_without_a_uid_take_no_room_and_are_not_forgotten() {
+        let nameless = vec![r#"{"kind":"X"},{}"#; 50_000].join(",");
+        let json = format!(r#"{{"name":"a","ownerReferences":[{nameless},{{"uid":"b"}},{nameless}]}}"#);
+        let object = serde_json::from_str::<Wire>(&json).unwrap().object(None);
+        let known = Owner { uid: "b".into(), ..Owner::default() };
+        assert_eq!(object.owners, [Owner::default(), known]);
+    }
+
+    fn wire(labels: usize, owners: usize) -> Wire {
+        Wire {
+            labels: (0..labels).map(|at| (at.to_string(), String::new())).collect(),
+            owner_references: (0..owners)
+                .map(|at| Reference { uid: at.to_string(), ..Reference::default() })
+                .collect(),
+            ..Wire::default()
+        }
+    }
+
+    #[test]
+    fn owners_beyond_what_a_page_may_have_become_one_that_nobody_knows() {
+        let mut page = Allowance::default();
+        let mut of = |many: usize| {
+            let mut wire = wire(0, many);
+            page.take(&mut wire).unwrap();
+            wire.object(None).owners
+        };
+        assert_eq!([of(MOST_ENTRIES).len(), of(MOST_ENTRIES - 1).len()], [MOST_ENTRIES, MOST_ENTRIES - 1]);
+        assert_eq!(of(2), [Owner::default()], "there is room for one");
+        assert_eq!(of(1)[0].uid, "0");
+        assert_eq!(of(0), []);
+        assert_eq!(of(1), [Owner::default()]);
+    }
+
+    #[test]
+    fn labels_beyond_what_a_page_may_have_are_refused() {
+        let mut page = Allowance::default();
+        for _ in 0..10 {
+            page.take(&mut wire(MOST_ENTRIES, 0)).unwrap();
+        }
+        page.take(&mut wire(0, 1)).unwrap();
+        let told = page.take(&mut wire(1, 0)).unwrap_err();
+        assert_eq!(told, "the objects of one page have more than 100000 labels and annotations");
     }
 
     #[test]

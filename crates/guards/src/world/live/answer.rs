@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::failure::{Failure, Status, brief, is_about, is_unprintable, not_understood, refusal};
 use super::member;
 use crate::world::fleet::{Cluster, Look, Object, Owner, Page, Part, Query};
-use crate::world::metadata::Wire;
+use crate::world::metadata::{Allowance, Wire};
 use crate::world::{Resource, cause};
 
 /// What is read of an object in any form.
@@ -136,9 +136,11 @@ fn many<T>(
     let list = list.map_err(|error| not_understood(&error, body))?;
     list.check(query).map_err(garbage)?;
     let mut kept = Vec::with_capacity(list.items.len());
+    let mut allowance = Allowance::default();
     for raw in list.items {
-        let one: One = parsed(raw.get().as_bytes())?;
+        let mut one: One = parsed(raw.get().as_bytes())?;
         one.check_item(query).map_err(garbage)?;
+        allowance.take(&mut one.metadata).map_err(|text| Failure::new(cause::TOO_LONG, text))?;
         kept.push(keep(one.metadata, raw));
     }
     Ok((kept, list.metadata.r#continue.filter(|token| !token.is_empty())))
