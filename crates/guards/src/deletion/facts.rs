@@ -17,6 +17,7 @@ use super::acknowledge;
 use super::config::{Config, Unmanaged};
 use super::look::{Look, Time};
 use super::own::{Own, Standing};
+use super::owners::Room;
 use super::sight::Sight;
 use super::target::{Subject, Target};
 use crate::world::fleet::{Cluster, Fleet, Member, Members};
@@ -93,6 +94,8 @@ pub(super) struct Gathering<'g> {
     pub(super) config: &'g Config,
     /// Told of each cluster.
     pub(super) progress: &'g (dyn Fn(Progress<'_>) + Sync),
+    /// What is held of all clusters has this.
+    pub(super) room: &'g Room,
 }
 
 impl Gathering<'_> {
@@ -133,7 +136,7 @@ impl Gathering<'_> {
 
     /// A look that takes nothing for preserved.
     fn look<'l>(&'l self, cluster: &'l Cluster) -> Look<'l> {
-        Look { world: self.world, config: self.config, cluster, preserved: false }
+        Look { world: self.world, config: self.config, cluster, preserved: false, room: self.room }
     }
 
     /// How long the one that asks is waited for.

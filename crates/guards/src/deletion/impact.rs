@@ -10,6 +10,7 @@ use super::config::Config;
 use super::decide::{self, Whole};
 use super::facts::{Facts, Gathering, Progress, Seen};
 use super::own::Own;
+use super::owners::Room;
 use super::sight::{Count, Finding, Sight};
 use super::target::{Subject, Target};
 use super::tell;
@@ -133,7 +134,8 @@ impl Survey {
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Impact {
         let (target, exists) = self.target(world, what, deadline).await;
-        let gathering = Gathering { world, config: &self.config, progress };
+        let room = Room::default();
+        let gathering = Gathering { world, config: &self.config, progress, room: &room };
         let facts = gathering.about(&target, deadline.into(), false).await;
         self.told(&target, exists, &facts)
     }

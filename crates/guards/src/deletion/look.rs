@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::config::{Config, Unmanaged};
-use super::owners::{Chains, Held, is_managed};
+use super::owners::{Held, Hoard, Room, is_managed, staying};
 use super::questions::{Noun, Question, Rule};
 use super::sight::{Count, Sight};
 use super::target::{Subject, Target};
@@ -103,16 +103,22 @@ enum Doubt {
 }
 
 /// What was read of one List.
-#[derive(Debug, Default)]
-struct Listing {
-    held: Vec<Held>,
+#[derive(Debug)]
+struct Listing<'r> {
+    held: Hoard<'r>,
+    /// Whether there was no room for the rest.
+    is_full: bool,
     /// Whether there is more that was not read, because this is enough or the rest did not come.
     more: bool,
     /// What could not be read of it: that takes nothing from what was.
     unseen: Vec<Cause>,
 }
 
-impl Listing {
+impl<'r> Listing<'r> {
+    fn new(room: &'r Room) -> Self {
+        Self { held: Hoard::new(room), is_full: false, more: false, unseen: Vec::new() }
+    }
+
     /// The same, of which the rest is not known.
     fn broken(mut self, why: Cause) -> Self {
         self.unseen.push(why);
@@ -144,9 +150,16 @@ impl Listing {
             } else {
                 object.name.clone()
             };
-            let held = Held::of(object, named, counts);
-            enough |= counts && (reach == Reach::Everything || held.managed);
-            self.held.push(held);
+            let held = Held::of(&object, &named, counts);
+            if counts && (reach == Reach::Everything || held.managed) {
+                enough = true;
+                self.held.count(held);
+            } else if !self.is_full
+                && let Err(why) = self.held.put(held)
+            {
+                (self.is_full, self.more) = (true, true);
+                self.unseen.push(why);
+            }
         }
         enough
     }
@@ -163,9 +176,11 @@ pub(super) struct Look<'l> {
     pub(super) cluster: &'l Cluster,
     /// Whether the definition stays in members when it is deleted here.
     pub(super) preserved: bool,
+    /// Holding no more than this has room for.
+    pub(super) room: &'l Room,
 }
 
-impl Look<'_> {
+impl<'l> Look<'l> {
     /// What is seen.
     pub(super) async fn at(&self, target: &Target, time: Time) -> Sight {
         let seen = match target.subject {
@@ -302,8 +317,8 @@ impl Look<'_> {
         counts: impl Fn(&Object) -> Result<bool, String>,
         reach: Reach,
         time: Time,
-    ) -> Listing {
-        let mut listing = Listing::default();
+    ) -> Listing<'l> {
+        let mut listing = Listing::new(self.room);
         let mut from: Option<String> = None;
         let (mut size, mut course) = (PageSize::of(PAGE), Course::default());
         loop {
@@ -328,7 +343,7 @@ impl Look<'_> {
             let enough = listing.take(page.objects, namespace.is_empty(), &counts, reach);
             match page.next {
                 None => return listing,
-                Some(_) if enough => return Listing { more: true, ..listing },
+                Some(_) if enough || listing.is_full => return Listing { more: true, ..listing },
                 Some(_) if listing.held.len() >= KEPT => {
                     let noun = &question.noun.many;
                     let text =
@@ -409,20 +424,30 @@ struct BindingSpec {
 }
 
 /// What the Lists come to.
-fn weighed(listings: &[(&Noun, Listing)], reach: Reach) -> Sight {
+fn weighed(listings: &[(&Noun, Listing<'_>)], reach: Reach) -> Sight {
     let mut sight = Sight::default();
     for why in listings.iter().flat_map(|(_, listing)| &listing.unseen) {
         sight = sight.and_unseen(why.clone());
     }
-    let chains = Chains::of(listings.iter().flat_map(|(_, listing)| &listing.held));
+    // Another try may have room for the owners that are missing; whatever has the mark goes without them.
+    let is_sure = |held: &Held| reach == Reach::Everything || held.managed;
+    let is_crowded = sight.unseen.iter().any(|why| why.code == cause::CROWDED);
+    let all = listings.iter().flat_map(|(_, listing)| listing.held.iter());
+    let mut stays = staying(all).into_iter();
     for (noun, listing) in listings {
-        let (staying, going): (Vec<&Held>, Vec<&Held>) = listing
-            .held
-            .iter()
-            .filter(|held| held.counts)
-            .partition(|held| reach == Reach::Managed && chains.leave(held));
-        let names = |held: &[&'_ Held]| held.iter().map(|held| held.name.clone()).collect::<Vec<_>>();
-        sight.in_use.extend(Count::of(noun, listing.more, names(&going)));
+        let (mut staying, mut going) = (Vec::new(), Vec::new());
+        for (held, stays) in listing.held.iter().zip(stays.by_ref()).filter(|(held, _)| held.counts) {
+            match (is_sure(held), stays) {
+                (false, _) if is_crowded => {}
+                (false, true) => staying.push(held),
+                _ => going.push(held),
+            }
+        }
+        let names = |held: &[&Held]| held.iter().map(|held| held.name.to_string()).collect::<Vec<_>>();
+        let in_use = Count::of(noun, listing.more, names(&going));
+        sight
+            .in_use
+            .extend(in_use.map(|some| Count { objects: some.objects + listing.held.counted(), ..some }));
         sight.stays.extend(Count::of(noun, listing.more, names(&staying)));
     }
     sight

@@ -49,6 +49,7 @@ use crate::world::{Resource, World};
 use config::Config;
 use decide::Step;
 use facts::Gathering;
+use owners::Room;
 
 pub use facts::Progress;
 pub use impact::{Acknowledged, Counted, Impact, Reached, Survey, What, Why};
@@ -136,6 +137,7 @@ impl Configured for Keeper {
             config: Arc::clone(&self.config),
             world: Arc::clone(world),
             fields: Fields::new(&target::POINTERS),
+            room: Room::default(),
         })
     }
 }
@@ -145,6 +147,8 @@ struct Door {
     config: Arc<Config>,
     world: Arc<dyn World>,
     fields: Fields,
+    /// For what all reviews hold of the clusters that are looked at.
+    room: Room,
 }
 
 // === impl Door ===
@@ -172,7 +176,8 @@ impl Guard for Door {
                 Step::Rule(ruling) => return ruling,
                 Step::Look { target, only_own } => (target, only_own),
             };
-            let gathering = Gathering { world: &*self.world, config: &self.config, progress: &|_| {} };
+            let gathering =
+                Gathering { world: &*self.world, config: &self.config, progress: &|_| {}, room: &self.room };
             let facts = gathering.about(&target, deadline.into(), only_own).await;
             decide::close(&self.config, &target, &facts)
         })

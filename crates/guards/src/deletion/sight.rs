@@ -7,7 +7,7 @@ use super::questions::Noun;
 use crate::world::cause;
 
 /// How many names are kept of each kind.
-const NAMES: usize = 5;
+pub(super) const NAMES: usize = 5;
 
 /// What was seen of one cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -180,6 +180,40 @@ async fn what_was_seen_in_use_is_not_lost_by_what_comes_after_it() {
     }
 }
 
+fn owned(name: &str, by: &str) -> Object {
+    let owner = crate::world::fleet::Owner { uid: by.to_owned(), ..Default::default() };
+    Object { owners: vec![owner], ..object(name) }
+}
+
+/// What is seen of m1 where what has to be told apart has so many bytes of room.
+async fn seen_with_room(bytes: usize, yaml: &str, held: Held) -> sight::Sight {
+    let world = Small::default().with("here", has(objects(vec![]))).with("m1", held);
+    let (config, room) = (config(yaml), Room::of(bytes));
+    let gathering = Gathering { world: &world, config: &config, progress: &|_| {}, room: &room };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let facts = gathering.about(&fixture::namespace("shop"), deadline, false).await;
+    facts.seen.last().unwrap().sight.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_to_tell_apart_it_is_unknown_and_what_is_karmadas_needs_none() {
+    let m1 = |found: Vec<Object>| has(move |query| Ok(pods(query, found.clone(), None)));
+    let sight = seen_with_room(0, IGNORED, m1(vec![object("foreign")])).await;
+    assert!(sight.is_crowded() && sight.stays.is_empty(), "{sight:?}");
+    assert!(
+        sight.unseen[0].text.ends_with("what Karmada brought in all clusters at once (0 MiB); try again")
+    );
+    // Whose owner found no room may be anybody's, and is not said to be in use.
+    let sight =
+        seen_with_room(300, IGNORED, m1(vec![owned("operated", "elsewhere"), object("foreign")])).await;
+    assert!(sight.is_crowded() && sight.in_use.is_empty(), "{sight:?}");
+    let six: Vec<Object> = (0..6).map(|at| brought(object(&format!("web-{at}")))).collect();
+    let sight = seen_with_room(0, IGNORED, m1(six)).await;
+    assert_eq!((sight.in_use[0].told().as_str(), sight.in_use[0].names.len()), ("6 pods", 5), "{sight:?}");
+    let sight = seen_with_room(0, KARMADA, m1(vec![object("foreign")])).await;
+    assert_eq!(sight.in_use[0].told(), "1 pod", "where everything counts nothing has to be told apart");
+}
+
 #[tokio::test(start_paused = true)]
 async fn pages_that_do_not_end_are_told_as_that() {
     let page = |query: &Query<'_>| {
