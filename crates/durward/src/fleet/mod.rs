@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use guards::config::{Problem, parse, read};
 use guards::deletion::Survey;
 use guards::world::fleet::{Cluster as Whom, Fleet, Part, Query};
-use guards::world::folder::{Folder, HERE};
+use guards::world::folder::Folder;
 use guards::world::live::{Access, Live};
 use guards::world::{Resource, World, cause};
 use guards::{Configured, KINDS};
@@ -174,7 +174,7 @@ async fn live_fleet(live: &Live, access: &Access) -> Result<String, Stop> {
 
 /// A recording without the list of Karmada's Clusters, and with more than one cluster, is of kubeconfig contexts.
 async fn recorded_fleet(folder: &Folder) -> String {
-    let others: Vec<_> = folder.clusters().filter(|name| *name != HERE).collect();
+    let others: Vec<_> = folder.others().collect();
     match karmada(folder).await {
         Err(why) if why.code == cause::NOT_RECORDED && others.is_empty() => ALONE.to_owned(),
         Err(why) if why.code == cause::NOT_RECORDED => {

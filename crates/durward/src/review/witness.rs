@@ -164,6 +164,10 @@ impl World for Witness {
         self.world.here()
     }
 
+    fn is_recorded(&self) -> bool {
+        self.world.is_recorded()
+    }
+
     fn now(&self) -> SystemTime {
         self.world.now()
     }

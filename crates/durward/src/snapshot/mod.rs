@@ -139,7 +139,11 @@ async fn written(args: &Snapshot, recorder: Recorder<'_>, unread: usize, replay:
         unread += cluster.unread.len();
         for unseen in &cluster.unread {
             let what = unseen.what.as_ref().map_or_else(|| "everything".to_owned(), ToString::to_string);
-            let whose = if cluster.name == HERE { HERE.to_owned() } else { format!("of {}", cluster.name) };
+            let whose = if cluster.name == HERE {
+                HERE.to_owned()
+            } else {
+                format!("of {}", folder::called(&cluster.name))
+            };
             output::note(format!("unread: {what} {whose}: {}", unseen.cause.text));
         }
     }

@@ -176,6 +176,10 @@ impl World for Recorder<'_> {
         self.world.here()
     }
 
+    fn is_recorded(&self) -> bool {
+        self.world.is_recorded()
+    }
+
     fn now(&self) -> SystemTime {
         self.time
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use admission::Cause;
 use guards::world::etcd::{Answered, Peer, Question};
 use guards::world::fleet::{Cluster, Found, Look, Object, Part, Query};
-use guards::world::folder::{ClusterRecording, ListRecording, PodRecording, Unseen};
+use guards::world::folder::{ClusterRecording, ListRecording, PodRecording, Unseen, name_of};
 use guards::world::{Resource, cause};
 
 /// What one List is of.
@@ -222,7 +222,7 @@ fn of_cluster(
     resources: BTreeMap<Resource, Read>,
     beside: &mut Vec<String>,
 ) -> ClusterRecording {
-    let mut recording = ClusterRecording { name: of.name().to_owned(), ..ClusterRecording::default() };
+    let mut recording = ClusterRecording { name: name_of(of).to_owned(), ..ClusterRecording::default() };
     for (resource, mut read) in resources {
         let silent = || Cause::new(cause::TIMEOUT, format!("{resource}: no answer in time"));
         let failure = read.failure.take().or_else(|| (read.under_way > 0).then(silent));

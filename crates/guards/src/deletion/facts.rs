@@ -231,7 +231,7 @@ impl Gathering<'_> {
                 return Sight::blind(Cause::new(cause::CROWDED, text));
             }
             let sight = look.at(target, Time::until(end.min(begun + given))).await;
-            if !sight.is_crowded() || Instant::now() + pause >= end {
+            if !sight.is_crowded() || self.world.is_recorded() || Instant::now() + pause >= end {
                 return sight;
             }
             sleep(pause).await;

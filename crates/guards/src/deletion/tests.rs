@@ -483,6 +483,25 @@ async fn a_cluster_that_asks_and_hangs_hides_nothing_that_members_have() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_recorded_lack_of_room_is_told_again_at_once_and_is_not_waited_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n  - name: m1\n    \
+                 unread: [{what: '*', cause: crowded, text: no room}]\n";
+    std::fs::write(folder.path().join("world.yaml"), index).unwrap();
+    std::fs::create_dir(folder.path().join("here")).unwrap();
+    let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[{"metadata":{"name":"m1"}}]}"#;
+    std::fs::write(folder.path().join("here/cluster.karmada.io_v1alpha1_clusters.json"), clusters).unwrap();
+    let world = world::folder::Folder::open(folder.path()).unwrap();
+    let (config, room) = (config(KARMADA), Room::default());
+    let gathering = Gathering { world: &world, config: &config, progress: &|_| {}, room: &room };
+    let began = tokio::time::Instant::now();
+    let facts = gathering.about(&fixture::namespace("shop"), began + Duration::from_secs(10), false).await;
+    let m1 = facts.seen.last().unwrap();
+    assert!(m1.member.cluster.name() == "m1" && m1.sight.is_crowded(), "{:?}", m1.sight);
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn clusters_are_asked_at_once_and_a_bounded_number_at_a_time() {
     let world = (0..3000).fold(Small::default(), |world, n| world.with(&format!("m{n}"), Held::default()));
     let world = Arc::new(world);

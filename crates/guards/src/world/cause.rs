@@ -82,7 +82,7 @@ pub const ALL: [&str; 24] = [
 ];
 
 /// Those that a recording may give for something that could not be read.
-pub const RECORDED: [&str; 18] = [
+pub const RECORDED: [&str; 19] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -94,6 +94,7 @@ pub const RECORDED: [&str; 18] = [
     VANISHED,
     NOT_SERVED,
     TOO_LONG,
+    CROWDED,
     TLS,
     NOT_LISTENING,
     NOT_ETCD,

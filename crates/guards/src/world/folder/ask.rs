@@ -5,7 +5,7 @@ use std::sync::Arc;
 use admission::Cause;
 
 use super::recorded::Recorded;
-use super::{Folder, HERE, INDEX, index};
+use super::{Folder, HERE, INDEX, index, name_of};
 use crate::world::fleet::{
     Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, Page, Part, Query, no_secret,
 };
@@ -22,7 +22,7 @@ impl Folder {
     pub(super) fn found(&self, of: &Cluster, look: Look<'_>) -> Found {
         let Look { address, part } = look;
         let what = || format!("{address} {} could not be looked up", place(of));
-        let cluster = named(of).ok_or_else(|| no_name(of))?;
+        let cluster = name_of(of);
         let list = self.recorded(cluster, address.resource, what)?;
         let found = list.object(address.namespace, address.name, part);
         found.map_err(|why| self.not_told(cluster, address.resource, &what(), &why))
@@ -31,7 +31,7 @@ impl Folder {
     /// The whole List is one page.
     pub(super) fn listed(&self, of: &Cluster, query: &Query<'_>) -> Listed {
         let what = || format!("{} {} could not be listed", query.resource, place(of));
-        let cluster = named(of).ok_or_else(|| no_name(of))?;
+        let cluster = name_of(of);
         let list = self.recorded(cluster, query.resource, what)?;
         match list.objects(query) {
             Ok(objects) => Ok(Page { objects, next: None }),
@@ -62,10 +62,11 @@ impl Folder {
     }
 
     fn context(&self, name: &str) -> Result<Member, String> {
-        if name == HERE || !self.clusters.contains_key(name) {
+        let cluster = Cluster::Context(name.into());
+        if !self.clusters.contains_key(name_of(&cluster)) {
             return Err(format!("{INDEX} has no other cluster {name:?}"));
         }
-        Ok(Member { cluster: Cluster::Context(name.into()), metadata: Metadata::default() })
+        Ok(Member { cluster, metadata: Metadata::default() })
     }
 
     /// Those of the recorded Secrets, with their labels, that are of the fleet; or else every other cluster of the recording.
@@ -86,8 +87,7 @@ impl Folder {
                 .collect();
             return if members.is_empty() { Err(no_secret(namespace)) } else { Ok(members) };
         }
-        let others = self.clusters.keys().filter(|name| *name != HERE);
-        let members: Vec<Member> = others.map(|name| member(name, Metadata::default())).collect();
+        let members: Vec<Member> = self.others().map(|name| member(name, Metadata::default())).collect();
         if members.is_empty() { Err(format!("{INDEX} has no cluster beside {HERE}")) } else { Ok(members) }
     }
 
@@ -139,18 +139,4 @@ const WHEN: &str = " when the world was recorded: ";
 /// Where something is, as part of a sentence.
 fn place(of: &Cluster) -> String {
     if *of == Cluster::Here { HERE.to_owned() } else { format!("in {of}") }
-}
-
-/// Under which name a cluster is recorded. What is called like the one that asks, and is another, is not.
-fn named(of: &Cluster) -> Option<&str> {
-    match of {
-        Cluster::Here => Some(HERE),
-        other => Some(other.name()).filter(|&name| name != HERE),
-    }
-}
-
-fn no_name(of: &Cluster) -> Cause {
-    let text =
-        format!("a member that is called {:?} cannot be recorded: the cluster that asks is", of.name());
-    Cause::new(cause::NOT_RECORDED, text)
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::HERE;
+use super::{ANOTHER_HERE, HERE};
 use crate::config::{Place, Problem, Section, parse, read as read_section};
 use crate::world::encode::encoded;
 use crate::world::{Resource, cause};
@@ -43,12 +43,13 @@ pub(super) struct Unread {
 pub(super) fn is_name(name: &str) -> bool {
     // 80: percent-encoded it is a file's name yet, which may have 255 bytes.
     let is_short = (1..=80).contains(&name.len());
-    is_short && !name.starts_with('.') && !name.chars().any(char::is_control)
+    (is_short && !name.starts_with('.') && !name.chars().any(char::is_control)) || name == ANOTHER_HERE
 }
 
 /// The folder of a cluster's Lists: its name, percent-encoded.
 pub(super) fn folder(cluster: &str) -> String {
-    encoded(cluster)
+    // What begins with a dot is passed over by whoever copies a folder.
+    cluster.strip_prefix('.').map_or_else(|| encoded(cluster), |rest| format!("%2E{}", encoded(rest)))
 }
 
 /// Reads the file's text. `file` is its name for messages.

@@ -35,6 +35,23 @@ pub use write::{ClusterRecording, ListRecording, PodRecording, Recording, Unseen
 /// The cluster whose API server asks. It has a name of its own, because no cluster knows what its neighbours call it.
 pub const HERE: &str = "here";
 
+/// How a member is recorded that is called like it. Nothing else is: no other name in a recording begins with a dot.
+const ANOTHER_HERE: &str = ".here";
+
+/// Under which name a cluster is recorded.
+pub fn name_of(of: &Whom) -> &str {
+    match of {
+        Whom::Here => HERE,
+        other if other.name() == HERE => ANOTHER_HERE,
+        other => other.name(),
+    }
+}
+
+/// What the cluster is called that is recorded under this name, the one that asks aside.
+pub fn called(recorded: &str) -> &str {
+    if recorded == ANOTHER_HERE { HERE } else { recorded }
+}
+
 /// The file that makes a folder a world.
 pub const INDEX: &str = "world.yaml";
 
@@ -105,9 +122,14 @@ impl Folder {
         self.time
     }
 
-    /// The clusters' names, [`HERE`] among them.
+    /// The names under which clusters are recorded, [`HERE`] among them.
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         self.clusters.keys().map(String::as_str)
+    }
+
+    /// What the clusters are called beside the one that asks.
+    pub fn others(&self) -> impl Iterator<Item = &str> {
+        self.clusters().filter(|name| *name != HERE).map(called)
     }
 
     /// The version of Kubernetes that a cluster runs (`v1.35.4`), if it was recorded.
@@ -139,6 +161,10 @@ impl World for Folder {
 
     fn now(&self) -> SystemTime {
         self.time
+    }
+
+    fn is_recorded(&self) -> bool {
+        true
     }
 
     fn readiness(&self) -> Vec<Readiness> {

@@ -9,7 +9,7 @@ use admission::Cause;
 use serde_json::value::RawValue;
 
 use super::tests::{folder, opened, problems};
-use super::{ClusterRecording, Folder, INDEX, ListRecording, Recording, Unseen, write};
+use super::{ClusterRecording, Folder, INDEX, ListRecording, Recording, Unseen, name_of, write};
 use crate::world::fleet::{Cluster, Fleet, Found, Listed, Look, Members, Object, Owner, Part, Query};
 use crate::world::{Address, Metadata, Resource, World as _, cause};
 
@@ -149,7 +149,7 @@ async fn the_clusters_of_karmada_are_those_of_its_list_and_each_is_known_as_far_
     for (name, code, words) in [
         ("m9", cause::NOT_RECORDED, "world.yaml has no cluster \"m9\""),
         // Not the control plane, which has that name in a recording.
-        ("here", cause::NOT_RECORDED, "cannot be recorded"),
+        ("here", cause::NOT_RECORDED, "world.yaml has no cluster \".here\""),
         ("m2", cause::VANISHED, "when the world was recorded: gone"),
     ] {
         unknown(list(&world, &member(name), "core_v1_pods", "shop", "", Part::Metadata).await, code, words);
@@ -301,7 +301,7 @@ async fn what_was_written_is_read_again() {
     );
     unknown(
         list(&world, &member("m2"), "core_v1_pods", "", "", Part::Metadata).await,
-        cause::BUSY,
+        cause::CROWDED,
         "too many questions",
     );
     let stem = "apiextensions.k8s.io_v1_customresourcedefinitions";
@@ -309,6 +309,41 @@ async fn what_was_written_is_read_again() {
     assert!(crd.raw.unwrap().get().contains("example.org"));
     // Nothing is left beside it.
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_member_that_is_called_like_the_one_that_asks_is_another_one_in_a_recording_too() {
+    let place = folder(&[]);
+    let path = place.path().join("world");
+    let pods = |name: &str| ListRecording {
+        resource: resource("core_v1_pods"),
+        part: Part::Metadata,
+        fields: String::new(),
+        namespaces: None,
+        names: None,
+        objects: vec![Object { namespace: "shop".into(), name: name.into(), ..Object::default() }],
+    };
+    let context = Cluster::Context(Arc::from("here"));
+    let clusters = [(&Cluster::Here, "of-here"), (&context, "of-the-member")];
+    let clusters = clusters.map(|(of, pod)| ClusterRecording {
+        name: name_of(of).to_owned(),
+        lists: vec![pods(pod)],
+        ..ClusterRecording::default()
+    });
+    write(&path, &Recording { clusters: clusters.into(), ..recording() }).unwrap();
+    assert!(path.join("%2Ehere/core_v1_pods.json").is_file());
+    let world = Folder::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!(world.others().collect::<Vec<_>>(), ["here"]);
+    let secrets = Fleet::Secrets { namespace: "durward".to_owned() };
+    for fleet in [Fleet::Contexts(vec!["here".to_owned()]), secrets] {
+        let members = members(&world, &fleet).await.unwrap();
+        let [only] = &members[..] else { panic!("{members:?}") };
+        assert_eq!(only.cluster.name(), "here");
+        for (of, pod) in [(&Cluster::Here, "of-here"), (&only.cluster, "of-the-member")] {
+            let page = list(&world, of, "core_v1_pods", "shop", "", Part::Metadata).await.unwrap();
+            assert_eq!(page.objects[0].name, pod, "{of:?}");
+        }
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub struct PodRecording {
 /// What was seen of one cluster.
 #[derive(Debug, Default)]
 pub struct ClusterRecording {
-    /// Its name.
+    /// Under which it is recorded, see [`name_of`](super::name_of).
     pub name: String,
     /// The version of Kubernetes it runs, if that is known.
     pub kubernetes: Option<String>,
@@ -78,7 +78,7 @@ pub struct ListRecording {
 pub struct Unseen {
     /// Of what; everything that has no List, where absent.
     pub what: Option<Resource>,
-    /// Why. A code that says something of Durward and not of the cluster is written as `busy`.
+    /// Why. A code that a recording cannot give is written as `busy`.
     pub cause: admission::Cause,
 }
 
