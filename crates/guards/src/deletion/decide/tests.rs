@@ -354,7 +354,9 @@ fn whoever_broke_the_glass_of_such_a_definition_wrongly_is_told_what_is_wrong() 
         target.annotations.insert(breakglass::ANYWAY.to_owned(), anyway.to_owned());
         close(&config(KARMADA), &target, &named(vec![]))
     };
-    for (anyway, wrong) in [("widgets", "is \"widgets\" and must be"), ("widgets.example.org", breakglass::REASON)] {
+    for (anyway, wrong) in
+        [("widgets", "is \"widgets\" and must be"), ("widgets.example.org", breakglass::REASON)]
+    {
         let ruling = ruling(anyway);
         let message = &denial(&ruling).message;
         assert!(message.contains(". The annotation durward.dev/delete-anyway does not count: "), "{message}");
