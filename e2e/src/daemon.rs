@@ -18,7 +18,7 @@ use crate::words::tell;
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
 /// A signal is delivered at once; its threads stop when each is next scheduled.
-const FROZEN_WITHIN: Duration = Duration::from_secs(10);
+const FROZEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// One look whether it is ready.
 type Probe = dyn Fn() -> Result<Seen<()>> + Send + Sync;
@@ -75,11 +75,7 @@ impl Daemon {
         let part = self.part();
         part.signal(Signal::STOP)?;
         let frozen = Frozen { daemon: self, held: true };
-        eventually(format_args!("{} to be frozen", part.name()), FROZEN_WITHIN, || {
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", part.pid()))?;
-            let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-            Ok(if state == Some('T') { Seen::Yes(()) } else { Seen::NotYet(format!("state {state:?}")) })
-        })?;
+        await_frozen(part.pid())?;
         Ok(frozen)
     }
 
@@ -170,4 +166,20 @@ impl Drop for Stopped<'_> {
             tell(format_args!("a stopped part could not be started again: {error:#}"));
         }
     }
+}
+
+/// Waits until a process that was sent SIGSTOP stands still, each of its threads: one that has not been scheduled yet still takes
+/// what comes. From an LXCFS that did so whoever asks can't even be killed, until it goes on.
+pub fn await_frozen(pid: i32) -> Result<()> {
+    eventually(format_args!("process {pid} to be frozen"), FROZEN_WITHIN, || {
+        for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+            // It may have ended meanwhile.
+            let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
+            let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+            if state != Some('T') {
+                return Ok(Seen::NotYet(format!("a thread in state {state:?}")));
+            }
+        }
+        Ok(Seen::Yes(()))
+    })
 }

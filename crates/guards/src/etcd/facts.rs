@@ -120,7 +120,8 @@ impl Facts {
             let is_it = seen.pod.uid == uid;
             seen.is_reserved = !is_it && is_held(&seen.pod.uid);
             seen.node = seen.node.filter(|_| !is_it);
-            seen.is_unmade = !is_it && self.unmade.contains(&seen.pod.uid);
+            // Those that go together count for each other, as each is asked about and noted in its turn.
+            seen.is_unmade = !self.unmade.contains(uid) && self.unmade.contains(&seen.pod.uid);
             if let Some(why) = when.disagreement(book, &seen.pod) {
                 self.book_unread.get_or_insert_with(|| why.clone());
                 if !is_it {

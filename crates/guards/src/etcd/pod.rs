@@ -324,14 +324,21 @@ impl Container {
     }
 
     /// Whether it is etcd, also where another container is anybody's guess: it calls it, or is named so; or it has its image, calls
-    /// nothing else and serves its port.
+    /// nothing else but perhaps a shell, and serves its port.
     fn is_surely_etcd(&self, port: u16) -> bool {
         // `etcd gateway` and `etcd grpc-proxy` are no members.
         let mut words = self.command.iter().chain(&self.args).flatten().skip(1);
         let calls_it =
             self.program() == Some("etcd") && words.next().is_none_or(|word| word.starts_with('-'));
-        let is_as_made = self.program().is_none()
-            && self.args.iter().flatten().next().is_none_or(|word| word.starts_with('-'));
+        let is_proxy = || {
+            let mut words = self.command.iter().chain(&self.args).flatten();
+            words.any(|word| word.contains("grpc-proxy") || word.contains("gateway"))
+        };
+        let is_as_made = match self.program() {
+            None => self.args.iter().flatten().next().is_none_or(|word| word.starts_with('-')),
+            Some("sh" | "bash" | "ash" | "dash") => !is_proxy(),
+            Some(_) => false,
+        };
         let is_named = self.name == "etcd" && !self.is_tool();
         calls_it || is_named || (is_as_made && self.has_its_image() && self.serves(port))
     }

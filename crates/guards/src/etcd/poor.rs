@@ -53,11 +53,12 @@ pub(super) fn table(facts: &Facts) -> Table {
         .iter()
         .enumerate()
         .filter(|(_, (_, said))| said.as_ref().is_ok_and(|said| !said.has_leader && !said.is_learner));
+    let size = table::believed(facts, voters.as_ref().map_or(0, |voters| *voters));
     Table {
         ensemble: facts.ensemble.clone(),
         told_voters: voters.as_ref().ok().copied(),
-        size: facts.size.clone(),
-        meant: table::meant(facts, voters.as_ref().map_or(0, |voters| voters + learners)),
+        meant: table::meant(facts, &size, voters.as_ref().map_or(0, |voters| voters + learners)),
+        size,
         voters,
         leaderless: leaderless.map(|(at, (_, said))| identity(at, said)).collect(),
         carrying: rows.iter().filter(|row| row.state == State::Healthy).filter_map(|row| row.id).collect(),

@@ -149,11 +149,25 @@ pub(super) struct Table {
 /// Of so many members each deletion is an outage, whatever is done.
 pub(super) const SMALL: usize = 2;
 
+fn many(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// What is said of the size of an ensemble of which so many vote. A set makes no more pods than it says; what an owner's `size` or
+/// the configuration means is contradicted by more voters or pods, and then says nothing.
+pub(super) fn believed(facts: &Facts, voters: usize) -> Size {
+    match facts.size {
+        Size::Told(size) if facts.replicas.is_none() && many(size) < voters.max(facts.seen.len()) => {
+            Size::AtLeast(size)
+        }
+        _ => facts.size.clone(),
+    }
+}
+
 /// How many members an ensemble with so many in its list is to have: as many as is said, or at least as it has pods where nobody
 /// says it.
-pub(super) fn meant(facts: &Facts, listed: usize) -> usize {
-    let many = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let said = match &facts.size {
+pub(super) fn meant(facts: &Facts, size: &Size, listed: usize) -> usize {
+    let said = match size {
         Size::Told(size) => many(*size),
         Size::AtLeast(least) => many(*least).max(facts.seen.len()),
         Size::Unread(_) => facts.seen.len(),
@@ -196,11 +210,13 @@ impl Table {
         !self.works && self.told_voters.is_some_and(is_lost)
     }
 
-    /// Whether every other member knows of no leader, or refuses connections as this one does: there is nobody else with whom it
-    /// could be a quorum.
-    pub(super) fn is_dead_beside(&self, me: &Row) -> bool {
+    /// Whether every other member knows of no leader, refuses connections as this one does, or does not run: there is nobody else
+    /// with whom it could be a quorum.
+    pub(super) fn is_dead_beside(&self, me: &Row, facts: &Facts) -> bool {
+        let is_down =
+            |uid: &str| facts.seen.iter().any(|seen| seen.pod.uid == uid && seen.pod.runs_no_etcd());
         let is_out = |row: &Row| match &row.state {
-            State::Silent(why) => why.code == cause::NOT_LISTENING,
+            State::Silent(why) => is_down(&row.uid) || why.code == cause::NOT_LISTENING,
             _ => row.id.is_some_and(|id| self.leaderless.contains(&id)),
         };
         let votes =

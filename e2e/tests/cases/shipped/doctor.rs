@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use e2e::daemon::await_frozen;
 use e2e::keeper::Output;
 use e2e::patience::{Seen, eventually};
 use e2e::stage::Stage;
@@ -65,8 +66,10 @@ pub(crate) fn of_an_lxcfs_that_hangs_and_of_one_that_died_it_says_so(stage: &'st
     let stay = enter(stage)?;
     let process = stay.process()?;
     stay.signal("STOP", process)?;
-    let hangs = stay
-        .tells_here(&["does not answer", "whatever reads such a file in a container hangs"])
+    let hangs = await_frozen(process)
+        .and_then(|()| {
+            stay.tells_here(&["does not answer", "whatever reads such a file in a container hangs"])
+        })
         .and_then(|()| stay.tells(&["meminfo silent", "is LXCFS stopped, or out of memory?"]));
     stay.signal("CONT", process)?;
     hangs?;
@@ -75,9 +78,9 @@ pub(crate) fn of_an_lxcfs_that_hangs_and_of_one_that_died_it_says_so(stage: &'st
     // Who started it cleans up behind it at once, unless it is stopped too.
     let guardian = parent(process)?;
     stay.signal("STOP", guardian)?;
-    stay.signal("KILL", process)?;
-    let dead = stay
-        .tells_here(&["Transport endpoint is not connected", "umount -l /var/lib/lxcfs"])
+    let dead = await_frozen(guardian)
+        .and_then(|()| stay.signal("KILL", process))
+        .and_then(|()| stay.tells_here(&["Transport endpoint is not connected", "umount -l /var/lib/lxcfs"]))
         .and_then(|()| stay.tells(&["meminfo dead", "umount -l /var/lib/lxcfs, then start LXCFS again"]));
     stay.signal("CONT", guardian)?;
     dead

@@ -26,7 +26,7 @@ pub(super) fn of_silent(case: Case<'_>, table: &Table, me: &Row, why: &Cause, sa
     let is_missed = if table.works {
         !quorum.is_some_and(is_spared)
     } else {
-        !table.has_lost_quorum_beside(me) && !table.is_dead_beside(me)
+        !table.has_lost_quorum_beside(me) && !table.is_dead_beside(me, case.facts)
     };
     let is_needed = table.has_hidden_leader() || is_missed;
     if why.code == cause::NOT_LISTENING && is_the_port && !is_needed {

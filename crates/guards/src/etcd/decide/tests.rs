@@ -277,10 +277,12 @@ impl Any {
         if leaves { self.voters().saturating_sub(1) } else { self.voters() }
     }
 
-    /// Whether somebody says that it is to have two members at most, and its list has no more, with those that do not vote yet. How
-    /// many pods there are says nothing.
+    /// Whether somebody says that it is to have two members at most, its list has no more, with those that do not vote yet, and
+    /// neither voters nor pods are more than that.
     fn is_small(&self) -> bool {
-        matches!(self.size, Size::Told(..=2)) && self.list().members.len() <= 2
+        let pods = self.members.len() + self.members.iter().filter(|ill| **ill == Ill::Twice).count();
+        let there = self.voters().max(pods) as u64;
+        matches!(self.size, Size::Told(size) if size <= 2 && there <= size) && self.list().members.len() <= 2
     }
 
     /// How many of the others are voters that answer and know of no leader.

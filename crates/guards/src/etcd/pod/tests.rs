@@ -69,6 +69,7 @@ fn a_container_beside_never_decides_that_a_member_is_down_which_nobody_recognise
         json!({"image": "quay.io/coreos/etcd:v3.5.16", "args": ["etcdctl", "snapshot", "save", "/b"]}),
         json!({"image": "example.org/backup/etcd:1"}),
         json!({"image": "envoy", "ports": [{"containerPort": 2379}]}),
+        json!({"image": "etcd:3.5.16", "command": ["sh", "-c", "etcd grpc-proxy start"], "ports": [{"containerPort": 2379}]}),
         json!({"image": "x", "command": ["/usr/local/bin/etcd", "grpc-proxy", "start"]}),
         json!({"image": "x", "command": ["etcd"], "args": ["gateway", "start"]}),
         json!({"image": "quay.io/coreos/etcd:v3.5.16", "command": ["etcdctl", "snapshot", "save", "/b"]}),
@@ -82,6 +83,7 @@ fn a_container_beside_never_decides_that_a_member_is_down_which_nobody_recognise
         json!({"image": "x", "command": ["etcd"]}),
         json!({"image": "registry.k8s.io/etcd:3.5.16-0", "ports": [{"containerPort": 2379}]}),
         json!({"image": "registry.k8s.io/etcd:3.5.16-0", "args": ["--name=a"], "ports": [{"containerPort": 2379}]}),
+        json!({"image": "quay.io/coreos/etcd", "command": ["sh", "-ec", "exec etcd --name=$NAME"], "ports": [{"containerPort": 2379}]}),
     ] {
         assert_eq!(with(etcd.clone(), "running"), Etcd::Down, "{etcd}");
     }

@@ -172,6 +172,7 @@ impl<'f> Full<'f> {
             .map(|answers| answers.status.member)
             .filter(|id| told.is_some_and(|list| is_voter(list, *id)))
             .collect();
+        let size = super::believed(self.facts, self.list.as_ref().map_or(0, |list| list::voters(list)));
         Table {
             ensemble: self.facts.ensemble.clone(),
             voters: match &self.list {
@@ -182,8 +183,8 @@ impl<'f> Full<'f> {
                 Ok(list) => Ok(list::voters(list)),
                 Err(why) => Err(why.clone()),
             },
-            meant: super::meant(self.facts, self.list.as_ref().map_or(0, |list| list.members.len())),
-            size: self.facts.size.clone(),
+            meant: super::meant(self.facts, &size, self.list.as_ref().map_or(0, |list| list.members.len())),
+            size,
             told_voters: told.map(list::voters),
             leaderless,
             carrying: self.carrying(),

@@ -109,7 +109,7 @@ fn leader(case: Case<'_>, table: &Table) -> String {
 fn untold(table: &Table) -> String {
     let voters = table.voters.as_ref().map_or(0, |voters| *voters);
     format!(
-        "Wait until all of its members vote again (etcdctl member list); if it is to have no more, whoever runs Durward says so in its entry: members: {voters}"
+        "Wait until all of its members vote again (etcdctl member list); if it is to have no more, whoever runs Durward says so: members: {voters} in its entry, if all ensembles of that entry have no more"
     )
 }
 

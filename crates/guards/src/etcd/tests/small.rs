@@ -54,6 +54,32 @@ fn with(yaml: &str, key: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_number_that_more_voters_or_pods_contradict_says_nothing() {
+    // The third one was taken out of the list, and its pod is still there.
+    let three = |change: fn(&mut State)| {
+        Fake::of(3).with(|state| {
+            state.members.retain(|name, _| name != "etcd-2");
+            change(state);
+        })
+    };
+    let (one, two) = (with(LEAST, "members: 1"), with(LEAST, "members: 2"));
+    let shapes: [(Fake, &str, &str); 5] = [
+        (two_are_left(bare), &one, "nobody says that"),
+        (two_are_left(|s| made(s, &json!({"replicas": 1}))), NAMED, "nobody says that"),
+        (three(bare), &two, "of the 3 members"),
+        (three(bare), &one, "of the 3 members"),
+        (three(|s| made(s, &json!({"size": 2}))), NAMED, "of the 3 members"),
+    ];
+    for (at, (fake, yaml, words)) in shapes.into_iter().enumerate() {
+        for name in ["etcd-0", "etcd-1"] {
+            let ruling = deleted(&fake, yaml, name).await;
+            assert_eq!(word(&ruling), "deny", "{at} {name}: {}", told(&ruling));
+            says(&ruling, "deny", words);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_that_are_left_of_three_both_stay_where_nobody_says_that_they_are_all() {
     let scaled = |state: &mut State| {
         each_its_own(state);
@@ -239,7 +265,7 @@ async fn of_two_the_one_that_is_scaled_away_leaves_the_list_first() {
         drop(s.others.remove(&("statefulsets", "a".to_owned())));
     });
     let one = with(TOGETHER, "members: 1");
-    says(&deleted_by(&last, &one, "etcd-0", CONTROLLER, |_| {}).await, "deny", "Scale its StatefulSet back");
+    says(&deleted_by(&last, &one, "etcd-0", CONTROLLER, |_| {}).await, "deny", "nobody says that");
 }
 
 #[tokio::test(start_paused = true)]

@@ -128,7 +128,11 @@ impl Room {
         if bytes.len() <= LONG {
             return Some(Ok(work(&bytes)));
         }
-        let turn = timeout_at(deadline, Arc::clone(&self.parsers).acquire_owned()).await.ok()?;
+        // Whose turn does not come: that says nothing of the answer.
+        let Ok(turn) = timeout_at(deadline, Arc::clone(&self.parsers).acquire_owned()).await else {
+            let text = "Durward is reading too many long answers already; try again";
+            return Some(Err(Cause::new(cause::CROWDED, text)));
+        };
         // The thread goes on when nobody waits for it any more; until then it keeps its turn and its room.
         let working = tokio::task::spawn_blocking(move || {
             let _turn = turn;

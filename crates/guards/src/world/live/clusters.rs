@@ -363,7 +363,10 @@ async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failur
         let Some(read) = roads.here.api.room.parsed(body, Instant::now() + READ_WITHIN, read).await else {
             return Err(Failure::new(cause::TIMEOUT, "its answer was too long to be read in time"));
         };
-        let (page, next) = read.map_err(|cause| Failure::new(cause.code, cause.text))??;
+        let (page, next) = match read.map_err(|cause| Failure::new(cause.code, cause.text))? {
+            Err(failure) if size.shrinks_for(&failure.cause) => continue,
+            read => read?,
+        };
         for (version, member) in page {
             if let Fleet::Secrets { .. } = fleet {
                 versions.insert(member.cluster.clone(), version);
