@@ -286,6 +286,23 @@ async fn one_that_refuses_durward_goes_only_where_others_that_are_seen_at_work_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_refuses_beside_one_that_does_not_run_is_not_kept_for_a_quorum_that_cannot_be() {
+    let two = |second: &str| {
+        let fake = Fake::of(3).down(&["etcd-1"]).lost();
+        fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::Silent(cause::TIMEOUT);
+        fake.container("etcd-2", second);
+        fake
+    };
+    says(
+        &deleted(&two("waiting"), LEAST, "etcd-1").await,
+        "allow",
+        "the others are not known to be a quorum",
+    );
+    // It may answer the one that refuses.
+    says(&deleted(&two("running"), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_ensemble_of_three_with_two_voters_for_the_moment_keeps_both() {
     let learns = || Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().is_learner = true);
     let removed = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
