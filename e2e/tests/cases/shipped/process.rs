@@ -72,13 +72,14 @@ pub(crate) fn killed_it_is_started_again_and_what_it_left_is_cleaned_away(
 ) -> Result<()> {
     let stay = enter(stage)?;
     let pod = stay.pod(LXCFS)?;
-    let (before, mount) = (stay.process()?, stay.mount()?);
+    let before = stay.process()?;
     stay.signal("KILL", before)?;
+    // What it has left has a process no more, and can't be read. The next mount may have its device number again.
     eventually("LXCFS to serve again", AGAIN_WITHIN, || {
-        let now = stay.process().and_then(|pid| Ok((pid, stay.mount()?)));
-        Ok(match now {
-            Ok((pid, device)) if pid != before && device != mount => Seen::Yes(()),
-            other => Seen::NotYet(format!("{other:?}")),
+        let read = stay.node.run(&["cat", "/var/lib/lxcfs/proc/meminfo"])?;
+        Ok(match stay.process() {
+            Ok(pid) if pid != before && read.is_success() => Seen::Yes(()),
+            other => Seen::NotYet(format!("{other:?}, and {read:?}")),
         })
     })?;
     stay.node.stands(&stay.home, "daemonsets", LXCFS)?;
