@@ -6,7 +6,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz lint fmt docs clean prepare demo
+.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz lint lint-language fmt docs clean prepare demo
 
 CARGO_DENY := 0.20.2
 FUZZ_SECONDS ?= 60
@@ -58,6 +58,9 @@ lint: ## Formatting, clippy, links between pages, dependency rules
 	cargo clippy --workspace --all-targets -- -D warnings
 	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "lint: installing cargo-deny $(CARGO_DENY) (about a minute, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --debug --locked --version $(CARGO_DENY); }
 	cargo deny check bans licenses sources
+
+lint-language: ## The language of comments and pages; ONLY=DIR lists the findings of one directory
+	@cargo run -q -p durward-lint -- $(ONLY:%=--list --only %) ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md
 
 fmt: ## Format everything
 	cargo fmt --all

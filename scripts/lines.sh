@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts the lines of production code under crates/, by area, and all Rust lines under e2e/. Only files that git tracks count.
+# Counts the lines of production code under crates/, by area, and all Rust lines under e2e/. Files that git ignores do not count.
 #
 # A line of production code is neither blank nor a comment, and is not compiled for tests only. Not counted are therefore:
 # files under tests/ or benches/, tests.rs, tests_*.rs, items behind `#[cfg(test)]`, and the files of a `#[cfg(test)] mod NAME;`.
@@ -7,7 +7,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mapfile -t sources < <(git ls-files 'crates/*.rs' | grep -vE '(^|/)(tests|benches)/|/tests(_[a-z0-9_]*)?\.rs$')
+sources_of() { git ls-files --cached --others --exclude-standard "$1/*.rs" | while read -r file; do [ ! -f "$file" ] || echo "$file"; done; }
+mapfile -t sources < <(sources_of crates | grep -vE '(^|/)(tests|benches)/|/tests(_[a-z0-9_]*)?\.rs$')
 
 # Reads all files twice: first to find the modules that only tests include, then to count.
 awk '
@@ -60,4 +61,4 @@ awk '
         $1 == "~" { printf "%-24s %7d   (%d files)\n", "production, all crates", $2, $3; next }
         $1 ~ /\// { printf "  %-22s %7d\n", $1, $2; next }
         { printf "%-24s %7d\n", $1, $2 }'
-printf '%-24s %7d\n' 'e2e, every line' "$(git ls-files 'e2e/*.rs' | xargs cat | wc -l)"
+printf '%-24s %7d\n' 'e2e, every line' "$(sources_of e2e | xargs cat | wc -l)"
