@@ -22,17 +22,17 @@ use serde_json::{Value, json};
 const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// A certificate authority.
-pub struct Authority {
+pub struct Ca {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-impl std::fmt::Debug for Authority {
+impl std::fmt::Debug for Ca {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Authority")
+        formatter.write_str("Ca")
     }
 }
 
-impl Authority {
+impl Ca {
     /// Makes a new one.
     pub fn new(name: &str) -> Result<Self> {
         let mut params = CertificateParams::default();
@@ -117,13 +117,13 @@ pub const CONTEXT: &str = "e2e";
 
 /// A kubeconfig with everything in it, so that the file can be moved. JSON, which is YAML. `user` is one of
 /// [`by_certificate`], [`impersonated`] and [`by_token`].
-pub fn kubeconfig(server: &str, authority: &Authority, user: &Value) -> Value {
+pub fn kubeconfig(server: &str, ca: &Ca, user: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": CONTEXT, "cluster": {
             "server": server,
-            "certificate-authority-data": STANDARD.encode(authority.pem()),
+            "certificate-authority-data": STANDARD.encode(ca.pem()),
         }}],
         "users": [{"name": CONTEXT, "user": user}],
         "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT}}],
@@ -155,13 +155,9 @@ pub fn by_token(token: &str) -> Value {
 
 /// Opens a connection and returns the certificate that is served on it, verified against the authority and
 /// the name.
-pub fn served(
-    at: std::net::SocketAddr,
-    name: &str,
-    authority: &Authority,
-) -> Result<CertificateDer<'static>> {
+pub fn served(at: std::net::SocketAddr, name: &str, ca: &Ca) -> Result<CertificateDer<'static>> {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(authority.issuer.der().clone())?;
+    roots.add(ca.issuer.der().clone())?;
     let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let name = ServerName::try_from(name.to_owned()).with_context(|| format!("{name} is no server name"))?;
     let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;

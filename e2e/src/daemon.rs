@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use rustix::process::Signal;
 
-use crate::keeper::{Ending, Keeper, Part, Tool};
-use crate::patience::{Seen, eventually};
-use crate::words::tell;
+use crate::console::print;
+use crate::supervisor::{Exit, Process, Supervisor, Tool};
+use crate::wait::{Poll, eventually};
 
 /// An API server is ready in three to six seconds on an idle machine; this is for one that builds something
 /// beside it.
@@ -21,14 +21,14 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 const FROZEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// One look whether it is ready.
-type Probe = dyn Fn() -> Result<Seen<()>> + Send + Sync;
+type Probe = dyn Fn() -> Result<Poll<()>> + Send + Sync;
 
 /// A running part, and how it is started.
 pub struct Daemon {
-    keeper: Arc<Keeper>,
+    supervisor: Arc<Supervisor>,
     tool: Tool,
     probe: Box<Probe>,
-    part: Mutex<Arc<Part>>,
+    part: Mutex<Arc<Process>>,
 }
 
 impl std::fmt::Debug for Daemon {
@@ -40,13 +40,13 @@ impl std::fmt::Debug for Daemon {
 impl Daemon {
     /// Starts it and waits for nothing. `probe` is what [`Daemon::await_ready`] asks.
     pub(crate) fn start(
-        keeper: &Arc<Keeper>,
+        supervisor: &Arc<Supervisor>,
         tool: Tool,
-        probe: impl Fn() -> Result<Seen<()>> + Send + Sync + 'static,
+        probe: impl Fn() -> Result<Poll<()>> + Send + Sync + 'static,
     ) -> Result<Self> {
-        let part = keeper.start_part(tool.clone())?;
+        let part = supervisor.start_process(tool.clone())?;
         Ok(Self {
-            keeper: Arc::clone(keeper),
+            supervisor: Arc::clone(supervisor),
             tool,
             probe: Box::new(probe),
             part: Mutex::new(Arc::new(part)),
@@ -57,12 +57,12 @@ impl Daemon {
     pub fn await_ready(&self) -> Result<()> {
         let part = self.part();
         eventually(format_args!("{} to be ready", part.name()), READY_WITHIN, || {
-            if let Some(ending) = part.ending()? {
-                bail!("ended while it was starting, with {ending}");
+            if let Some(exit) = part.exit()? {
+                bail!("ended while it was starting, with {exit}");
             }
             (self.probe)()
         })
-        .map_err(|error| part.trouble(format_args!("{error:#}")))
+        .map_err(|error| part.failure(format_args!("{error:#}")))
     }
 
     /// Its process id, which changes when it is started again.
@@ -96,22 +96,22 @@ impl Daemon {
     }
 
     /// Ends it for good.
-    pub(crate) fn end(&self) -> Result<Ending> {
+    pub(crate) fn end(&self) -> Result<Exit> {
         self.part().end()
     }
 
     /// What failed, with the end of its log.
-    pub fn trouble(&self, what: impl std::fmt::Display) -> anyhow::Error {
-        self.part().trouble(what)
+    pub fn failure(&self, what: impl std::fmt::Display) -> anyhow::Error {
+        self.part().failure(what)
     }
 
     fn start_again(&self) -> Result<()> {
-        let part = self.keeper.start_part(self.tool.clone())?;
+        let part = self.supervisor.start_process(self.tool.clone())?;
         *self.part.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(part);
         self.await_ready()
     }
 
-    fn part(&self) -> Arc<Part> {
+    fn part(&self) -> Arc<Process> {
         Arc::clone(&self.part.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -137,7 +137,7 @@ impl Drop for Frozen<'_> {
         if self.held
             && let Err(error) = self.daemon.part().signal(Signal::CONT)
         {
-            tell(format_args!("a frozen part could not be thawed: {error:#}"));
+            print(format_args!("a frozen part could not be thawed: {error:#}"));
         }
     }
 }
@@ -163,7 +163,7 @@ impl Drop for Stopped<'_> {
         if self.held
             && let Err(error) = self.daemon.start_again()
         {
-            tell(format_args!("a stopped part could not be started again: {error:#}"));
+            print(format_args!("a stopped part could not be started again: {error:#}"));
         }
     }
 }
@@ -177,9 +177,9 @@ pub fn await_frozen(pid: i32) -> Result<()> {
             let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
             let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
             if state != Some('T') {
-                return Ok(Seen::NotYet(format!("a thread in state {state:?}")));
+                return Ok(Poll::Pending(format!("a thread in state {state:?}")));
             }
         }
-        Ok(Seen::Yes(()))
+        Ok(Poll::Ready(()))
     })
 }

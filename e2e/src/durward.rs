@@ -11,12 +11,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 
+use crate::context::TestContext;
 use crate::controlplane::Cluster;
-use crate::keeper::{Ending, Output, Part, Tool};
 use crate::metrics::Metrics;
-use crate::patience::{Seen, eventually};
-use crate::stage::Stage;
-use crate::{ports, web};
+use crate::supervisor::{Exit, Output, Process, Tool};
+use crate::wait::{Poll, eventually};
+use crate::{plain_http, ports};
 
 /// A debug build on a loaded machine, with a first look at a cluster.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -74,25 +74,25 @@ impl Serve {
     }
 
     /// Starts it without waiting for anything.
-    pub fn start(self, stage: &Stage) -> Result<Durward> {
+    pub fn start(self, context: &TestContext) -> Result<Durward> {
         let loopback = IpAddr::from([127, 0, 0, 1]);
         let reviews = SocketAddr::new(self.host, self.port.map_or_else(ports::free, Ok)?);
         let admin = SocketAddr::new(loopback, ports::free()?);
         let local = SocketAddr::new(loopback, ports::free()?);
-        let tool = Tool::new(self.name, stage.durward_program()?)
+        let tool = Tool::new(self.name, context.durward_program()?)
             .arguments(["serve", "--config"])
             .argument(self.config.display().to_string())
             .arguments(["--listen".to_owned(), reviews.to_string()])
             .arguments(["--admin".to_owned(), admin.to_string()])
             .arguments(["--local".to_owned(), local.to_string()])
             .arguments(self.arguments);
-        let part = stage.keeper()?.start_part(tool)?;
+        let part = context.supervisor()?.start_process(tool)?;
         Ok(Durward { part, reviews, admin, local })
     }
 
     /// Starts it and returns when it says that it is ready.
-    pub fn start_ready(self, stage: &Stage) -> Result<Durward> {
-        let durward = self.start(stage)?;
+    pub fn start_ready(self, context: &TestContext) -> Result<Durward> {
+        let durward = self.start(context)?;
         durward.await_ready()?;
         Ok(durward)
     }
@@ -101,7 +101,7 @@ impl Serve {
 /// A running `durward serve`. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Durward {
-    part: Part,
+    part: Process,
     reviews: SocketAddr,
     admin: SocketAddr,
     local: SocketAddr,
@@ -135,8 +135,8 @@ impl Durward {
     }
 
     /// A page of its admin port.
-    pub fn page(&self, path: &str) -> Result<web::Page> {
-        web::get(self.admin, path)
+    pub fn page(&self, path: &str) -> Result<plain_http::Response> {
+        plain_http::get(self.admin, path)
     }
 
     /// Waits until `/readyz` says yes.
@@ -152,16 +152,16 @@ impl Durward {
     fn await_readiness(&self, ready: bool) -> Result<()> {
         let what = if ready { "Durward to be ready" } else { "Durward to say that it is not ready" };
         eventually(what, READY_WITHIN, || {
-            if let Some(ending) = self.part.ending()? {
-                return Err(self.part.trouble(format_args!("ended with {ending}")));
+            if let Some(exit) = self.part.exit()? {
+                return Err(self.part.failure(format_args!("ended with {exit}")));
             }
             Ok(match self.page("/readyz") {
-                Ok(page) if (page.status == 200) == ready => Seen::Yes(()),
-                Ok(page) => Seen::NotYet(format!("{} {}", page.status, page.body)),
-                Err(error) => Seen::NotYet(format!("{error:#}")),
+                Ok(page) if (page.status == 200) == ready => Poll::Ready(()),
+                Ok(page) => Poll::Pending(format!("{} {}", page.status, page.body)),
+                Err(error) => Poll::Pending(format!("{error:#}")),
             })
         })
-        .map_err(|error| self.part.trouble(format_args!("{error:#}")))
+        .map_err(|error| self.part.failure(format_args!("{error:#}")))
     }
 
     /// Its metrics, now.
@@ -175,9 +175,9 @@ impl Durward {
     }
 
     /// Waits for its end, which somebody must have asked for.
-    pub fn await_end(&self, within: Duration) -> Result<Ending> {
-        let ending = self.part.wait(within)?;
-        ending.with_context(|| self.part.trouble(format_args!("still runs after {within:?}")).to_string())
+    pub fn await_end(&self, within: Duration) -> Result<Exit> {
+        let exit = self.part.wait(within)?;
+        exit.with_context(|| self.part.failure(format_args!("still runs after {within:?}")).to_string())
     }
 
     /// Registers Durward with a cluster: what `durward manifests --config FILE --only registration` prints,
@@ -185,9 +185,9 @@ impl Durward {
     ///
     /// Returns what was applied. The API server takes a moment to follow: wait for what the case expects, not
     /// for a time.
-    pub fn register(stage: &Stage, cluster: &Cluster, config: &Path) -> Result<String> {
+    pub fn register(context: &TestContext, cluster: &Cluster, config: &Path) -> Result<String> {
         let config = config.display().to_string();
-        let printed = Self::command(stage, &["manifests", "--config", &config, "--only", "registration"])?
+        let printed = Self::command(context, &["manifests", "--config", &config, "--only", "registration"])?
             .succeeded()
             .context("durward manifests")?
             .stdout;
@@ -204,15 +204,15 @@ impl Durward {
     }
 
     /// Any other command of the product, run to its end.
-    pub fn command(stage: &Stage, arguments: &[&str]) -> Result<Output> {
-        let tool = Tool::new("durward", stage.durward_program()?).arguments(arguments.iter().copied());
-        stage.keeper()?.run(tool, COMMAND_WITHIN)
+    pub fn command(context: &TestContext, arguments: &[&str]) -> Result<Output> {
+        let tool = Tool::new("durward", context.durward_program()?).arguments(arguments.iter().copied());
+        context.supervisor()?.run(tool, COMMAND_WITHIN)
     }
 }
 
 impl Drop for Durward {
     fn drop(&mut self) {
-        // Already ended, or the run is over and the keeper ends it: both leave nothing to do.
+        // Already ended, or the run is over and the supervisor ends it: both leave nothing to do.
         let _ = self.part.end();
     }
 }

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use crate::certificates::{self, Authority, Leaf};
+use crate::certificates::{self, Ca, Leaf};
+use crate::context::TestContext;
 use crate::controlplane::{Cluster, Turn};
 use crate::durward::{Durward, Serve};
 use crate::fleet::Fleet;
-use crate::keeper::Output;
 use crate::ports;
 use crate::service::Service;
-use crate::stage::Stage;
+use crate::supervisor::Output;
 
 /// Where Durward is at home if no Service says otherwise. `durward manifests` puts its service account,
 /// `durward`, there.
@@ -40,7 +40,7 @@ const ON_KARMADA: &[&str] = &["rbac", "members"];
 /// waits until this is dropped, which takes the registration back.
 #[derive(Debug)]
 pub struct Installation<'a> {
-    stage: &'a Stage,
+    context: &'a TestContext,
     cluster: &'a Cluster,
     /// The namespace of its service account; none on a Karmada control plane.
     home: Option<String>,
@@ -49,7 +49,7 @@ pub struct Installation<'a> {
     folder: PathBuf,
     config: PathBuf,
     kubeconfig: PathBuf,
-    authority: Authority,
+    ca: Ca,
     /// Who the certificate is for.
     names: Vec<String>,
     /// Where servers listen. The port is fixed for a URL, and of each server's own behind a Service.
@@ -62,26 +62,26 @@ pub struct Installation<'a> {
 impl<'a> Installation<'a> {
     /// Reached at a URL on this host, 127.0.0.1 unless the cluster is a node's: one server at a time. `guards`
     /// is the section of that name, indented by two spaces.
-    pub fn by_url(stage: &'a Stage, cluster: &'a Cluster, guards: &str) -> Result<Self> {
+    pub fn by_url(context: &'a TestContext, cluster: &'a Cluster, guards: &str) -> Result<Self> {
         let port = ports::free()?;
         let host = cluster.host();
         let registration = json!({"manage": "none", "url": format!("https://{host}:{port}")});
         let listener = (IpAddr::from(host), Some(port));
-        Self::new(stage, cluster, Some(HOME), (&registration, guards), listener, Vec::new())
+        Self::new(context, cluster, Some(HOME), (&registration, guards), listener, Vec::new())
     }
 
     /// Registered with a Karmada control plane, reached at a URL on 127.0.0.1: one server at a time.
-    pub fn on_karmada(stage: &'a Stage, fleet: &'a Fleet, guards: &str) -> Result<Self> {
+    pub fn on_karmada(context: &'a TestContext, fleet: &'a Fleet, guards: &str) -> Result<Self> {
         let port = ports::free()?;
         let registration = json!({"manage": "none", "url": format!("https://127.0.0.1:{port}")});
         let listener = (IpAddr::from([127, 0, 0, 1]), Some(port));
-        Self::new(stage, fleet.karmada(), None, (&registration, guards), listener, Vec::new())
+        Self::new(context, fleet.karmada(), None, (&registration, guards), listener, Vec::new())
     }
 
     /// Reached by a Service, which the case then leads to one server or another. The cluster must have
     /// aggregator routing.
     pub fn by_service(
-        stage: &'a Stage,
+        context: &'a TestContext,
         cluster: &'a Cluster,
         service: &Service<'_>,
         guards: &str,
@@ -91,12 +91,12 @@ impl<'a> Installation<'a> {
             "service": {"name": service.name(), "namespace": service.namespace()},
         });
         let host = IpAddr::from(match cluster.host() {
-            Ipv4Addr::LOCALHOST => stage.address()?,
+            Ipv4Addr::LOCALHOST => context.address()?,
             // A node's network has a way to this host, and to none of its other addresses.
             host => host,
         });
         Self::new(
-            stage,
+            context,
             cluster,
             Some(service.namespace()),
             (&registration, guards),
@@ -106,7 +106,7 @@ impl<'a> Installation<'a> {
     }
 
     fn new(
-        stage: &'a Stage,
+        context: &'a TestContext,
         cluster: &'a Cluster,
         home: Option<&str>,
         (registration, guards): (&Value, &str),
@@ -114,19 +114,19 @@ impl<'a> Installation<'a> {
         names: Vec<String>,
     ) -> Result<Self> {
         let turn = cluster.turn()?;
-        let folder = stage.folder("installation")?;
-        let authority = Authority::new("durward")?;
-        certificates::write(&folder, "ca.crt", &authority.pem())?;
+        let folder = context.folder("installation")?;
+        let ca = Ca::new("durward")?;
+        certificates::write(&folder, "ca.crt", &ca.pem())?;
         let config = folder.join("durward.yaml");
         let mut installation = Self {
-            stage,
+            context,
             cluster,
             home: home.map(ToOwned::to_owned),
             kubeconfig: PathBuf::new(),
             registration: registration.clone(),
             folder,
             config,
-            authority,
+            ca,
             names,
             host,
             port,
@@ -150,8 +150,8 @@ impl<'a> Installation<'a> {
     }
 
     /// The authority that issues the serving certificates.
-    pub fn authority(&self) -> &Authority {
-        &self.authority
+    pub fn ca(&self) -> &Ca {
+        &self.ca
     }
 
     /// Servers that are started from now on see the cluster at this URL: through a [`crate::fault::Proxy`], say.
@@ -178,7 +178,7 @@ impl<'a> Installation<'a> {
     /// takes a moment to follow: wait for what the case expects, not for a time. Registering again, after the
     /// configuration was rewritten, replaces.
     pub fn register(&mut self) -> Result<()> {
-        self.registered = Some(Durward::register(self.stage, self.cluster, &self.config)?);
+        self.registered = Some(Durward::register(self.context, self.cluster, &self.config)?);
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl<'a> Installation<'a> {
     /// servers find that by themselves; [`certificates::served`] shows when.
     pub fn swap_certificate(&self) -> Result<Leaf> {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        let leaf = self.authority.server(&names, &[self.host])?;
+        let leaf = self.ca.server(&names, &[self.host])?;
         // The key first: a server that reads in between sees a pair that does not match, and must keep what
         // it has.
         for (name, content) in [("tls.key", &leaf.key), ("tls.crt", &leaf.certificate)] {
@@ -238,7 +238,7 @@ impl<'a> Installation<'a> {
     pub fn printed(&self, part: &str) -> Result<String> {
         let config = self.config.display().to_string();
         let arguments = ["manifests", "--config", &config, "--only", part];
-        Ok(Durward::command(self.stage, &arguments)?.succeeded()?.stdout)
+        Ok(Durward::command(self.context, &arguments)?.succeeded()?.stdout)
     }
 
     /// Any command of the product that looks at the cluster, with this configuration and Durward's own
@@ -248,7 +248,7 @@ impl<'a> Installation<'a> {
         let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
         let all: Vec<&str> =
             arguments.iter().copied().chain([config.as_str(), kubeconfig.as_str()]).collect();
-        Durward::command(self.stage, &all)
+        Durward::command(self.context, &all)
     }
 }
 
@@ -257,7 +257,7 @@ impl Drop for Installation<'_> {
         if let Some(printed) = &self.registered
             && let Err(error) = Durward::unregister(self.cluster, printed)
         {
-            crate::words::tell(format_args!("a registration could not be taken back: {error:#}"));
+            crate::console::print(format_args!("a registration could not be taken back: {error:#}"));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::keeper::{Keeper, Output, Tool};
+use crate::supervisor::{Output, Supervisor, Tool};
 
 /// Far more than any single command takes on a loaded machine; what hangs longer, hangs.
 const WITHIN: Duration = Duration::from_secs(120);
@@ -15,14 +15,14 @@ const WITHIN: Duration = Duration::from_secs(120);
 /// kubectl with a kubeconfig.
 #[derive(Debug, Clone)]
 pub struct Kubectl {
-    keeper: Arc<Keeper>,
+    supervisor: Arc<Supervisor>,
     program: PathBuf,
     kubeconfig: PathBuf,
 }
 
 impl Kubectl {
-    pub(crate) fn new(keeper: &Arc<Keeper>, program: PathBuf, kubeconfig: PathBuf) -> Self {
-        Self { keeper: Arc::clone(keeper), program, kubeconfig }
+    pub(crate) fn new(supervisor: &Arc<Supervisor>, program: PathBuf, kubeconfig: PathBuf) -> Self {
+        Self { supervisor: Arc::clone(supervisor), program, kubeconfig }
     }
 
     /// The kubeconfig it works with: a file for Durward too, or for a program of the test's own.
@@ -33,12 +33,12 @@ impl Kubectl {
     /// Runs it with these arguments and returns what it said, whatever its exit code. Warnings stand on
     /// standard error.
     pub fn run(&self, arguments: &[&str]) -> Result<Output> {
-        self.keeper.run(self.tool(arguments), WITHIN)
+        self.supervisor.run(self.tool(arguments), WITHIN)
     }
 
     /// The same with something to read, for `-f -`.
     pub fn run_with(&self, arguments: &[&str], input: &str) -> Result<Output> {
-        self.keeper.run(self.tool(arguments).input(input), WITHIN)
+        self.supervisor.run(self.tool(arguments).input(input), WITHIN)
     }
 
     /// `kubectl apply -f -` of YAML, or of JSON, which is YAML.
@@ -58,7 +58,7 @@ impl Kubectl {
         Tool::new("kubectl", &self.program)
             // What it remembers of an API server must not outlive the run, for another will have the same
             // address.
-            .environment("KUBECACHEDIR", self.keeper.work().join("kubectl-cache").display().to_string())
+            .environment("KUBECACHEDIR", self.supervisor.work().join("kubectl-cache").display().to_string())
             .flag("kubeconfig", self.kubeconfig.display())
             .arguments(arguments.iter().copied())
     }

@@ -6,9 +6,9 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 use crate::controlplane::Cluster;
-use crate::patience::{Seen, eventually};
 use crate::pods::Pod;
 use crate::service::Service;
+use crate::wait::{Poll, eventually};
 
 const ACCOUNT_WITHIN: Duration = Duration::from_secs(60);
 
@@ -68,7 +68,7 @@ impl<'a> Namespace<'a> {
         let path = format!("{}/default", self.path("serviceaccounts"));
         eventually(format_args!("the service account of {}", self.name), ACCOUNT_WITHIN, || {
             let answer = self.cluster.api().get(&path)?;
-            Ok(if answer.is_success() { Seen::Yes(()) } else { Seen::NotYet(answer.message().to_owned()) })
+            Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })
         })
     }
 }

@@ -3,7 +3,7 @@
 //! ```no_run
 //! # fn case(shop: &e2e::namespace::Namespace<'_>) -> anyhow::Result<()> {
 //! shop.pod("web").annotated("durward.dev/lxcfs", "enabled").is_admitted()?.with_mounts(&["/proc/meminfo"])?;
-//! shop.pod("root").with(|pod| pod["spec"]["hostPID"] = true.into()).is_refused_with("violates PodSecurity")?;
+//! shop.pod("root").with(|pod| pod["spec"]["hostPID"] = true.into()).is_denied_with("violates PodSecurity")?;
 //! # Ok(()) }
 //! ```
 //!
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::api::Answer;
 use crate::controlplane::User;
 use crate::namespace::Namespace;
-use crate::patience::{Seen, eventually};
+use crate::wait::{Poll, eventually};
 
 /// Controllers make a pod within a second; a loaded machine may take longer.
 const POD_WITHIN: Duration = Duration::from_secs(60);
@@ -146,20 +146,20 @@ impl<'a> Pod<'a> {
     pub fn is_admitted(self) -> Result<Admitted> {
         match self.outcome()? {
             Outcome::Admitted(admitted) => Ok(admitted),
-            Outcome::Refused(refused) => {
+            Outcome::Denied(refused) => {
                 bail!("expected the pod to be admitted, and it is refused: {}", refused.message)
             }
         }
     }
 
     /// Creates it, and expects a refusal whose message contains this text.
-    pub fn is_refused_with(self, text: &str) -> Result<Refused> {
+    pub fn is_denied_with(self, text: &str) -> Result<Denied> {
         match self.outcome()? {
             Outcome::Admitted(admitted) => {
                 bail!("expected a refusal with {text:?}, and it is admitted: {}", admitted.pod)
             }
-            Outcome::Refused(refused) if refused.message.contains(text) => Ok(refused),
-            Outcome::Refused(refused) => {
+            Outcome::Denied(refused) if refused.message.contains(text) => Ok(refused),
+            Outcome::Denied(refused) => {
                 bail!("expected a refusal with {text:?}, and it says: {}", refused.message)
             }
         }
@@ -210,7 +210,7 @@ impl<'a> Pod<'a> {
             let pod = serde_json::from_str(&output.stdout).context("kubectl printed no JSON")?;
             return Ok(Outcome::Admitted(Admitted { sent: self.object.clone(), pod, warnings }));
         }
-        Ok(Outcome::Refused(Refused { status: None, message: output.stderr, warnings }))
+        Ok(Outcome::Denied(Denied { status: None, message: output.stderr, warnings }))
     }
 
     /// The pod, or what the `ReplicaSet` says of its failure to make one. Warnings go to the controller, not
@@ -240,14 +240,14 @@ impl<'a> Pod<'a> {
                 pod["apiVersion"] = "v1".into();
                 pod["kind"] = "Pod".into();
                 let sent = json!({"metadata": template["metadata"], "spec": template["spec"]});
-                return Ok(Seen::Yes(Outcome::Admitted(Admitted { sent, pod, warnings: Vec::new() })));
+                return Ok(Poll::Ready(Outcome::Admitted(Admitted { sent, pod, warnings: Vec::new() })));
             }
             let sets = api.get(&sets)?.succeeded()?.body;
             Ok(match failure(&sets) {
                 Some(message) => {
-                    Seen::Yes(Outcome::Refused(Refused { status: None, message, warnings: Vec::new() }))
+                    Poll::Ready(Outcome::Denied(Denied { status: None, message, warnings: Vec::new() }))
                 }
-                None => Seen::NotYet("no pod, and no ReplicaSet that complains".to_owned()),
+                None => Poll::Pending("no pod, and no ReplicaSet that complains".to_owned()),
             })
         })
     }
@@ -273,7 +273,7 @@ fn outcome(sent: Value, answer: Answer) -> Outcome {
         return Outcome::Admitted(Admitted { sent, pod: answer.body, warnings: answer.warnings });
     }
     let message = answer.message().to_owned();
-    Outcome::Refused(Refused { status: Some(answer.status), message, warnings: answer.warnings })
+    Outcome::Denied(Denied { status: Some(answer.status), message, warnings: answer.warnings })
 }
 
 /// The message of a `ReplicaSet` that could not make its pods.
@@ -291,12 +291,12 @@ pub enum Outcome {
     /// It was admitted.
     Admitted(Admitted),
     /// It was not.
-    Refused(Refused),
+    Denied(Denied),
 }
 
 /// A refusal.
 #[derive(Debug)]
-pub struct Refused {
+pub struct Denied {
     /// The HTTP status, where the answer came to us and not to kubectl or a controller.
     pub status: Option<u16>,
     /// What it says; all that kubectl printed, if kubectl was asked.

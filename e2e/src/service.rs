@@ -3,7 +3,7 @@
 //!
 //! Only of use on a cluster with [`crate::controlplane::Options::with_aggregator_routing`]: the API server
 //! then connects to the slice's address itself. It does not accept loopback addresses there;
-//! [`crate::stage::Stage::address`] gives one that it does.
+//! [`crate::context::TestContext::address`] gives one that it does.
 
 use std::net::SocketAddr;
 

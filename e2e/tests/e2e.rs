@@ -1,7 +1,7 @@
-//! The end-to-end tests: one binary, so that one keeper ends what all of them started.
+//! The end-to-end tests: one binary, so that one supervisor ends what all of them started.
 //!
 //! `cargo test -p durward-e2e --test e2e` runs all, with a word behind it those whose name contains the word;
-//! `-- --list` names them. A case is a function in `cases/`, takes the [`Stage`] and returns what it found
+//! `-- --list` names them. A case is a function in `cases/`, takes the [`TestContext`] and returns what it found
 //! wrong, if anything. [`cases!`] lists every one; a case that is not listed does not compile.
 
 #![deny(dead_code)]
@@ -16,8 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use e2e::stage::Stage;
-use e2e::words::tell;
+use e2e::console::print;
+use e2e::context::TestContext;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use cases::deletion::{
@@ -28,15 +28,15 @@ use cases::etcd::{
     beforehand, down, drain, ensembles, leader, quorum, reservations, stances, teardown, trust,
 };
 use cases::etcd_node::{document, rolling};
-use cases::node::{basics, kubelet, lxcfs, standing};
+use cases::node::{basics, kubelet, local_cluster, lxcfs};
 use cases::seen::{asked, away, containers, fields, left, workloads};
 use cases::shipped::{device, doctor, in_pods, label, library, process};
 use cases::{
-    asking, company, controlplane, counting, durward, ephemeral, fleet, images, keeper, options, outage,
-    pod_security, policy, reload, replacement, sentences, skips, versions, whole,
+    asking, company, controlplane, counting, durward, ephemeral, fleet, images, options, outage,
+    pod_security, policy, reload, replacement, sentences, skips, supervisor, versions, whole,
 };
 
-type Case = fn(&'static Stage) -> Result<()>;
+type Case = fn(&'static TestContext) -> Result<()>;
 
 /// Cases wait more than they work: for a controller, for a watch, for their turn. More at once than there are
 /// processors, unless the command line says how many.
@@ -58,7 +58,7 @@ macro_rules! cases {
 }
 
 const CASES: &[(&str, Case)] = cases![
-    keeper::{
+    supervisor::{
         leaves_nothing_behind_when_the_test_process_ends_well,
         leaves_nothing_behind_when_the_test_process_panics,
         leaves_nothing_behind_when_the_test_process_is_killed,
@@ -261,7 +261,7 @@ const DELETION_ALONE: &[(&str, Case)] = cases![@ "deletion::";
 
 /// On the one-node cluster, beside each other.
 const NODE: &[(&str, Case)] = cases![@ "node::";
-    standing::{
+    local_cluster::{
         a_cluster_stands_until_it_is_ended_and_meets_no_other,
         a_whole_node_leaves_nothing_behind_when_its_holder_is_killed,
         the_next_run_cleans_up_a_whole_node_behind_a_killed_keeper,
@@ -325,7 +325,7 @@ const SEEN_ALONE: &[(&str, Case)] = cases![@ "seen::";
     },
 ];
 
-/// The etcd guard, on ensembles of each case's own.
+/// The etcd guard, on etcd clusters of each case's own.
 const ETCD: &[(&str, Case)] = cases![@ "etcd::";
     teardown::{
         teardown_and_repair_go_without_a_member_being_asked,
@@ -457,28 +457,28 @@ const SOAK: &[(&str, Case)] = cases![@ "deletion::";
 ];
 
 fn main() -> ExitCode {
-    if let Some(part) = keeper::victim() {
+    if let Some(part) = supervisor::victim() {
         return part;
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
-    let stage: &'static Stage = match Stage::new(env!("CARGO_BIN_EXE_e2e-keeper")) {
+    let context: &'static TestContext = match TestContext::new(env!("CARGO_BIN_EXE_e2e-supervisor")) {
         // The run is as long as the process.
-        Ok(stage) => Box::leak(Box::new(stage)),
+        Ok(context) => Box::leak(Box::new(context)),
         Err(error) => {
-            tell(format_args!("{error:#}"));
+            print(format_args!("{error:#}"));
             return ExitCode::FAILURE;
         }
     };
-    let trials = in_order().map(|&(name, case)| trial(stage, name, case));
+    let trials = in_order().map(|&(name, case)| trial(context, name, case));
     let soak =
-        SOAK.iter().chain(ETCD_NODE).map(|&(name, case)| trial(stage, name, case).with_ignored_flag(true));
+        SOAK.iter().chain(ETCD_NODE).map(|&(name, case)| trial(context, name, case).with_ignored_flag(true));
     let conclusion = libtest_mimic::run(&arguments, trials.chain(soak).collect());
     let passed = !conclusion.has_failed();
-    match stage.finish(passed) {
+    match context.finish(passed) {
         Ok(()) => conclusion.exit_code(),
         Err(error) => {
-            tell(format_args!("the run did not end well: {error:#}"));
+            print(format_args!("the run did not end well: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -501,10 +501,10 @@ fn in_order() -> impl Iterator<Item = &'static (&'static str, Case)> {
 
 /// A case as the test runner wants it: whatever way it fails, the report says where the logs of its parts
 /// are.
-fn trial(stage: &'static Stage, name: &'static str, case: Case) -> Trial {
+fn trial(context: &'static TestContext, name: &'static str, case: Case) -> Trial {
     Trial::test(name, move || {
-        let Err(what) = in_time(stage, name, case) else { return Ok(()) };
-        let logs = stage
+        let Err(what) = in_time(context, name, case) else { return Ok(()) };
+        let logs = context
             .logs()
             .map_or_else(|| "none, nothing was started".to_owned(), |logs| logs.display().to_string());
         Err(Failed::from(format!("{what}\n\nlogs of every part: {logs}")))
@@ -513,13 +513,13 @@ fn trial(stage: &'static Stage, name: &'static str, case: Case) -> Trial {
 
 /// Runs a case on a thread of its own, so that one that hangs fails by its name and the run ends: whoever waits
 /// for something that it holds, or comes later, fails with it.
-fn in_time(stage: &'static Stage, name: &str, case: Case) -> Result<(), String> {
+fn in_time(context: &'static TestContext, name: &str, case: Case) -> Result<(), String> {
     static HANGS: OnceLock<String> = OnceLock::new();
     let (done, ended) = mpsc::channel();
     let begun = Instant::now();
     let mut told = PATIENCE;
     if HANGS.get().is_none() {
-        thread::spawn(move || drop(done.send(catch_unwind(AssertUnwindSafe(|| case(stage))))));
+        thread::spawn(move || drop(done.send(catch_unwind(AssertUnwindSafe(|| case(context))))));
     }
     loop {
         if let Some(other) = HANGS.get() {
@@ -536,7 +536,7 @@ fn in_time(stage: &'static Stage, name: &str, case: Case) -> Result<(), String> 
                 ));
             }
             Err(_) if begun.elapsed() >= told => {
-                tell(format_args!(
+                print(format_args!(
                     "{name} works, or waits for its turn, since {} minutes",
                     told.as_secs() / 60
                 ));

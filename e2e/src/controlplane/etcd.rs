@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::keeper::{Keeper, Part, Tool};
-use crate::parts::Binary;
-use crate::patience::{Seen, eventually};
-use crate::web;
+use crate::binaries::Binary;
+use crate::plain_http;
+use crate::supervisor::{Process, Supervisor, Tool};
+use crate::wait::{Poll, eventually};
 
-use super::place::Place;
+use super::location::Location;
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
@@ -18,22 +18,22 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Etcd {
     url: String,
-    part: Part,
+    part: Process,
 }
 
 impl Etcd {
     /// Starts it and returns when it is healthy.
-    pub(crate) fn start(keeper: &Arc<Keeper>, place: &Place) -> Result<Self> {
+    pub(crate) fn start(supervisor: &Arc<Supervisor>, place: &Location) -> Result<Self> {
         let address = place.address();
         let (client, peer) = place.etcd_ports()?;
         let url = format!("http://{address}:{client}");
         let peer = format!("http://{address}:{peer}");
         let (name, folder) = match place {
-            Place::Host => ("etcd", keeper.work().join("etcd")),
+            Location::Host => ("etcd", supervisor.work().join("etcd")),
             // A run may have several nodes.
-            Place::Node(ground) => ("etcd-node", ground.folder().join("etcd")),
+            Location::Node(sandbox) => ("etcd-node", sandbox.folder().join("etcd")),
         };
-        let tool = Tool::new(name, Binary::Etcd.path(keeper)?)
+        let tool = Tool::new(name, Binary::Etcd.path(supervisor)?)
             .grace(Duration::ZERO)
             .flag("name", "e2e")
             .flag("data-dir", folder.display())
@@ -43,18 +43,18 @@ impl Etcd {
             .flag("initial-advertise-peer-urls", &peer)
             .flag("initial-cluster", format_args!("e2e={peer}"))
             .argument("--unsafe-no-fsync");
-        let part = keeper.start_part(place.tool(tool))?;
+        let part = supervisor.start_process(place.tool(tool))?;
         eventually("etcd to be healthy", READY_WITHIN, || {
-            if let Some(ending) = part.ending()? {
-                return Err(part.trouble(format_args!("ended while it was starting, with {ending}")));
+            if let Some(exit) = part.exit()? {
+                return Err(part.failure(format_args!("ended while it was starting, with {exit}")));
             }
-            Ok(match web::get((address, client).into(), "/health") {
-                Ok(page) if page.status == 200 => Seen::Yes(()),
-                Ok(page) => Seen::NotYet(format!("{} {}", page.status, page.body)),
-                Err(error) => Seen::NotYet(format!("{error:#}")),
+            Ok(match plain_http::get((address, client).into(), "/health") {
+                Ok(page) if page.status == 200 => Poll::Ready(()),
+                Ok(page) => Poll::Pending(format!("{} {}", page.status, page.body)),
+                Err(error) => Poll::Pending(format!("{error:#}")),
             })
         })
-        .map_err(|error| part.trouble(error))?;
+        .map_err(|error| part.failure(error))?;
         Ok(Self { url, part })
     }
 

@@ -8,8 +8,8 @@
 //! MB for an API server and 100 for controllers.
 
 mod etcd;
+mod location;
 mod options;
-mod place;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -22,19 +22,19 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 pub use etcd::Etcd;
+pub(crate) use location::Location;
 pub use options::Options;
-pub(crate) use place::Place;
 
 use crate::api::Api;
-use crate::certificates::{self, Authority, Leaf};
+use crate::binaries::Binary;
+use crate::certificates::{self, Ca, Leaf};
+use crate::console::print;
 use crate::daemon::{Daemon, Frozen, Stopped};
-use crate::keeper::{Keeper, Part, Tool};
 use crate::kubectl::Kubectl;
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
-use crate::parts::Binary;
-use crate::patience::{Seen, eventually};
-use crate::words::tell;
+use crate::supervisor::{Process, Supervisor, Tool};
+use crate::wait::{Poll, eventually};
 
 /// A case that installs Durward has its cluster for as long as it takes; so long, two of them wait for each
 /// other.
@@ -52,17 +52,17 @@ const TOKEN_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 #[derive(Debug)]
 pub struct Cluster {
     options: Options,
-    keeper: Arc<Keeper>,
+    supervisor: Arc<Supervisor>,
     runtime: Arc<Runtime>,
     folder: PathBuf,
     kubectl: PathBuf,
-    place: Place,
+    place: Location,
     url: String,
-    authority: Authority,
+    ca: Ca,
     admin_leaf: Leaf,
     admin: User,
     server: Daemon,
-    controllers: Option<Part>,
+    controllers: Option<Process>,
     namespaces: AtomicU32,
     users: AtomicU32,
     installed: AtomicBool,
@@ -83,55 +83,62 @@ impl User {
     pub fn await_permitted(&self, path: &str) -> Result<()> {
         eventually(format_args!("{path} to be permitted"), PERMITTED_WITHIN, || {
             let answer = self.api.get(path)?;
-            Ok(if answer.status == 403 { Seen::NotYet(answer.message().to_owned()) } else { Seen::Yes(()) })
+            Ok(if answer.status == 403 {
+                Poll::Pending(answer.message().to_owned())
+            } else {
+                Poll::Ready(())
+            })
         })
     }
 }
 
 impl Cluster {
-    /// Starts one and returns when it is ready. Tests get theirs from [`crate::stage::Stage::cluster`].
+    /// Starts one and returns when it is ready. Tests get theirs from [`crate::context::TestContext::cluster`].
     pub(crate) fn start(
-        keeper: &Arc<Keeper>,
+        supervisor: &Arc<Supervisor>,
         runtime: &Arc<Runtime>,
-        (place, etcd): (Place, &Etcd),
+        (place, etcd): (Location, &Etcd),
         options: &Options,
         number: u32,
     ) -> Result<Self> {
         let began = Instant::now();
-        let folder = keeper.work().join(format!("cluster-{number}-{}", options.name()));
-        let kubectl = Binary::Kubectl.path(keeper)?;
-        let authority = Authority::new("e2e")?;
-        let admin_leaf = authority.client("admin", Some("system:masters"))?;
-        let pki = Pki::write(&folder, &authority, &place)?;
+        let folder = supervisor.work().join(format!("cluster-{number}-{}", options.name()));
+        let kubectl = Binary::Kubectl.path(supervisor)?;
+        let ca = Ca::new("e2e")?;
+        let admin_leaf = ca.client("admin", Some("system:masters"))?;
+        let pki = Pki::write(&folder, &ca, &place)?;
         let port = place.server_port()?;
         let url = format!("https://{}:{port}", place.address());
-        let tool = Tool::new(format!("kube-apiserver-{}", options.name()), Binary::ApiServer.path(keeper)?)
-            .grace(Duration::ZERO)
-            .arguments(server_flags(&pki, etcd, port, number))
-            .arguments(place.server_flags(&folder, &authority)?)
-            .arguments(options.server_flags(&folder)?);
-        let config = certificates::kubeconfig(&url, &authority, &certificates::by_certificate(&admin_leaf));
+        let tool =
+            Tool::new(format!("kube-apiserver-{}", options.name()), Binary::ApiServer.path(supervisor)?)
+                .grace(Duration::ZERO)
+                .arguments(server_flags(&pki, etcd, port, number))
+                .arguments(place.server_flags(&folder, &ca)?)
+                .arguments(options.server_flags(&folder)?);
+        let config = certificates::kubeconfig(&url, &ca, &certificates::by_certificate(&admin_leaf));
         let path = certificates::write(&folder, "admin.kubeconfig", &config.to_string())?;
-        let admin =
-            User { api: Api::new(runtime, &config)?, kubectl: Kubectl::new(keeper, kubectl.clone(), path) };
+        let admin = User {
+            api: Api::new(runtime, &config)?,
+            kubectl: Kubectl::new(supervisor, kubectl.clone(), path),
+        };
         let api = admin.api.clone();
-        let server = Daemon::start(keeper, place.tool(tool), move || {
+        let server = Daemon::start(supervisor, place.tool(tool), move || {
             Ok(match api.get("/readyz") {
-                Ok(answer) if answer.is_success() => Seen::Yes(()),
-                Ok(answer) => Seen::NotYet(format!("{} {}", answer.status, answer.body)),
-                Err(error) => Seen::NotYet(format!("{error:#}")),
+                Ok(answer) if answer.is_success() => Poll::Ready(()),
+                Ok(answer) => Poll::Pending(format!("{} {}", answer.status, answer.body)),
+                Err(error) => Poll::Pending(format!("{error:#}")),
             })
         })?;
         server.await_ready()?;
         let mut cluster = Self {
             options: options.clone(),
-            keeper: Arc::clone(keeper),
+            supervisor: Arc::clone(supervisor),
             runtime: Arc::clone(runtime),
             folder,
             kubectl,
             place,
             url,
-            authority,
+            ca,
             admin_leaf,
             admin,
             server,
@@ -141,7 +148,7 @@ impl Cluster {
             installed: AtomicBool::new(false),
         };
         cluster.controllers = cluster.start_controllers(&pki)?;
-        tell(format_args!(
+        print(format_args!(
             "cluster {} is ready after {:.1} s",
             options.name(),
             began.elapsed().as_secs_f32()
@@ -176,12 +183,12 @@ impl Cluster {
 
     /// The controller-manager's process id, if there is one.
     pub fn controllers_pid(&self) -> Option<i32> {
-        self.controllers.as_ref().map(Part::pid)
+        self.controllers.as_ref().map(Process::pid)
     }
 
     /// Whose certificates its API server serves and accepts: for a case that stands in its place.
-    pub fn authority(&self) -> &Authority {
-        &self.authority
+    pub fn ca(&self) -> &Ca {
+        &self.ca
     }
 
     /// Stops its API server in its tracks (SIGSTOP) until what is returned is dropped. Whoever asks it
@@ -199,7 +206,7 @@ impl Cluster {
     /// A user of this name, in this group if any, by a client certificate: the API server knows them by
     /// nothing else.
     pub fn certified(&self, name: &str, group: Option<&str>) -> Result<User> {
-        self.user_by(&certificates::by_certificate(&self.authority.client(name, group)?))
+        self.user_by(&certificates::by_certificate(&self.ca.client(name, group)?))
     }
 
     /// A user of this name, in these groups, who may do nothing until a binding says otherwise.
@@ -217,11 +224,11 @@ impl Cluster {
     }
 
     fn user_by(&self, user: &Value) -> Result<User> {
-        let config = certificates::kubeconfig(&self.url, &self.authority, user);
+        let config = certificates::kubeconfig(&self.url, &self.ca, user);
         let number = self.users.fetch_add(1, Ordering::Relaxed);
         let path =
             certificates::write(&self.folder, &format!("user-{number}.kubeconfig"), &config.to_string())?;
-        let kubectl = Kubectl::new(&self.keeper, self.kubectl.clone(), path);
+        let kubectl = Kubectl::new(&self.supervisor, self.kubectl.clone(), path);
         Ok(User { api: Api::new(&self.runtime, &config)?, kubectl })
     }
 
@@ -265,31 +272,30 @@ impl Cluster {
         eventually(what, TURN_WITHIN, || {
             let free = self.installed.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
             Ok(match free {
-                Ok(_) => Seen::Yes(Turn(&self.installed)),
-                Err(_) => Seen::NotYet("it stands".to_owned()),
+                Ok(_) => Poll::Ready(Turn(&self.installed)),
+                Err(_) => Poll::Pending("it stands".to_owned()),
             })
         })
     }
 
     /// What failed, with the end of the API server's log.
-    pub fn trouble(&self, what: impl std::fmt::Display) -> anyhow::Error {
-        self.server.trouble(what)
+    pub fn failure(&self, what: impl std::fmt::Display) -> anyhow::Error {
+        self.server.failure(what)
     }
 
-    fn start_controllers(&self, pki: &Pki) -> Result<Option<Part>> {
+    fn start_controllers(&self, pki: &Pki) -> Result<Option<Process>> {
         let Some(controllers) = self.options.controllers() else { return Ok(None) };
-        let leaf = self.authority.client("system:kube-controller-manager", None)?;
-        let config =
-            certificates::kubeconfig(&self.url, &self.authority, &certificates::by_certificate(&leaf));
+        let leaf = self.ca.client("system:kube-controller-manager", None)?;
+        let config = certificates::kubeconfig(&self.url, &self.ca, &certificates::by_certificate(&leaf));
         let path = certificates::write(&self.folder, "controllers.kubeconfig", &config.to_string())?;
         let name = format!("kube-controller-manager-{}", self.options.name());
-        let tool = Tool::new(name, Binary::ControllerManager.path(&self.keeper)?)
+        let tool = Tool::new(name, Binary::ControllerManager.path(&self.supervisor)?)
             .grace(Duration::ZERO)
             .flag("kubeconfig", path.display())
             .flag("controllers", controllers)
             .flag("use-service-account-credentials", true)
             .flag("service-account-private-key-file", pki.token_private.display())
-            .flag("root-ca-file", pki.authority.display())
+            .flag("root-ca-file", pki.ca.display())
             .flag("leader-elect", false)
             .flag("secure-port", 0)
             // Its own default is a folder of this host, which it makes where there is none.
@@ -298,7 +304,7 @@ impl Cluster {
             // With its own defaults of 20 and 30 it takes four seconds longer to begin.
             .flag("kube-api-qps", 200)
             .flag("kube-api-burst", 400);
-        self.keeper.start_part(self.place.tool(tool)).map(Some)
+        self.supervisor.start_process(self.place.tool(tool)).map(Some)
     }
 }
 
@@ -315,23 +321,23 @@ impl Drop for Turn<'_> {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // At the end of a run the keeper is quicker: then the order is refused, and the part is gone all the
+        // At the end of a run the supervisor is quicker: then the order is refused, and the part is gone all the
         // same.
-        let _ = self.controllers.as_ref().map(Part::end);
+        let _ = self.controllers.as_ref().map(Process::end);
         let _ = self.server.end();
     }
 }
 
 /// The files that the API server and the controllers share.
 struct Pki {
-    authority: PathBuf,
+    ca: PathBuf,
     server: (PathBuf, PathBuf),
     token_private: PathBuf,
     token_public: PathBuf,
 }
 
 impl Pki {
-    fn write(folder: &Path, authority: &Authority, place: &Place) -> Result<Self> {
+    fn write(folder: &Path, ca: &Ca, place: &Location) -> Result<Self> {
         let names = [
             "localhost",
             "kubernetes",
@@ -340,10 +346,10 @@ impl Pki {
             "kubernetes.default.svc.cluster.local",
         ];
         let addresses = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 0, 0, 1), place.address()];
-        let server = authority.server(&names, &addresses.map(IpAddr::from))?;
+        let server = ca.server(&names, &addresses.map(IpAddr::from))?;
         let (private, public) = certificates::token_key()?;
         Ok(Self {
-            authority: certificates::write(folder, "ca.crt", &authority.pem())?,
+            ca: certificates::write(folder, "ca.crt", &ca.pem())?,
             server: server.write(folder, "apiserver")?,
             token_private: certificates::write(folder, "tokens.key", &private)?,
             token_public: certificates::write(folder, "tokens.pub", &public)?,
@@ -360,7 +366,7 @@ fn server_flags(pki: &Pki, etcd: &Etcd, port: u16, number: u32) -> Vec<String> {
         format!("--service-cluster-ip-range={SERVICE_RANGE}"),
         format!("--tls-cert-file={}", certificate.display()),
         format!("--tls-private-key-file={}", key.display()),
-        format!("--client-ca-file={}", pki.authority.display()),
+        format!("--client-ca-file={}", pki.ca.display()),
         "--anonymous-auth=false".to_owned(),
         "--allow-privileged=true".to_owned(),
         format!("--service-account-issuer={TOKEN_ISSUER}"),

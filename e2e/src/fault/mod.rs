@@ -5,7 +5,7 @@
 //!
 //! ```no_run
 //! # use e2e::fault::{Fault, Proxy};
-//! # fn case(authority: &e2e::certificates::Authority) -> anyhow::Result<()> {
+//! # fn case(authority: &e2e::certificates::Ca) -> anyhow::Result<()> {
 //! let proxy = Proxy::before("https://127.0.0.1:20443", authority)?;
 //! let garbage = proxy.on("/pods").answers(Fault::Garbage);
 //! // … delete the namespace, see it refused …
@@ -20,7 +20,7 @@
 pub mod answer;
 pub mod relay;
 
-mod line;
+mod connection;
 mod upstream;
 
 #[cfg(test)]
@@ -39,7 +39,7 @@ use tokio::sync::watch;
 pub use answer::Fault;
 pub use relay::Relay;
 
-use crate::certificates::Authority;
+use crate::certificates::Ca;
 
 /// A proxy that runs until it is dropped.
 pub struct Proxy {
@@ -57,21 +57,21 @@ impl fmt::Debug for Proxy {
 impl Proxy {
     /// In front of the API server at this URL (`https://host:port`), on a port of its own. The authority is the one that
     /// signed the API server's certificate; it signs the proxy's too, so that whoever trusts the one trusts the other.
-    pub fn before(upstream: &str, authority: &Authority) -> Result<Self> {
+    pub fn before(upstream: &str, ca: &Ca) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("fault-proxy")
             .enable_all()
             .build()?;
-        let upstream = upstream::Upstream::new(upstream, authority)?;
-        let leaf = authority.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
+        let upstream = upstream::Upstream::new(upstream, ca)?;
+        let leaf = ca.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
         let desk = Arc::new(Desk::default());
-        let tls = line::acceptor(&leaf)?;
+        let tls = connection::acceptor(&leaf)?;
         let listener = runtime
             .block_on(tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
             .context("the fault proxy has no port")?;
         let address = listener.local_addr()?;
-        runtime.spawn(line::accept(listener, tls, upstream, Arc::clone(&desk)));
+        runtime.spawn(connection::accept(listener, tls, upstream, Arc::clone(&desk)));
         Ok(Self { address, desk, runtime: Some(runtime) })
     }
 

@@ -16,19 +16,19 @@ use anyhow::{Context as _, Result};
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    lines: Arc<Lines>,
+    connections: Arc<Connections>,
 }
 
 /// What the relay has connected.
 #[derive(Debug, Default)]
-struct Lines {
+struct Connections {
     over: AtomicBool,
-    open: Mutex<Vec<Line>>,
+    open: Mutex<Vec<Connection>>,
     held: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Line {
+struct Connection {
     silent: Arc<AtomicBool>,
     ends: [TcpStream; 2],
 }
@@ -43,8 +43,8 @@ impl Relay {
             .with_context(|| format!("{url} is no address"))?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the relay has no port")?;
         let address = listener.local_addr()?;
-        let lines = Arc::new(Lines::default());
-        let its = Arc::clone(&lines);
+        let connections = Arc::new(Connections::default());
+        let its = Arc::clone(&connections);
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 if its.over.load(Ordering::Acquire) {
@@ -54,7 +54,7 @@ impl Relay {
                 let _ = client.map_err(anyhow::Error::from).and_then(|client| its.connect(client, upstream));
             }
         });
-        Ok(Self { address, lines })
+        Ok(Self { address, connections })
     }
 
     /// Where to ask instead.
@@ -64,43 +64,44 @@ impl Relay {
 
     /// Passes nothing on any more on the connections that are open now, and leaves them open.
     pub fn silences_what_is_open(&self) {
-        for line in self.lines.open().iter() {
-            line.silent.store(true, Ordering::Release);
+        for connection in self.connections.open().iter() {
+            connection.silent.store(true, Ordering::Release);
         }
     }
 
     /// How many bytes were taken and not passed on. A case whose silence met nobody has proven nothing.
     pub fn held(&self) -> usize {
-        self.lines.held.load(Ordering::Relaxed)
+        self.connections.held.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.lines.over.store(true, Ordering::Release);
+        self.connections.over.store(true, Ordering::Release);
         // So that whoever waits for the next client looks.
         let _ = TcpStream::connect(self.address);
-        for line in self.lines.open().iter() {
-            for end in &line.ends {
+        for connection in self.connections.open().iter() {
+            for end in &connection.ends {
                 let _ = end.shutdown(Shutdown::Both);
             }
         }
     }
 }
 
-impl Lines {
-    fn open(&self) -> std::sync::MutexGuard<'_, Vec<Line>> {
+impl Connections {
+    fn open(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn connect(self: &Arc<Self>, client: TcpStream, upstream: SocketAddr) -> Result<()> {
         let server = TcpStream::connect(upstream)?;
         let silent = Arc::new(AtomicBool::new(false));
-        let line = Line { silent: Arc::clone(&silent), ends: [client.try_clone()?, server.try_clone()?] };
-        self.open().push(line);
+        let connection =
+            Connection { silent: Arc::clone(&silent), ends: [client.try_clone()?, server.try_clone()?] };
+        self.open().push(connection);
         for (from, to) in [(client.try_clone()?, server.try_clone()?), (server, client)] {
-            let (lines, silent) = (Arc::clone(self), Arc::clone(&silent));
-            std::thread::spawn(move || lines.pass(from, to, &silent));
+            let (connections, silent) = (Arc::clone(self), Arc::clone(&silent));
+            std::thread::spawn(move || connections.pass(from, to, &silent));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::certificates::Authority;
+use crate::certificates::Ca;
 
 /// An API server. Cloning is cheap.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub(super) struct Upstream {
 
 impl Upstream {
     /// Spoken to in HTTP/1.1: a watch that its reader leaves is then a connection that closes, with nothing in between.
-    pub(super) fn new(url: &str, authority: &Authority) -> Result<Self> {
+    pub(super) fn new(url: &str, ca: &Ca) -> Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
         let (Some(host), Some("https")) = (uri.authority().cloned(), uri.scheme_str()) else {
             bail!("{url:?} is not of the form https://host:port")
@@ -34,7 +34,7 @@ impl Upstream {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes())?)?;
+        roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes())?)?;
         let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

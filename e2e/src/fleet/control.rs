@@ -18,14 +18,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::CLUSTERS;
-use crate::certificates::{self, Authority};
+use crate::binaries::Binary;
+use crate::certificates::{self, Ca};
+use crate::context::TestContext;
 use crate::controlplane::{Cluster, Options};
 use crate::daemon::Daemon;
-use crate::keeper::{Keeper, Tool};
-use crate::parts::Binary;
-use crate::patience::Seen;
 use crate::ports;
-use crate::stage::Stage;
+use crate::supervisor::{Supervisor, Tool};
+use crate::wait::Poll;
 
 /// The controllers of Kubernetes that stand beside Karmada's own API server, as upstream has them.
 const CONTROLLERS: &[&str] =
@@ -53,7 +53,7 @@ const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 /// The control plane's parts.
 #[derive(Debug)]
 pub(super) struct Control {
-    pub(super) keeper: Arc<Keeper>,
+    pub(super) supervisor: Arc<Supervisor>,
     pub(super) cluster: Cluster,
     pub(super) aggregated: Daemon,
     pub(super) controllers: Daemon,
@@ -63,16 +63,16 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn start(stage: &Stage) -> Result<Self> {
-        let keeper = stage.keeper()?;
-        let folder = stage.folder("karmada")?;
-        let sources = Binary::KarmadaAggregated.sources(&keeper)?;
-        let cluster = stage.own_cluster(&options(&folder)?)?;
+    pub(super) fn start(context: &TestContext) -> Result<Self> {
+        let supervisor = context.supervisor()?;
+        let folder = context.folder("karmada")?;
+        let sources = Binary::KarmadaAggregated.sources(&supervisor)?;
+        let cluster = context.own_cluster(&options(&folder)?)?;
         for name in NAMESPACES {
             cluster.exact_namespace(name, &[])?;
         }
-        let site = Site { keeper: &keeper, folder: &folder, cluster: &cluster };
-        let aggregated = site.aggregated(stage, &sources)?;
+        let site = Site { supervisor: &supervisor, folder: &folder, cluster: &cluster };
+        let aggregated = site.aggregated(context, &sources)?;
         let definitions = sources.join("charts/karmada/_crds/bases").display().to_string();
         let apply = ["apply", "--server-side", "-R", "-f", &definitions];
         cluster.kubectl().run(&apply)?.succeeded().context("Karmada's definitions")?;
@@ -81,15 +81,26 @@ impl Control {
         let controllers = site.controllers()?;
         let scheduler = site.scheduler()?;
         let webhook = site.webhook(&sources)?;
-        Ok(Self { keeper, cluster, aggregated, controllers, audit: folder.join(AUDIT), webhook, scheduler })
+        Ok(Self {
+            supervisor,
+            cluster,
+            aggregated,
+            controllers,
+            audit: folder.join(AUDIT),
+            webhook,
+            scheduler,
+        })
     }
 
     /// What `karmadactl` says to these arguments, in the name of an administrator; it must succeed.
     pub(super) fn karmadactl(&self, arguments: &[&str], within: Duration) -> Result<()> {
-        let tool = Tool::new("karmadactl", Binary::Karmadactl.path(&self.keeper)?)
+        let tool = Tool::new("karmadactl", Binary::Karmadactl.path(&self.supervisor)?)
             .arguments(arguments.iter().copied())
             .flag("kubeconfig", self.cluster.kubectl().kubeconfig().display());
-        self.keeper.run(tool, within)?.succeeded().with_context(|| format!("karmadactl {arguments:?}"))?;
+        self.supervisor
+            .run(tool, within)?
+            .succeeded()
+            .with_context(|| format!("karmadactl {arguments:?}"))?;
         Ok(())
     }
 }
@@ -105,14 +116,14 @@ impl Drop for Control {
 /// Karmada's API server is a stock one. What it needs beyond that is to say to the one behind it who asks:
 /// by a certificate of an authority that is for nothing else.
 fn options(folder: &Path) -> Result<Options> {
-    let front = Authority::new("front-proxy")?;
-    let authority = certificates::write(folder, "front-proxy-ca.crt", &front.pem())?;
+    let front = Ca::new("front-proxy")?;
+    let ca = certificates::write(folder, "front-proxy-ca.crt", &front.pem())?;
     let (certificate, key) = front.client("front-proxy-client", None)?.write(folder, "front-proxy-client")?;
     let policy = certificates::write(folder, "audit-policy.json", AUDITED)?;
     Ok(Options::named("karmada")
         .with_these_controllers(CONTROLLERS)
         .without_plugin("StorageObjectInUseProtection")
-        .flag(format!("--requestheader-client-ca-file={}", authority.display()))
+        .flag(format!("--requestheader-client-ca-file={}", ca.display()))
         .flag("--requestheader-allowed-names=front-proxy-client")
         .flag("--requestheader-username-headers=X-Remote-User")
         .flag("--requestheader-group-headers=X-Remote-Group")
@@ -126,35 +137,36 @@ fn options(folder: &Path) -> Result<Options> {
 
 /// What every part is started with.
 struct Site<'a> {
-    keeper: &'a Arc<Keeper>,
+    supervisor: &'a Arc<Supervisor>,
     folder: &'a Path,
     cluster: &'a Cluster,
 }
 
 impl Site<'_> {
-    fn aggregated(&self, stage: &Stage, sources: &Path) -> Result<Daemon> {
+    fn aggregated(&self, context: &TestContext, sources: &Path) -> Result<Daemon> {
         let port = ports::free()?;
-        let authority = Authority::new("karmada-aggregated")?;
-        let leaf = authority.server(&[AGGREGATED_HOST, "localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
+        let ca = Ca::new("karmada-aggregated")?;
+        let leaf = ca.server(&[AGGREGATED_HOST, "localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
         let (certificate, key) = leaf.write(self.folder, "aggregated")?;
         let kubeconfig = self.kubeconfig("system:karmada:karmada-aggregated-apiserver")?;
-        let tool = Tool::new("karmada-aggregated-apiserver", Binary::KarmadaAggregated.path(self.keeper)?)
-            .grace(Duration::ZERO)
-            .flag("kubeconfig", kubeconfig.display())
-            .flag("authentication-kubeconfig", kubeconfig.display())
-            .flag("authorization-kubeconfig", kubeconfig.display())
-            .flag("etcd-servers", stage.etcd()?.url())
-            .flag("etcd-prefix", format_args!("/{}", file_name(self.folder)))
-            .flag("tls-cert-file", certificate.display())
-            .flag("tls-private-key-file", key.display())
-            .flag("bind-address", Ipv4Addr::LOCALHOST)
-            .flag("secure-port", port);
+        let tool =
+            Tool::new("karmada-aggregated-apiserver", Binary::KarmadaAggregated.path(self.supervisor)?)
+                .grace(Duration::ZERO)
+                .flag("kubeconfig", kubeconfig.display())
+                .flag("authentication-kubeconfig", kubeconfig.display())
+                .flag("authorization-kubeconfig", kubeconfig.display())
+                .flag("etcd-servers", context.etcd()?.url())
+                .flag("etcd-prefix", format_args!("/{}", file_name(self.folder)))
+                .flag("tls-cert-file", certificate.display())
+                .flag("tls-private-key-file", key.display())
+                .flag("bind-address", Ipv4Addr::LOCALHOST)
+                .flag("secure-port", port);
         let api = self.cluster.api().clone();
-        let daemon = Daemon::start(self.keeper, tool, move || {
+        let daemon = Daemon::start(self.supervisor, tool, move || {
             Ok(match api.get(CLUSTERS) {
-                Ok(answer) if answer.is_success() => Seen::Yes(()),
-                Ok(answer) => Seen::NotYet(format!("{} {}", answer.status, answer.body)),
-                Err(error) => Seen::NotYet(format!("{error:#}")),
+                Ok(answer) if answer.is_success() => Poll::Ready(()),
+                Ok(answer) => Poll::Pending(format!("{} {}", answer.status, answer.body)),
+                Err(error) => Poll::Pending(format!("{error:#}")),
             })
         })?;
         let name = "artifacts/deploy/karmada-aggregated-apiserver-apiservice.yaml";
@@ -162,7 +174,7 @@ impl Site<'_> {
         self.apply(
             &sources.join(name),
             &[
-                ("{{caBundle}}", &STANDARD.encode(authority.pem())),
+                ("{{caBundle}}", &STANDARD.encode(ca.pem())),
                 (host, &format!("externalName: localhost\n  ports: [{{port: {port}}}]")),
                 ("  service:\n", &format!("  service:\n    port: {port}\n")),
             ],
@@ -178,34 +190,34 @@ impl Site<'_> {
             // A case waits for what Karmada thinks of a member; its own defaults are ten seconds and thirty.
             .flag("cluster-status-update-frequency", "2s")
             .flag("cluster-success-threshold", "1s");
-        Daemon::start(self.keeper, tool, listens(probe))
+        Daemon::start(self.supervisor, tool, listens(probe))
     }
 
     fn scheduler(&self) -> Result<Daemon> {
         let (tool, probe) = self.part("karmada-scheduler", Binary::KarmadaScheduler)?;
         let tool = tool.flag("leader-elect", false).flag("enable-scheduler-estimator", false);
-        Daemon::start(self.keeper, tool, listens(probe))
+        Daemon::start(self.supervisor, tool, listens(probe))
     }
 
     /// Karmada's webhooks stand in the way of its own objects as soon as they are registered: so when they
     /// answer.
     fn webhook(&self, sources: &Path) -> Result<Daemon> {
         let port = ports::free()?;
-        let authority = Authority::new("karmada-webhook")?;
+        let ca = Ca::new("karmada-webhook")?;
         let folder = self.folder.join("webhook");
-        authority.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?.write(&folder, "tls")?;
+        ca.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?.write(&folder, "tls")?;
         let (tool, _) = self.part("karmada-webhook", Binary::KarmadaWebhook)?;
         let tool = tool
             .flag("bind-address", Ipv4Addr::LOCALHOST)
             .flag("secure-port", port)
             .flag("cert-dir", folder.display());
-        let daemon = Daemon::start(self.keeper, tool, listens(port))?;
+        let daemon = Daemon::start(self.supervisor, tool, listens(port))?;
         daemon.await_ready()?;
         self.apply(
             &sources.join("artifacts/deploy/webhook-configuration.yaml"),
             &[
                 ("https://karmada-webhook.karmada-system.svc:443", &format!("https://127.0.0.1:{port}")),
-                ("{{caBundle}}", &STANDARD.encode(authority.pem())),
+                ("{{caBundle}}", &STANDARD.encode(ca.pem())),
             ],
         )?;
         Ok(daemon)
@@ -214,7 +226,7 @@ impl Site<'_> {
     /// A part with what all of Karmada's have in common, and the port where it tells of its health.
     fn part(&self, name: &str, binary: Binary) -> Result<(Tool, u16)> {
         let kubeconfig = self.kubeconfig(&format!("system:karmada:{name}"))?;
-        let (tool, port) = listening(Tool::new(name, binary.path(self.keeper)?))?;
+        let (tool, port) = listening(Tool::new(name, binary.path(self.supervisor)?))?;
         Ok((tool.flag("kubeconfig", kubeconfig.display()), port))
     }
 
@@ -248,12 +260,12 @@ pub(super) fn listening(tool: Tool) -> Result<(Tool, u16)> {
 }
 
 /// Ready when somebody listens there.
-pub(super) fn listens(port: u16) -> impl Fn() -> Result<Seen<()>> + Send + Sync + 'static {
+pub(super) fn listens(port: u16) -> impl Fn() -> Result<Poll<()>> + Send + Sync + 'static {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     move || {
         Ok(match TcpStream::connect_timeout(&address, CONNECTED_WITHIN) {
-            Ok(_) => Seen::Yes(()),
-            Err(error) => Seen::NotYet(format!("{address}: {error}")),
+            Ok(_) => Poll::Ready(()),
+            Err(error) => Poll::Pending(format!("{address}: {error}")),
         })
     }
 }

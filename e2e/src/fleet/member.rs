@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::PROPAGATED_WITHIN;
 use super::control::{Control, listening, listens, make_namespace};
+use crate::binaries::Binary;
 use crate::certificates;
+use crate::context::TestContext;
 use crate::controlplane::{Cluster, Options};
 use crate::daemon::Daemon;
-use crate::keeper::Tool;
 use crate::namespace::Namespace;
-use crate::parts::Binary;
-use crate::patience::{Seen, eventually};
-use crate::stage::Stage;
+use crate::supervisor::Tool;
+use crate::wait::{Poll, eventually};
 
 /// Enough for workloads to become pods, for claims and Jobs to lose the finalizers that only these take away,
 /// and for a namespace to have in it what an empty one has.
@@ -51,13 +51,13 @@ pub enum Mode {
 /// A member that is to be.
 #[derive(Debug, Clone)]
 #[must_use = "nobody joins before `join_more`"]
-pub struct Recruit {
+pub struct NewMember {
     name: String,
     mode: Mode,
     published: Option<String>,
 }
 
-impl Recruit {
+impl NewMember {
     /// One that Karmada writes to.
     pub fn push(name: &str) -> Self {
         Self { name: name.to_owned(), mode: Mode::Push, published: None }
@@ -96,12 +96,12 @@ impl Deref for Member {
 
 impl Member {
     /// Starts its cluster. It has not joined yet.
-    pub(super) fn start(stage: &Stage, recruit: Recruit) -> Result<Self> {
-        let Recruit { name, mode, published } = recruit;
+    pub(super) fn start(context: &TestContext, recruit: NewMember) -> Result<Self> {
+        let NewMember { name, mode, published } = recruit;
         // Without the plugin a pod can be made in a namespace the moment that the namespace is there.
         let options =
             Options::named(&name).with_these_controllers(CONTROLLERS).without_plugin("ServiceAccount");
-        Ok(Self { cluster: stage.own_cluster(&options)?, name, mode, published, agent: Mutex::default() })
+        Ok(Self { cluster: context.own_cluster(&options)?, name, mode, published, agent: Mutex::default() })
     }
 
     /// Its name in the fleet.
@@ -143,14 +143,14 @@ impl Member {
         eventually(format_args!("{path} to reach {}", self.name), PROPAGATED_WITHIN, || {
             let answer = self.api().get(path)?;
             let Value::Object(marks) = &answer.body["metadata"]["annotations"] else {
-                return Ok(Seen::NotYet(format!("{} without annotations", answer.status)));
+                return Ok(Poll::Pending(format!("{} without annotations", answer.status)));
             };
             let mark = |key: &str| marks.get(&format!("work.karmada.io/{key}")).and_then(Value::as_str);
             Ok(match (mark("namespace"), mark("name")) {
                 (Some(namespace), Some(name)) => {
-                    Seen::Yes(format!("/apis/work.karmada.io/v1alpha1/namespaces/{namespace}/works/{name}"))
+                    Poll::Ready(format!("/apis/work.karmada.io/v1alpha1/namespaces/{namespace}/works/{name}"))
                 }
-                _ => Seen::NotYet(format!("{} without the name of a Work", answer.status)),
+                _ => Poll::Pending(format!("{} without the name of a Work", answer.status)),
             })
         })
     }
@@ -181,7 +181,7 @@ impl Member {
             .cluster
             .certified(&format!("system:karmada:agent:{}", self.name), Some("system:masters"))?;
         let name = format!("karmada-agent-{}", self.name);
-        let (tool, port) = listening(Tool::new(name, Binary::KarmadaAgent.path(&control.keeper)?))?;
+        let (tool, port) = listening(Tool::new(name, Binary::KarmadaAgent.path(&control.supervisor)?))?;
         let tool = tool
             .flag("karmada-kubeconfig", karmada.kubectl.kubeconfig().display())
             .flag("kubeconfig", self.kubectl().kubeconfig().display())
@@ -190,7 +190,7 @@ impl Member {
             .flag("leader-elect", false)
             .flag("cluster-status-update-frequency", "2s")
             .flag("cluster-success-threshold", "1s");
-        let agent = Daemon::start(&control.keeper, tool, listens(port))?;
+        let agent = Daemon::start(&control.supervisor, tool, listens(port))?;
         agent.await_ready()?;
         *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
         Ok(())
@@ -224,7 +224,7 @@ impl Member {
     fn await_left(&self) -> Result<()> {
         eventually(format_args!("Karmada's namespace to be gone from {}", self.name), JOINED_WITHIN, || {
             let answer = self.api().get("/api/v1/namespaces/karmada-cluster")?;
-            Ok(if answer.status == 404 { Seen::Yes(()) } else { Seen::NotYet(answer.body.to_string()) })
+            Ok(if answer.status == 404 { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
         })
     }
 }

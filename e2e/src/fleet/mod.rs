@@ -1,8 +1,8 @@
 //! A real Karmada fleet: a control plane, two members that it pushes to, and one that pulls.
 //!
 //! ```no_run
-//! # fn case(stage: &'static e2e::stage::Stage) -> anyhow::Result<()> {
-//! let fleet = stage.fleet()?;
+//! # fn case(context: &'static e2e::context::TestContext) -> anyhow::Result<()> {
+//! let fleet = context.fleet()?;
 //! let shop = fleet.namespace("shop")?;
 //! let m2 = fleet.member("m2")?;
 //! m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
@@ -27,18 +27,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use crate::console::print;
+use crate::context::TestContext;
 use crate::controlplane::Cluster;
 use crate::daemon::Daemon;
+use crate::fixture::{self, Fixture};
 use crate::namespace::Namespace;
-use crate::patience::{Seen, eventually};
-use crate::sharing::{self, Whole};
-use crate::stage::Stage;
-use crate::words::tell;
+use crate::wait::{Poll, eventually};
 use control::Control;
-pub use member::{Member, Mode, Recruit};
+pub use member::{Member, Mode, NewMember};
 
 /// A case's stay in the fleet, all of whose members are Ready when it begins.
-pub type Visit<'a, G> = sharing::Visit<'a, Fleet, G>;
+pub type FleetGuard<'a, G> = fixture::FixtureGuard<'a, Fleet, G>;
 
 /// A member is Ready within five seconds of joining, on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -50,7 +50,7 @@ const PROPAGATED_WITHIN: Duration = Duration::from_secs(120);
 /// The collection of Clusters.
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
-/// A running fleet. Tests get theirs from [`Stage::fleet`] and [`Stage::fleet_alone`].
+/// A running fleet. Tests get theirs from [`TestContext::fleet`] and [`TestContext::exclusive_fleet`].
 #[derive(Debug)]
 pub struct Fleet {
     control: Control,
@@ -59,14 +59,14 @@ pub struct Fleet {
 
 impl Fleet {
     /// Starts one with m1, m2 (push) and m3 (pull), and returns when all of them are Ready.
-    pub(crate) fn start(stage: &Stage) -> Result<Self> {
+    pub(crate) fn start(context: &TestContext) -> Result<Self> {
         let began = Instant::now();
-        let recruits = [Recruit::push("m1"), Recruit::push("m2"), Recruit::pull("m3")];
+        let recruits = [NewMember::push("m1"), NewMember::push("m2"), NewMember::pull("m3")];
         // The members' API servers start while the control plane is put together: both take processors that
         // the other leaves idle.
         let (control, members) = std::thread::scope(|scope| {
-            let members = recruits.map(|recruit| scope.spawn(move || Member::start(stage, recruit)));
-            let control = Control::start(stage);
+            let members = recruits.map(|recruit| scope.spawn(move || Member::start(context, recruit)));
+            let control = Control::start(context);
             (control, members.map(|member| member.join().unwrap_or_else(|_| Err(panicked()))))
         });
         let fleet = Self { control: control?, members: members.into_iter().collect::<Result<_>>()? };
@@ -77,8 +77,8 @@ impl Fleet {
                 fleet.members.iter().map(|member| scope.spawn(|| member.join(control))).collect();
             joins.into_iter().try_for_each(|join| join.join().unwrap_or_else(|_| Err(panicked())))
         })?;
-        fleet.await_whole()?;
-        tell(format_args!(
+        fleet.await_restored()?;
+        print(format_args!(
             "the fleet is up after {:.1} s and joined after {:.1} s",
             up.as_secs_f32(),
             began.elapsed().as_secs_f32()
@@ -153,14 +153,14 @@ impl Fleet {
             let answer = self.karmada().api().get(&work)?;
             let status = &answer.body["status"];
             let seen = status["manifestStatuses"].as_array().is_some_and(|seen| !seen.is_empty());
-            Ok(if seen { Seen::Yes(()) } else { Seen::NotYet(format!("{} {status}", answer.status)) })
+            Ok(if seen { Poll::Ready(()) } else { Poll::Pending(format!("{} {status}", answer.status)) })
         })
     }
 
     /// A real member more: started, joined and Ready. It leaves when it is dropped.
-    pub fn join_more(&self, stage: &Stage, recruit: Recruit) -> Result<Joined<'_>> {
-        let member = Member::start(stage, recruit)?;
-        let joined = Joined { fleet: self, member };
+    pub fn join_more(&self, context: &TestContext, recruit: NewMember) -> Result<AddedMember<'_>> {
+        let member = Member::start(context, recruit)?;
+        let joined = AddedMember { fleet: self, member };
         joined.member.join(&self.control)?;
         self.await_ready(joined.member.name())?;
         Ok(joined)
@@ -168,30 +168,30 @@ impl Fleet {
 
     /// A Cluster with this `spec` and nothing that Karmada knows how to reach, as one is for the first
     /// moments of joining. It is deleted when dropped.
-    pub fn declare(&self, name: &str, spec: &Value) -> Result<Declared<'_>> {
+    pub fn declare(&self, name: &str, spec: &Value) -> Result<DeclaredCluster<'_>> {
         let object = json!({
             "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": name}, "spec": spec,
         });
         self.karmada().api().create(CLUSTERS, &object)?.succeeded()?;
-        Ok(Declared { fleet: self, name: name.to_owned() })
+        Ok(DeclaredCluster { fleet: self, name: name.to_owned() })
     }
 
     /// Takes a member out of the fleet, with what Karmada made in it. It joins again when what is returned is
     /// dropped.
-    pub fn unjoin(&self, name: &str) -> Result<Apart<'_>> {
+    pub fn unjoin(&self, name: &str) -> Result<UnjoinedMember<'_>> {
         let member = self.member(name)?;
         member.unjoin(&self.control)?;
-        Ok(Apart { fleet: self, member, held: true })
+        Ok(UnjoinedMember { fleet: self, member, held: true })
     }
 
     /// Makes Karmada reach a member at another URL, behind which a case may do what it likes to the traffic.
     /// The certificate there must be of the member's own authority ([`Cluster::authority`]). The member's own
     /// URL comes back when what is returned is dropped.
-    pub fn publish(&self, name: &str, url: &str) -> Result<Published<'_>> {
+    pub fn publish(&self, name: &str, url: &str) -> Result<MovedMember<'_>> {
         let member = self.member(name)?;
         self.control.publish(name, url)?;
-        Ok(Published { fleet: self, member })
+        Ok(MovedMember { fleet: self, member })
     }
 
     fn await_ready(&self, name: &str) -> Result<()> {
@@ -199,9 +199,9 @@ impl Fleet {
     }
 }
 
-impl Whole for Fleet {
+impl Fixture for Fleet {
     /// Waits until every member that the fleet was made with is Ready.
-    fn await_whole(&self) -> Result<()> {
+    fn await_restored(&self) -> Result<()> {
         self.members.iter().try_for_each(|member| self.await_ready(member.name()))
     }
 }
@@ -215,12 +215,12 @@ impl Control {
             let conditions = answer.body["status"]["conditions"].as_array();
             let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
             Ok(match ready {
-                Some(condition) if condition["status"] == "True" => Seen::Yes(()),
-                Some(condition) => Seen::NotYet(condition.to_string()),
-                None => Seen::NotYet(format!("{} {}, no such condition", answer.status, answer.message())),
+                Some(condition) if condition["status"] == "True" => Poll::Ready(()),
+                Some(condition) => Poll::Pending(condition.to_string()),
+                None => Poll::Pending(format!("{} {}, no such condition", answer.status, answer.message())),
             })
         })
-        .map_err(|error| self.controllers.trouble(format_args!("{error:#}")))
+        .map_err(|error| self.controllers.failure(format_args!("{error:#}")))
     }
 
     /// Has Karmada reach a member at this URL.
@@ -253,7 +253,11 @@ impl Control {
         eventually(format_args!("cluster {name} to be gone"), READY_WITHIN, || {
             let answer = self.cluster.api().get(&path)?;
             let left = answer.body["metadata"]["finalizers"].to_string();
-            Ok(if answer.status == 404 { Seen::Yes(()) } else { Seen::NotYet(format!("finalizers {left}")) })
+            Ok(if answer.status == 404 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending(format!("finalizers {left}"))
+            })
         })
     }
 }
@@ -261,12 +265,12 @@ impl Control {
 /// A member that a case added. It leaves the fleet when it is dropped.
 #[derive(Debug)]
 #[must_use = "it leaves at once when this is dropped"]
-pub struct Joined<'a> {
+pub struct AddedMember<'a> {
     fleet: &'a Fleet,
     member: Member,
 }
 
-impl Deref for Joined<'_> {
+impl Deref for AddedMember<'_> {
     type Target = Member;
 
     fn deref(&self) -> &Member {
@@ -274,7 +278,7 @@ impl Deref for Joined<'_> {
     }
 }
 
-impl Drop for Joined<'_> {
+impl Drop for AddedMember<'_> {
     fn drop(&mut self) {
         told("a member could not leave", self.member.unjoin(&self.fleet.control));
     }
@@ -283,27 +287,27 @@ impl Drop for Joined<'_> {
 /// A Cluster that a case declared. It is deleted when this is dropped.
 #[derive(Debug)]
 #[must_use = "it is deleted at once when this is dropped"]
-pub struct Declared<'a> {
+pub struct DeclaredCluster<'a> {
     fleet: &'a Fleet,
     name: String,
 }
 
-impl Drop for Declared<'_> {
+impl Drop for DeclaredCluster<'_> {
     fn drop(&mut self) {
         told("a declared Cluster could not be deleted", self.fleet.control.delete_cluster(&self.name));
     }
 }
 
-/// A member that is not in the fleet until this is dropped, or [`Apart::rejoin`] says so.
+/// A member that is not in the fleet until this is dropped, or [`UnjoinedMember::rejoin`] says so.
 #[derive(Debug)]
 #[must_use = "it joins again at once when this is dropped"]
-pub struct Apart<'a> {
+pub struct UnjoinedMember<'a> {
     fleet: &'a Fleet,
     member: &'a Member,
     held: bool,
 }
 
-impl Apart<'_> {
+impl UnjoinedMember<'_> {
     /// Joins it again and returns when it is Ready.
     pub fn rejoin(mut self) -> Result<()> {
         self.held = false;
@@ -316,7 +320,7 @@ impl Apart<'_> {
     }
 }
 
-impl Drop for Apart<'_> {
+impl Drop for UnjoinedMember<'_> {
     fn drop(&mut self) {
         if self.held {
             told("a member could not join again", self.join());
@@ -327,12 +331,12 @@ impl Drop for Apart<'_> {
 /// A member that Karmada reaches at another URL until this is dropped.
 #[derive(Debug)]
 #[must_use = "its own URL comes back at once when this is dropped"]
-pub struct Published<'a> {
+pub struct MovedMember<'a> {
     fleet: &'a Fleet,
     member: &'a Member,
 }
 
-impl Drop for Published<'_> {
+impl Drop for MovedMember<'_> {
     fn drop(&mut self) {
         let own = self.fleet.control.publish(self.member.name(), self.member.url());
         told("a member's own URL could not be published again", own);
@@ -342,7 +346,7 @@ impl Drop for Published<'_> {
 /// A case that has ended cannot be told of what its guards could not undo; the person who reads can.
 fn told(what: &str, result: Result<()>) {
     if let Err(error) = result {
-        tell(format_args!("{what}: {error:#}"));
+        print(format_args!("{what}: {error:#}"));
     }
 }
 

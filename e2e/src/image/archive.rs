@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::root::{Content, Entry, Root};
+use super::rootfs::{Content, Entry, RootFs};
 
 /// 1970-01-01, in the config as in every header.
 const CREATED: &str = "1970-01-01T00:00:00Z";
@@ -24,7 +24,7 @@ pub(super) type Start = Value;
 pub(super) fn write(
     to: &mut impl Write,
     name: &str,
-    root: &Root,
+    root: &RootFs,
     start: &Start,
     read: impl FnMut(&Content) -> Result<Vec<u8>>,
 ) -> Result<()> {
@@ -51,7 +51,7 @@ pub(super) fn write(
 }
 
 /// The root folder as a tar. It is held in memory: the largest is Durward's debug build with 40 MB.
-fn layer(root: &Root, mut read: impl FnMut(&Content) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+fn layer(root: &RootFs, mut read: impl FnMut(&Content) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, entry) in root.entries()? {
         let name = path.trim_start_matches('/');
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    fn archive(root: &Root) -> Vec<u8> {
+    fn archive(root: &RootFs) -> Vec<u8> {
         let mut bytes = Vec::new();
         let start = json!({ "Cmd": ["sh"] });
         write(&mut bytes, "durward.test/x:1", root, &start, |content| match content {
@@ -133,15 +133,15 @@ mod tests {
 
     #[test]
     fn the_same_root_is_the_same_archive_whatever_the_order_of_describing() {
-        let one = Root::new().text("/a/b", "b").link("/l", "a/b").text("/c", "c");
-        let two = Root::new().text("/c", "c").text("/a/b", "other").link("/l", "a/b").text("/a/b", "b");
+        let one = RootFs::new().text("/a/b", "b").link("/l", "a/b").text("/c", "c");
+        let two = RootFs::new().text("/c", "c").text("/a/b", "other").link("/l", "a/b").text("/a/b", "b");
         assert_eq!(archive(&one), archive(&two));
         assert_ne!(archive(&one), archive(&one.clone().text("/c", "d")));
     }
 
     #[test]
     fn the_manifest_leads_to_the_config_and_the_config_to_the_layer() {
-        let files = files(&archive(&Root::new().text("/etc/motd", "hello\n")));
+        let files = files(&archive(&RootFs::new().text("/etc/motd", "hello\n")));
         let manifest: Value = serde_json::from_slice(&files["manifest.json"]).unwrap();
         assert_eq!(manifest[0]["RepoTags"], json!(["durward.test/x:1"]));
         let name = manifest[0]["Config"].as_str().unwrap();
@@ -156,8 +156,10 @@ mod tests {
 
     #[test]
     fn links_stay_links_modes_stay_and_everything_is_root_s() {
-        let root =
-            Root::new().link("/bin/ls", "busybox").link("/dangling", "/nowhere").text(&"/n".repeat(120), "n");
+        let root = RootFs::new()
+            .link("/bin/ls", "busybox")
+            .link("/dangling", "/nowhere")
+            .text(&"/n".repeat(120), "n");
         let files = files(&archive(&root));
         let mut layer = tar::Archive::new(files["layer.tar"].as_slice());
         let mut links = BTreeMap::new();
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_read_ends_the_writing() {
-        let said = write(&mut Vec::new(), "x:1", &Root::new(), &json!({}), |_| anyhow::bail!("gone"));
+        let said = write(&mut Vec::new(), "x:1", &RootFs::new(), &json!({}), |_| anyhow::bail!("gone"));
         assert_eq!(said.unwrap_err().to_string(), "gone");
     }
 }

@@ -21,18 +21,18 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use self::root::Content;
-use crate::keeper::{Keeper, Output, Tool};
-use crate::parts::{Binary, cache};
-use crate::stage::Stage;
-use crate::words::tell;
+use self::rootfs::Content;
+use crate::binaries::{Binary, cache};
+use crate::console::print;
+use crate::context::TestContext;
+use crate::supervisor::{Output, Supervisor, Tool};
 
 mod archive;
 mod libraries;
 mod package;
-mod root;
+mod rootfs;
 
-pub use root::Root;
+pub use rootfs::RootFs;
 
 /// `cc` and `strip` on a machine that does much else.
 const TOOL_WITHIN: Duration = Duration::from_secs(300);
@@ -80,34 +80,34 @@ impl Image {
 
     /// Its docker-archive: from the cache, or made now. Made from nothing it takes a second or two, and what it
     /// is made of (the product, etcd) may have to be built first.
-    pub fn build(self, stage: &Stage) -> Result<PathBuf> {
-        self.recipe(stage)?.build(&stage.keeper()?)
+    pub fn build(self, context: &TestContext) -> Result<PathBuf> {
+        self.recipe(context)?.build(&context.supervisor()?)
     }
 
     /// What it is made of, for a case that needs it slightly otherwise.
-    pub fn recipe(self, stage: &Stage) -> Result<Recipe> {
+    pub fn recipe(self, context: &TestContext) -> Result<Recipe> {
         let recipe = match self {
-            Self::Pause => Ok(Recipe::new(self.name(), Root::default().compiled("/pause", PAUSE))
+            Self::Pause => Ok(Recipe::new(self.name(), RootFs::default().compiled("/pause", PAUSE))
                 .starting(json!({ "Entrypoint": ["/pause"] }))),
             Self::Busybox => {
                 busybox().map(|root| Recipe::new(self.name(), root).starting(json!({ "Cmd": ["sh"] })))
             }
-            Self::Durward => durward(&stage.durward_program()?).map(|root| {
+            Self::Durward => durward(&context.durward_program()?).map(|root| {
                 Recipe::new(self.name(), root)
                     .starting(json!({ "Entrypoint": ["/usr/bin/durward"], "User": "65532:65532" }))
             }),
             Self::Lxcfs => lxcfs().map(|root| {
                 Recipe::new(self.name(), root).starting(json!({ "Cmd": ["/usr/bin/lxcfs", "-v"] }))
             }),
-            Self::Etcd => etcd(&stage.keeper()?)
+            Self::Etcd => etcd(&context.supervisor()?)
                 .map(|root| Recipe::new(self.name(), root).starting(json!({ "Cmd": ["etcd"] }))),
         };
         recipe.with_context(|| format!("image {}", self.name()))
     }
 }
 
-fn busybox() -> Result<Root> {
-    let mut root = Root::new().program(BUSYBOX)?;
+fn busybox() -> Result<RootFs> {
+    let mut root = RootFs::new().program(BUSYBOX)?;
     let applets = Command::new(BUSYBOX).arg("--list").output().context("cannot run busybox --list")?;
     ensure!(applets.status.success(), "busybox --list ends with {}", applets.status);
     for applet in String::from_utf8_lossy(&applets.stdout).lines().filter(|applet| *applet != "busybox") {
@@ -121,23 +121,23 @@ fn busybox() -> Result<Root> {
 
 /// Durward talks to servers whose authority it was given, and to no others: the folder of public authorities is
 /// there, as in any image, and empty.
-fn durward(program: &Path) -> Result<Root> {
-    Root::new().folder("/etc/ssl/certs", 0o755).stripped_as("/usr/bin/durward", program)
+fn durward(program: &Path) -> Result<RootFs> {
+    RootFs::new().folder("/etc/ssl/certs", 0o755).stripped_as("/usr/bin/durward", program)
 }
 
-fn etcd(keeper: &Arc<Keeper>) -> Result<Root> {
+fn etcd(supervisor: &Arc<Supervisor>) -> Result<RootFs> {
     busybox()?
-        .program_as("/usr/local/bin/etcd", &Binary::Etcd.path(keeper)?)?
-        .program_as("/usr/local/bin/etcdctl", &Binary::Etcdctl.path(keeper)?)
+        .program_as("/usr/local/bin/etcd", &Binary::Etcd.path(supervisor)?)?
+        .program_as("/usr/local/bin/etcdctl", &Binary::Etcdctl.path(supervisor)?)
 }
 
 /// The files that `deploy/lxcfs/image/files` lists, and what stands in the folder `root` beside it,
 /// if there is one.
-fn lxcfs() -> Result<Root> {
+fn lxcfs() -> Result<RootFs> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs/image");
     let list = folder.join("files");
     let text = std::fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
-    let mut root = Root::new();
+    let mut root = RootFs::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (path, package) = line
             .split_once(' ')
@@ -155,14 +155,14 @@ fn lxcfs() -> Result<Root> {
 #[derive(Debug, Clone)]
 pub struct Recipe {
     name: String,
-    root: Root,
+    root: RootFs,
     start: Value,
 }
 
 impl Recipe {
     /// An image of this name with this root folder. Its containers say themselves what they start, and look for
     /// it in the usual places.
-    pub fn new(name: &str, root: Root) -> Self {
+    pub fn new(name: &str, root: RootFs) -> Self {
         let start = json!({
             "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
             "WorkingDir": "/",
@@ -180,13 +180,13 @@ impl Recipe {
     }
 
     /// The same image under another name and with another root folder.
-    pub fn changed(self, name: &str, root: impl FnOnce(Root) -> Result<Root>) -> Result<Self> {
+    pub fn changed(self, name: &str, root: impl FnOnce(RootFs) -> Result<RootFs>) -> Result<Self> {
         Ok(Self { name: name.to_owned(), root: root(self.root)?, start: self.start })
     }
 
     /// The docker-archive: from the cache, or made now.
-    pub fn build(&self, keeper: &Arc<Keeper>) -> Result<PathBuf> {
-        self.build_in(&cache()?.join("images"), |content| bytes(content, keeper))
+    pub fn build(&self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
+        self.build_in(&cache()?.join("images"), |content| bytes(content, supervisor))
             .with_context(|| format!("image {}", self.name))
     }
 
@@ -215,7 +215,7 @@ impl Recipe {
         std::fs::rename(&unfinished, &path)
             .with_context(|| format!("cannot move {} into place", path.display()))?;
         remove_old(folder, &format!("{short}-"), &path);
-        tell(format_args!("made image {} in {} ms", self.name, began.elapsed().as_millis()));
+        print(format_args!("made image {} in {} ms", self.name, began.elapsed().as_millis()));
         Ok(path)
     }
 
@@ -262,16 +262,16 @@ fn remove_old(folder: &Path, beginning: &str, new: &Path) {
 }
 
 /// The bytes of a file, made if they have to be.
-fn bytes(content: &Content, keeper: &Arc<Keeper>) -> Result<Vec<u8>> {
+fn bytes(content: &Content, supervisor: &Arc<Supervisor>) -> Result<Vec<u8>> {
     let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     match content {
         Content::Text(text) => Ok(text.as_bytes().to_vec()),
         Content::Host(host) => read(host),
-        Content::Stripped(host) => made(keeper, |to| {
+        Content::Stripped(host) => made(supervisor, |to| {
             Tool::new("strip", "strip").arguments(["-o", to]).argument(host.display().to_string())
         })
         .with_context(|| format!("cannot strip {} (Debian's package binutils, with gcc)", host.display())),
-        Content::Compiled(source) => made(keeper, |to| {
+        Content::Compiled(source) => made(supervisor, |to| {
             Tool::new("cc", "cc").arguments(["-x", "c", "-Os", "-static", "-s", "-o", to, "-"]).input(source)
         })
         .context("cannot compile a static C program (Debian's packages gcc and libc6-dev: make prepare)"),
@@ -279,12 +279,12 @@ fn bytes(content: &Content, keeper: &Arc<Keeper>) -> Result<Vec<u8>> {
 }
 
 /// What a tool writes into the file that it is given.
-fn made(keeper: &Arc<Keeper>, tool: impl FnOnce(&str) -> Tool) -> Result<Vec<u8>> {
+fn made(supervisor: &Arc<Supervisor>, tool: impl FnOnce(&str) -> Tool) -> Result<Vec<u8>> {
     static NUMBERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let to = keeper.work().join(format!("made-for-an-image-{number}"));
+    let to = supervisor.work().join(format!("made-for-an-image-{number}"));
     let told = to.to_str().with_context(|| format!("{} is no UTF-8", to.display()))?;
-    keeper.run(tool(told), TOOL_WITHIN).and_then(Output::succeeded)?;
+    supervisor.run(tool(told), TOOL_WITHIN).and_then(Output::succeeded)?;
     let bytes = std::fs::read(&to).with_context(|| format!("cannot read {}", to.display()))?;
     let _ = std::fs::remove_file(&to);
     Ok(bytes)
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn an_image_is_made_once_and_found_afterwards() {
         let folder = scratch("once");
-        let recipe = Recipe::new("durward.test/x:1", Root::new());
+        let recipe = Recipe::new("durward.test/x:1", RootFs::new());
         let path = recipe.build_in(&folder, text_only).unwrap();
         let again = recipe.build_in(&folder, |_| anyhow::bail!("it is in the cache")).unwrap();
         assert_eq!(path, again);
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn one_that_could_not_be_made_is_not_found_afterwards() {
         let folder = scratch("failed");
-        let recipe = Recipe::new("durward.test/x:1", Root::new());
+        let recipe = Recipe::new("durward.test/x:1", RootFs::new());
         assert!(recipe.build_in(&folder, |_| anyhow::bail!("gone")).is_err());
         assert!(recipe.build_in(&folder, |_| anyhow::bail!("gone")).is_err());
         recipe.build_in(&folder, text_only).unwrap();
@@ -337,7 +337,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let host = folder.join("host");
         std::fs::write(&host, "one").unwrap();
-        let recipe = Recipe::new("durward.test/x:1", Root::new().file_as("/x", &host).unwrap());
+        let recipe = Recipe::new("durward.test/x:1", RootFs::new().file_as("/x", &host).unwrap());
         let said = recipe.build_in(&folder, |_| {
             std::fs::write(&host, "more than one").unwrap();
             Ok(Vec::new())
@@ -360,7 +360,7 @@ mod tests {
             used(&format!("x_1-{age}.tar"), age * KEPT_FOR);
         }
         used("x_1_2-0.tar", 9 * KEPT_FOR);
-        let made = Recipe::new("durward.test/x:1", Root::new()).build_in(&folder, text_only).unwrap();
+        let made = Recipe::new("durward.test/x:1", RootFs::new()).build_in(&folder, text_only).unwrap();
         let stays = |name: &str| folder.join(name).exists();
         assert!(made.exists() && stays("x_1-2.tar") && stays("x_1-3.tar"), "the last three");
         assert!(!stays("x_1-4.tar") && !stays("x_1-5.tar"));
@@ -369,7 +369,7 @@ mod tests {
         for number in 0..4 {
             used(&format!("x_1-now-{number}.tar"), Duration::ZERO);
         }
-        let other = Recipe::new("durward.test/x:1", Root::new()).starting(json!({ "User": "1" }));
+        let other = Recipe::new("durward.test/x:1", RootFs::new()).starting(json!({ "User": "1" }));
         other.build_in(&folder, text_only).unwrap();
         assert!(
             (0..4).all(|number| stays(&format!("x_1-now-{number}.tar"))),

@@ -13,14 +13,14 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::{DNS, Ground, NAME, runtime};
+use super::{DNS, NAME, Sandbox, runtime};
+use crate::binaries::Binary;
 use crate::certificates::write;
 use crate::controlplane::Cluster;
 use crate::daemon::{Daemon, Frozen, Stopped};
-use crate::keeper::{Keeper, Tool};
-use crate::parts::Binary;
-use crate::patience::Seen;
-use crate::web;
+use crate::plain_http;
+use crate::supervisor::{Supervisor, Tool};
+use crate::wait::Poll;
 
 /// Where it says whether it is well. On all addresses of the node, so that tests can ask.
 const HEALTH: u16 = 10_248;
@@ -33,27 +33,31 @@ pub struct Kubelet {
 
 impl Kubelet {
     /// Starts it for this cluster, and waits for nothing.
-    pub(super) fn start(keeper: &Arc<Keeper>, ground: &Arc<Ground>, cluster: &Cluster) -> Result<Self> {
-        let folder = ground.folder().join("kubelet");
-        let authority = cluster.authority();
+    pub(super) fn start(
+        supervisor: &Arc<Supervisor>,
+        sandbox: &Arc<Sandbox>,
+        cluster: &Cluster,
+    ) -> Result<Self> {
+        let folder = sandbox.folder().join("kubelet");
+        let ca = cluster.ca();
         let user = cluster.certified(&format!("system:node:{NAME}"), Some("system:nodes"))?;
-        authority.server(&[NAME], &[ground.address().into()])?.write(&folder, "server")?;
-        write(&folder, "ca.crt", &authority.pem())?;
+        ca.server(&[NAME], &[sandbox.address().into()])?.write(&folder, "server")?;
+        write(&folder, "ca.crt", &ca.pem())?;
         // Only pods that want the node's own names see it.
         write(&folder, "resolv.conf", &format!("nameserver {DNS}\n"))?;
-        let config = write(&folder, "config.json", &configuration(ground, &folder).to_string())?;
-        let tool = Tool::new("kubelet", Binary::Kubelet.path(keeper)?)
+        let config = write(&folder, "config.json", &configuration(sandbox, &folder).to_string())?;
+        let tool = Tool::new("kubelet", Binary::Kubelet.path(supervisor)?)
             .grace(Duration::ZERO)
             .flag("config", config.display())
             .flag("kubeconfig", user.kubectl.kubeconfig().display())
             .flag("hostname-override", NAME)
-            .flag("node-ip", ground.address());
-        let health = (ground.address(), HEALTH).into();
-        let daemon = Daemon::start(keeper, ground.inside(tool), move || {
-            Ok(match web::get(health, "/healthz") {
-                Ok(page) if page.status == 200 => Seen::Yes(()),
-                Ok(page) => Seen::NotYet(format!("{} {}", page.status, page.body)),
-                Err(error) => Seen::NotYet(format!("{error:#}")),
+            .flag("node-ip", sandbox.address());
+        let health = (sandbox.address(), HEALTH).into();
+        let daemon = Daemon::start(supervisor, sandbox.inside(tool), move || {
+            Ok(match plain_http::get(health, "/healthz") {
+                Ok(page) if page.status == 200 => Poll::Ready(()),
+                Ok(page) => Poll::Pending(format!("{} {}", page.status, page.body)),
+                Err(error) => Poll::Pending(format!("{error:#}")),
             })
         })?;
         Ok(Self { daemon })
@@ -86,19 +90,19 @@ impl Kubelet {
     }
 
     /// What failed, with the end of its log.
-    pub(super) fn trouble(&self, what: impl std::fmt::Display) -> anyhow::Error {
-        self.daemon.trouble(what)
+    pub(super) fn failure(&self, what: impl std::fmt::Display) -> anyhow::Error {
+        self.daemon.failure(what)
     }
 }
 
-fn configuration(ground: &Ground, folder: &Path) -> Value {
+fn configuration(sandbox: &Sandbox, folder: &Path) -> Value {
     let path = |name: &str| folder.join(name).display().to_string();
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": format!("unix://{}", runtime::SOCKET),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": ground.cgroup(),
+        "cgroupRoot": sandbox.cgroup(),
         "failCgroupV1": false,
         "failSwapOn": false,
         "address": Ipv4Addr::UNSPECIFIED,

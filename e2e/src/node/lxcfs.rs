@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::Result;
 use rustix::process::Signal;
 
-use super::Ground;
-use super::ground::disk;
+use super::Sandbox;
+use super::sandbox::disk;
 use crate::daemon::{Daemon, Stopped};
-use crate::keeper::{Keeper, Tool};
-use crate::patience::Seen;
+use crate::supervisor::{Supervisor, Tool};
+use crate::wait::Poll;
 
 /// Where it mounts.
 const ROOT: &str = "/var/lib/lxcfs";
@@ -42,15 +42,15 @@ pub struct Lxcfs {
 
 impl Lxcfs {
     /// Starts it, and waits for nothing.
-    pub(super) fn start(keeper: &Arc<Keeper>, ground: &Arc<Ground>) -> Result<Self> {
+    pub(super) fn start(supervisor: &Arc<Supervisor>, sandbox: &Arc<Sandbox>) -> Result<Self> {
         // With --enable-cfs, as it is shipped, a container counts the processors of its limit.
         let script = format!("{}\nexec lxcfs --enable-cfs {ROOT}", bared());
         let tool = Tool::new("lxcfs", "sh").grace(GRACE).arguments(["-c", &script]);
-        let served = ground.path(ROOT).join("proc/meminfo");
-        let daemon = Daemon::start(keeper, ground.inside(tool), move || {
+        let served = sandbox.path(ROOT).join("proc/meminfo");
+        let daemon = Daemon::start(supervisor, sandbox.inside(tool), move || {
             Ok(match std::fs::read_to_string(&served) {
-                Ok(_) => Seen::Yes(()),
-                Err(error) => Seen::NotYet(format!("{}: {error}", served.display())),
+                Ok(_) => Poll::Ready(()),
+                Err(error) => Poll::Pending(format!("{}: {error}", served.display())),
             })
         })?;
         Ok(Self { daemon })

@@ -1,7 +1,7 @@
 //! A cluster of one node on which pods run: kubelet, containerd and runc, a bridge, DNS, a scheduler and LXCFS
 //! beside a control plane with all of its controllers.
 //!
-//! - [`ground`]: the namespaces in which all of it stands, so that nothing of it reaches this host
+//! - [`sandbox`]: the namespaces in which all of it stands, so that nothing of it reaches this host
 //! - `runtime.rs`, `kubelet.rs`, `scheduler.rs`, `names.rs`: the parts, and what had to be found out about each
 //! - [`Lxcfs`]: as it is when an administrator installs it; a case that ships it as a `DaemonSet` stops it first
 //! - [`containers`], [`resident`], `workload.rs`: containers that can run here, and what is seen of a pod that does,
@@ -15,14 +15,14 @@
 //! It knows nothing of Durward.
 
 pub mod containers;
-pub mod ground;
-mod home;
+mod dns;
 mod kubelet;
 mod lxcfs;
-mod names;
-pub mod resident;
+pub mod running_pod;
 mod runtime;
+pub mod sandbox;
 mod scheduler;
+mod temporary_namespace;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -36,23 +36,23 @@ use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
 pub use containers::{idle, of_image, shell};
-pub use ground::Ground;
-pub use home::Home;
 pub use kubelet::Kubelet;
 pub use lxcfs::Lxcfs;
-pub use resident::Resident;
+pub use running_pod::RunningPod;
+pub use sandbox::Sandbox;
+pub use temporary_namespace::TemporaryNamespace;
 
+use crate::binaries::Binary;
+use crate::console::print;
+use crate::context::TestContext;
 use crate::controlplane::{Cluster, Etcd, Options};
 use crate::daemon::Daemon;
+use crate::fixture::{self, Fixture};
 use crate::image::Image;
-use crate::keeper::{Keeper, Output, Part, Tool, host};
 use crate::namespace::Namespace;
-use crate::parts::Binary;
-use crate::patience::{Seen, eventually};
-use crate::sharing::{self, Whole};
-use crate::stage::Stage;
-use crate::words::tell;
-use resident::condition;
+use crate::supervisor::{Output, Process, Supervisor, Tool, host_state};
+use crate::wait::{Poll, eventually};
+use running_pod::condition;
 use runtime::Runtime;
 
 /// The node's name.
@@ -63,7 +63,7 @@ pub const NAME: &str = "node-1";
 pub const GRACE: Duration = Duration::from_secs(20);
 
 /// Where pods ask for names.
-const DNS: Ipv4Addr = Ground::SERVICES[1];
+const DNS: Ipv4Addr = Sandbox::SERVICES[1];
 
 /// Where Debian has the programs that join pods to a network.
 const PLUGINS: &str = "/usr/lib/cni";
@@ -89,64 +89,65 @@ const BINARIES: [Binary; 7] = [
 const IMAGES: [Image; 2] = [Image::Pause, Image::Busybox];
 
 /// A case's stay on the node, which is whole when it begins.
-pub type Visit<'a, G> = sharing::Visit<'a, Node, G>;
+pub type NodeGuard<'a, G> = fixture::FixtureGuard<'a, Node, G>;
 
-/// The running cluster. Tests get theirs from [`Stage::node`] and [`Stage::node_alone`].
+/// The running cluster. Tests get theirs from [`TestContext::node`] and [`TestContext::exclusive_node`].
 #[derive(Debug)]
 pub struct Node {
-    keeper: Arc<Keeper>,
-    ground: Arc<Ground>,
+    supervisor: Arc<Supervisor>,
+    sandbox: Arc<Sandbox>,
     etcd: Etcd,
     cluster: Cluster,
     runtime: Runtime,
     lxcfs: Lxcfs,
     kubelet: Kubelet,
     names: Daemon,
-    scheduler: Part,
+    scheduler: Process,
     images: Mutex<BTreeSet<&'static str>>,
 }
 
 /// Builds what a node is made of, unless it is there, and returns its images.
-pub fn build(stage: &Stage) -> Result<Vec<PathBuf>> {
-    let keeper = stage.keeper()?;
+pub fn build(context: &TestContext) -> Result<Vec<PathBuf>> {
+    let supervisor = context.supervisor()?;
     for binary in BINARIES {
-        binary.path(&keeper)?;
+        binary.path(&supervisor)?;
     }
-    IMAGES.iter().map(|image| image.build(stage)).collect()
+    IMAGES.iter().map(|image| image.build(context)).collect()
 }
 
 impl Node {
     /// Starts it and returns when the node is Ready.
-    pub(crate) fn start(stage: &Stage) -> Result<Self> {
-        let keeper = stage.keeper()?;
+    pub(crate) fn start(context: &TestContext) -> Result<Self> {
+        let supervisor = context.supervisor()?;
         // Before minutes are spent on building.
-        Ground::check(&keeper)?;
-        let archives = build(stage)?;
+        Sandbox::check(&supervisor)?;
+        let archives = build(context)?;
         let mut clock = Clock::start();
-        let ground = Arc::new(Ground::start(&keeper)?);
+        let sandbox = Arc::new(Sandbox::start(&supervisor)?);
         clock.tick("ground");
         // What runs containers needs no API server, which takes longer than all of this.
         let (etcd, cluster, runtime, lxcfs) = std::thread::scope(|scope| {
             let runtime = scope.spawn(|| {
-                let runtime = Runtime::start(&keeper, &ground)?;
+                let runtime = Runtime::start(&supervisor, &sandbox)?;
                 runtime.import_all(&archives)?;
                 anyhow::Ok(runtime)
             });
             let lxcfs = scope.spawn(|| {
-                let lxcfs = Lxcfs::start(&keeper, &ground)?;
+                let lxcfs = Lxcfs::start(&supervisor, &sandbox)?;
                 lxcfs.await_ready()?;
                 anyhow::Ok(lxcfs)
             });
-            let (etcd, cluster) = stage.cluster_in(&ground, &options())?;
+            let (etcd, cluster) = context.cluster_in(&sandbox, &options())?;
             anyhow::Ok((etcd, cluster, outcome(runtime)?, outcome(lxcfs)?))
         })?;
         clock.tick("API server, containerd, images, LXCFS");
-        let kubelet = Kubelet::start(&keeper, &ground, &cluster)?;
-        let scheduler = scheduler::start(&keeper, &ground, &cluster)?;
-        let names = names::start(&keeper, &ground, &cluster)?;
+        let kubelet = Kubelet::start(&supervisor, &sandbox, &cluster)?;
+        let scheduler = scheduler::start(&supervisor, &sandbox, &cluster)?;
+        let names = dns::start(&supervisor, &sandbox, &cluster)?;
         let images = Mutex::new(IMAGES.map(Image::name).into());
-        let node = Self { keeper, ground, etcd, cluster, runtime, lxcfs, kubelet, names, scheduler, images };
-        node.await_whole()?;
+        let node =
+            Self { supervisor, sandbox, etcd, cluster, runtime, lxcfs, kubelet, names, scheduler, images };
+        node.await_restored()?;
         node.names.await_ready()?;
         Namespace::of(&node.cluster, "default").await_account()?;
         clock.tick("kubelet, scheduler, controllers, DNS");
@@ -160,26 +161,26 @@ impl Node {
     }
 
     /// A namespace that no other test has, and that ends with the case.
-    pub fn namespace(&self, name: &str) -> Result<Home<'_>> {
-        self.cluster.namespace(name).map(Home)
+    pub fn namespace(&self, name: &str) -> Result<TemporaryNamespace<'_>> {
+        self.cluster.namespace(name).map(TemporaryNamespace)
     }
 
     /// The same, created with labels.
-    pub fn labelled_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Home<'_>> {
-        self.cluster.labelled_namespace(name, labels).map(Home)
+    pub fn labelled_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<TemporaryNamespace<'_>> {
+        self.cluster.labelled_namespace(name, labels).map(TemporaryNamespace)
     }
 
     /// The pod of this name, whoever made it or will.
-    pub fn pod<'a>(&self, namespace: &Namespace<'a>, name: &str) -> Resident<'a> {
-        Resident::new(namespace, name)
+    pub fn pod<'a>(&self, namespace: &Namespace<'a>, name: &str) -> RunningPod<'a> {
+        RunningPod::new(namespace, name)
     }
 
     /// Makes sure that the node has this image, and returns the name by which pods ask for it.
-    pub fn image(&self, stage: &Stage, image: Image) -> Result<&'static str> {
+    pub fn image(&self, context: &TestContext, image: Image) -> Result<&'static str> {
         // Whoever comes second waits until the first has imported it.
         let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
         if !images.contains(image.name()) {
-            self.runtime.import(&image.build(stage)?)?;
+            self.runtime.import(&image.build(context)?)?;
             images.insert(image.name());
         }
         Ok(image.name())
@@ -194,29 +195,29 @@ impl Node {
     pub fn run(&self, command: &[&str]) -> Result<Output> {
         let (program, arguments) = command.split_first().context("a command without a program")?;
         let tool = Tool::new("on-the-node", *program).arguments(arguments.iter().copied());
-        self.keeper.run(self.ground.inside(tool), RUN_WITHIN)
+        self.supervisor.run(self.sandbox.inside(tool), RUN_WITHIN)
     }
 
     /// What lies at this absolute path on the node, for this process to read and write.
     pub fn path(&self, on_the_node: &str) -> PathBuf {
-        self.ground.path(on_the_node)
+        self.sandbox.path(on_the_node)
     }
 
     /// Its network namespace, from which pods can be reached, for a thread of this process to join.
     pub fn network(&self) -> PathBuf {
-        self.ground.network()
+        self.sandbox.network()
     }
 
     /// Its address, for this host and for pods.
     pub fn address(&self) -> Ipv4Addr {
-        self.ground.address()
+        self.sandbox.address()
     }
 
     /// The names of what this host shows of it: an interface, a cgroup and a folder, which is also told of each of
     /// its processes, and would be of a mount that came through to this host.
     pub fn names_on_this_host(&self) -> Vec<String> {
-        let cgroup = self.ground.cgroup().trim_start_matches('/').to_owned();
-        vec![self.ground.link(), cgroup, host::work_folder(self.keeper.work())]
+        let cgroup = self.sandbox.cgroup().trim_start_matches('/').to_owned();
+        vec![self.sandbox.link(), cgroup, host_state::work_folder(self.supervisor.work())]
     }
 
     /// Its LXCFS.
@@ -239,12 +240,12 @@ impl Node {
         let waited = eventually(format_args!("the node to be {what}"), READY_WITHIN, || {
             let answer = self.cluster.api().get(&path())?;
             Ok(if answer.is_success() && is(&answer.body) {
-                Seen::Yes(())
+                Poll::Ready(())
             } else {
-                Seen::NotYet(answer.body["status"]["conditions"].to_string())
+                Poll::Pending(answer.body["status"]["conditions"].to_string())
             })
         });
-        waited.map_err(|error| self.kubelet.trouble(format_args!("{error:#}")))
+        waited.map_err(|error| self.kubelet.failure(format_args!("{error:#}")))
     }
 
     /// What takes memory: every part with its resident set in MiB, the largest first.
@@ -265,9 +266,9 @@ impl Node {
     }
 }
 
-impl Whole for Node {
+impl Fixture for Node {
     /// Waits until kubelet and LXCFS are well, and the node is Ready and takes pods.
-    fn await_whole(&self) -> Result<()> {
+    fn await_restored(&self) -> Result<()> {
         self.kubelet.await_ready()?;
         self.lxcfs.await_ready()?;
         self.becomes("Ready and without taints", |node| {
@@ -323,6 +324,6 @@ impl Clock {
 
     fn tell(self) {
         let all = self.began.elapsed().as_secs_f32();
-        tell(format_args!("the node is Ready after {all:.1} s ({})", self.steps.join("; ")));
+        print(format_args!("the node is Ready after {all:.1} s ({})", self.steps.join("; ")));
     }
 }

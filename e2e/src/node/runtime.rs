@@ -17,12 +17,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
-use super::{Ground, PLUGINS};
+use super::{PLUGINS, Sandbox};
 use crate::certificates::write;
 use crate::daemon::Daemon;
 use crate::image::Image;
-use crate::keeper::{Keeper, Tool};
-use crate::patience::Seen;
+use crate::supervisor::{Supervisor, Tool};
+use crate::wait::Poll;
 
 /// Its socket, at the same place on every node.
 pub(super) const SOCKET: &str = "/run/containerd/containerd.sock";
@@ -39,34 +39,34 @@ const IMPORTED_WITHIN: Duration = Duration::from_secs(120);
 /// A running containerd.
 #[derive(Debug)]
 pub(super) struct Runtime {
-    keeper: Arc<Keeper>,
-    ground: Arc<Ground>,
+    supervisor: Arc<Supervisor>,
+    sandbox: Arc<Sandbox>,
     daemon: Daemon,
 }
 
 impl Runtime {
     /// Starts it, and returns when it answers.
-    pub(super) fn start(keeper: &Arc<Keeper>, ground: &Arc<Ground>) -> Result<Self> {
-        let folder = ground.folder().join("containerd");
+    pub(super) fn start(supervisor: &Arc<Supervisor>, sandbox: &Arc<Sandbox>) -> Result<Self> {
+        let folder = sandbox.folder().join("containerd");
         let network = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
             "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
             "ipam": {"type": "host-local", "ranges": [[{"subnet": PODS}]], "routes": [{"dst": "0.0.0.0/0"}]},
         }]});
         write(&folder.join("cni"), "10-pods.conflist", &network.to_string())?;
-        let config = write(&folder, "config.toml", &configuration(&folder, ground.cgroup()))?;
+        let config = write(&folder, "config.toml", &configuration(&folder, sandbox.cgroup()))?;
         let tool = Tool::new("containerd", "containerd")
             .grace(Duration::ZERO)
             .argument("--config")
             .argument(config.display().to_string());
-        let socket = ground.path(SOCKET);
-        let daemon = Daemon::start(keeper, ground.inside(tool), move || {
+        let socket = sandbox.path(SOCKET);
+        let daemon = Daemon::start(supervisor, sandbox.inside(tool), move || {
             Ok(match UnixStream::connect(&socket) {
-                Ok(_) => Seen::Yes(()),
-                Err(error) => Seen::NotYet(error.to_string()),
+                Ok(_) => Poll::Ready(()),
+                Err(error) => Poll::Pending(error.to_string()),
             })
         })?;
         daemon.await_ready()?;
-        Ok(Self { keeper: Arc::clone(keeper), ground: Arc::clone(ground), daemon })
+        Ok(Self { supervisor: Arc::clone(supervisor), sandbox: Arc::clone(sandbox), daemon })
     }
 
     /// Makes the images in a docker-archive known to it, under the names that the archive gives them.
@@ -76,7 +76,7 @@ impl Runtime {
             .flag("namespace", NAMESPACE)
             .arguments(["images", "import"])
             .argument(archive.display().to_string());
-        let output = self.keeper.run(self.ground.inside(tool), IMPORTED_WITHIN)?.succeeded();
+        let output = self.supervisor.run(self.sandbox.inside(tool), IMPORTED_WITHIN)?.succeeded();
         output.with_context(|| format!("containerd does not import {}", archive.display())).map(drop)
     }
 

@@ -5,18 +5,22 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::Ground;
+use super::Sandbox;
+use crate::binaries::Binary;
 use crate::controlplane::Cluster;
-use crate::keeper::{Keeper, Part, Tool};
-use crate::parts::Binary;
+use crate::supervisor::{Process, Supervisor, Tool};
 
 /// Starts it, and waits for nothing: a pod that is there before it is scheduled when it comes.
-pub(super) fn start(keeper: &Arc<Keeper>, ground: &Arc<Ground>, cluster: &Cluster) -> Result<Part> {
+pub(super) fn start(
+    supervisor: &Arc<Supervisor>,
+    sandbox: &Arc<Sandbox>,
+    cluster: &Cluster,
+) -> Result<Process> {
     let user = cluster.certified("system:kube-scheduler", None)?;
-    let tool = Tool::new("kube-scheduler", Binary::Scheduler.path(keeper)?)
+    let tool = Tool::new("kube-scheduler", Binary::Scheduler.path(supervisor)?)
         .grace(Duration::ZERO)
         .flag("kubeconfig", user.kubectl.kubeconfig().display())
         .flag("leader-elect", false)
         .flag("secure-port", 0);
-    keeper.start_part(ground.in_network(tool))
+    supervisor.start_process(sandbox.in_network(tool))
 }

@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
 use super::Node;
-use super::resident::condition;
+use super::running_pod::condition;
 use crate::namespace::Namespace;
-use crate::patience::{Seen, eventually};
+use crate::wait::{Poll, eventually};
 
 /// As long as one pod may take, and another that it replaces.
 const STANDS_WITHIN: Duration = Duration::from_secs(240);
@@ -23,9 +23,9 @@ impl Node {
         let waited = eventually(format_args!("{resource}/{name} to stand"), STANDS_WITHIN, || {
             let answer = api.get(&path)?;
             Ok(if answer.is_success() && stands(&answer.body) {
-                Seen::Yes(())
+                Poll::Ready(())
             } else {
-                Seen::NotYet(format!("{} {}", answer.status, answer.body["status"]))
+                Poll::Pending(format!("{} {}", answer.status, answer.body["status"]))
             })
         });
         waited.map_err(|error| match self.ill(namespace) {
@@ -40,7 +40,7 @@ impl Node {
         let pods = pods["items"].as_array().context("a list without items")?;
         let ill = pods.iter().filter(|pod| !condition(pod, "Ready"));
         let names = ill.filter_map(|pod| pod["metadata"]["name"].as_str());
-        let troubles = names.map(|name| format!("{:#}", self.pod(namespace, name).trouble(name)));
+        let troubles = names.map(|name| format!("{:#}", self.pod(namespace, name).failure(name)));
         Ok(troubles.collect::<Vec<_>>().join("\n"))
     }
 }

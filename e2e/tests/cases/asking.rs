@@ -1,11 +1,11 @@
 //! Every way in which a pod asks for the files and every way in which it comes to the API server.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::fault::{Fault, Proxy};
 use e2e::installation::Installation;
 use e2e::namespace::Namespace;
 use e2e::pods::Pod;
-use e2e::stage::Stage;
 use serde_json::json;
 
 use super::files::{Looks as _, SIX, STATUS};
@@ -21,9 +21,9 @@ fn wanting_web<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
 }
 
 pub(crate) fn a_pod_by_kubectl_apply_gets_its_files_and_keeps_them_when_it_is_applied_again(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = visit(stage)?;
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let first = wanting_web(&shop, "web").by_kubectl_apply().is_admitted()?.with_files(&SIX)?;
     let again = wanting_web(&shop, "web").by_kubectl_apply().is_admitted()?.with_files(&SIX)?;
@@ -35,9 +35,9 @@ pub(crate) fn a_pod_by_kubectl_apply_gets_its_files_and_keeps_them_when_it_is_ap
 }
 
 pub(crate) fn a_pod_by_server_side_apply_gets_its_files_and_keeps_them_when_it_is_applied_again(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = visit(stage)?;
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     wanting_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&SIX)?;
     // What the webhook added is not the applier's, so the next apply does not take it away.
@@ -45,23 +45,23 @@ pub(crate) fn a_pod_by_server_side_apply_gets_its_files_and_keeps_them_when_it_i
     Ok(())
 }
 
-pub(crate) fn a_pod_with_a_generated_name_gets_its_files(stage: &'static Stage) -> Result<()> {
-    let house = visit(stage)?;
+pub(crate) fn a_pod_with_a_generated_name_gets_its_files(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let admitted = wanting_web(&shop, "web").with_generated_name().is_admitted()?.with_files(&SIX)?;
     ensure!(admitted.name().starts_with("web-"), "it is called {}", admitted.name());
     Ok(())
 }
 
-pub(crate) fn a_pod_of_a_deployment_gets_its_files(stage: &'static Stage) -> Result<()> {
-    let house = visit(stage)?;
+pub(crate) fn a_pod_of_a_deployment_gets_its_files(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     wanting_web(&shop, "web").from_a_deployment().is_admitted()?.with_files(&SIX)?;
     Ok(())
 }
 
-pub(crate) fn a_dry_run_tells_of_the_files_and_stores_nothing(stage: &'static Stage) -> Result<()> {
-    let house = visit(stage)?;
+pub(crate) fn a_dry_run_tells_of_the_files_and_stores_nothing(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     wanting_web(&shop, "a").as_dry_run().is_admitted()?.with_files(&SIX)?;
     wanting_web(&shop, "b").by_kubectl_apply().as_dry_run().is_admitted()?.with_files(&SIX)?;
@@ -72,9 +72,9 @@ pub(crate) fn a_dry_run_tells_of_the_files_and_stores_nothing(stage: &'static St
 }
 
 pub(crate) fn a_pod_asks_by_annotation_by_label_or_by_the_older_annotation(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = visit(stage)?;
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     wanting_web(&shop, "by-annotation").is_admitted()?.with_files(&SIX)?.without_warnings()?;
     web(&shop, "by-label").labelled(SWITCH, "enabled").is_admitted()?.with_files(&SIX)?.without_warnings()?;
@@ -85,8 +85,8 @@ pub(crate) fn a_pod_asks_by_annotation_by_label_or_by_the_older_annotation(
     Ok(())
 }
 
-pub(crate) fn a_namespace_asks_for_all_of_its_pods(stage: &'static Stage) -> Result<()> {
-    let house = visit(stage)?;
+pub(crate) fn a_namespace_asks_for_all_of_its_pods(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
     let shop = house.cluster.labelled_namespace("shop", &ENABLED)?;
     web(&shop, "web").is_admitted()?.with_files(&SIX)?.without_warnings()?;
     web(&shop, "deployed").from_a_deployment().is_admitted()?.with_files(&SIX)?;
@@ -94,9 +94,9 @@ pub(crate) fn a_namespace_asks_for_all_of_its_pods(stage: &'static Stage) -> Res
 }
 
 pub(crate) fn a_pod_that_opts_out_is_left_alone_in_a_namespace_that_asks(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = visit(stage)?;
+    let house = visit(context)?;
     let shop = house.cluster.labelled_namespace("shop", &ENABLED)?;
     let pods = [
         web(&shop, "by-annotation").annotated(SWITCH, "disabled"),
@@ -111,8 +111,10 @@ pub(crate) fn a_pod_that_opts_out_is_left_alone_in_a_namespace_that_asks(
     Ok(())
 }
 
-pub(crate) fn a_pod_gets_the_files_and_the_containers_that_it_chooses(stage: &'static Stage) -> Result<()> {
-    let house = visit(stage)?;
+pub(crate) fn a_pod_gets_the_files_and_the_containers_that_it_chooses(
+    context: &'static TestContext,
+) -> Result<()> {
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     wanting_web(&shop, "fewer")
         .annotated("durward.dev/lxcfs-files", "meminfo,uptime")
@@ -127,15 +129,15 @@ pub(crate) fn a_pod_gets_the_files_and_the_containers_that_it_chooses(stage: &'s
 }
 
 pub(crate) fn a_namespace_and_a_pod_made_in_one_breath_are_judged_rightly(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
-    let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
     // The watch is slower than the pod: what it would tell of these namespaces does not come at all.
-    let proxy = Proxy::before(cluster.url(), cluster.authority())?;
+    let proxy = Proxy::before(cluster.url(), cluster.ca())?;
     let silent = proxy.on("watch=true").answers(Fault::Silence);
     installation.sees_the_cluster_at(&proxy.url())?;
-    let durward = installation.serve().named("durward-behind").start_ready(stage)?;
+    let durward = installation.serve().named("durward-behind").start_ready(context)?;
     installation.register()?;
     await_files(&cluster.namespace("shop")?)?;
     for round in 0..20 {

@@ -1,8 +1,8 @@
 //! Other people's webhooks in the same chain.
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::foreign::Webhook;
-use e2e::stage::Stage;
+use e2e::context::TestContext;
+use e2e::third_party::Webhook;
 use serde_json::{Value, json};
 
 use super::files::{Looks as _, SIX};
@@ -19,9 +19,9 @@ fn add_proxy(request: &Value) -> Vec<Value> {
 }
 
 pub(crate) fn a_container_that_another_webhook_adds_after_us_gets_its_files_too(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = visit(stage)?;
+    let house = visit(context)?;
     let shop = house.cluster.labelled_namespace("shop", &[("foreign", "mesh")])?;
     let mesh = Webhook::start([127, 0, 0, 1], &[], add_proxy)?;
     // Webhooks are called in the order of their configurations' names, and ours is called durward.

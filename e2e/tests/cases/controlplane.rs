@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::binaries::Binary;
+use e2e::context::TestContext;
 use e2e::controlplane::Options;
-use e2e::parts::Binary;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::house::{common, restricted, workshop};
 
-pub(crate) fn api_server_answers_its_version(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&common())?;
+pub(crate) fn api_server_answers_its_version(context: &TestContext) -> Result<()> {
+    let cluster = context.cluster(&common())?;
     let version = cluster.api().get("/version")?.succeeded()?.body;
     let pinned = Binary::ApiServer.version()?;
     ensure!(version["gitVersion"] == pinned.as_str(), "expected {pinned}, and it is {version}");
@@ -21,8 +21,8 @@ pub(crate) fn api_server_answers_its_version(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn kubectl_creates_and_lists_a_pod(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&common())?;
+pub(crate) fn kubectl_creates_and_lists_a_pod(context: &TestContext) -> Result<()> {
+    let cluster = context.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let kubectl = cluster.kubectl();
     kubectl.run(&["-n", shop.name(), "run", "web", "--image=images.example/web:1"])?.succeeded()?;
@@ -38,8 +38,8 @@ pub(crate) fn kubectl_creates_and_lists_a_pod(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn controllers_turn_a_deployment_into_a_pod(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&common())?;
+pub(crate) fn controllers_turn_a_deployment_into_a_pod(context: &TestContext) -> Result<()> {
+    let cluster = context.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let admitted = shop
         .pod("web")
@@ -53,14 +53,14 @@ pub(crate) fn controllers_turn_a_deployment_into_a_pod(stage: &Stage) -> Result<
     Ok(())
 }
 
-pub(crate) fn restricted_default_refuses_a_privileged_pod(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&restricted())?;
+pub(crate) fn restricted_default_refuses_a_privileged_pod(context: &TestContext) -> Result<()> {
+    let cluster = context.cluster(&restricted())?;
     let shop = cluster.namespace("shop")?;
     let privileged = json!({"securityContext": {"privileged": true}});
     let refused = shop
         .pod("root")
         .container_like("app", privileged.clone())
-        .is_refused_with("violates PodSecurity \"restricted:latest\"")?;
+        .is_denied_with("violates PodSecurity \"restricted:latest\"")?;
     ensure!(refused.status == Some(403), "expected 403, and it is {:?}", refused.status);
     // The same pod where the namespace says otherwise: so it is the default that refuses it.
     let lenient =
@@ -69,11 +69,11 @@ pub(crate) fn restricted_default_refuses_a_privileged_pod(stage: &Stage) -> Resu
     Ok(())
 }
 
-pub(crate) fn a_user_may_do_only_what_a_binding_says(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&common())?;
+pub(crate) fn a_user_may_do_only_what_a_binding_says(context: &TestContext) -> Result<()> {
+    let cluster = context.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let jane = cluster.user("jane", &["devs", "ops"])?;
-    shop.pod("web").by(&jane).is_refused_with("User \"jane\" cannot create resource \"pods\"")?;
+    shop.pod("web").by(&jane).is_denied_with("User \"jane\" cannot create resource \"pods\"")?;
     // Not one of the ready-made roles: `view`, `edit` and `admin` are empty until a controller has put them
     // together.
     let group = "rbac.authorization.k8s.io";
@@ -91,7 +91,7 @@ pub(crate) fn a_user_may_do_only_what_a_binding_says(stage: &Stage) -> Result<()
     // The authorizer sees a new binding through a watch, a moment later.
     eventually("the binding to count", Duration::from_secs(30), || {
         let answer = jane.api.get(&shop.path("pods"))?;
-        Ok(if answer.is_success() { Seen::Yes(()) } else { Seen::NotYet(answer.message().to_owned()) })
+        Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })
     })?;
     shop.pod("web").by(&jane).is_admitted()?;
     let output = jane.kubectl.run(&["get", "nodes"])?;
@@ -102,8 +102,8 @@ pub(crate) fn a_user_may_do_only_what_a_binding_says(stage: &Stage) -> Result<()
     Ok(())
 }
 
-pub(crate) fn two_api_servers_share_an_etcd_and_no_object(stage: &Stage) -> Result<()> {
-    let (one, other) = (stage.cluster(&common())?, stage.cluster(&workshop())?);
+pub(crate) fn two_api_servers_share_an_etcd_and_no_object(context: &TestContext) -> Result<()> {
+    let (one, other) = (context.cluster(&common())?, context.cluster(&workshop())?);
     ensure!(one.url() != other.url(), "both clusters are {}", one.url());
     let here = one.namespace("only-here")?;
     let answer = other.api().get(&format!("/api/v1/namespaces/{}", here.name()))?;
@@ -111,8 +111,8 @@ pub(crate) fn two_api_servers_share_an_etcd_and_no_object(stage: &Stage) -> Resu
     Ok(())
 }
 
-pub(crate) fn an_api_server_that_cannot_start_says_why(stage: &Stage) -> Result<()> {
-    let started = stage.own_cluster(&Options::named("broken").flag("--no-such-flag=1"));
+pub(crate) fn an_api_server_that_cannot_start_says_why(context: &TestContext) -> Result<()> {
+    let started = context.own_cluster(&Options::named("broken").flag("--no-such-flag=1"));
     let error = format!("{:#}", started.err().context("it started")?);
     for words in ["kube-apiserver-broken", "unknown flag: --no-such-flag", "kube-apiserver-broken.log"] {
         ensure!(error.contains(words), "the error does not say {words:?}: {error}");

@@ -1,9 +1,9 @@
 //! That only pods which may want the files cost a call, and none costs two.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::controlplane::Cluster;
 use e2e::pods::Pod;
-use e2e::stage::Stage;
 use serde_json::{Value, json};
 
 use super::files::{Looks as _, SIX};
@@ -21,8 +21,10 @@ fn is_asked(house: &House, times: u8, what: &str, pod: Pod<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn a_pod_that_asks_is_reviewed_once_whichever_way_it_asks(stage: &'static Stage) -> Result<()> {
-    let house = alone(stage)?;
+pub(crate) fn a_pod_that_asks_is_reviewed_once_whichever_way_it_asks(
+    context: &'static TestContext,
+) -> Result<()> {
+    let house = alone(context)?;
     let (shop, asking) =
         (house.cluster.namespace("shop")?, house.cluster.labelled_namespace("asking", &ENABLED)?);
     is_asked(&house, 1, "an annotated pod", wanting(&shop, "annotated"))?;
@@ -33,8 +35,8 @@ pub(crate) fn a_pod_that_asks_is_reviewed_once_whichever_way_it_asks(stage: &'st
     is_asked(&house, 1, "a pod that asks in three ways in a namespace that asks", thrice)
 }
 
-pub(crate) fn a_pod_that_wants_nothing_is_not_reviewed(stage: &'static Stage) -> Result<()> {
-    let house = alone(stage)?;
+pub(crate) fn a_pod_that_wants_nothing_is_not_reviewed(context: &'static TestContext) -> Result<()> {
+    let house = alone(context)?;
     let (shop, asking) =
         (house.cluster.namespace("shop")?, house.cluster.labelled_namespace("asking", &ENABLED)?);
     is_asked(&house, 0, "a plain pod", shop.pod("plain").labelled("app", "web").annotated("note", "x"))?;
@@ -56,9 +58,9 @@ pub(crate) fn a_pod_that_wants_nothing_is_not_reviewed(stage: &'static Stage) ->
 }
 
 pub(crate) fn a_pod_that_was_reviewed_may_change_and_go_without_another_review(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = alone(stage)?;
+    let house = alone(context)?;
     let api = house.cluster.api();
     let shop = house.cluster.namespace("shop")?;
     is_asked(&house, 1, "an annotated pod", wanting(&shop, "web"))?;
@@ -80,8 +82,8 @@ pub(crate) fn a_pod_that_was_reviewed_may_change_and_go_without_another_review(
     Ok(())
 }
 
-pub(crate) fn kube_system_and_the_installation_are_left_alone(stage: &'static Stage) -> Result<()> {
-    let house = alone(stage)?;
+pub(crate) fn kube_system_and_the_installation_are_left_alone(context: &'static TestContext) -> Result<()> {
+    let house = alone(context)?;
     let before = reviews(&house.durward)?;
     for namespace in ["kube-system", "durward-system"] {
         let pod = create_in(house.cluster, namespace)?;

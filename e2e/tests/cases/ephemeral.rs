@@ -1,15 +1,17 @@
 //! Ephemeral containers of running pods.
 
 use anyhow::{Result, ensure};
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::context::TestContext;
+use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
 use super::files::{Looks as _, SIX, check_mounts, check_volumes};
 use super::house::{ENABLED, HEARD_WITHIN, visit, wanting};
 
-pub(crate) fn an_ephemeral_container_gets_the_files_that_the_pod_has(stage: &'static Stage) -> Result<()> {
-    let house = visit(stage)?;
+pub(crate) fn an_ephemeral_container_gets_the_files_that_the_pod_has(
+    context: &'static TestContext,
+) -> Result<()> {
+    let house = visit(context)?;
     let api = house.cluster.api();
     let shop = house.cluster.namespace("shop")?;
     wanting(&shop, "web").is_admitted()?.with_files(&SIX)?;
@@ -43,9 +45,9 @@ pub(crate) fn an_ephemeral_container_gets_the_files_that_the_pod_has(stage: &'st
 }
 
 pub(crate) fn an_ephemeral_container_of_a_pod_without_files_is_admitted_and_says_why(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = visit(stage)?;
+    let house = visit(context)?;
     let api = house.cluster.api();
     let shop = house.cluster.namespace("shop")?;
     shop.pod("web").is_admitted()?.untouched()?;
@@ -58,15 +60,15 @@ pub(crate) fn an_ephemeral_container_of_a_pod_without_files_is_admitted_and_says
     let answer = eventually("a warning about the missing volumes", HEARD_WITHIN, || {
         let answer = api.merge(&path, &debug)?.succeeded()?;
         let warned = answer.warnings.iter().any(|warning| warning.contains("made without volumes of LXCFS"));
-        Ok(if warned { Seen::Yes(answer) } else { Seen::NotYet(format!("{:?}", answer.warnings)) })
+        Ok(if warned { Poll::Ready(answer) } else { Poll::Pending(format!("{:?}", answer.warnings)) })
     })?;
     check_mounts(&answer.body["spec"]["ephemeralContainers"][0], &[])
 }
 
 pub(crate) fn an_ephemeral_container_of_a_pod_that_is_left_alone_gets_nothing_even_where_the_volumes_are(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = visit(stage)?;
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     // Somebody copies a pod that has the files and gives the copy the node's processes.
     let spec = wanting(&shop, "original").is_admitted()?.with_files(&SIX)?.pod["spec"].clone();

@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, ensure};
-use e2e::fleet::{Fleet, Member, Recruit};
-use e2e::patience::{Seen, eventually};
-use e2e::sharing::Whole as _;
-use e2e::stage::Stage;
+use e2e::context::TestContext;
+use e2e::fixture::Fixture as _;
+use e2e::fleet::{Fleet, Member, NewMember};
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 /// A binding becomes an impersonation rule in every member, and a policy a role: two of Karmada's rounds.
@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-pub(crate) fn two_members_are_pushed_to_and_one_pulls_and_all_are_ready(stage: &Stage) -> Result<()> {
-    let fleet = stage.fleet()?;
+pub(crate) fn two_members_are_pushed_to_and_one_pulls_and_all_are_ready(context: &TestContext) -> Result<()> {
+    let fleet = context.fleet()?;
     let clusters = fleet.karmada().kubectl().get(&["clusters"])?;
     let mut seen: Vec<(&str, &str, bool)> = clusters["items"]
         .as_array()
@@ -44,8 +44,10 @@ pub(crate) fn two_members_are_pushed_to_and_one_pulls_and_all_are_ready(stage: &
     Ok(())
 }
 
-pub(crate) fn a_namespace_reaches_every_member_and_is_marked_as_karmadas(stage: &Stage) -> Result<()> {
-    let fleet = stage.fleet()?;
+pub(crate) fn a_namespace_reaches_every_member_and_is_marked_as_karmadas(
+    context: &TestContext,
+) -> Result<()> {
+    let fleet = context.fleet()?;
     let shop = fleet.namespace("shop")?;
     for member in fleet.members() {
         let path = format!("/api/v1/namespaces/{}", shop.name());
@@ -65,8 +67,8 @@ pub(crate) fn a_namespace_reaches_every_member_and_is_marked_as_karmadas(stage: 
     Ok(())
 }
 
-pub(crate) fn a_deleted_namespace_goes_from_every_member(stage: &Stage) -> Result<()> {
-    let fleet = stage.fleet()?;
+pub(crate) fn a_deleted_namespace_goes_from_every_member(context: &TestContext) -> Result<()> {
+    let fleet = context.fleet()?;
     let shop = fleet.namespace("doomed")?;
     let path = format!("/api/v1/namespaces/{}", shop.name());
     let m3 = fleet.member("m3")?;
@@ -78,14 +80,16 @@ pub(crate) fn a_deleted_namespace_goes_from_every_member(stage: &Stage) -> Resul
     for member in fleet.members() {
         eventually(format_args!("{path} to go from {}", member.name()), COLLECTED_WITHIN, || {
             let answer = member.api().get(&path)?;
-            Ok(if answer.status == 404 { Seen::Yes(()) } else { Seen::NotYet(answer.body.to_string()) })
+            Ok(if answer.status == 404 { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
         })?;
     }
     Ok(())
 }
 
-pub(crate) fn a_user_without_groups_sees_into_every_member_by_two_bindings(stage: &Stage) -> Result<()> {
-    let fleet = stage.fleet()?;
+pub(crate) fn a_user_without_groups_sees_into_every_member_by_two_bindings(
+    context: &TestContext,
+) -> Result<()> {
+    let fleet = context.fleet()?;
     let onlooker = fleet.karmada().certified("onlooker", None)?;
     let path = fleet.proxied("m3", "/api/v1/namespaces");
     let refused = onlooker.api.get(&path)?;
@@ -101,9 +105,9 @@ pub(crate) fn a_user_without_groups_sees_into_every_member_by_two_bindings(stage
         eventually(format_args!("{path} to answer the onlooker"), GRANTED_WITHIN, || {
             let answer = onlooker.api.get(&path)?;
             Ok(if answer.is_success() {
-                Seen::Yes(())
+                Poll::Ready(())
             } else {
-                Seen::NotYet(format!("{} {}", answer.status, answer.body))
+                Poll::Pending(format!("{} {}", answer.status, answer.body))
             })
         })?;
         let proxied = onlooker.api.get(&path)?.succeeded()?.body;
@@ -118,8 +122,10 @@ pub(crate) fn a_user_without_groups_sees_into_every_member_by_two_bindings(stage
     Ok(())
 }
 
-pub(crate) fn a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them(stage: &Stage) -> Result<()> {
-    let fleet = stage.fleet_alone()?;
+pub(crate) fn a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them(
+    context: &TestContext,
+) -> Result<()> {
+    let fleet = context.exclusive_fleet()?;
     let (m1, m2) = (fleet.member("m1")?, fleet.member("m2")?);
     let version = fleet.proxied("m1", "/version");
     let timeout = format!("--request-timeout={}s", PATIENCE.as_secs());
@@ -143,33 +149,33 @@ pub(crate) fn a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them(s
     let gone = ask("/apis/cluster.karmada.io/v1alpha1/clusters")?;
     ensure!(!gone.is_success(), "the aggregated API answered though it is gone: {}", gone.stdout);
     stopped.start()?;
-    fleet.await_whole()
+    fleet.await_restored()
 }
 
-pub(crate) fn members_leave_and_come_and_are_published_elsewhere(stage: &Stage) -> Result<()> {
-    let visit = stage.fleet_alone()?;
+pub(crate) fn members_leave_and_come_and_are_published_elsewhere(context: &TestContext) -> Result<()> {
+    let visit = context.exclusive_fleet()?;
     let fleet: &Fleet = &visit;
     // All at once: Karmada looks every ten seconds whether a member that leaves is gone.
     std::thread::scope(|scope| {
-        let ways: [fn(&Fleet, &Stage) -> Result<()>; 3] =
+        let ways: [fn(&Fleet, &TestContext) -> Result<()>; 3] =
             [one_leaves_and_joins_again, another_comes_and_goes, one_is_published_elsewhere];
-        let ways = ways.map(|way| scope.spawn(move || way(fleet, stage)));
+        let ways = ways.map(|way| scope.spawn(move || way(fleet, context)));
         ways.into_iter().try_for_each(|way| way.join().map_err(|_| Error::msg("a way panicked"))?)
     })?;
     let names: Vec<String> = cluster_names(fleet)?;
     ensure!(names == ["m1", "m2", "m3"], "in the end the fleet is {names:?}");
-    fleet.await_whole()
+    fleet.await_restored()
 }
 
-fn one_leaves_and_joins_again(fleet: &Fleet, _stage: &Stage) -> Result<()> {
+fn one_leaves_and_joins_again(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
     let apart = fleet.unjoin("m2")?;
     ensure!(!cluster_names(fleet)?.contains(&"m2".to_owned()), "m2 did not leave");
     // Ready again, so it did not join with credentials that no longer count.
     apart.rejoin()
 }
 
-fn another_comes_and_goes(fleet: &Fleet, stage: &Stage) -> Result<()> {
-    let m4 = fleet.join_more(stage, Recruit::pull("m4"))?;
+fn another_comes_and_goes(fleet: &Fleet, context: &TestContext) -> Result<()> {
+    let m4 = fleet.join_more(context, NewMember::pull("m4"))?;
     let endpoint = &fleet.cluster_object("m4")?["spec"]["apiEndpoint"];
     ensure!(endpoint == m4.url(), "m4 is published at {endpoint}");
     drop(m4);
@@ -177,7 +183,7 @@ fn another_comes_and_goes(fleet: &Fleet, stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-fn one_is_published_elsewhere(fleet: &Fleet, _stage: &Stage) -> Result<()> {
+fn one_is_published_elsewhere(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
     let ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
     ensure!(fleet.cluster_object("ghost")?["spec"]["apiEndpoint"].is_null(), "a ghost has an endpoint");
     drop(ghost);

@@ -9,13 +9,13 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 use std::time::Duration;
 
 use anyhow::{Error, Result};
+use e2e::context::TestContext;
 use e2e::controlplane::{Cluster, Options};
 use e2e::durward::Durward;
 use e2e::installation::Installation;
 use e2e::namespace::Namespace;
-use e2e::patience::{Seen, eventually};
 use e2e::pods::Pod;
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 
 use super::files::{Looks as _, SIX};
 
@@ -77,30 +77,30 @@ impl<G> Deref for Visit<G> {
 }
 
 /// Comes in beside other cases.
-pub(crate) fn visit(stage: &'static Stage) -> Result<Visit<RwLockReadGuard<'static, ()>>> {
-    let house = house(stage)?;
+pub(crate) fn visit(context: &'static TestContext) -> Result<Visit<RwLockReadGuard<'static, ()>>> {
+    let house = house(context)?;
     Ok(Visit { house, _guard: house.visits.read().unwrap_or_else(PoisonError::into_inner) })
 }
 
 /// Comes in while nobody else is there, for cases that count what the server is asked.
-pub(crate) fn alone(stage: &'static Stage) -> Result<Visit<RwLockWriteGuard<'static, ()>>> {
-    let house = house(stage)?;
+pub(crate) fn alone(context: &'static TestContext) -> Result<Visit<RwLockWriteGuard<'static, ()>>> {
+    let house = house(context)?;
     Ok(Visit { house, _guard: house.visits.write().unwrap_or_else(PoisonError::into_inner) })
 }
 
-fn house(stage: &'static Stage) -> Result<&'static House> {
+fn house(context: &'static TestContext) -> Result<&'static House> {
     static HOUSE: OnceLock<Result<House, String>> = OnceLock::new();
-    let built = HOUSE.get_or_init(|| build(stage).map_err(|error| format!("{error:#}")));
+    let built = HOUSE.get_or_init(|| build(context).map_err(|error| format!("{error:#}")));
     built.as_ref().map_err(|why| Error::msg(format!("the shared Durward does not stand: {why}")))
 }
 
-fn build(stage: &'static Stage) -> Result<House> {
-    // For as long as the process, like the run: the keeper ends what stands behind it.
-    let cluster: &'static Cluster = Box::leak(Box::new(stage.cluster(&common())?));
+fn build(context: &'static TestContext) -> Result<House> {
+    // For as long as the process, like the run: the supervisor ends what stands behind it.
+    let cluster: &'static Cluster = Box::leak(Box::new(context.cluster(&common())?));
     let home = cluster.exact_namespace("durward-system", &[])?;
     let service = home.service("durward")?;
-    let mut installation = Installation::by_service(stage, cluster, &service, DEFAULTS)?;
-    let durward = installation.serve().named("durward-common").start_ready(stage)?;
+    let mut installation = Installation::by_service(context, cluster, &service, DEFAULTS)?;
+    let durward = installation.serve().named("durward-common").start_ready(context)?;
     service.leads_to(durward.reviews())?;
     installation.register()?;
     await_files(&cluster.namespace("probe")?)?;
@@ -126,8 +126,8 @@ pub(crate) fn await_files(namespace: &Namespace<'_>) -> Result<()> {
 pub(crate) fn await_sentence<T>(what: &str, sentence: impl Fn() -> Result<T>) -> Result<T> {
     eventually(what, HEARD_WITHIN, || {
         Ok(match sentence() {
-            Ok(found) => Seen::Yes(found),
-            Err(error) => Seen::NotYet(format!("{error:#}")),
+            Ok(found) => Poll::Ready(found),
+            Err(error) => Poll::Pending(format!("{error:#}")),
         })
     })
 }

@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::image::Image;
-use e2e::keeper::{Ending, Tool};
-use e2e::stage::Stage;
+use e2e::supervisor::{Exit, Tool};
 use rustix::process::Signal;
 
-pub(crate) fn every_image_is_made_once_and_found_again(stage: &Stage) -> Result<()> {
+pub(crate) fn every_image_is_made_once_and_found_again(context: &TestContext) -> Result<()> {
     for image in Image::ALL {
-        let path = image.build(stage)?;
+        let path = image.build(context)?;
         let made = path.metadata()?.len();
         let manifest = String::from_utf8(file_of(&path, "manifest.json")?)?;
         ensure!(manifest.contains(&format!("[\"{}\"]", image.name())), "{image:?} is called {manifest}");
-        ensure!(image.build(stage)? == path && path.metadata()?.len() == made, "{image:?} was made again");
+        ensure!(image.build(context)? == path && path.metadata()?.len() == made, "{image:?} was made again");
     }
     Ok(())
 }
 
-pub(crate) fn programs_run_in_their_image_with_nothing_of_the_host(stage: &Stage) -> Result<()> {
+pub(crate) fn programs_run_in_their_image_with_nothing_of_the_host(context: &TestContext) -> Result<()> {
     let programs: [(Image, &[&[&str]]); 4] = [
         (
             Image::Busybox,
@@ -49,37 +49,37 @@ pub(crate) fn programs_run_in_their_image_with_nothing_of_the_host(stage: &Stage
         (Image::Etcd, &[&["/usr/local/bin/etcd", "--version"], &["/usr/local/bin/etcdctl", "version"]]),
     ];
     for (image, commands) in programs {
-        let root = unpacked(stage, image)?;
+        let root = unpacked(context, image)?;
         for command in commands {
             let tool = Tool::new("chroot", "chroot").argument(root.display().to_string());
             let tool = tool.arguments(command.iter().copied());
-            let said = stage.keeper()?.run(tool, Duration::from_secs(60))?.succeeded();
+            let said = context.supervisor()?.run(tool, Duration::from_secs(60))?.succeeded();
             said.with_context(|| format!("{command:?} in {}", image.name()))?;
         }
     }
     Ok(())
 }
 
-pub(crate) fn pause_ends_well_when_it_is_asked_to(stage: &Stage) -> Result<()> {
-    let program = unpacked(stage, Image::Pause)?.join("pause");
+pub(crate) fn pause_ends_well_when_it_is_asked_to(context: &TestContext) -> Result<()> {
+    let program = unpacked(context, Image::Pause)?.join("pause");
     for signal in [Signal::TERM, Signal::INT] {
-        let part = stage.keeper()?.start_part(Tool::new("pause", &program))?;
+        let part = context.supervisor()?.start_process(Tool::new("pause", &program))?;
         // It may not have come to its first line yet; a signal before that ends it too, but not well.
-        e2e::patience::eventually("pause to wait for signals", Duration::from_secs(20), || {
+        e2e::wait::eventually("pause to wait for signals", Duration::from_secs(20), || {
             let status = std::fs::read_to_string(format!("/proc/{}/status", part.pid()))?;
             let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(str::trim);
             let caught = u64::from_str_radix(caught.context("no SigCgt")?, 16)?;
             let all = [Signal::TERM, Signal::INT, Signal::CHILD];
             let is_caught = all.iter().all(|signal| caught & (1 << (signal.as_raw() - 1)) != 0);
             Ok(if is_caught {
-                e2e::patience::Seen::Yes(())
+                e2e::wait::Poll::Ready(())
             } else {
-                e2e::patience::Seen::NotYet(format!("it catches {caught:#x}"))
+                e2e::wait::Poll::Pending(format!("it catches {caught:#x}"))
             })
         })?;
         part.signal(signal)?;
-        let ending = part.wait(Duration::from_secs(20))?;
-        ensure!(ending == Some(Ending::Code(0)), "asked by {signal:?} it ended with {ending:?}");
+        let exit = part.wait(Duration::from_secs(20))?;
+        ensure!(exit == Some(Exit::Code(0)), "asked by {signal:?} it ended with {exit:?}");
     }
     Ok(())
 }
@@ -99,9 +99,9 @@ fn file_of(archive: &Path, name: &str) -> Result<Vec<u8>> {
 }
 
 /// The root folder of an image, in a folder that ends with the run.
-fn unpacked(stage: &Stage, image: Image) -> Result<PathBuf> {
-    let archive = image.build(stage)?;
-    let folder = stage.folder("unpacked")?;
+fn unpacked(context: &TestContext, image: Image) -> Result<PathBuf> {
+    let archive = image.build(context)?;
+    let folder = context.folder("unpacked")?;
     let layer = file_of(&archive, "layer.tar")?;
     tar::Archive::new(layer.as_slice()).unpack(&folder).context("the layer of an image")?;
     let tmp = folder.join("tmp");

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use e2e::namespace::Namespace;
-use e2e::patience::{Raises, Seen, eventually};
 use e2e::pods::{Admitted, Pod};
+use e2e::wait::{Poll, SetOnDrop, eventually};
 
 use super::house::wanting;
 
@@ -64,7 +64,7 @@ pub(crate) fn under_load_of<T>(
             let (load, pod, expected) = (&load, &pod, &expected);
             scope.spawn(move || load.create(creator, pod, expected));
         }
-        let _ends = Raises(&load.stopped);
+        let _ends = SetOnDrop(&load.stopped);
         deed(&load)
     });
     let created = load.created.load(Ordering::Relaxed);
@@ -90,7 +90,11 @@ impl Load<'_> {
             if self.stopped.load(Ordering::Relaxed) {
                 bail!("the load has ended after {created} pods");
             }
-            Ok(if created >= until { Seen::Yes(()) } else { Seen::NotYet(format!("{created} of {until}")) })
+            Ok(if created >= until {
+                Poll::Ready(())
+            } else {
+                Poll::Pending(format!("{created} of {until}"))
+            })
         })
     }
 

@@ -11,7 +11,6 @@ pub(crate) mod etcd;
 pub(crate) mod etcd_node;
 pub(crate) mod fleet;
 pub(crate) mod images;
-pub(crate) mod keeper;
 pub(crate) mod node;
 pub(crate) mod options;
 pub(crate) mod outage;
@@ -23,6 +22,7 @@ pub(crate) mod seen;
 pub(crate) mod sentences;
 pub(crate) mod shipped;
 pub(crate) mod skips;
+pub(crate) mod supervisor;
 pub(crate) mod versions;
 pub(crate) mod whole;
 

@@ -2,9 +2,9 @@
 //! the patched pod.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::installation::Installation;
 use e2e::pods::{Admitted, Pod};
-use e2e::stage::Stage;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -26,11 +26,11 @@ fn with_init_containers(pod: Pod<'_>) -> Pod<'_> {
 }
 
 pub(crate) fn init_containers_and_sidecars_get_files_where_it_is_configured_or_the_pod_names_them(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
-    let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
-    let durward = installation.serve().named("durward-init").start_ready(stage)?;
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
+    let durward = installation.serve().named("durward-init").start_ready(context)?;
     installation.register()?;
     let shop = cluster.namespace("shop")?;
     await_files(&shop)?;
@@ -48,11 +48,11 @@ pub(crate) fn init_containers_and_sidecars_get_files_where_it_is_configured_or_t
 }
 
 pub(crate) fn in_audit_mode_a_pod_is_left_as_it_is_and_the_warning_says_what_it_would_get(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
-    let mut installation = Installation::by_url(stage, &cluster, "  lxcfs: {mode: audit}")?;
-    let _durward = installation.serve().named("durward-audit").start_ready(stage)?;
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, "  lxcfs: {mode: audit}")?;
+    let _durward = installation.serve().named("durward-audit").start_ready(context)?;
     installation.register()?;
     let shop = cluster.namespace("shop")?;
     await_sentence("a warning of the auditing guard", || {
@@ -66,13 +66,13 @@ pub(crate) fn in_audit_mode_a_pod_is_left_as_it_is_and_the_warning_says_what_it_
 }
 
 pub(crate) fn a_registration_asks_only_where_its_selector_and_its_ways_of_opting_in_say(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
+    let cluster = context.cluster(&workshop())?;
     let guards = "  lxcfs:\n    optIn: {annotation: true, label: false, namespaceLabel: false}\n    \
         webhook: {namespaceSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [system]}]}}";
-    let mut installation = Installation::by_url(stage, &cluster, guards)?;
-    let durward = installation.serve().named("durward-narrow").start_ready(stage)?;
+    let mut installation = Installation::by_url(context, &cluster, guards)?;
+    let durward = installation.serve().named("durward-narrow").start_ready(context)?;
     installation.register()?;
     let (shop, system) =
         (cluster.namespace("shop")?, cluster.labelled_namespace("shop", &[("tier", "system")])?);

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::controlplane::Cluster;
 use e2e::installation::Installation;
-use e2e::keeper::Ending;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::supervisor::Exit;
+use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -27,37 +27,37 @@ pub(crate) fn failed_calls(cluster: &Cluster) -> Result<f64> {
     Ok(cluster.metrics()?.sum("apiserver_admission_webhook_rejection_count", &labels))
 }
 
-pub(crate) fn pods_are_admitted_untouched_while_nobody_answers(stage: &'static Stage) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
-    let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
+pub(crate) fn pods_are_admitted_untouched_while_nobody_answers(context: &'static TestContext) -> Result<()> {
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
     let (shop, asking) = (cluster.namespace("shop")?, cluster.labelled_namespace("asking", &ENABLED)?);
     let before = failed_open(&cluster)?;
     installation.register()?;
     eventually("the API server to call in vain", HEARD_WITHIN, || {
         wanting(&shop, "probe").as_dry_run().is_admitted()?.untouched()?;
         let failed = failed_open(&cluster)? - before;
-        Ok(if failed > 0.5 { Seen::Yes(()) } else { Seen::NotYet("no call failed".to_owned()) })
+        Ok(if failed > 0.5 { Poll::Ready(()) } else { Poll::Pending("no call failed".to_owned()) })
     })?;
     wanting(&shop, "web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
     asking.pod("web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
     // Once somebody answers, the next pod has its files, with nothing done to the API server.
-    let _durward = installation.serve().start_ready(stage)?;
+    let _durward = installation.serve().start_ready(context)?;
     wanting(&shop, "later").is_admitted()?.with_files(&SIX)?;
     Ok(())
 }
 
 pub(crate) fn a_strict_registration_refuses_pods_that_want_files_and_no_others_while_nobody_answers(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
+    let cluster = context.cluster(&workshop())?;
     let mut installation =
-        Installation::by_url(stage, &cluster, "  lxcfs: {webhook: {failurePolicy: Fail}}")?;
+        Installation::by_url(context, &cluster, "  lxcfs: {webhook: {failurePolicy: Fail}}")?;
     let shop = cluster.namespace("shop")?;
     let before = failed_calls(&cluster)?;
     installation.register()?;
     await_sentence("a pod that wants files to be refused", || {
         let pod = wanting(&shop, "probe").as_dry_run();
-        pod.is_refused_with(&format!("failed calling webhook \"{PODS_WEBHOOK}\""))
+        pod.is_denied_with(&format!("failed calling webhook \"{PODS_WEBHOOK}\""))
     })?;
     ensure!(failed_calls(&cluster)? > before + 0.5, "a pod was refused, and no counter says so");
     shop.pod("plain").is_admitted()?.untouched()?;
@@ -65,20 +65,20 @@ pub(crate) fn a_strict_registration_refuses_pods_that_want_files_and_no_others_w
 }
 
 pub(crate) fn without_permission_pods_are_admitted_and_the_warning_names_what_is_missing(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
-    let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
     let shop = cluster.namespace("shop")?;
-    let before = installation.serve().named("durward-permitted").start_ready(stage)?;
+    let before = installation.serve().named("durward-permitted").start_ready(context)?;
     installation.register()?;
     await_files(&shop)?;
     before.signal(Signal::TERM)?;
-    ensure!(before.await_end(Duration::from_secs(30))? == Ending::Code(0), "it did not end well");
+    ensure!(before.await_end(Duration::from_secs(30))? == Exit::Code(0), "it did not end well");
 
     // The permissions go, and Durward is started again: at a URL it is called whether it is ready or not.
     cluster.kubectl().run(&["delete", "clusterrolebinding", "durward"])?.succeeded()?;
-    let durward = installation.serve().named("durward-not-permitted").start(stage)?;
+    let durward = installation.serve().named("durward-not-permitted").start(context)?;
     await_sentence("a pod that is admitted untouched, with a warning", || {
         let admitted = wanting(&shop, "web").as_dry_run().is_admitted()?;
         admitted.untouched()?.with_warning("Durward is not permitted to get namespaces (RBAC: verb get)")
@@ -98,7 +98,7 @@ pub(crate) fn without_permission_pods_are_admitted_and_the_warning_names_what_is
     durward.signal(Signal::HUP)?;
     await_sentence("a pod that is refused", || {
         let pod = wanting(&shop, "web").as_dry_run();
-        pod.is_refused_with("Durward is not permitted to get namespaces (RBAC: verb get)")
+        pod.is_denied_with("Durward is not permitted to get namespaces (RBAC: verb get)")
     })?;
 
     installation.grant()?;
@@ -109,21 +109,21 @@ pub(crate) fn without_permission_pods_are_admitted_and_the_warning_names_what_is
 }
 
 pub(crate) fn without_the_watch_each_namespace_is_asked_for_when_a_pod_comes(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
-    let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/durward";
     let only_get = json!({"rules": [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}]});
     cluster.api().merge(role, &only_get)?.succeeded()?;
     let account = cluster.service_account("durward-system", "durward")?;
     eventually("Durward's account to be refused a list of namespaces", HEARD_WITHIN, || {
         let status = account.api.get("/api/v1/namespaces")?.status;
-        Ok(if status == 403 { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
+        Ok(if status == 403 { Poll::Ready(()) } else { Poll::Pending(status.to_string()) })
     })?;
 
     // It knows of no namespace beforehand, so each of these verdicts comes from a question asked for the pod.
-    let durward = installation.serve().named("durward-without-watch").start(stage)?;
+    let durward = installation.serve().named("durward-without-watch").start(context)?;
     installation.register()?;
     await_files(&cluster.namespace("shop")?)?;
     cluster

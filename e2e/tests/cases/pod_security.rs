@@ -1,10 +1,10 @@
 //! Namespaces whose Pod Security level refuses the volumes that the files need.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::installation::Installation;
 use e2e::namespace::Namespace;
 use e2e::pods::{Admitted, Pod};
-use e2e::stage::Stage;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -23,12 +23,12 @@ fn careful<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
 }
 
 pub(crate) fn pods_that_pod_security_would_refuse_with_files_are_admitted_without_them(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&restricted())?;
+    let cluster = context.cluster(&restricted())?;
     let mut installation =
-        Installation::by_url(stage, &cluster, "  lxcfs: {podSecurityDefault: restricted}")?;
-    let durward = installation.serve().named("durward-restricted").start_ready(stage)?;
+        Installation::by_url(context, &cluster, "  lxcfs: {podSecurityDefault: restricted}")?;
+    let durward = installation.serve().named("durward-restricted").start_ready(context)?;
     installation.register()?;
     let silent = cluster.namespace("silent")?;
     let lenient = cluster.labelled_namespace("lenient", &[(ENFORCE, "privileged")])?;
@@ -50,7 +50,7 @@ pub(crate) fn pods_that_pod_security_would_refuse_with_files_are_admitted_withou
     installation.configure(DEFAULTS)?;
     durward.signal(Signal::HUP)?;
     await_sentence("the pod to be refused", || {
-        careful(&silent, "other").as_dry_run().is_refused_with("violates PodSecurity \"restricted:latest\"")
+        careful(&silent, "other").as_dry_run().is_denied_with("violates PodSecurity \"restricted:latest\"")
     })?;
     Ok(())
 }
@@ -76,16 +76,16 @@ fn asks_for_a_device(admitted: &Admitted, amount: &str) -> Result<()> {
 }
 
 pub(crate) fn where_volumes_are_refused_pods_ask_for_a_device_and_elsewhere_for_nodes_that_are_ready(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
     const READY: &str = "durward.dev/lxcfs-ready";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let guard = |readiness: &str| {
         format!("  lxcfs: {{podSecurityDefault: restricted, backend: auto, nodeReadiness: {readiness}}}")
     };
-    let cluster = stage.cluster(&restricted())?;
-    let mut installation = Installation::by_url(stage, &cluster, &guard("require"))?;
-    let durward = installation.serve().named("durward-device").start_ready(stage)?;
+    let cluster = context.cluster(&restricted())?;
+    let mut installation = Installation::by_url(context, &cluster, &guard("require"))?;
+    let durward = installation.serve().named("durward-device").start_ready(context)?;
     installation.register()?;
     let silent = cluster.namespace("silent")?;
     let lenient = cluster.labelled_namespace("lenient", &[(ENFORCE, "privileged")])?;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::api::Api;
+use e2e::context::TestContext;
 use e2e::controlplane::{Cluster, Options};
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/lxcfs/rbac.yaml");
@@ -19,13 +19,13 @@ const ANNOTATION: &str = "durward.dev/lxcfs-node";
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(60);
 
 /// The account of `lxcfs-node` with the token of a pod on this node, or on none.
-fn thief(stage: &Stage, cluster: &Cluster, node: Option<&str>) -> Result<Api> {
+fn thief(context: &TestContext, cluster: &Cluster, node: Option<&str>) -> Result<Api> {
     let mut config: Value = serde_json::from_slice(&std::fs::read(cluster.kubectl().kubeconfig())?)?;
     let user = config["users"][0]["user"].as_object_mut().context("a kubeconfig without a user")?;
     user.insert("as".to_owned(), "system:serviceaccount:durward-system:durward-lxcfs".into());
     let extra = node.map(|node| json!({"authentication.kubernetes.io/node-name": [node]}));
     user.insert("as-user-extra".to_owned(), extra.unwrap_or_else(|| json!({})));
-    stage.api(&config)
+    context.api(&config)
 }
 
 fn refused(api: &Api, path: &str, change: &Value, why: &str) -> Result<()> {
@@ -36,9 +36,9 @@ fn refused(api: &Api, path: &str, change: &Value, why: &str) -> Result<()> {
 }
 
 pub(crate) fn whoever_has_the_token_of_a_node_changes_two_keys_of_that_node_and_nothing_else(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&Options::named("policy"))?;
+    let cluster = context.cluster(&Options::named("policy"))?;
     let admin = cluster.api();
     let held = json!({"finalizers": ["example.org/held"]});
     for (name, more) in [("n1", json!({})), ("n2", json!({})), ("held", held)] {
@@ -49,13 +49,13 @@ pub(crate) fn whoever_has_the_token_of_a_node_changes_two_keys_of_that_node_and_
             .succeeded()?;
     }
     cluster.kubectl().run(&["apply", "-f", RBAC])?.succeeded()?;
-    let (thief, held) = (thief(stage, &cluster, Some("n1"))?, thief(stage, &cluster, Some("held"))?);
+    let (thief, held) = (thief(context, &cluster, Some("n1"))?, thief(context, &cluster, Some("held"))?);
     let (own, other) = ("/api/v1/nodes/n1", "/api/v1/nodes/n2");
     let labelled = |key: &str, value: Value| json!({"metadata": {"labels": {key: value}}});
     eventually("the policy to be in force", IN_FORCE_WITHIN, || {
         let answer = thief.merge(&format!("{other}?dryRun=All"), &labelled(LABEL, "true".into()))?;
         let is_refused = answer.message().contains("only the Node on which it runs");
-        Ok(if is_refused { Seen::Yes(()) } else { Seen::NotYet(answer.message().to_owned()) })
+        Ok(if is_refused { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })
     })?;
 
     let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "1-2-3"});
@@ -76,7 +76,7 @@ pub(crate) fn whoever_has_the_token_of_a_node_changes_two_keys_of_that_node_and_
     }
     refused(&held, "/api/v1/nodes/held", &json!({"metadata": {"finalizers": null}}), only)?;
     refused(&thief, other, &labelled(LABEL, "true".into()), "only the Node on which it runs (n1)")?;
-    let unbound = self::thief(stage, &cluster, None)?;
+    let unbound = self::thief(context, &cluster, None)?;
     refused(&unbound, own, &labelled(LABEL, "true".into()), "only the Node on which it runs ()")?;
     // These need no policy: nobody is permitted.
     refused(

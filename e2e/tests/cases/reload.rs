@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::durward::Durward;
 use e2e::installation::Installation;
-use e2e::patience::{Seen, eventually};
 use e2e::pods::Admitted;
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 
 use super::files::{Looks as _, SIX};
@@ -19,12 +19,12 @@ const READ_WITHIN: Duration = Duration::from_secs(30);
 const FEWER: [&str; 2] = ["meminfo", "uptime"];
 
 pub(crate) fn a_new_configuration_binds_under_load_and_a_bad_one_changes_nothing(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
+    let cluster = context.cluster(&workshop())?;
     let mut installation =
-        Installation::by_url(stage, &cluster, "  lxcfs: {webhook: {failurePolicy: Fail}}")?;
-    let durward = installation.serve().named("durward-reloaded").start_ready(stage)?;
+        Installation::by_url(context, &cluster, "  lxcfs: {webhook: {failurePolicy: Fail}}")?;
+    let durward = installation.serve().named("durward-reloaded").start_ready(context)?;
     installation.register()?;
     let shop = cluster.namespace("shop")?;
     await_files(&shop)?;
@@ -75,6 +75,6 @@ fn unknown(durward: &Durward) -> Result<f64> {
 fn await_metric(durward: &Durward, name: &str, expected: f64) -> Result<()> {
     eventually(format_args!("{name} to be {expected}"), READ_WITHIN, || {
         let value = durward.metrics()?.value(name, &[])?;
-        Ok(if (value - expected).abs() < 0.5 { Seen::Yes(()) } else { Seen::NotYet(value.to_string()) })
+        Ok(if (value - expected).abs() < 0.5 { Poll::Ready(()) } else { Poll::Pending(value.to_string()) })
     })
 }

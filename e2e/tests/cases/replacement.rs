@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::certificates;
+use e2e::context::TestContext;
 use e2e::durward::Durward;
 use e2e::installation::Installation;
-use e2e::keeper::Ending;
-use e2e::patience::{Seen, eventually};
 use e2e::service::Service;
-use e2e::stage::Stage;
+use e2e::supervisor::Exit;
+use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 
 use super::files::{Looks as _, SIX};
@@ -27,24 +27,24 @@ const ENDED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN: usize = 30;
 
 pub(crate) fn replacing_server_and_certificate_under_load_fails_no_pod_of_a_strict_registration(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    replace_under_load(stage, "Fail")
+    replace_under_load(context, "Fail")
 }
 
 pub(crate) fn replacing_server_and_certificate_under_load_lets_no_pod_slip_by(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    replace_under_load(stage, "Ignore")
+    replace_under_load(context, "Ignore")
 }
 
-fn replace_under_load(stage: &'static Stage, failure_policy: &str) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
+fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Result<()> {
+    let cluster = context.cluster(&workshop())?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;
     let guards = format!("  lxcfs: {{webhook: {{failurePolicy: {failure_policy}}}}}");
-    let mut installation = Installation::by_service(stage, &cluster, &service, &guards)?;
-    let first = installation.serve().named("durward-first").start_ready(stage)?;
+    let mut installation = Installation::by_service(context, &cluster, &service, &guards)?;
+    let first = installation.serve().named("durward-first").start_ready(context)?;
     service.leads_to(first.reviews())?;
     installation.register()?;
     let shop = cluster.namespace("shop")?;
@@ -53,8 +53,8 @@ fn replace_under_load(stage: &'static Stage, failure_policy: &str) -> Result<()>
     let (calls, open) = (failed_calls(&cluster)?, failed_open(&cluster)?);
     let replacing = |load: &Load<'_>| {
         load.await_more(BETWEEN)?;
-        let second = replaced(stage, load, &installation, &service, &first, Order::LeadThenEnd)?;
-        let served = || certificates::served(second.reviews(), &service.host(), installation.authority());
+        let second = replaced(context, load, &installation, &service, &first, Order::LeadThenEnd)?;
+        let served = || certificates::served(second.reviews(), &service.host(), installation.ca());
         let old = served()?;
         let new = installation.swap_certificate()?;
         ensure!(
@@ -67,13 +67,13 @@ fn replace_under_load(stage: &'static Stage, failure_policy: &str) -> Result<()>
                 now == old || now == new.der,
                 "a certificate is served that is neither the old nor the new one"
             );
-            Ok(if now == new.der { Seen::Yes(()) } else { Seen::NotYet("the old one".to_owned()) })
+            Ok(if now == new.der { Poll::Ready(()) } else { Poll::Pending("the old one".to_owned()) })
         })?;
         load.await_more(BETWEEN)?;
         // Connections of the API server that are opened from here on meet the new certificate.
-        let third = replaced(stage, load, &installation, &service, &second, Order::EndThenLead)?;
+        let third = replaced(context, load, &installation, &service, &second, Order::EndThenLead)?;
         ensure!(
-            certificates::served(third.reviews(), &service.host(), installation.authority())? == new.der,
+            certificates::served(third.reviews(), &service.host(), installation.ca())? == new.der,
             "a server that was started after the swap serves another certificate"
         );
         Ok(third)
@@ -104,14 +104,14 @@ enum Order {
 /// Starts another server, leads the Service to it, and asks the old one to end: which it must do well, and
 /// with the new one having been asked meanwhile.
 fn replaced(
-    stage: &Stage,
+    context: &TestContext,
     load: &Load<'_>,
     installation: &Installation<'_>,
     service: &Service<'_>,
     old: &Durward,
     order: Order,
 ) -> Result<Durward> {
-    let new = installation.serve().named("durward-next").start_ready(stage)?;
+    let new = installation.serve().named("durward-next").start_ready(context)?;
     match order {
         Order::LeadThenEnd => {
             service.leads_to(new.reviews())?;
@@ -124,13 +124,13 @@ fn replaced(
             let before = reviews(old)?;
             eventually("a server that is about to end to be asked once more", ENDED_WITHIN, || {
                 let asked = reviews(old)? - before;
-                Ok(if asked > 0.5 { Seen::Yes(()) } else { Seen::NotYet(asked.to_string()) })
+                Ok(if asked > 0.5 { Poll::Ready(()) } else { Poll::Pending(asked.to_string()) })
             })?;
             service.leads_to(new.reviews())?;
         }
     }
-    let ending = old.await_end(ENDED_WITHIN)?;
-    ensure!(ending == Ending::Code(0), "the old server ended with {ending}");
+    let exit = old.await_end(ENDED_WITHIN)?;
+    ensure!(exit == Exit::Code(0), "the old server ended with {exit}");
     load.await_more(BETWEEN)?;
     ensure!(reviews(&new)? > 0.5, "the new server was not asked");
     Ok(new)

@@ -1,17 +1,17 @@
 //! That the sentences which the cases about Durward are made of mean what they say.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::controlplane::Cluster;
-use e2e::foreign::Webhook;
 use e2e::namespace::Namespace;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::third_party::Webhook;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::house::{HEARD_WITHIN, common};
 
-pub(crate) fn every_way_of_creating_a_pod_gives_that_pod(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&common())?;
+pub(crate) fn every_way_of_creating_a_pod_gives_that_pod(context: &TestContext) -> Result<()> {
+    let cluster = context.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let mounted = json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]});
     let pod = |name| {
@@ -55,8 +55,8 @@ pub(crate) fn every_way_of_creating_a_pod_gives_that_pod(stage: &Stage) -> Resul
     Ok(())
 }
 
-pub(crate) fn a_dry_run_stores_nothing(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&common())?;
+pub(crate) fn a_dry_run_stores_nothing(context: &TestContext) -> Result<()> {
+    let cluster = context.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     shop.pod("a").as_dry_run().is_admitted()?;
     shop.pod("b").by_kubectl_apply().as_dry_run().is_admitted()?;
@@ -66,8 +66,8 @@ pub(crate) fn a_dry_run_stores_nothing(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn a_foreign_webhook_is_called_at_its_address(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&common())?;
+pub(crate) fn a_foreign_webhook_is_called_at_its_address(context: &TestContext) -> Result<()> {
+    let cluster = context.cluster(&common())?;
     let shop = cluster.labelled_namespace("shop", &[("foreign", "by-address")])?;
     let webhook = Webhook::start([127, 0, 0, 1], &[], |_| vec![annotate("by-address")])?;
     register(&cluster, &webhook.registration("by-address", ("foreign", "by-address")))?;
@@ -83,13 +83,13 @@ pub(crate) fn a_foreign_webhook_is_called_at_its_address(stage: &Stage) -> Resul
 }
 
 pub(crate) fn a_foreign_webhook_is_called_behind_a_service_and_follows_its_endpoints(
-    stage: &Stage,
+    context: &TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&common())?;
+    let cluster = context.cluster(&common())?;
     let shop = cluster.labelled_namespace("shop", &[("foreign", "by-service")])?;
     let service = shop.service("hook")?;
     let host = service.host();
-    let address = stage.address()?;
+    let address = context.address()?;
     let old = Webhook::start(address, &[&host], |_| vec![annotate("old")])?;
     service.leads_to(old.address())?;
     let registration =
@@ -105,8 +105,8 @@ pub(crate) fn a_foreign_webhook_is_called_behind_a_service_and_follows_its_endpo
     await_call(&shop, "new")
 }
 
-pub(crate) fn a_webhook_that_is_gone_shows_in_the_api_servers_counters(stage: &Stage) -> Result<()> {
-    let cluster = stage.cluster(&common())?;
+pub(crate) fn a_webhook_that_is_gone_shows_in_the_api_servers_counters(context: &TestContext) -> Result<()> {
+    let cluster = context.cluster(&common())?;
     let shop = cluster.labelled_namespace("shop", &[("foreign", "gone")])?;
     let webhook = Webhook::start([127, 0, 0, 1], &[], |_| vec![annotate("here")])?;
     register(&cluster, &webhook.registration("gone", ("foreign", "gone")))?;
@@ -125,9 +125,9 @@ pub(crate) fn a_webhook_that_is_gone_shows_in_the_api_servers_counters(stage: &S
     cluster.api().merge(path, &unreachable)?.succeeded()?;
     eventually("a pod to be refused", HEARD_WITHIN, || {
         let pod = shop.pod("web").as_dry_run();
-        Ok(match pod.is_refused_with("failed calling webhook") {
-            Ok(refused) => Seen::Yes(refused),
-            Err(error) => Seen::NotYet(format!("{error:#}")),
+        Ok(match pod.is_denied_with("failed calling webhook") {
+            Ok(refused) => Poll::Ready(refused),
+            Err(error) => Poll::Pending(format!("{error:#}")),
         })
     })?;
     ensure!(failed(&labels)? > 0.5, "a call failed, and no counter says so");
@@ -149,6 +149,6 @@ fn await_call(namespace: &Namespace<'_>, value: &str) -> Result<()> {
     eventually(format_args!("the webhook to annotate pods with {value}"), HEARD_WITHIN, || {
         let admitted = namespace.pod("probe").as_dry_run().is_admitted()?;
         let has = admitted.pod["metadata"]["annotations"]["foreign"].clone();
-        Ok(if has == value { Seen::Yes(()) } else { Seen::NotYet(has.to_string()) })
+        Ok(if has == value { Poll::Ready(()) } else { Poll::Pending(has.to_string()) })
     })
 }

@@ -1,17 +1,17 @@
 //! Pods that cannot have the files, or not all of them, are admitted all the same and say why.
 
 use anyhow::Result;
+use e2e::context::TestContext;
 use e2e::pods::Admitted;
-use e2e::stage::Stage;
 use serde_json::json;
 
 use super::files::{Looks as _, SIX, STATUS, check_mounts, check_volumes};
 use super::house::{SWITCH, visit, wanting};
 
 pub(crate) fn a_pod_that_cannot_have_files_is_admitted_without_them_and_says_why(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = visit(stage)?;
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"});
     house.cluster.api().create("/apis/node.k8s.io/v1/runtimeclasses", &class)?.succeeded()?;
@@ -33,8 +33,10 @@ pub(crate) fn a_pod_that_cannot_have_files_is_admitted_without_them_and_says_why
     Ok(())
 }
 
-pub(crate) fn a_mount_of_the_pods_own_stays_and_the_pod_is_admitted(stage: &'static Stage) -> Result<()> {
-    let house = visit(stage)?;
+pub(crate) fn a_mount_of_the_pods_own_stays_and_the_pod_is_admitted(
+    context: &'static TestContext,
+) -> Result<()> {
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let own = json!({"volumeMounts": [{"name": "own", "mountPath": "/proc/meminfo", "subPath": "meminfo"}]});
     let admitted = wanting(&shop, "own")
@@ -53,9 +55,9 @@ pub(crate) fn a_mount_of_the_pods_own_stays_and_the_pod_is_admitted(stage: &'sta
 }
 
 pub(crate) fn a_pod_that_is_copied_from_an_injected_one_gets_nothing_twice(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = visit(stage)?;
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let original = wanting(&shop, "original").is_admitted()?.with_files(&SIX)?;
     copy_of(&original, &shop, "copy").is_admitted()?.with_files(&SIX)?.without_warnings()?;
@@ -68,8 +70,10 @@ pub(crate) fn a_pod_that_is_copied_from_an_injected_one_gets_nothing_twice(
     Ok(())
 }
 
-pub(crate) fn a_status_in_a_template_does_not_keep_the_files_away(stage: &'static Stage) -> Result<()> {
-    let house = visit(stage)?;
+pub(crate) fn a_status_in_a_template_does_not_keep_the_files_away(
+    context: &'static TestContext,
+) -> Result<()> {
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let told = "app=cpuinfo,meminfo,diskstats,stat,swaps,uptime";
     for (name, status) in [("true-once", told), ("never-true", "mutated")] {
@@ -83,8 +87,10 @@ pub(crate) fn a_status_in_a_template_does_not_keep_the_files_away(stage: &'stati
     Ok(())
 }
 
-pub(crate) fn kubectl_and_the_warning_header_tell_the_same_warnings(stage: &'static Stage) -> Result<()> {
-    let house = visit(stage)?;
+pub(crate) fn kubectl_and_the_warning_header_tell_the_same_warnings(
+    context: &'static TestContext,
+) -> Result<()> {
+    let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let warning =
         "lxcfs: this pod gets no files: it has hostPID, so LXCFS would take its processes for the node's";

@@ -1,21 +1,21 @@
 //! Versions of `AdmissionReview`.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::installation::Installation;
-use e2e::stage::Stage;
 use serde_json::json;
 
 use super::files::{Looks as _, SIX};
 use super::house::{await_files, reviews, wanting, workshop};
 
-pub(crate) fn reviews_of_version_v1beta1_are_answered(stage: &'static Stage) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
+pub(crate) fn reviews_of_version_v1beta1_are_answered(context: &'static TestContext) -> Result<()> {
+    let cluster = context.cluster(&workshop())?;
     let mut installation = Installation::by_url(
-        stage,
+        context,
         &cluster,
         "  lxcfs: {webhook: {reviewVersions: [v1beta1], failurePolicy: Fail}}",
     )?;
-    let durward = installation.serve().start_ready(stage)?;
+    let durward = installation.serve().start_ready(context)?;
     installation.register()?;
     // The API server sends the first version of the list that it knows: with one in it, that one.
     let registered = cluster.kubectl().get(&["mutatingwebhookconfiguration", "durward"])?;

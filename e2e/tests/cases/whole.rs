@@ -1,9 +1,9 @@
 //! That a pod keeps all that it has: what the injector which Durward replaces lost.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::namespace::Namespace;
 use e2e::pods::Pod;
-use e2e::stage::Stage;
 use serde_json::{Value, json};
 
 use super::files::{Looks as _, SIX, without_additions};
@@ -58,8 +58,8 @@ fn rich<'a>(namespace: &'a Namespace<'_>) -> Pod<'a> {
         })
 }
 
-pub(crate) fn a_pod_is_its_uninjected_twin_and_our_additions(stage: &'static Stage) -> Result<()> {
-    let house = visit(stage)?;
+pub(crate) fn a_pod_is_its_uninjected_twin_and_our_additions(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
     let (asking, silent) =
         (house.cluster.labelled_namespace("asking", &ENABLED)?, house.cluster.namespace("silent")?);
     let injected = rich(&asking).is_admitted()?.with_files(&SIX)?.without_warnings()?;

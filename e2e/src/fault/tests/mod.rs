@@ -231,8 +231,8 @@ async fn the_newest_rule_counts_and_the_older_one_after_it() {
 
 #[test]
 fn an_upstream_that_is_no_https_url_is_refused() {
-    let authority = crate::certificates::Authority::new("member").unwrap();
+    let ca = crate::certificates::Ca::new("member").unwrap();
     for url in ["http://127.0.0.1:1", "127.0.0.1:1", ""] {
-        assert!(super::Proxy::before(url, &authority).is_err(), "{url}");
+        assert!(super::Proxy::before(url, &ca).is_err(), "{url}");
     }
 }

@@ -21,12 +21,12 @@ use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::certificates::Authority;
-use crate::fault::{Proxy, line};
+use crate::certificates::Ca;
+use crate::fault::{Proxy, connection};
 
 /// What came in: method, path and query, headers, body.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct Received {
     pub(super) line: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -35,28 +35,28 @@ pub(super) struct Seen {
 /// A proxy with a member behind it.
 pub(super) struct Stand {
     pub(super) proxy: Proxy,
-    pub(super) authority: Authority,
-    pub(super) seen: Arc<Mutex<Vec<Seen>>>,
+    pub(super) ca: Ca,
+    pub(super) seen: Arc<Mutex<Vec<Received>>>,
 }
 
 impl Stand {
     pub(super) async fn new() -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let authority = Authority::new("member").unwrap();
+        let ca = Ca::new("member").unwrap();
         let seen = Arc::default();
-        let address = serve(&authority, Arc::clone(&seen)).await;
+        let address = serve(&ca, Arc::clone(&seen)).await;
         // A proxy has a runtime of its own, which is neither made nor waited for within another.
-        let (proxy, authority) = tokio::task::spawn_blocking(move || {
-            (Proxy::before(&format!("https://{address}"), &authority).unwrap(), authority)
+        let (proxy, ca) = tokio::task::spawn_blocking(move || {
+            (Proxy::before(&format!("https://{address}"), &ca).unwrap(), ca)
         })
         .await
         .unwrap();
-        Self { proxy, authority, seen }
+        Self { proxy, ca, seen }
     }
 
     pub(super) fn asker(&self, version: Version) -> Asker {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(self.ca.pem().as_bytes()).unwrap()).unwrap();
         let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
         let connector = match version {
@@ -100,9 +100,9 @@ impl Asker {
     }
 }
 
-async fn serve(authority: &Authority, seen: Arc<Mutex<Vec<Seen>>>) -> SocketAddr {
-    let leaf = authority.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]).unwrap();
-    let tls = line::acceptor(&leaf).unwrap();
+async fn serve(ca: &Ca, seen: Arc<Mutex<Vec<Received>>>) -> SocketAddr {
+    let leaf = ca.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]).unwrap();
+    let tls = connection::acceptor(&leaf).unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -121,12 +121,12 @@ async fn serve(authority: &Authority, seen: Arc<Mutex<Vec<Seen>>>) -> SocketAddr
 
 async fn answer(
     request: Request<Incoming>,
-    seen: &Mutex<Vec<Seen>>,
+    seen: &Mutex<Vec<Received>>,
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
     let (head, body) = request.into_parts();
     let line = format!("{} {}", head.method, head.uri);
     let body = body.collect().await.unwrap().to_bytes();
-    seen.lock().unwrap().push(Seen { line, headers: head.headers, body });
+    seen.lock().unwrap().push(Received { line, headers: head.headers, body });
     if head.uri.query().is_some_and(|query| query.contains("watch=true")) {
         // One event; then it stays open.
         let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from("{\"type\":\"ADDED\"}\n")))]);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use e2e::console::print;
+use e2e::context::TestContext;
 use e2e::fleet::Fleet;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
-use e2e::words::tell;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::attempt::{delete, try_delete};
@@ -41,15 +41,15 @@ impl Drop for Marked<'_> {
         let none =
             json!({"annotations": {REASON: null, UNTIL: null}, "labels": {"lab.example.org/link": null}});
         if let Err(error) = self.by(&none) {
-            tell(format_args!("what a case wrote on m1 stays there: {error:#}"));
+            print(format_args!("what a case wrote on m1 stays there: {error:#}"));
         }
     }
 }
 
 pub(crate) fn an_acknowledged_member_does_not_hold_a_deletion_up_and_gets_it_when_it_returns(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
@@ -89,13 +89,13 @@ pub(crate) fn an_acknowledged_member_does_not_hold_a_deletion_up_and_gets_it_whe
 }
 
 pub(crate) fn clusters_may_be_acknowledged_by_label_in_the_configuration_and_only_while_they_are_silent(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
     let until = ahead(7 * DAY)?;
     let acknowledge = format!(
         "acknowledge: [{{clusterSelector: {{matchLabels: {{lab.example.org/link: weak}}}}, until: \"{until}\", reason: weak link}}]"
     );
-    let fleet = alone_by(stage, &["fleet: {karmada: {}}", &acknowledge, GROUPS])?;
+    let fleet = alone_by(context, &["fleet: {karmada: {}}", &acknowledge, GROUPS])?;
     let (shop, busy) = (fleet.namespace("shop")?, fleet.namespace("busy")?);
     let path = path_of(&shop);
     let api = fleet.karmada().api();
@@ -111,7 +111,7 @@ pub(crate) fn clusters_may_be_acknowledged_by_label_in_the_configuration_and_onl
     eventually("m1 to answer again", BACK_WITHIN, || {
         let attempt = try_delete(api, &path_of(&busy))?;
         let told = attempt.told();
-        Ok(if attempt.has_warning("weak link") { Seen::NotYet(told) } else { Seen::Yes(()) })
+        Ok(if attempt.has_warning("weak link") { Poll::Pending(told) } else { Poll::Ready(()) })
     })?;
     // It answers, so its answer counts.
     delete(api, &path_of(&busy))?.refused()?.saying(&["m1 (1 pod: web)"])?;

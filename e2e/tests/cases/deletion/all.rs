@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::fleet::Fleet;
-use e2e::stage::Stage;
 
 use super::attempt::{delete, try_delete};
 use super::house::alone;
@@ -13,8 +13,8 @@ use super::objects::{Definition, path_of, untouched};
 /// What Kubernetes itself never deletes.
 const KEPT_BY_KUBERNETES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-pub(crate) fn all_namespaces_at_once_are_judged_one_by_one(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn all_namespaces_at_once_are_judged_one_by_one(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let (used, free) = (fleet.namespace("used")?, fleet.namespace("free")?);
     let m3 = fleet.member("m3")?;
     m3.runs_pod(&m3.known_namespace(used.name()), "web")?;
@@ -61,8 +61,8 @@ pub(crate) fn all_namespaces_at_once_are_judged_one_by_one(stage: &'static Stage
     Ok(())
 }
 
-pub(crate) fn all_definitions_at_once_are_judged_one_by_one(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn all_definitions_at_once_are_judged_one_by_one(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let karmada = fleet.karmada();
     let [used, free] = [Definition::new(&["v1"]), Definition::new(&["v1"])];
     for definition in [&used, &free] {
@@ -93,8 +93,8 @@ pub(crate) fn all_definitions_at_once_are_judged_one_by_one(stage: &'static Stag
     untouched(karmada, &free.path())
 }
 
-pub(crate) fn karmadas_own_parts_are_kept_from_everybody(stage: &'static Stage) -> Result<()> {
-    let fleet = super::house::beside(stage)?;
+pub(crate) fn karmadas_own_parts_are_kept_from_everybody(context: &'static TestContext) -> Result<()> {
+    let fleet = super::house::beside(context)?;
     let api = fleet.karmada().api();
     let works = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/works.work.karmada.io";
     let paths = ["/api/v1/namespaces/karmada-system", "/api/v1/namespaces/karmada-cluster", works];

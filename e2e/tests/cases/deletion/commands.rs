@@ -1,16 +1,16 @@
 //! What Durward's commands tell beforehand of a real fleet.
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::durward::Durward;
-use e2e::stage::Stage;
 use serde_json::{Value, json};
 
 use super::attempt::try_delete;
 use super::house::{alone, beside};
 use super::objects::{path_of, untouched};
 
-pub(crate) fn impact_tells_what_the_guard_would(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn impact_tells_what_the_guard_would(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
@@ -31,13 +31,13 @@ pub(crate) fn impact_tells_what_the_guard_would(stage: &'static Stage) -> Result
     untouched(fleet.karmada(), &path_of(&empty))
 }
 
-pub(crate) fn a_snapshot_gives_the_same_verdict_elsewhere(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn a_snapshot_gives_the_same_verdict_elsewhere(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     let m3 = fleet.member("m3")?;
     m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
     let installation = fleet.installation();
-    let folder = stage.folder("snapshot")?.join("world");
+    let folder = context.folder("snapshot")?.join("world");
     let out = format!("--out={}", folder.display());
     let (used, free) = (format!("ns/{}", shop.name()), format!("ns/{}", empty.name()));
     let stopped = fleet.member("m1")?.stop()?;
@@ -46,7 +46,7 @@ pub(crate) fn a_snapshot_gives_the_same_verdict_elsewhere(stage: &'static Stage)
     let world = format!("--world={}", folder.display());
     for (what, namespace) in [(&used, &shop), (&free, &empty)] {
         let live = installation.command(&["impact", what, "--output=json"])?;
-        let replayed = Durward::command(stage, &["impact", what, &config, &world, "--output=json"])?;
+        let replayed = Durward::command(context, &["impact", what, &config, &world, "--output=json"])?;
         ensure!(live.code() == Some(1), "m1 is stopped, and impact ends with {:?}", live.code());
         ensure!(replayed.code() == live.code(), "replayed it is {:?}: {}", replayed.code(), replayed.stderr);
         let (live, replayed) = (findings(&live.stdout)?, findings(&replayed.stdout)?);
@@ -72,9 +72,9 @@ fn findings(impact: &str) -> Result<Vec<Value>> {
 }
 
 pub(crate) fn doctor_says_what_is_wrong_with_the_fleet_and_what_mends_it(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
+    let fleet = alone(context)?;
     let installation = fleet.installation();
     let stopped = fleet.member("m2")?.stop()?;
     let told = installation.command(&["doctor", "fleet"])?;

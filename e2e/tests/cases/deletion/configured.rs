@@ -1,17 +1,17 @@
 //! Other configurations: what is only told, and fleets that are none of Karmada's.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::installation::Installation;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 
 use super::super::house::{HEARD_WITHIN, workshop};
 use super::attempt::{delete, try_delete};
 use super::house::{GROUPS, beside_by};
 use super::objects::{await_gone, await_gone_everywhere, create, deployment, path_of, untouched};
 
-pub(crate) fn in_audit_mode_everything_passes_and_is_told(stage: &'static Stage) -> Result<()> {
-    let fleet = beside_by(stage, &["fleet: {karmada: {}}", "mode: audit", GROUPS])?;
+pub(crate) fn in_audit_mode_everything_passes_and_is_told(context: &'static TestContext) -> Result<()> {
+    let fleet = beside_by(context, &["fleet: {karmada: {}}", "mode: audit", GROUPS])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
@@ -26,8 +26,10 @@ pub(crate) fn in_audit_mode_everything_passes_and_is_told(stage: &'static Stage)
     await_gone_everywhere(&fleet, &path_of(&shop))
 }
 
-pub(crate) fn names_are_not_told_where_callers_may_not_read_members(stage: &'static Stage) -> Result<()> {
-    let fleet = beside_by(stage, &["fleet: {karmada: {}}", "names: count", GROUPS])?;
+pub(crate) fn names_are_not_told_where_callers_may_not_read_members(
+    context: &'static TestContext,
+) -> Result<()> {
+    let fleet = beside_by(context, &["fleet: {karmada: {}}", "names: count", GROUPS])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "very-secret")?;
@@ -36,10 +38,10 @@ pub(crate) fn names_are_not_told_where_callers_may_not_read_members(stage: &'sta
     untouched(fleet.karmada(), &path_of(&shop))
 }
 
-pub(crate) fn without_a_fleet_only_what_is_labelled_is_guarded(stage: &'static Stage) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
-    let mut installation = Installation::by_url(stage, &cluster, "  deletion: {}")?;
-    let _durward = installation.serve().named("durward-alone").start_ready(stage)?;
+pub(crate) fn without_a_fleet_only_what_is_labelled_is_guarded(context: &'static TestContext) -> Result<()> {
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, "  deletion: {}")?;
+    let _durward = installation.serve().named("durward-alone").start_ready(context)?;
     installation.register()?;
     let guarded = cluster.labelled_namespace("guarded", &[("durward.dev/guard", "deletion")])?;
     let preview = cluster.namespace("preview")?;
@@ -48,7 +50,7 @@ pub(crate) fn without_a_fleet_only_what_is_labelled_is_guarded(stage: &'static S
     eventually("the labelled namespace to be guarded", HEARD_WITHIN, || {
         let attempt = try_delete(cluster.api(), &path_of(&guarded))?;
         let told = attempt.told();
-        Ok(if attempt.refused().is_ok() { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if attempt.refused().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
     })?;
     let words = format!("namespace \"{}\" is still in use: 1 deployment: web", guarded.name());
     delete(cluster.api(), &path_of(&guarded))?.refused()?.saying(&[&words])?;
@@ -61,12 +63,12 @@ pub(crate) fn without_a_fleet_only_what_is_labelled_is_guarded(stage: &'static S
 
 /// There is no Karmada here: whoever is asked about cannot be seen, and whoever is not asked about passes.
 pub(crate) fn of_a_karmada_only_what_is_labelled_is_asked_about_and_its_own_parts(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
-    let mut installation = Installation::by_url(stage, &cluster, "  deletion: {}")?;
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, "  deletion: {}")?;
     installation.configure("  deletion:\n    fleet: {karmada: {}}\n    select: labelled")?;
-    let durward = installation.serve().named("durward-labelled").start_ready(stage)?;
+    let durward = installation.serve().named("durward-labelled").start_ready(context)?;
     installation.register()?;
     let guarded = cluster.labelled_namespace("guarded", &[("durward.dev/guard", "deletion")])?;
     let other = cluster.labelled_namespace("other", &[("durward.dev/guard", "lxcfs")])?;
@@ -76,7 +78,7 @@ pub(crate) fn of_a_karmada_only_what_is_labelled_is_asked_about_and_its_own_part
     eventually("the labelled namespace to be asked about", HEARD_WITHIN, || {
         let attempt = try_delete(cluster.api(), &path_of(&guarded))?;
         let told = attempt.told();
-        Ok(if told.contains(blind) { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if told.contains(blind) { Poll::Ready(()) } else { Poll::Pending(told) })
     })?;
     delete(cluster.api(), &path_of(&own))?.refused()?.saying(&[blind])?;
     let reviews =
@@ -89,7 +91,7 @@ pub(crate) fn of_a_karmada_only_what_is_labelled_is_asked_about_and_its_own_part
     eventually("nobody to be asked any more", HEARD_WITHIN, || {
         let attempt = try_delete(cluster.api(), &path_of(&own))?;
         let told = attempt.told();
-        Ok(if attempt.allowed().is_ok() { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if attempt.allowed().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
     })?;
     delete(cluster.api(), &path_of(&own))?.allowed()?;
     Ok(())

@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::api::Answer;
+use e2e::console::print;
+use e2e::context::TestContext;
 use e2e::fleet::Member;
-use e2e::stage::Stage;
-use e2e::words::tell;
 use serde_json::json;
 
 use super::attempt::{delete, try_delete};
@@ -14,9 +14,9 @@ use super::objects::{
 };
 
 pub(crate) fn objects_in_a_member_keep_a_propagated_definition_until_they_are_gone(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = beside(stage)?;
+    let fleet = beside(context)?;
     let widgets = Definition::new(&["v1"]);
     widgets.propagated(&fleet, false)?;
     let m1 = fleet.member("m1")?;
@@ -35,8 +35,8 @@ pub(crate) fn objects_in_a_member_keep_a_propagated_definition_until_they_are_go
     await_gone_everywhere(&fleet, &widgets.path())
 }
 
-pub(crate) fn objects_on_the_control_plane_keep_a_definition(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn objects_on_the_control_plane_keep_a_definition(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
     let widgets = Definition::new(&["v1"]);
     widgets.in_cluster(fleet.karmada())?;
     let shop = fleet.namespace("shop")?;
@@ -50,8 +50,10 @@ pub(crate) fn objects_on_the_control_plane_keep_a_definition(stage: &'static Sta
     await_gone_everywhere(&fleet, &widgets.path())
 }
 
-pub(crate) fn a_member_that_serves_another_version_is_read_at_that(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn a_member_that_serves_another_version_is_read_at_that(
+    context: &'static TestContext,
+) -> Result<()> {
+    let fleet = beside(context)?;
     let (m1, karmada) = (fleet.member("m1")?, fleet.karmada());
     let widgets = Definition::new(&["v2"]);
     widgets.in_cluster(karmada)?;
@@ -73,9 +75,9 @@ pub(crate) fn a_member_that_serves_another_version_is_read_at_that(stage: &'stat
 }
 
 pub(crate) fn a_definition_of_another_group_is_not_judged_and_the_line_to_add_is_told(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = beside(stage)?;
+    let fleet = beside(context)?;
     let others = Definition::new(&["v1"]).of_group("other.example.org");
     others.in_cluster(fleet.karmada())?;
     delete(fleet.karmada().api(), &others.path())?
@@ -84,8 +86,8 @@ pub(crate) fn a_definition_of_another_group_is_not_judged_and_the_line_to_add_is
     untouched(fleet.karmada(), &others.path())
 }
 
-pub(crate) fn of_a_collection_the_one_in_use_survives(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn of_a_collection_the_one_in_use_survives(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
     let karmada = fleet.karmada();
     let mut both = [Definition::new(&["v1"]), Definition::new(&["v1"])];
     // They are deleted in the order of their names, and the first refusal ends it.
@@ -114,11 +116,11 @@ pub(crate) fn of_a_collection_the_one_in_use_survives(stage: &'static Stage) -> 
 }
 
 pub(crate) fn a_conversion_webhook_that_is_down_makes_a_definition_unknown(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
     // Alone: while it lasts, no namespace at all can be deleted in m1, whose controller looks for these objects
     // too.
-    let fleet = alone(stage)?;
+    let fleet = alone(context)?;
     let (karmada, m1) = (fleet.karmada(), fleet.member("m1")?);
     let widgets = Definition::new(&["v1"]);
     for cluster in [karmada, m1] {
@@ -163,13 +165,13 @@ impl Drop for Converted<'_> {
         let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
         let done = self.member.api().merge(&self.path, &none).and_then(Answer::succeeded);
         if let Err(error) = done {
-            tell(format_args!("a definition keeps its conversion webhook: {error:#}"));
+            print(format_args!("a definition keeps its conversion webhook: {error:#}"));
         }
     }
 }
 
-pub(crate) fn a_definition_that_terminates_may_be_deleted_again(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn a_definition_that_terminates_may_be_deleted_again(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
     let karmada = fleet.karmada();
     let widgets = Definition::new(&["v1"]);
     widgets.in_cluster(karmada)?;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::fault::{Fault, Proxy};
-use e2e::stage::Stage;
 
 use super::attempt::try_delete;
 use super::house::alone;
@@ -48,12 +48,12 @@ fn faults() -> Vec<(Fault, &'static str)> {
     ]
 }
 
-pub(crate) fn no_odd_answer_is_taken_for_an_empty_namespace(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn no_odd_answer_is_taken_for_an_empty_namespace(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let m1 = fleet.member("m1")?;
-    let proxy = Proxy::before(m1.url(), m1.authority())?;
+    let proxy = Proxy::before(m1.url(), m1.ca())?;
     {
         let _published = fleet.publish("m1", &proxy.url())?;
         await_through(&proxy, &fleet, &path)?;
@@ -96,14 +96,14 @@ pub(crate) fn no_odd_answer_is_taken_for_an_empty_namespace(stage: &'static Stag
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn no_odd_answer_is_taken_for_an_absent_definition(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn no_odd_answer_is_taken_for_an_absent_definition(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let m1 = fleet.member("m1")?;
     let widgets = Definition::new(&["v1"]);
     widgets.in_cluster(fleet.karmada())?;
     widgets.in_cluster(m1)?;
-    let proxy = Proxy::before(m1.url(), m1.authority())?;
+    let proxy = Proxy::before(m1.url(), m1.ca())?;
     let _published = fleet.publish("m1", &proxy.url())?;
     await_through(&proxy, &fleet, &path_of(&shop))?;
     let objects = widgets.objects("v1", "").replace("/namespaces/", "");

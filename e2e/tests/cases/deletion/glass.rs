@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::durward::Durward;
-use e2e::stage::Stage;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -23,9 +23,9 @@ pub(super) fn ahead(by: Duration) -> Result<String> {
 }
 
 pub(crate) fn an_administrator_is_refused_without_the_annotation_and_passes_with_it(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = beside(stage)?;
+    let fleet = beside(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let m2 = fleet.member("m2")?;
@@ -45,9 +45,9 @@ pub(crate) fn an_administrator_is_refused_without_the_annotation_and_passes_with
 }
 
 pub(crate) fn an_administrator_passes_with_the_annotation_while_durward_is_down(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
+    let fleet = alone(context)?;
     let (shop, other) = (fleet.namespace("shop")?, fleet.namespace("other")?);
     let widgets = Definition::new(&["v1"]);
     widgets.in_cluster(fleet.karmada())?;
@@ -55,7 +55,7 @@ pub(crate) fn an_administrator_passes_with_the_annotation_while_durward_is_down(
     let m3 = fleet.member("m3")?;
     m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
     let api = fleet.karmada().api();
-    let down = fleet.without_durward(stage);
+    let down = fleet.without_durward(context);
     for path in [path_of(&shop), path_of(&other), widgets.path()] {
         let refused = api.delete(&path)?;
         let words = "failed calling webhook \"deletion.durward.dev\"";
@@ -76,9 +76,9 @@ pub(crate) fn an_administrator_passes_with_the_annotation_while_durward_is_down(
 }
 
 pub(crate) fn somebody_without_the_verb_needs_a_name_a_reason_and_an_end(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = beside(stage)?;
+    let fleet = beside(context)?;
     let karmada = fleet.karmada();
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);

@@ -5,13 +5,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGua
 use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result};
+use e2e::console::print;
+use e2e::context::TestContext;
 use e2e::durward::Durward;
 use e2e::fleet::Fleet;
-use e2e::fleet::Visit;
+use e2e::fleet::FleetGuard;
 use e2e::installation::Installation;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
-use e2e::words::tell;
+use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 
 use super::attempt::try_delete;
@@ -51,7 +51,7 @@ struct Rule {
 /// A stay in the fleet with a Durward that guards it.
 pub(super) struct Stay<G> {
     house: &'static House,
-    _visit: Visit<'static, G>,
+    _visit: FleetGuard<'static, G>,
 }
 
 impl<G> Drop for Stay<G> {
@@ -76,28 +76,28 @@ impl<G> Deref for Stay<G> {
 }
 
 /// Comes in beside other cases.
-pub(super) fn beside(stage: &'static Stage) -> Result<Beside> {
-    beside_by(stage, DEFAULTS)
+pub(super) fn beside(context: &'static TestContext) -> Result<Beside> {
+    beside_by(context, DEFAULTS)
 }
 
 /// Comes in beside other cases that want Durward to guard by this `deletion` section too, given as lines; when
 /// those have left who want another. Its permissions are printed and granted with it.
-pub(super) fn beside_by(stage: &'static Stage, lines: &[&str]) -> Result<Beside> {
-    enter(stage, stage.fleet()?, lines)
+pub(super) fn beside_by(context: &'static TestContext, lines: &[&str]) -> Result<Beside> {
+    enter(context, context.fleet()?, lines)
 }
 
 /// Comes in when all others have left.
-pub(super) fn alone(stage: &'static Stage) -> Result<Alone> {
-    alone_by(stage, DEFAULTS)
+pub(super) fn alone(context: &'static TestContext) -> Result<Alone> {
+    alone_by(context, DEFAULTS)
 }
 
 /// The same with a configuration.
-pub(super) fn alone_by(stage: &'static Stage, lines: &[&str]) -> Result<Alone> {
-    enter(stage, stage.fleet_alone()?, lines)
+pub(super) fn alone_by(context: &'static TestContext, lines: &[&str]) -> Result<Alone> {
+    enter(context, context.exclusive_fleet()?, lines)
 }
 
-fn enter<G>(stage: &'static Stage, visit: Visit<'static, G>, lines: &[&str]) -> Result<Stay<G>> {
-    let house = house(stage, visit.whole())?;
+fn enter<G>(context: &'static TestContext, visit: FleetGuard<'static, G>, lines: &[&str]) -> Result<Stay<G>> {
+    let house = house(context, visit.fixture())?;
     let guards = section(lines);
     let rule = house.rule();
     let mut rule = house
@@ -141,26 +141,26 @@ impl<G> Stay<G> {
 
 impl Alone {
     /// Ends the server in good order and starts another in its place.
-    pub(super) fn replace_durward(&self, stage: &'static Stage) -> Result<()> {
+    pub(super) fn replace_durward(&self, context: &'static TestContext) -> Result<()> {
         let old = self.house.durward.lock().unwrap_or_else(PoisonError::into_inner).take();
         let old = old.context("Durward is down, for a case wanted it so")?;
         old.signal(Signal::TERM)?;
         old.await_end(READ_WITHIN)?;
-        self.house.start(stage)
+        self.house.start(context)
     }
 
     /// Replaces the server by one that asks the control plane at another URL, until what is returned is dropped.
-    pub(super) fn asking_at(&self, stage: &'static Stage, url: &str) -> Result<Elsewhere<'_>> {
+    pub(super) fn asking_at(&self, context: &'static TestContext, url: &str) -> Result<Elsewhere<'_>> {
         self.installation().sees_the_cluster_at(url)?;
-        let elsewhere = Elsewhere { stay: self, stage };
-        self.replace_durward(stage)?;
+        let elsewhere = Elsewhere { stay: self, context };
+        self.replace_durward(context)?;
         Ok(elsewhere)
     }
 
     /// Ends the server, so that nobody answers the API server, until what is returned is dropped.
-    pub(super) fn without_durward(&self, stage: &'static Stage) -> Down {
+    pub(super) fn without_durward(&self, context: &'static TestContext) -> Down {
         drop(self.house.durward.lock().unwrap_or_else(PoisonError::into_inner).take());
-        Down { house: self.house, stage }
+        Down { house: self.house, context }
     }
 }
 
@@ -168,14 +168,14 @@ impl Alone {
 #[must_use = "it is replaced at once when this is dropped"]
 pub(super) struct Elsewhere<'a> {
     stay: &'a Alone,
-    stage: &'static Stage,
+    context: &'static TestContext,
 }
 
 impl Drop for Elsewhere<'_> {
     fn drop(&mut self) {
         let back = self.stay.installation().sees_the_cluster_at(self.stay.karmada().url());
-        if let Err(error) = back.and_then(|()| self.stay.replace_durward(self.stage)) {
-            tell(format_args!("the deletion guard does not come back to its control plane: {error:#}"));
+        if let Err(error) = back.and_then(|()| self.stay.replace_durward(self.context)) {
+            print(format_args!("the deletion guard does not come back to its control plane: {error:#}"));
         }
     }
 }
@@ -184,26 +184,26 @@ impl Drop for Elsewhere<'_> {
 #[must_use = "it is started again at once when this is dropped"]
 pub(super) struct Down {
     house: &'static House,
-    stage: &'static Stage,
+    context: &'static TestContext,
 }
 
 impl Drop for Down {
     fn drop(&mut self) {
-        if let Err(error) = self.house.start(self.stage) {
-            tell(format_args!("the deletion guard does not start again: {error:#}"));
+        if let Err(error) = self.house.start(self.context) {
+            print(format_args!("the deletion guard does not start again: {error:#}"));
         }
     }
 }
 
-fn house(stage: &'static Stage, fleet: &'static Fleet) -> Result<&'static House> {
+fn house(context: &'static TestContext, fleet: &'static Fleet) -> Result<&'static House> {
     static HOUSE: OnceLock<Result<House, String>> = OnceLock::new();
-    let built = HOUSE.get_or_init(|| build(stage, fleet).map_err(|error| format!("{error:#}")));
+    let built = HOUSE.get_or_init(|| build(context, fleet).map_err(|error| format!("{error:#}")));
     built.as_ref().map_err(|why| Error::msg(format!("the Durward of the fleet does not stand: {why}")))
 }
 
-fn build(stage: &'static Stage, fleet: &'static Fleet) -> Result<House> {
+fn build(context: &'static TestContext, fleet: &'static Fleet) -> Result<House> {
     let guards = section(DEFAULTS);
-    let installation = Installation::on_karmada(stage, fleet, &guards)?;
+    let installation = Installation::on_karmada(context, fleet, &guards)?;
     let house = House {
         fleet,
         installation: Mutex::new(installation),
@@ -211,7 +211,7 @@ fn build(stage: &'static Stage, fleet: &'static Fleet) -> Result<House> {
         rule: Mutex::new(Rule { guards, cases: 0 }),
         left: Condvar::new(),
     };
-    house.start(stage)?;
+    house.start(context)?;
     house.installation.lock().unwrap_or_else(PoisonError::into_inner).register()?;
     house.await_sight()?;
     Ok(house)
@@ -222,10 +222,10 @@ impl House {
         self.rule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start(&self, stage: &'static Stage) -> Result<()> {
+    fn start(&self, context: &'static TestContext) -> Result<()> {
         let serve =
             self.installation.lock().unwrap_or_else(PoisonError::into_inner).serve().named("durward-karmada");
-        let durward = serve.start_ready(stage)?;
+        let durward = serve.start_ready(context)?;
         *self.durward.lock().unwrap_or_else(PoisonError::into_inner) = Some(durward);
         Ok(())
     }
@@ -241,7 +241,7 @@ impl House {
         durward.signal(Signal::HUP)?;
         eventually("a new configuration to bind", READ_WITHIN, || {
             let now = generation()?;
-            Ok(if now > before + 0.5 { Seen::Yes(()) } else { Seen::NotYet(format!("generation {now}")) })
+            Ok(if now > before + 0.5 { Poll::Ready(()) } else { Poll::Pending(format!("generation {now}")) })
         })?;
         self.await_sight()
     }
@@ -255,7 +255,7 @@ impl House {
         let path = path_of(&probe);
         eventually("Durward to see into every member", GRANTED_WITHIN, || {
             let attempt = try_delete(self.fleet.karmada().api(), &path)?;
-            Ok(if attempt.has_warning(&expected) { Seen::Yes(()) } else { Seen::NotYet(attempt.told()) })
+            Ok(if attempt.has_warning(&expected) { Poll::Ready(()) } else { Poll::Pending(attempt.told()) })
         })
     }
 }

@@ -1,10 +1,10 @@
 //! What would stay: told, and then looked at after the deletion was real.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::fleet::Fleet;
 use e2e::namespace::Namespace;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::attempt::{delete, try_delete};
@@ -19,8 +19,8 @@ const ANYWAY: &str = "durward.dev/delete-anyway";
 /// The configuration of cases about what Karmada did not bring.
 const IGNORING: [&str; 3] = ["fleet: {karmada: {}}", "unmanaged: ignore", GROUPS];
 
-pub(crate) fn preserving_what_was_propagated_saves_no_namespace(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn preserving_what_was_propagated_saves_no_namespace(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let web = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
@@ -38,9 +38,9 @@ pub(crate) fn preserving_what_was_propagated_saves_no_namespace(stage: &'static 
 }
 
 pub(crate) fn a_namespace_that_karmada_did_not_bring_stays_with_what_is_in_it(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = beside_by(stage, &IGNORING)?;
+    let fleet = beside_by(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
     m1.runs_pod(&own, "web")?;
@@ -60,8 +60,10 @@ pub(crate) fn a_namespace_that_karmada_did_not_bring_stays_with_what_is_in_it(
     untouched(m1, &format!("{}/web", own.path("pods")))
 }
 
-pub(crate) fn in_a_namespace_that_karmada_brought_everything_counts(stage: &'static Stage) -> Result<()> {
-    let fleet = beside_by(stage, &IGNORING)?;
+pub(crate) fn in_a_namespace_that_karmada_brought_everything_counts(
+    context: &'static TestContext,
+) -> Result<()> {
+    let fleet = beside_by(context, &IGNORING)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let m3 = fleet.member("m3")?;
@@ -78,9 +80,9 @@ pub(crate) fn in_a_namespace_that_karmada_brought_everything_counts(stage: &'sta
 }
 
 pub(crate) fn what_a_propagated_deployment_owns_goes_even_where_the_namespace_stays(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = beside_by(stage, &IGNORING)?;
+    let fleet = beside_by(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
     m1.runs_pod(&own, "own")?;
@@ -108,8 +110,10 @@ pub(crate) fn what_a_propagated_deployment_owns_goes_even_where_the_namespace_st
     untouched(m1, &format!("{pods}/own"))
 }
 
-pub(crate) fn objects_of_a_definition_that_karmada_did_not_bring_stay(stage: &'static Stage) -> Result<()> {
-    let fleet = beside_by(stage, &IGNORING)?;
+pub(crate) fn objects_of_a_definition_that_karmada_did_not_bring_stay(
+    context: &'static TestContext,
+) -> Result<()> {
+    let fleet = beside_by(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let widgets = Definition::new(&["v1"]);
     widgets.in_cluster(fleet.karmada())?;
@@ -123,9 +127,9 @@ pub(crate) fn objects_of_a_definition_that_karmada_did_not_bring_stay(stage: &'s
 }
 
 pub(crate) fn objects_of_a_definition_that_karmada_brought_go_whoever_made_them(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = beside_by(stage, &IGNORING)?;
+    let fleet = beside_by(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let widgets = Definition::new(&["v1"]);
     widgets.propagated(&fleet, false)?;
@@ -140,9 +144,9 @@ pub(crate) fn objects_of_a_definition_that_karmada_brought_go_whoever_made_them(
 }
 
 pub(crate) fn a_preserved_definition_stays_with_what_karmada_did_not_bring(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = beside_by(stage, &IGNORING)?;
+    let fleet = beside_by(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let widgets = Definition::new(&["v1"]);
     widgets.propagated(&fleet, true)?;
@@ -161,9 +165,9 @@ pub(crate) fn a_preserved_definition_stays_with_what_karmada_did_not_bring(
 }
 
 pub(crate) fn without_being_told_to_ignore_it_what_would_stay_is_refused(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = beside(stage)?;
+    let fleet = beside(context)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
     m1.runs_pod(&own, "web")?;
@@ -202,8 +206,8 @@ fn await_no_work(fleet: &Fleet, member: &str, name: &str) -> Result<()> {
             manifests.into_iter().flatten().any(|manifest| manifest["metadata"]["name"] == name)
         };
         Ok(match items.iter().find(about) {
-            Some(work) => Seen::NotYet(work["metadata"].to_string()),
-            None => Seen::Yes(()),
+            Some(work) => Poll::Pending(work["metadata"].to_string()),
+            None => Poll::Ready(()),
         })
     })
 }
@@ -212,6 +216,6 @@ fn await_count(what: &str, expected: usize, count: impl Fn() -> Result<usize>) -
     eventually(what, CASCADED_WITHIN, || {
         let now = count()?;
         ensure!(now < 100, "there are {now}");
-        Ok(if now == expected { Seen::Yes(()) } else { Seen::NotYet(format!("{now}")) })
+        Ok(if now == expected { Poll::Ready(()) } else { Poll::Pending(format!("{now}")) })
     })
 }

@@ -4,10 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::fault::{Fault, Proxy, Relay};
-use e2e::fleet::Recruit;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::fleet::NewMember;
+use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
 use super::attempt::{Verdict, delete, try_delete};
@@ -27,8 +27,8 @@ const LISTED_IN_TIME: Duration = Duration::from_secs(8);
 /// Until what comes back answers again, through Karmada as well.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
-pub(crate) fn a_stopped_member_is_named_and_refuses_in_time(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn a_stopped_member_is_named_and_refuses_in_time(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let before = fleet.unknown("unreachable")?;
@@ -50,8 +50,10 @@ pub(crate) fn a_stopped_member_is_named_and_refuses_in_time(stage: &'static Stag
     await_gone_everywhere(&fleet, &path)
 }
 
-pub(crate) fn a_frozen_member_costs_its_own_deadline_and_is_named(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn a_frozen_member_costs_its_own_deadline_and_is_named(
+    context: &'static TestContext,
+) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let before = fleet.unknown("timeout")?;
@@ -62,8 +64,8 @@ pub(crate) fn a_frozen_member_costs_its_own_deadline_and_is_named(stage: &'stati
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn a_pull_member_that_is_frozen_is_not_left_out(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn a_pull_member_that_is_frozen_is_not_left_out(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let frozen = fleet.member("m3")?.freeze()?;
@@ -72,12 +74,14 @@ pub(crate) fn a_pull_member_that_is_frozen_is_not_left_out(stage: &'static Stage
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn a_slow_member_is_waited_for_and_a_slower_one_is_named(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn a_slow_member_is_waited_for_and_a_slower_one_is_named(
+    context: &'static TestContext,
+) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let m1 = fleet.member("m1")?;
-    let proxy = Proxy::before(m1.url(), m1.authority())?;
+    let proxy = Proxy::before(m1.url(), m1.ca())?;
     let _published = fleet.publish("m1", &proxy.url())?;
     let api = fleet.karmada().api();
     {
@@ -88,7 +92,7 @@ pub(crate) fn a_slow_member_is_waited_for_and_a_slower_one_is_named(stage: &'sta
         m1.runs_pod(&m1.known_namespace(shop.name()), "web")?;
         eventually("m1 to be waited for", BACK_WITHIN, || {
             let told = try_delete(api, &path)?.refused()?.told();
-            Ok(if told.contains("m1 (1 pod: web)") { Seen::Yes(()) } else { Seen::NotYet(told) })
+            Ok(if told.contains("m1 (1 pod: web)") { Poll::Ready(()) } else { Poll::Pending(told) })
         })?;
         ensure!(slow.hits() > 0, "nobody was slowed down");
     }
@@ -98,8 +102,8 @@ pub(crate) fn a_slow_member_is_waited_for_and_a_slower_one_is_named(stage: &'sta
     Ok(())
 }
 
-pub(crate) fn a_member_whose_packets_are_dropped_is_named(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn a_member_whose_packets_are_dropped_is_named(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     {
@@ -112,9 +116,9 @@ pub(crate) fn a_member_whose_packets_are_dropped_is_named(stage: &'static Stage)
 }
 
 pub(crate) fn a_cluster_without_an_endpoint_counts_the_moment_it_is_there(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
@@ -133,35 +137,39 @@ pub(crate) fn a_cluster_without_an_endpoint_counts_the_moment_it_is_there(
 }
 
 pub(crate) fn a_cluster_that_joins_while_every_connection_is_silent_counts(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
     {
         let relay = Relay::before(fleet.karmada().url())?;
-        let _elsewhere = fleet.asking_at(stage, &relay.url())?;
+        let _elsewhere = fleet.asking_at(context, &relay.url())?;
         try_delete(api, &path)?.allowed()?.warning("in 4 clusters")?;
         relay.silences_what_is_open();
         let _ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
         // First nobody can be asked; then, on another connection, the new one is. Not once is it left out.
         eventually("the cluster that joined meanwhile to be told", BACK_WITHIN, || {
             let told = try_delete(api, &path)?.refused()?.within(LISTED_IN_TIME)?.told();
-            Ok(if told.contains("in 1 of 5 clusters: ghost (") { Seen::Yes(()) } else { Seen::NotYet(told) })
+            Ok(if told.contains("in 1 of 5 clusters: ghost (") {
+                Poll::Ready(())
+            } else {
+                Poll::Pending(told)
+            })
         })?;
         ensure!(relay.held() > 0, "nobody met the silence");
     }
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn a_cluster_that_has_just_joined_counts(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn a_cluster_that_has_just_joined_counts(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
     {
-        let m4 = fleet.join_more(stage, Recruit::push("m4"))?;
+        let m4 = fleet.join_more(context, NewMember::push("m4"))?;
         fleet.await_propagated(&m4, &path)?;
         m4.runs_pod(&m4.known_namespace(shop.name()), "web")?;
         let refused = delete(api, &path)?.refused()?;
@@ -170,15 +178,17 @@ pub(crate) fn a_cluster_that_has_just_joined_counts(stage: &'static Stage) -> Re
         eventually("Durward to see into m4", BACK_WITHIN, || {
             let attempt = try_delete(api, &path)?.refused()?;
             let told = attempt.told();
-            Ok(if told.contains("m4 (1 pod: web)") { Seen::Yes(()) } else { Seen::NotYet(told) })
+            Ok(if told.contains("m4 (1 pod: web)") { Poll::Ready(()) } else { Poll::Pending(told) })
         })?;
         untouched(&m4, &path)?;
     }
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn without_the_aggregated_api_nobody_knows_whom_to_ask(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn without_the_aggregated_api_nobody_knows_whom_to_ask(
+    context: &'static TestContext,
+) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
@@ -190,7 +200,7 @@ pub(crate) fn without_the_aggregated_api_nobody_knows_whom_to_ask(stage: &'stati
     frozen.thaw()?;
     eventually("the aggregated API to be back", BACK_WITHIN, || {
         let attempt = try_delete(api, &path)?;
-        Ok(if attempt.has_warning("in 4 clusters") { Seen::Yes(()) } else { Seen::NotYet(attempt.told()) })
+        Ok(if attempt.has_warning("in 4 clusters") { Poll::Ready(()) } else { Poll::Pending(attempt.told()) })
     })?;
     let before = fleet.unknown("stale-fleet")?;
     let stopped = fleet.aggregated().stop()?;
@@ -229,7 +239,7 @@ fn silent(fleet: &Alone, path: &str, member: &str) -> Result<()> {
 fn await_unknown(fleet: &Alone, path: &str, words: &str) -> Result<()> {
     eventually(format_args!("a refusal because of {words}"), BACK_WITHIN, || {
         let told = try_delete(fleet.karmada().api(), path)?.told();
-        Ok(if told.contains(words) { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if told.contains(words) { Poll::Ready(()) } else { Poll::Pending(told) })
     })
 }
 
@@ -238,7 +248,7 @@ pub(super) fn await_through(proxy: &Proxy, fleet: &Alone, path: &str) -> Result<
     let before = proxy.asked();
     eventually("questions to come through the proxy", BACK_WITHIN, || {
         let told = try_delete(fleet.karmada().api(), path)?.told();
-        Ok(if proxy.asked() > before { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if proxy.asked() > before { Poll::Ready(()) } else { Poll::Pending(told) })
     })
 }
 
@@ -252,7 +262,7 @@ pub(super) fn comes_back_within(within: Duration, fleet: &Alone, path: &str) -> 
     eventually("the deletion to be allowed again", within, || {
         let attempt = try_delete(fleet.karmada().api(), path)?;
         let (told, is_whole) = (attempt.told(), attempt.has_warning("is in use in 4 clusters"));
-        Ok(if is_whole && attempt.allowed().is_ok() { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if is_whole && attempt.allowed().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
     })
 }
 

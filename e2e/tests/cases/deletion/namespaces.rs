@@ -1,12 +1,12 @@
 //! What keeps a namespace: in which cluster, and what of it.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::controlplane::Cluster;
 use e2e::durward::Durward;
 use e2e::fleet::Member;
 use e2e::namespace::Namespace;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
 use super::attempt::{delete, try_delete};
@@ -19,19 +19,23 @@ use super::objects::{
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 pub(crate) fn a_running_pod_in_a_push_member_keeps_the_namespace_until_it_is_gone(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    kept_until_emptied(stage, "m2", "1 pod: web", &["pods/web"], |member, shop| member.runs_pod(shop, "web"))
+    kept_until_emptied(context, "m2", "1 pod: web", &["pods/web"], |member, shop| {
+        member.runs_pod(shop, "web")
+    })
 }
 
 pub(crate) fn a_running_pod_in_the_pull_member_keeps_the_namespace_until_it_is_gone(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    kept_until_emptied(stage, "m3", "1 pod: web", &["pods/web"], |member, shop| member.runs_pod(shop, "web"))
+    kept_until_emptied(context, "m3", "1 pod: web", &["pods/web"], |member, shop| {
+        member.runs_pod(shop, "web")
+    })
 }
 
-pub(crate) fn a_claim_alone_keeps_the_namespace(stage: &'static Stage) -> Result<()> {
-    kept_until_emptied(stage, "m1", "1 claim: data", &["persistentvolumeclaims/data"], |_, shop| {
+pub(crate) fn a_claim_alone_keeps_the_namespace(context: &'static TestContext) -> Result<()> {
+    kept_until_emptied(context, "m1", "1 claim: data", &["persistentvolumeclaims/data"], |_, shop| {
         let claim = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -41,9 +45,9 @@ pub(crate) fn a_claim_alone_keeps_the_namespace(stage: &'static Stage) -> Result
 }
 
 pub(crate) fn a_load_balancer_keeps_the_namespace_and_another_service_does_not(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    kept_until_emptied(stage, "m3", "1 load balancer: front", &["services/front"], |_, shop| {
+    kept_until_emptied(context, "m3", "1 load balancer: front", &["services/front"], |_, shop| {
         for (name, kind) in [("front", "LoadBalancer"), ("inner", "ClusterIP")] {
             let service = json!({
                 "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
@@ -55,7 +59,7 @@ pub(crate) fn a_load_balancer_keeps_the_namespace_and_another_service_does_not(
     })
 }
 
-pub(crate) fn workloads_without_any_pod_keep_the_namespace(stage: &'static Stage) -> Result<()> {
+pub(crate) fn workloads_without_any_pod_keep_the_namespace(context: &'static TestContext) -> Result<()> {
     let template = json!({
         "metadata": {"labels": {"app": "idle"}},
         "spec": {"containers": [{"name": "app", "image": "images.example/app:1"}]},
@@ -69,7 +73,7 @@ pub(crate) fn workloads_without_any_pod_keep_the_namespace(stage: &'static Stage
         "batch/v1/jobs/later",
         "batch/v1/cronjobs/nightly",
     ];
-    kept_until_emptied(stage, "m1", "web", &paths, |_, shop| {
+    kept_until_emptied(context, "m1", "web", &paths, |_, shop| {
         create(shop, "apps/v1/deployments", &deployment("web", 0))?;
         let selector = json!({"matchLabels": {"app": "idle"}});
         let set = json!({
@@ -97,13 +101,13 @@ pub(crate) fn workloads_without_any_pod_keep_the_namespace(stage: &'static Stage
 
 /// Refused while that is there, and named; allowed when it has gone, and then gone everywhere.
 fn kept_until_emptied(
-    stage: &'static Stage,
+    context: &'static TestContext,
     name: &str,
     told: &str,
     paths: &[&str],
     fill: impl Fn(&Member, &Namespace<'_>) -> Result<()>,
 ) -> Result<()> {
-    let fleet = beside(stage)?;
+    let fleet = beside(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let member = fleet.member(name)?;
@@ -132,8 +136,8 @@ fn kept_until_emptied(
     await_gone_everywhere(&fleet, &path)
 }
 
-pub(crate) fn a_template_that_is_not_placed_keeps_the_namespace(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn a_template_that_is_not_placed_keeps_the_namespace(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let template = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
@@ -145,8 +149,8 @@ pub(crate) fn a_template_that_is_not_placed_keeps_the_namespace(stage: &'static 
     await_gone_everywhere(&fleet, &path)
 }
 
-pub(crate) fn finished_pods_keep_no_namespace(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn finished_pods_keep_no_namespace(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
     let shop = fleet.namespace("shop")?;
     for (name, phase) in [("m1", "Succeeded"), ("m2", "Failed"), ("m3", "Succeeded")] {
         let member = fleet.member(name)?;
@@ -156,8 +160,10 @@ pub(crate) fn finished_pods_keep_no_namespace(stage: &'static Stage) -> Result<(
     await_gone_everywhere(&fleet, &path_of(&shop))
 }
 
-pub(crate) fn a_namespace_in_use_everywhere_is_told_of_everywhere(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn a_namespace_in_use_everywhere_is_told_of_everywhere(
+    context: &'static TestContext,
+) -> Result<()> {
+    let fleet = beside(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
@@ -178,8 +184,8 @@ pub(crate) fn a_namespace_in_use_everywhere_is_told_of_everywhere(stage: &'stati
     Ok(())
 }
 
-pub(crate) fn a_dry_run_shows_what_is_where_and_changes_nothing(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn a_dry_run_shows_what_is_where_and_changes_nothing(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
@@ -204,8 +210,8 @@ pub(crate) fn a_dry_run_shows_what_is_where_and_changes_nothing(stage: &'static 
     untouched(m2, &format!("{}/web", shop.path("pods")))
 }
 
-pub(crate) fn a_namespace_that_terminates_may_be_deleted_again(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn a_namespace_that_terminates_may_be_deleted_again(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
     let m2 = fleet.member("m2")?;
     // Karmada takes over no namespace that was there before, so this one stays in m2, with its pod.
     let karmada = fleet.karmada();
@@ -224,7 +230,7 @@ pub(crate) fn a_namespace_that_terminates_may_be_deleted_again(stage: &'static S
     eventually("the namespace to have but the case's finalizer", CASCADED_WITHIN, || {
         let finalizers = &there(karmada, &path)?["spec"]["finalizers"];
         let left = finalizers.as_array().map_or(0, Vec::len);
-        Ok(if left == 0 { Seen::Yes(()) } else { Seen::NotYet(finalizers.to_string()) })
+        Ok(if left == 0 { Poll::Ready(()) } else { Poll::Pending(finalizers.to_string()) })
     })?;
     let without = json!({"metadata": {"annotations": {"durward.dev/delete-anyway": null}}});
     karmada.api().merge(&path, &without)?.succeeded()?;
@@ -235,9 +241,9 @@ pub(crate) fn a_namespace_that_terminates_may_be_deleted_again(stage: &'static S
 }
 
 pub(crate) fn the_garbage_collector_and_the_namespace_controller_are_refused_like_people(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = beside(stage)?;
+    let fleet = beside(context)?;
     let karmada: &Cluster = fleet.karmada();
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -265,8 +271,8 @@ pub(crate) fn the_garbage_collector_and_the_namespace_controller_are_refused_lik
         let log = fleet.durward(Durward::log)?;
         let its = |line: &&str| line.contains(GARBAGE_COLLECTOR) && line.contains(shop.name());
         Ok(match log.lines().rfind(its) {
-            Some(_) => Seen::Yes(()),
-            None => Seen::NotYet("it has not tried".to_owned()),
+            Some(_) => Poll::Ready(()),
+            None => Poll::Pending("it has not tried".to_owned()),
         })
     })?;
     untouched(karmada, &path)?;

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use e2e::controlplane::Cluster;
 use e2e::fleet::{Fleet, Member};
 use e2e::namespace::Namespace;
-use e2e::patience::{Seen, eventually};
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::house::GROUP;
@@ -26,7 +26,7 @@ pub(super) fn path_of(namespace: &Namespace<'_>) -> String {
 pub(super) fn await_gone(cluster: &Cluster, whose: &str, path: &str) -> Result<()> {
     eventually(format_args!("{path} to go from {whose}"), CASCADED_WITHIN, || {
         let answer = cluster.api().get(path)?;
-        Ok(if answer.status == 404 { Seen::Yes(()) } else { Seen::NotYet(answer.body.to_string()) })
+        Ok(if answer.status == 404 { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
     })
 }
 
@@ -212,7 +212,7 @@ impl Definition {
         let path = self.objects(self.versions.last().copied().unwrap_or_default(), "default");
         eventually(format_args!("{path} to be served"), CASCADED_WITHIN, || {
             let answer = cluster.api().get(&path)?;
-            Ok(if answer.is_success() { Seen::Yes(()) } else { Seen::NotYet(answer.body.to_string()) })
+            Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
         })
     }
 }
@@ -222,6 +222,6 @@ pub(super) fn await_answer(cluster: &Cluster, path: &str, fits: impl Fn(u16) -> 
     eventually(format_args!("{path} to be answered otherwise"), CASCADED_WITHIN, || {
         let answer = cluster.api().get(path)?;
         let told = format!("{} {}", answer.status, answer.message());
-        Ok(if fits(answer.status) { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if fits(answer.status) { Poll::Ready(()) } else { Poll::Pending(told) })
     })
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
-use e2e::words::tell;
+use e2e::console::print;
+use e2e::context::TestContext;
+use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
 use super::attempt::{delete, try_delete};
@@ -29,13 +29,13 @@ struct Restored<'a>(&'a Alone);
 impl Drop for Restored<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.0.installation().grant() {
-            tell(format_args!("Durward's permissions do not come back: {error:#}"));
+            print(format_args!("Durward's permissions do not come back: {error:#}"));
         }
     }
 }
 
-pub(crate) fn a_permission_that_members_do_not_give_is_named(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn a_permission_that_members_do_not_give_is_named(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
@@ -68,9 +68,9 @@ pub(crate) fn a_permission_that_members_do_not_give_is_named(stage: &'static Sta
 }
 
 pub(crate) fn without_the_permission_for_the_proxy_or_the_clusters_that_is_named(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let fleet = alone(stage)?;
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
@@ -92,8 +92,8 @@ pub(crate) fn without_the_permission_for_the_proxy_or_the_clusters_that_is_named
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn durward_reads_no_secret_and_changes_nothing(stage: &'static Stage) -> Result<()> {
-    let fleet = beside(stage)?;
+pub(crate) fn durward_reads_no_secret_and_changes_nothing(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
     let durward = fleet.karmada().certified("durward", None)?;
     let shop = fleet.namespace("shop")?;
     ensure!(durward.api.get("/api/v1/namespaces")?.is_success(), "durward may not even read namespaces");
@@ -124,6 +124,10 @@ fn await_words(fleet: &Alone, path: &str, words: &str) -> Result<()> {
     eventually(format_args!("a refusal that says {words:?}"), HEARD_WITHIN, || {
         let attempt = try_delete(fleet.karmada().api(), path)?;
         let told = attempt.told();
-        Ok(if attempt.refused().is_ok() && told.contains(words) { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if attempt.refused().is_ok() && told.contains(words) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending(told)
+        })
     })
 }

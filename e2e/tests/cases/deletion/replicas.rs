@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
+use e2e::context::TestContext;
 use e2e::durward::Durward;
 use e2e::installation::Installation;
-use e2e::keeper::Ending;
-use e2e::patience::{Raises, Seen, eventually};
-use e2e::stage::Stage;
+use e2e::supervisor::Exit;
+use e2e::wait::{Poll, SetOnDrop, eventually};
 use rustix::process::Signal;
 
 use super::super::house::{HEARD_WITHIN, workshop};
@@ -22,13 +22,14 @@ const ENDED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN: usize = 40;
 
 pub(crate) fn two_replicas_are_replaced_under_load_and_every_deletion_is_judged(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = stage.cluster(&workshop())?;
+    let cluster = context.cluster(&workshop())?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;
-    let mut installation = Installation::by_service(stage, &cluster, &service, "  deletion: {select: all}")?;
-    let serve = |name: &str| installation.serve().named(name).start_ready(stage);
+    let mut installation =
+        Installation::by_service(context, &cluster, &service, "  deletion: {select: all}")?;
+    let serve = |name: &str| installation.serve().named(name).start_ready(context);
     let [a, b] = [serve("durward-a")?, serve("durward-b")?];
     service.leads_to_both(a.reviews(), b.reviews())?;
     let (used, free) = (cluster.namespace("used")?, cluster.namespace("free")?);
@@ -37,10 +38,10 @@ pub(crate) fn two_replicas_are_replaced_under_load_and_every_deletion_is_judged(
     eventually("a namespace in use to be guarded", HEARD_WITHIN, || {
         let attempt = try_delete(cluster.api(), &path_of(&used))?;
         let told = attempt.told();
-        Ok(if attempt.refused().is_ok() { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if attempt.refused().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
     })?;
 
-    let serve = |name: &str| installation.serve().named(name).start_ready(stage);
+    let serve = |name: &str| installation.serve().named(name).start_ready(context);
     let (over, judged) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (loaded, replaced) = std::thread::scope(|scope| {
         let load = scope.spawn(|| -> Result<()> {
@@ -61,7 +62,7 @@ pub(crate) fn two_replicas_are_replaced_under_load_and_every_deletion_is_judged(
             eventually("more deletions to be judged", HEARD_WITHIN, || {
                 let now = judged.load(Ordering::Relaxed) - before;
                 let is_enough = now >= BETWEEN || over.load(Ordering::Relaxed);
-                Ok(if is_enough { Seen::Yes(()) } else { Seen::NotYet(now.to_string()) })
+                Ok(if is_enough { Poll::Ready(()) } else { Poll::Pending(now.to_string()) })
             })
         };
         let replace = || -> Result<[Durward; 2]> {
@@ -80,7 +81,7 @@ pub(crate) fn two_replicas_are_replaced_under_load_and_every_deletion_is_judged(
             Ok([c, d])
         };
         // Both stand as long as the load lasts.
-        let ends = Raises(&over);
+        let ends = SetOnDrop(&over);
         let replaced = replace();
         drop(ends);
         (load.join().unwrap_or_else(|_| Err(Error::msg("the load panicked"))), replaced)
@@ -95,7 +96,7 @@ fn asked(durward: &Durward) -> Result<f64> {
 
 fn ended(durward: &Durward) -> Result<()> {
     durward.signal(Signal::TERM)?;
-    let ending = durward.await_end(ENDED_WITHIN)?;
-    ensure!(ending == Ending::Code(0), "a server ended with {ending}");
+    let exit = durward.await_end(ENDED_WITHIN)?;
+    ensure!(exit == Exit::Code(0), "a server ended with {exit}");
     Ok(())
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::controlplane::Cluster;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 
 use super::attempt::{delete, try_delete};
 use super::house::alone;
@@ -14,8 +14,8 @@ use super::objects::{path_of, untouched};
 /// The member's API server remembers a token for ten seconds, and a deleted account's for longer.
 const REVOKED_WITHIN: Duration = Duration::from_secs(300);
 
-pub(crate) fn a_token_that_was_revoked_is_told_with_its_secret(stage: &'static Stage) -> Result<()> {
-    let fleet = alone(stage)?;
+pub(crate) fn a_token_that_was_revoked_is_told_with_its_secret(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
@@ -24,7 +24,7 @@ pub(crate) fn a_token_that_was_revoked_is_told_with_its_secret(stage: &'static S
         revoke(fleet.member("m1")?)?;
         let told = eventually("the token to be refused", REVOKED_WITHIN, || {
             let told = try_delete(api, &path)?.told();
-            Ok(if told.contains("credentials of m1") { Seen::Yes(told) } else { Seen::NotYet(told) })
+            Ok(if told.contains("credentials of m1") { Poll::Ready(told) } else { Poll::Pending(told) })
         })?;
         ensure!(told.contains("karmada-cluster/m1-impersonator"), "the Secret is not named: {told}");
         delete(api, &path)?.refused()?.telling("m1", "Unknown")?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use e2e::api::{Answer, Api};
-use e2e::ensemble::pods::Pods;
+use e2e::etcd_cluster::pods::Pods;
 use serde_json::{Value, json};
 
 /// What every denial of the guard begins with; a number may follow in the webhook's name.

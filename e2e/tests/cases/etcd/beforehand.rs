@@ -1,21 +1,23 @@
 //! What people ask beforehand and afterwards: doctor, and a snapshot to be looked at elsewhere.
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::durward::Durward;
-use e2e::ensemble::Ensemble;
-use e2e::stage::Stage;
+use e2e::etcd_cluster::EtcdCluster;
 use serde_json::Value;
 
 use super::attempt::try_delete;
 use super::house::{Kind, installed, namespace, workshop};
 
 /// With the credentials and the permissions that are printed for Durward itself, and with no others.
-pub(crate) fn doctor_and_a_snapshot_tell_what_would_become_of_each_pod(stage: &'static Stage) -> Result<()> {
-    let cluster = workshop(stage)?;
-    let (installation, _durward) = installed(stage, cluster, &[])?;
+pub(crate) fn doctor_and_a_snapshot_tell_what_would_become_of_each_pod(
+    context: &'static TestContext,
+) -> Result<()> {
+    let cluster = workshop(context)?;
+    let (installation, _durward) = installed(context, cluster, &[])?;
     let space = namespace(cluster, "doctor", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
     let only = format!("--namespace={}", space.name());
 
     let well = installation.command(&["doctor", "etcd", &only])?;
@@ -26,18 +28,18 @@ pub(crate) fn doctor_and_a_snapshot_tell_what_would_become_of_each_pod(stage: &'
         well.stdout,
         well.stderr
     );
-    let follower = ensemble.follower()?;
+    let follower = etcd.follower()?;
     let _stopped = follower.stop()?;
     let ill = installation.command(&["doctor", "etcd", &only])?;
     ensure!(ill.code() == Some(1), "one is down, and it ends with {:?}: {}", ill.code(), ill.stdout);
     ensure!(ill.stdout.contains(follower.name()), "the one that is down is not named: {}", ill.stdout);
 
-    let folder = stage.folder("snapshot")?;
+    let folder = context.folder("snapshot")?;
     let out = format!("--out={}", folder.display());
     installation.command(&["snapshot", &out])?;
     let world = format!("--world={}", folder.display());
     let config = format!("--config={}", installation.config().display());
-    let replayed = Durward::command(stage, &["doctor", "etcd", &config, &world, &only, "--output=json"])?;
+    let replayed = Durward::command(context, &["doctor", "etcd", &config, &world, &only, "--output=json"])?;
     let live = installation.command(&["doctor", "etcd", &only, "--output=json"])?;
     ensure!(replayed.code() == Some(1), "replayed it ends with {:?}: {}", replayed.code(), replayed.stderr);
     let (live, replayed) = (verdicts(&live.stdout)?, verdicts(&replayed.stdout)?);
@@ -52,7 +54,7 @@ pub(crate) fn doctor_and_a_snapshot_tell_what_would_become_of_each_pod(stage: &'
     Ok(())
 }
 
-/// Of each pod of the only ensemble, what would become of its deletion.
+/// Of each pod of the only etcd cluster, what would become of its deletion.
 fn verdicts(doctor: &str) -> Result<Vec<(String, String)>> {
     let report: Value = serde_json::from_str(doctor).context("doctor's JSON")?;
     let members = report["ensembles"][0]["members"].as_array().context("doctor tells of no member")?;

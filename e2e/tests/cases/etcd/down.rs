@@ -1,23 +1,23 @@
 //! While no Durward answers: members are not let go, and nothing else is held up.
 
 use anyhow::{Result, ensure};
-use e2e::ensemble::pods::kubelet;
-use e2e::ensemble::{Ensemble, pods};
-use e2e::stage::Stage;
+use e2e::context::TestContext;
+use e2e::etcd_cluster::pods::kubelet;
+use e2e::etcd_cluster::{EtcdCluster, pods};
 use serde_json::json;
 
 use super::attempt::{Way, delete};
 use super::house::{Kind, installed, namespace, workshop};
 
 pub(crate) fn while_durward_is_down_kubelets_finish_and_drains_elsewhere_go_on(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = workshop(stage)?;
-    let (installation, durward) = installed(stage, cluster, &[])?;
+    let cluster = workshop(context)?;
+    let (installation, durward) = installed(context, cluster, &[])?;
     let space = namespace(cluster, "outage", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let guarded = ensemble.pods_in(&space)?;
-    let followers = ensemble.followers()?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let guarded = etcd.pods_in(&space)?;
+    let followers = etcd.followers()?;
     let (going, staying) = (followers[0].name(), followers[1].name());
     delete(&guarded, going)?.allowed()?;
     drop(durward);
@@ -36,18 +36,18 @@ pub(crate) fn while_durward_is_down_kubelets_finish_and_drains_elsewhere_go_on(
     ensure!(!guarded.finish_as(&node, staying)?.is_success(), "a kubelet took a member that nobody let go");
     // A pod of another kind in the same namespace is only evicted by asking: its eviction bears no labels.
     let other = |pod: &mut serde_json::Value| pod["metadata"]["labels"] = json!({"app": "web"});
-    guarded.add_like("web", e2e::ensemble::address()?, other)?;
+    guarded.add_like("web", e2e::etcd_cluster::address()?, other)?;
     Way::Delete.goes(cluster.api(), &guarded, "web")?.allowed()?.without_warnings()?;
 
     // Elsewhere nobody is asked, by whatever labels.
     let elsewhere = cluster.namespace("elsewhere")?;
     let free = pods::set(&elsewhere, "etcd", 3, |_| {})?;
     for (way, name) in Way::ALL.into_iter().zip(["etcd-0", "etcd-1", "etcd-2"]) {
-        free.add(name, e2e::ensemble::address()?)?;
+        free.add(name, e2e::etcd_cluster::address()?)?;
         way.goes(cluster.api(), &free, name)?.allowed()?.without_warnings()?;
     }
     let drained = pods::set(&elsewhere, "web", 1, |_| {})?;
-    drained.add("web-0", e2e::ensemble::address()?)?;
+    drained.add("web-0", e2e::etcd_cluster::address()?)?;
     let said = cluster.kubectl().run(&[
         "drain",
         &drained.node("web-0"),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
-use e2e::ensemble::Ensemble;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::context::TestContext;
+use e2e::etcd_cluster::EtcdCluster;
+use e2e::wait::{Poll, eventually};
 
 use super::house::{House, Kind, house};
 use super::quorum::two_followers;
@@ -13,14 +13,14 @@ use super::quorum::two_followers;
 /// `kubectl drain` tries again every five seconds.
 const TRIED_WITHIN: Duration = Duration::from_secs(30);
 
-pub(crate) fn a_drain_waits_for_the_others_and_then_completes(stage: &'static Stage) -> Result<()> {
-    let House { cluster, durward } = house(stage)?;
-    let space = house(stage)?.namespace("drain", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let [down, _] = two_followers(&ensemble)?;
+pub(crate) fn a_drain_waits_for_the_others_and_then_completes(context: &'static TestContext) -> Result<()> {
+    let House { cluster, durward } = house(context)?;
+    let space = house(context)?.namespace("drain", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let [down, _] = two_followers(&etcd)?;
     let stopped = down.stop()?;
-    let leader = ensemble.leader()?.name().to_owned();
+    let leader = etcd.leader()?.name().to_owned();
     let node = pods.node(&leader);
     // A line of Durward's log for each review.
     let denied = || -> Result<usize> {
@@ -36,12 +36,16 @@ pub(crate) fn a_drain_waits_for_the_others_and_then_completes(stage: &'static St
             // Twice: it was refused, and came again.
             eventually("the drain to be refused and to try again", TRIED_WITHIN, || {
                 let times = denied()?;
-                Ok(if times > 1 { Seen::Yes(()) } else { Seen::NotYet(format!("refused {times} times")) })
+                Ok(if times > 1 { Poll::Ready(()) } else { Poll::Pending(format!("refused {times} times")) })
             })?;
             ensure!(!pods.is_going(&leader)?, "it was let go with a member down");
             stopped.start()?;
             eventually("the pod to be let go", TRIED_WITHIN * 2, || {
-                Ok(if pods.is_going(&leader)? { Seen::Yes(()) } else { Seen::NotYet("it stays".to_owned()) })
+                Ok(if pods.is_going(&leader)? {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending("it stays".to_owned())
+                })
             })?;
             pods.finish(&leader)
         };
@@ -53,20 +57,20 @@ pub(crate) fn a_drain_waits_for_the_others_and_then_completes(stage: &'static St
     ensure!(drained.is_success(), "the drain failed: {said}");
     ensure!(said.contains("will retry after 5s"), "it was never told to wait: {said}");
     ensure!(said.contains("leadership moved to") && said.contains("drained"), "{said}");
-    ensure!(ensemble.leader()?.name() != leader, "the leader went and still leads");
+    ensure!(etcd.leader()?.name() != leader, "the leader went and still leads");
     Ok(())
 }
 
-pub(crate) fn a_drain_that_is_only_tried_moves_nothing(stage: &'static Stage) -> Result<()> {
-    let House { cluster, .. } = house(stage)?;
-    let space = house(stage)?.namespace("tried", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let leader = ensemble.leader()?.name();
+pub(crate) fn a_drain_that_is_only_tried_moves_nothing(context: &'static TestContext) -> Result<()> {
+    let House { cluster, .. } = house(context)?;
+    let space = house(context)?.namespace("tried", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let leader = etcd.leader()?.name();
     let said = cluster.kubectl().run(&["drain", &pods.node(leader), "--dry-run=server"])?;
     ensure!(said.is_success(), "{}", said.stderr);
     ensure!(said.stderr.contains("would hand over to"), "nobody was asked: {}{}", said.stdout, said.stderr);
-    ensure!(ensemble.leader()?.name() == leader, "a drain that was only tried moved the leader");
+    ensure!(etcd.leader()?.name() == leader, "a drain that was only tried moved the leader");
     ensure!(!pods.is_going(leader)?, "it took the pod");
     Ok(())
 }

@@ -1,19 +1,19 @@
 //! The control plane and the Durward that most cases share.
 //!
-//! What an ensemble is guarded by depends on a label of its namespace, so one Durward serves all of them at once:
+//! What an etcd cluster is guarded by depends on a label of its namespace, so one Durward serves all of them at once:
 //! [`House::namespace`] makes one of a [`Kind`].
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result};
+use e2e::context::TestContext;
 use e2e::controlplane::{Cluster, Options, User};
 use e2e::durward::Durward;
-use e2e::ensemble::{self, pods};
+use e2e::etcd_cluster::{self, pods};
 use e2e::installation::Installation;
 use e2e::namespace::Namespace;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::attempt::try_delete;
@@ -33,7 +33,7 @@ pub(super) const SERVER_NAME: &str = "etcd.db.svc";
 /// The API server hears of webhooks through a watch.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
 
-/// How ensembles in a namespace are guarded.
+/// How etcd clusters in a namespace are guarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cases) enum Kind {
     /// By the defaults: a leader hands over.
@@ -120,17 +120,17 @@ pub(super) fn namespace<'a>(cluster: &'a Cluster, name: &str, kind: Kind) -> Res
 }
 
 /// Comes in beside other cases.
-pub(super) fn house(stage: &'static Stage) -> Result<&'static House> {
+pub(super) fn house(context: &'static TestContext) -> Result<&'static House> {
     static HOUSE: OnceLock<Result<House, String>> = OnceLock::new();
-    let built = HOUSE.get_or_init(|| build(stage).map_err(|error| format!("{error:#}")));
+    let built = HOUSE.get_or_init(|| build(context).map_err(|error| format!("{error:#}")));
     built.as_ref().map_err(|why| Error::msg(format!("the shared guard of etcd does not stand: {why}")))
 }
 
-fn build(stage: &'static Stage) -> Result<House> {
-    // For as long as the process, like the run: the keeper ends what stands behind it.
-    let cluster: &'static Cluster = Box::leak(Box::new(stage.cluster(&Options::named("etcd"))?));
-    let mut installation = Installation::by_url(stage, cluster, &guards(&[]))?;
-    let durward = installation.serve().named("durward-etcd").start_ready(stage)?;
+fn build(context: &'static TestContext) -> Result<House> {
+    // For as long as the process, like the run: the supervisor ends what stands behind it.
+    let cluster: &'static Cluster = Box::leak(Box::new(context.cluster(&Options::named("etcd"))?));
+    let mut installation = Installation::by_url(context, cluster, &guards(&[]))?;
+    let durward = installation.serve().named("durward-etcd").start_ready(context)?;
     installation.register()?;
     await_guard(cluster)?;
     // Never taken back: its turn on this cluster is the whole run.
@@ -139,25 +139,25 @@ fn build(stage: &'static Stage) -> Result<House> {
 }
 
 /// The control plane on which cases install a Durward of their own, one after another.
-pub(super) fn workshop(stage: &'static Stage) -> Result<&'static Cluster> {
+pub(super) fn workshop(context: &'static TestContext) -> Result<&'static Cluster> {
     static WORKSHOP: OnceLock<Result<&'static Cluster, String>> = OnceLock::new();
     let start = || {
         let options = Options::named("etcd-workshop").with_aggregator_routing();
-        let cluster: &'static Cluster = Box::leak(Box::new(stage.cluster(&options)?));
+        let cluster: &'static Cluster = Box::leak(Box::new(context.cluster(&options)?));
         Ok(cluster)
     };
     let started = WORKSHOP.get_or_init(|| start().map_err(|error: Error| format!("{error:#}")));
     started.clone().map_err(Error::msg)
 }
 
-/// A Durward of a case's own in this cluster, with these keys of the guard beside the ensembles.
+/// A Durward of a case's own in this cluster, with these keys of the guard beside the etcd clusters.
 pub(super) fn installed<'a>(
-    stage: &'a Stage,
+    context: &'a TestContext,
     cluster: &'a Cluster,
     keys: &[&str],
 ) -> Result<(Installation<'a>, Durward)> {
-    let mut installation = Installation::by_url(stage, cluster, &guards(keys))?;
-    let durward = installation.serve().named("durward-etcd-own").start_ready(stage)?;
+    let mut installation = Installation::by_url(context, cluster, &guards(keys))?;
+    let durward = installation.serve().named("durward-etcd-own").start_ready(context)?;
     installation.register()?;
     await_guard(cluster)?;
     Ok((installation, durward))
@@ -169,11 +169,11 @@ pub(super) fn await_guard(cluster: &Cluster) -> Result<()> {
     let probe = namespace(cluster, "probe", Kind::Transfer)?;
     // Nobody's, so that no controller takes it for one too many.
     let pods = pods::set(&probe, "probe", 0, |_| {})?;
-    pods.add_like("etcd-0", ensemble::address()?, |pod| pod["metadata"]["ownerReferences"] = json!([]))?;
+    pods.add_like("etcd-0", etcd_cluster::address()?, |pod| pod["metadata"]["ownerReferences"] = json!([]))?;
     eventually("pods of etcd to be guarded", HEARD_WITHIN, || {
         let told = try_delete(&pods, "etcd-0")?.told();
         let is_guarded = told.contains("could not be asked for its status");
-        Ok(if is_guarded { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if is_guarded { Poll::Ready(()) } else { Poll::Pending(told) })
     })
 }
 
@@ -183,7 +183,7 @@ pub(super) fn controller(cluster: &Cluster) -> Result<User> {
     cluster.user("system:serviceaccount:kube-system:statefulset-controller", &["system:masters"])
 }
 
-/// The Lease of the ensembles in this namespace; none if it was never written.
+/// The Lease of the etcd clusters in this namespace; none if it was never written.
 pub(super) fn lease(cluster: &Cluster, namespace: &str) -> Result<Option<Value>> {
     let path =
         format!("/apis/coordination.k8s.io/v1/namespaces/durward-system/leases/durward-etcd.{namespace}");

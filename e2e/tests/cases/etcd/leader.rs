@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::ensemble::{Ensemble, Line};
-use e2e::stage::Stage;
+use e2e::context::TestContext;
+use e2e::etcd_cluster::{EtcdCluster, Release};
 use serde_json::json;
 
 use super::attempt::{Way, delete, try_delete};
@@ -15,26 +15,26 @@ use super::quorum::two_followers;
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) fn a_leader_that_is_refused_is_refused_to_people_and_hands_over_for_controllers(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let House { cluster, .. } = house(stage)?;
-    let space = house(stage)?.namespace("refuse", Kind::Refuse)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let leader = ensemble.leader()?;
+    let House { cluster, .. } = house(context)?;
+    let space = house(context)?.namespace("refuse", Kind::Refuse)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let leader = etcd.leader()?;
     for way in Way::ALL {
         let way = way.goes(cluster.api(), &pods, leader.name())?.refused()?;
         way.saying(&["it leads the ensemble", "leader: refuse", "etcdctl move-leader"])?;
     }
-    ensure!(ensemble.leader()?.name() == leader.name(), "a refused leader has handed over");
+    ensure!(etcd.leader()?.name() == leader.name(), "a refused leader has handed over");
     ensure!(lease(cluster, space.name())?.is_none_or(|lease| !noted(&lease)), "a refused leader is noted");
-    let follower = ensemble.follower()?.name();
+    let follower = etcd.follower()?.name();
     delete(&pods, follower)?.allowed()?.without_warnings()?;
     pods.replace(follower)?;
     // Else a rolling update would never come to its end.
     let set = controller(cluster)?;
     Way::Delete.goes(&set.api, &pods, leader.name())?.allowed()?.warning("leadership moved to")?;
-    ensure!(ensemble.leader()?.name() != leader.name(), "it went and still leads");
+    ensure!(etcd.leader()?.name() != leader.name(), "it went and still leads");
     Ok(())
 }
 
@@ -45,46 +45,46 @@ fn noted(lease: &serde_json::Value) -> bool {
 }
 
 pub(crate) fn a_leader_that_may_go_goes_with_a_warning_and_keeps_leading(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let space = house(stage)?.namespace("allow", Kind::Allow)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let leader = ensemble.leader()?;
+    let space = house(context)?.namespace("allow", Kind::Allow)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let leader = etcd.leader()?;
     let api = space.cluster().api();
     try_delete(&pods, leader.name())?.allowed()?.warning("it leads")?;
     Way::Delete
         .goes_within(api, &pods, leader.name(), 60)?
         .allowed()?
         .warning("the ensemble elects another when it is gone")?;
-    ensure!(ensemble.leader()?.name() == leader.name(), "it has handed over, which nobody asked for");
+    ensure!(etcd.leader()?.name() == leader.name(), "it has handed over, which nobody asked for");
     // It ends, and is told to be quick: that cannot be stopped, and is worth a word.
     Way::Delete.goes_within(api, &pods, leader.name(), 0)?.allowed()?.warning("it still leads")?;
     Ok(())
 }
 
-pub(crate) fn a_leader_that_is_killed_at_once_hands_over_first(stage: &'static Stage) -> Result<()> {
-    let space = house(stage)?.namespace("force", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let _pods = ensemble.pods_in(&space)?;
-    let leader = ensemble.leader()?;
+pub(crate) fn a_leader_that_is_killed_at_once_hands_over_first(context: &'static TestContext) -> Result<()> {
+    let space = house(context)?.namespace("force", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let _pods = etcd.pods_in(&space)?;
+    let leader = etcd.leader()?;
     let kubectl = space.cluster().kubectl();
     let said =
         kubectl.run(&["-n", space.name(), "delete", "pod", leader.name(), "--force", "--grace-period=0"])?;
     let said = said.succeeded()?.stderr;
     ensure!(said.contains("leadership moved to"), "{said}");
-    ensure!(ensemble.leader()?.name() != leader.name(), "it went and still leads");
+    ensure!(etcd.leader()?.name() != leader.name(), "it went and still leads");
     Ok(())
 }
 
 pub(crate) fn a_dry_run_has_the_same_verdict_and_moves_and_notes_nothing(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let House { cluster, .. } = house(stage)?;
-    let space = house(stage)?.namespace("dry", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let (leader, [one, other]) = (ensemble.leader()?, two_followers(&ensemble)?);
+    let House { cluster, .. } = house(context)?;
+    let space = house(context)?.namespace("dry", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let (leader, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let term = leader.status()?.term;
     for way in Way::ALL {
         for attempt in [
@@ -95,7 +95,7 @@ pub(crate) fn a_dry_run_has_the_same_verdict_and_moves_and_notes_nothing(
         }
         way.tried(cluster.api(), &pods, one.name())?.allowed()?.without_warnings()?;
     }
-    ensure!(ensemble.leader()?.name() == leader.name(), "a dry run moved the leader");
+    ensure!(etcd.leader()?.name() == leader.name(), "a dry run moved the leader");
     ensure!(leader.status()?.term == term, "there was an election");
     ensure!(lease(cluster, space.name())?.is_none(), "a dry run noted something");
     ensure!(pods.staying()?.len() == 3, "a dry run let something go");
@@ -113,13 +113,13 @@ pub(crate) fn a_dry_run_has_the_same_verdict_and_moves_and_notes_nothing(
     Ok(())
 }
 
-pub(crate) fn leadership_goes_to_nobody_who_goes_soon(stage: &'static Stage) -> Result<()> {
-    let House { cluster, .. } = house(stage)?;
-    let space = house(stage)?.namespace("next", Kind::Transfer)?;
-    let ensemble = Ensemble::of(5).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let leader = ensemble.leader()?;
-    let followers = ensemble.followers()?;
+pub(crate) fn leadership_goes_to_nobody_who_goes_soon(context: &'static TestContext) -> Result<()> {
+    let House { cluster, .. } = house(context)?;
+    let space = house(context)?.namespace("next", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(5).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let leader = etcd.leader()?;
+    let followers = etcd.followers()?;
     let [going, cordoned, ill, next] = followers[..] else { anyhow::bail!("not four of five follow") };
     let node = format!("/api/v1/nodes/{}", pods.node(cordoned.name()));
     cluster.api().merge(&node, &json!({"spec": {"unschedulable": true}}))?.succeeded()?;
@@ -138,14 +138,14 @@ pub(crate) fn leadership_goes_to_nobody_who_goes_soon(stage: &'static Stage) -> 
 }
 
 pub(crate) fn without_its_gateway_followers_go_and_leaders_only_for_controllers(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let House { cluster, .. } = house(stage)?;
-    for line in Line::ALL {
-        let space = house(stage)?.namespace("gateway", Kind::Transfer)?;
-        let ensemble = Ensemble::of(3).line(line).flag("--enable-grpc-gateway=false").start(stage)?;
-        let pods = ensemble.pods_in(&space)?;
-        let roles = ensemble.roles_by_metrics()?;
+    let House { cluster, .. } = house(context)?;
+    for release in Release::ALL {
+        let space = house(context)?.namespace("gateway", Kind::Transfer)?;
+        let etcd = EtcdCluster::of(3).release(release).flag("--enable-grpc-gateway=false").start(context)?;
+        let pods = etcd.pods_in(&space)?;
+        let roles = etcd.roles_by_metrics()?;
         let leader = roles.iter().find(|(_, leads)| *leads).context("nobody leads")?.0;
         let follower = roles.iter().find(|(_, leads)| !*leads).context("nobody follows")?.0;
         try_delete(&pods, leader.name())?.refused()?.saying(&["it leads", "without its JSON gateway"])?;

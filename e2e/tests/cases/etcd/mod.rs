@@ -1,7 +1,7 @@
-//! The etcd guard on real ensembles, of three lines of etcd, in a real API server.
+//! The etcd guard on real etcd clusters, of three lines of etcd, in a real API server.
 //!
-//! Each case has an ensemble of its own: members are processes on loopback addresses, their pods are objects
-//! that carry those addresses ([`e2e::ensemble`]).
+//! Each case has an etcd cluster of its own: members are processes on loopback addresses, their pods are objects
+//! that carry those addresses ([`e2e::etcd cluster`]).
 
 pub(crate) mod beforehand;
 pub(crate) mod down;

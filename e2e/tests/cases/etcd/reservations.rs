@@ -11,12 +11,12 @@ use std::time::Duration;
 use anyhow::{Error, Result, ensure};
 use e2e::api::Api;
 use e2e::certificates;
+use e2e::context::TestContext;
 use e2e::durward::Durward;
-use e2e::ensemble::Ensemble;
-use e2e::ensemble::pods::Pods;
+use e2e::etcd_cluster::EtcdCluster;
+use e2e::etcd_cluster::pods::Pods;
 use e2e::installation::Installation;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -37,11 +37,11 @@ struct Replica {
 }
 
 impl Replica {
-    fn start(stage: &Stage, installation: &Installation<'_>, name: &str) -> Result<Self> {
-        let durward = installation.serve().named(name).start_ready(stage)?;
+    fn start(context: &TestContext, installation: &Installation<'_>, name: &str) -> Result<Self> {
+        let durward = installation.serve().named(name).start_ready(context)?;
         let url = format!("https://{}", durward.reviews());
-        let way = certificates::kubeconfig(&url, installation.authority(), &json!({}));
-        Ok(Self { durward, door: stage.api(&way)? })
+        let way = certificates::kubeconfig(&url, installation.ca(), &json!({}));
+        Ok(Self { durward, door: context.api(&way)? })
     }
 
     /// Whether this pod may be deleted, and what is said.
@@ -90,15 +90,15 @@ fn at_once(replicas: &[Replica; 2], pods: &[Value]) -> Result<BTreeSet<String>> 
     Ok(allowed.filter_map(|(pod, _)| pod["metadata"]["name"].as_str().map(ToOwned::to_owned)).collect())
 }
 
-/// Both replicas behind a Service, and a place for an ensemble.
+/// Both replicas behind a Service, and a place for an etcd cluster.
 fn two_replicas<'a>(
-    stage: &'a Stage,
+    context: &'a TestContext,
     installation: &mut Installation<'a>,
     service: &e2e::service::Service<'_>,
 ) -> Result<[Replica; 2]> {
     let replicas = [
-        Replica::start(stage, installation, "durward-etcd-a")?,
-        Replica::start(stage, installation, "durward-etcd-b")?,
+        Replica::start(context, installation, "durward-etcd-a")?,
+        Replica::start(context, installation, "durward-etcd-b")?,
     ];
     let [a, b] = &replicas;
     service.leads_to_both(a.durward.reviews(), b.durward.reviews())?;
@@ -107,26 +107,26 @@ fn two_replicas<'a>(
 }
 
 pub(crate) fn of_two_who_go_at_once_through_two_replicas_exactly_one_does(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = workshop(stage)?;
+    let cluster = workshop(context)?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;
-    let mut installation = Installation::by_service(stage, cluster, &service, &guards(&[]))?;
-    let replicas = two_replicas(stage, &mut installation, &service)?;
+    let mut installation = Installation::by_service(context, cluster, &service, &guards(&[]))?;
+    let replicas = two_replicas(context, &mut installation, &service)?;
     await_guard(cluster)?;
 
     let space = namespace(cluster, "three", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
     for round in 0..ROUNDS {
         // All three, or two of them: with the leader, and without.
         let names: Vec<&str> = if round == 0 {
-            ensemble.members().iter().map(e2e::ensemble::Member::name).collect()
+            etcd.members().iter().map(e2e::etcd_cluster::Member::name).collect()
         } else if round % 2 == 0 {
-            vec![ensemble.leader()?.name(), ensemble.follower()?.name()]
+            vec![etcd.leader()?.name(), etcd.follower()?.name()]
         } else {
-            two_followers(&ensemble)?.map(e2e::ensemble::Member::name).to_vec()
+            two_followers(&etcd)?.map(e2e::etcd_cluster::Member::name).to_vec()
         };
         let asked = names.iter().map(|name| pods.object(name)).collect::<Result<Vec<_>>>()?;
         let went = at_once(&replicas, &asked)?;
@@ -142,9 +142,9 @@ pub(crate) fn of_two_who_go_at_once_through_two_replicas_exactly_one_does(
     }
 
     let space = namespace(cluster, "five", Kind::Transfer)?;
-    let five = Ensemble::of(5).start(stage)?;
+    let five = EtcdCluster::of(5).start(context)?;
     let of_five = five.pods_in(&space)?;
-    let names: Vec<&str> = five.members().iter().map(e2e::ensemble::Member::name).collect();
+    let names: Vec<&str> = five.members().iter().map(e2e::etcd_cluster::Member::name).collect();
     let asked = names.iter().map(|name| of_five.object(name)).collect::<Result<Vec<_>>>()?;
     let went = at_once(&replicas, &asked)?;
     ensure!(went.len() == 2, "of five at once {went:?} may go");
@@ -153,14 +153,14 @@ pub(crate) fn of_two_who_go_at_once_through_two_replicas_exactly_one_does(
 
 /// The same by one replica and the API server itself, by whatever way.
 pub(crate) fn of_two_who_are_evicted_and_deleted_at_once_exactly_one_goes(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let space = house(stage)?.namespace("at-once", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
+    let space = house(context)?.namespace("at-once", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
     let api = space.cluster().api();
     for (one, other) in [(Way::Evict, Way::Evict), (Way::Evict, Way::Delete), (Way::EvictBeta, Way::Delete)] {
-        let names = [ensemble.leader()?.name(), ensemble.follower()?.name()];
+        let names = [etcd.leader()?.name(), etcd.follower()?.name()];
         let barrier = Barrier::new(2);
         let go = |way: Way, name: &str| {
             barrier.wait();
@@ -185,20 +185,22 @@ pub(crate) fn of_two_who_are_evicted_and_deleted_at_once_exactly_one_goes(
     Ok(())
 }
 
-pub(crate) fn what_a_killed_replica_has_noted_holds_for_half_a_minute(stage: &'static Stage) -> Result<()> {
-    let cluster = workshop(stage)?;
+pub(crate) fn what_a_killed_replica_has_noted_holds_for_half_a_minute(
+    context: &'static TestContext,
+) -> Result<()> {
+    let cluster = workshop(context)?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;
-    let mut installation = Installation::by_service(stage, cluster, &service, &guards(&[]))?;
-    let [a, b] = two_replicas(stage, &mut installation, &service)?;
+    let mut installation = Installation::by_service(context, cluster, &service, &guards(&[]))?;
+    let [a, b] = two_replicas(context, &mut installation, &service)?;
     await_guard(cluster)?;
     let space = namespace(cluster, "killed", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let [one, other] = two_followers(&ensemble)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let [one, other] = two_followers(&etcd)?;
     let (first, second) = (pods.object(one.name())?, pods.object(other.name())?);
     let began = std::time::Instant::now();
-    ensure!(a.judges(&first)?.0, "a healthy ensemble lets nobody go");
+    ensure!(a.judges(&first)?.0, "a healthy etcd cluster lets nobody go");
     a.durward.signal(Signal::KILL)?;
     service.leads_to(b.durward.reviews())?;
     let (allowed, said) = b.judges(&second)?;
@@ -207,7 +209,7 @@ pub(crate) fn what_a_killed_replica_has_noted_holds_for_half_a_minute(stage: &'s
     ensure!(b.judges(&first)?.0, "it may not go a second time");
     eventually("what is noted to be void", VOID_AFTER * 2, || {
         let (allowed, said) = b.judges(&second)?;
-        Ok(if allowed { Seen::Yes(()) } else { Seen::NotYet(said) })
+        Ok(if allowed { Poll::Ready(()) } else { Poll::Pending(said) })
     })?;
     let held = began.elapsed();
     ensure!(held > VOID_AFTER, "it held for {held:?} only");
@@ -216,11 +218,11 @@ pub(crate) fn what_a_killed_replica_has_noted_holds_for_half_a_minute(stage: &'s
 
 /// To allow is not to commit: behind the guard a budget refuses, and the pod stays.
 pub(crate) fn an_eviction_that_a_budget_refuses_holds_others_up_until_its_pod_goes(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let space = house(stage)?.namespace("budget", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
+    let space = house(context)?.namespace("budget", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
     // No controller counts for it, so it allows nothing.
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "etcd"},
@@ -228,7 +230,7 @@ pub(crate) fn an_eviction_that_a_budget_refuses_holds_others_up_until_its_pod_go
     });
     let path = space.path("policy/v1/poddisruptionbudgets");
     space.cluster().api().create(&path, &budget)?.succeeded()?;
-    let [one, other] = two_followers(&ensemble)?;
+    let [one, other] = two_followers(&etcd)?;
     let attempt = evict(&pods, one.name())?;
     ensure!(!attempt.is_allowed() && attempt.told().contains("budget"), "{}", attempt.told());
     ensure!(!pods.is_going(one.name())?, "it goes in spite of its budget");
@@ -242,19 +244,19 @@ pub(crate) fn an_eviction_that_a_budget_refuses_holds_others_up_until_its_pod_go
     Ok(())
 }
 
-pub(crate) fn who_cannot_note_lets_no_healthy_member_go(stage: &'static Stage) -> Result<()> {
-    let cluster = workshop(stage)?;
-    let (installation, durward) = super::house::installed(stage, cluster, &[])?;
+pub(crate) fn who_cannot_note_lets_no_healthy_member_go(context: &'static TestContext) -> Result<()> {
+    let cluster = workshop(context)?;
+    let (installation, durward) = super::house::installed(context, cluster, &[])?;
     let space = namespace(cluster, "unnoted", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods: Pods<'_> = ensemble.pods_in(&space)?;
-    let [one, other] = two_followers(&ensemble)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods: Pods<'_> = etcd.pods_in(&space)?;
+    let [one, other] = two_followers(&etcd)?;
     cluster.kubectl().run(&["-n", "durward-system", "delete", "rolebindings", "--all"])?.succeeded()?;
     eventually("the permission to be gone", Duration::from_secs(30), || {
         let attempt = try_delete(&pods, one.name())?;
-        Ok(if attempt.is_allowed() { Seen::NotYet(attempt.told()) } else { Seen::Yes(()) })
+        Ok(if attempt.is_allowed() { Poll::Pending(attempt.told()) } else { Poll::Ready(()) })
     })?;
-    for name in [one.name(), ensemble.leader()?.name()] {
+    for name in [one.name(), etcd.leader()?.name()] {
         let refused = delete(&pods, name)?.refused()?;
         refused.saying(&["it cannot be noted that it leaves", "leases"])?;
     }
@@ -268,7 +270,7 @@ pub(crate) fn who_cannot_note_lets_no_healthy_member_go(stage: &'static Stage) -
     durward.signal(Signal::HUP)?;
     eventually("a member to go by the book of one replica", Duration::from_secs(30), || {
         let attempt = delete(&pods, one.name())?;
-        Ok(if attempt.is_allowed() { Seen::Yes(()) } else { Seen::NotYet(attempt.told()) })
+        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.told()) })
     })?;
     delete(&pods, other.name())?.refused()?.telling(one.name(), "Leaving")?;
     installation.grant()

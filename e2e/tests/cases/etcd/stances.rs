@@ -4,21 +4,23 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::controlplane::Cluster;
-use e2e::ensemble::{Ensemble, Impostor, pods};
-use e2e::stage::Stage;
+use e2e::etcd_cluster::{EtcdCluster, FakeMember, pods};
 use serde_json::json;
 
 use super::attempt::{Way, came_to, delete, delete_at, try_delete};
 use super::house::{Kind, controller, installed, namespace, workshop};
 
-pub(crate) fn who_asks_decides_what_becomes_of_what_nobody_can_see(stage: &'static Stage) -> Result<()> {
-    let cluster = workshop(stage)?;
+pub(crate) fn who_asks_decides_what_becomes_of_what_nobody_can_see(
+    context: &'static TestContext,
+) -> Result<()> {
+    let cluster = workshop(context)?;
     let keys = ["whenUnknown: {people: deny, controllers: allow}"];
-    let (_installation, durward) = installed(stage, cluster, &keys)?;
+    let (_installation, durward) = installed(context, cluster, &keys)?;
     let space = namespace(cluster, "unknown", Kind::Transfer)?;
     let pods = pods::set(&space, "etcd", 3, |_| {})?;
-    let pages = (0..3).map(|_| Impostor::page("200 OK", "text/html", "<html>It works</html>"));
+    let pages = (0..3).map(|_| FakeMember::page("200 OK", "text/html", "<html>It works</html>"));
     let pages = pages.collect::<Result<Vec<_>>>()?;
     for (at, page) in pages.iter().enumerate() {
         pods.add(&format!("etcd-{at}"), page.address())?;
@@ -33,40 +35,40 @@ pub(crate) fn who_asks_decides_what_becomes_of_what_nobody_can_see(stage: &'stat
     Ok(())
 }
 
-pub(crate) fn what_is_told_by_default_may_be_denied(stage: &'static Stage) -> Result<()> {
-    let cluster = workshop(stage)?;
+pub(crate) fn what_is_told_by_default_may_be_denied(context: &'static TestContext) -> Result<()> {
+    let cluster = workshop(context)?;
     let keys = ["dataSafety: deny", "smallEnsembles: deny", "membershipChange: deny"];
-    let (_installation, _durward) = installed(stage, cluster, &keys)?;
+    let (_installation, _durward) = installed(context, cluster, &keys)?;
     let space = namespace(cluster, "denied", Kind::Allow)?;
-    let mut ensemble = Ensemble::of(3).start(stage)?;
+    let mut etcd = EtcdCluster::of(3).start(context)?;
     let empty = json!([{"name": "data", "emptyDir": {}}]);
-    let losing = ensemble.pods_like(&space, |pod| pod["spec"]["volumes"] = empty)?;
-    let follower = ensemble.follower()?.name().to_owned();
+    let losing = etcd.pods_like(&space, |pod| pod["spec"]["volumes"] = empty)?;
+    let follower = etcd.follower()?.name().to_owned();
     try_delete(&losing, &follower)?.refused()?.saying(&["what the member has written is lost"])?;
 
     let space = namespace(cluster, "denied", Kind::Allow)?;
-    let pods = ensemble.pods_in(&space)?;
-    let leader = ensemble.leader()?.name().to_owned();
+    let pods = etcd.pods_in(&space)?;
+    let leader = etcd.leader()?.name().to_owned();
     try_delete(&pods, &follower)?.allowed()?.without_warnings()?;
     Way::Delete.tried_at_once(cluster.api(), &pods, &leader)?.refused()?.saying(&["killed at once"])?;
     try_delete(&pods, &leader)?.allowed()?;
-    ensemble.add_learner(stage)?;
+    etcd.add_learner(context)?;
     try_delete(&pods, &follower)?.refused()?.saying(&["its membership is changing"])?;
 
     let space = namespace(cluster, "denied", Kind::Allow)?;
-    let one = Ensemble::of(1).start(stage)?;
+    let one = EtcdCluster::of(1).start(context)?;
     let pods = one.pods_in(&space)?;
     delete(&pods, "etcd-0")?.refused()?.saying(&["it is the only member"])?;
     Ok(())
 }
 
-pub(crate) fn in_audit_mode_everything_passes_and_is_told(stage: &'static Stage) -> Result<()> {
-    let cluster = workshop(stage)?;
-    let (_installation, durward) = installed(stage, cluster, &["mode: audit"])?;
+pub(crate) fn in_audit_mode_everything_passes_and_is_told(context: &'static TestContext) -> Result<()> {
+    let cluster = workshop(context)?;
+    let (_installation, durward) = installed(context, cluster, &["mode: audit"])?;
     let space = namespace(cluster, "audit", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let followers = ensemble.followers()?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let followers = etcd.followers()?;
     let _stopped = followers[0].stop()?;
     try_delete(&pods, followers[1].name())?.allowed()?.warning("only 1 other member is healthy")?;
     let would = durward.metrics()?.sum("durward_would_deny_total", &[("guard", "etcd")]);
@@ -74,13 +76,15 @@ pub(crate) fn in_audit_mode_everything_passes_and_is_told(stage: &'static Stage)
     Ok(())
 }
 
-pub(crate) fn one_level_up_people_are_refused_and_controllers_warned(stage: &'static Stage) -> Result<()> {
-    let cluster = workshop(stage)?;
+pub(crate) fn one_level_up_people_are_refused_and_controllers_warned(
+    context: &'static TestContext,
+) -> Result<()> {
+    let cluster = workshop(context)?;
     let keys = ["alsoGuard: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"];
-    let (_installation, _durward) = installed(stage, cluster, &keys)?;
+    let (_installation, _durward) = installed(context, cluster, &keys)?;
     let space = namespace(cluster, "above", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
     let api = cluster.api();
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
@@ -132,14 +136,14 @@ fn allowed_to(cluster: &Cluster, user: &str, rules: &serde_json::Value) -> Resul
 }
 
 pub(crate) fn the_glass_is_broken_by_verb_even_while_durward_is_down_and_else_by_reason_and_end(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let cluster = workshop(stage)?;
-    let (installation, durward) = installed(stage, cluster, &[])?;
+    let cluster = workshop(context)?;
+    let (installation, durward) = installed(context, cluster, &[])?;
     let space = namespace(cluster, "glass", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let followers = ensemble.followers()?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let followers = etcd.followers()?;
     let _stopped = followers[0].stop()?;
     let name = followers[1].name();
     let may_delete = json!({"apiGroups": [""], "resources": ["pods", "pods/eviction"], "verbs": ["*"]});
@@ -183,13 +187,13 @@ fn in_an_hour() -> Result<String> {
 /// What the case that follows takes at most, beside other cases.
 const QUICK: Duration = Duration::from_secs(5);
 
-pub(crate) fn who_is_exempt_is_not_held_up(stage: &'static Stage) -> Result<()> {
-    let cluster = workshop(stage)?;
+pub(crate) fn who_is_exempt_is_not_held_up(context: &'static TestContext) -> Result<()> {
+    let cluster = workshop(context)?;
     let keys = ["exempt: {users: [exempt-bob]}"];
-    let (_installation, _durward) = installed(stage, cluster, &keys)?;
+    let (_installation, _durward) = installed(context, cluster, &keys)?;
     let space = namespace(cluster, "exempt", Kind::Transfer)?;
     let pods = pods::set(&space, "etcd", 3, |_| {})?;
-    let silent = Impostor::silent()?;
+    let silent = FakeMember::silent()?;
     pods.add("etcd-0", silent.address())?;
     let bob = cluster.user("exempt-bob", &["system:masters"])?;
     for way in Way::ALL {

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::controlplane::{Cluster, Options};
-use e2e::ensemble::pods::{Pods, kubelet};
-use e2e::ensemble::{Ensemble, Impostor, pods};
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::etcd_cluster::pods::{Pods, kubelet};
+use e2e::etcd_cluster::{EtcdCluster, FakeMember, pods};
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::attempt::{Way, came_to, delete};
@@ -22,25 +22,27 @@ const DONE_WITHIN: Duration = Duration::from_secs(120);
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
 /// Three pods of whom nobody ever gets an answer.
-fn silent<'a>(space: &'a e2e::namespace::Namespace<'a>) -> Result<(Pods<'a>, Vec<Impostor>)> {
+fn silent<'a>(space: &'a e2e::namespace::Namespace<'a>) -> Result<(Pods<'a>, Vec<FakeMember>)> {
     let pods = pods::set(space, "etcd", 3, |_| {})?;
-    let members = (0..3).map(|_| Impostor::silent()).collect::<Result<Vec<_>>>()?;
+    let members = (0..3).map(|_| FakeMember::silent()).collect::<Result<Vec<_>>>()?;
     for (at, member) in members.iter().enumerate() {
         pods.add(&format!("etcd-{at}"), member.address())?;
     }
     Ok((pods, members))
 }
 
-pub(crate) fn teardown_and_repair_go_without_a_member_being_asked(stage: &'static Stage) -> Result<()> {
-    let House { cluster, .. } = house(stage)?;
+pub(crate) fn teardown_and_repair_go_without_a_member_being_asked(
+    context: &'static TestContext,
+) -> Result<()> {
+    let House { cluster, .. } = house(context)?;
     let api = cluster.api();
-    let space = house(stage)?.namespace("teardown", Kind::Transfer)?;
+    let space = house(context)?.namespace("teardown", Kind::Transfer)?;
     let (pods, members) = silent(&space)?;
     let by = |ways: &[Way], pods: &Pods<'_>, name: &str, what: &str| -> Result<()> {
         for way in ways {
             way.tried(api, pods, name)?.allowed().with_context(|| what.to_owned())?;
         }
-        let met: usize = members.iter().map(Impostor::met).sum();
+        let met: usize = members.iter().map(FakeMember::met).sum();
         ensure!(met == 0, "a member was asked {what}");
         Ok(())
     };
@@ -64,14 +66,14 @@ pub(crate) fn teardown_and_repair_go_without_a_member_being_asked(stage: &'stati
     ensure!(api.get(&pods.set_path())?.is_success(), "there is a garbage collector here");
     all_ways(&pods, "etcd-2", "about a pod whose StatefulSet is being deleted")?;
 
-    let (gone, ending) =
-        (house(stage)?.namespace("gone", Kind::Transfer)?, "about a pod whose StatefulSet is gone");
+    let (gone, exit) =
+        (house(context)?.namespace("gone", Kind::Transfer)?, "about a pod whose StatefulSet is gone");
     let of_gone = pods::set(&gone, "etcd", 3, |_| {})?;
     of_gone.add("etcd-0", members[0].address())?;
     api.delete_with(&of_gone.set_path(), &json!({"propagationPolicy": "Background"}))?.succeeded()?;
-    all_ways(&of_gone, "etcd-0", ending)?;
+    all_ways(&of_gone, "etcd-0", exit)?;
 
-    let space = house(stage)?.namespace("ends", Kind::Transfer)?;
+    let space = house(context)?.namespace("ends", Kind::Transfer)?;
     let of_ending = pods::set(&space, "etcd", 3, |_| {})?;
     of_ending.add("etcd-0", members[0].address())?;
     api.delete(&format!("/api/v1/namespaces/{}", space.name()))?.succeeded()?;
@@ -79,7 +81,7 @@ pub(crate) fn teardown_and_repair_go_without_a_member_being_asked(stage: &'stati
     by(&[Way::Delete], &of_ending, "etcd-0", "about a pod whose namespace is being deleted")?;
 
     // One that leaves its pods behind takes none of them along: they are judged like any.
-    let space = house(stage)?.namespace("orphans", Kind::Transfer)?;
+    let space = house(context)?.namespace("orphans", Kind::Transfer)?;
     let of_orphans = pods::set(&space, "etcd", 3, |_| {})?;
     of_orphans.add("etcd-0", members[0].address())?;
     api.delete_with(&of_orphans.set_path(), &json!({"propagationPolicy": "Orphan"}))?.succeeded()?;
@@ -88,11 +90,11 @@ pub(crate) fn teardown_and_repair_go_without_a_member_being_asked(stage: &'stati
     Ok(())
 }
 
-pub(crate) fn a_mirror_of_a_static_pod_goes_with_a_warning(stage: &'static Stage) -> Result<()> {
-    let House { cluster, .. } = house(stage)?;
-    let space = house(stage)?.namespace("mirror", Kind::Transfer)?;
+pub(crate) fn a_mirror_of_a_static_pod_goes_with_a_warning(context: &'static TestContext) -> Result<()> {
+    let House { cluster, .. } = house(context)?;
+    let space = house(context)?.namespace("mirror", Kind::Transfer)?;
     let pods = pods::set(&space, "etcd", 3, |_| {})?;
-    let silent = Impostor::silent()?;
+    let silent = FakeMember::silent()?;
     // Only a kubelet may make one, and only for its own node.
     pods.add("etcd-0", silent.address())?;
     let node = pods.node("etcd-0");
@@ -117,11 +119,11 @@ pub(crate) fn a_mirror_of_a_static_pod_goes_with_a_warning(stage: &'static Stage
     Ok(())
 }
 
-pub(crate) fn of_a_collection_only_as_many_go_as_may(stage: &'static Stage) -> Result<()> {
-    let House { cluster, .. } = house(stage)?;
-    let space = house(stage)?.namespace("collection", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
+pub(crate) fn of_a_collection_only_as_many_go_as_may(context: &'static TestContext) -> Result<()> {
+    let House { cluster, .. } = house(context)?;
+    let space = house(context)?.namespace("collection", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
     let collection = format!("{}?labelSelector=app%3Detcd", space.path("pods"));
     came_to(cluster.api().delete(&format!("{collection}&dryRun=All"))?).allowed()?;
     ensure!(pods.staying()?.len() == 3, "a dry run of a collection took something");
@@ -129,22 +131,24 @@ pub(crate) fn of_a_collection_only_as_many_go_as_may(stage: &'static Stage) -> R
     ensure!(pods.staying()?.len() == 2, "of three {:?} stay", pods.staying()?);
     came_to(cluster.api().delete(&collection)?).refused()?;
     ensure!(pods.staying()?.len() == 2, "the second time of three {:?} stay", pods.staying()?);
-    ensemble.leader()?.reads()
+    etcd.leader()?.reads()
 }
 
-pub(crate) fn controllers_under_their_own_names_roll_and_tear_down(stage: &'static Stage) -> Result<()> {
-    rolls_and_tears_down(stage, "etcd-controllers", true)
+pub(crate) fn controllers_under_their_own_names_roll_and_tear_down(
+    context: &'static TestContext,
+) -> Result<()> {
+    rolls_and_tears_down(context, "etcd-controllers", true)
 }
 
-pub(crate) fn controllers_under_one_name_roll_and_tear_down(stage: &'static Stage) -> Result<()> {
-    rolls_and_tears_down(stage, "etcd-controllers-as-one", false)
+pub(crate) fn controllers_under_one_name_roll_and_tear_down(context: &'static TestContext) -> Result<()> {
+    rolls_and_tears_down(context, "etcd-controllers-as-one", false)
 }
 
-fn rolls_and_tears_down(stage: &'static Stage, name: &str, is_each_itself: bool) -> Result<()> {
+fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itself: bool) -> Result<()> {
     let options = Options::named(name)
         .with_these_controllers(&["namespace", "garbagecollector", "serviceaccount", "statefulset"])
         .controller_flag(format!("--use-service-account-credentials={is_each_itself}"));
-    let cluster = stage.own_cluster(&options)?;
+    let cluster = context.own_cluster(&options)?;
     if !is_each_itself {
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "as-one"},
@@ -156,14 +160,14 @@ fn rolls_and_tears_down(stage: &'static Stage, name: &str, is_each_itself: bool)
         let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
         cluster.api().create(path, &binding)?.succeeded()?;
     }
-    let (_installation, durward) = installed(stage, &cluster, &[])?;
-    let ensemble = Ensemble::of(3).start(stage)?;
+    let (_installation, durward) = installed(context, &cluster, &[])?;
+    let etcd = EtcdCluster::of(3).start(context)?;
     // Leaders are refused to people here, and rolling updates come to their end all the same.
     let space = namespace(&cluster, "rolls", Kind::Refuse)?;
-    let pods = ensemble.set_in(&space, |_| {})?;
-    pods.run_what_is_made(&ensemble)?;
-    delete(&pods, ensemble.leader()?.name())?.refused()?;
-    rolls(&cluster, &ensemble, &pods)?;
+    let pods = etcd.set_in(&space, |_| {})?;
+    pods.run_what_is_made(&etcd)?;
+    delete(&pods, etcd.leader()?.name())?.refused()?;
+    rolls(&cluster, &etcd, &pods)?;
     let asked = if is_each_itself {
         "system:serviceaccount:kube-system:statefulset-controller"
     } else {
@@ -176,9 +180,9 @@ fn rolls_and_tears_down(stage: &'static Stage, name: &str, is_each_itself: bool)
     kubectl.run(&["-n", space.name(), "delete", "statefulset", "etcd", "--cascade=orphan"])?.succeeded()?;
     eventually("the pods to be without an owner", DONE_WITHIN, || {
         let owners = pods.object("etcd-0")?["metadata"]["ownerReferences"].clone();
-        Ok(if owners.is_null() { Seen::Yes(()) } else { Seen::NotYet(owners.to_string()) })
+        Ok(if owners.is_null() { Poll::Ready(()) } else { Poll::Pending(owners.to_string()) })
     })?;
-    let [down, up] = two_followers(&ensemble)?;
+    let [down, up] = two_followers(&etcd)?;
     let stopped = down.stop()?;
     delete(&pods, up.name())?.refused()?;
     stopped.start()?;
@@ -191,8 +195,8 @@ fn rolls_and_tears_down(stage: &'static Stage, name: &str, is_each_itself: bool)
 
     // The owner goes, and what it owns: all three, whatever they are.
     let space = namespace(&cluster, "goes", Kind::Refuse)?;
-    let pods = ensemble.set_in(&space, |_| {})?;
-    pods.run_what_is_made(&ensemble)?;
+    let pods = etcd.set_in(&space, |_| {})?;
+    pods.run_what_is_made(&etcd)?;
     ends(&cluster, &pods, || {
         kubectl.run(&["-n", space.name(), "delete", "statefulset", "etcd", "--wait=false"])?.succeeded()?;
         Ok(pods.path("etcd-0"))
@@ -202,33 +206,32 @@ fn rolls_and_tears_down(stage: &'static Stage, name: &str, is_each_itself: bool)
 }
 
 /// A rolling update, with the case in the kubelets' place: every pod is replaced, and none whose member leads.
-fn rolls(cluster: &Cluster, ensemble: &Ensemble, pods: &Pods<'_>) -> Result<()> {
+fn rolls(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
     let space = pods.namespace().name();
-    let uids = || -> Result<Vec<String>> {
-        ensemble.members().iter().map(|member| pods.uid(member.name())).collect()
-    };
+    let uids =
+        || -> Result<Vec<String>> { etcd.members().iter().map(|member| pods.uid(member.name())).collect() };
     let before = uids()?;
-    let term = ensemble.leader()?.status()?.term;
+    let term = etcd.leader()?.status()?.term;
     cluster.kubectl().run(&["-n", space, "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
-    for _ in ensemble.members() {
+    for _ in etcd.members() {
         let going = eventually("the next pod to be let go", DONE_WITHIN, || {
-            for member in ensemble.members() {
+            for member in etcd.members() {
                 if pods.is_going(member.name())? {
-                    return Ok(Seen::Yes(member));
+                    return Ok(Poll::Ready(member));
                 }
             }
-            Ok(Seen::NotYet("all stay".to_owned()))
+            Ok(Poll::Pending("all stay".to_owned()))
         })?;
-        ensure!(ensemble.leader()?.name() != going.name(), "{} was let go while it led", going.name());
+        ensure!(etcd.leader()?.name() != going.name(), "{} was let go while it led", going.name());
         let stopped = going.stop()?;
         pods.finish(going.name())?;
         stopped.start()?;
         going.await_reads(BACK_WITHIN)?;
-        pods.run_what_is_made(ensemble)?;
+        pods.run_what_is_made(etcd)?;
     }
     let after = uids()?;
     ensure!(before.iter().all(|uid| !after.contains(uid)), "not every pod was replaced");
-    let terms = ensemble.leader()?.status()?.term - term;
+    let terms = etcd.leader()?.status()?.term - term;
     ensure!(terms <= 3, "there were {terms} elections for three pods");
     Ok(())
 }
@@ -247,6 +250,6 @@ fn ends(cluster: &Cluster, pods: &Pods<'_>, begin: impl FnOnce() -> Result<Strin
         }
         let left: &[Value] = found["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         let gone = cluster.api().get(&path)?.status == 404 && left.is_empty();
-        Ok(if gone { Seen::Yes(()) } else { Seen::NotYet(format!("{} pods are left", left.len())) })
+        Ok(if gone { Poll::Ready(()) } else { Poll::Pending(format!("{} pods are left", left.len())) })
     })
 }

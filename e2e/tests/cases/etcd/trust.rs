@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::ensemble::pods::Pods;
-use e2e::ensemble::{Ensemble, Impostor, Line, MadeOutTo, Trust};
+use e2e::context::TestContext;
+use e2e::etcd_cluster::pods::Pods;
+use e2e::etcd_cluster::{EtcdCluster, FakeMember, IssuedFor, Release, ServerTls};
 use e2e::namespace::Namespace;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::attempt::{delete, try_delete};
@@ -43,84 +43,86 @@ fn login(password: &str) -> Value {
 fn await_login(pods: &Pods<'_>, name: &str) -> Result<()> {
     eventually("the members to have let Durward in", READ_WITHIN, || {
         let attempt = try_delete(pods, name)?;
-        Ok(if attempt.is_allowed() { Seen::Yes(()) } else { Seen::NotYet(attempt.told()) })
+        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.told()) })
     })
 }
 
 /// The whole way over TLS: a follower goes, and a leader hands over.
-fn goes_well(ensemble: &Ensemble, pods: &Pods<'_>) -> Result<()> {
-    let leader = ensemble.leader()?.name();
+fn goes_well(etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
+    let leader = etcd.leader()?.name();
     delete(pods, leader)?.allowed()?.warning("leadership moved to")?;
     Ok(())
 }
 
-pub(crate) fn members_are_verified_by_their_address_or_by_a_name(stage: &'static Stage) -> Result<()> {
+pub(crate) fn members_are_verified_by_their_address_or_by_a_name(
+    context: &'static TestContext,
+) -> Result<()> {
     for (kind, to, asks) in [
-        (Kind::Tls, MadeOutTo::Addresses, false),
-        (Kind::Named, MadeOutTo::Name(SERVER_NAME.to_owned()), true),
+        (Kind::Tls, IssuedFor::Addresses, false),
+        (Kind::Named, IssuedFor::Name(SERVER_NAME.to_owned()), true),
     ] {
-        let space = house(stage)?.namespace("tls", kind)?;
-        let trust = Trust::new(to, asks)?;
+        let space = house(context)?.namespace("tls", kind)?;
+        let trust = ServerTls::new(to, asks)?;
         keep(&space, &trust.secret(TRUST))?;
-        let ensemble = Ensemble::of(3).trusting(trust).start(stage)?;
-        let pods = ensemble.pods_in(&space)?;
-        try_delete(&pods, ensemble.follower()?.name())?.allowed()?.without_warnings()?;
-        goes_well(&ensemble, &pods)?;
+        let etcd = EtcdCluster::of(3).tls(trust).start(context)?;
+        let pods = etcd.pods_in(&space)?;
+        try_delete(&pods, etcd.follower()?.name())?.allowed()?.without_warnings()?;
+        goes_well(&etcd, &pods)?;
     }
     Ok(())
 }
 
 pub(crate) fn certificates_of_another_authority_or_for_another_name_vouch_for_nobody(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let space = house(stage)?.namespace("wrong", Kind::Tls)?;
-    let ensemble = Ensemble::of(3).trusting(Trust::new(MadeOutTo::Addresses, false)?).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let follower = ensemble.follower()?.name();
+    let space = house(context)?.namespace("wrong", Kind::Tls)?;
+    let etcd = EtcdCluster::of(3).tls(ServerTls::new(IssuedFor::Addresses, false)?).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let follower = etcd.follower()?.name();
     try_delete(&pods, follower)?.refused()?.saying(&["could not be checked", TRUST])?;
-    keep(&space, &Trust::new(MadeOutTo::Addresses, false)?.secret(TRUST))?;
+    keep(&space, &ServerTls::new(IssuedFor::Addresses, false)?.secret(TRUST))?;
     eventually("the authority of somebody else to be read", READ_WITHIN, || {
         let attempt = try_delete(&pods, follower)?;
         ensure!(!attempt.is_allowed(), "{}", attempt.told());
         let told = attempt.told();
-        Ok(if told.contains("certificate") { Seen::Yes(()) } else { Seen::NotYet(told) })
+        Ok(if told.contains("certificate") { Poll::Ready(()) } else { Poll::Pending(told) })
     })?;
     // The right one in its place is read without anybody saying so.
-    let trust = ensemble.trust().context("members without certificates")?;
+    let trust = etcd.trust().context("members without certificates")?;
     keep(&space, &trust.secret(TRUST))?;
     eventually("the authority of the members to be read", READ_WITHIN, || {
         let attempt = try_delete(&pods, follower)?;
-        Ok(if attempt.is_allowed() { Seen::Yes(()) } else { Seen::NotYet(attempt.told()) })
+        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.told()) })
     })?;
 
-    let space = house(stage)?.namespace("name", Kind::Tls)?;
-    let trust = Trust::new(MadeOutTo::Name(SERVER_NAME.to_owned()), false)?;
+    let space = house(context)?.namespace("name", Kind::Tls)?;
+    let trust = ServerTls::new(IssuedFor::Name(SERVER_NAME.to_owned()), false)?;
     keep(&space, &trust.secret(TRUST))?;
-    let named = Ensemble::of(3).trusting(trust).start(stage)?;
+    let named = EtcdCluster::of(3).tls(trust).start(context)?;
     let pods = named.pods_in(&space)?;
     try_delete(&pods, named.follower()?.name())?.refused()?.saying(&["could not be checked"])?;
     Ok(())
 }
 
-pub(crate) fn where_members_ask_for_logins_durward_logs_in(stage: &'static Stage) -> Result<()> {
-    for line in Line::ALL {
-        let space = house(stage)?.namespace("login", Kind::Login)?;
-        let trust = Trust::new(MadeOutTo::Addresses, false)?;
+pub(crate) fn where_members_ask_for_logins_durward_logs_in(context: &'static TestContext) -> Result<()> {
+    for release in Release::ALL {
+        let space = house(context)?.namespace("login", Kind::Login)?;
+        let trust = ServerTls::new(IssuedFor::Addresses, false)?;
         keep(&space, &trust.secret(TRUST))?;
         keep(&space, &login(PASSWORD))?;
-        let ensemble = Ensemble::of(3).line(line).trusting(trust).start(stage)?;
-        let pods = ensemble.pods_in(&space)?;
-        let leader = ensemble.leader()?.name();
-        ensemble.ask_for_logins(PASSWORD)?;
+        let etcd = EtcdCluster::of(3).release(release).tls(trust).start(context)?;
+        let pods = etcd.pods_in(&space)?;
+        let leader = etcd.leader()?.name();
+        etcd.ask_for_logins(PASSWORD)?;
         await_login(&pods, leader)?;
         delete(&pods, leader)?.allowed()?.warning("leadership moved to")?;
     }
-    let space = house(stage)?.namespace("open", Kind::Open)?;
+    let space = house(context)?.namespace("open", Kind::Open)?;
     keep(&space, &login("another"))?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let follower = ensemble.follower()?.name();
-    ensemble.ask_for_logins(PASSWORD)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let follower = etcd.follower()?.name();
+    etcd.ask_for_logins(PASSWORD)?;
     try_delete(&pods, follower)?.refused()?.not_saying(&["another", PASSWORD])?;
     keep(&space, &login(PASSWORD))?;
     await_login(&pods, follower)
@@ -128,15 +130,15 @@ pub(crate) fn where_members_ask_for_logins_durward_logs_in(stage: &'static Stage
 
 /// A member that says who may not read is a member that reads.
 pub(crate) fn members_that_ask_for_a_login_and_get_none_are_reached_all_the_same(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    for line in Line::ALL {
-        let space = house(stage)?.namespace("nobody", Kind::Transfer)?;
-        let ensemble = Ensemble::of(3).line(line).start(stage)?;
-        let pods = ensemble.pods_in(&space)?;
-        let follower = ensemble.follower()?.name();
-        ensemble.ask_for_logins(PASSWORD)?;
-        if line == Line::V3_6 {
+    for release in Release::ALL {
+        let space = house(context)?.namespace("nobody", Kind::Transfer)?;
+        let etcd = EtcdCluster::of(3).release(release).start(context)?;
+        let pods = etcd.pods_in(&space)?;
+        let follower = etcd.follower()?.name();
+        etcd.ask_for_logins(PASSWORD)?;
+        if release == Release::V3_6 {
             // It tells nobody how it is.
             try_delete(&pods, follower)?.refused()?.saying(&["could not be checked"])?;
         } else {
@@ -146,13 +148,13 @@ pub(crate) fn members_that_ask_for_a_login_and_get_none_are_reached_all_the_same
     Ok(())
 }
 
-pub(crate) fn a_rogue_pod_learns_nothing_and_vouches_for_nobody(stage: &'static Stage) -> Result<()> {
-    let space = house(stage)?.namespace("rogue", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let (leader, [down, up]) = (ensemble.leader()?, two_followers(&ensemble)?);
-    let stranger = Ensemble::of(1).start(stage)?;
-    let mimic = Impostor::passing_for(leader.address())?;
+pub(crate) fn a_rogue_pod_learns_nothing_and_vouches_for_nobody(context: &'static TestContext) -> Result<()> {
+    let space = house(context)?.namespace("rogue", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
+    let stranger = EtcdCluster::of(1).start(context)?;
+    let mimic = FakeMember::passing_for(leader.address())?;
     pods.add("etcd-rogue", stranger.members()[0].address())?;
     // All is well, and it still is: a pod more is no member more.
     try_delete(&pods, up.name())?.allowed()?;
@@ -169,15 +171,15 @@ pub(crate) fn a_rogue_pod_learns_nothing_and_vouches_for_nobody(stage: &'static 
     delete(&pods, up.name())?.refused()?.saying(&["another pod says that it is the same member"])?;
     ensure!(mimic.met() > 0, "the mimic was never asked");
 
-    let space = house(stage)?.namespace("secret", Kind::Login)?;
-    let trust = Trust::new(MadeOutTo::Addresses, false)?;
+    let space = house(context)?.namespace("secret", Kind::Login)?;
+    let trust = ServerTls::new(IssuedFor::Addresses, false)?;
     keep(&space, &trust.secret(TRUST))?;
     keep(&space, &login(PASSWORD))?;
-    let ensemble = Ensemble::of(3).trusting(trust).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let follower = ensemble.follower()?.name();
-    ensemble.ask_for_logins(PASSWORD)?;
-    let listener = Impostor::page("200 OK", "application/json", "{\"token\": \"x\"}")?;
+    let etcd = EtcdCluster::of(3).tls(trust).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let follower = etcd.follower()?.name();
+    etcd.ask_for_logins(PASSWORD)?;
+    let listener = FakeMember::page("200 OK", "application/json", "{\"token\": \"x\"}")?;
     pods.add("etcd-rogue", listener.address())?;
     await_login(&pods, follower)?;
     ensure!(listener.met() > 0, "it was never asked, so this proves nothing");
@@ -186,22 +188,25 @@ pub(crate) fn a_rogue_pod_learns_nothing_and_vouches_for_nobody(stage: &'static 
     Ok(())
 }
 
-pub(crate) fn what_is_no_etcd_is_named_and_counts_for_nothing(stage: &'static Stage) -> Result<()> {
-    let space = house(stage)?.namespace("odd", Kind::Transfer)?;
-    let ensemble = Ensemble::of(3).start(stage)?;
-    let pods = ensemble.pods_in(&space)?;
-    let (leader, [down, up]) = (ensemble.leader()?, two_followers(&ensemble)?);
+pub(crate) fn what_is_no_etcd_is_named_and_counts_for_nothing(context: &'static TestContext) -> Result<()> {
+    let space = house(context)?.namespace("odd", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
     let _stopped = down.stop()?;
     let elsewhere = format!("http://{}:2379/v3/maintenance/status", leader.address());
     let odd = [
-        ("a page", Impostor::page("200 OK", "text/html", "<!doctype html><title>It works</title>")?),
-        ("nothing of the kind", Impostor::page("404 Not Found", "text/plain", "404 page not found\n")?),
-        ("half a list", Impostor::page("200 OK", "application/json", "{\"header\":{\"cluster_id\":\"1\"")?),
-        ("another API", Impostor::page("200 OK", "application/json", "{\"kind\":\"Status\",\"code\":200}")?),
-        ("a way to a healthy member", Impostor::redirecting(&elsewhere)?),
-        ("another protocol", Impostor::greeting("SSH-2.0-OpenSSH_9.2\r\n")?),
-        ("nothing", Impostor::silent()?),
-        ("no end", Impostor::endless()?),
+        ("a page", FakeMember::page("200 OK", "text/html", "<!doctype html><title>It works</title>")?),
+        ("nothing of the kind", FakeMember::page("404 Not Found", "text/plain", "404 page not found\n")?),
+        ("half a list", FakeMember::page("200 OK", "application/json", "{\"header\":{\"cluster_id\":\"1\"")?),
+        (
+            "another API",
+            FakeMember::page("200 OK", "application/json", "{\"kind\":\"Status\",\"code\":200}")?,
+        ),
+        ("a way to a healthy member", FakeMember::redirecting(&elsewhere)?),
+        ("another protocol", FakeMember::greeting("SSH-2.0-OpenSSH_9.2\r\n")?),
+        ("nothing", FakeMember::silent()?),
+        ("no end", FakeMember::endless()?),
     ];
     for (what, impostor) in &odd {
         let context = || format!("where it says {what}");
@@ -216,6 +221,6 @@ pub(crate) fn what_is_no_etcd_is_named_and_counts_for_nothing(stage: &'static St
         try_delete(&pods, down.name())?.allowed().with_context(context)?;
         ensure!(impostor.met() > 0, "what says {what} was never asked");
     }
-    ensure!(ensemble.leader()?.name() == leader.name(), "the leadership was moved");
+    ensure!(etcd.leader()?.name() == leader.name(), "the leadership was moved");
     Ok(())
 }

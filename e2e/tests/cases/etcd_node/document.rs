@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::binaries::Binary;
+use e2e::context::{self, TestContext};
 use e2e::image::Image;
 use e2e::node::Node;
-use e2e::parts::Binary;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::{self, Stage};
+use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
 use super::house::enter;
@@ -36,12 +36,12 @@ exec /usr/local/lib/etcd "$@"
 /// Three pods, one after another, each of which waits for the others' names.
 const STANDS_WITHIN: Duration = Duration::from_secs(180);
 
-fn image(stage: &Stage, node: &Node) -> Result<()> {
-    let keeper = stage.keeper()?;
-    let wrapper = stage::write(&stage.folder("etcd-of-the-document")?, "etcd", WRAPPER)?;
+fn image(context: &TestContext, node: &Node) -> Result<()> {
+    let supervisor = context.supervisor()?;
+    let wrapper = context::write(&context.folder("etcd-of-the-document")?, "etcd", WRAPPER)?;
     std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
-    let (etcd, etcdctl) = (Binary::Etcd35.path(&keeper)?, Binary::Etcdctl35.path(&keeper)?);
-    let recipe = Image::Busybox.recipe(stage)?.changed(IMAGE, |root| {
+    let (etcd, etcdctl) = (Binary::Etcd35.path(&supervisor)?, Binary::Etcdctl35.path(&supervisor)?);
+    let recipe = Image::Busybox.recipe(context)?.changed(IMAGE, |root| {
         root.program_as("/usr/local/lib/etcd", &etcd)?
             .program_as("/usr/local/bin/etcdctl", &etcdctl)?
             .file_as("/usr/local/bin/etcd", &wrapper)
@@ -50,18 +50,19 @@ fn image(stage: &Stage, node: &Node) -> Result<()> {
     // Else no member may be removed before all have been together for five seconds.
     let soon = "ETCD_STRICT_RECONFIG_CHECK=false";
     let recipe = recipe.starting(json!({"Env": [path, "ETCDCTL_API=2", "ETCD_ENABLE_V2=true", soon]}));
-    node.import(&recipe.build(&keeper)?)
+    node.import(&recipe.build(&supervisor)?)
 }
 
 pub(crate) fn the_documents_own_manifest_keeps_its_leader_and_lets_a_follower_go(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = enter(stage)?;
+    let house = enter(context)?;
     let node = house.node;
-    image(stage, node)?;
+    image(context, node)?;
     let space = house.namespace("document", Some(Kind::Refuse))?;
-    let folder =
-        Binary::ApiServer.sources(&stage.keeper()?)?.join("test/e2e/testing-manifests/statefulset/etcd");
+    let folder = Binary::ApiServer
+        .sources(&context.supervisor()?)?
+        .join("test/e2e/testing-manifests/statefulset/etcd");
     let kubectl = node.cluster().kubectl();
     for name in ["service", "pdb", "statefulset"] {
         let path = folder.join(name).with_extension("yaml");
@@ -73,7 +74,7 @@ pub(crate) fn the_documents_own_manifest_keeps_its_leader_and_lets_a_follower_go
         ensure!(name != "statefulset" || text.contains(IMAGE), "upstream names another image: {text}");
         kubectl.run_with(&["-n", space.name(), "apply", "-f", "-"], &text)?.succeeded()?;
     }
-    let data = stage.folder("etcd-data")?;
+    let data = context.folder("etcd-data")?;
     for name in ["etcd-0", "etcd-1", "etcd-2"] {
         let volume = json!({
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("{}-{name}", space.name())},
@@ -93,7 +94,7 @@ pub(crate) fn the_documents_own_manifest_keeps_its_leader_and_lets_a_follower_go
     let list = eventually("three members and a leader", STANDS_WITHIN, || {
         let list = members()?.stdout;
         let is_whole = list.lines().count() == 3 && list.contains("isLeader=true");
-        Ok(if is_whole { Seen::Yes(list) } else { Seen::NotYet(list) })
+        Ok(if is_whole { Poll::Ready(list) } else { Poll::Pending(list) })
     })?;
     let named = |leads: &str| -> Result<String> {
         let line = list.lines().find(|line| line.ends_with(leads)).context("no such member")?;
@@ -104,7 +105,7 @@ pub(crate) fn the_documents_own_manifest_keeps_its_leader_and_lets_a_follower_go
     let delete = |name: &str| kubectl.run(&["-n", space.name(), "delete", "pod", name, "--wait=false"]);
     let refused = delete(&leader)?;
     ensure!(
-        !refused.is_success() && refused.stderr.contains("it leads the ensemble"),
+        !refused.is_success() && refused.stderr.contains("it leads the etcd"),
         "the leader was let go: {}{}",
         refused.stdout,
         refused.stderr
@@ -112,11 +113,11 @@ pub(crate) fn the_documents_own_manifest_keeps_its_leader_and_lets_a_follower_go
     ensure!(refused.stderr.contains("leader: refuse"), "{}", refused.stderr);
     let let_go = delete(&follower)?;
     ensure!(let_go.is_success(), "a follower was refused: {}", let_go.stderr);
-    // Its hook has removed it, and the ensemble is one of two: there none may go.
+    // Its hook has removed it, and the etcd cluster is one of two: there none may go.
 
     eventually("the member to be removed", STANDS_WITHIN, || {
         let list = node.pod(&space, &leader).attempt("etcd", &["etcdctl", "member", "list"])?.stdout;
-        Ok(if list.lines().count() == 2 { Seen::Yes(()) } else { Seen::NotYet(list) })
+        Ok(if list.lines().count() == 2 { Poll::Ready(()) } else { Poll::Pending(list) })
     })?;
     let still = delete(&leader)?;
     ensure!(!still.is_success(), "the leader of two was let go: {}", still.stdout);

@@ -1,4 +1,4 @@
-//! A rolling update of an ensemble that does nothing to make it easy: an entry point that swallows SIGTERM, a second
+//! A rolling update of an etcd cluster that does nothing to make it easy: an entry point that swallows SIGTERM, a second
 //! of grace, no probe that tells when a member is back. etcd hands over by itself on a clean SIGTERM, so an easier
 //! one would prove nothing.
 
@@ -6,13 +6,13 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::ensemble::writer::{Addresses, Cost, under_writes};
+use e2e::console::print;
+use e2e::context::TestContext;
+use e2e::etcd_cluster::writer::{Addresses, Cost, under_writes};
 use e2e::image::Image;
 use e2e::namespace::Namespace;
 use e2e::node::Node;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
-use e2e::words::tell;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::house::{House, enter};
@@ -71,18 +71,18 @@ fn manifest(space: &str, data: &str) -> [(&'static str, Value); 2] {
     [("services", service), ("apps/v1/statefulsets", set)]
 }
 
-/// An ensemble that stands in this namespace.
-fn stands(stage: &Stage, node: &Node, space: &Namespace<'_>) -> Result<()> {
-    let data = stage.folder("etcd-data")?;
+/// an etcd cluster that stands in this namespace.
+fn stands(context: &TestContext, node: &Node, space: &Namespace<'_>) -> Result<()> {
+    let data = context.folder("etcd-data")?;
     for (resource, object) in manifest(space.name(), &data.display().to_string()) {
         node.cluster().api().create(&space.path(resource), &object)?.succeeded()?;
     }
     node.stands(space, "statefulsets", "etcd")?;
     node.pod(space, "etcd-0").is_ready()?;
-    eventually("the ensemble to be healthy", ROLLED_WITHIN, || {
+    eventually("the etcd to be healthy", ROLLED_WITHIN, || {
         let said =
             node.pod(space, "etcd-0").attempt("etcd", &["etcdctl", "endpoint", "health", "--cluster"])?;
-        Ok(if said.is_success() { Seen::Yes(()) } else { Seen::NotYet(said.stderr) })
+        Ok(if said.is_success() { Poll::Ready(()) } else { Poll::Pending(said.stderr) })
     })
 }
 
@@ -93,10 +93,10 @@ fn addresses(node: &Node, space: &Namespace<'_>) -> Result<Vec<Ipv4Addr>> {
 }
 
 /// What a rolling update costs in a namespace of this kind.
-fn rolls(stage: &Stage, house: &House, kind: Option<Kind>) -> Result<Cost> {
+fn rolls(context: &TestContext, house: &House, kind: Option<Kind>) -> Result<Cost> {
     let node = house.node;
     let space = house.namespace("rolls", kind)?;
-    stands(stage, node, &space)?;
+    stands(context, node, &space)?;
     let members = Addresses::default();
     members.are(addresses(node, &space)?);
     let uids = || -> Result<Vec<Value>> {
@@ -116,14 +116,14 @@ fn rolls(stage: &Stage, house: &House, kind: Option<Kind>) -> Result<Cost> {
                 && status["updatedReplicas"] == 3
                 && status["readyReplicas"] == 3
                 && status["currentRevision"] == status["updateRevision"];
-            Ok(if is_done { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
+            Ok(if is_done { Poll::Ready(()) } else { Poll::Pending(status.to_string()) })
         })
     })?;
     let after = uids()?;
     ensure!(before.iter().all(|uid| !after.contains(uid)), "not every pod was replaced");
     let Cost { acknowledged, gap, leaderless, lost } = &cost;
     let kind = kind.map_or("nobody", Kind::word);
-    tell(format_args!(
+    print(format_args!(
         "rolling update, guarded by {kind}: {acknowledged} writes, {} lost, longest gap {gap:?}, longest without a leader {leaderless:?}",
         lost.len()
     ));
@@ -146,31 +146,31 @@ fn holds(cost: &Cost, unguarded: &Cost) -> Result<()> {
 
 /// The cost of a guarded update that holds to it. A machine that does much else makes gaps of its own, and none
 /// shorter: so the best of some is taken, if only all writes are there.
-fn guarded(stage: &Stage, house: &House, unguarded: &Cost) -> Result<Cost> {
+fn guarded(context: &TestContext, house: &House, unguarded: &Cost) -> Result<Cost> {
     for _ in 1..TRIES {
-        let cost = rolls(stage, house, Some(Kind::Transfer))?;
+        let cost = rolls(context, house, Some(Kind::Transfer))?;
         ensure!(cost.lost.is_empty(), "acknowledged writes are lost: {:?}", cost.lost);
         if holds(&cost, unguarded).is_ok() {
             return Ok(cost);
         }
     }
-    let cost = rolls(stage, house, Some(Kind::Transfer))?;
+    let cost = rolls(context, house, Some(Kind::Transfer))?;
     holds(&cost, unguarded)?;
     Ok(cost)
 }
 
 pub(crate) fn a_rolling_update_loses_no_write_and_no_leader_where_leaders_hand_over_and_else_it_does(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = enter(stage)?;
-    let unguarded = rolls(stage, &house, None)?;
+    let house = enter(context)?;
+    let unguarded = rolls(context, &house, None)?;
     ensure!(
         unguarded.gap > Duration::from_secs(1),
         "unguarded it costs nothing, so this proves nothing: {unguarded:?}"
     );
-    let guarded = guarded(stage, &house, &unguarded)?;
+    let guarded = guarded(context, &house, &unguarded)?;
     // The same guard without the handing over: the quorum is kept, and every leader is killed.
-    let allowed = rolls(stage, &house, Some(Kind::Allow))?;
+    let allowed = rolls(context, &house, Some(Kind::Allow))?;
     ensure!(allowed.lost.is_empty(), "acknowledged writes are lost: {:?}", allowed.lost);
     ensure!(
         holds(&allowed, &unguarded).is_err(),
@@ -180,13 +180,13 @@ pub(crate) fn a_rolling_update_loses_no_write_and_no_leader_where_leaders_hand_o
 }
 
 pub(crate) fn a_leader_that_is_drained_hands_over_and_its_kubelet_ends_it(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let house = enter(stage)?;
+    let house = enter(context)?;
     let node = house.node;
     // It ends with the case's own words.
     let space = node.cluster().labelled_namespace("drained", &[(LABEL, Kind::Transfer.word())])?;
-    stands(stage, node, &space)?;
+    stands(context, node, &space)?;
     let leader = leader(node, &space)?;
     let kubectl = node.cluster().kubectl();
     let selector = format!("--pod-selector=of={},statefulset.kubernetes.io/pod-name={leader}", space.name());
@@ -201,7 +201,11 @@ pub(crate) fn a_leader_that_is_drained_hands_over_and_its_kubelet_ends_it(
     node.cluster().api().delete(&path)?.succeeded()?;
     eventually("the namespace to be gone", ROLLED_WITHIN, || {
         let answer = node.cluster().api().get(&path)?;
-        Ok(if answer.status == 404 { Seen::Yes(()) } else { Seen::NotYet(answer.body["status"].to_string()) })
+        Ok(if answer.status == 404 {
+            Poll::Ready(())
+        } else {
+            Poll::Pending(answer.body["status"].to_string())
+        })
     })
 }
 

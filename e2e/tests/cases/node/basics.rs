@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::node;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-pub(crate) fn a_pod_runs_and_says_what_it_was_asked(stage: &Stage) -> Result<()> {
-    let node = stage.node()?;
+pub(crate) fn a_pod_runs_and_says_what_it_was_asked(context: &TestContext) -> Result<()> {
+    let node = context.node()?;
     let shop = node.namespace("shop")?;
     let container = node::shell("echo in the log; trap 'exit 0' TERM; while :; do sleep 1; done", json!({}));
     shop.pod("web").container_like("app", container).is_admitted()?;
@@ -23,8 +23,8 @@ pub(crate) fn a_pod_runs_and_says_what_it_was_asked(stage: &Stage) -> Result<()>
     web.is_deleted()
 }
 
-pub(crate) fn a_pod_that_ends_is_done_and_one_that_fails_says_why(stage: &Stage) -> Result<()> {
-    let node = stage.node()?;
+pub(crate) fn a_pod_that_ends_is_done_and_one_that_fails_says_why(context: &TestContext) -> Result<()> {
+    let node = context.node()?;
     let shop = node.namespace("shop")?;
     let once = |pod: &mut Value| pod["spec"]["restartPolicy"] = "Never".into();
     shop.pod("good").container_like("app", node::shell("echo well", json!({}))).with(once).is_admitted()?;
@@ -39,8 +39,8 @@ pub(crate) fn a_pod_that_ends_is_done_and_one_that_fails_says_why(stage: &Stage)
     Ok(())
 }
 
-pub(crate) fn pods_find_the_api_server_and_each_other_by_name(stage: &Stage) -> Result<()> {
-    let node = stage.node()?;
+pub(crate) fn pods_find_the_api_server_and_each_other_by_name(context: &TestContext) -> Result<()> {
+    let node = context.node()?;
     let shop = node.namespace("shop")?;
     let headless = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
@@ -65,12 +65,12 @@ pub(crate) fn pods_find_the_api_server_and_each_other_by_name(stage: &Stage) -> 
     let name = format!("web.{}.svc.cluster.local", shop.name());
     eventually("the pod's name to lead to it", Duration::from_secs(60), || {
         let said = guest.attempt("app", &["wget", "-q", "-O", "-", &format!("http://{name}/")])?;
-        Ok(if said.stdout == "it is me\n" { Seen::Yes(()) } else { Seen::NotYet(format!("{said:?}")) })
+        Ok(if said.stdout == "it is me\n" { Poll::Ready(()) } else { Poll::Pending(format!("{said:?}")) })
     })
 }
 
-pub(crate) fn what_stands_on_the_node_is_out_of_sight_of_this_host(stage: &Stage) -> Result<()> {
-    let node = stage.node()?;
+pub(crate) fn what_stands_on_the_node_is_out_of_sight_of_this_host(context: &TestContext) -> Result<()> {
+    let node = context.node()?;
     let shop = node.namespace("shop")?;
     shop.pod("web").container_like("app", node::idle(json!({}))).is_admitted()?;
     let web = node.pod(&shop, "web").is_ready()?;

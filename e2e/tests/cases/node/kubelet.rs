@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::node;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-pub(crate) fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run_on(stage: &Stage) -> Result<()> {
-    let node = stage.node_alone()?;
+pub(crate) fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run_on(
+    context: &TestContext,
+) -> Result<()> {
+    let node = context.exclusive_node()?;
     let shop = node.namespace("shop")?;
     let count = "i=0; while :; do i=$((i+1)); echo $i >/tmp/count; sleep 0.2; done";
     shop.pod("web").container_like("app", node::shell(count, json!({}))).is_admitted()?;
@@ -34,8 +36,8 @@ pub(crate) fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run_on(stage:
     let counted: u32 = eventually("a command in the pod", Duration::from_secs(60), || {
         let said = web.attempt("app", &["cat", "/tmp/count"])?;
         Ok(match said.stdout.trim().parse() {
-            Ok(count) if said.is_success() => Seen::Yes(count),
-            _ => Seen::NotYet(said.stderr),
+            Ok(count) if said.is_success() => Poll::Ready(count),
+            _ => Poll::Pending(said.stderr),
         })
     })?;
     // Five a second: a container that had been started again would have begun anew.

@@ -1,15 +1,15 @@
 //! The node's own LXCFS, as a case may take it away and give it back.
 
 use anyhow::{Result, ensure};
-use e2e::node::{self, Resident};
-use e2e::stage::Stage;
+use e2e::context::TestContext;
+use e2e::node::{self, RunningPod};
 use serde_json::{Value, json};
 
 /// A file that LXCFS serves.
 const MEMINFO: &str = "/var/lib/lxcfs/proc/meminfo";
 
-pub(crate) fn lxcfs_ends_dies_and_serves_again(stage: &Stage) -> Result<()> {
-    let node = stage.node_alone()?;
+pub(crate) fn lxcfs_ends_dies_and_serves_again(context: &TestContext) -> Result<()> {
+    let node = context.exclusive_node()?;
     let shop = node.namespace("shop")?;
     let looking = |name: &str| {
         let mount = json!({
@@ -64,7 +64,7 @@ fn stands_on_a_folder_of_the_node(mounts: &str) -> Result<()> {
 const NOT_CONNECTED: i32 = 107;
 
 /// The total memory in MiB that `free` tells.
-fn total(pod: &Resident<'_>) -> Result<String> {
+fn total(pod: &RunningPod<'_>) -> Result<String> {
     let free = pod.exec("app", &["/usr/bin/free", "-m"])?;
     let line = free.lines().nth(1).unwrap_or_default();
     Ok(line.split_ascii_whitespace().nth(1).unwrap_or_default().to_owned())

@@ -2,5 +2,5 @@
 
 pub(crate) mod basics;
 pub(crate) mod kubelet;
+pub(crate) mod local_cluster;
 pub(crate) mod lxcfs;
-pub(crate) mod standing;

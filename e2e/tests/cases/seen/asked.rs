@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::node;
-use e2e::stage::Stage;
 use serde_json::{Value, json};
 
 use super::house::{beside, beside_by};
@@ -15,9 +15,9 @@ use crate::cases::files::{Looks as _, SIX, STATUS};
 use crate::cases::house::{ENABLED, OLD_SWITCH, SWITCH};
 
 pub(crate) fn whichever_way_a_pod_asks_its_memory_age_and_processors_are_its_own(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside(stage)?;
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let asking = node.labelled_namespace("asking", &ENABLED)?;
     let made = Instant::now();
@@ -39,8 +39,8 @@ pub(crate) fn whichever_way_a_pod_asks_its_memory_age_and_processors_are_its_own
     Ok(())
 }
 
-pub(crate) fn a_pod_that_opts_out_sees_the_node(stage: &'static Stage) -> Result<()> {
-    let node = beside(stage)?;
+pub(crate) fn a_pod_that_opts_out_sees_the_node(context: &'static TestContext) -> Result<()> {
+    let node = beside(context)?;
     let asking = node.labelled_namespace("asking", &ENABLED)?;
     let out = idler(&asking, "out").annotated(SWITCH, "disabled").is_admitted()?.untouched()?;
     let silent = idler(&asking, "silent").is_admitted()?.with_files(&SIX)?;
@@ -51,8 +51,8 @@ pub(crate) fn a_pod_that_opts_out_sees_the_node(stage: &'static Stage) -> Result
 }
 
 /// What the guard's page says of `nproc`, of busybox's programs and of the files that are not among the six.
-pub(crate) fn what_asks_the_kernel_itself_is_told_of_the_node(stage: &'static Stage) -> Result<()> {
-    let node = beside(stage)?;
+pub(crate) fn what_asks_the_kernel_itself_is_told_of_the_node(context: &'static TestContext) -> Result<()> {
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let admitted = idler(&shop, "web").annotated(SWITCH, "enabled").is_admitted()?;
     let pod = ready(&node, &shop, &admitted)?;
@@ -75,9 +75,9 @@ pub(crate) fn what_asks_the_kernel_itself_is_told_of_the_node(stage: &'static St
 }
 
 pub(crate) fn a_pod_sees_only_the_files_and_only_in_the_containers_that_it_chose(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside(stage)?;
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let fewer = idler(&shop, "fewer")
         .annotated(SWITCH, "enabled")
@@ -98,9 +98,9 @@ pub(crate) fn a_pod_sees_only_the_files_and_only_in_the_containers_that_it_chose
 }
 
 pub(crate) fn with_online_among_the_files_programs_count_the_processors_of_the_limit(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside_by(stage, "  lxcfs: {files: [meminfo, online, loadavg], onlyIfLimited: true}")?;
+    let node = beside_by(context, "  lxcfs: {files: [meminfo, online, loadavg], onlyIfLimited: true}")?;
     let shop = node.namespace("shop")?;
     let both = idler(&shop, "both").annotated(SWITCH, "enabled").is_admitted()?.without_warnings()?;
     let memory = shop
@@ -120,7 +120,7 @@ pub(crate) fn with_online_among_the_files_programs_count_the_processors_of_the_l
         .with(|pod: &mut Value| pod["spec"]["resources"] = common_limits()["resources"].clone())
         .is_admitted()?;
     let one = fewer_than(&node)?.to_string();
-    let online = |pod: &node::Resident<'_>| pod.exec("app", &["getconf", "_NPROCESSORS_ONLN"]);
+    let online = |pod: &node::RunningPod<'_>| pod.exec("app", &["getconf", "_NPROCESSORS_ONLN"]);
 
     let both = ready(&node, &shop, &both)?;
     Sight::from(&both, "app")?.with_memory(256)?;
@@ -137,8 +137,10 @@ pub(crate) fn with_online_among_the_files_programs_count_the_processors_of_the_l
     Ok(())
 }
 
-pub(crate) fn a_file_that_the_pod_mounts_itself_is_the_one_that_it_sees(stage: &'static Stage) -> Result<()> {
-    let node = beside(stage)?;
+pub(crate) fn a_file_that_the_pod_mounts_itself_is_the_one_that_it_sees(
+    context: &'static TestContext,
+) -> Result<()> {
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let own = "MemTotal: 77824 kB\nMemFree: 77824 kB\nMemAvailable: 77824 kB\nBuffers: 0 kB\nCached: 0 kB\n";
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "own"}, "data": {"meminfo": own}});

@@ -2,9 +2,9 @@
 //! words by which an operator finds the cure. The guard's page has them under "When it does not work".
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::namespace::Namespace;
-use e2e::node::{self, NAME, Resident};
-use e2e::stage::Stage;
+use e2e::node::{self, NAME, RunningPod};
 use serde_json::{Value, json};
 
 use super::house::{Alone, alone, beside_by};
@@ -19,9 +19,9 @@ const DEAD: &str = "Transport endpoint is not connected";
 const MEMINFO: &str = "/var/lib/lxcfs/proc/meminfo";
 
 pub(crate) fn where_lxcfs_ends_running_containers_are_blind_until_they_restart_and_new_pods_wait(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = alone(stage)?;
+    let node = alone(context)?;
     let shop = node.namespace("shop")?;
     let running = serve(&node, &shop, "running")?;
 
@@ -45,9 +45,9 @@ pub(crate) fn where_lxcfs_ends_running_containers_are_blind_until_they_restart_a
 }
 
 pub(crate) fn a_container_that_restarts_while_lxcfs_is_away_leaves_directories_and_starts_once_it_is_back(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = alone(stage)?;
+    let node = alone(context)?;
     let shop = node.namespace("shop")?;
     let running = serve(&node, &shop, "running")?;
 
@@ -72,9 +72,9 @@ pub(crate) fn a_container_that_restarts_while_lxcfs_is_away_leaves_directories_a
 }
 
 pub(crate) fn where_lxcfs_is_killed_its_dead_mount_keeps_containers_from_starting_until_it_is_back(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = alone(stage)?;
+    let node = alone(context)?;
     let shop = node.namespace("shop")?;
     let running = serve(&node, &shop, "running")?;
     let unlucky = serve(&node, &shop, "unlucky")?;
@@ -101,9 +101,9 @@ pub(crate) fn where_lxcfs_is_killed_its_dead_mount_keeps_containers_from_startin
 }
 
 pub(crate) fn where_nodes_must_be_ready_a_pod_waits_for_the_label_and_its_event_says_so(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside_by(stage, "  lxcfs: {nodeReadiness: require}")?;
+    let node = beside_by(context, "  lxcfs: {nodeReadiness: require}")?;
     let shop = node.namespace("shop")?;
     let label = |value: Value| {
         let labels = json!({"metadata": {"labels": {"durward.dev/lxcfs-ready": value}}});
@@ -120,7 +120,7 @@ pub(crate) fn where_nodes_must_be_ready_a_pod_waits_for_the_label_and_its_event_
 }
 
 /// A pod that has its files and sees them.
-fn serve<'a>(node: &Alone, shop: &Namespace<'a>, name: &str) -> Result<Resident<'a>> {
+fn serve<'a>(node: &Alone, shop: &Namespace<'a>, name: &str) -> Result<RunningPod<'a>> {
     let admitted = idler(shop, name).annotated(SWITCH, "enabled").is_admitted()?;
     let pod = ready(node, shop, &admitted)?;
     Sight::from(&pod, "app")?.with_memory(256)?;
@@ -128,7 +128,7 @@ fn serve<'a>(node: &Alone, shop: &Namespace<'a>, name: &str) -> Result<Resident<
 }
 
 /// It runs, and what it reads in the files is an error; programs that ask the kernel go on.
-fn is_blind(pod: &Resident<'_>) -> Result<()> {
+fn is_blind(pod: &RunningPod<'_>) -> Result<()> {
     let read = SIX.map(|file| format!("/bin/cat /proc/{file}")).join("; ");
     let read = pod.attempt("app", &["sh", "-c", &format!("{read}; /usr/bin/nproc; /usr/bin/free -m")])?;
     for file in SIX {
@@ -141,7 +141,7 @@ fn is_blind(pod: &Resident<'_>) -> Result<()> {
 }
 
 /// A pod that is not there yet is told by the kubelet what it waits for.
-fn waits_for_files(pod: &Resident<'_>) -> Result<()> {
+fn waits_for_files(pod: &RunningPod<'_>) -> Result<()> {
     for file in SIX {
         let path = format!("/var/lib/lxcfs/proc/{file}");
         let told = pod.meets(&format!("hostPath type check failed: {path} is not a file"))?;
@@ -152,13 +152,13 @@ fn waits_for_files(pod: &Resident<'_>) -> Result<()> {
 }
 
 /// Ends the container from within, as a crash would.
-fn end_container(pod: &Resident<'_>) -> Result<()> {
+fn end_container(pod: &RunningPod<'_>) -> Result<()> {
     // Whether the answer still comes is chance.
     pod.attempt("app", &["kill", "1"]).map(drop)
 }
 
 /// Waits until its container runs again.
-fn restarted(pod: Resident<'_>) -> Result<Resident<'_>> {
+fn restarted(pod: RunningPod<'_>) -> Result<RunningPod<'_>> {
     pod.becomes("running again", |pod| {
         let status = &pod["status"]["containerStatuses"][0];
         status["restartCount"].as_u64() > Some(0) && status["state"]["running"].is_object()

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::namespace::Namespace;
 use e2e::node;
-use e2e::patience::{Seen, eventually};
 use e2e::pods::Pod;
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
 use super::house::{beside, beside_by};
@@ -17,8 +17,8 @@ use crate::cases::house::SWITCH;
 /// A container starts in a second.
 const STARTED_WITHIN: Duration = Duration::from_secs(60);
 
-pub(crate) fn two_containers_each_see_their_own_limits(stage: &'static Stage) -> Result<()> {
-    let node = beside(stage)?;
+pub(crate) fn two_containers_each_see_their_own_limits(context: &'static TestContext) -> Result<()> {
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let all = processors(&node)?;
     let made = Instant::now();
@@ -37,9 +37,9 @@ pub(crate) fn two_containers_each_see_their_own_limits(stage: &'static Stage) ->
 }
 
 pub(crate) fn init_containers_and_native_sidecars_see_their_own_limits_where_the_pod_names_them(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside(stage)?;
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let made = Instant::now();
     let named = kinds(&shop, "named").annotated("durward.dev/lxcfs-containers", "app,once,sidecar");
@@ -56,9 +56,9 @@ pub(crate) fn init_containers_and_native_sidecars_see_their_own_limits_where_the
 }
 
 pub(crate) fn init_containers_and_native_sidecars_see_their_own_limits_where_it_is_configured(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside_by(stage, "  lxcfs: {initContainers: true}")?;
+    let node = beside_by(context, "  lxcfs: {initContainers: true}")?;
     let shop = node.namespace("shop")?;
     let pod = ready(&node, &shop, &kinds(&shop, "kinds").is_admitted()?)?;
     Sight::of(&pod.logs("once")?)?.with_memory(48)?;
@@ -78,9 +78,9 @@ fn kinds<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
 }
 
 pub(crate) fn an_ephemeral_container_sees_the_container_that_it_looks_into_and_else_the_whole_pod(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside(stage)?;
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let admitted = idler(&shop, "web")
         .annotated(SWITCH, "enabled")
@@ -104,7 +104,7 @@ pub(crate) fn an_ephemeral_container_sees_the_container_that_it_looks_into_and_e
         let states = pod.object()?["status"]["ephemeralContainerStatuses"].clone();
         let states = states.as_array().map(Vec::as_slice).unwrap_or_default();
         let running = states.iter().filter(|state| state["state"]["running"].is_object()).count();
-        Ok(if running == 2 { Seen::Yes(()) } else { Seen::NotYet(json!(states).to_string()) })
+        Ok(if running == 2 { Poll::Ready(()) } else { Poll::Pending(json!(states).to_string()) })
     })?;
     // In the process namespace of its target it is taken for that.
     let seen = Sight::from(&pod, "into")?.with_memory(256)?.with_processors(fewer_than(&node)?)?;
@@ -118,9 +118,9 @@ pub(crate) fn an_ephemeral_container_sees_the_container_that_it_looks_into_and_e
 /// LXCFS 5.0 lets the kernel remember how long a file was when it was read last, in whatever container, and
 /// sendfile(2) believes it. Who reads by read(2) is not told less.
 pub(crate) fn busyboxs_cat_may_cut_a_file_to_its_length_in_another_container_and_others_do_not(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside(stage)?;
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let (all, one) = (processors(&node)?, fewer_than(&node)?);
     let reader = "while :; do /bin/cat /proc/cpuinfo >/dev/null; sleep 0.05; done";
@@ -136,7 +136,7 @@ pub(crate) fn busyboxs_cat_may_cut_a_file_to_its_length_in_another_container_and
     eventually("busybox's cat to cut cpuinfo", STARTED_WITHIN, || {
         let copied = pod.exec("large", &["/bin/cat", "/proc/cpuinfo"])?;
         let listed = copied.lines().filter(|line| line.starts_with("processor")).count();
-        Ok(if listed == one { Seen::Yes(()) } else { Seen::NotYet(format!("{listed} processors")) })
+        Ok(if listed == one { Poll::Ready(()) } else { Poll::Pending(format!("{listed} processors")) })
     })?;
     Sight::from(&pod, "large")?.with_processors(all)?;
     Ok(())
@@ -145,9 +145,9 @@ pub(crate) fn busyboxs_cat_may_cut_a_file_to_its_length_in_another_container_and
 /// Whom LXCFS takes the containers of such pods for, if somebody mounts its files into them by hand: why the
 /// guard leaves them alone.
 pub(crate) fn of_shared_processes_lxcfs_would_show_what_is_not_the_containers(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside(stage)?;
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     // What the guard gives a pod that has nothing against it.
     let like = idler(&shop, "like")

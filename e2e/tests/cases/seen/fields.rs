@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::controlplane::{Cluster, Options};
 use e2e::durward::Durward;
 use e2e::installation::Installation;
 use e2e::namespace::Namespace;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -94,13 +94,13 @@ const REASONS: [(&str, &[&str], &str); 2] = [
 ];
 
 pub(crate) fn pods_of_every_field_are_their_uninjected_twins_and_our_additions(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
     let gates = FEATURES.map(|feature| format!("{feature}=true"));
     let options = Options::named("every-field").flag(format!("--feature-gates={}", gates.join(",")));
-    let cluster = stage.own_cluster(&options)?;
-    let mut installation = Installation::by_url(stage, &cluster, DEFAULTS)?;
-    let durward = installation.serve().named("durward-every-field").start_ready(stage)?;
+    let cluster = context.own_cluster(&options)?;
+    let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
+    let durward = installation.serve().named("durward-every-field").start_ready(context)?;
     installation.register()?;
     make_classes(&cluster)?;
     let silent = cluster.namespace("silent")?;
@@ -250,7 +250,7 @@ fn configure(installation: &Installation<'_>, durward: &Durward, guards: &str) -
     durward.signal(Signal::HUP)?;
     eventually("a new configuration to bind", READ_WITHIN, || {
         let now = generation()?;
-        Ok(if now > before + 0.5 { Seen::Yes(()) } else { Seen::NotYet(format!("generation {now}")) })
+        Ok(if now > before + 0.5 { Poll::Ready(()) } else { Poll::Pending(format!("generation {now}")) })
     })
 }
 

@@ -8,11 +8,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLock
 use std::time::Duration;
 
 use anyhow::Result;
+use e2e::context::TestContext;
 use e2e::durward::Durward;
 use e2e::installation::Installation;
-use e2e::node::{Node, Visit};
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::node::{Node, NodeGuard};
+use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 
 use crate::cases::house::{DEFAULTS, await_files};
@@ -43,7 +43,7 @@ impl Inside {
 
 /// A stay on the node with a Durward that is asked about its pods.
 pub(super) struct Stay<G> {
-    visit: Visit<'static, G>,
+    visit: NodeGuard<'static, G>,
 }
 
 /// Beside other cases.
@@ -56,7 +56,7 @@ impl<G> Deref for Stay<G> {
     type Target = Node;
 
     fn deref(&self) -> &Node {
-        self.visit.whole()
+        self.visit.fixture()
     }
 }
 
@@ -74,21 +74,21 @@ impl<G> Drop for Stay<G> {
 }
 
 /// Comes in beside other cases.
-pub(super) fn beside(stage: &'static Stage) -> Result<Beside> {
-    beside_by(stage, DEFAULTS)
+pub(super) fn beside(context: &'static TestContext) -> Result<Beside> {
+    beside_by(context, DEFAULTS)
 }
 
 /// Comes in beside other cases that want this `guards` section too, when those have left who want another.
-pub(super) fn beside_by(stage: &'static Stage, guards: &str) -> Result<Beside> {
-    enter(stage, stage.node()?, guards)
+pub(super) fn beside_by(context: &'static TestContext, guards: &str) -> Result<Beside> {
+    enter(context, context.node()?, guards)
 }
 
 /// Comes in when all others have left.
-pub(super) fn alone(stage: &'static Stage) -> Result<Alone> {
-    enter(stage, stage.node_alone()?, DEFAULTS)
+pub(super) fn alone(context: &'static TestContext) -> Result<Alone> {
+    enter(context, context.exclusive_node()?, DEFAULTS)
 }
 
-fn enter<G>(stage: &'static Stage, visit: Visit<'static, G>, guards: &str) -> Result<Stay<G>> {
+fn enter<G>(context: &'static TestContext, visit: NodeGuard<'static, G>, guards: &str) -> Result<Stay<G>> {
     let others = |inside: &mut Inside| inside.cases > 0 && inside.guards != guards;
     let mut inside = HOUSE.left.wait_while(HOUSE.inside(), others).unwrap_or_else(PoisonError::into_inner);
     // Through the guard once, for both fields.
@@ -97,7 +97,7 @@ fn enter<G>(stage: &'static Stage, visit: Visit<'static, G>, guards: &str) -> Re
         Some(standing) => standing,
         none => {
             DEFAULTS.clone_into(now);
-            none.insert(Standing::build(stage, visit.whole())?)
+            none.insert(Standing::build(context, visit.fixture())?)
         }
     };
     if now != guards {
@@ -125,9 +125,9 @@ struct Standing {
 
 impl Standing {
     /// With the guard's defaults.
-    fn build(stage: &'static Stage, node: &'static Node) -> Result<Self> {
-        let mut installation = Installation::by_url(stage, node.cluster(), DEFAULTS)?;
-        let durward = installation.serve().named("durward-node").start_ready(stage)?;
+    fn build(context: &'static TestContext, node: &'static Node) -> Result<Self> {
+        let mut installation = Installation::by_url(context, node.cluster(), DEFAULTS)?;
+        let durward = installation.serve().named("durward-node").start_ready(context)?;
         installation.register()?;
         await_files(&*node.namespace("probe")?)?;
         Ok(Self { installation, durward })
@@ -141,7 +141,7 @@ impl Standing {
         self.durward.signal(Signal::HUP)?;
         eventually("a new configuration to bind", READ_WITHIN, || {
             let now = generation()?;
-            Ok(if now > before + 0.5 { Seen::Yes(()) } else { Seen::NotYet(format!("generation {now}")) })
+            Ok(if now > before + 0.5 { Poll::Ready(()) } else { Poll::Pending(format!("generation {now}")) })
         })
     }
 }

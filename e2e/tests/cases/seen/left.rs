@@ -1,8 +1,8 @@
 //! Pods that the guard leaves alone run as if it were not there, and say why.
 
 use anyhow::Result;
+use e2e::context::TestContext;
 use e2e::node;
-use e2e::stage::Stage;
 use serde_json::json;
 
 use super::house::beside;
@@ -11,9 +11,9 @@ use crate::cases::files::Looks as _;
 use crate::cases::house::SWITCH;
 
 pub(crate) fn a_pod_of_a_restricted_namespace_runs_without_the_files_and_says_why(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside(stage)?;
+    let node = beside(context)?;
     let labels = [("pod-security.kubernetes.io/enforce", "restricted")];
     let strict = node.labelled_namespace("strict", &labels)?;
     let mut container = common_limits();
@@ -33,9 +33,9 @@ pub(crate) fn a_pod_of_a_restricted_namespace_runs_without_the_files_and_says_wh
 }
 
 pub(crate) fn pods_that_share_processes_run_without_the_files_and_say_why(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside(stage)?;
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let sharing = |name: &str, field: &str, why: &str| {
         let pod =

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::namespace::Namespace;
-use e2e::node::{self, Node, Resident};
+use e2e::node::{self, Node, RunningPod};
 use e2e::pods::{Admitted, Pod};
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub(super) struct Sight {
 
 impl Sight {
     /// What the container of a running pod sees now.
-    pub(super) fn from(pod: &Resident<'_>, container: &str) -> Result<Self> {
+    pub(super) fn from(pod: &RunningPod<'_>, container: &str) -> Result<Self> {
         let began = Instant::now();
         let text = pod.exec(container, &["sh", "-c", LOOK])?;
         Ok(Self { began: Some(began), ..Self::of(&text)? })
@@ -203,6 +203,10 @@ pub(super) fn briefly(pod: &mut Value) {
 }
 
 /// The pod on the node, when it is Ready.
-pub(super) fn ready<'a>(node: &Node, namespace: &Namespace<'a>, admitted: &Admitted) -> Result<Resident<'a>> {
+pub(super) fn ready<'a>(
+    node: &Node,
+    namespace: &Namespace<'a>,
+    admitted: &Admitted,
+) -> Result<RunningPod<'a>> {
     node.pod(namespace, admitted.name()).is_ready()
 }

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use e2e::context::TestContext;
 use e2e::namespace::Namespace;
-use e2e::node::{self, Node, Resident};
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::node::{self, Node, RunningPod};
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::house::beside;
@@ -17,9 +17,9 @@ use crate::cases::house::SWITCH;
 const MADE_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) fn pods_of_a_deployment_and_of_a_stateful_set_see_their_limits(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let node = beside(stage)?;
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let made = Instant::now();
     let set = json!({
@@ -38,8 +38,8 @@ pub(crate) fn pods_of_a_deployment_and_of_a_stateful_set_see_their_limits(
     Ok(())
 }
 
-pub(crate) fn pods_of_a_job_and_of_a_cron_job_see_their_limits(stage: &'static Stage) -> Result<()> {
-    let node = beside(stage)?;
+pub(crate) fn pods_of_a_job_and_of_a_cron_job_see_their_limits(context: &'static TestContext) -> Result<()> {
+    let node = beside(context)?;
     let shop = node.namespace("shop")?;
     let api = node.cluster().api();
     let made = Instant::now();
@@ -82,13 +82,13 @@ fn template(maker: &str, container: &Value, restart: &str) -> Value {
 }
 
 /// The pod of a template, once it is there.
-fn made_by<'a>(node: &Node, namespace: &Namespace<'a>, maker: &str) -> Result<Resident<'a>> {
+fn made_by<'a>(node: &Node, namespace: &Namespace<'a>, maker: &str) -> Result<RunningPod<'a>> {
     let path = format!("{}?labelSelector=made-by%3D{maker}", namespace.path("pods"));
     let name = eventually(format_args!("a pod made by {maker}"), MADE_WITHIN, || {
         let pods = node.cluster().api().get(&path)?.succeeded()?.body;
         Ok(match pods["items"][0]["metadata"]["name"].as_str() {
-            Some(name) => Seen::Yes(name.to_owned()),
-            None => Seen::NotYet("none".to_owned()),
+            Some(name) => Poll::Ready(name.to_owned()),
+            None => Poll::Pending("none".to_owned()),
         })
     })?;
     Ok(node.pod(namespace, &name))

@@ -1,8 +1,8 @@
 //! The files as a device of the kubelet, for pods that may have no volume of the node's.
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::node::NAME;
-use e2e::stage::Stage;
 use serde_json::{Value, json};
 
 use super::house::{DEVICE, LXCFS, RESOURCE, enter};
@@ -11,9 +11,9 @@ use super::pods::{
 };
 
 pub(crate) fn a_pod_of_a_restricted_namespace_shows_256_and_has_no_volume_of_the_nodes(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let strict = stay.node.labelled_namespace("strict", &RESTRICTED)?;
     let admitted = careful(&strict, "careful").is_admitted()?.without_warnings()?;
     asks_for_one(&admitted.pod)?;
@@ -29,8 +29,10 @@ pub(crate) fn a_pod_of_a_restricted_namespace_shows_256_and_has_no_volume_of_the
     Ok(())
 }
 
-pub(crate) fn where_the_device_is_the_only_way_every_pod_gets_it(stage: &'static Stage) -> Result<()> {
-    let stay = enter(stage)?;
+pub(crate) fn where_the_device_is_the_only_way_every_pod_gets_it(
+    context: &'static TestContext,
+) -> Result<()> {
+    let stay = enter(context)?;
     let shop = stay.node.namespace("shop")?;
     let configured = stay.configured("  lxcfs: {backend: device}")?;
     let admitted = wanting(&shop, "web").is_admitted()?.without_warnings()?;
@@ -42,8 +44,10 @@ pub(crate) fn where_the_device_is_the_only_way_every_pod_gets_it(stage: &'static
     Ok(())
 }
 
-pub(crate) fn while_lxcfs_is_away_nothing_is_offered_and_pods_wait(stage: &'static Stage) -> Result<()> {
-    let stay = enter(stage)?;
+pub(crate) fn while_lxcfs_is_away_nothing_is_offered_and_pods_wait(
+    context: &'static TestContext,
+) -> Result<()> {
+    let stay = enter(context)?;
     let strict = stay.node.labelled_namespace("strict", &RESTRICTED)?;
     let lxcfs = stay.without(LXCFS)?;
     stay.offers("0")?;
@@ -63,8 +67,8 @@ pub(crate) fn while_lxcfs_is_away_nothing_is_offered_and_pods_wait(stage: &'stat
     shows_256(&waits.is_ready()?)
 }
 
-pub(crate) fn a_kubelet_that_starts_again_is_told_again(stage: &'static Stage) -> Result<()> {
-    let stay = enter(stage)?;
+pub(crate) fn a_kubelet_that_starts_again_is_told_again(context: &'static TestContext) -> Result<()> {
+    let stay = enter(context)?;
     let strict = stay.node.labelled_namespace("strict", &RESTRICTED)?;
     careful(&strict, "before").is_admitted()?;
     let before = stay.node.pod(&strict, "before").is_ready()?;
@@ -81,9 +85,9 @@ pub(crate) fn a_kubelet_that_starts_again_is_told_again(stage: &'static Stage) -
 }
 
 pub(crate) fn while_the_plugin_is_away_pods_go_on_and_their_containers_start_anew(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let strict = stay.node.labelled_namespace("strict", &RESTRICTED)?;
     let shop = stay.node.namespace("shop")?;
     let configured = stay.configured("  lxcfs: {backend: device}")?;

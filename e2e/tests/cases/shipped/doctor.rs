@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use e2e::context::TestContext;
 use e2e::daemon::await_frozen;
-use e2e::keeper::Output;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::supervisor::Output;
+use e2e::wait::{Poll, eventually};
 
 use super::house::{FIRST, House, LXCFS, READY, REPORT, enter, parent};
 
 /// What is shipped looks every two seconds, and what looks for ever at something that hangs gives up after two.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
 
-pub(crate) fn of_a_node_that_is_well_it_says_what_pods_see(stage: &'static Stage) -> Result<()> {
-    let stay = enter(stage)?;
+pub(crate) fn of_a_node_that_is_well_it_says_what_pods_see(context: &'static TestContext) -> Result<()> {
+    let stay = enter(context)?;
     for said in [stay.doctor()?, stay.doctor_here()?] {
         ensure!(said.code() == Some(0), "the doctor ends with {said:?}");
         for word in ["LXCFS 5.0.3", "meminfo, swaps: the container's memory limit", "nothing to mend"] {
@@ -29,9 +29,9 @@ pub(crate) fn of_a_node_that_is_well_it_says_what_pods_see(stage: &'static Stage
 }
 
 pub(crate) fn where_nothing_was_ever_shipped_it_says_that_nothing_tells_of_lxcfs(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let said = &stay.bare;
     ensure!(said.code() == Some(1), "the doctor ends with {said:?}");
     for word in
@@ -42,8 +42,8 @@ pub(crate) fn where_nothing_was_ever_shipped_it_says_that_nothing_tells_of_lxcfs
     Ok(())
 }
 
-pub(crate) fn without_lxcfs_it_says_how_to_start_it(stage: &'static Stage) -> Result<()> {
-    let stay = enter(stage)?;
+pub(crate) fn without_lxcfs_it_says_how_to_start_it(context: &'static TestContext) -> Result<()> {
+    let stay = enter(context)?;
     let lxcfs = stay.without(LXCFS)?;
     stay.tells(&[
         "node-1  does not serve",
@@ -62,8 +62,10 @@ pub(crate) fn without_lxcfs_it_says_how_to_start_it(stage: &'static Stage) -> Re
     lxcfs.back()
 }
 
-pub(crate) fn of_an_lxcfs_that_hangs_and_of_one_that_died_it_says_so(stage: &'static Stage) -> Result<()> {
-    let stay = enter(stage)?;
+pub(crate) fn of_an_lxcfs_that_hangs_and_of_one_that_died_it_says_so(
+    context: &'static TestContext,
+) -> Result<()> {
+    let stay = enter(context)?;
     let process = stay.process()?;
     stay.signal("STOP", process)?;
     let hangs = await_frozen(process)
@@ -87,9 +89,9 @@ pub(crate) fn of_an_lxcfs_that_hangs_and_of_one_that_died_it_says_so(stage: &'st
 }
 
 pub(crate) fn what_is_shipped_is_removed_as_its_page_says_and_leaves_nothing_on_the_node(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let folder = stay.overlay(FIRST)?.display().to_string();
     let kubectl = stay.node.cluster().kubectl();
     kubectl.run(&["delete", "-k", &folder])?.succeeded()?;
@@ -99,7 +101,7 @@ pub(crate) fn what_is_shipped_is_removed_as_its_page_says_and_leaves_nothing_on_
     let seen = (|| {
         eventually("LXCFS to be gone", TOLD_WITHIN, || {
             let mounted = stay.node.run(&["findmnt", "-no", "FSTYPE", "/var/lib/lxcfs"])?.stdout;
-            Ok(if mounted.contains("lxcfs") { Seen::NotYet(mounted) } else { Seen::Yes(()) })
+            Ok(if mounted.contains("lxcfs") { Poll::Pending(mounted) } else { Poll::Ready(()) })
         })?;
         stay.offers("0")?;
         // The kubelet goes on knowing the resource, of which there is nothing.
@@ -132,6 +134,6 @@ fn told(wherefrom: &str, words: &[&str], ask: impl Fn() -> Result<Output>) -> Re
     eventually(format_args!("the doctor {wherefrom} to say {words:?}"), TOLD_WITHIN, || {
         let said = ask()?;
         let is_so = said.code() == Some(1) && words.iter().all(|word| said.stdout.contains(word));
-        Ok(if is_so { Seen::Yes(()) } else { Seen::NotYet(format!("{said:?}")) })
+        Ok(if is_so { Poll::Ready(()) } else { Poll::Pending(format!("{said:?}")) })
     })
 }

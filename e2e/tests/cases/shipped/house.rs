@@ -13,15 +13,15 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, ensure};
+use e2e::context::{self, TestContext};
 use e2e::daemon::Stopped;
 use e2e::durward::Durward;
 use e2e::image::Image;
 use e2e::installation::Installation;
-use e2e::keeper::Output;
 use e2e::namespace::Namespace;
 use e2e::node::Node;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::{self, Stage};
+use e2e::supervisor::Output;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::in_pods::STRICT;
@@ -52,7 +52,7 @@ pub(super) const SEEN_WITHIN: Duration = Duration::from_secs(60);
 pub(super) const FIRST: &str = "durward.test/lxcfs:1";
 
 pub(super) struct House {
-    pub(super) stage: &'static Stage,
+    pub(super) context: &'static TestContext,
     pub(super) node: &'static Node,
     pub(super) home: Namespace<'static>,
     /// The node's own LXCFS, which does not run.
@@ -77,26 +77,26 @@ impl Deref for Stay {
 }
 
 /// Comes in when the case before has left and all that is shipped is well.
-pub(super) fn enter(stage: &'static Stage) -> Result<Stay> {
-    let mut stay = Stay::begin(stage)?;
+pub(super) fn enter(context: &'static TestContext) -> Result<Stay> {
+    let mut stay = Stay::begin(context)?;
     stay.0.is_asked_by_url()?;
-    stay.await_whole()?;
+    stay.await_restored()?;
     Ok(stay)
 }
 
 /// The same where Durward is installed in the cluster, in the namespace that is returned.
-pub(super) fn enter_installed(stage: &'static Stage) -> Result<(Stay, &'static Namespace<'static>)> {
-    let mut stay = Stay::begin(stage)?;
+pub(super) fn enter_installed(context: &'static TestContext) -> Result<(Stay, &'static Namespace<'static>)> {
+    let mut stay = Stay::begin(context)?;
     let door = stay.0.is_asked_in_the_cluster()?;
-    stay.await_whole()?;
+    stay.await_restored()?;
     Ok((stay, door))
 }
 
 impl Stay {
-    fn begin(stage: &'static Stage) -> Result<Self> {
+    fn begin(context: &'static TestContext) -> Result<Self> {
         static HOUSE: OnceLock<Result<Mutex<House>, String>> = OnceLock::new();
         let built =
-            HOUSE.get_or_init(|| House::build(stage).map(Mutex::new).map_err(|error| format!("{error:#}")));
+            HOUSE.get_or_init(|| House::build(context).map(Mutex::new).map_err(|error| format!("{error:#}")));
         let house = built.as_ref().map_err(|why| Error::msg(format!("LXCFS is not shipped: {why}")))?;
         Ok(Self(house.lock().unwrap_or_else(PoisonError::into_inner)))
     }
@@ -108,20 +108,20 @@ impl Stay {
 }
 
 impl House {
-    fn build(stage: &'static Stage) -> Result<Self> {
-        // For as long as the process, like the run: the keeper ends what stands behind it.
-        let node: &'static Node = Box::leak(Box::new(stage.own_node()?));
+    fn build(context: &'static TestContext) -> Result<Self> {
+        // For as long as the process, like the run: the supervisor ends what stands behind it.
+        let node: &'static Node = Box::leak(Box::new(context.own_node()?));
         let own = Some(node.lxcfs().stop()?);
-        node.image(stage, Image::Durward)?;
-        node.image(stage, Image::Lxcfs)?;
+        node.image(context, Image::Durward)?;
+        node.image(context, Image::Lxcfs)?;
         let home = node.cluster().exact_namespace(HOME, &[])?;
-        let mut installation = Installation::by_url(stage, node.cluster(), GUARDS)?;
-        let durward = installation.serve().named("durward-shipped").start_ready(stage)?;
+        let mut installation = Installation::by_url(context, node.cluster(), GUARDS)?;
+        let durward = installation.serve().named("durward-shipped").start_ready(context)?;
         installation.register()?;
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "durward"}});
         node.cluster().api().create(&home.path("configmaps"), &map)?.succeeded()?;
-        let bare = doctor(stage, node, &installation)?;
-        let house = Self { stage, node, home, own, installation, durward, bare, door: None };
+        let bare = doctor(context, node, &installation)?;
+        let house = Self { context, node, home, own, installation, durward, bare, door: None };
         house.tell_nodes(GUARDS)?;
         house.ship(FIRST)?;
         await_files(&*node.namespace("probe")?)?;
@@ -160,9 +160,9 @@ impl House {
             wanting(&probe, "probe").as_dry_run().is_admitted()?.with_files(&SIX)?;
             let was_asked = reviews(&self.durward)? > before + 0.5;
             Ok(if was_asked == by_url {
-                Seen::Yes(())
+                Poll::Ready(())
             } else {
-                Seen::NotYet("it asks the other one".to_owned())
+                Poll::Pending("it asks the other one".to_owned())
             })
         })
     }
@@ -177,7 +177,7 @@ impl House {
 
     /// A kustomization that names the images.
     pub(super) fn overlay(&self, lxcfs: &str) -> Result<PathBuf> {
-        let folder = self.stage.folder("kustomization")?;
+        let folder = self.context.folder("kustomization")?;
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs");
         let images = [("lxcfs", lxcfs), ("durward", Image::Durward.name())].map(|(name, image)| {
             let (new_name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
@@ -187,7 +187,7 @@ impl House {
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
             "resources": [relative(&folder, &shipped)?], "images": images,
         });
-        stage::write(&folder, "kustomization.yaml", &text.to_string())?;
+        context::write(&folder, "kustomization.yaml", &text.to_string())?;
         Ok(folder)
     }
 
@@ -236,9 +236,9 @@ impl House {
         eventually(format_args!("{name} to say {what}"), SEEN_WITHIN, || {
             // While a pod is replaced there are two, or none.
             Ok(match self.log(name) {
-                Ok(said) if is(&said) => Seen::Yes(()),
-                Ok(said) => Seen::NotYet(said),
-                Err(error) => Seen::NotYet(format!("{error:#}")),
+                Ok(said) if is(&said) => Poll::Ready(()),
+                Ok(said) => Poll::Pending(said),
+                Err(error) => Poll::Pending(format!("{error:#}")),
             })
         })
     }
@@ -252,7 +252,7 @@ impl House {
     pub(super) fn reports(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<()> {
         eventually(format_args!("the Node to report {what}"), SEEN_WITHIN, || {
             let report = self.report()?;
-            Ok(if is(&report) { Seen::Yes(()) } else { Seen::NotYet(report.to_string()) })
+            Ok(if is(&report) { Poll::Ready(()) } else { Poll::Pending(report.to_string()) })
         })
     }
 
@@ -269,12 +269,12 @@ impl House {
 
     /// `durward doctor lxcfs` by an administrator of the cluster.
     pub(super) fn doctor(&self) -> Result<Output> {
-        doctor(self.stage, self.node, &self.installation)
+        doctor(self.context, self.node, &self.installation)
     }
 
     /// The same on the node itself.
     pub(super) fn doctor_here(&self) -> Result<Output> {
-        let program = self.stage.durward_program()?.display().to_string();
+        let program = self.context.durward_program()?.display().to_string();
         let config = self.installation.config().display().to_string();
         self.node.run(&[&program, "doctor", "lxcfs", "--here", "--config", &config])
     }
@@ -308,7 +308,7 @@ impl House {
         self.node.run(&["kill", &format!("-{signal}"), &pid.to_string()])?.succeeded().map(drop)
     }
 
-    fn await_whole(&self) -> Result<()> {
+    fn await_restored(&self) -> Result<()> {
         for name in [LXCFS, LIBRARY, KEEPER, DEVICE] {
             self.node.stands(&self.home, "daemonsets", name)?;
         }
@@ -318,10 +318,10 @@ impl House {
     }
 }
 
-fn doctor(stage: &Stage, node: &Node, installation: &Installation<'_>) -> Result<Output> {
+fn doctor(context: &TestContext, node: &Node, installation: &Installation<'_>) -> Result<Output> {
     let config = installation.config().display().to_string();
     let admin = node.cluster().kubectl().kubeconfig().display().to_string();
-    Durward::command(stage, &["doctor", "lxcfs", "--config", &config, "--kubeconfig", &admin])
+    Durward::command(context, &["doctor", "lxcfs", "--config", &config, "--kubeconfig", &admin])
 }
 
 /// The process that started another.

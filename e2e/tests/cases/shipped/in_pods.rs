@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::{self, TestContext};
 use e2e::durward::Durward;
 use e2e::image::Image;
 use e2e::namespace::Namespace;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::{self, Stage};
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::house::{House, enter_installed};
@@ -32,9 +32,9 @@ const COUNTED_WITHIN: Duration = Duration::from_secs(60);
 const REPLACED_WITHIN: Duration = Duration::from_secs(120);
 
 pub(crate) fn by_the_lines_of_its_page_two_replicas_stand_in_a_restricted_namespace_and_are_asked(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let (stay, door) = enter_installed(stage)?;
+    let (stay, door) = enter_installed(context)?;
     let shop = stay.node.namespace("shop")?;
     wanting(&shop, "web").is_admitted()?.without_warnings()?;
     shows_256(&stay.node.pod(&shop, "web").is_ready()?)?;
@@ -52,14 +52,14 @@ pub(crate) fn by_the_lines_of_its_page_two_replicas_stand_in_a_restricted_namesp
         let budget = door.cluster().api().get(&budget)?.succeeded()?.body;
         let status = &budget["status"];
         let is_counted = status["disruptionsAllowed"] == 1 && status["expectedPods"] == 2;
-        Ok(if is_counted { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
+        Ok(if is_counted { Poll::Ready(()) } else { Poll::Pending(status.to_string()) })
     })
 }
 
 pub(crate) fn replicas_deleted_evicted_and_rolled_over_under_load_fail_no_pod_of_a_strict_registration(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let (stay, door) = enter_installed(stage)?;
+    let (stay, door) = enter_installed(context)?;
     let api = door.cluster().api();
     let kubectl = door.cluster().kubectl();
     let evict = |name: &str| {
@@ -76,7 +76,7 @@ pub(crate) fn replicas_deleted_evicted_and_rolled_over_under_load_fail_no_pod_of
         let names = replicas(door)?;
         eventually("a replica to be evicted", REPLACED_WITHIN, || {
             let answer = evict(&names[0])?;
-            Ok(if answer.is_success() { Seen::Yes(()) } else { Seen::NotYet(answer.message().to_owned()) })
+            Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })
         })?;
         let second = evict(&names[1])?;
         ensure!(second.status == 429, "the other one is evicted too: {}", second.message());
@@ -93,9 +93,10 @@ impl House {
     /// Installs it, and returns when both replicas are asked.
     pub(super) fn install(&self, door: &Namespace<'_>) -> Result<()> {
         let service = format!("durward.{}", door.name());
-        let folder = self.stage.folder("door")?;
+        let folder = self.context.folder("door")?;
         let tls = folder.join("tls").display().to_string();
-        Durward::command(self.stage, &["certs", "new", "--service", &service, "--out", &tls])?.succeeded()?;
+        Durward::command(self.context, &["certs", "new", "--service", &service, "--out", &tls])?
+            .succeeded()?;
         let kubectl = door.cluster().kubectl();
         let (cert, key) = (format!("--cert={tls}/tls.crt"), format!("--key={tls}/tls.key"));
         kubectl
@@ -111,10 +112,10 @@ impl House {
                 "backend": "auto", "nodeReadiness": "require", "webhook": {"failurePolicy": "Fail"},
             }},
         });
-        let config = stage::write(&folder, "durward.yaml", &text.to_string())?.display().to_string();
-        let image = self.node.image(self.stage, Image::Durward)?;
+        let config = context::write(&folder, "durward.yaml", &text.to_string())?.display().to_string();
+        let image = self.node.image(self.context, Image::Durward)?;
         let arguments = ["manifests", "--config", &config, "--image", image];
-        let printed = Durward::command(self.stage, &arguments)?.succeeded()?.stdout;
+        let printed = Durward::command(self.context, &arguments)?.succeeded()?.stdout;
         let applied = kubectl.apply(&printed)?.succeeded()?;
         // Whoever has installed it before knows of what was there without kubectl's own note of it.
         let warnings: Vec<_> = applied.stderr.lines().filter(|line| line.contains("violate")).collect();
@@ -159,7 +160,7 @@ fn replaced(door: &Namespace<'_>, names: &[String]) -> Result<()> {
     eventually(format_args!("{names:?} to be replaced"), REPLACED_WITHIN, || {
         let now = replicas(door)?;
         let is_so = now.len() == 2 && !now.iter().any(|name| names.contains(name));
-        Ok(if is_so { Seen::Yes(()) } else { Seen::NotYet(format!("{now:?}")) })
+        Ok(if is_so { Poll::Ready(()) } else { Poll::Pending(format!("{now:?}")) })
     })
 }
 
@@ -168,6 +169,6 @@ fn gone(door: &Namespace<'_>) -> Result<()> {
     eventually("the old replicas to be gone", REPLACED_WITHIN, || {
         let pods = door.cluster().api().get(&door.path("pods"))?.succeeded()?.body;
         let count = pods["items"].as_array().map_or(0, Vec::len);
-        Ok(if count == 2 { Seen::Yes(()) } else { Seen::NotYet(format!("{count} pods")) })
+        Ok(if count == 2 { Poll::Ready(()) } else { Poll::Pending(format!("{count} pods")) })
     })
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::namespace::Namespace;
 use e2e::node::{self, NAME};
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::house::{GUARDS, KEEPER, LXCFS, READY, REPORT, enter, has_label};
@@ -17,9 +17,9 @@ use crate::cases::house::SWITCH;
 const MADE_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) fn label_and_annotation_follow_lxcfs_and_outlast_their_keeper(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let report = stay.report()?;
     ensure!(report["files"]["meminfo"] == "served" && report["root"] == "/var/lib/lxcfs", "it is {report}");
     ensure!(report["version"].is_string(), "of LXCFS no version is told: {report}");
@@ -31,23 +31,23 @@ pub(crate) fn label_and_annotation_follow_lxcfs_and_outlast_their_keeper(
     stay.reports("meminfo served", |report| report["files"]["meminfo"] == "served")?;
 
     // LXCFS goes on without who keeps them, and so do they; whatever else is left is told.
-    let keeper = stay.without(KEEPER)?;
+    let supervisor = stay.without(KEEPER)?;
     let node = stay.node.object()?;
     let annotation = &node["metadata"]["annotations"][REPORT];
-    ensure!(has_label(&node) && annotation.is_string(), "they went with their keeper: {annotation}");
+    ensure!(has_label(&node) && annotation.is_string(), "they went with their agent: {annotation}");
     let kubectl = stay.node.cluster().kubectl();
     kubectl.run(&["annotate", "node", NAME, &format!("{REPORT}-")])?.succeeded()?;
     stay.tells(&["no annotation that would say who keeps it", "label node node-1 durward.dev/lxcfs-ready-"])?;
     kubectl.run(&["label", "node", NAME, &format!("{READY}-")])?.succeeded()?;
     stay.tells(&["nobody tells how LXCFS does there", "apply -k deploy/lxcfs"])?;
-    keeper.back()?;
+    supervisor.back()?;
     stay.is_labelled(true)
 }
 
 pub(crate) fn a_configuration_that_changes_is_followed_without_a_restart(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let before = stay.pod(KEEPER)?["metadata"]["uid"].clone();
     stay.tell_nodes("  lxcfs: {nodeReadiness: ignore}")?;
     let seen = stay.is_labelled(false).and_then(|()| stay.reports("nothing", Value::is_null));
@@ -60,8 +60,10 @@ pub(crate) fn a_configuration_that_changes_is_followed_without_a_restart(
     Ok(())
 }
 
-pub(crate) fn where_readiness_is_required_pods_wait_until_lxcfs_serves(stage: &'static Stage) -> Result<()> {
-    let stay = enter(stage)?;
+pub(crate) fn where_readiness_is_required_pods_wait_until_lxcfs_serves(
+    context: &'static TestContext,
+) -> Result<()> {
+    let stay = enter(context)?;
     let shop = stay.node.namespace("shop")?;
     let lxcfs = stay.without(LXCFS)?;
     stay.is_labelled(false)?;
@@ -79,9 +81,9 @@ pub(crate) fn where_readiness_is_required_pods_wait_until_lxcfs_serves(stage: &'
 }
 
 pub(crate) fn where_readiness_is_preferred_pods_come_and_wait_on_the_node(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let shop = stay.node.namespace("shop")?;
     let configured = stay.configured("  lxcfs: {nodeReadiness: prefer}")?;
     let lxcfs = stay.without(LXCFS)?;
@@ -104,9 +106,9 @@ pub(crate) fn where_readiness_is_preferred_pods_come_and_wait_on_the_node(
 }
 
 pub(crate) fn without_its_permission_the_node_is_not_told_and_the_log_says_what_is_missing(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let kubectl = stay.node.cluster().kubectl();
     // Taken away by its own file, and given back by the same.
     let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/lxcfs/rbac.yaml");
@@ -127,9 +129,9 @@ pub(crate) fn without_its_permission_the_node_is_not_told_and_the_log_says_what_
 }
 
 pub(crate) fn whoever_has_its_token_changes_one_label_and_one_annotation_of_one_node(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let pod = stay.pod(KEEPER)?["metadata"]["name"].as_str().context("a pod without a name")?.to_owned();
     let bound = ["--bound-object-kind", "Pod", "--bound-object-name", &pod];
     let thief = stay.bearer(&bound)?;
@@ -163,7 +165,7 @@ impl super::house::House {
         let token = kubectl.run(&arguments)?.succeeded()?.stdout;
         let mut config: Value = serde_json::from_slice(&std::fs::read(kubectl.kubeconfig())?)?;
         config["users"][0]["user"] = json!({"token": token.trim()});
-        self.stage.api(&config)
+        self.context.api(&config)
     }
 }
 
@@ -201,8 +203,8 @@ fn of_a_daemon_set(shop: &Namespace<'_>) -> Result<Value> {
     eventually("a pod of the DaemonSet", MADE_WITHIN, || {
         let pods = api.get(&path)?.succeeded()?.body;
         Ok(match pods["items"].get(0) {
-            Some(pod) => Seen::Yes(pod.clone()),
-            None => Seen::NotYet("none".to_owned()),
+            Some(pod) => Poll::Ready(pod.clone()),
+            None => Poll::Pending("none".to_owned()),
         })
     })
 }

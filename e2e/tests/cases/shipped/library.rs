@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::binaries::cache;
+use e2e::context::TestContext;
 use e2e::image::Image;
-use e2e::parts::cache;
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::wait::{Poll, eventually};
 
 use super::house::{FIRST, House, LXCFS, enter};
 use super::pods::{read_256, reading, shows_256, wanting};
@@ -24,9 +24,9 @@ const OTHER_LINE: &[u8] = b"Replacement:    %8lu kB";
 const LOADED_WITHIN: Duration = Duration::from_secs(90);
 
 pub(crate) fn another_library_is_loaded_under_pods_that_read_256_all_the_time(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let shop = stay.node.namespace("shop")?;
     reading(&shop, "reader").is_admitted()?;
     let reader = stay.node.pod(&shop, "reader").is_ready()?;
@@ -38,7 +38,7 @@ pub(crate) fn another_library_is_loaded_under_pods_that_read_256_all_the_time(
     stay.ship("durward.test/lxcfs:2")?;
     eventually("the pod to read what the other library prints", LOADED_WITHIN, || {
         let meminfo = reader.exec("app", &["cat", "/proc/meminfo"])?;
-        Ok(if meminfo.contains("Replacement:") { Seen::Yes(()) } else { Seen::NotYet(meminfo) })
+        Ok(if meminfo.contains("Replacement:") { Poll::Ready(()) } else { Poll::Pending(meminfo) })
     })?;
     stay.reports("that the library is loaded", |report| report["library"] == "loaded")?;
     ensure!(stay.has_loaded_what_lies_there()?, "what LXCFS has mapped is not the file on the node");
@@ -55,8 +55,10 @@ pub(crate) fn another_library_is_loaded_under_pods_that_read_256_all_the_time(
     Ok(())
 }
 
-pub(crate) fn a_library_that_would_end_lxcfs_is_not_loaded_and_is_told(stage: &'static Stage) -> Result<()> {
-    let stay = enter(stage)?;
+pub(crate) fn a_library_that_would_end_lxcfs_is_not_loaded_and_is_told(
+    context: &'static TestContext,
+) -> Result<()> {
+    let stay = enter(context)?;
     let shop = stay.node.namespace("shop")?;
     reading(&shop, "reader").is_admitted()?;
     let reader = stay.node.pod(&shop, "reader").is_ready()?;
@@ -105,9 +107,10 @@ impl House {
 
 /// LXCFS's image under another name, with another library.
 fn image(house: &House, name: &str, library: &Path) -> Result<()> {
-    let recipe = Image::Lxcfs.recipe(house.stage)?;
+    let recipe = Image::Lxcfs.recipe(house.context)?;
     let path = own_library().display().to_string();
-    let archive = recipe.changed(name, |root| root.file_as(&path, library))?.build(&house.stage.keeper()?)?;
+    let archive =
+        recipe.changed(name, |root| root.file_as(&path, library))?.build(&house.context.supervisor()?)?;
     house.node.import(&archive)
 }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::namespace::Namespace;
-use e2e::node::{self, Resident};
-use e2e::patience::{Seen, eventually};
+use e2e::node::{self, RunningPod};
 use e2e::pods::Pod;
+use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use crate::cases::house::SWITCH;
@@ -65,7 +65,7 @@ fn limited(more: Value) -> Value {
 }
 
 /// The container counts 256 MiB of memory.
-pub(super) fn shows_256(pod: &Resident<'_>) -> Result<()> {
+pub(super) fn shows_256(pod: &RunningPod<'_>) -> Result<()> {
     let free = pod.exec("app", &["/usr/bin/free", "-m"])?;
     let total = free.lines().nth(1).and_then(|line| line.split_ascii_whitespace().nth(1));
     ensure!(total == Some("256"), "in pod {} free says {free}", pod.name());
@@ -73,18 +73,18 @@ pub(super) fn shows_256(pod: &Resident<'_>) -> Result<()> {
 }
 
 /// How often a reading pod has read so far, all of which must have been 256 MiB.
-pub(super) fn read_256(pod: &Resident<'_>) -> Result<u64> {
+pub(super) fn read_256(pod: &RunningPod<'_>) -> Result<u64> {
     let said = pod.logs("app")?;
     ensure!(said.is_empty(), "pod {} did not read 256 MiB all the time: {said}", pod.name());
     // For a moment of each round the file is empty.
     eventually("the pod to say how often it has read", COUNTED_WITHIN, || {
         let count = pod.exec("app", &["cat", "/tmp/count"])?;
-        Ok(count.trim().parse().map_or_else(|_| Seen::NotYet(format!("it counts {count:?}")), Seen::Yes))
+        Ok(count.trim().parse().map_or_else(|_| Poll::Pending(format!("it counts {count:?}")), Poll::Ready))
     })
 }
 
 /// Ends the first process of its container, and returns when the kubelet has started it anew.
-pub(super) fn started_anew(pod: Resident<'_>) -> Result<Resident<'_>> {
+pub(super) fn started_anew(pod: RunningPod<'_>) -> Result<RunningPod<'_>> {
     let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
     let before = restarts(&pod.object()?);
     // The command may end with the container, and then nobody hears how.

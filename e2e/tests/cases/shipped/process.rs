@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::node::{NAME, Resident};
-use e2e::patience::{Seen, eventually};
-use e2e::stage::Stage;
+use e2e::context::TestContext;
+use e2e::node::{NAME, RunningPod};
+use e2e::wait::{Poll, eventually};
 
 use super::house::{LXCFS, enter};
 use super::pods::{shows_256, started_anew, wanting};
@@ -14,9 +14,9 @@ use super::pods::{shows_256, started_anew, wanting};
 const AGAIN_WITHIN: Duration = Duration::from_secs(120);
 
 pub(crate) fn whoever_deletes_its_pod_leaves_containers_with_dead_files_until_they_are_started_anew(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let shop = stay.node.namespace("shop")?;
     wanting(&shop, "web").is_admitted()?;
     let web = stay.node.pod(&shop, "web").is_ready()?;
@@ -35,8 +35,10 @@ pub(crate) fn whoever_deletes_its_pod_leaves_containers_with_dead_files_until_th
     shows_256(&started_anew(web)?)
 }
 
-pub(crate) fn on_a_drained_node_it_is_replaced_by_the_lines_of_its_page(stage: &'static Stage) -> Result<()> {
-    let stay = enter(stage)?;
+pub(crate) fn on_a_drained_node_it_is_replaced_by_the_lines_of_its_page(
+    context: &'static TestContext,
+) -> Result<()> {
+    let stay = enter(context)?;
     let kubectl = stay.node.cluster().kubectl();
     let shop = stay.node.namespace("shop")?;
     let web = wanting(&shop, "web").from_a_deployment().is_admitted()?;
@@ -51,7 +53,7 @@ pub(crate) fn on_a_drained_node_it_is_replaced_by_the_lines_of_its_page(stage: &
     let drained = eventually("the node to be drained", AGAIN_WITHIN, || {
         let drain = ["drain", NAME, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=30s"];
         let said = kubectl.run(&drain)?;
-        Ok(if said.is_success() { Seen::Yes(()) } else { Seen::NotYet(said.stderr) })
+        Ok(if said.is_success() { Poll::Ready(()) } else { Poll::Pending(said.stderr) })
     });
     let replaced = drained
         .and_then(|()| of_lxcfs(&["delete", "pod"]))
@@ -68,9 +70,9 @@ pub(crate) fn on_a_drained_node_it_is_replaced_by_the_lines_of_its_page(stage: &
 }
 
 pub(crate) fn killed_it_is_started_again_and_what_it_left_is_cleaned_away(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let stay = enter(stage)?;
+    let stay = enter(context)?;
     let pod = stay.pod(LXCFS)?;
     let before = stay.process()?;
     stay.signal("KILL", before)?;
@@ -78,8 +80,8 @@ pub(crate) fn killed_it_is_started_again_and_what_it_left_is_cleaned_away(
     eventually("LXCFS to serve again", AGAIN_WITHIN, || {
         let read = stay.node.run(&["cat", "/var/lib/lxcfs/proc/meminfo"])?;
         Ok(match stay.process() {
-            Ok(pid) if pid != before && read.is_success() => Seen::Yes(()),
-            other => Seen::NotYet(format!("{other:?}, and {read:?}")),
+            Ok(pid) if pid != before && read.is_success() => Poll::Ready(()),
+            other => Poll::Pending(format!("{other:?}, and {read:?}")),
         })
     })?;
     stay.node.stands(&stay.home, "daemonsets", LXCFS)?;
@@ -98,9 +100,9 @@ pub(crate) fn killed_it_is_started_again_and_what_it_left_is_cleaned_away(
 }
 
 pub(crate) fn one_that_is_installed_on_the_node_serves_and_the_shipped_one_keeps_off(
-    stage: &'static Stage,
+    context: &'static TestContext,
 ) -> Result<()> {
-    let mut stay = enter(stage)?;
+    let mut stay = enter(context)?;
     let without = stay.without(LXCFS)?;
     stay.is_labelled(false)?;
     without.stays();
@@ -126,7 +128,7 @@ pub(crate) fn one_that_is_installed_on_the_node_serves_and_the_shipped_one_keeps
 }
 
 /// Whatever a container reads of LXCFS's files is "Transport endpoint is not connected".
-fn dead(pod: &Resident<'_>) -> Result<()> {
+fn dead(pod: &RunningPod<'_>) -> Result<()> {
     let read = pod.attempt("app", &["cat", "/proc/meminfo"])?;
     ensure!(read.stderr.contains("not connected"), "the container reads {read:?}");
     Ok(())

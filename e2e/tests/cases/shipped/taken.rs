@@ -1,8 +1,8 @@
 //! What a case takes away or changes, and what puts it back.
 
 use anyhow::{Context as _, Result};
-use e2e::patience::{Seen, eventually};
-use e2e::words::tell;
+use e2e::console::print;
+use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ impl House {
         let without = Without { house: self, name, held: true };
         eventually(format_args!("the pods of {name} to be gone"), SEEN_WITHIN, || {
             let pods = self.pods(name)?;
-            Ok(if pods.is_empty() { Seen::Yes(()) } else { Seen::NotYet(format!("{}", json!(pods))) })
+            Ok(if pods.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{}", json!(pods))) })
         })?;
         Ok(without)
     }
@@ -45,7 +45,7 @@ impl House {
         self.durward.signal(Signal::HUP)?;
         eventually("a new configuration to bind", SEEN_WITHIN, || {
             let now = generation()?;
-            Ok(if now > before + 0.5 { Seen::Yes(()) } else { Seen::NotYet(format!("generation {now}")) })
+            Ok(if now > before + 0.5 { Poll::Ready(()) } else { Poll::Pending(format!("generation {now}")) })
         })
     }
 
@@ -71,7 +71,7 @@ pub(super) struct Configured<'a>(&'a House);
 impl Drop for Configured<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.0.configure(GUARDS) {
-            tell(format_args!("the room's configuration does not bind again: {error:#}"));
+            print(format_args!("the room's configuration does not bind again: {error:#}"));
         }
     }
 }
@@ -103,7 +103,7 @@ impl Drop for Without<'_> {
         if self.held
             && let Err(error) = self.house.comes_back(self.name)
         {
-            tell(format_args!("{} does not come back: {error:#}", self.name));
+            print(format_args!("{} does not come back: {error:#}", self.name));
         }
     }
 }

@@ -1,0 +1,375 @@
+//! The binaries that the tests start, built once from pinned sources.
+//!
+//! A part is a `tool` dependency of a Go module below `e2e/controlplane`, or (`CoreDNS`, whose plugins are chosen
+//! by whoever writes its main function) that module's own program. Its binary lies outside the work
+//! tree, in a folder that is named by everything it is made of (the module's pins, the Go version, the
+//! flags), so a stale one cannot be met and two pins can be had side by side. How to move a pin is told in
+//! `e2e/controlplane/README.md`.
+//!
+//! Kubernetes' parts refuse to call themselves by no version at all: without `gitVersion` at link time the
+//! API server is v0.0.0 and some of its start-up checks fail. The version comes from the module's own
+//! `require` line.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use sha2::{Digest as _, Sha256};
+
+use crate::console::print;
+use crate::supervisor::{Supervisor, Tool};
+
+/// Cold, kube-apiserver takes four minutes on two idle cores; an hour is for a machine that does much else.
+const BUILD_WITHIN: Duration = Duration::from_secs(3_600);
+
+const NO_GO: &str = "the end-to-end tests build Kubernetes and etcd from source and need `go`, which is not in PATH. \
+     Install Go 1.26 or newer (https://go.dev/dl, or your distribution's package golang) and run again";
+
+/// Something that is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Binary {
+    /// etcd.
+    Etcd,
+    /// etcd of the line before, for etcd clusters.
+    Etcd35,
+    /// Its etcdctl, the last that speaks etcd's first API too, which older manifests do.
+    Etcdctl35,
+    /// etcdctl, which manifests of etcd call in their hooks.
+    Etcdctl,
+    /// kube-apiserver.
+    ApiServer,
+    /// kube-controller-manager.
+    ControllerManager,
+    /// kube-scheduler.
+    Scheduler,
+    /// kubectl.
+    Kubectl,
+    /// kubelet.
+    Kubelet,
+    /// `CoreDNS`, with the few plugins that a node of tests needs.
+    CoreDns,
+    /// karmada-aggregated-apiserver: the API of Clusters, and the proxy to them.
+    KarmadaAggregated,
+    /// karmada-controller-manager.
+    KarmadaControllers,
+    /// karmada-webhook.
+    KarmadaWebhook,
+    /// karmada-scheduler.
+    KarmadaScheduler,
+    /// karmada-agent, which a pull member runs.
+    KarmadaAgent,
+    /// karmadactl.
+    Karmadactl,
+}
+
+impl Binary {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::Etcd,
+        Self::Etcd35,
+        Self::Etcdctl35,
+        Self::Etcdctl,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Kubectl,
+        Self::Kubelet,
+        Self::CoreDns,
+        Self::KarmadaAggregated,
+        Self::KarmadaControllers,
+        Self::KarmadaWebhook,
+        Self::KarmadaScheduler,
+        Self::KarmadaAgent,
+        Self::Karmadactl,
+    ];
+
+    /// The program's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Etcd | Self::Etcd35 => "etcd",
+            Self::Etcdctl | Self::Etcdctl35 => "etcdctl",
+            Self::ApiServer => "kube-apiserver",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubectl => "kubectl",
+            Self::Kubelet => "kubelet",
+            Self::CoreDns => "coredns",
+            Self::KarmadaAggregated => "karmada-aggregated-apiserver",
+            Self::KarmadaControllers => "karmada-controller-manager",
+            Self::KarmadaWebhook => "karmada-webhook",
+            Self::KarmadaScheduler => "karmada-scheduler",
+            Self::KarmadaAgent => "karmada-agent",
+            Self::Karmadactl => "karmadactl",
+        }
+    }
+
+    /// The Go package of its main function.
+    fn package(self) -> &'static str {
+        match self {
+            Self::Etcd | Self::Etcd35 => "go.etcd.io/etcd/server/v3",
+            Self::Etcdctl | Self::Etcdctl35 => "go.etcd.io/etcd/etcdctl/v3",
+            Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
+            Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
+            Self::Scheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
+            Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Self::Kubelet => "k8s.io/kubernetes/cmd/kubelet",
+            // Which plugins there are is decided by the main function: this one is ours.
+            Self::CoreDns => "durward.dev/e2e/controlplane/coredns",
+            Self::KarmadaAggregated => "github.com/karmada-io/karmada/cmd/aggregated-apiserver",
+            Self::KarmadaControllers => "github.com/karmada-io/karmada/cmd/controller-manager",
+            Self::KarmadaWebhook => "github.com/karmada-io/karmada/cmd/webhook",
+            Self::KarmadaScheduler => "github.com/karmada-io/karmada/cmd/scheduler",
+            Self::KarmadaAgent => "github.com/karmada-io/karmada/cmd/agent",
+            Self::Karmadactl => "github.com/karmada-io/karmada/cmd/karmadactl",
+        }
+    }
+
+    /// The Go module that carries the version.
+    fn upstream(self) -> &'static str {
+        match self {
+            Self::Etcd | Self::Etcd35 => "go.etcd.io/etcd/server/v3",
+            Self::Etcdctl | Self::Etcdctl35 => "go.etcd.io/etcd/etcdctl/v3",
+            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
+                "k8s.io/kubernetes"
+            }
+            Self::CoreDns => "github.com/coredns/coredns",
+            _ => "github.com/karmada-io/karmada",
+        }
+    }
+
+    /// Its folder below `e2e/controlplane`.
+    fn module(self) -> &'static str {
+        match self {
+            Self::Etcd | Self::Etcdctl => "etcd",
+            Self::Etcd35 | Self::Etcdctl35 => "etcd35",
+            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
+                "kubernetes"
+            }
+            Self::CoreDns => "coredns",
+            _ => "karmada",
+        }
+    }
+
+    /// The pinned version, `v1.35.4`.
+    pub fn version(self) -> Result<String> {
+        Module::read(self.module())?.version(self.upstream())
+    }
+
+    /// The folder of the sources that it is built from, for what else stands in them (manifests). Fetched now
+    /// if Go's module cache does not have them.
+    pub fn sources(self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
+        let module = Module::read(self.module())?;
+        let go = Tool::new("go-mod-download", "go").folder(&module.folder).arguments([
+            "mod",
+            "download",
+            "-json",
+            self.upstream(),
+        ]);
+        let output = supervisor.run(go, BUILD_WITHIN)?.succeeded();
+        let output = output.with_context(|| format!("cannot fetch the sources of {}", self.upstream()))?;
+        let told: serde_json::Value =
+            serde_json::from_str(&output.stdout).context("what go mod download says")?;
+        let folder = told["Dir"].as_str().map(PathBuf::from);
+        folder.with_context(|| format!("go mod download names no folder for {}: {told}", self.upstream()))
+    }
+
+    /// The binary; built now if it is not there yet, which may take minutes.
+    pub fn path(self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
+        let module = Module::read(self.module())?;
+        let ldflags = ldflags(&module, self)?;
+        let folder = cache()?.join("parts").join(format!("{}-{}", self.module(), module.key(&go_version()?)));
+        let path = folder.join(self.name());
+        if path.is_file() {
+            return Ok(path);
+        }
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        // Another run may be building the very same: then wait, and find it done. The kernel frees the lock
+        // with the process.
+        let lock = File::create(folder.join("lock")).context("cannot make the lock of the parts' cache")?;
+        lock.lock().context("cannot lock the parts' cache")?;
+        if !path.is_file() {
+            self.build(&module, &ldflags, &path, supervisor)?;
+        }
+        Ok(path)
+    }
+
+    fn build(self, module: &Module, ldflags: &str, path: &Path, supervisor: &Arc<Supervisor>) -> Result<()> {
+        let version = module.version(self.upstream())?;
+        print(format_args!(
+            "building {} {version} into {} (once; minutes if the Go build cache is cold)",
+            self.name(),
+            path.display()
+        ));
+        let began = Instant::now();
+        let unfinished = path.with_extension("unfinished");
+        let go = Tool::new(format!("go-build-{}", self.name()), "go")
+            .folder(&module.folder)
+            .environment("CGO_ENABLED", "0")
+            // A build that is interrupted leaves its scratch folder behind: where the supervisor removes it.
+            .environment("GOTMPDIR", supervisor.work().display().to_string())
+            .arguments(["build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o"])
+            .argument(unfinished.display().to_string())
+            .argument(self.package());
+        supervisor.run(go, BUILD_WITHIN).and_then(crate::supervisor::Output::succeeded).with_context(
+            || format!("cannot build {} {version} in {}", self.name(), module.folder.display()),
+        )?;
+        std::fs::rename(&unfinished, path)
+            .with_context(|| format!("cannot move {} into place", path.display()))?;
+        print(format_args!("built {} in {} s", self.name(), began.elapsed().as_secs()));
+        Ok(())
+    }
+}
+
+/// The linker's flags: no symbols, and for Kubernetes the version that it tells of itself.
+fn ldflags(module: &Module, binary: Binary) -> Result<String> {
+    if binary.module() != "kubernetes" {
+        return Ok("-s -w".to_owned());
+    }
+    let version = module.version(binary.upstream())?;
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
+        bail!("{version} in {} is no version of Kubernetes", module.folder.display());
+    };
+    let at = "k8s.io/component-base/version";
+    Ok(format!("-s -w -X {at}.gitVersion={version} -X {at}.gitMajor={major} -X {at}.gitMinor={minor}"))
+}
+
+/// A Go module that pins parts.
+struct Module {
+    folder: PathBuf,
+    requirements: String,
+    sums: String,
+    /// The module's own program, if it has one.
+    program: String,
+}
+
+impl Module {
+    fn read(name: &str) -> Result<Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("controlplane").join(name);
+        let read = |file: &str| {
+            let path = folder.join(file);
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let program = if folder.join("main.go").is_file() { read("main.go")? } else { String::new() };
+        Ok(Self { requirements: read("go.mod")?, sums: read("go.sum")?, program, folder: folder.clone() })
+    }
+
+    /// The version of a required module.
+    fn version(&self, required: &str) -> Result<String> {
+        self.requirements
+            .lines()
+            .find_map(|line| {
+                let mut words = line.trim().trim_start_matches("require ").split_ascii_whitespace();
+                (words.next() == Some(required)).then(|| words.next()).flatten()
+            })
+            .filter(|version| version.starts_with('v'))
+            .map(ToOwned::to_owned)
+            .with_context(|| {
+                format!("no version of {required} is required in {}/go.mod", self.folder.display())
+            })
+    }
+
+    /// Sixteen hexadecimal digits of everything that a binary of this module is made of.
+    fn key(&self, go: &str) -> String {
+        let mut hash = Sha256::new();
+        // The recipe: raised by hand when the way of building changes.
+        let program = (!self.program.is_empty()).then_some(self.program.as_str());
+        for ingredient in ["recipe 1", &self.requirements, &self.sums, go].into_iter().chain(program) {
+            hash.update(ingredient.len().to_le_bytes());
+            hash.update(ingredient);
+        }
+        hash.finalize().iter().take(8).fold(String::new(), |key, byte| key + &format!("{byte:02x}"))
+    }
+}
+
+/// What `go` calls itself, and what it builds for: `go version go1.26.8 linux/amd64`.
+fn go_version() -> Result<String> {
+    let output = match Command::new("go").arg("version").output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(NO_GO),
+        Err(error) => return Err(error).context("cannot run `go version`"),
+    };
+    if !output.status.success() {
+        bail!("`go version` fails: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The folder outside the work tree that outlives runs: built parts, journals, logs of runs that did not
+/// pass.
+pub fn cache() -> Result<PathBuf> {
+    let from =
+        |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = from("DURWARD_E2E_CACHE")
+        .or_else(|| from("XDG_CACHE_HOME").map(|cache| cache.join("durward")))
+        .or_else(|| from("HOME").map(|home| home.join(".cache").join("durward")))
+        .context(
+            "where may the end-to-end tests keep what they build? Set DURWARD_E2E_CACHE (HOME is not set)",
+        )?;
+    // Every part has a working folder of its own, so a relative path would mean another place to each.
+    std::path::absolute(&cache).with_context(|| format!("{} is no path", cache.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(requirements: &str, sums: &str) -> Module {
+        Module {
+            folder: "there".into(),
+            requirements: requirements.to_owned(),
+            sums: sums.to_owned(),
+            program: String::new(),
+        }
+    }
+
+    #[test]
+    fn keys_the_cache_by_pins_sums_and_go_version() {
+        let key = module("a", "b").key("go1");
+        assert_eq!(key, module("a", "b").key("go1"));
+        assert_eq!(key.len(), 16);
+        assert_ne!(key, module("a2", "b").key("go1"));
+        assert_ne!(key, module("a", "b2").key("go1"));
+        assert_ne!(key, module("a", "b").key("go2"));
+        assert_ne!(key, Module { program: "package main".to_owned(), ..module("a", "b") }.key("go1"));
+        assert_ne!(
+            module("ab", "").key("go1"),
+            module("a", "b").key("go1"),
+            "no ingredient runs into the next"
+        );
+    }
+
+    #[test]
+    fn reads_the_version_from_both_ways_of_writing_a_requirement() {
+        let one = module("module m\n\nrequire k8s.io/kubernetes v1.35.4 // indirect\n", "");
+        assert_eq!(one.version("k8s.io/kubernetes").unwrap(), "v1.35.4");
+        let many =
+            module("require (\n\tk8s.io/api v0.35.4 // indirect\n\tk8s.io/kubernetes v1.35.4\n)\n", "");
+        assert_eq!(many.version("k8s.io/kubernetes").unwrap(), "v1.35.4");
+        let none = module("tool (\n\tk8s.io/kubernetes/cmd/kubectl\n)\n", "");
+        assert!(none.version("k8s.io/kubernetes").is_err());
+    }
+
+    #[test]
+    fn every_binary_has_a_pinned_version_and_is_a_tool_of_its_module_or_the_module_itself() {
+        for binary in Binary::ALL {
+            binary.version().unwrap();
+            let module = Module::read(binary.module()).unwrap();
+            let is = |line: &str, word: &str| line.trim().trim_start_matches(word) == binary.package();
+            let is_tool = module.requirements.lines().any(|line| is(line, "tool "));
+            let is_own = module.requirements.lines().any(|line| is(line, "module "));
+            assert!(is_tool || (is_own && !module.program.is_empty()), "{binary:?}");
+        }
+    }
+
+    #[test]
+    fn kubernetes_is_told_its_version_and_etcd_is_not() {
+        let kubernetes = module("require k8s.io/kubernetes v1.35.4", "");
+        let flags = ldflags(&kubernetes, Binary::ApiServer).unwrap();
+        assert!(flags.ends_with("version.gitVersion=v1.35.4 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"), "{flags}");
+        assert_eq!(ldflags(&module("", ""), Binary::Etcd).unwrap(), "-s -w");
+    }
+}

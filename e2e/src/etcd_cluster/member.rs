@@ -1,0 +1,221 @@
+//! One member: a process that can be stopped, killed and frozen, and that says what it knows.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::address::CLIENT;
+use crate::api::Api;
+use crate::daemon::{Daemon, Frozen, Stopped};
+use crate::metrics::Metrics;
+use crate::plain_http;
+use crate::wait::{Poll, eventually};
+
+/// The grace of a member that is asked to end: it hands over what it leads, in a tenth of a second. One of 3.6 that
+/// is asked while it begins to serve may never end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A member of an etcd cluster. It ends with it.
+#[derive(Debug)]
+pub struct Member {
+    pub(super) name: String,
+    pub(super) address: Ipv4Addr,
+    pub(super) folder: PathBuf,
+    pub(super) daemon: Daemon,
+    pub(super) voice: Voice,
+}
+
+/// How a member is spoken to.
+#[derive(Debug, Clone)]
+pub(super) enum Voice {
+    /// Over plain HTTP, each question on a connection of its own.
+    Plain,
+    /// Over TLS.
+    Tls(Api),
+}
+
+/// What a member says of itself, served by itself alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Its id.
+    pub id: u64,
+    /// Whom it takes for the leader.
+    pub leader: Option<u64>,
+    /// Its term.
+    pub term: u64,
+    /// The last entry that it knows to be committed.
+    pub index: u64,
+    /// Its version.
+    pub version: String,
+    /// What it complains of.
+    pub errors: Vec<String>,
+}
+
+impl Status {
+    /// Whether it says that it leads.
+    pub fn leads(&self) -> bool {
+        self.leader == Some(self.id)
+    }
+}
+
+/// What a member answered.
+#[derive(Debug, Clone)]
+pub struct Said {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body; text where it is no JSON.
+    pub body: Value,
+}
+
+impl Said {
+    /// The body, if it was done.
+    pub fn succeeded(self) -> Result<Value> {
+        ensure!(self.status == 200, "{}: {}", self.status, self.body);
+        Ok(self.body)
+    }
+}
+
+impl Member {
+    /// Its name, which its pod has too.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address, which its pod has too.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// Where its data is.
+    pub fn folder(&self) -> &std::path::Path {
+        &self.folder
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.daemon.pid()
+    }
+
+    /// Asks its JSON gateway, which a member that is frozen never answers over TLS.
+    pub fn ask(&self, path: &str, question: &Value) -> Result<Said> {
+        match &self.voice {
+            Voice::Plain => {
+                let at = SocketAddr::new(IpAddr::from(self.address), CLIENT);
+                let page = plain_http::exchange(at, "POST", path, &question.to_string())?;
+                let body = serde_json::from_str(&page.body).unwrap_or_else(|_| page.body.into());
+                Ok(Said { status: page.status, body })
+            }
+            Voice::Tls(api) => {
+                let answer = api.create(path, question)?;
+                Ok(Said { status: answer.status, body: answer.body })
+            }
+        }
+    }
+
+    /// One of its metrics, over plain HTTP.
+    pub fn metric(&self, name: &str) -> Result<f64> {
+        let page = plain_http::get(SocketAddr::new(IpAddr::from(self.address), CLIENT), "/metrics")?;
+        Metrics::parse(&page.body)?.value(name, &[])
+    }
+
+    /// What it knows of itself.
+    pub fn status(&self) -> Result<Status> {
+        let said = self.ask("/v3/maintenance/status", &json!({}))?.succeeded();
+        let said = said.with_context(|| format!("{} tells no status", self.name))?;
+        let id = number(&said["header"]["member_id"]);
+        let errors = said["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(Status {
+            id: id.with_context(|| format!("{} has no id: {said}", self.name))?,
+            leader: number(&said["leader"]).filter(|id| *id != 0),
+            term: number(&said["raftTerm"]).unwrap_or_default(),
+            index: number(&said["raftIndex"]).unwrap_or_default(),
+            version: said["version"].as_str().unwrap_or_default().to_owned(),
+            errors: errors.iter().filter_map(|line| line.as_str().map(ToOwned::to_owned)).collect(),
+        })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> Result<u64> {
+        Ok(self.status()?.id)
+    }
+
+    /// A read that the quorum stands behind. Without one it takes etcd nine seconds to say so.
+    pub fn reads(&self) -> Result<()> {
+        self.ask("/v3/kv/range", &json!({"key": STANDARD.encode("health")}))?.succeeded().map(drop)
+    }
+
+    /// Writes a value.
+    pub fn writes(&self, key: &str, value: &[u8]) -> Result<Said> {
+        let pair = json!({"key": STANDARD.encode(key), "value": STANDARD.encode(value)});
+        self.ask("/v3/kv/put", &pair)
+    }
+
+    /// Raises an alarm in the name of this member: `CORRUPT`, `NOSPACE`.
+    pub fn raises(&self, alarm: &str) -> Result<()> {
+        self.raises_of(self.id()?, alarm)
+    }
+
+    /// Raises an alarm of no member, as etcd does itself where it cannot tell whose data is corrupt.
+    pub fn raises_of_nobody(&self, alarm: &str) -> Result<()> {
+        self.raises_of(0, alarm)
+    }
+
+    fn raises_of(&self, id: u64, alarm: &str) -> Result<()> {
+        let alarm = json!({"action": "ACTIVATE", "memberID": id.to_string(), "alarm": alarm});
+        self.ask("/v3/maintenance/alarm", &alarm)?.succeeded().map(drop)
+    }
+
+    /// Rewrites its database, during which it reads and writes nothing.
+    pub fn defragments(&self) -> Result<()> {
+        self.ask("/v3/maintenance/defragment", &json!({}))?.succeeded().map(drop)
+    }
+
+    /// Ends it as a kubelet does: SIGTERM, upon which a leader hands over, a grace, SIGKILL. It is started again
+    /// when what is returned is dropped.
+    pub fn stop(&self) -> Result<Stopped<'_>> {
+        self.daemon.signal(Signal::TERM)?;
+        self.daemon.has_ended(GRACE)?;
+        self.daemon.stop()
+    }
+
+    /// Kills it (SIGKILL), until what is returned is dropped.
+    pub fn kill(&self) -> Result<Stopped<'_>> {
+        self.daemon.signal(Signal::KILL)?;
+        self.daemon.stop()
+    }
+
+    /// Stops it in its tracks (SIGSTOP), until what is returned is dropped: connections are taken by the
+    /// kernel, and nobody answers.
+    pub fn freeze(&self) -> Result<Frozen<'_>> {
+        self.daemon.freeze()
+    }
+
+    /// Whether it runs, and not in its tracks.
+    pub(super) fn is_up(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+        !matches!(state, None | Some('T' | 'Z'))
+    }
+
+    /// Waits until it serves clients, and until a quorum answers it.
+    pub fn await_reads(&self, within: Duration) -> Result<()> {
+        eventually(format_args!("{} to read what a quorum stands behind", self.name), within, || {
+            Ok(match self.reads() {
+                Ok(()) => Poll::Ready(()),
+                Err(error) => Poll::Pending(format!("{error:#}")),
+            })
+        })
+        .map_err(|error| self.daemon.failure(format_args!("{error:#}")))
+    }
+}
+
+/// The gateway writes 64 bits as text.
+fn number(value: &Value) -> Option<u64> {
+    value.as_str()?.parse().ok()
+}

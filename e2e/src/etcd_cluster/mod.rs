@@ -1,0 +1,390 @@
+//! Real etcd etcd clusters for cases about what guards them: members as processes on loopback addresses of their
+//! own, and pods in a real API server that carry those addresses ([`pods`]).
+//!
+//! ```no_run
+//! # fn case(context: &e2e::context::TestContext) -> anyhow::Result<()> {
+//! use e2e::etcd_cluster::{EtcdCluster, Release};
+//! let etcd = EtcdCluster::of(3).release(Release::V3_5).start(context)?;
+//! let leader = etcd cluster.leader()?;
+//! let gone = etcd cluster.follower()?.stop()?;
+//! # Ok(()) }
+//! ```
+//!
+//! A member takes 40 MB and an etcd cluster two seconds to have a leader, so each case has its own and may do to it
+//! what it likes. What it leaves to others: no kubelet runs, so a pod that is deleted goes on as a process
+//! until the case, which plays the kubelet, ends it.
+
+mod address;
+mod fake_member;
+mod member;
+pub mod pods;
+mod release;
+mod tls;
+pub mod writer;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::json;
+
+use crate::context::TestContext;
+use crate::daemon::Daemon;
+use crate::supervisor::{Supervisor, Tool};
+use crate::wait::{Poll, eventually};
+
+pub use address::{CLIENT, free as address};
+pub use fake_member::FakeMember;
+pub use member::{Member, Said, Status};
+pub use release::Release;
+pub use tls::{IssuedFor, ServerTls};
+
+use address::PEER;
+use member::Voice;
+
+/// An election takes a second or two, and on a loaded machine as many more.
+const AGREED_WITHIN: Duration = Duration::from_secs(60);
+
+/// A look at whether something listens on this host.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// an etcd cluster that is to be started.
+#[derive(Debug)]
+#[must_use = "nothing is started before `start`"]
+pub struct Plan {
+    members: usize,
+    name: String,
+    release: Release,
+    trust: Option<Arc<ServerTls>>,
+    flags: Vec<String>,
+}
+
+impl Plan {
+    /// Of this release; 3.6 if not said.
+    pub fn release(mut self, release: Release) -> Self {
+        self.release = release;
+        self
+    }
+
+    /// With members of this name and a number; `etcd` if not said.
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// With one more flag for every member, `--name=value`.
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// With room for so many bytes: it is full soon, and raises the alarm NOSPACE.
+    pub fn quota(self, bytes: u32) -> Self {
+        self.flag(format!("--quota-backend-bytes={bytes}"))
+    }
+
+    /// Members serve clients over TLS.
+    pub fn tls(mut self, trust: ServerTls) -> Self {
+        self.trust = Some(Arc::new(trust));
+        self
+    }
+
+    /// Starts it and returns when all members agree on a leader.
+    pub fn start(self, context: &TestContext) -> Result<EtcdCluster> {
+        let Self { members, name, release, trust, flags } = self;
+        let supervisor = context.supervisor()?;
+        let program = release.program(&supervisor)?;
+        let seats = (0..members).map(|at| Ok((format!("{name}-{at}"), address::free()?)));
+        let seats = seats.collect::<Result<Vec<_>>>()?;
+        let folder = context.folder("etcd-cluster")?;
+        let token = folder.file_name().map(|name| name.display().to_string()).unwrap_or_default();
+        let make = Make { supervisor, program, release, trust, flags, folder, token };
+        let mut etcd = EtcdCluster { make, name, members: Vec::new() };
+        for (name, address) in &seats {
+            let member = etcd.make.member(context, name, *address, &seats, "new")?;
+            etcd.members.push(member);
+        }
+        let up = if etcd.has_gateway() { etcd.leader().map(drop) } else { etcd.roles_by_metrics().map(drop) };
+        up.with_context(|| format!("an etcd {release} cluster does not come up"))?;
+        Ok(etcd)
+    }
+}
+
+/// How members are made.
+#[derive(Debug)]
+struct Make {
+    supervisor: Arc<Supervisor>,
+    program: std::path::PathBuf,
+    release: Release,
+    trust: Option<Arc<ServerTls>>,
+    flags: Vec<String>,
+    folder: std::path::PathBuf,
+    token: String,
+}
+
+impl Make {
+    fn member(
+        &self,
+        context: &TestContext,
+        name: &str,
+        address: Ipv4Addr,
+        seats: &[(String, Ipv4Addr)],
+        cluster_state: &str,
+    ) -> Result<Member> {
+        let folder = self.folder.join(name);
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let scheme = if self.trust.is_some() { "https" } else { "http" };
+        let client = format!("{scheme}://{address}:{CLIENT}");
+        let peer = |address: &Ipv4Addr| format!("http://{address}:{PEER}");
+        let seated: Vec<String> =
+            seats.iter().map(|(name, address)| format!("{name}={}", peer(address))).collect();
+        let mut tool = Tool::new(format!("{}-{name}", self.token), &self.program)
+            .grace(Duration::ZERO)
+            .flag("name", name)
+            .flag("data-dir", folder.join("data").display())
+            .flag("listen-client-urls", &client)
+            .flag("advertise-client-urls", &client)
+            .flag("listen-peer-urls", peer(&address))
+            .flag("initial-advertise-peer-urls", peer(&address))
+            .flag("initial-cluster", seated.join(","))
+            .flag("initial-cluster-state", cluster_state)
+            .flag("initial-cluster-token", &self.token)
+            // Twice etcd's own: where every processor is busy a heartbeat is late by more than a second, and an election
+            // that nobody asked for changes who leads under a case.
+            .flag("heartbeat-interval", 200)
+            .flag("election-timeout", 2_000)
+            // A member can be added before all have been together for five seconds.
+            .flag("strict-reconfig-check", false)
+            .flag("logger", "zap");
+        if self.release.can_do_without_fsync() {
+            tool = tool.argument("--unsafe-no-fsync");
+        }
+        let mut voice = Voice::Plain;
+        if let Some(trust) = &self.trust {
+            tool = tool.arguments(trust.flags(&folder, address)?);
+            voice = Voice::Tls(context.api(&trust.way_to(address, CLIENT))?);
+        }
+        let tool = tool.arguments(self.flags.iter().cloned());
+        // It serves clients only once it is in a quorum, and a case may start it where there is none.
+        let daemon = Daemon::start(&self.supervisor, tool, move || {
+            Ok(match TcpStream::connect_timeout(&SocketAddr::from((address, PEER)), LOOK) {
+                Ok(_) => Poll::Ready(()),
+                Err(error) => Poll::Pending(error.to_string()),
+            })
+        })?;
+        Ok(Member { name: name.to_owned(), address, folder, daemon, voice })
+    }
+}
+
+/// A running etcd cluster. Its members end when it is dropped.
+#[derive(Debug)]
+pub struct EtcdCluster {
+    make: Make,
+    name: String,
+    members: Vec<Member>,
+}
+
+impl EtcdCluster {
+    /// Begins a sentence about an etcd cluster of so many members.
+    pub fn of(members: usize) -> Plan {
+        Plan { members, name: "etcd".to_owned(), release: Release::V3_6, trust: None, flags: Vec::new() }
+    }
+
+    /// What its members are named by, which its `StatefulSet` is named too.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All members, those that are stopped too.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The member of this name.
+    pub fn member(&self, name: &str) -> Result<&Member> {
+        self.members.iter().find(|member| member.name == name).with_context(|| format!("no member {name}"))
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.make.folder
+    }
+
+    /// How its members' certificates are trusted, where they have some.
+    pub fn trust(&self) -> Option<&ServerTls> {
+        self.make.trust.as_deref()
+    }
+
+    fn has_gateway(&self) -> bool {
+        !self.make.flags.iter().any(|flag| flag == "--enable-grpc-gateway=false")
+    }
+
+    fn up(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.is_up())
+    }
+
+    /// The leader, when all members that run agree on it.
+    pub fn leader(&self) -> Result<&Member> {
+        eventually("the members to agree on a leader", AGREED_WITHIN, || {
+            let said: Vec<(&Member, Result<Status>)> =
+                self.up().map(|member| (member, member.status())).collect();
+            let mut leaders = BTreeSet::new();
+            for (member, status) in &said {
+                match status {
+                    Ok(status) => leaders.insert((status.term, status.leader)),
+                    Err(error) => return Ok(Poll::Pending(format!("{}: {error:#}", member.name))),
+                };
+            }
+            let [(_, Some(leader))] = Vec::from_iter(&leaders)[..] else {
+                return Ok(Poll::Pending(format!("{leaders:?}")));
+            };
+            let leading = said.iter().find(|(_, status)| status.as_ref().is_ok_and(|s| s.id == *leader));
+            Ok(match leading {
+                Some((member, _)) => Poll::Ready(*member),
+                None => Poll::Pending(format!("{leader:x} leads, and does not run")),
+            })
+        })
+        .map_err(|error| self.failure(&error))
+    }
+
+    /// Every member that runs, and whether it leads, when exactly one does: as its metrics tell, where there is
+    /// no gateway to ask.
+    pub fn roles_by_metrics(&self) -> Result<Vec<(&Member, bool)>> {
+        eventually("exactly one member to say that it leads", AGREED_WITHIN, || {
+            let mut roles = Vec::new();
+            for member in self.up() {
+                match member.metric("etcd_server_is_leader") {
+                    Ok(value) => roles.push((member, value > 0.5)),
+                    Err(error) => return Ok(Poll::Pending(format!("{}: {error:#}", member.name))),
+                }
+            }
+            let leaders = roles.iter().filter(|(_, leads)| *leads).count();
+            Ok(if leaders == 1 { Poll::Ready(roles) } else { Poll::Pending(format!("{leaders} lead")) })
+        })
+        .map_err(|error| self.failure(&error))
+    }
+
+    /// Some member that runs and follows.
+    pub fn follower(&self) -> Result<&Member> {
+        self.followers()?.first().copied().context("nobody follows")
+    }
+
+    /// All members that run and follow.
+    pub fn followers(&self) -> Result<Vec<&Member>> {
+        let leader = self.leader()?;
+        Ok(self.up().filter(|member| member.name != leader.name).collect())
+    }
+
+    /// Hands the leadership to this member, if it has it not.
+    pub fn led_by(&self, member: &Member) -> Result<()> {
+        let leader = self.leader()?;
+        if leader.name == member.name {
+            return Ok(());
+        }
+        let target = json!({"targetID": member.id()?.to_string()});
+        leader.ask("/v3/maintenance/transfer-leadership", &target)?.succeeded()?;
+        let now = self.leader()?;
+        ensure!(now.name == member.name, "{} leads, and not {}", now.name, member.name);
+        Ok(())
+    }
+
+    /// Waits until this member knows of no leader: a moment after the quorum is lost it still does.
+    pub fn await_leaderless(&self, member: &Member) -> Result<()> {
+        eventually(format_args!("{} to know of no leader", member.name), AGREED_WITHIN, || {
+            Ok(match member.status() {
+                Err(error) => Poll::Pending(format!("{error:#}")),
+                Ok(Status { leader: None, .. }) => Poll::Ready(()),
+                Ok(Status { leader: Some(leader), term, .. }) => {
+                    Poll::Pending(format!("{leader:x} leads in term {term}"))
+                }
+            })
+        })
+        .map_err(|error| self.failure(&error))
+    }
+
+    /// Adds a member that does not vote, and returns when it knows of the leader.
+    pub fn add_learner(&mut self, context: &TestContext) -> Result<()> {
+        let name = format!("{}-{}", self.name, self.members.len());
+        let address = address::free()?;
+        let new = json!({"peerURLs": [format!("http://{address}:{PEER}")], "isLearner": true});
+        self.leader()?.ask("/v3/cluster/member/add", &new)?.succeeded()?;
+        let mut seats: Vec<_> = self.members.iter().map(|m| (m.name.clone(), m.address)).collect();
+        seats.push((name.clone(), address));
+        let member = self.make.member(context, &name, address, &seats, "existing")?;
+        self.members.push(member);
+        self.leader().map(drop)
+    }
+
+    /// Announces a member that is never started.
+    pub fn announce_member(&self) -> Result<()> {
+        let new = json!({"peerURLs": [format!("http://{}:{PEER}", address::free()?)]});
+        self.leader()?.ask("/v3/cluster/member/add", &new)?.succeeded().map(drop)
+    }
+
+    /// Turns authentication on, with the user `root` of this password.
+    pub fn ask_for_logins(&self, password: &str) -> Result<()> {
+        let leader = self.leader()?;
+        let steps = [
+            ("/v3/auth/user/add", json!({"name": "root", "password": password})),
+            ("/v3/auth/role/add", json!({"name": "root"})),
+            ("/v3/auth/user/grant", json!({"user": "root", "role": "root"})),
+            ("/v3/auth/enable", json!({})),
+        ];
+        for (path, question) in steps {
+            leader.ask(path, &question)?.succeeded().with_context(|| path.to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// What failed, with the end of a member's log.
+    fn failure(&self, error: &anyhow::Error) -> anyhow::Error {
+        match self.members.first() {
+            Some(member) => member.daemon.failure(format_args!("{error:#}")),
+            None => anyhow::anyhow!("{error:#}"),
+        }
+    }
+
+    /// Waits until an alarm of this name is told by everybody that runs.
+    pub fn await_alarm(&self, alarm: &str) -> Result<()> {
+        eventually(format_args!("the alarm {alarm}"), AGREED_WITHIN, || {
+            for member in self.up() {
+                let status = match member.status() {
+                    Ok(status) => status,
+                    Err(error) => return Ok(Poll::Pending(format!("{}: {error:#}", member.name))),
+                };
+                if !status.errors.iter().any(|release| release.contains(alarm)) {
+                    return Ok(Poll::Pending(format!("{}: {:?}", member.name, status.errors)));
+                }
+            }
+            Ok(Poll::Ready(()))
+        })
+    }
+
+    /// Writes until there is no room: the alarm NOSPACE is raised by whoever notices.
+    pub fn fill(&self) -> Result<()> {
+        const TRIES: usize = 200;
+        let leader = self.leader()?;
+        for number in 0..TRIES {
+            let said = leader.writes(&format!("full-{number}"), &vec![b'x'; 256 << 10])?;
+            if said.status != 200 {
+                ensure!(said.body.to_string().contains("space exceeded"), "{}: {}", said.status, said.body);
+                return self.await_alarm("NOSPACE");
+            }
+        }
+        bail!("there is still room after {TRIES} writes: the quota is too large for this")
+    }
+}
+
+impl Drop for EtcdCluster {
+    fn drop(&mut self) {
+        for member in &self.members {
+            // At the end of a run the supervisor is quicker.
+            let _ = member.daemon.end();
+        }
+        // A member's log takes 128 MB from its first entry on, and a run has a hundred members.
+        let _ = std::fs::remove_dir_all(&self.make.folder);
+    }
+}

@@ -1,0 +1,87 @@
+//! The certificates of an etcd cluster: one authority, a serving certificate for each member, a client's.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::certificates::{self, Ca, Leaf};
+
+/// For whom the members' certificates are made out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IssuedFor {
+    /// Each one's own address.
+    Addresses,
+    /// This DNS name, and no address.
+    Name(String),
+}
+
+/// an etcd cluster's TLS to its clients.
+#[derive(Debug)]
+pub struct ServerTls {
+    ca: Ca,
+    client: Leaf,
+    to: IssuedFor,
+    /// Whether clients must show a certificate.
+    asks: bool,
+}
+
+impl ServerTls {
+    /// Members serve TLS. With `asks`, they serve only who shows a certificate of their authority.
+    pub fn new(to: IssuedFor, asks: bool) -> Result<Self> {
+        let ca = Ca::new("etcd")?;
+        // Without a common name a certificate is nobody's login.
+        let client = ca.client("", None)?;
+        Ok(Self { ca, client, to, asks })
+    }
+
+    /// Their authority.
+    pub fn ca(&self) -> &Ca {
+        &self.ca
+    }
+
+    /// What Durward finds in a Secret: `ca.crt`, and a client certificate where members ask for one.
+    pub fn secret(&self, name: &str) -> Value {
+        let mut data = json!({"ca.crt": self.ca.pem()});
+        if self.asks {
+            data["tls.crt"] = self.client.certificate.clone().into();
+            data["tls.key"] = self.client.key.clone().into();
+        }
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data})
+    }
+
+    /// A client's way in, as a kubeconfig, which is the form that the harness's client reads.
+    pub(super) fn way_to(&self, address: Ipv4Addr, port: u16) -> Value {
+        let user = certificates::by_certificate(&self.client);
+        let mut way = certificates::kubeconfig(&format!("https://{address}:{port}"), &self.ca, &user);
+        if let IssuedFor::Name(name) = &self.to {
+            way["clusters"][0]["cluster"]["tls-server-name"] = name.clone().into();
+        }
+        way
+    }
+
+    /// The flags of a member. Writes the files that they name.
+    pub(super) fn flags(&self, folder: &Path, address: Ipv4Addr) -> Result<Vec<String>> {
+        let leaf = match &self.to {
+            IssuedFor::Addresses => self.ca.server(&["etcd"], &[IpAddr::from(address)])?,
+            IssuedFor::Name(name) => self.ca.server(&[name], &[])?,
+        };
+        let (certificate, key) = leaf.write(folder, "server")?;
+        let shown = |path: PathBuf| path.display().to_string();
+        let mut flags =
+            vec![format!("--cert-file={}", shown(certificate)), format!("--key-file={}", shown(key))];
+        if self.asks {
+            let ca = certificates::write(folder, "clients.crt", &self.ca.pem())?;
+            // The gateway is a client of its own member, and a serving certificate is none of a client.
+            let (certificate, key) = self.client.write(folder, "gateway")?;
+            flags.extend([
+                "--client-cert-auth=true".to_owned(),
+                format!("--trusted-ca-file={}", shown(ca)),
+                format!("--client-cert-file={}", shown(certificate)),
+                format!("--client-key-file={}", shown(key)),
+            ]);
+        }
+        Ok(flags)
+    }
+}

@@ -1,0 +1,185 @@
+//! What lies where on the node: a shell script of `mount`s, run once inside.
+//!
+//! Nothing is made on this host. Where a folder that the node wants is missing, an overlay is laid over the
+//! nearest one that is there, and the folder is made in the overlay.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// Folders of the node's own that must be on a disk, for sizes are measured there or overlays laid upon them.
+const KEPT: [&str; 11] = [
+    "/etc/cni/net.d",
+    "/etc/containerd",
+    "/opt/durward",
+    "/usr/libexec/kubernetes",
+    "/var/lib/cni",
+    "/var/lib/containerd",
+    "/var/lib/kubelet",
+    "/var/lib/lxcfs",
+    "/var/lib/lxcfs-library",
+    "/var/log/containers",
+    "/var/log/pods",
+];
+
+/// Settings of the whole kernel that a kubelet writes when it starts. It finds files of the node's own there: the
+/// kernel goes on as it was. (`setupKernelTunables` in the kubelet's container manager has the list.)
+const SETTINGS: [&str; 6] = [
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+];
+
+/// A place on the node's `/run` for what the sandbox itself needs; of a plain name, as the options of an overlay
+/// want it.
+const GROUND: &str = "/run/durward-ground";
+
+/// Where below the run's folder one of [`KEPT`] is.
+pub(crate) fn disk(kept: &str) -> String {
+    format!("/disk{kept}")
+}
+
+/// The script. The folders of this host are looked at now.
+pub(super) fn script(folder: &Path) -> Result<String> {
+    let mounts =
+        std::fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
+    let mut points = points(&mounts);
+    // So that the run's folder is the same one inside, even where a place above it is covered.
+    points.insert(folder.canonicalize().with_context(|| format!("cannot follow {}", folder.display()))?);
+    let mut script = Script::default();
+    script.mount(&["-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"]);
+    script.line(&["mkdir", "-p", GROUND, "/run/lock", "/run/netns", "/run/containerd"]);
+    for (number, parent) in to_overlay()?.iter().enumerate() {
+        let upper = format!("{GROUND}/upper-{number}");
+        let work = format!("{GROUND}/work-{number}");
+        script.line(&["mkdir", &upper, &work]);
+        let options = format!("lowerdir={GROUND}/below,upperdir={upper},workdir={work}");
+        script.cover(parent, &["-t", "overlay", "-o", &options, "overlay"], &points);
+    }
+    for kept in KEPT {
+        let own = folder.join(disk(kept).trim_start_matches('/'));
+        std::fs::create_dir_all(&own).with_context(|| format!("cannot make {}", own.display()))?;
+        script.line(&["mkdir", "-p", kept]);
+        script.mount(&["--bind", &own.display().to_string(), kept]);
+    }
+    // What /sys/class/net shows is the network of whoever mounted it.
+    script.cover(Path::new("/sys"), &["-t", "sysfs", "sysfs"], &points);
+    for setting in SETTINGS {
+        let real = Path::new("/proc/sys").join(setting);
+        // Not every kernel has all.
+        if real.exists() {
+            let own = format!("{GROUND}/{}", setting.replace('/', "."));
+            script.line(&["cp", &real.display().to_string(), &own]);
+            script.mount(&["--bind", &own, &real.display().to_string()]);
+        }
+    }
+    // Bidirectional mounts of pods, and LXCFS's own, are meant to be seen by other pods.
+    script.mount(&["--make-rshared", "/"]);
+    Ok(script.0)
+}
+
+/// The nearest folders that are there, of those that are not.
+fn to_overlay() -> Result<BTreeSet<PathBuf>> {
+    KEPT.iter()
+        .map(Path::new)
+        .filter(|kept| !kept.is_dir())
+        .map(|kept| {
+            let parent = kept.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+            // A link, such as of /var/lib to a larger disk, would be covered under its other name.
+            let parent =
+                parent.canonicalize().with_context(|| format!("cannot follow {}", parent.display()))?;
+            ensure!(
+                parent != Path::new("/"),
+                "{} cannot be made on the node, for nothing of its path is there: mkdir {}",
+                kept.display(),
+                kept.ancestors().nth(kept.components().count() - 2).unwrap_or(kept).display()
+            );
+            Ok(parent)
+        })
+        .collect()
+}
+
+/// Where something is mounted, in the order of the paths.
+fn points(mountinfo: &str) -> BTreeSet<PathBuf> {
+    mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(|point| unescape(point).into()).collect()
+}
+
+/// The kernel writes a space, a tab, a line's end and a backslash as three octal digits.
+fn unescape(point: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(point.to_owned(), |point, (escaped, plain)| point.replace(escaped, plain))
+}
+
+/// The topmost of those that lie below a folder.
+fn directly_below<'a>(folder: &Path, points: &'a BTreeSet<PathBuf>) -> Vec<&'a Path> {
+    let mut found: Vec<&Path> = Vec::new();
+    for point in points {
+        let is_below = point != folder && point.starts_with(folder);
+        if is_below && !found.last().is_some_and(|last| point.starts_with(last)) {
+            found.push(point);
+        }
+    }
+    found
+}
+
+#[derive(Default)]
+struct Script(String);
+
+impl Script {
+    fn line(&mut self, words: &[&str]) {
+        let words: Vec<_> = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+        let _ = writeln!(self.0, "{}", words.join(" "));
+    }
+
+    fn mount(&mut self, arguments: &[&str]) {
+        self.line(&[&["mount"], arguments].concat());
+    }
+
+    /// Mounts something over a folder, and again upon it what was mounted below the folder. While that is
+    /// done, the folder as it was is at `GROUND/below`.
+    fn cover(&mut self, folder: &Path, arguments: &[&str], points: &BTreeSet<PathBuf>) {
+        let below = format!("{GROUND}/below");
+        let place = folder.display().to_string();
+        self.line(&["mkdir", "-p", &below]);
+        self.mount(&["--rbind", &place, &below]);
+        self.mount(&[arguments, &[&place]].concat());
+        for point in directly_below(folder, points) {
+            if let Ok(rest) = point.strip_prefix(folder) {
+                let was = Path::new(&below).join(rest).display().to_string();
+                self.mount(&["--rbind", &was, &point.display().to_string()]);
+            }
+        }
+        self.line(&["umount", "--lazy", &below]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_again_only_the_topmost_of_what_was_below() {
+        let all = points(
+            "1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / /sys rw - sysfs s rw\n3 2 0:3 / /sys/fs/cgroup rw - tmpfs t rw\n\
+             4 3 0:4 / /sys/fs/cgroup/cpu rw - cgroup c rw\n5 2 0:5 / /sys/fs/cgroups\\040more rw - x x rw\n\
+             6 1 0:6 / /system rw - x x rw",
+        );
+        assert_eq!(
+            directly_below(Path::new("/sys"), &all),
+            [Path::new("/sys/fs/cgroup"), Path::new("/sys/fs/cgroups more")]
+        );
+    }
+
+    #[test]
+    fn a_word_stays_one_word_whatever_is_in_it() {
+        let mut script = Script::default();
+        script.mount(&["--bind", "/tmp/it's mine", "/opt"]);
+        assert_eq!(script.0, "'mount' '--bind' '/tmp/it'\\''s mine' '/opt'\n");
+    }
+}

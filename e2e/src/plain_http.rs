@@ -1,0 +1,56 @@
+//! The least of HTTP, over a plain connection: what admin ports and etcd's health need, and no more.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+/// A page on this host that takes longer is not ready.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// What was answered.
+#[derive(Debug, Clone)]
+pub struct Response {
+    /// The HTTP status.
+    pub status: u16,
+    /// Everything after the headers.
+    pub body: String,
+}
+
+/// One GET on a connection of its own.
+pub fn get(at: SocketAddr, path: &str) -> Result<Response> {
+    exchange(at, "GET", path, "")
+}
+
+/// One request with a body on a connection of its own. HTTP/1.0, to which nobody may answer in chunks or keep
+/// the connection.
+pub fn exchange(at: SocketAddr, method: &str, path: &str, body: &str) -> Result<Response> {
+    exchange_within((WITHIN, WITHIN), at, method, path, body)
+}
+
+/// The same with so much time to connect, and so much for each wait for bytes.
+pub fn exchange_within(
+    (connect, read): (Duration, Duration),
+    at: SocketAddr,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Result<Response> {
+    let what = || format!("{method} http://{at}{path}");
+    let mut stream = TcpStream::connect_timeout(&at, connect).with_context(what)?;
+    stream.set_read_timeout(Some(read))?;
+    let length = body.len();
+    let request = format!("{method} {path} HTTP/1.0\r\nHost: {at}\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).with_context(what)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).with_context(what)?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) =
+        answer.split_once("\r\n\r\n").with_context(|| format!("{}: no HTTP answer", what()))?;
+    let status = head.split_ascii_whitespace().nth(1).and_then(|status| status.parse().ok());
+    Ok(Response {
+        status: status.with_context(|| format!("{}: an HTTP answer without a status", what()))?,
+        body: body.to_owned(),
+    })
+}

@@ -1,0 +1,207 @@
+//! The cluster that `make cluster` leaves up: that it can be used, and that nothing of a whole node is left on
+//! this host when it has ended, whatever way it ends.
+//!
+//! Beside it the run's own node stands, as another run's may: they do not meet.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::binaries::{Binary, cache};
+use e2e::context::TestContext;
+use e2e::node;
+use e2e::supervisor::host_state::HostState;
+use e2e::supervisor::process::Identity;
+use e2e::supervisor::{Output, Tool};
+use e2e::wait::{Poll, eventually};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// A cluster from nothing takes six seconds, on an idle machine.
+const UP_WITHIN: Duration = Duration::from_secs(300);
+
+/// The grace of the parts, and a machine that does much else.
+const CLEAN_WITHIN: Duration = Duration::from_secs(60);
+
+pub(crate) fn a_cluster_stands_until_it_is_ended_and_meets_no_other(context: &TestContext) -> Result<()> {
+    let before = HostState::now()?;
+    let node = context.node()?;
+    let shop = node.namespace("shop")?;
+    shop.pod("web").container_like("app", node::idle(json!({}))).is_admitted()?;
+
+    let cluster = Standing::up(context)?;
+    let told = cluster.words.clone();
+    ensure!(told.contains(&format!("export KUBECONFIG={}", cluster.kubeconfig().display())), "{told}");
+    cluster.runs_a_pod()?;
+    ensure!(cluster.told_of_lxcfs()? == "serves\n" && told.contains("make cluster LXCFS=no"), "{told}");
+    let again = cluster.say("up")?.succeeded()?.stdout;
+    ensure!(again == told, "said again, it is another cluster: {again}");
+    cluster.shows_nothing_but_its_names(&before)?;
+
+    // Each has its own pod at the first address of the same network, and sees nothing of the other.
+    let web = node.pod(&shop, "web").is_ready()?;
+    ensure!(web.exec("app", &["cat", "/etc/hostname"])? == "web\n", "this is another pod");
+    let nodes = cluster.kubectl(&["get", "pods", "-A", "-o", "name"])?;
+    ensure!(!nodes.contains("web"), "the standing cluster has a pod of the run's node: {nodes}");
+
+    let gone = cluster.say("down")?.succeeded()?.stdout;
+    ensure!(gone.contains("is gone"), "it says {gone:?}");
+    // No waiting here: whoever ends it is told when all is as before.
+    let left = cluster.left(&before)?;
+    ensure!(left.is_empty(), "left behind: {left:#?}");
+    let again = cluster.say("down")?.succeeded()?.stdout;
+    ensure!(again.contains("No cluster is up"), "ended twice, it says {again:?}");
+    web.exec("app", &["true"]).map(drop)
+}
+
+pub(crate) fn a_whole_node_leaves_nothing_behind_when_its_holder_is_killed(
+    context: &TestContext,
+) -> Result<()> {
+    let before = HostState::now()?;
+    let cluster = Standing::up_with(context, "no")?;
+    cluster.runs_a_pod()?;
+    ensure!(cluster.told_of_lxcfs()? == "nothing\n", "LXCFS runs, and nobody wanted it: {}", cluster.words);
+    cluster.left_something(&before)?;
+    cluster.process("holder")?.signal(Signal::KILL);
+    cluster.leaves_nothing(&before)
+}
+
+pub(crate) fn the_next_run_cleans_up_a_whole_node_behind_a_killed_keeper(
+    context: &TestContext,
+) -> Result<()> {
+    let before = HostState::now()?;
+    let cluster = Standing::up(context)?;
+    cluster.runs_a_pod()?;
+    // The holder first stops, for it would do the supervisor's work.
+    let (holder, supervisor) = (cluster.process("holder")?, cluster.process("supervisor")?);
+    holder.signal(Signal::STOP);
+    supervisor.signal(Signal::KILL);
+    holder.signal(Signal::KILL);
+    eventually("the end of both", CLEAN_WITHIN, || {
+        let alive = holder.is_alive() || supervisor.is_alive();
+        Ok(if alive { Poll::Pending("alive".to_owned()) } else { Poll::Ready(()) })
+    })?;
+    cluster.left_something(&before)?;
+    cluster.say("down")?.succeeded()?;
+    let left = cluster.left(&before)?;
+    ensure!(left.is_empty(), "left behind: {left:#?}");
+    Ok(())
+}
+
+/// A cluster of `e2e-cluster`, in a cache of its own that has the run's binaries and images.
+struct Standing<'a> {
+    context: &'a TestContext,
+    cache: PathBuf,
+    words: String,
+    told: Value,
+    /// Whether the node is to have an LXCFS of its own: `no`, or anything else.
+    lxcfs: &'static str,
+}
+
+impl<'a> Standing<'a> {
+    fn up(context: &'a TestContext) -> Result<Self> {
+        Self::up_with(context, "")
+    }
+
+    fn up_with(context: &'a TestContext, lxcfs: &'static str) -> Result<Self> {
+        node::build(context)?;
+        let own = context.folder("standing")?;
+        for shared in ["parts", "images"] {
+            std::os::unix::fs::symlink(cache()?.join(shared), own.join(shared))?;
+        }
+        let mut cluster = Self { context, cache: own, words: String::new(), told: Value::Null, lxcfs };
+        cluster.words = cluster.say("up")?.succeeded().context("the cluster does not come up")?.stdout;
+        let told = std::fs::read_to_string(cluster.cache.join("cluster/standing.json"))?;
+        cluster.told = serde_json::from_str(&told)?;
+        Ok(cluster)
+    }
+
+    fn say(&self, verb: &str) -> Result<Output> {
+        let tool = Tool::new(format!("cluster-{verb}"), env!("CARGO_BIN_EXE_e2e-cluster"))
+            .argument(verb)
+            .environment("LXCFS", self.lxcfs)
+            .environment("DURWARD_E2E_CACHE", self.cache.display().to_string())
+            .environment("DURWARD_BIN", self.context.durward_program()?.display().to_string());
+        self.context.supervisor()?.run(tool, UP_WITHIN)
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.cache.join("cluster/kubeconfig")
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let supervisor = self.context.supervisor()?;
+        let tool = Tool::new("kubectl", Binary::Kubectl.path(&supervisor)?)
+            .environment("KUBECACHEDIR", self.cache.join("kubectl").display().to_string())
+            .environment("KUBECONFIG", self.kubeconfig().display().to_string())
+            .arguments(arguments.iter().copied());
+        Ok(supervisor.run(tool, UP_WITHIN)?.succeeded()?.stdout)
+    }
+
+    /// As a person tries it: by hand, with what was printed.
+    fn runs_a_pod(&self) -> Result<()> {
+        let image = "--image=durward.test/busybox:1";
+        self.kubectl(&["run", "tried", image, "--restart=Never", "--", "sleep", "600"])?;
+        self.kubectl(&["wait", "pod/tried", "--for=condition=Ready", "--timeout=120s"])?;
+        let said = self.kubectl(&["exec", "tried", "--", "echo", "tried"])?;
+        ensure!(said == "tried\n", "the pod says {said:?}");
+        Ok(())
+    }
+
+    /// What a pod says that looks at the node's folder.
+    fn told_of_lxcfs(&self) -> Result<String> {
+        let looks = json!({"apiVersion": "v1", "spec": {
+            "volumes": [{"name": "node", "hostPath": {"path": "/var/lib"}}],
+            "containers": [{
+                "name": "looks",
+                "image": "durward.test/busybox:1",
+                "command": ["sh", "-c", "if [ -e /node/lxcfs/proc/meminfo ]; then echo serves; else echo nothing; fi; sleep 600"],
+                "volumeMounts": [{"name": "node", "mountPath": "/node", "mountPropagation": "HostToContainer"}],
+            }],
+        }});
+        let overrides = format!("--overrides={looks}");
+        self.kubectl(&["run", "looks", "--image=durward.test/busybox:1", "--restart=Never", &overrides])?;
+        self.kubectl(&["wait", "pod/looks", "--for=condition=Ready", "--timeout=120s"])?;
+        self.kubectl(&["logs", "looks"])
+    }
+
+    fn process(&self, who: &str) -> Result<Identity> {
+        Ok(serde_json::from_value(self.told[who].clone())?)
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        Ok(serde_json::from_value(self.told["names"].clone())?)
+    }
+
+    /// What this host has of it that it had not before, and the other way round.
+    fn left(&self, before: &HostState) -> Result<Vec<String>> {
+        Ok(before.difference(&HostState::now()?, &self.names()?))
+    }
+
+    fn shows_nothing_but_its_names(&self, before: &HostState) -> Result<()> {
+        let names = self.names()?;
+        let seen = self.left(before)?;
+        // A mount would have a name of the run too, and none may come through.
+        let is_its_own =
+            |line: &str| !line.contains(" mount ") && names.iter().any(|name| line.contains(name.as_str()));
+        let more: Vec<_> = seen.iter().filter(|line| !is_its_own(line)).collect();
+        ensure!(more.is_empty(), "this host shows what only the node should: {more:#?}");
+        Ok(())
+    }
+
+    /// So that a case which finds nothing left has seen that there was something.
+    fn left_something(&self, before: &HostState) -> Result<()> {
+        let left = self.left(before)?;
+        for kind in ["+ link", "+ addr", "+ cgroup"] {
+            ensure!(left.iter().any(|line| line.starts_with(kind)), "expected {kind} in {left:#?}");
+        }
+        Ok(())
+    }
+
+    fn leaves_nothing(&self, before: &HostState) -> Result<()> {
+        eventually("this host to be as before", CLEAN_WITHIN, || {
+            let left = self.left(before)?;
+            Ok(if left.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{left:#?}")) })
+        })
+    }
+}

@@ -1,0 +1,316 @@
+//! That nothing is left behind, in whatever way a run ends.
+//!
+//! Each case runs this very test binary once more, as a *victim*: a run with a supervisor and a cache folder of
+//! its own that starts parts which are hard to get rid of, and then meets its fate. Those of `sandbox.rs` stand on
+//! the sandbox of a node besides.
+
+mod sandbox;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
+use e2e::supervisor::process::{Identity, marked};
+use e2e::supervisor::{Exit, Process, Supervisor, Tool, journal};
+use e2e::wait::{Poll, eventually};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+
+pub(crate) use sandbox::{
+    a_ground_leaves_nothing_behind_when_the_test_process_ends_well,
+    a_ground_leaves_nothing_behind_when_the_test_process_is_killed,
+    a_ground_shows_nothing_of_itself_to_this_host, a_part_on_a_ground_is_its_own_process,
+    the_next_run_cleans_up_the_ground_of_a_killed_keeper, two_grounds_do_not_meet,
+};
+
+/// The environment variable that makes this binary a victim.
+const VICTIM: &str = "DURWARD_E2E_VICTIM";
+
+/// How long a supervisor may take to clean up: two seconds' grace of the stubborn part, and a machine that does
+/// much else.
+const CLEAN_WITHIN: Duration = Duration::from_secs(30);
+
+pub(crate) fn leaves_nothing_behind_when_the_test_process_ends_well(context: &TestContext) -> Result<()> {
+    let victim = Victim::start(context, "pass")?;
+    ensure!(victim.end()? == Exit::Code(0), "the victim failed: {}", victim.part.log_tail(20));
+    victim.left_nothing()?;
+    ensure!(!victim.logs().exists(), "the logs of a run that passed are kept");
+    Ok(())
+}
+
+pub(crate) fn leaves_nothing_behind_when_the_test_process_panics(context: &TestContext) -> Result<()> {
+    let victim = Victim::start(context, "panic")?;
+    ensure!(victim.end()? == Exit::Code(101), "the victim did not panic: {}", victim.part.log_tail(20));
+    victim.left_nothing()?;
+    victim.kept_its_logs()
+}
+
+pub(crate) fn leaves_nothing_behind_when_the_test_process_is_killed(context: &TestContext) -> Result<()> {
+    let victim = Victim::start(context, "wait")?;
+    victim.left_something()?;
+    victim.part.signal(Signal::KILL)?;
+    ensure!(victim.end()? == Exit::Signal(Signal::KILL.as_raw()), "the victim ended otherwise");
+    victim.left_nothing()?;
+    victim.kept_its_logs()
+}
+
+pub(crate) fn leaves_nothing_behind_when_the_test_process_is_terminated(context: &TestContext) -> Result<()> {
+    let victim = Victim::start(context, "wait")?;
+    victim.left_something()?;
+    victim.part.signal(Signal::TERM)?;
+    ensure!(victim.end()? == Exit::Signal(Signal::TERM.as_raw()), "the victim ended otherwise");
+    victim.left_nothing()?;
+    victim.kept_its_logs()
+}
+
+pub(crate) fn leaves_nothing_behind_on_ctrl_c(context: &TestContext) -> Result<()> {
+    let victim = Victim::start(context, "wait")?;
+    // What a terminal does: SIGINT to the whole foreground group.
+    let group = Pid::from_raw(victim.part.pid()).context("no process group")?;
+    kill_process_group(group, Signal::INT)?;
+    ensure!(victim.end()? == Exit::Signal(Signal::INT.as_raw()), "the victim ended otherwise");
+    victim.left_nothing()?;
+    victim.kept_its_logs()
+}
+
+pub(crate) fn the_next_run_cleans_up_behind_a_killed_keeper(context: &TestContext) -> Result<()> {
+    let victim = Victim::start(context, "wait")?;
+    victim.kill_keeper()?;
+    victim.part.signal(Signal::KILL)?;
+    victim.end()?;
+    victim.left_something().context("after its supervisor was killed")?;
+    ensure!(
+        victim.folder("journals").join(victim.journal()).exists(),
+        "the dead supervisor's journal is gone"
+    );
+
+    let next = Victim::start_in(context, "pass", victim.cache.clone())?;
+    ensure!(next.end()? == Exit::Code(0), "the next run failed: {}", next.part.log_tail(20));
+    victim.left_nothing()?;
+    victim.kept_its_logs()?;
+    next.left_nothing()
+}
+
+pub(crate) fn the_next_run_ends_nobody_who_only_has_the_same_process_id(context: &TestContext) -> Result<()> {
+    let victim = Victim::start(context, "wait")?;
+    victim.kill_keeper()?;
+    victim.part.signal(Signal::KILL)?;
+    victim.end()?;
+    // A process of ours that is none of the dead run's, under a process id that its journal names.
+    let bystander = context.supervisor()?.start_process(Tool::new("bystander", "sleep").argument("600"))?;
+    let identity = Identity::of(bystander.pid()).context("the bystander does not run")?;
+    let journal = victim.folder("journals").join(victim.journal());
+    let other = json!({"started": {"name": "other", "process": {"pid": identity.pid, "started": identity.started - 1}}});
+    let text = std::fs::read_to_string(&journal)?;
+    std::fs::write(&journal, format!("{text}{other}\n"))?;
+
+    let next = Victim::start_in(context, "pass", victim.cache.clone())?;
+    ensure!(next.end()? == Exit::Code(0), "the next run failed: {}", next.part.log_tail(20));
+    victim.left_nothing()?;
+    ensure!(identity.is_alive(), "the next run ended a process that was not the dead run's");
+    bystander.end()?;
+    Ok(())
+}
+
+pub(crate) fn tells_why_a_part_cannot_be_started(context: &TestContext) -> Result<()> {
+    let tried = context.supervisor()?.start_process(Tool::new("nonsense", "/nowhere/at-all"));
+    let error = format!("{:#}", tried.err().context("it was started")?);
+    ensure!(
+        error.contains("nonsense") && error.contains("/nowhere/at-all"),
+        "the error does not say what: {error}"
+    );
+    ensure!(error.contains("No such file"), "the error does not say why: {error}");
+    Ok(())
+}
+
+pub(crate) fn ends_a_part_that_does_not_listen(context: &TestContext) -> Result<()> {
+    let deaf = Tool::new("deaf", "sh")
+        .arguments(["-c", "trap '' TERM; echo ready; while :; do sleep 600; done"])
+        .grace(Duration::from_millis(100));
+    let deaf = context.supervisor()?.start_process(deaf)?;
+    await_words(&deaf, "ready")?;
+    deaf.signal(Signal::TERM)?;
+    ensure!(deaf.wait(Duration::from_millis(200))?.is_none(), "it listens, so the case proves nothing");
+    ensure!(deaf.end()? == Exit::Signal(Signal::KILL.as_raw()), "it ended otherwise");
+    let refused = deaf.signal(Signal::TERM).err().context("a part that has ended was signalled")?;
+    ensure!(format!("{refused:#}").contains("ended already"), "the error does not say why: {refused:#}");
+    Ok(())
+}
+
+fn await_words(part: &Process, words: &str) -> Result<String> {
+    eventually(format_args!("{words:?} from {}", part.name()), Duration::from_secs(60), || {
+        if let Some(exit) = part.exit()?
+            && !std::fs::read_to_string(part.log())?.contains(words)
+        {
+            return Err(part.failure(format_args!("ended with {exit}")));
+        }
+        let log = std::fs::read_to_string(part.log())?;
+        // Whole lines only: the last may be half written.
+        let line = log.split_inclusive('\n').find(|line| line.contains(words) && line.ends_with('\n'));
+        Ok(line.map_or_else(|| Poll::Pending(log.clone()), |line| Poll::Ready(line.to_owned())))
+    })
+}
+
+/// Another run of this binary, as seen from outside.
+struct Victim {
+    part: Process,
+    cache: PathBuf,
+    /// What it told of itself: its run, its supervisor, its folder, its address.
+    told: Value,
+}
+
+impl Victim {
+    fn start(context: &TestContext, fate: &str) -> Result<Self> {
+        let cache = context.folder("victim")?;
+        Self::start_in(context, fate, cache)
+    }
+
+    fn start_in(context: &TestContext, fate: &str, cache: PathBuf) -> Result<Self> {
+        Self::start_on(context, fate, cache, false)
+    }
+
+    /// On the sandbox of a node, or on this host alone.
+    fn start_on(context: &TestContext, fate: &str, cache: PathBuf, has_ground: bool) -> Result<Self> {
+        // A shell starts what it runs in the background with SIGINT ignored, and that is inherited: Ctrl-C would then
+        // reach nobody, in a run of the tests in the background.
+        let tool = Tool::new("victim", "env")
+            .argument("--default-signal=INT")
+            .argument(std::env::current_exe()?.display().to_string())
+            .environment(VICTIM, fate)
+            .environment(sandbox::WANTED, if has_ground { "yes" } else { "" })
+            .environment("DURWARD_E2E_CACHE", cache.display().to_string());
+        let part = context.supervisor()?.start_process(tool)?;
+        let line = await_words(&part, "\"run\"")?;
+        let told = serde_json::from_str(&line).with_context(|| format!("the victim said {line:?}"))?;
+        Ok(Self { part, cache, told })
+    }
+
+    /// Its end, which must come by itself.
+    fn end(&self) -> Result<Exit> {
+        self.part.wait(CLEAN_WITHIN)?.context("the victim does not end")
+    }
+
+    fn kill_keeper(&self) -> Result<()> {
+        let pid = self.told["supervisor"]
+            .as_i64()
+            .and_then(|pid| i32::try_from(pid).ok())
+            .context("no supervisor")?;
+        let supervisor = Identity::of(pid).context("the victim's supervisor does not run")?;
+        supervisor.signal(Signal::KILL);
+        eventually("the supervisor's end", CLEAN_WITHIN, || {
+            Ok(if supervisor.is_alive() { Poll::Pending("alive".to_owned()) } else { Poll::Ready(()) })
+        })
+    }
+
+    fn run(&self) -> &str {
+        self.told["run"].as_str().unwrap_or_default()
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.cache.join(name)
+    }
+
+    fn journal(&self) -> String {
+        format!("{}.jsonl", self.run())
+    }
+
+    fn logs(&self) -> PathBuf {
+        self.folder("logs").join(self.run())
+    }
+
+    /// All that is there of it, in words; empty if nothing.
+    fn leavings(&self) -> Vec<String> {
+        let mut left: Vec<_> = marked(journal::MARK, self.run())
+            .iter()
+            .map(|process| format!("process {}", process.pid))
+            .collect();
+        let work = Path::new(self.told["work"].as_str().unwrap_or_default());
+        let journal = self.folder("journals").join(self.journal());
+        left.extend(
+            [work, &journal].iter().filter(|path| path.exists()).map(|path| path.display().to_string()),
+        );
+        let address: Option<Ipv4Addr> =
+            self.told["address"].as_str().and_then(|address| address.parse().ok());
+        left.extend(
+            address
+                .filter(|address| TcpListener::bind((*address, 0)).is_ok())
+                .map(|address| address.to_string()),
+        );
+        left
+    }
+
+    /// So that a case which finds nothing left has seen that there was something.
+    fn left_something(&self) -> Result<()> {
+        let left = self.leavings();
+        let processes = left.iter().filter(|what| what.starts_with("process")).count();
+        ensure!(processes >= 3, "expected three processes or more, and there is {left:?}");
+        ensure!(
+            left.iter().any(|what| what.starts_with("10.99.")),
+            "expected an address, and there is {left:?}"
+        );
+        Ok(())
+    }
+
+    fn left_nothing(&self) -> Result<()> {
+        eventually(format_args!("run {} to leave nothing", self.run()), CLEAN_WITHIN, || {
+            let left = self.leavings();
+            Ok(if left.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{left:?}")) })
+        })
+    }
+
+    fn kept_its_logs(&self) -> Result<()> {
+        let log = self.logs().join("sleeper.log");
+        ensure!(log.exists(), "{} of a run that did not pass is gone", log.display());
+        Ok(())
+    }
+}
+
+impl Drop for Victim {
+    /// A case that failed between a supervisor's death and the next run would leave what nobody else knows of.
+    fn drop(&mut self) {
+        let _ = journal::sweep(&self.cache);
+    }
+}
+
+/// What a victim does. None if this process is none.
+pub(crate) fn victim() -> Option<ExitCode> {
+    let fate = std::env::var(VICTIM).ok()?;
+    match suffer(&fate) {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            e2e::console::print(format_args!("{error:#}"));
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "what a victim prints is for the case that reads its log")]
+#[allow(clippy::panic, reason = "it is a panic that the case is about")]
+fn suffer(fate: &str) -> Result<()> {
+    let supervisor = Supervisor::start(Path::new(env!("CARGO_BIN_EXE_e2e-supervisor")))?;
+    supervisor.start_process(Tool::new("sleeper", "sleep").argument("600"))?;
+    // One that ignores SIGTERM and has a child of its own, one whose child has left for another session.
+    let deaf = "trap '' TERM; while :; do sleep 600; done";
+    supervisor
+        .start_process(Tool::new("deaf", "sh").arguments(["-c", deaf]).grace(Duration::from_millis(200)))?;
+    let leaving = "setsid sh -c 'echo gone; exec sleep 600' & wait";
+    let runaway = supervisor.start_process(Tool::new("runaway", "sh").arguments(["-c", leaving]))?;
+    await_words(&runaway, "gone")?;
+    let address = supervisor.address()?;
+    let run = supervisor.logs().file_name().and_then(|name| name.to_str()).context("the run has no name")?;
+    let sandbox = sandbox::take(&supervisor)?;
+    let told = json!({
+        "run": run, "supervisor": supervisor.pid(), "work": supervisor.work(), "address": address, "ground": sandbox,
+    });
+    println!("{told}");
+    match fate {
+        "pass" => supervisor.finish(true),
+        "panic" => panic!("as the case wants it"),
+        _ => loop {
+            std::thread::park();
+        },
+    }
+}
