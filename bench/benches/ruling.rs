@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use admission::{BoxFuture, Guard, Request, decode, encode, settle};
-use guards::KINDS;
-use guards::world::{Address, Answer, Metadata, World};
+use cluster::{Address, Answer, Metadata, Reader};
+use guards::GUARD_KINDS;
 use stats_alloc::{Region, StatsAlloc};
 
 #[path = "../src/review.rs"]
@@ -27,7 +27,7 @@ static ALLOCATOR: StatsAlloc<System> = StatsAlloc::system();
 /// A world in which every namespace exists and has no labels: as quick as a cache can be.
 struct Cached(Arc<Metadata>);
 
-impl World for Cached {
+impl Reader for Cached {
     fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, Answer> {
         Box::pin(std::future::ready(Ok(Some(Arc::clone(&self.0)))))
     }
@@ -35,10 +35,10 @@ impl World for Cached {
 
 fn main() {
     let body = review::opted_in_pod();
-    let world: Arc<dyn World> = Arc::new(Cached(Arc::new(Metadata::default())));
+    let world: Arc<dyn Reader> = Arc::new(Cached(Arc::new(Metadata::default())));
     // The deletion guard's time is the fleet's: `durward-bench fleet`.
-    for kind in KINDS.iter().filter(|kind| kind.name() != "deletion") {
-        let (configured, _, problems) = guards::config::read("-", None, |section| kind.read(section));
+    for kind in GUARD_KINDS.iter().filter(|kind| kind.name() != "deletion") {
+        let (configured, _, problems) = config::read("-", None, |section| kind.read(section));
         assert!(problems.is_empty(), "the defaults of {} are no configuration", kind.name());
         let guard = configured.build(&world);
         let guard = guard.as_ref();
@@ -46,7 +46,7 @@ fn main() {
         let whole = |body: &[u8]| {
             let review = decode(body, guard.fields()).ok()?;
             let ruling = ready(rule(guard, &review.request))?;
-            Some(encode(&review, &settle(&review.request, ruling, guard.stance())).len())
+            Some(encode(&review, &settle(&review.request, ruling, guard.settle_policy())).len())
         };
         let region = Region::new(&ALLOCATOR);
         let length = whole(&body);

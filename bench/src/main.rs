@@ -61,7 +61,7 @@ fn pinned(part: &str) -> Result<bool> {
 }
 
 fn measure(part: &str) -> Result<bool> {
-    let folder = peer::Folder::new()?;
+    let folder = peer::Snapshot::new()?;
     let mut good = true;
     let wants = |one: &str| part == "all" || part == one;
     if wants("door") {

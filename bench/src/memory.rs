@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::peer::{Folder, Server};
+use crate::peer::{Server, Snapshot};
 use crate::{Result, load};
 
 /// MiB at rest, after some reviews.
@@ -18,7 +18,7 @@ const CONNECTIONS: usize = 512;
 const BODIES: [usize; 4] = [2 << 20, 256 << 10, 128 << 10, 96 << 10];
 
 /// Measures and prints. Whether all figures are within their limits.
-pub(crate) fn measure(folder: &Folder) -> Result<bool> {
+pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
     println!("resident memory");
     let server = Server::durward(folder)?;
     let config = load::trusting(&folder.certificate())?;
@@ -43,7 +43,7 @@ pub(crate) fn measure(folder: &Folder) -> Result<bool> {
 
 /// A server of its own, whose memory holds nothing of an earlier mix, with so many bodies that all but arrived and every other
 /// connection open and idle.
-fn with_bodies(folder: &Folder, bodies: usize, size: usize) -> Result<f64> {
+fn with_bodies(folder: &Snapshot, bodies: usize, size: usize) -> Result<f64> {
     let server = Server::durward(folder)?;
     let config = load::trusting(&folder.certificate())?;
     let open = |_| load::Connection::open(server.address, &config);

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::{Result, SERVER_CORE, kernel};
 
 /// Certificate, configuration and world for the servers; removed at the end.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Snapshot(PathBuf);
 
-impl Folder {
+impl Snapshot {
     pub(crate) fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("durward-bench-{}", std::process::id()));
         fs::create_dir_all(path.join("world/here"))?;
@@ -34,7 +34,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Snapshot {
     fn drop(&mut self) {
         // A folder in the temporary directory: what is left there is no harm.
         let _ = fs::remove_dir_all(&self.0);
@@ -60,7 +60,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// The echo: this very program, called otherwise.
-    pub(crate) fn echo(folder: &Folder) -> Result<Self> {
+    pub(crate) fn echo(folder: &Snapshot) -> Result<Self> {
         let mut child = Command::new("taskset")
             .args(["-c", SERVER_CORE])
             .arg(std::env::current_exe()?)
@@ -75,7 +75,7 @@ impl Server {
     }
 
     /// Durward, as shipped, with the LXCFS guard and a world on disk.
-    pub(crate) fn durward(folder: &Folder) -> Result<Self> {
+    pub(crate) fn durward(folder: &Snapshot) -> Result<Self> {
         let [listen, admin, local] = [free_port()?, free_port()?, free_port()?];
         let child = Command::new("taskset")
             .args(["-c", SERVER_CORE])

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::peer::{Folder, Server};
+use crate::peer::{Server, Snapshot};
 use crate::{Result, load, review};
 
 /// At most so many times the echo's.
@@ -18,7 +18,7 @@ struct Figures {
 }
 
 /// Measures and prints. Whether both ratios are within the limit.
-pub(crate) fn measure(folder: &Folder) -> Result<bool> {
+pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
     let body = review::opted_in_pod();
     println!(
         "review of {} bytes, keep-alive TLS 1.3, server on one core; best of {ROUNDS} rounds",

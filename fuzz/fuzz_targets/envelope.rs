@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use admission::{Cause, Denial, Fields, Raw, Ruling, Stance, decode, encode, settle};
+use admission::{Cause, Denial, Fields, Raw, Ruling, SettlePolicy, decode, encode, settle};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -24,7 +24,7 @@ fuzz_target!(|body: &[u8]| {
         Ruling::deny(Denial::forbidden(request.name.as_ref())),
         Ruling::unknown(Cause::new("fuzz", request.namespace.as_ref())),
     ] {
-        let answer = encode(&review, &settle(request, ruling, &Stance::deny_when_unknown()));
+        let answer = encode(&review, &settle(request, ruling, &SettlePolicy::deny_unknown()));
         let answer: Value = serde_json::from_slice(&answer).expect("an answer is JSON");
         assert_eq!(answer["response"]["uid"], request.uid.as_ref());
     }

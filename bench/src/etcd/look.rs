@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use admission::Guard;
+use cluster::Reader;
+use cluster::live::{Access, Live};
+use cluster::writer::{LiveWriter, Writer};
 use futures_util::future::join_all;
-use guards::hands::{Hands, LiveHands};
-use guards::world::World;
-use guards::world::live::{Access, Live};
-use guards::{Configured, KINDS, config};
+use guards::{Configured, GUARD_KINDS};
 use serde_json::{Value, json};
 
 use super::simulator::pod;
@@ -28,8 +28,8 @@ pub(crate) fn look(order: &str) -> Result<bool> {
     let (took, gone) = runtime.block_on(async {
         let access = Access { kubeconfig: Some(kubeconfig), context: None };
         let live = Live::connect(&access).await.map_err(|problem| problem.to_string())?;
-        let hands: Arc<dyn Hands> = Arc::new(LiveHands::of(&live));
-        let world: Arc<dyn World> = Arc::new(live);
+        let hands: Arc<dyn Writer> = Arc::new(LiveWriter::of(&live));
+        let world: Arc<dyn Reader> = Arc::new(live);
         let guard = configured(port)?.build_with(&world, &hands);
         match how.as_str() {
             "crowd" => crowd(&*guard).await,
@@ -100,7 +100,7 @@ async fn race(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
 }
 
 fn configured(port: u64) -> Result<Box<dyn Configured>> {
-    let kind = KINDS.iter().find(|kind| kind.name() == "etcd").ok_or("there is no etcd guard")?;
+    let kind = GUARD_KINDS.iter().find(|kind| kind.name() == "etcd").ok_or("there is no etcd guard")?;
     let text = format!(
         "memberDeadline: {}ms\nensembles: [{{namespace: db, selector: app=etcd, client: {{port: {port}}}}}]\n",
         MEMBER_DEADLINE.as_millis()

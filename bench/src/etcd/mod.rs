@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::fleet::{DELAY, median};
-use crate::peer::Folder;
+use crate::peer::Snapshot;
 use crate::{Result, SERVER_CORE};
 use simulator::Simulator;
 
@@ -68,7 +68,7 @@ struct Seen {
 }
 
 /// Measures and prints. Whether all figures are within their limits.
-pub(crate) fn measure(folder: &Folder) -> Result<bool> {
+pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
     println!(
         "verdict on the pod of an etcd member, {MEMBERS} members, each answer {} ms late; the median of {} verdicts after the first",
         DELAY.as_millis(),
@@ -84,7 +84,7 @@ pub(crate) fn measure(folder: &Folder) -> Result<bool> {
     Ok(good)
 }
 
-fn one(folder: &Folder, figure: &Figure) -> Result<bool> {
+fn one(folder: &Snapshot, figure: &Figure) -> Result<bool> {
     let Figure { how, rounds, told, looks, deeds } = *figure;
     let seen = seen(folder, how, rounds, None)?;
     let within = DELAY * (2 * looks + deeds) + BESIDE * looks;
@@ -107,7 +107,7 @@ fn one(folder: &Folder, figure: &Figure) -> Result<bool> {
 }
 
 /// The others are asked meanwhile; the verdict comes when the deadline of the one has passed.
-fn hanging(folder: &Folder) -> Result<bool> {
+fn hanging(folder: &Snapshot) -> Result<bool> {
     let seen = seen(folder, "hangs", 3, Some(2))?;
     let took = median(&seen.took);
     let within = DELAY + MEMBER_DEADLINE + BESIDE;
@@ -119,7 +119,7 @@ fn hanging(folder: &Folder) -> Result<bool> {
 }
 
 /// Dry runs of one pod, all at once.
-fn crowd(folder: &Folder) -> Result<bool> {
+fn crowd(folder: &Snapshot) -> Result<bool> {
     let seen = seen(folder, "crowd", 1, None)?;
     let (took, asked) = (median(&seen.took), seen.asked.1);
     let alone = CROWD * MEMBERS * OF_A_MEMBER;
@@ -131,7 +131,7 @@ fn crowd(folder: &Folder) -> Result<bool> {
 }
 
 /// Deletions of all members of one ensemble, all at once: whoever goes, it is one of them.
-fn race(folder: &Folder) -> Result<bool> {
+fn race(folder: &Snapshot) -> Result<bool> {
     let seen = seen(folder, "race", 1, None)?;
     let mut gone = seen.gone.clone();
     gone.sort_unstable();
@@ -147,7 +147,7 @@ fn race(folder: &Folder) -> Result<bool> {
 }
 
 /// Starts ensembles, and somebody who looks at them.
-fn seen(folder: &Folder, how: &str, rounds: usize, hangs: Option<usize>) -> Result<Seen> {
+fn seen(folder: &Snapshot, how: &str, rounds: usize, hangs: Option<usize>) -> Result<Seen> {
     // Each round has an ensemble of its own, as what was noted of one holds for a while.
     let ensembles = Simulator::start(rounds, hangs, folder)?;
     let order =

@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use super::MEMBERS;
 use crate::Result;
 use crate::fleet::{DELAY, acceptor, kubeconfig};
-use crate::peer::Folder;
+use crate::peer::Snapshot;
 
 /// Where members are: an address of the loopback network for each, by ensemble and number.
 const NETWORK: [u8; 2] = [127, 71];
@@ -48,7 +48,7 @@ struct State {
 }
 
 impl Simulator {
-    pub(super) fn start(ensembles: usize, hangs: Option<usize>, folder: &Folder) -> Result<Self> {
+    pub(super) fn start(ensembles: usize, hangs: Option<usize>, folder: &Snapshot) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let state = Arc::new(State {
             ensembles,

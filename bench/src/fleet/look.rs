@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{Guard, decode, encode, settle};
-use guards::config;
-use guards::world::World;
-use guards::world::live::{Access, Live};
-use guards::{Configured, KINDS};
+use cluster::Reader;
+use cluster::live::{Access, Live};
+use config;
+use guards::{Configured, GUARD_KINDS};
 use serde_json::{Value, json};
 
 use super::answers::NAMESPACE;
@@ -19,7 +19,7 @@ use crate::{Result, kernel};
 /// What the API server gives this guard, as it is registered.
 const REVIEW_WITHIN: Duration = Duration::from_secs(10);
 
-/// 50,000 questions, 32 at a time, 20 ms each: 31 s. Rounds come every minute.
+/// 50,000 questions, 32 at a time, 20 ms each: 31 s. ProbeTargets come every minute.
 const ROUND_WITHIN: Duration = Duration::from_secs(90);
 
 /// Carries out an order of [`measure`](super::measure) and prints what it took.
@@ -73,11 +73,11 @@ async fn verdicts(
 ) -> Result<()> {
     let access = Access { kubeconfig: Some(kubeconfig), context: None };
     let live = Live::connect(&access).await.map_err(|problem| problem.to_string())?;
-    let world: Arc<dyn World> = Arc::new(live);
+    let world: Arc<dyn Reader> = Arc::new(live);
     let configured = configured()?;
     let guard = configured.build(&world);
     if goes_rounds {
-        world.go_rounds(configured.rounds().ok_or("the guard makes no rounds")?);
+        world.start_probes(configured.rounds().ok_or("the guard makes no rounds")?);
     }
     let expected = match shape {
         Shape { pods: 1.., .. } => "deny",
@@ -98,7 +98,8 @@ async fn verdicts(
 
 /// The guard as it is configured on a Karmada control plane.
 fn configured() -> Result<Box<dyn Configured>> {
-    let kind = KINDS.iter().find(|kind| kind.name() == "deletion").ok_or("there is no deletion guard")?;
+    let kind =
+        GUARD_KINDS.iter().find(|kind| kind.name() == "deletion").ok_or("there is no deletion guard")?;
     let text = format!("fleet: {{karmada: {{}}}}\nmemberDeadline: {}ms\n", MEMBER_DEADLINE.as_millis());
     let root = config::parse("bench", &text).map_err(|problems| format!("{problems:?}"))?;
     let (configured, _, problems) = config::read("bench", root.as_ref(), |section| kind.read(section));
@@ -127,12 +128,12 @@ fn deletion() -> Vec<u8> {
 pub(crate) async fn verdict(guard: &dyn Guard, body: &[u8]) -> Result<(&'static str, String)> {
     let review = decode(body, guard.fields()).map_err(|error| format!("the review: {error:?}"))?;
     let ruling = guard.review(&review.request, Instant::now() + REVIEW_WITHIN).await;
-    let settled = settle(&review.request, ruling, guard.stance());
+    let settled = settle(&review.request, ruling, guard.settle_policy());
     Ok((settled.verdict, String::from_utf8(encode(&review, &settled))?))
 }
 
 /// Waits until the round has been at every cluster, and looks whether all were well.
-async fn round_is_made(world: &dyn World, members: usize) -> Result<()> {
+async fn round_is_made(world: &dyn Reader, members: usize) -> Result<()> {
     let since = Instant::now();
     while since.elapsed() < ROUND_WITHIN {
         let health = world.health();

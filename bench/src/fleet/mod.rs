@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::peer::Folder;
+use crate::peer::Snapshot;
 use crate::{Result, SERVER_CORE};
 use simulator::Simulator;
 
@@ -73,7 +73,7 @@ struct Figures {
 }
 
 /// Measures and prints. Whether all figures are within their limits.
-pub(crate) fn measure(folder: &Folder) -> Result<bool> {
+pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
     println!(
         "verdict on a namespace over a simulated fleet, each answer {} ms late; the first of {ROUNDS} verdicts (it connects), the median of the others",
         DELAY.as_millis()
@@ -88,7 +88,7 @@ pub(crate) fn measure(folder: &Folder) -> Result<bool> {
     Ok(good)
 }
 
-fn sized(folder: &Folder, shape: Shape) -> Result<bool> {
+fn sized(folder: &Snapshot, shape: Shape) -> Result<bool> {
     let figures = figures(folder, shape, "verdict")?;
     let large = shape.members > 500;
     let within = if large { LARGE_WITHIN } else { 2 * DELAY + BESIDE };
@@ -107,7 +107,7 @@ fn sized(folder: &Folder, shape: Shape) -> Result<bool> {
 }
 
 /// Every minute each member is asked for all that guards read; who waits at kubectl does not wait for that.
-fn beside_a_round(folder: &Folder) -> Result<bool> {
+fn beside_a_round(folder: &Snapshot) -> Result<bool> {
     let shape = Shape { members: 5_000, have: 500, ..Shape::default() };
     let figures = figures(folder, shape, "rounds")?;
     println!(
@@ -118,7 +118,7 @@ fn beside_a_round(folder: &Folder) -> Result<bool> {
 }
 
 /// The others are read meanwhile; the verdict comes when the deadline of the one has passed.
-fn hanging(folder: &Folder) -> Result<bool> {
+fn hanging(folder: &Snapshot) -> Result<bool> {
     let shape = Shape { members: 500, have: 50, hangs: Some(7), ..Shape::default() };
     let figures = figures(folder, shape, "verdict")?;
     let within = DELAY + MEMBER_DEADLINE + BESIDE;
@@ -130,7 +130,7 @@ fn hanging(folder: &Folder) -> Result<bool> {
 }
 
 /// The case in which most is asked, beside the least that a client can do.
-fn everywhere(folder: &Folder) -> Result<()> {
+fn everywhere(folder: &Snapshot) -> Result<()> {
     let shape = Shape { members: 500, have: 500, pods: 3, ..Shape::default() };
     let durward = figures(folder, shape, "verdict")?;
     let bare = figures(folder, shape, "bare")?;
@@ -146,7 +146,7 @@ fn everywhere(folder: &Folder) -> Result<()> {
 }
 
 /// Starts a fleet, and somebody who looks at it.
-fn figures(folder: &Folder, shape: Shape, how: &str) -> Result<Figures> {
+fn figures(folder: &Snapshot, shape: Shape, how: &str) -> Result<Figures> {
     let fleet = Simulator::start(shape, folder)?;
     let order = json!({"kubeconfig": fleet.kubeconfig, "how": how, "rounds": ROUNDS,
         "members": shape.members, "have": shape.have, "pods": shape.pods, "hangs": shape.hangs});

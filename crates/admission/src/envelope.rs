@@ -10,9 +10,9 @@
 use std::borrow::Cow;
 
 use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, Object};
-use crate::json::{JsonError, Raw, Scanner, Shape};
-use crate::once::{Key, Once};
 use crate::request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
+use json::{JsonError, Raw, Scanner, Shape};
+use json::{Key, SeenKeys};
 
 /// Which version of the review was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +148,7 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn decode(&mut self, scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<(), JsonError> {
-        let mut once = Once::of(&REVIEW);
+        let mut once = SeenKeys::of(&REVIEW);
         scanner.object(|scanner, key| {
             once.see(&key, scanner)?;
             match key.as_ref() {
@@ -200,7 +200,7 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     fn decode(scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<Self, JsonError> {
         let mut asked = Self::default();
-        let mut once = Once::of(&REQUEST);
+        let mut once = SeenKeys::of(&REQUEST);
         scanner.object(|scanner, key| {
             once.see(&key, scanner)?;
             asked.field(scanner, &key, wanted)
@@ -301,7 +301,7 @@ fn group_version_resource<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionR
 /// The values of three keys, in the order in which the keys are listed.
 fn three<'a>(scanner: &mut Scanner<'a>, keys: &'static [Key; 3]) -> Result<[Cow<'a, str>; 3], JsonError> {
     let mut values = <[Cow<'a, str>; 3]>::default();
-    let mut once = Once::of(keys);
+    let mut once = SeenKeys::of(keys);
     scanner.object(|scanner, key| {
         once.see(&key, scanner)?;
         match keys.iter().zip(&mut values).find(|((name, _), _)| *name == key) {

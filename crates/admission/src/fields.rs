@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::json::{JsonError, Raw, Scanner, Shape};
+use json::{JsonError, Raw, Scanner, Shape};
 
 /// How many fields one decode can fill, the envelope's own included.
 pub const MAX_FIELDS: usize = 24;

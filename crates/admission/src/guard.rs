@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::fields::Fields;
 use crate::request::Request;
-use crate::stance::Stance;
+use crate::settle::SettlePolicy;
 use crate::verdict::Ruling;
 
 /// A future that can cross threads, boxed because guards are called through `dyn`.
@@ -21,7 +21,7 @@ pub trait Guard: Send + Sync {
     fn fields(&self) -> &Fields;
 
     /// What Unknown becomes, and whether denials bind at all.
-    fn stance(&self) -> &Stance;
+    fn settle_policy(&self) -> &SettlePolicy;
 
     /// Whether allows are logged too. Guards that look outward to decide say yes: such an allow must be accounted for later. A
     /// guard that only adds what was asked for says no.

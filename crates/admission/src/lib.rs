@@ -24,14 +24,11 @@ mod envelope;
 mod fields;
 mod glob;
 mod guard;
-mod json;
-mod once;
 mod patch;
 mod plain;
 mod reply;
 mod request;
-mod stance;
-mod text;
+mod settle;
 mod verdict;
 mod webhook;
 
@@ -45,8 +42,8 @@ pub use patch::{Patch, Pointer};
 pub use plain::one_line;
 pub use reply::encode;
 pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
-pub use stance::{Mode, OnUnknown, Settled, Stance, settle};
-pub use verdict::{Answer, Cause, Code, Denial, DenialCause, LEFT_AS_IT_IS, Ruling, Verdict};
+pub use settle::{Mode, OnUnknown, SettlePolicy, Settled, settle};
+pub use verdict::{Answer, Cause, Code, Denial, DenialCause, Ruling, SKIPPED, Verdict};
 pub use webhook::{
     FailurePolicy, LabelSelector, MatchCondition, Reinvocation, Requirement, Rule, Scope, SelectorOperator,
     SideEffects, WebhookEntry, WebhookType,

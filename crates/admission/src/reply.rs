@@ -12,7 +12,7 @@ use serde::ser::{SerializeMap as _, Serializer};
 use crate::courtesy::Audit;
 use crate::envelope::Review;
 use crate::patch::Patch;
-use crate::stance::Settled;
+use crate::settle::Settled;
 use crate::verdict::{Answer, Denial};
 
 /// The body of the answer to `review`.
@@ -142,14 +142,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{Denial, DenialCause, Fields, Pointer, Ruling, Stance, Verdict, decode, settle};
+    use crate::{Denial, DenialCause, Fields, Pointer, Ruling, SettlePolicy, Verdict, decode, settle};
 
     fn answered(version: &str, ruling: Ruling) -> Value {
         let body = format!(
             r#"{{"apiVersion":"admission.k8s.io/{version}","kind":"AdmissionReview","request":{{"uid":"u-1","operation":"DELETE","name":"shop","resource":{{"group":"","version":"v1","resource":"namespaces"}}}}}}"#
         );
         let review = decode(body.as_bytes(), &Fields::none()).unwrap();
-        let settled = settle(&review.request, ruling, &Stance::deny_when_unknown());
+        let settled = settle(&review.request, ruling, &SettlePolicy::deny_unknown());
         serde_json::from_slice(&encode(&review, &settled)).unwrap()
     }
 

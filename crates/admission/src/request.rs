@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use crate::fields::Object;
-use crate::json::{JsonError, Raw, Scanner, Shape};
-use crate::once::{Key, Once};
+use json::{JsonError, Raw, Scanner, Shape};
+use json::{Key, SeenKeys};
 
 /// What is asked of the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,7 +98,7 @@ impl<'a> User<'a> {
 
     pub(crate) fn decode(scanner: &mut Scanner<'a>) -> Result<Self, JsonError> {
         let mut user = Self::default();
-        let mut once = Once::of(&USER);
+        let mut once = SeenKeys::of(&USER);
         scanner.object(|scanner, key| {
             once.see(&key, scanner)?;
             match key.as_ref() {

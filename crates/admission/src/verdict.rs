@@ -5,7 +5,7 @@ use crate::courtesy::{Audit, Warnings};
 use crate::patch::Patch;
 
 /// The audit annotation of an object that a guard let through because it could not be read, and why that is.
-pub const LEFT_AS_IT_IS: &str = "left-as-it-is";
+pub const SKIPPED: &str = "left-as-it-is";
 
 /// The four things a guard can find.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,8 +134,8 @@ impl Ruling {
 
     /// Allow an object that cannot be read, for whoever knows better to say what is wrong with it. Other than a plain allow it is
     /// logged, since nothing of it can be seen in the object.
-    pub fn left_as_it_is(why: impl AsRef<str>) -> Self {
-        Self::allow().audit(LEFT_AS_IT_IS, why)
+    pub fn skipped(why: impl AsRef<str>) -> Self {
+        Self::allow().audit(SKIPPED, why)
     }
 
     /// Refuse.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use ::server::look_at_file;
-use guards::config::{Key, Problem, Shape};
+use config::{Key, Problem, Shape};
 
 use crate::certs::{door, now};
 use crate::cli::Config;

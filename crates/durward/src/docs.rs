@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use clap_mangen::Man as Page;
-use guards::config::Problem;
+use config::Problem;
 
 use crate::cli::{self, Complete, Completions, Man};
 use crate::exit::{Exit, Outcome};

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use guards::config::Problem;
+use cluster::Reader;
+use cluster::live::Access;
+use cluster::writer::LiveWriter;
+use config::Problem;
 use guards::etcd::Survey;
-use guards::hands::LiveHands;
-use guards::world::World;
-use guards::world::live::Access;
 
 use crate::cli::WorldFlags;
 use crate::exit::Stop;
@@ -20,9 +20,9 @@ pub(crate) struct Eyes {
     /// What the guard would find.
     pub(crate) survey: Survey,
     /// The world.
-    pub(crate) world: Arc<dyn World>,
+    pub(crate) world: Arc<dyn Reader>,
     /// Hands in it, where it is live; only ever used to try whether they may.
-    pub(crate) hands: Option<LiveHands>,
+    pub(crate) hands: Option<LiveWriter>,
     /// The file, for commands that are told.
     pub(crate) config: String,
     /// By which kubeconfig the cluster is asked, for the same.
@@ -42,11 +42,11 @@ pub(crate) async fn open(path: &Path, flags: &WorldFlags) -> Result<Eyes, Stop> 
         problem.next("under guards: add etcd: {ensembles: [{namespace: db, selector: app=etcd}]}")
     })?;
     let access = access(flags, &file.cluster);
-    let (world, hands): (Arc<dyn World>, _) = if let Some(folder) = &flags.world {
+    let (world, hands): (Arc<dyn Reader>, _) = if let Some(folder) = &flags.world {
         (recorded(folder)?, None)
     } else {
         let live = fleet::connect(&access).await?;
-        let hands = LiveHands::of(&live);
+        let hands = LiveWriter::of(&live);
         (Arc::new(live), Some(hands))
     };
     Ok(Eyes { survey, world, hands, config: path.display().to_string(), access })

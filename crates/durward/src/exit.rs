@@ -2,7 +2,7 @@
 //!
 //! 0 is done and nothing to object, 1 is a "no" (denied, does not fit, a fault while serving), 2 is bad input.
 
-use guards::config::Problem;
+use config::Problem;
 
 /// What a command that ran to its end found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

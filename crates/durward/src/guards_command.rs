@@ -1,8 +1,8 @@
 //! `guards`: what each guard protects, needs and leaves alone, as it stands with its defaults or in a configuration file.
 
 use admission::{LabelSelector, SelectorOperator, WebhookEntry, WebhookType};
-use guards::config::read;
-use guards::{Configured, KINDS, Kind, Permission};
+use config::read;
+use guards::{Configured, GUARD_KINDS, GuardKind, Permission};
 use serde::Serialize;
 
 use crate::cli::{Format, Guards};
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Guards) -> Outcome {
             let on = File::load(path, Purpose::Guards)?.guards;
             on.iter().map(|on| told(on.kind.name(), on.kind.summary(), on.configured.as_ref())).collect()
         }
-        None => KINDS.iter().map(|kind| by_default(*kind)).collect(),
+        None => GUARD_KINDS.iter().map(|kind| by_default(*kind)).collect(),
     };
     match args.output {
         Format::Json => output::json(&guards)?,
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Guards) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn by_default(kind: &dyn Kind) -> Guard {
+fn by_default(kind: &dyn GuardKind) -> Guard {
     let (configured, _, _) = read("-", None, |section| kind.read(section));
     told(kind.name(), kind.summary(), configured.as_ref())
 }

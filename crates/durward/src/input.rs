@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use guards::config::Problem;
+use config::Problem;
 use server::{FileFault, look_at_file, read_file, read_within};
 
 /// A configuration, a certificate: a `ConfigMap` or a Secret cannot hold more.

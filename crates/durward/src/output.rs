@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
 
-use guards::config::Problem;
+use config::Problem;
 use serde::Serialize;
 
 use crate::exit::Stop;

@@ -1,6 +1,6 @@
 //! What the file means: guards built upon the world, and settings for the server.
 
-use guards::config::Problem;
+use config::Problem;
 use server::{CertificateFiles, CertificateSource, Metrics, Plan, Settings, Timeouts, TlsSettings};
 
 use crate::cli::ServerFlags;

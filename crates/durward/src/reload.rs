@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use guards::config::Problem;
+use config::Problem;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use server::{Check, Checks, Metrics, PlanCell, keep_running};
@@ -219,8 +219,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use guards::world::Blind;
-    use guards::world::live::Access;
+    use cluster::Offline;
+    use cluster::live::Access;
     use tokio::signal::unix::{SignalKind, signal};
 
     use super::*;
@@ -230,7 +230,7 @@ mod tests {
 
     fn reload(path: &Path) -> (Reload, PlanCell, Checks) {
         let file = File::load(path, Purpose::Guards).unwrap();
-        let worlds = Arc::new(Worlds::only(Arc::new(Blind)));
+        let worlds = Arc::new(Worlds::only(Arc::new(Offline)));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
         let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics).unwrap());
         (Reload::new(file, Purpose::Guards, cell.clone(), worlds, metrics, &checks), cell, checks)
@@ -283,7 +283,7 @@ mod tests {
         let path = folder.path().join("durward.yaml");
         fs::write(&path, GOOD).unwrap();
         let file = File::load(&path, Purpose::Guards).unwrap();
-        let worlds = Arc::new(Worlds::beside(Arc::new(Blind), Access::default()));
+        let worlds = Arc::new(Worlds::beside(Arc::new(Offline), Access::default()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
         let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics).unwrap());
         let reload = Reload::new(file, Purpose::Guards, cell.clone(), Arc::clone(&worlds), metrics, &checks);

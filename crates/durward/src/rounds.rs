@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use admission::one_line;
-use guards::world::fleet::Health;
+use cluster::fleet::Health;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -116,7 +116,7 @@ fn line(health: &Health) -> String {
 #[cfg(test)]
 mod tests {
     use admission::Cause;
-    use guards::world::Resource;
+    use cluster::Resource;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use guards::config::Problem;
+use config::Problem;
 use server::{
     Addresses, BindError, Bound, CertificateSource, Checks, LogControl, Metrics, PlanCell, Server, Settings,
     Shutdown, Stopped, keep_running,
@@ -193,7 +193,7 @@ mod tests {
     use std::time::Instant;
 
     use admission::BoxFuture;
-    use guards::world::{Address, Answer, Blind, Readiness, World};
+    use cluster::{Address, Answer, Offline, Reader, Readiness};
 
     use super::*;
 
@@ -201,9 +201,9 @@ mod tests {
     #[derive(Default)]
     struct Slow(AtomicBool);
 
-    impl World for Slow {
+    impl Reader for Slow {
         fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-            Blind.get(address, deadline)
+            Offline.get(address, deadline)
         }
 
         fn readiness(&self) -> Vec<Readiness> {
@@ -228,9 +228,9 @@ mod tests {
     #[derive(Default)]
     struct Faulty(AtomicUsize);
 
-    impl World for Faulty {
+    impl Reader for Faulty {
         fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-            Blind.get(address, deadline)
+            Offline.get(address, deadline)
         }
 
         fn readiness(&self) -> Vec<Readiness> {
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_server_that_was_ready_stays_so_whatever_it_is_to_read_besides() {
         let (slow, checks) = (Arc::new(Slow::default()), Checks::new());
-        let worlds = Worlds::only(Arc::clone(&slow) as Arc<dyn World>);
+        let worlds = Worlds::only(Arc::clone(&slow) as Arc<dyn Reader>);
         assert!(!tell_of_worlds(&worlds, &checks, false));
         slow.0.store(true, Ordering::Relaxed);
         assert!(tell_of_worlds(&worlds, &checks, false));

@@ -1,7 +1,7 @@
 //! What is wrong with a command line, as a [`Problem`] like everything else that a person is told.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
-use guards::config::Problem;
+use config::Problem;
 
 use crate::cli::{rendered, variable};
 use crate::exit::{Exit, Stop};

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Version) -> Outcome {
         Format::Json => output::json(&Told {
             version: VERSION,
             review_versions: ["v1", "v1beta1"],
-            guards: guards::KINDS.iter().map(|kind| kind.name()).collect(),
+            guards: guards::GUARD_KINDS.iter().map(|kind| kind.name()).collect(),
             configuration: 1,
         })?,
     }

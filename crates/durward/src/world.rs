@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use admission::BoxFuture;
-use guards::config::Problem;
-use guards::hands::LiveHands;
-use guards::world::folder::Folder;
-use guards::world::live::{Access, Live};
-use guards::world::{Address, Answer, Blind, Metadata, Resource, World};
+use cluster::live::{Access, Live};
+use cluster::snapshot::Snapshot;
+use cluster::writer::LiveWriter;
+use cluster::{Address, Answer, Metadata, Offline, Reader, Resource};
+use config::Problem;
 
 use crate::cli::WorldFlags;
 use crate::exit::Stop;
@@ -35,13 +35,13 @@ pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Worlds, Stop
     let worlds = match Live::connect(&access).await {
         Ok(live) => {
             tracing::info!(cluster = live.server(), "guards look at this cluster");
-            let hands = Arc::new(LiveHands::of(&live));
+            let hands = Arc::new(LiveWriter::of(&live));
             Worlds::beside(Arc::new(live), access).with_hands(hands)
         }
         Err(problem) if is_needed => return Err(problem.into()),
         Err(problem) => {
             tracing::warn!(why = %problem, "no cluster is looked at; the guards that are on do not need this one");
-            Worlds::beside(Arc::new(Blind), access)
+            Worlds::beside(Arc::new(Offline), access)
         }
     };
     worlds.connect(file).await?;
@@ -61,13 +61,13 @@ pub(crate) fn access(flags: &WorldFlags, file: &Cluster) -> Access {
 }
 
 /// The world in a folder.
-pub(crate) fn recorded(folder: &PathBuf) -> Result<Arc<dyn World>, Stop> {
-    Ok(Arc::new(Folder::open(folder)?))
+pub(crate) fn recorded(folder: &PathBuf) -> Result<Arc<dyn Reader>, Stop> {
+    Ok(Arc::new(Snapshot::open(folder)?))
 }
 
 /// The world in a folder, or none: for commands that work without a cluster.
-pub(crate) fn offline(folder: Option<&PathBuf>) -> Result<Arc<dyn World>, Stop> {
-    folder.map_or_else(|| Ok(Arc::new(Blind) as Arc<dyn World>), recorded)
+pub(crate) fn offline(folder: Option<&PathBuf>) -> Result<Arc<dyn Reader>, Stop> {
+    folder.map_or_else(|| Ok(Arc::new(Offline) as Arc<dyn Reader>), recorded)
 }
 
 /// A world in which every namespace has the labels that a person gave, and nothing else is known.
@@ -81,12 +81,12 @@ impl Given {
     }
 }
 
-impl World for Given {
+impl Reader for Given {
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
         if *address.resource == Resource::NAMESPACES {
             return Box::pin(std::future::ready(Ok(Some(Arc::clone(&self.0)))));
         }
-        Blind.get(address, deadline)
+        Offline.get(address, deadline)
     }
 }
 

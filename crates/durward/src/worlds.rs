@@ -5,11 +5,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use guards::config::Problem;
-use guards::hands::{Hands, LiveHands};
-use guards::world::fleet::{Fleet, Health, Rounds};
-use guards::world::live::{Access, Live};
-use guards::world::{Readiness, World};
+use cluster::fleet::{Fleet, Health, ProbeTargets};
+use cluster::live::{Access, Live};
+use cluster::writer::{LiveWriter, Writer};
+use cluster::{Reader, Readiness};
+use config::Problem;
 use tokio::runtime::Handle;
 
 use crate::file::{File, Guarded};
@@ -18,14 +18,14 @@ use crate::input;
 /// All worlds.
 pub(crate) struct Worlds {
     /// The one that every guard looks at which names no other.
-    common: Arc<dyn World>,
+    common: Arc<dyn Reader>,
     /// The way to it; none where it stands for every other one too.
     way: Option<Way>,
     /// Hands in the common one, where it is live.
-    hands: Option<Arc<dyn Hands>>,
+    hands: Option<Arc<dyn Writer>>,
     others: Mutex<Vec<Other>>,
     /// Those in which rounds are being made.
-    walked: Mutex<Vec<Arc<dyn World>>>,
+    walked: Mutex<Vec<Arc<dyn Reader>>>,
 }
 
 struct Way {
@@ -36,23 +36,23 @@ struct Way {
 /// A control plane of a guard's own. It is always live.
 struct Other {
     access: Access,
-    world: Arc<dyn World>,
-    hands: Arc<dyn Hands>,
+    world: Arc<dyn Reader>,
+    hands: Arc<dyn Writer>,
 }
 
 impl Worlds {
     /// One world for all: a recording holds every cluster that there is.
-    pub(crate) fn only(world: Arc<dyn World>) -> Self {
+    pub(crate) fn only(world: Arc<dyn Reader>) -> Self {
         Self { common: world, way: None, hands: None, others: Mutex::default(), walked: Mutex::default() }
     }
 
     /// The world that `access` leads to; others are reached beside it. Must be called within the runtime that they then live in.
-    pub(crate) fn beside(world: Arc<dyn World>, access: Access) -> Self {
+    pub(crate) fn beside(world: Arc<dyn Reader>, access: Access) -> Self {
         Self { way: Some(Way { access, runtime: Handle::current() }), ..Self::only(world) }
     }
 
     /// The same with hands in the common world.
-    pub(crate) fn with_hands(self, hands: Arc<dyn Hands>) -> Self {
+    pub(crate) fn with_hands(self, hands: Arc<dyn Writer>) -> Self {
         Self { hands: Some(hands), ..self }
     }
 
@@ -66,7 +66,7 @@ impl Worlds {
             input::look_at_kubeconfig(access.kubeconfig.as_deref()).map_err(named)?;
             let live = Live::connect(&access).await.map_err(named)?;
             tracing::info!(guard = name, cluster = live.server(), "this guard looks at a cluster of its own");
-            let hands = Arc::new(LiveHands::of(&live));
+            let hands = Arc::new(LiveWriter::of(&live));
             self.lock().push(Other { access, world: Arc::new(live), hands });
         }
         Ok(())
@@ -81,7 +81,7 @@ impl Worlds {
     }
 
     /// The world that a guard looks at.
-    pub(crate) fn of(&self, guard: &Guarded) -> Result<Arc<dyn World>, Problem> {
+    pub(crate) fn of(&self, guard: &Guarded) -> Result<Arc<dyn Reader>, Problem> {
         let Some(access) = self.own(guard) else { return Ok(Arc::clone(&self.common)) };
         let others = self.lock();
         let found = others.iter().find(|other| other.access == access).map(|other| Arc::clone(&other.world));
@@ -91,7 +91,7 @@ impl Worlds {
     }
 
     /// The hands of a guard in the world that it looks at; none where that is no live one.
-    pub(crate) fn hands(&self, guard: &Guarded) -> Option<Arc<dyn Hands>> {
+    pub(crate) fn hands(&self, guard: &Guarded) -> Option<Arc<dyn Writer>> {
         let Some(access) = self.own(guard) else { return self.hands.clone() };
         self.lock().iter().find(|other| other.access == access).map(|other| Arc::clone(&other.hands))
     }
@@ -101,17 +101,17 @@ impl Worlds {
     pub(crate) fn in_force(&self, file: &File) {
         let used: Vec<Access> = file.guards.iter().filter_map(|guard| self.own(guard)).collect();
         self.lock().retain(|other| used.contains(&other.access));
-        let mut walked: Vec<Arc<dyn World>> = Vec::new();
+        let mut walked: Vec<Arc<dyn Reader>> = Vec::new();
         // In a recording nothing changes, and nobody goes round.
         for guard in file.guards.iter().filter(|_| self.way.is_some()) {
             if let (Some(rounds), Ok(world)) = (guard.configured.rounds(), self.of(guard)) {
-                world.go_rounds(rounds);
+                world.start_probes(rounds);
                 walked.push(world);
             }
         }
         let before = std::mem::replace(&mut *guarded(&self.walked), walked.clone());
         for world in before.iter().filter(|old| !walked.iter().any(|new| Arc::ptr_eq(old, new))) {
-            world.go_rounds(Rounds { fleet: Fleet::Alone, resources: Vec::new() });
+            world.start_probes(ProbeTargets { fleet: Fleet::Alone, resources: Vec::new() });
         }
     }
 
@@ -157,7 +157,7 @@ fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::path::Path;
 
-    use guards::world::Blind;
+    use cluster::Offline;
 
     use super::*;
     use crate::file::Purpose;
@@ -172,7 +172,7 @@ mod tests {
         File::from_text(&folder.join("durward.yaml"), text, Purpose::Guards).ok().unwrap()
     }
 
-    fn world_of(worlds: &Worlds, file: &File, guard: &str) -> Arc<dyn World> {
+    fn world_of(worlds: &Worlds, file: &File, guard: &str) -> Arc<dyn Reader> {
         worlds.of(file.guard(guard).unwrap()).ok().unwrap()
     }
 
@@ -180,7 +180,7 @@ mod tests {
     async fn a_guard_with_a_control_plane_of_its_own_has_a_world_of_its_own_which_reloads_keep() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("karmada.config"), KUBECONFIG).unwrap();
-        let common: Arc<dyn World> = Arc::new(Blind);
+        let common: Arc<dyn Reader> = Arc::new(Offline);
         let worlds = Worlds::beside(Arc::clone(&common), Access::default());
         let first = file(folder.path(), "{kubeconfig: karmada.config}");
         assert!(worlds.of(first.guard("deletion").unwrap()).is_err(), "before it is connected");
@@ -208,7 +208,7 @@ mod tests {
     #[tokio::test]
     async fn a_control_plane_that_cannot_be_reached_at_all_is_a_problem_with_the_guards_name() {
         let folder = tempfile::tempdir().unwrap();
-        let worlds = Worlds::beside(Arc::new(Blind), Access::default());
+        let worlds = Worlds::beside(Arc::new(Offline), Access::default());
         let problem =
             worlds.connect(&file(folder.path(), "{kubeconfig: gone}")).await.unwrap_err().to_string();
         assert!(
@@ -223,7 +223,7 @@ mod tests {
         let path = folder.path().join("karmada.config");
         std::fs::write(&path, KUBECONFIG).unwrap();
         let common = Access { kubeconfig: Some(path), context: Some("a".to_owned()) };
-        let worlds = Worlds::beside(Arc::new(Blind), common);
+        let worlds = Worlds::beside(Arc::new(Offline), common);
         worlds.connect(&file(folder.path(), "{context: b}")).await.unwrap();
         assert_eq!(worlds.lock().len(), 1);
         worlds.connect(&file(folder.path(), "{context: a}")).await.unwrap();
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_recording_is_the_world_of_every_guard() {
         let folder = tempfile::tempdir().unwrap();
-        let common: Arc<dyn World> = Arc::new(Blind);
+        let common: Arc<dyn Reader> = Arc::new(Offline);
         let worlds = Worlds::only(Arc::clone(&common));
         let file = file(folder.path(), "{kubeconfig: gone}");
         worlds.connect_and_wait(&file).unwrap();

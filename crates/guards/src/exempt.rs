@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use admission::{Glob, LabelSelector, Request};
 
-use crate::config::{Section, names};
+use ::config::{Section, names};
 
 /// The `exempt` section, the same for every guard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ mod tests {
     use admission::{Fields, decode};
 
     use super::*;
-    use crate::config::{parse, read};
+    use ::config::{parse, read};
 
     fn exempt(yaml: &str) -> Exempt {
         let root = parse("-", yaml).unwrap();

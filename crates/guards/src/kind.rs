@@ -1,6 +1,6 @@
 //! A guard before it is configured, and between configuration and service.
 //!
-//! `Kind` (there is one, static) → `Configured` (read from a section; tells what it wants registered, permitted and watched)
+//! `GuardKind` (there is one, static) → `Configured` (read from a section; tells what it wants registered, permitted and watched)
 //! → [`Guard`] (built upon a world; rules). Nothing about registration is static: which namespaces a guard asks about depends
 //! on its configuration.
 
@@ -10,17 +10,17 @@ use std::sync::Arc;
 use admission::{Guard, WebhookEntry};
 use serde::Serialize;
 
-use crate::config::Section;
 use crate::deletion::Survey;
 use crate::etcd::Survey as Ensembles;
-use crate::hands::Hands;
 use crate::lxcfs::OnNode;
-use crate::world::fleet::Rounds;
-use crate::world::live::Access;
-use crate::world::{Resource, World};
+use ::config::Section;
+use cluster::fleet::ProbeTargets;
+use cluster::live::Access;
+use cluster::writer::Writer;
+use cluster::{Reader, Resource};
 
 /// One kind of guard. Its name is path, metric label and configuration key.
-pub trait Kind: Sync {
+pub trait GuardKind: Sync {
     /// A word of lower-case letters.
     fn name(&self) -> &'static str;
 
@@ -57,13 +57,13 @@ pub trait Configured: Send + Sync {
     }
 
     /// What the world should try every minute at each cluster that the guard looks at; none for a guard that asks nobody. Whoever
-    /// puts the guard into service hands it to [`World::go_rounds`].
-    fn rounds(&self) -> Option<Rounds> {
+    /// puts the guard into service hands it to [`Reader::start_probes`].
+    fn rounds(&self) -> Option<ProbeTargets> {
         None
     }
 
     /// The control plane that this guard looks at, where it is not the cluster that all guards look at.
-    fn looks_at(&self) -> Option<Access> {
+    fn control_plane(&self) -> Option<Access> {
         None
     }
 
@@ -89,7 +89,7 @@ pub trait Configured: Send + Sync {
     }
 
     /// Why no more than one replica of Durward may run with it; none where any number may.
-    fn runs_alone(&self) -> Option<String> {
+    fn single_replica_reason(&self) -> Option<String> {
         None
     }
 
@@ -99,11 +99,11 @@ pub trait Configured: Send + Sync {
     }
 
     /// The guard itself. Synchronous, and starts nothing: what runs in the background is the world's.
-    fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard>;
+    fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard>;
 
     /// The same with hands, for a guard that changes something outside before it lets a request pass. Whoever serves a live
     /// world builds this way; built without hands such a guard tells what it would do. A guard that only looks takes none.
-    fn build_with(&self, world: &Arc<dyn World>, _hands: &Arc<dyn Hands>) -> Arc<dyn Guard> {
+    fn build_with(&self, world: &Arc<dyn Reader>, _hands: &Arc<dyn Writer>) -> Arc<dyn Guard> {
         self.build(world)
     }
 }

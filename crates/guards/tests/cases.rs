@@ -38,19 +38,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{Answer, BoxFuture, Cause, DenialCause, Guard, Settled, decode, settle};
-use guards::world::{self, Address, Metadata, World, cause};
-use guards::{KINDS, Kind, config};
+use cluster::{self, Address, Metadata, Reader, cause};
+use guards::{GUARD_KINDS, GuardKind};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
 use serde_json::Value;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let trials = KINDS.iter().flat_map(|kind| trials(*kind)).collect();
+    let trials = GUARD_KINDS.iter().flat_map(|kind| trials(*kind)).collect();
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-fn trials(kind: &'static dyn Kind) -> Vec<Trial> {
+fn trials(kind: &'static dyn GuardKind) -> Vec<Trial> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(kind.name()).join("cases");
     let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
     let mut cases: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
@@ -72,7 +72,7 @@ fn trials(kind: &'static dyn Kind) -> Vec<Trial> {
 const FILES: [&str; 6] =
     ["review.json", "config.yaml", "facts.yaml", "fleet.yaml", "ensemble.yaml", "ruling.yaml"];
 
-fn run(kind: &'static dyn Kind, case: &Path) -> Result<(), Failed> {
+fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
     for entry in fs::read_dir(case)? {
         let name = entry?.file_name();
         if !FILES.iter().any(|file| name == *file) {
@@ -82,7 +82,7 @@ fn run(kind: &'static dyn Kind, case: &Path) -> Result<(), Failed> {
     let body = fs::read(case.join("review.json")).map_err(|error| format!("review.json: {error}"))?;
     let clusters = case.join("fleet.yaml");
     let members = case.join("ensemble.yaml");
-    let world: Arc<dyn World> = match (fs::read_to_string(&clusters), fs::read_to_string(&members)) {
+    let world: Arc<dyn Reader> = match (fs::read_to_string(&clusters), fs::read_to_string(&members)) {
         (Ok(text), _) => Arc::new(fleet::Told::read(&text, &clusters)?),
         (_, Ok(text)) => Arc::new(ensemble::Told::read(&text, &members)?),
         _ => Arc::new(Facts::read(&case.join("facts.yaml"))?),
@@ -108,7 +108,7 @@ fn run(kind: &'static dyn Kind, case: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-fn guard(kind: &dyn Kind, file: &Path, world: &Arc<dyn World>) -> Result<Arc<dyn Guard>, Failed> {
+fn guard(kind: &dyn GuardKind, file: &Path, world: &Arc<dyn Reader>) -> Result<Arc<dyn Guard>, Failed> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let problems = |problems: Vec<config::Problem>| {
         problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
@@ -123,7 +123,7 @@ fn reviewed(guard: &dyn Guard, body: &[u8]) -> Result<Settled, Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let deadline = Instant::now() + Duration::from_secs(5);
     let ruling = runtime.block_on(guard.review(&review.request, deadline));
-    Ok(settle(&review.request, ruling, guard.stance()))
+    Ok(settle(&review.request, ruling, guard.settle_policy()))
 }
 
 /// The review of the object that the patch makes of this one's.
@@ -212,14 +212,14 @@ impl Facts {
         })
     }
 
-    fn remembered(&self, address: Address<'_>) -> world::Answer {
+    fn remembered(&self, address: Address<'_>) -> cluster::Answer {
         match &self.fact(address)?.remembered {
             Some(labels) => Ok(Some(Arc::new(Metadata { labels: labels.clone(), ..Metadata::default() }))),
             None => self.answer(address),
         }
     }
 
-    fn answer(&self, address: Address<'_>) -> world::Answer {
+    fn answer(&self, address: Address<'_>) -> cluster::Answer {
         let fact = self.fact(address)?;
         if let Some(why) = &fact.unknown {
             // Reading has seen to it that it is one of them.
@@ -236,12 +236,12 @@ impl Facts {
     }
 }
 
-impl World for Facts {
-    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, world::Answer> {
+impl Reader for Facts {
+    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
         Box::pin(std::future::ready(self.remembered(address)))
     }
 
-    fn ask<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, world::Answer> {
+    fn ask<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
         Box::pin(std::future::ready(self.answer(address)))
     }
 }

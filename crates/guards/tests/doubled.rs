@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{Guard, OnUnknown, Ruling, Verdict, decode};
-use guards::world::{Blind, World};
-use guards::{KINDS, config};
+use cluster::{Offline, Reader};
+use guards::GUARD_KINDS;
 
 fn ruled(guard: &dyn Guard, body: &str) -> Ruling {
     let review = decode(body.as_bytes(), guard.fields()).unwrap();
@@ -53,8 +53,8 @@ fn no_guard_takes_an_object_with_a_key_twice_for_one_that_has_no_fields() {
         r#""metadata":{"name":"web","labels":{},"annotations":{"durward.dev/lxcfs":"enabled"},"labels":{}}"#,
     ];
     const ONCE: &str = r#""metadata":{"name":"web","annotations":{"durward.dev/lxcfs":"enabled"}}"#;
-    let blind: Arc<dyn World> = Arc::new(Blind);
-    for kind in KINDS {
+    let blind: Arc<dyn Reader> = Arc::new(Offline);
+    for kind in GUARD_KINDS {
         let section = config::parse("-", section(kind.name())).unwrap();
         let (configured, _, problems) = config::read("-", section.as_ref(), |section| kind.read(section));
         assert_eq!(problems, [], "{}", kind.name());
@@ -72,7 +72,7 @@ fn no_guard_takes_an_object_with_a_key_twice_for_one_that_has_no_fields() {
             for ((what, ruling), _) in
                 of_what_it_is_asked(&*guard, twice).into_iter().zip(&asked).filter(|(_, asked)| **asked)
             {
-                let fits = match guard.stance().people {
+                let fits = match guard.settle_policy().people {
                     OnUnknown::Deny => matches!(ruling.verdict, Verdict::Unknown(_)),
                     OnUnknown::Allow => ruling.verdict == Verdict::Allow && !ruling.warnings.is_empty(),
                 };

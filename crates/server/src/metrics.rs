@@ -329,14 +329,14 @@ impl GuardNumbers {
 
 #[cfg(test)]
 mod tests {
-    use admission::{Cause, Fields, Mode, Ruling, Stance, decode, settle};
+    use admission::{Cause, Fields, Mode, Ruling, SettlePolicy, decode, settle};
 
     use super::*;
 
     fn settled(ruling: Ruling, mode: Mode) -> Settled {
         let body = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE"}}"#;
         let review = decode(body, &Fields::none()).unwrap();
-        settle(&review.request, ruling, &Stance { mode, ..Stance::deny_when_unknown() })
+        settle(&review.request, ruling, &SettlePolicy { mode, ..SettlePolicy::deny_unknown() })
     }
 
     #[test]

@@ -126,11 +126,11 @@ impl Plan {
 mod tests {
     use std::time::Instant;
 
-    use admission::{BoxFuture, Fields, Request, Ruling, Stance};
+    use admission::{BoxFuture, Fields, Request, Ruling, SettlePolicy};
 
     use super::*;
 
-    struct Named(&'static str, Fields, Stance);
+    struct Named(&'static str, Fields, SettlePolicy);
 
     impl Guard for Named {
         fn name(&self) -> &'static str {
@@ -139,7 +139,7 @@ mod tests {
         fn fields(&self) -> &Fields {
             &self.1
         }
-        fn stance(&self) -> &Stance {
+        fn settle_policy(&self) -> &SettlePolicy {
             &self.2
         }
         fn logs_every_ruling(&self) -> bool {
@@ -153,7 +153,7 @@ mod tests {
     fn guards(names: &[&'static str]) -> Vec<Arc<dyn Guard>> {
         names
             .iter()
-            .map(|name| Arc::new(Named(name, Fields::none(), Stance::deny_when_unknown())) as Arc<dyn Guard>)
+            .map(|name| Arc::new(Named(name, Fields::none(), SettlePolicy::deny_unknown())) as Arc<dyn Guard>)
             .collect()
     }
 

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use guards::config::Problem;
+use config::Problem;
 
 use super::facts::Facts;
 use super::fit::{is_for, opens, server_name, signs};
@@ -102,9 +102,9 @@ mod tests {
     const MAKE: &str = "durward certs new";
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-    struct Folder(tempfile::TempDir);
+    struct Snapshot(tempfile::TempDir);
 
-    impl Folder {
+    impl Snapshot {
         fn with(names: &[&str]) -> Self {
             let folder = Self(tempfile::tempdir().unwrap());
             folder.make("", names);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_fits_is_taken_by_each_of_its_names() {
-        let folder = Folder::with(&["d.a.svc", "*.example.org"]);
+        let folder = Snapshot::with(&["d.a.svc", "*.example.org"]);
         for called in ["d.a.svc", "door.example.org"] {
             assert_eq!(folder.told(OWN, called, now()), [""; 0], "{called}");
         }
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_certificate_for_another_name_is_refused_with_the_name_that_is_called() {
-        let told = Folder::with(&["d.a.svc"]).told(OWN, "d.b.svc", now());
+        let told = Snapshot::with(&["d.a.svc"]).told(OWN, "d.b.svc", now());
         assert_eq!(told.len(), 1);
         assert!(told[0].contains(
             "tls.crt: the API server calls d.b.svc, and refuses a certificate that is good for d.a.svc alone"
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn another_authority_another_key_and_an_end_are_each_refused() {
-        let folder = Folder::with(&["d.a.svc"]);
+        let folder = Snapshot::with(&["d.a.svc"]);
         folder.make("other-", &["d.a.svc"]);
         for (files, at, expected) in [
             (["tls.crt", "tls.key", "other-ca.crt"], now(), "refuses it: "),

@@ -1,6 +1,6 @@
 //! What a certificate says of itself.
 
-use guards::config::Problem;
+use config::Problem;
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use x509_parser::extensions::{GeneralName, ParsedExtension};

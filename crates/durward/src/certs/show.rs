@@ -64,7 +64,7 @@ pub(crate) fn show(args: &CertsShow) -> Outcome {
     Ok(if shown.problems.is_empty() { Exit::Done } else { Exit::No })
 }
 
-fn judge(sources: &[Source], now: i64) -> Result<Shown, guards::config::Problem> {
+fn judge(sources: &[Source], now: i64) -> Result<Shown, config::Problem> {
     let mut shown = Shown { certificates: Vec::new(), keys: Vec::new(), problems: Vec::new() };
     let mut authorities: Vec<CertificateDer<'static>> = Vec::new();
     let mut facts = Vec::new();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use guards::config::Problem;
+use config::Problem;
 
 use super::pem::Pem;
 use crate::documents::{Documents, Tree};

@@ -9,8 +9,8 @@ mod tell;
 
 use std::time::Instant;
 
-use guards::KINDS;
-use guards::config::Problem;
+use config::Problem;
+use guards::GUARD_KINDS;
 use server::{Shutdown, Stopped};
 use tokio::task::JoinHandle;
 
@@ -85,7 +85,8 @@ async fn show(scenarios: &[&'static Scenario], shutdown: Shutdown) -> Result<Sho
     for (scenario, index, scene) in scenes(scenarios) {
         if guard != scenario.guard {
             guard = scenario.guard;
-            let summary = KINDS.iter().find(|kind| kind.name() == guard).map_or("", |kind| kind.summary());
+            let summary =
+                GUARD_KINDS.iter().find(|kind| kind.name() == guard).map_or("", |kind| kind.summary());
             output::data(&format!("{}  {summary}\n\n", style.bold(guard)))?;
         }
         if number > 0 {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use guards::config::Problem;
+use config::Problem;
 use server::{Addresses, Bound, Checks, Metrics, PlanCell, Server};
 use tempfile::TempDir;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use admission::{Fields, decode};
-use guards::config::Problem;
+use config::Problem;
 use serde::Deserialize;
 
 use super::client::Answer;

@@ -11,9 +11,9 @@ mod judge;
 
 use std::time::Instant;
 
+use cluster::writer::Lease;
 use futures_util::future::join_all;
 use guards::etcd::{Ensemble, Member, Surveyed, Why};
-use guards::hands::Lease;
 use serde::Serialize;
 
 use super::finding::Finding;

@@ -6,12 +6,12 @@ mod mend;
 
 use std::time::Instant;
 
+use cluster::fleet::{Cluster, Fleet, Member, Object, Part, Query};
+use cluster::snapshot::HERE;
+use cluster::{Reader, Resource, cause};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use guards::deletion::{Holds, Survey};
-use guards::world::fleet::{Cluster, Fleet, Member, Object, Part, Query};
-use guards::world::folder::HERE;
-use guards::world::{Resource, World, cause};
 use serde::Serialize;
 
 use super::finding::Finding;
@@ -122,7 +122,7 @@ fn bare(mends: &Mends<'_>) -> Finding {
 }
 
 /// One cluster by one object of each kind; what fails for the same reason is one finding.
-async fn visit(world: &dyn World, of: &Cluster, resources: &[Resource], eyes: &Eyes) -> Vec<Finding> {
+async fn visit(world: &dyn Reader, of: &Cluster, resources: &[Resource], eyes: &Eyes) -> Vec<Finding> {
     let mut found: Vec<(admission::Cause, Vec<String>)> = Vec::new();
     for resource in resources {
         let query = Query { resource, namespace: "", fields: "", part: Part::Metadata, limit: 1, from: None };
@@ -168,7 +168,7 @@ fn finding(of: &Cluster, why: &admission::Cause, kinds: &[String], eyes: &Eyes) 
 
 /// Definitions here whose objects may not be read. Those in members alone are deleted there, and not here; Karmada's own are
 /// never looked into.
-async fn definitions(world: &dyn World, survey: &Survey) -> Option<Finding> {
+async fn definitions(world: &dyn Reader, survey: &Survey) -> Option<Finding> {
     let objects = all_pages(world, &Cluster::Here, &Subject::Definition.resource()).await.ok()?;
     let is_karmadas = |group: &str| {
         *survey.fleet() == Fleet::Karmada && (group == "karmada.io" || group.ends_with(".karmada.io"))
@@ -204,7 +204,7 @@ async fn definitions(world: &dyn World, survey: &Survey) -> Option<Finding> {
 }
 
 /// Namespaces and definitions here on which the way through in spite of all was left open.
-async fn left_open(world: &dyn World, mends: &Mends<'_>) -> Vec<Finding> {
+async fn left_open(world: &dyn Reader, mends: &Mends<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (subject, word) in [(Subject::Namespace, "ns"), (Subject::Definition, "crd")] {
         // What cannot be listed is among the findings of this cluster already.
@@ -238,7 +238,7 @@ async fn left_open(world: &dyn World, mends: &Mends<'_>) -> Vec<Finding> {
 fn acknowledgements(
     survey: &Survey,
     members: &[Member],
-    world: &dyn World,
+    world: &dyn Reader,
     mends: &Mends<'_>,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -14,9 +14,9 @@ mod judge;
 
 use std::sync::Arc;
 
+use cluster::Reader;
 use guards::INSTALL_NAMESPACE;
 use guards::lxcfs::{File as Served, OnNode};
-use guards::world::World;
 use serde::Serialize;
 
 use super::finding::Finding;
@@ -81,7 +81,7 @@ pub(super) fn run(args: &DoctorLxcfs) -> Outcome {
 
 async fn look(args: &DoctorLxcfs, file: Option<&File>, on_node: Option<OnNode>) -> Result<Told, Stop> {
     let access = access(&args.world, file.map_or(&Cluster::default(), |file| &file.cluster));
-    let world: Arc<dyn World> = match &args.world.world {
+    let world: Arc<dyn Reader> = match &args.world.world {
         Some(folder) => recorded(folder)?,
         None => Arc::new(fleet::connect(&access).await?),
     };

@@ -11,7 +11,7 @@ mod yaml;
 use std::ops::Range;
 
 use admission::{Raw, Scanner};
-use guards::config::{Place, Problem};
+use config::{Place, Problem};
 
 pub(crate) use splice::{apply, members};
 pub(crate) use tree::Tree;

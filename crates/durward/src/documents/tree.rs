@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use admission::{JsonError, Scanner, Shape};
-use guards::config::Problem;
+use config::Problem;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// Deeper than any object of Kubernetes, and shallow enough for the stack.

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use guards::config::{Place, Problem};
+use config::{Place, Problem};
 
 use super::tree::{Tree, quoted};
 

@@ -9,9 +9,9 @@ mod server;
 use std::path::{Path, PathBuf};
 
 use ::server::look_at_file;
-use guards::config::{Key, Problem, Section, names, parse, read};
-use guards::world::live::Access;
-use guards::{Configured, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY, KINDS, Kind};
+use cluster::live::Access;
+use config::{Key, Problem, Section, names, parse, read};
+use guards::{Configured, GUARD_KINDS, GuardKind, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY};
 
 pub(crate) use server::{Reach, ServerSection};
 
@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
 /// A guard that is on.
 pub(crate) struct Guarded {
     /// Which one.
-    pub(crate) kind: &'static dyn Kind,
+    pub(crate) kind: &'static dyn GuardKind,
     /// What its section says.
     pub(crate) configured: Box<dyn Configured>,
     /// The way to the control plane that it names for itself; paths are relative to the file, as all are.
@@ -207,7 +207,7 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
         read_guards(s, within.folder, &mut home)
     });
     if section.is_written() && guards.is_empty() {
-        let names: Vec<_> = KINDS.iter().map(|kind| format!("{}: {{}}", kind.name())).collect();
+        let names: Vec<_> = GUARD_KINDS.iter().map(|kind| format!("{}: {{}}", kind.name())).collect();
         section.problem(
             "guards",
             "no guard is on",
@@ -262,7 +262,7 @@ impl Home {
 
 fn read_guards(section: &mut Section<'_>, folder: &Path, home: &mut Home) -> Vec<Guarded> {
     let mut on = Vec::new();
-    for &kind in KINDS {
+    for &kind in GUARD_KINDS {
         let name = kind.name();
         if section.is_blank(name) {
             let next = format!("write {name}: {{}} to turn it on with its defaults, or take the line out");
@@ -276,7 +276,7 @@ fn read_guards(section: &mut Section<'_>, folder: &Path, home: &mut Home) -> Vec
             configured
         });
         if written {
-            let access = configured.looks_at().map(|access| Access {
+            let access = configured.control_plane().map(|access| Access {
                 kubeconfig: access.kubeconfig.map(|path| folder.join(path)),
                 ..access
             });

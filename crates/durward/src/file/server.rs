@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use config::{Section, names};
 use guards::INSTALL_NAMESPACE;
-use guards::config::{Section, names};
 use server::{ClientCertificates, Drain, Limits, TlsVersion};
 
 use super::{Purpose, Within};

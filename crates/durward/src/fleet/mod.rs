@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guards::config::{Problem, parse, read};
+use cluster::fleet::{Cluster as Whom, Fleet, Part, Query};
+use cluster::live::{Access, Live};
+use cluster::snapshot::Snapshot;
+use cluster::{Reader, Resource, cause};
+use config::{Problem, parse, read};
 use guards::deletion::Survey;
-use guards::world::fleet::{Cluster as Whom, Fleet, Part, Query};
-use guards::world::folder::Folder;
-use guards::world::live::{Access, Live};
-use guards::world::{Resource, World, cause};
-use guards::{Configured, KINDS};
+use guards::{Configured, GUARD_KINDS};
 
 pub(crate) use target::{Asked, Subject, Target, all_pages, missing};
 
@@ -40,7 +40,7 @@ pub(crate) struct Eyes {
     /// What the other guards of the file have at hand.
     pub(crate) watches: Vec<Resource>,
     /// The world.
-    pub(crate) world: Arc<dyn World>,
+    pub(crate) world: Arc<dyn Reader>,
     /// The file, if there is one, for commands that are told.
     pub(crate) config: Option<String>,
     /// By which kubeconfig the control plane is asked, for the same.
@@ -104,8 +104,8 @@ async fn configured(path: &Path, flags: &WorldFlags) -> Result<Eyes, Stop> {
         None => file.cluster,
     };
     let access = access(flags, &base);
-    let world: Arc<dyn World> = match &flags.world {
-        Some(folder) => Arc::new(Folder::open(folder)?),
+    let world: Arc<dyn Reader> = match &flags.world {
+        Some(folder) => Arc::new(Snapshot::open(folder)?),
         None => Arc::new(connect(&access).await?),
     };
     let watches = file.guards.iter().flat_map(|other| other.configured.watches()).collect();
@@ -121,8 +121,8 @@ async fn configured(path: &Path, flags: &WorldFlags) -> Result<Eyes, Stop> {
 
 async fn found_out(flags: &WorldFlags) -> Result<Eyes, Stop> {
     let access = access(flags, &Cluster::default());
-    let (world, fleet): (Arc<dyn World>, String) = if let Some(folder) = &flags.world {
-        let folder = Folder::open(folder)?;
+    let (world, fleet): (Arc<dyn Reader>, String) = if let Some(folder) = &flags.world {
+        let folder = Snapshot::open(folder)?;
         let fleet = recorded_fleet(&folder).await;
         (Arc::new(folder), fleet)
     } else {
@@ -147,7 +147,7 @@ pub(crate) async fn connect(access: &Access) -> Result<Live, Stop> {
 }
 
 /// One Cluster of a Karmada control plane, if it is one.
-async fn karmada(world: &dyn World) -> Result<(), admission::Cause> {
+async fn karmada(world: &dyn Reader) -> Result<(), admission::Cause> {
     let Some(clusters) = Resource::from_stem("cluster.karmada.io_v1alpha1_clusters") else { return Ok(()) };
     let query =
         Query { resource: &clusters, namespace: "", fields: "", part: Part::Metadata, limit: 1, from: None };
@@ -173,7 +173,7 @@ async fn live_fleet(live: &Live, access: &Access) -> Result<String, Stop> {
 }
 
 /// A recording without the list of Karmada's Clusters, and with more than one cluster, is of kubeconfig contexts.
-async fn recorded_fleet(folder: &Folder) -> String {
+async fn recorded_fleet(folder: &Snapshot) -> String {
     let others: Vec<_> = folder.others().collect();
     match karmada(folder).await {
         Err(why) if why.code == cause::NOT_RECORDED && others.is_empty() => ALONE.to_owned(),
@@ -187,7 +187,7 @@ async fn recorded_fleet(folder: &Folder) -> String {
 /// The guard with its defaults on this fleet.
 fn with_defaults(fleet: &str) -> Result<(Survey, Box<dyn Configured>), Stop> {
     let section = parse(NOBODYS, &format!("fleet: {fleet}\ncrds: {{groups: ['*']}}\nselect: all\n"))?;
-    for kind in KINDS {
+    for kind in GUARD_KINDS {
         let (plain, _, _) = read(NOBODYS, None, |s| kind.read(s));
         if plain.survey().is_none() {
             continue;

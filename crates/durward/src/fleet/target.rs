@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Instant;
 
-use guards::config::{Problem, nearest};
+use cluster::fleet::{Cluster, Object, PageSize, Part, Query};
+use cluster::{Reader, Resource};
+use config::{Problem, nearest};
 use guards::deletion::What;
-use guards::world::fleet::{Cluster, Object, PageSize, Part, Query};
-use guards::world::{Resource, World};
 
 use super::{ANSWER_WITHIN, Eyes, next_for};
 use crate::exit::Stop;
@@ -169,7 +169,7 @@ async fn every(eyes: &Eyes, resource: &Resource) -> Result<Vec<Object>, Stop> {
 
 /// The same of any cluster.
 pub(crate) async fn all_pages(
-    world: &dyn World,
+    world: &dyn Reader,
     of: &Cluster,
     resource: &Resource,
 ) -> Result<Vec<Object>, admission::Cause> {
@@ -192,7 +192,7 @@ pub(crate) async fn all_pages(
             None => return Ok(objects),
             Some(next) if from.as_ref() == Some(&next) => {
                 let text = format!("it gives the same page of {resource} again and again");
-                return Err(admission::Cause::new(guards::world::cause::GARBAGE, text));
+                return Err(admission::Cause::new(cluster::cause::GARBAGE, text));
             }
             next => from = next,
         }
@@ -200,7 +200,7 @@ pub(crate) async fn all_pages(
 }
 
 /// That there is no such thing, and what was perhaps meant.
-pub(crate) async fn missing(world: &dyn World, what: &What) -> Problem {
+pub(crate) async fn missing(world: &dyn Reader, what: &What) -> Problem {
     let (subject, name, kind) = match what {
         What::Namespace(name) => (Subject::Namespace, name, "namespace"),
         What::Definition(name) => (Subject::Definition, name, "CustomResourceDefinition"),

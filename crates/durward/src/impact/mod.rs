@@ -5,8 +5,8 @@ mod text;
 
 use std::time::{Duration, Instant};
 
+use cluster::snapshot::HERE;
 use guards::deletion::{Impact as Found, Progress, What};
-use guards::world::folder::HERE;
 
 use crate::cli::{Format, Impact};
 use crate::exit::{Exit, Outcome};

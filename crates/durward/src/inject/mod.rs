@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use admission::{Answer, Cause, WebhookType, decode};
-use guards::config::Problem;
-use guards::world::{World, cause};
+use cluster::{Reader, cause};
+use config::Problem;
 
 use crate::cli::Inject;
 use crate::documents::{Documents, Tree, apply, yaml_stream};
@@ -87,7 +87,7 @@ fn pods(name: &str, documents: &Documents) -> Result<Vec<Vec<Found>>, Vec<Proble
 }
 
 /// What is known of namespaces: what a person gave for one, or what a folder tells of all.
-fn world(args: &Inject, default: &str, found: &[Vec<Found>]) -> Result<Arc<dyn World>, Stop> {
+fn world(args: &Inject, default: &str, found: &[Vec<Found>]) -> Result<Arc<dyn Reader>, Stop> {
     let Some(text) = &args.namespace_labels else { return offline(args.world.as_ref()) };
     let labels = labels("--namespace-labels", text)?;
     let names: BTreeSet<&str> =
@@ -102,7 +102,7 @@ fn world(args: &Inject, default: &str, found: &[Vec<Found>]) -> Result<Arc<dyn W
 }
 
 /// The guards that change pods when they are made.
-fn guards_of_pods(file: &File, world: &Arc<dyn World>) -> Result<Vec<Asked>, Problem> {
+fn guards_of_pods(file: &File, world: &Arc<dyn Reader>) -> Result<Vec<Asked>, Problem> {
     let mut guards = crate::review::guards(file, world);
     let review = review("{}", "", "default");
     let asked = decode(review.as_bytes(), &admission::Fields::none())
@@ -123,7 +123,7 @@ fn guards_of_pods(file: &File, world: &Arc<dyn World>) -> Result<Vec<Asked>, Pro
 /// The pod after every guard.
 async fn injected(
     guards: &[Asked],
-    world: &dyn World,
+    world: &dyn Reader,
     pod: &str,
     (found, namespace): (&Found, &str),
 ) -> Result<String, Problem> {
@@ -186,7 +186,7 @@ enum Selected {
     Unknown(Cause),
 }
 
-async fn selected(asked: &Asked, world: &dyn World, body: &str) -> Result<Selected, String> {
+async fn selected(asked: &Asked, world: &dyn Reader, body: &str) -> Result<Selected, String> {
     let review =
         decode(body.as_bytes(), &admission::Fields::none()).map_err(|malformed| malformed.to_string())?;
     let deadline = Instant::now() + PATIENCE;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use guards::config::Problem;
+use config::Problem;
 use guards::lxcfs::OnNode;
 
 use crate::exit::Stop;

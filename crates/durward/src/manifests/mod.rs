@@ -11,7 +11,7 @@ mod workload;
 
 use std::path::Path;
 
-use guards::config::Problem;
+use config::Problem;
 use serde::Serialize;
 
 use crate::certs::{Facts, Pem, bundle, days_until, now, server_name, signs};

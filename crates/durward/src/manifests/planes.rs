@@ -2,8 +2,8 @@
 //! runs, the other about deletions on a Karmada control plane. What is meant for one does harm on the other, and a pipe into
 //! kubectl leads to one; so whoever prints for two must say which.
 
-use guards::config::Problem;
-use guards::world::fleet::Fleet;
+use cluster::fleet::Fleet;
+use config::Problem;
 
 use crate::cli::Part;
 use crate::file::{File, Guarded, Reach};

@@ -1,8 +1,8 @@
 //! What Durward may do: the union of what the guards ask for, here and in the members of a fleet.
 
+use cluster::fleet::Fleet;
+use config::Problem;
 use guards::Permission;
-use guards::config::Problem;
-use guards::world::fleet::Fleet;
 use serde::Serialize;
 
 use super::planes::Plane;

@@ -5,7 +5,7 @@ use admission::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use guards::config::Problem;
+use config::Problem;
 use serde::Serialize;
 
 use super::planes::Plane;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admission::{Answer, OnUnknown, Request, Settled, Stance, WebhookEntry};
-use guards::config::Problem;
-use guards::world::cause;
+use admission::{Answer, OnUnknown, Request, SettlePolicy, Settled, WebhookEntry};
+use cluster::cause;
+use config::Problem;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -57,7 +57,7 @@ pub(crate) struct Answered {
     /// The way it took.
     pub(crate) way: Way,
     /// What the guard's stance makes of Unknown for this user.
-    pub(crate) stance: String,
+    pub(crate) settle_policy: String,
 }
 
 /// Why something is unknown.
@@ -116,7 +116,7 @@ impl Answered {
         guard: &'static str,
         request: &Request<'_>,
         settled: &Settled,
-        stance: &Stance,
+        settle_policy: &SettlePolicy,
         response: &[u8],
         way: Way,
     ) -> Result<Self, Problem> {
@@ -132,7 +132,7 @@ impl Answered {
         answered.warnings = settled.warnings.fitted();
         answered.audit =
             settled.audit.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        answered.stance = stance_of(request, stance);
+        answered.settle_policy = stance_of(request, settle_policy);
         match &settled.answer {
             Answer::Allow => {}
             Answer::Deny(denial) => {
@@ -178,20 +178,20 @@ impl Answered {
             patched_object: None,
             response: None,
             way: Way::default(),
-            stance: String::new(),
+            settle_policy: String::new(),
         }
     }
 }
 
-fn stance_of(request: &Request<'_>, stance: &Stance) -> String {
-    let (who, on_unknown) = if stance.is_controller(&request.user) {
-        ("a controller", stance.controllers)
+fn stance_of(request: &Request<'_>, settle_policy: &SettlePolicy) -> String {
+    let (who, on_unknown) = if settle_policy.is_controller(&request.user) {
+        ("a controller", settle_policy.controllers)
     } else {
-        ("a person", stance.people)
+        ("a person", settle_policy.people)
     };
     let becomes = match on_unknown {
         OnUnknown::Allow => "allow",
         OnUnknown::Deny => "deny",
     };
-    format!("{:?}; unknown is {becomes} for {who}", stance.mode).to_lowercase()
+    format!("{:?}; unknown is {becomes} for {who}", settle_policy.mode).to_lowercase()
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use admission::{
     Answer, Cause, Fields, Guard, Review, Ruling, Settled, WebhookEntry, decode, encode, settle,
 };
-use guards::config::Problem;
-use guards::world::World;
+use cluster::Reader;
+use config::Problem;
 
 use super::answer::Answered;
 use super::selection::{Selection, selection};
@@ -26,7 +26,7 @@ pub(crate) struct Asked {
 }
 
 /// The guards of a file, looking at `world`.
-pub(crate) fn guards(file: &File, world: &Arc<dyn World>) -> Vec<Asked> {
+pub(crate) fn guards(file: &File, world: &Arc<dyn Reader>) -> Vec<Asked> {
     let all = file.guards.iter().map(|guard| &guard.configured);
     all.map(|configured| Asked { guard: configured.build(world), entries: configured.webhooks() }).collect()
 }
@@ -40,10 +40,10 @@ pub(crate) async fn rule<'a>(
 ) -> Result<(Review<'a>, Settled), String> {
     let review = decode(body, guard.fields()).map_err(|malformed| malformed.to_string())?;
     let ruling = guard.review(&review.request, Instant::now() + PATIENCE).await;
-    let settled = settle(&review.request, ruling, guard.stance());
+    let settled = settle(&review.request, ruling, guard.settle_policy());
     let settled = match (doubt, &settled.answer) {
         (None, _) | (Some(_), Answer::Allow) => settled,
-        (Some(doubt), _) => settle(&review.request, Ruling::unknown(doubt), guard.stance()),
+        (Some(doubt), _) => settle(&review.request, Ruling::unknown(doubt), guard.settle_policy()),
     };
     Ok((review, settled))
 }
@@ -55,7 +55,7 @@ pub(crate) async fn ask(
     named: Option<&str>,
     source: &str,
     document: &str,
-    (witness, world): (&Witness, &dyn World),
+    (witness, world): (&Witness, &dyn Reader),
 ) -> Result<Vec<Answered>, Problem> {
     let malformed = |why: String| {
         let problem =
@@ -90,8 +90,8 @@ pub(crate) async fn ask(
         let took = began.elapsed();
         let response = encode(&review, &settled);
         let way = super::answer::Way::by(&entries, witness.facts(), took);
-        let stance = asked.guard.stance();
-        answered.push(Answered::new(source, name, &review.request, &settled, stance, &response, way)?);
+        let settle_policy = asked.guard.settle_policy();
+        answered.push(Answered::new(source, name, &review.request, &settled, settle_policy, &response, way)?);
     }
     if answered.is_empty() {
         answered.push(Answered::unasked(source, &plain.request));

@@ -10,8 +10,8 @@ mod witness;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use guards::config::Problem;
-use guards::world::World;
+use cluster::Reader;
+use config::Problem;
 
 pub(crate) use ask::{Asked, PATIENCE, guards, rule};
 pub(crate) use selection::{Selection, selection};
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Review) -> Outcome {
     }
     let unwitnessed = offline(args.world.as_ref())?;
     let witness = Arc::new(Witness::over(Arc::clone(&unwitnessed)));
-    let world: Arc<dyn World> = Arc::clone(&witness) as Arc<dyn World>;
+    let world: Arc<dyn Reader> = Arc::clone(&witness) as Arc<dyn Reader>;
     let asked = ask::guards(&file, &world);
     let standard_input = [PathBuf::from("-")];
     let files = if args.files.is_empty() { &standard_input[..] } else { &args.files[..] };

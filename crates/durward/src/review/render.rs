@@ -1,6 +1,6 @@
 //! An answer as text.
 
-use guards::config::Problem;
+use config::Problem;
 
 use super::answer::Answered;
 use crate::documents::{Tree, yaml_stream};
@@ -89,7 +89,7 @@ fn way(one: &Answered, style: Style) -> Vec<String> {
     one.way.facts.iter().for_each(|fact| tell("fact", fact));
     one.causes.iter().for_each(|cause| tell("cause", &format!("{}: {}", cause.code, cause.text)));
     one.audit.iter().for_each(|(key, value)| tell("audit", &format!("{key}={value}")));
-    tell("stance", &one.stance);
+    tell("stance", &one.settle_policy);
     tell("time", &format!("{} us", one.way.took.as_micros()));
     lines
 }

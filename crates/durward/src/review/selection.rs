@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use admission::{Cause, Operation, Request, WebhookEntry};
-use guards::world::{Address, Resource, World, cause};
+use cluster::{Address, Reader, Resource, cause};
 
 use super::rules::{fits, is_namespace, is_namespaced};
 
@@ -32,7 +32,7 @@ pub(crate) enum Selection<'e> {
 pub(crate) async fn selection<'e>(
     entries: &'e [WebhookEntry],
     request: &Request<'_>,
-    world: &dyn World,
+    world: &dyn Reader,
     deadline: Instant,
 ) -> Selection<'e> {
     let fitting: Vec<&WebhookEntry> = entries.iter().filter(|entry| fits(entry, request)).collect();
@@ -61,7 +61,7 @@ pub(crate) async fn selection<'e>(
 /// The labels that the API server holds against a namespaceSelector.
 async fn labels(
     request: &Request<'_>,
-    world: &dyn World,
+    world: &dyn Reader,
     deadline: Instant,
 ) -> Result<BTreeMap<String, String>, Cause> {
     let name = if is_namespace(request) { request.name.as_ref() } else { request.namespace.as_ref() };
@@ -100,7 +100,7 @@ mod tests {
         FailurePolicy, Fields, LabelSelector, Reinvocation, Rule, Scope, SelectorOperator, SideEffects,
         WebhookType, decode,
     };
-    use guards::world::Blind;
+    use cluster::Offline;
 
     use super::*;
     use crate::world::Given;
@@ -131,7 +131,7 @@ mod tests {
         LabelSelector::default().and("team", SelectorOperator::In, values)
     }
 
-    fn given(pairs: &[(&str, &str)]) -> Arc<dyn World> {
+    fn given(pairs: &[(&str, &str)]) -> Arc<dyn Reader> {
         let labels = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         Arc::new(Given::new(labels.collect()))
     }
@@ -139,7 +139,7 @@ mod tests {
     fn told(
         entries: &[WebhookEntry],
         (operation, resource, namespace): (&str, &str, &str),
-        world: &dyn World,
+        world: &dyn Reader,
     ) -> String {
         let body = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"{operation}",
@@ -180,15 +180,15 @@ mod tests {
     fn labels_that_nobody_knows_are_unknown_unless_no_selector_needs_them() {
         let needy = entry("a", "pods", team(&["x"]));
         let any = entry("b", "pods", LabelSelector::default());
-        assert_eq!(told(std::slice::from_ref(&needy), POD, &Blind), "a unknown no-world");
-        assert_eq!(told(&[needy, any.clone()], POD, &Blind), "b");
-        assert_eq!(told(&[any], POD, &Blind), "b");
+        assert_eq!(told(std::slice::from_ref(&needy), POD, &Offline), "a unknown no-world");
+        assert_eq!(told(&[needy, any.clone()], POD, &Offline), "b");
+        assert_eq!(told(&[any], POD, &Offline), "b");
     }
 
     #[test]
     fn what_lives_in_no_namespace_passes_every_selector_and_a_namespace_brings_its_own_labels() {
         let of = |resource: &str, value: &str| [entry("a", resource, team(&[value]))];
-        assert_eq!(told(&of("nodes", "x"), ("CREATE", "nodes", ""), &Blind), "a");
+        assert_eq!(told(&of("nodes", "x"), ("CREATE", "nodes", ""), &Offline), "a");
         let world = given(&[("team", "stored")]);
         for operation in ["CREATE", "UPDATE"] {
             let request = (operation, "namespaces", "n");

@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
-use guards::world::etcd::{self, Answered, Peer, Question};
-use guards::world::fleet::{Cluster, Fleet, Found, Health, Listed, Look, Members, Query, Rounds};
-use guards::world::{Address, Answer, Readiness, Resource, World};
+use cluster::etcd::{self, Answered, Peer, Question};
+use cluster::fleet::{Cluster, Fleet, Found, Health, Listed, Look, Members, ProbeTargets, Query};
+use cluster::{Address, Answer, Reader, Readiness, Resource};
 
 /// Another world, and what it was asked.
 pub(crate) struct Witness {
-    world: Arc<dyn World>,
+    world: Arc<dyn Reader>,
     facts: Mutex<Vec<String>>,
 }
 
 impl Witness {
     /// Over this world.
-    pub(crate) fn over(world: Arc<dyn World>) -> Self {
+    pub(crate) fn over(world: Arc<dyn Reader>) -> Self {
         Self { world, facts: Mutex::default() }
     }
 
@@ -95,7 +95,7 @@ fn in_short(answer: &etcd::Answer) -> String {
     }
 }
 
-impl World for Witness {
+impl Reader for Witness {
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
         Box::pin(async move {
             let answer = self.world.get(address, deadline).await;
@@ -152,8 +152,8 @@ impl World for Witness {
         })
     }
 
-    fn go_rounds(&self, rounds: Rounds) {
-        self.world.go_rounds(rounds);
+    fn start_probes(&self, rounds: ProbeTargets) {
+        self.world.start_probes(rounds);
     }
 
     fn health(&self) -> Vec<Health> {
@@ -182,8 +182,8 @@ mod tests {
     use std::future::ready;
     use std::time::Duration;
 
-    use guards::world::fleet::{Member, Object, Page, Part};
-    use guards::world::{Metadata, cause};
+    use cluster::fleet::{Member, Object, Page, Part};
+    use cluster::{Metadata, cause};
 
     use super::*;
 
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    impl World for Odd {
+    impl Reader for Odd {
         fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, Answer> {
             Box::pin(ready(Ok(Some(Arc::new(Metadata::default())))))
         }
@@ -239,7 +239,7 @@ mod tests {
             }))
         }
 
-        fn go_rounds(&self, _: Rounds) {
+        fn start_probes(&self, _: ProbeTargets) {
             self.did("go_rounds");
         }
 
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn every_question_goes_on_to_the_world_and_every_answer_comes_back_and_is_a_fact() {
         let odd = Arc::new(Odd::default());
-        let witness = Witness::over(Arc::clone(&odd) as Arc<dyn World>);
+        let witness = Witness::over(Arc::clone(&odd) as Arc<dyn Reader>);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
         let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
@@ -294,7 +294,7 @@ mod tests {
             assert_eq!(alarms.unwrap_err().code, cause::NO_QUORUM);
         });
         witness.watch(&Resource::NAMESPACES);
-        witness.go_rounds(Rounds { fleet: Fleet::Karmada, resources: Vec::new() });
+        witness.start_probes(ProbeTargets { fleet: Fleet::Karmada, resources: Vec::new() });
         assert_eq!(*odd.done.lock().unwrap(), ["watch", "go_rounds"]);
         assert_eq!((witness.health(), witness.now()), (odd.health(), odd.now()));
         assert_eq!(witness.readiness(), odd.readiness());

@@ -9,11 +9,11 @@ mod recording;
 
 use std::time::Instant;
 
-use guards::config::Problem;
+use cluster::fleet::Part;
+use cluster::snapshot::HERE;
+use config::Problem;
 use guards::deletion::What;
 use guards::etcd::Survey;
-use guards::world::fleet::Part;
-use guards::world::folder::{self, HERE};
 
 use crate::cli::Snapshot;
 use crate::ensembles;
@@ -130,7 +130,7 @@ async fn of_members(recorder: &Recorder<'_>, survey: &Survey) -> usize {
 async fn written(args: &Snapshot, recorder: Recorder<'_>, unread: usize, replay: &str) -> Outcome {
     recorder.read_to_the_end().await;
     let (recording, beside) = recorder.recording();
-    folder::write(&args.out, &recording)?;
+    cluster::snapshot::write(&args.out, &recording)?;
     let mut unread = unread + beside.len();
     for what in &beside {
         output::note(format!("unread: {what}"));
@@ -142,7 +142,7 @@ async fn written(args: &Snapshot, recorder: Recorder<'_>, unread: usize, replay:
             let whose = if cluster.name == HERE {
                 HERE.to_owned()
             } else {
-                format!("of {}", folder::called(&cluster.name))
+                format!("of {}", cluster::snapshot::called(&cluster.name))
             };
             output::note(format!("unread: {what} {whose}: {}", unseen.cause.text));
         }

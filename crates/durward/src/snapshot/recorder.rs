@@ -4,12 +4,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
-use guards::world::etcd::{Answered, Peer, Question};
-use guards::world::fleet::{
-    Cluster, Fleet, Found, Listed, Look, Member, Members, Object, PageSize, Part, Query,
-};
-use guards::world::folder::Recording;
-use guards::world::{Address, Answer, Resource, World, cause};
+use cluster::etcd::{Answered, Peer, Question};
+use cluster::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Object, PageSize, Part, Query};
+use cluster::snapshot::Recording;
+use cluster::{Address, Answer, Reader, Resource, cause};
 
 use super::recording::{List, Log};
 use crate::fleet::ANSWER_WITHIN;
@@ -19,14 +17,14 @@ const PAGE: u32 = 500;
 
 /// Another world, and what it told.
 pub(super) struct Recorder<'w> {
-    world: &'w dyn World,
+    world: &'w dyn Reader,
     time: SystemTime,
     log: Mutex<Log>,
 }
 
 impl<'w> Recorder<'w> {
     /// Nothing is recorded yet.
-    pub(super) fn over(world: &'w dyn World) -> Self {
+    pub(super) fn over(world: &'w dyn Reader) -> Self {
         Self { world, time: world.now(), log: Mutex::default() }
     }
 
@@ -111,7 +109,7 @@ impl<'w> Recorder<'w> {
     }
 }
 
-impl World for Recorder<'_> {
+impl Reader for Recorder<'_> {
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
         self.world.get(address, deadline)
     }
@@ -191,8 +189,8 @@ mod tests {
     use std::future::ready;
     use std::time::Duration;
 
-    use guards::world::fleet::Page;
-    use guards::world::{Blind, Metadata, etcd};
+    use cluster::fleet::Page;
+    use cluster::{Metadata, Offline, etcd};
 
     use super::*;
 
@@ -203,9 +201,9 @@ mod tests {
         Object { namespace: "shop".to_owned(), name: name.to_owned(), ..Object::default() }
     }
 
-    impl World for Fake {
+    impl Reader for Fake {
         fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-            Blind.get(address, deadline)
+            Offline.get(address, deadline)
         }
 
         fn members<'a>(&'a self, _: &'a Fleet, _: Instant) -> BoxFuture<'a, Members> {
@@ -272,9 +270,9 @@ mod tests {
     #[tokio::test]
     async fn what_comes_in_smaller_pages_or_later_is_recorded_and_not_that_it_first_did_not() {
         struct Long(std::sync::atomic::AtomicBool);
-        impl World for Long {
+        impl Reader for Long {
             fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-                Blind.get(address, deadline)
+                Offline.get(address, deadline)
             }
             fn list<'a>(&'a self, _: &'a Cluster, query: Query<'a>, _: Instant) -> BoxFuture<'a, Listed> {
                 Box::pin(ready(match (query.limit, query.from) {
@@ -329,9 +327,9 @@ mod tests {
     #[tokio::test]
     async fn a_question_that_was_given_up_is_recorded_as_unanswered() {
         struct Silent;
-        impl World for Silent {
+        impl Reader for Silent {
             fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-                Blind.get(address, deadline)
+                Offline.get(address, deadline)
             }
             fn find<'a>(&'a self, _: &'a Cluster, _: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
                 Box::pin(std::future::pending())
@@ -352,9 +350,9 @@ mod tests {
     #[tokio::test]
     async fn what_members_of_an_ensemble_answered_is_recorded_and_what_they_did_not() {
         struct Etcd;
-        impl World for Etcd {
+        impl Reader for Etcd {
             fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-                Blind.get(address, deadline)
+                Offline.get(address, deadline)
             }
             fn etcd<'a>(&'a self, _: &'a Peer, question: Question, _: Instant) -> BoxFuture<'a, Answered> {
                 match question {
@@ -385,9 +383,9 @@ mod tests {
     #[tokio::test]
     async fn what_failed_beside_something_certain_is_told() {
         struct Once(std::sync::atomic::AtomicBool);
-        impl World for Once {
+        impl Reader for Once {
             fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-                Blind.get(address, deadline)
+                Offline.get(address, deadline)
             }
             fn find<'a>(&'a self, _: &'a Cluster, _: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
                 let was_asked = self.0.swap(true, std::sync::atomic::Ordering::Relaxed);

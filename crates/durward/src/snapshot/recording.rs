@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use admission::Cause;
-use guards::world::etcd::{Answered, Peer, Question};
-use guards::world::fleet::{Cluster, Found, Look, Object, Part, Query};
-use guards::world::folder::{ClusterRecording, ListRecording, PodRecording, Unseen, name_of};
-use guards::world::{Resource, cause};
+use cluster::etcd::{Answered, Peer, Question};
+use cluster::fleet::{Cluster, Found, Look, Object, Part, Query};
+use cluster::snapshot::{ClusterRecording, ListRecording, PodRecording, Unseen, name_of};
+use cluster::{Resource, cause};
 
 /// What one List is of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

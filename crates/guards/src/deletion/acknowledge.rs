@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use admission::Cause;
 
 use super::config::{Config, Whom};
-use crate::time;
-use crate::world::cause;
-use crate::world::fleet::Member;
+use ::config::time;
+use cluster::cause;
+use cluster::fleet::Member;
 
 /// On a Cluster: why it need not answer.
 const REASON: &str = "durward.dev/acknowledge-unreachable";
@@ -124,7 +124,7 @@ fn judged(
     by: &'static str,
 ) -> Result<Acknowledgement, String> {
     let what = format!("the acknowledgement of {name} {by}");
-    let told = time::told(until);
+    let told = time::format(until);
     if reason.trim().is_empty() {
         return Err(format!("{what} gives no reason"));
     }

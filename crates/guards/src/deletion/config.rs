@@ -8,18 +8,18 @@ use admission::{LabelSelector, SelectorOperator};
 use k8s_openapi::jiff::Timestamp;
 
 use super::questions::{self, Question};
-use crate::breakglass::BreakGlass;
-use crate::config::Section;
-use crate::terms::{Defaults, Terms};
-use crate::world::Resource;
-use crate::world::fleet::Fleet;
-use crate::world::live::Access;
+use crate::common::{CommonConfig, Defaults};
+use crate::overrides::BreakGlass;
+use ::config::Section;
+use cluster::Resource;
+use cluster::fleet::Fleet;
+use cluster::live::Access;
 
 /// What the section says.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     /// The keys that every guard has.
-    pub(super) terms: Terms,
+    pub(super) common_config: CommonConfig,
     /// Where the clusters are, beside the one that asks.
     pub(super) fleet: Fleet,
     /// The control plane that is looked at, if it is not the one that every guard looks at.
@@ -136,8 +136,8 @@ pub(super) enum Whom {
 
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
-    let terms = Terms::read(section, defaults);
-    let (fleet, access, user) = fleet(section, &terms.install_namespace);
+    let common_config = CommonConfig::read(section, defaults);
+    let (fleet, access, user) = fleet(section, &common_config.install_namespace);
     let (in_use, more) = namespaces(section);
     let groups = section.section("crds", "Deletions of CustomResourceDefinitions.", groups);
     let unmanaged = section.choice(
@@ -177,7 +177,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     );
     let questions = questions::of_namespace(&in_use, &more, unmanaged);
     Config {
-        terms,
+        common_config,
         fleet,
         access,
         user,
@@ -336,7 +336,7 @@ impl FromStr for Until {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        crate::time::read(text).map(Self).ok_or_else(|| "is no time in RFC 3339".to_owned())
+        ::config::time::read(text).map(Self).ok_or_else(|| "is no time in RFC 3339".to_owned())
     }
 }
 

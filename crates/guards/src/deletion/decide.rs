@@ -17,10 +17,10 @@ use super::select::is_guarded;
 use super::sight::Finding;
 use super::target::{Subject, Target};
 use super::tell;
-use crate::breakglass::Glass;
 use crate::exempt::Exemption;
-use crate::world::cause;
-use crate::world::fleet::Fleet;
+use crate::overrides::Override;
+use cluster::cause;
+use cluster::fleet::Fleet;
 
 /// What comes after the first look.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> S
     if let Some(part) = exempt(config, request, &target) {
         return Step::Rule(Ruling::allow().audit("exempt", part));
     }
-    if let Glass::Broken { reason, until } = target.glass(config.break_glass, now) {
+    if let Override::Broken { reason, until } = target.glass(config.break_glass, now) {
         return Step::Rule(tell::glass_broken(&target, &reason, &until));
     }
     let is_own = Own::of(config, &target).is_some();
@@ -69,15 +69,17 @@ pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> S
 /// The part of the configuration that lets it alone.
 fn exempt(config: &Config, request: &Request<'_>, target: &Target) -> Option<&'static str> {
     let is_namespace = target.subject == Subject::Namespace;
-    match config.terms.exempt.of(request) {
+    match config.common_config.exempt.of(request) {
         // A definition is in no namespace, whatever a review says.
         Exemption::By(part) if is_namespace || part != "exempt.namespaces" => return Some(part),
-        Exemption::DependsOnNamespace if is_namespace && config.terms.exempt.selects(&target.labels) => {
+        Exemption::DependsOnNamespace
+            if is_namespace && config.common_config.exempt.selects(&target.labels) =>
+        {
             return Some("exempt.namespaceSelector");
         }
         _ => {}
     }
-    let is_install = is_namespace && target.name == config.terms.install_namespace;
+    let is_install = is_namespace && target.name == config.common_config.install_namespace;
     (is_install && !config.is_karmada()).then_some("installNamespace")
 }
 
@@ -171,7 +173,7 @@ impl<'f> Whole<'f> {
         whole.is_bare = config.fleet != Fleet::Alone
             && !is_space
             && matches!(&facts.members, Ok(members) if members.is_empty());
-        if let Glass::Refused(why) = target.glass(config.break_glass, facts.now) {
+        if let Override::Refused(why) = target.glass(config.break_glass, facts.now) {
             whole.glass = Some(why);
         }
         whole
@@ -215,7 +217,7 @@ fn unsure(facts: &Facts) -> Option<Cause> {
         Err(why) => return Some(Cause::new(cause::STALE_FLEET, why.text.clone())),
     };
     let seen: HashSet<_> = facts.seen.iter().map(|seen| &seen.member.cluster).collect();
-    let here = crate::world::fleet::Cluster::Here;
+    let here = cluster::fleet::Cluster::Here;
     let missing = std::iter::once(&here).chain(members.iter().map(|member| &member.cluster));
     let missing = missing.filter(|cluster| !seen.contains(cluster)).count();
     let text = match missing {

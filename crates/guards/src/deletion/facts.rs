@@ -20,8 +20,8 @@ use super::own::{Own, Standing};
 use super::owners::Room;
 use super::sight::Sight;
 use super::target::{Subject, Target};
-use crate::world::fleet::{Cluster, Fleet, Member, Members};
-use crate::world::{Metadata, World, cause};
+use cluster::fleet::{Cluster, Fleet, Member, Members};
+use cluster::{Metadata, Reader, cause};
 
 /// Everything that a decision rests on.
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ fn facts(now: SystemTime, (here, (members, of_members)): (Seen, (Members, Vec<Se
 /// One gathering.
 pub(super) struct Gathering<'g> {
     /// Whom to ask.
-    pub(super) world: &'g dyn World,
+    pub(super) world: &'g dyn Reader,
     /// About what.
     pub(super) config: &'g Config,
     /// Told of each cluster.

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::config::{self, Config};
 use super::target::{DEFINITIONS_GROUP, POINTERS, Subject, Target};
-use crate::config::{parse, read};
-use crate::time;
-use crate::world::Metadata;
-use crate::world::fleet::{Cluster, Member};
+use ::config::time;
+use ::config::{parse, read};
+use cluster::Metadata;
+use cluster::fleet::{Cluster, Member};
 
 /// What time it is in tests.
 pub(super) const NOW: &str = "2026-11-21T10:00:00Z";

@@ -14,9 +14,9 @@ use super::owners::Room;
 use super::sight::{Count, Finding, Sight};
 use super::target::{Subject, Target};
 use super::tell;
-use crate::time;
-use crate::world::fleet::{Cluster, Look, Part};
-use crate::world::{Address, World};
+use ::config::time;
+use cluster::fleet::{Cluster, Look, Part};
+use cluster::{Address, Reader};
 
 /// A deletion guard that is asked by a person and refuses nobody. From [`Configured::survey`](crate::Configured::survey).
 #[derive(Debug, Clone)]
@@ -101,7 +101,7 @@ pub struct Counted {
 /// Why something could not be seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Why {
-    /// One of [`crate::world::cause::ALL`].
+    /// One of [`cluster::cause::ALL`].
     pub cause: &'static str,
     /// For people.
     pub text: String,
@@ -128,7 +128,7 @@ impl Survey {
     /// Looks at every cluster, before `deadline`. `progress` is told of each as it comes.
     pub async fn impact(
         &self,
-        world: &dyn World,
+        world: &dyn Reader,
         what: What,
         deadline: Instant,
         progress: &(dyn Fn(Progress<'_>) + Sync),
@@ -141,7 +141,7 @@ impl Survey {
     }
 
     /// The target as it stands here; one without labels where it does not, or cannot be seen.
-    async fn target(&self, world: &dyn World, what: What, deadline: Instant) -> (Target, Option<bool>) {
+    async fn target(&self, world: &dyn Reader, what: What, deadline: Instant) -> (Target, Option<bool>) {
         let (subject, name) = match what {
             What::Namespace(name) => (Subject::Namespace, name),
             What::Definition(name) => (Subject::Definition, name),
@@ -184,7 +184,7 @@ impl Survey {
                 Subject::Definition => "CustomResourceDefinition",
             },
             name: target.name.clone(),
-            time: time::told(facts.now),
+            time: time::format(facts.now),
             exists,
             verdict,
             message,

@@ -17,8 +17,8 @@ use super::owners::{Held, Hoard, Room, is_managed, staying};
 use super::questions::{Noun, Question, Rule};
 use super::sight::{Count, Sight};
 use super::target::{Subject, Target};
-use crate::world::fleet::{self, Cluster, Object, PageSize, Part, Query};
-use crate::world::{Address, Resource, World, cause};
+use cluster::fleet::{self, Cluster, Object, PageSize, Part, Query};
+use cluster::{Address, Reader, Resource, cause};
 
 /// One page; as many as kubectl asks for.
 const PAGE: u32 = 500;
@@ -169,7 +169,7 @@ impl<'r> Listing<'r> {
 #[derive(Clone, Copy)]
 pub(super) struct Look<'l> {
     /// Through this.
-    pub(super) world: &'l dyn World,
+    pub(super) world: &'l dyn Reader,
     /// For this guard.
     pub(super) config: &'l Config,
     /// At this one.

@@ -37,14 +37,16 @@ mod tests;
 use std::sync::Arc;
 use std::time::Instant;
 
-use admission::{BoxFuture, FailurePolicy, Fields, Guard, OnUnknown, Request, Ruling, Stance, WebhookEntry};
+use admission::{
+    BoxFuture, FailurePolicy, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy, WebhookEntry,
+};
 
-use crate::config::Section;
-use crate::kind::{Configured, Kind, Permission};
-use crate::terms::Defaults;
-use crate::world::fleet::Rounds;
-use crate::world::live::Access;
-use crate::world::{Resource, World};
+use crate::common::Defaults;
+use crate::kind::{Configured, GuardKind, Permission};
+use ::config::Section;
+use cluster::fleet::ProbeTargets;
+use cluster::live::Access;
+use cluster::{Reader, Resource};
 
 use config::Config;
 use decide::Step;
@@ -69,7 +71,7 @@ pub(crate) struct Deletion;
 
 // === impl Deletion ===
 
-impl Kind for Deletion {
+impl GuardKind for Deletion {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -116,11 +118,14 @@ impl Configured for Keeper {
         Vec::new()
     }
 
-    fn rounds(&self) -> Option<Rounds> {
-        Some(Rounds { fleet: self.config.fleet.clone(), resources: permissions::resources(&self.config) })
+    fn rounds(&self) -> Option<ProbeTargets> {
+        Some(ProbeTargets {
+            fleet: self.config.fleet.clone(),
+            resources: permissions::resources(&self.config),
+        })
     }
 
-    fn looks_at(&self) -> Option<Access> {
+    fn control_plane(&self) -> Option<Access> {
         self.config.access.clone()
     }
 
@@ -132,7 +137,7 @@ impl Configured for Keeper {
         Some(Survey::new(Arc::clone(&self.config)))
     }
 
-    fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard> {
+    fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard> {
         Arc::new(Door {
             config: Arc::clone(&self.config),
             world: Arc::clone(world),
@@ -145,7 +150,7 @@ impl Configured for Keeper {
 /// The guard at the door.
 struct Door {
     config: Arc<Config>,
-    world: Arc<dyn World>,
+    world: Arc<dyn Reader>,
     fields: Fields,
     /// For what all reviews hold of the clusters that are looked at.
     room: Room,
@@ -162,8 +167,8 @@ impl Guard for Door {
         &self.fields
     }
 
-    fn stance(&self) -> &Stance {
-        &self.config.terms.stance
+    fn settle_policy(&self) -> &SettlePolicy {
+        &self.config.common_config.settle_policy
     }
 
     fn logs_every_ruling(&self) -> bool {

@@ -7,7 +7,7 @@
 
 use super::config::Config;
 use super::target::{Subject, Target};
-use crate::world::fleet::Member;
+use cluster::fleet::Member;
 
 /// Which part of Karmada something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

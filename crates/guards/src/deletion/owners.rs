@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use admission::Cause;
 
 use super::sight::NAMES;
-use crate::world::fleet::Object;
-use crate::world::{Metadata, cause};
+use cluster::fleet::Object;
+use cluster::{Metadata, cause};
 
 /// Karmada's mark.
 const MANAGED: (&str, &str) = ("karmada.io/managed", "true");
@@ -298,7 +298,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::world::fleet::Owner;
+    use cluster::fleet::Owner;
 
     fn held(uid: &str, managed: bool, owners: &[&str]) -> Held {
         let owners = owners.iter().map(|uid| Owner { uid: (*uid).to_owned(), ..Owner::default() }).collect();

@@ -3,8 +3,8 @@
 use super::config::{Config, Groups, Unmanaged};
 use super::target::{DEFINITIONS, DEFINITIONS_GROUP, Subject};
 use crate::kind::Permission;
-use crate::world::Resource;
-use crate::world::fleet::Fleet;
+use cluster::Resource;
+use cluster::fleet::Fleet;
 
 /// In every cluster, the one that asks among them. `list` beside `get` is for the rounds, which ask for one of each.
 pub(super) fn everywhere(config: &Config) -> Vec<Permission> {

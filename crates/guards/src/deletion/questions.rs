@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::config::{InUse, Unmanaged};
-use crate::world::Resource;
-use crate::world::fleet::{Object, Part};
+use cluster::Resource;
+use cluster::fleet::{Object, Part};
 
 /// One List.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,7 +187,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::world::Metadata;
+    use cluster::Metadata;
 
     fn job(raw: &str, deleting: bool) -> Object {
         Object {

@@ -17,18 +17,18 @@ use super::config::{Config, Select};
 use super::own;
 use super::select::{LABEL, VALUE};
 use super::target::{DEFINITIONS, DEFINITIONS_GROUP};
-use crate::breakglass;
+use crate::overrides;
 
 /// The one entry.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     let mut conditions = vec![
-        breakglass::condition(NAME),
+        overrides::condition(NAME),
         condition(
             "not-terminating",
             "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".to_owned(),
         ),
     ];
-    let install = config.terms.install_namespace.as_str();
+    let install = config.common_config.install_namespace.as_str();
     if !config.is_karmada() && !install.is_empty() {
         conditions.push(condition(
             "not-the-install-namespace",
@@ -49,14 +49,14 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
         webhook_type: WebhookType::Validating,
         name: "deletion".to_owned(),
         rules: vec![rule("", "namespaces"), rule(DEFINITIONS_GROUP, DEFINITIONS)],
-        namespace_selector: config.terms.namespace_selector.clone(),
+        namespace_selector: config.common_config.namespace_selector.clone(),
         object_selector,
         match_conditions: conditions,
-        failure_policy: config.terms.failure_policy,
+        failure_policy: config.common_config.failure_policy,
         side_effects: SideEffects::None,
-        timeout_seconds: config.terms.timeout_seconds,
+        timeout_seconds: config.common_config.timeout_seconds,
         reinvocation: Reinvocation::Never,
-        review_versions: config.terms.review_versions.clone(),
+        review_versions: config.common_config.review_versions.clone(),
     }]
 }
 

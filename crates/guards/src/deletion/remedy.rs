@@ -6,8 +6,8 @@ use super::acknowledge::covers;
 use super::config::Config;
 use super::decide::Whole;
 use super::target::Target;
-use crate::breakglass::{self, BreakGlass, REASON, UNTIL};
-use crate::world::cause;
+use crate::overrides::{self, BreakGlass, REASON, UNTIL};
+use cluster::cause;
 
 /// Remedies that are told in one sentence; who has done these is told of the next.
 const TOLD: usize = 2;
@@ -93,7 +93,7 @@ pub(super) fn anyway(config: &Config, target: &Target) -> String {
     format!(
         "to delete in spite of all: kubectl annotate {}/{name} {}{others}",
         subject.short(),
-        breakglass::deed(name)
+        overrides::deed(name)
     )
 }
 
@@ -111,8 +111,8 @@ mod tests {
     use super::super::fixture::{config, definition, member};
     use super::super::sight::Sight;
     use super::*;
-    use crate::world::Metadata;
-    use crate::world::fleet::{Cluster, Member};
+    use cluster::Metadata;
+    use cluster::fleet::{Cluster, Member};
 
     fn blind(member: Member, codes: &[&'static str]) -> Seen {
         let unseen = codes.iter().map(|&code| Cause::new(code, code)).collect();

@@ -4,7 +4,7 @@ use admission::{Cause, one_line};
 use serde::Serialize;
 
 use super::questions::Noun;
-use crate::world::cause;
+use cluster::cause;
 
 /// How many names are kept of each kind.
 pub(super) const NAMES: usize = 5;

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::acknowledge::{self, Judged};
 use super::impact::Survey;
-use crate::breakglass::{self, ANYWAY};
-use crate::time;
-use crate::world::Metadata;
-use crate::world::fleet::{Fleet, Member};
+use crate::overrides::{self, DELETE_ANYWAY};
+use ::config::time;
+use cluster::Metadata;
+use cluster::fleet::{Fleet, Member};
 
 /// Long enough before the end that somebody at work sees it.
 const SOON: Duration = Duration::from_secs(3 * 24 * 3600);
@@ -89,8 +89,8 @@ impl Survey {
 
     /// Whether the way through in spite of all was left open on an object.
     pub fn deed(metadata: &Metadata) -> Option<Deed> {
-        let value = metadata.annotations.get(ANYWAY)?.clone();
-        let annotations = breakglass::ALL.into_iter().filter(|key| metadata.annotations.contains_key(*key));
+        let value = metadata.annotations.get(DELETE_ANYWAY)?.clone();
+        let annotations = overrides::ALL.into_iter().filter(|key| metadata.annotations.contains_key(*key));
         Some(Deed { value, annotations: annotations.collect() })
     }
 }

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use admission::{Cause, Operation, Raw, Request, Shape};
 
-use crate::breakglass::{self, BreakGlass, Glass};
-use crate::world::{Resource, cause};
+use crate::overrides::{self, BreakGlass, Override};
+use cluster::{Resource, cause};
 
 /// The fields that are read while the review is decoded, in the order of the indices below.
 pub(super) const POINTERS: [&str; 5] = [
@@ -147,8 +147,8 @@ impl Target {
     }
 
     /// What its annotations come to, for whoever wants it deleted in spite of all.
-    pub(super) fn glass(&self, who: BreakGlass, now: SystemTime) -> Glass {
-        breakglass::judge(super::NAME, who, &self.name, &self.annotations, now)
+    pub(super) fn glass(&self, who: BreakGlass, now: SystemTime) -> Override {
+        overrides::judge(super::NAME, who, &self.name, &self.annotations, now)
     }
 
     /// The group of a definition's objects: what follows the plural in its name, which the API server holds it to.

@@ -16,9 +16,9 @@ use super::own::Own;
 use super::remedy::{anyway, of_unknown, sentence};
 use super::sight::{Count, Finding};
 use super::target::{Subject, Target};
-use crate::breakglass::{ANYWAY, Glass};
-use crate::world::cause;
-use crate::world::fleet::{Fleet, Member};
+use crate::overrides::{DELETE_ANYWAY, Override};
+use cluster::cause;
+use cluster::fleet::{Fleet, Member};
 
 /// What every warning begins with, so that a person knows who speaks.
 const VOICE: &str = "deletion: ";
@@ -141,7 +141,7 @@ fn ending(config: &Config, target: &Target, whole: &Whole<'_>, way_out: &str) ->
         out.push_str(&sentence(&few(&whole.notes, "acknowledgements that do not count")));
     }
     if let Some(wrong) = &whole.glass {
-        let _ = write!(out, ". The annotation {ANYWAY} does not count: {wrong}");
+        let _ = write!(out, ". The annotation {DELETE_ANYWAY} does not count: {wrong}");
     }
     let _ = write!(out, ". {way_out}, or {}", see(target));
     if whole.glass.is_none() {
@@ -340,7 +340,10 @@ fn allowed(config: &Config, whole: &Whole<'_>, ruling: &mut Ruling) {
 /// The allow of somebody who broke the glass.
 pub(super) fn glass_broken(target: &Target, reason: &str, until: &str) -> Ruling {
     Ruling::allow()
-        .warn(format!("{VOICE}{} passes unchecked: {ANYWAY} until {until}, because: {reason}", target.told()))
+        .warn(format!(
+            "{VOICE}{} passes unchecked: {DELETE_ANYWAY} until {until}, because: {reason}",
+            target.told()
+        ))
         .audit("break-glass", format!("until {until}: {reason}"))
 }
 
@@ -369,10 +372,13 @@ pub(super) fn karmadas_own(
         ),
     };
     let message = match target.glass(config.break_glass, now) {
-        Glass::Refused(wrong) => {
-            format!("{} {what}. The annotation {ANYWAY} does not count: {wrong}. {first}", target.told())
+        Override::Refused(wrong) => {
+            format!(
+                "{} {what}. The annotation {DELETE_ANYWAY} does not count: {wrong}. {first}",
+                target.told()
+            )
         }
-        Glass::Whole | Glass::Broken { .. } => {
+        Override::Whole | Override::Broken { .. } => {
             format!("{} {what}. {first}, or {}; {}", target.told(), see(target), anyway(config, target))
         }
     };
@@ -400,8 +406,9 @@ pub(super) fn uncovered(config: &Config, target: &Target, now: SystemTime) -> Ru
             "{} could not be checked: {text}{}",
             target.told(),
             match target.glass(config.break_glass, now) {
-                Glass::Refused(wrong) => format!(". The annotation {ANYWAY} does not count: {wrong}"),
-                Glass::Whole | Glass::Broken { .. } => format!("; {}", anyway(config, target)),
+                Override::Refused(wrong) =>
+                    format!(". The annotation {DELETE_ANYWAY} does not count: {wrong}"),
+                Override::Whole | Override::Broken { .. } => format!("; {}", anyway(config, target)),
             }
         ))
     };

@@ -12,8 +12,8 @@ use serde_json::value::to_raw_value;
 
 use super::fixture::{config, member, now, review};
 use super::*;
-use crate::world::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Object, Page, Part, Query};
-use crate::world::{self, Address, Metadata, cause};
+use cluster::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Object, Page, Part, Query};
+use cluster::{self, Address, Metadata, cause};
 
 const KARMADA: &str = "fleet: {karmada: {}}\ncrds: {groups: [example.org]}\n";
 const WIDGETS: &str = "widgets.example.org";
@@ -78,12 +78,12 @@ impl Small {
     }
 }
 
-impl World for Small {
-    fn get<'a>(&'a self, _address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, world::Answer> {
+impl Reader for Small {
+    fn get<'a>(&'a self, _address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
         Box::pin(ready(Err(Cause::new(cause::REFUSED, "nothing that was read earlier may decide"))))
     }
 
-    fn ask<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, world::Answer> {
+    fn ask<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
         self.get(address, deadline)
     }
 
@@ -168,7 +168,7 @@ fn defines(
 }
 
 async fn ruling(yaml: &str, world: &Arc<Small>, resource: &str, name: &str) -> Ruling {
-    let shared: Arc<dyn World> = Arc::<Small>::clone(world);
+    let shared: Arc<dyn Reader> = Arc::<Small>::clone(world);
     let guard = Keeper { config: Arc::new(config(yaml)) }.build(&shared);
     let body = review(resource, name, |_| {});
     let review = decode(&body, guard.fields()).unwrap();
@@ -332,7 +332,7 @@ async fn a_recorded_lack_of_room_is_told_again_at_once_and_is_not_waited_out() {
     std::fs::create_dir(folder.path().join("here")).unwrap();
     let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[{"metadata":{"name":"m1"}}]}"#;
     std::fs::write(folder.path().join("here/cluster.karmada.io_v1alpha1_clusters.json"), clusters).unwrap();
-    let world = world::folder::Folder::open(folder.path()).unwrap();
+    let world = cluster::snapshot::Snapshot::open(folder.path()).unwrap();
     let (config, room) = (config(KARMADA), Room::default());
     let gathering = Gathering { world: &world, config: &config, progress: &|_| {}, room: &room };
     let began = tokio::time::Instant::now();

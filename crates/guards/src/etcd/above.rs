@@ -14,13 +14,13 @@ use std::time::SystemTime;
 use admission::{Cause, Object, Operation, Raw, Request, Ruling, Shape};
 
 use super::config::{Also, Config, Ensemble, Weight, Within};
-use super::glass::{self, Glass, Refused};
+use super::glass::{self, Override, Refused};
 use super::ground::{Look, Namespace};
 use super::group;
 use super::pod::Pod;
 use super::target::{ANNOTATIONS, DELETION, NAME, broken};
 use super::tell;
-use crate::world::cause;
+use cluster::cause;
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub(super) async fn rule(config: &Config, look: Look<'_>, request: &Request<'_>,
     let Some(deed) = Deed::of(request).filter(|deed| config.also.contains(&deed.also())) else {
         return Ruling::allow();
     };
-    if let Some(key) = config.terms.leave_alone(request, &request.namespace) {
+    if let Some(key) = config.common_config.leave_alone(request, &request.namespace) {
         return Ruling::allow().audit("exempt", key);
     }
     let Some(old) = &request.old_object else { return Ruling::unknown(broken("it has no oldObject")) };
@@ -117,7 +117,7 @@ pub(super) async fn rule(config: &Config, look: Look<'_>, request: &Request<'_>,
         Ok(ruling) => ruling,
         Err(why) => {
             let way =
-                glass::way(config, refused(deed, request), (&request.namespace, name), &Glass::Whole, now);
+                glass::way(config, refused(deed, request), (&request.namespace, name), &Override::Whole, now);
             tell::above_unseen(config, &told, &why, &way)
         }
     }
@@ -150,13 +150,13 @@ async fn judged(case: Case<'_>, deed: Deed, name: &str, told: &str) -> Result<Ru
     if subject.namespace.is_going {
         return Ok(Ruling::allow().audit("allowed", "its namespace is being deleted"));
     }
-    if config.terms.exempt.selects(&subject.namespace.labels) {
+    if config.common_config.exempt.selects(&subject.namespace.labels) {
         return Ok(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
     }
     let tried = glass::judge(config, name, &subject.annotations, now);
     let of_namespace = glass::judge(config, &request.namespace, &subject.namespace.annotations, now);
     for glass in [&tried, &of_namespace] {
-        if let Glass::Broken { reason, until } = glass {
+        if let Override::Broken { reason, until } = glass {
             return Ok(tell::glass_broken(told, reason, until));
         }
     }
@@ -166,15 +166,15 @@ async fn judged(case: Case<'_>, deed: Deed, name: &str, told: &str) -> Result<Ru
         Deed::DeleteClaim => parts::claim_gone(case, &subject).await?,
         Deed::DeleteBudget => parts::budget_gone(case, &subject).await?,
     };
-    let is_controller = config.terms.stance.is_controller(&request.user);
+    let is_controller = config.common_config.settle_policy.is_controller(&request.user);
     let binds = |one: &&Objection| one.weight == Weight::Deny && !is_controller;
     if let Some(Objection { why, .. }) = objections.iter().find(binds) {
         let refused = refused(deed, request);
         let way = glass::way(config, refused, (&request.namespace, name), &tried, now);
         let ruling = tell::above(told, refused, why, &way);
         return Ok(match of_namespace {
-            Glass::Refused(wrong) => ruling.warn(tell::of_namespace(&request.namespace, &wrong)),
-            Glass::Whole | Glass::Broken { .. } => ruling,
+            Override::Refused(wrong) => ruling.warn(tell::of_namespace(&request.namespace, &wrong)),
+            Override::Whole | Override::Broken { .. } => ruling,
         });
     }
     let warned = |ruling: Ruling, one: &Objection| {

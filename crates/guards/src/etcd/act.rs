@@ -19,9 +19,9 @@ use tokio::time::Instant;
 
 use super::config::Book;
 use super::notes;
-use crate::hands::{Hands, Lease, Moved, Reservation, Reservations, Written};
-use crate::world::cause;
-use crate::world::etcd::{Id, Peer};
+use cluster::cause;
+use cluster::etcd::{Id, Peer};
+use cluster::writer::{Lease, Moved, Reservation, Reservations, Writer, Written};
 
 /// What is noted in this process alone (`reservation: local`). It outlives plans, as a configuration that is read again must not
 /// forget who leaves.
@@ -41,7 +41,7 @@ struct Noted {
 /// Acts for one ensemble.
 #[derive(Clone, Copy)]
 pub(super) struct Act<'a> {
-    pub(super) hands: &'a dyn Hands,
+    pub(super) hands: &'a dyn Writer,
     pub(super) book: Book,
     pub(super) lease: &'a Lease,
     pub(super) end: Instant,
@@ -116,10 +116,10 @@ mod tests {
     use super::super::fixture::now;
     use super::*;
 
-    /// Hands that are not used.
+    /// Writer that are not used.
     struct Tied;
 
-    impl Hands for Tied {
+    impl Writer for Tied {
         fn write<'a>(
             &'a self,
             _: &'a Lease,

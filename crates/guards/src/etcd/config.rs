@@ -7,10 +7,10 @@ use std::time::Duration;
 use admission::LabelSelector;
 
 use super::labels;
-use crate::breakglass::BreakGlass;
-use crate::config::{Section, names};
-use crate::terms::{Defaults, Terms};
-use crate::world::Resource;
+use crate::common::{CommonConfig, Defaults};
+use crate::overrides::BreakGlass;
+use ::config::{Section, names};
+use cluster::Resource;
 
 pub(super) use client::ClientConfig;
 
@@ -18,7 +18,7 @@ pub(super) use client::ClientConfig;
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     /// The keys that every guard has.
-    pub(super) terms: Terms,
+    pub(super) common_config: CommonConfig,
     /// Where it is noted who is on the way out.
     pub(super) reservation: Book,
     /// What becomes of a deletion that loses data.
@@ -160,8 +160,8 @@ const LEADERS: [(&str, Leader); 3] =
 
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
-    let terms = Terms::read(section, defaults);
-    let reservation = book(section, &terms);
+    let common_config = CommonConfig::read(section, defaults);
+    let reservation = book(section, &common_config);
     let data_safety = section.choice(
         "dataSafety",
         "Deletions that lose data, as of a member whose data is in an emptyDir: warned of or denied.",
@@ -198,16 +198,16 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         &[],
     );
     let break_glass = BreakGlass::read(section);
-    let member_deadline = member_deadline(section, &terms);
+    let member_deadline = member_deadline(section, &common_config);
     let lag = section.number(
         "lag",
         "How many entries of the log a member may be behind its leader and count as healthy.",
         5000,
         (1, 1_000_000),
     );
-    let ensembles = ensembles(section, recognise, leader, &terms);
+    let ensembles = ensembles(section, recognise, leader, &common_config);
     Config {
-        terms,
+        common_config,
         reservation,
         data_safety,
         small,
@@ -220,14 +220,14 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     }
 }
 
-fn book(section: &mut Section<'_>, terms: &Terms) -> Book {
+fn book(section: &mut Section<'_>, common_config: &CommonConfig) -> Book {
     let reservation = section.choice(
         "reservation",
         "Where it is noted which members are on their way out: in Leases of Durward's namespace, or in this process alone (one replica only).",
         &[("lease", Book::Lease), ("local", Book::Local)],
         Book::Lease,
     );
-    if reservation == Book::Lease && terms.install_namespace.is_empty() {
+    if reservation == Book::Lease && common_config.install_namespace.is_empty() {
         let next = "name it in installNamespace, or set reservation: local and run one replica".to_owned();
         section.problem(
             "reservation",
@@ -238,13 +238,13 @@ fn book(section: &mut Section<'_>, terms: &Terms) -> Book {
     reservation
 }
 
-fn member_deadline(section: &mut Section<'_>, terms: &Terms) -> Duration {
+fn member_deadline(section: &mut Section<'_>, common_config: &CommonConfig) -> Duration {
     let member_deadline = section.wait(
         "memberDeadline",
         "How long one member is waited for; one that hangs costs no more than this.",
         "1s",
     );
-    let given = Duration::from_secs(terms.timeout_seconds.into());
+    let given = Duration::from_secs(common_config.timeout_seconds.into());
     if member_deadline * 2 >= given {
         let least = member_deadline.as_secs() * 2 + 1;
         let why = format!(
@@ -258,11 +258,16 @@ fn member_deadline(section: &mut Section<'_>, terms: &Terms) -> Duration {
     member_deadline
 }
 
-fn ensembles(section: &mut Section<'_>, recognise: bool, leader: Leader, terms: &Terms) -> Vec<Ensemble> {
+fn ensembles(
+    section: &mut Section<'_>,
+    recognise: bool,
+    leader: Leader,
+    common_config: &CommonConfig,
+) -> Vec<Ensemble> {
     let ensembles = section.sections(
         "ensembles",
         "Which pods are members of etcd ensembles; the first entry that chooses a pod counts.",
-        |s| ensemble(s, recognise, leader, &terms.install_namespace),
+        |s| ensemble(s, recognise, leader, &common_config.install_namespace),
     );
     if let Some((first, second)) = repeated(&ensembles) {
         let why = format!(

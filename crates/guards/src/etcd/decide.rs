@@ -22,8 +22,8 @@ use super::pod::Pod;
 use super::table::{Row, State, Table};
 use super::target::Target;
 use super::tell::Said;
-use crate::world::cause;
-use crate::world::etcd::Id;
+use cluster::cause;
+use cluster::etcd::Id;
 
 pub(super) use leader::{is_refused, successor};
 pub(super) use open::{Opened, Unasked, of_ground, of_maker, of_pod, open};

@@ -16,9 +16,9 @@ use super::group::Group;
 use super::makers::Size;
 use super::notes::{self, Note, When};
 use super::pod::Pod;
-use crate::hands::Reservations;
-use crate::world::etcd::{Alarm, Answer, Health, Members, Metrics, Peer, Question, Read, Status};
-use crate::world::{World, cause};
+use cluster::etcd::{Alarm, Answer, Health, Members, Metrics, Peer, Question, Read, Status};
+use cluster::writer::Reservations;
+use cluster::{Reader, cause};
 
 /// Everything that a decision about a member rests on.
 #[derive(Debug, Clone)]
@@ -138,7 +138,7 @@ impl Facts {
 /// One gathering.
 #[derive(Clone, Copy)]
 pub(super) struct Gathering<'g> {
-    pub(super) world: &'g dyn World,
+    pub(super) world: &'g dyn Reader,
     pub(super) config: &'g Config,
     pub(super) group: &'g Group,
     pub(super) end: Instant,

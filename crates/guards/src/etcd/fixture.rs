@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::config::{self, Config};
 use super::target::POINTERS;
-use crate::config::{parse, read};
+use ::config::{parse, read};
 
 /// What time it is in tests: 2026-11-21T10:00:00Z.
 pub(super) const NOW: i64 = 1_795_255_200;

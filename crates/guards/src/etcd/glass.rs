@@ -9,9 +9,9 @@ use std::time::SystemTime;
 
 use super::NAME;
 use super::config::Config;
-use crate::breakglass::{self, BreakGlass};
+use crate::overrides::{self, BreakGlass};
 
-pub(super) use crate::breakglass::{ANYWAY, Glass};
+pub(super) use crate::overrides::{DELETE_ANYWAY, Override};
 
 /// What was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub(super) fn judge(
     name: &str,
     annotations: &BTreeMap<String, String>,
     now: SystemTime,
-) -> Glass {
-    breakglass::judge(NAME, config.break_glass, name, annotations, now)
+) -> Override {
+    overrides::judge(NAME, config.break_glass, name, annotations, now)
 }
 
 /// How it is done all the same, or what is wrong with how it was tried.
@@ -39,12 +39,12 @@ pub(super) fn way(
     config: &Config,
     refused: Refused,
     (namespace, name): (&str, &str),
-    tried: &Glass,
+    tried: &Override,
     now: SystemTime,
 ) -> String {
     let wrong = match tried {
-        Glass::Refused(wrong) => Some(format!("the annotation {ANYWAY} does not count: {wrong}")),
-        Glass::Whole | Glass::Broken { .. } => None,
+        Override::Refused(wrong) => Some(format!("the annotation {DELETE_ANYWAY} does not count: {wrong}")),
+        Override::Whole | Override::Broken { .. } => None,
     };
     let by_verb = config.break_glass == BreakGlass::Verb;
     // What the verb opens, and who is told that the verb is missing, needs no second command.
@@ -61,7 +61,7 @@ pub(super) fn way(
     };
     let again = if wrong.is_some() { " --overwrite" } else { "" };
     let annotate = format!("kubectl -n {namespace} annotate{again} {resource} {name}");
-    let (one, all) = (breakglass::deed(name), breakglass::deeds(name, now));
+    let (one, all) = (overrides::deed(name), overrides::deeds(name, now));
     let holder = format!("a caller with the verb break-glass on guards.durward.dev/{NAME}");
     let way = match (by_verb, refused) {
         (false, Refused::Deletion(_)) => format!(
@@ -91,7 +91,7 @@ mod tests {
     use super::super::fixture::{LEAST, config, now};
     use super::*;
 
-    fn told(yaml: &str, refused: Refused, tried: &Glass) -> String {
+    fn told(yaml: &str, refused: Refused, tried: &Override) -> String {
         way(&config(&format!("{LEAST}\n{yaml}")), refused, ("db", "etcd-1"), tried, now())
     }
 
@@ -126,14 +126,14 @@ mod tests {
                 "to delete in spite of all: kubectl -n db annotate pod etcd-1 durward.dev/delete-anyway=etcd-1 (it counts only for a caller with the verb break-glass on guards.durward.dev/etcd)".to_owned(),
             ),
         ] {
-            assert_eq!(told(yaml, refused, &Glass::Whole), expected);
+            assert_eq!(told(yaml, refused, &Override::Whole), expected);
         }
-        let evicted = told("breakGlass: verb", Refused::Eviction, &Glass::Whole);
+        let evicted = told("breakGlass: verb", Refused::Eviction, &Override::Whole);
         assert!(
             evicted.contains("nothing opens an eviction") && evicted.ends_with("delete pod etcd-1"),
             "{evicted}"
         );
-        let scaled = told("breakGlass: verb", Refused::Scaling(1), &Glass::Whole);
+        let scaled = told("breakGlass: verb", Refused::Scaling(1), &Override::Whole);
         assert!(scaled.ends_with(r#"patch statefulset etcd-1 -p '{"spec":{"replicas":1}}'"#), "{scaled}");
         for told in [evicted, scaled] {
             assert!(!told.contains("delete-reason"), "a reason never counts there: {told}");
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn who_tried_in_vain_is_told_what_is_wrong_and_how_it_is_put_right() {
-        let tried = Glass::Refused("durward.dev/delete-reason is missing: say why".to_owned());
+        let tried = Override::Refused("durward.dev/delete-reason is missing: say why".to_owned());
         let told = told("", Refused::Deletion("pod"), &tried);
         assert!(told.starts_with("the annotation durward.dev/delete-anyway does not count: durward.dev/delete-reason is missing"), "{told}");
         assert!(told.contains("annotate --overwrite pod etcd-1"), "{told}");

@@ -17,9 +17,9 @@ use super::config::Ensemble;
 use super::group::{self, Group};
 use super::makers::Makers;
 use super::pod::{Owner, Pod};
-use crate::hands::{Lease, Reservations};
-use crate::world::fleet::{self, Cluster, Object, Part, Query};
-use crate::world::{Address, Resource, World, cause};
+use cluster::fleet::{self, Cluster, Object, Part, Query};
+use cluster::writer::{Lease, Reservations};
+use cluster::{Address, Reader, Resource, cause};
 
 /// One page; as many as kubectl asks for.
 const PAGE: u32 = 500;
@@ -215,7 +215,7 @@ pub(super) enum Leaving {
 /// Asks Kubernetes.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'l> {
-    pub(super) world: &'l dyn World,
+    pub(super) world: &'l dyn Reader,
     pub(super) end: Instant,
 }
 

@@ -7,8 +7,8 @@ use admission::LabelSelector;
 use super::config::{Config, Ensemble, GroupBy, OwnerKind, Within};
 use super::labels;
 use super::pod::{self, Pod};
-use crate::hands::Lease;
-use crate::world::etcd::{Client, Peer};
+use cluster::etcd::{Client, Peer};
+use cluster::writer::Lease;
 
 /// Whether an entry of the configuration may be about a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

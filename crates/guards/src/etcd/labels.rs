@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use admission::{LabelSelector, Requirement, SelectorOperator};
 
-use crate::config::{Section, names};
+use ::config::{Section, names};
 
 /// What kubectl's `-l` takes, for people.
 const SELECTOR: &str = "label selector as kubectl takes it, as app=etcd or app=etcd,tier in (a, b); or a map: {matchLabels: {app: etcd}}";

@@ -47,13 +47,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use admission::{BoxFuture, FailurePolicy, Fields, Guard, OnUnknown, Request, Ruling, Stance, WebhookEntry};
+use admission::{
+    BoxFuture, FailurePolicy, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy, WebhookEntry,
+};
 
-use crate::config::Section;
-use crate::hands::Hands;
-use crate::kind::{Configured, Kind, Permission};
-use crate::terms::Defaults;
-use crate::world::{Resource, World};
+use crate::common::Defaults;
+use crate::kind::{Configured, GuardKind, Permission};
+use ::config::Section;
+use cluster::writer::Writer;
+use cluster::{Reader, Resource};
 
 pub use survey::{Deletion, Empty, Ensemble, Member, Overlap, Survey, Surveyed, Unseen, Why};
 
@@ -74,7 +76,7 @@ pub struct Etcd;
 
 // === impl Etcd ===
 
-impl Kind for Etcd {
+impl GuardKind for Etcd {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -130,16 +132,16 @@ impl Configured for Keeper {
         all.collect()
     }
 
-    fn runs_alone(&self) -> Option<String> {
+    fn single_replica_reason(&self) -> Option<String> {
         let is_local = self.config.reservation == Book::Local && !self.config.ensembles.is_empty();
         is_local.then(|| "reservation is local: each replica notes for itself who leaves, and knows nothing of what another one lets go".to_owned())
     }
 
-    fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard> {
+    fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard> {
         Arc::new(Door::new(&self.config, world, None))
     }
 
-    fn build_with(&self, world: &Arc<dyn World>, hands: &Arc<dyn Hands>) -> Arc<dyn Guard> {
+    fn build_with(&self, world: &Arc<dyn Reader>, hands: &Arc<dyn Writer>) -> Arc<dyn Guard> {
         Arc::new(Door::new(&self.config, world, Some(Arc::clone(hands))))
     }
 }
@@ -147,16 +149,16 @@ impl Configured for Keeper {
 /// The guard at the door.
 struct Door {
     config: Arc<Config>,
-    world: Arc<dyn World>,
+    world: Arc<dyn Reader>,
     /// Only ever handed on to what acts.
-    hands: Option<Arc<dyn Hands>>,
+    hands: Option<Arc<dyn Writer>>,
     fields: Fields,
 }
 
 // === impl Door ===
 
 impl Door {
-    fn new(config: &Arc<Config>, world: &Arc<dyn World>, hands: Option<Arc<dyn Hands>>) -> Self {
+    fn new(config: &Arc<Config>, world: &Arc<dyn Reader>, hands: Option<Arc<dyn Writer>>) -> Self {
         Self {
             config: Arc::clone(config),
             world: Arc::clone(world),
@@ -175,8 +177,8 @@ impl Guard for Door {
         &self.fields
     }
 
-    fn stance(&self) -> &Stance {
-        &self.config.terms.stance
+    fn settle_policy(&self) -> &SettlePolicy {
+        &self.config.common_config.settle_policy
     }
 
     fn logs_every_ruling(&self) -> bool {

@@ -18,8 +18,8 @@ use k8s_openapi::jiff::Timestamp;
 use super::facts::Seen;
 use super::group;
 use super::pod::Pod;
-use crate::hands::{Reservation, Reservations};
-use crate::world::cause;
+use cluster::cause;
+use cluster::writer::{Reservation, Reservations};
 
 /// How long after the end of its review a pod that was let go may take to be marked as deleted: other webhooks are asked beside
 /// this one, and have 30 s at most.

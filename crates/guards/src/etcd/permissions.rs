@@ -44,7 +44,7 @@ pub(super) fn everywhere(config: &Config) -> Vec<Permission> {
 pub(super) fn within(config: &Config) -> Vec<(String, Permission)> {
     let mut permissions = Vec::new();
     if config.reservation == Book::Lease && !config.ensembles.is_empty() {
-        let home = || config.terms.install_namespace.clone();
+        let home = || config.common_config.install_namespace.clone();
         permissions.extend(leases(config).into_iter().map(|leases| (home(), leases)));
     }
     for ensemble in &config.ensembles {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::config::OwnerKind;
-use crate::world::cause;
+use cluster::cause;
 
 /// A pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The table of an ensemble whose members have no JSON gateway: what `/health` and `/metrics` tell.
 //!
 //! They tell less. Who the members are is in neither, so that the pods are taken for the members: as many as there are, or as their
-//! `StatefulSet` is to have, whichever is more; where no one set says how many, nobody knows. Terms and ensemble ids are in neither
+//! `StatefulSet` is to have, whichever is more; where no one set says how many, nobody knows. CommonConfig and ensemble ids are in neither
 //! too: two leaders are one too many, and then nobody counts as healthy. Leadership cannot be moved.
 //!
 //! Only where no member tells more: beside those that have a gateway one without is silent.
@@ -10,10 +10,10 @@ use admission::Cause;
 
 use super::facts::{Facts, Seen, View};
 use super::table::{self, Row, State, Table};
-use crate::world::cause;
-use crate::world::etcd::{Health, Id, Metrics};
+use cluster::cause;
+use cluster::etcd::{Health, Id, Metrics};
 
-/// What one member says, in common terms.
+/// What one member says, in common common_config.
 struct Said {
     is_leader: bool,
     has_leader: bool,

@@ -18,7 +18,7 @@ use admission::{
 
 use super::NAME;
 use super::config::{Also, Config, Within};
-use crate::breakglass;
+use crate::overrides;
 
 /// The label that every namespace bears with its own name (1.21 and later).
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -32,7 +32,7 @@ struct Place<'c> {
 /// All entries.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     let install = not_the_install_namespace(config);
-    let mut of_pods = vec![breakglass::condition(NAME), not_the_nodes_last_word(), not_terminating()];
+    let mut of_pods = vec![overrides::condition(NAME), not_the_nodes_last_word(), not_terminating()];
     of_pods.extend(install.clone());
     let deletions = numbered(places(config).into_iter()).map(|(number, Place { namespaces, pods })| {
         let name = format!("etcd-pods{number}");
@@ -46,7 +46,7 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     });
     let rules: Vec<Rule> = config.also.iter().flat_map(|also| above(*also)).collect();
     let above = everywhere(config).into_iter().filter(|_| !rules.is_empty());
-    let mut of_above = vec![breakglass::condition(NAME)];
+    let mut of_above = vec![overrides::condition(NAME)];
     of_above.extend(config.also.contains(&Also::Scale).then(fewer_replicas));
     of_above.extend(install.clone());
     let above = numbered(above).map(|(number, namespaces)| {
@@ -72,14 +72,14 @@ fn entry(
         webhook_type: WebhookType::Validating,
         name,
         rules,
-        namespace_selector: both(&config.terms.namespace_selector, namespaces),
+        namespace_selector: both(&config.common_config.namespace_selector, namespaces),
         object_selector: pods.cloned().unwrap_or_default(),
         match_conditions: conditions,
-        failure_policy: config.terms.failure_policy,
+        failure_policy: config.common_config.failure_policy,
         side_effects: SideEffects::NoneOnDryRun,
-        timeout_seconds: config.terms.timeout_seconds,
+        timeout_seconds: config.common_config.timeout_seconds,
         reinvocation: Reinvocation::Never,
-        review_versions: config.terms.review_versions.clone(),
+        review_versions: config.common_config.review_versions.clone(),
     }
 }
 
@@ -197,7 +197,7 @@ fn not_terminating() -> MatchCondition {
 }
 
 fn not_the_install_namespace(config: &Config) -> Option<MatchCondition> {
-    let name = config.terms.install_namespace.as_str();
+    let name = config.common_config.install_namespace.as_str();
     (!name.is_empty())
         .then(|| condition("not-the-install-namespace", format!("request.namespace != {}", text(name))))
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::config::{self, Book, Config, Within};
 use super::decide::{self, Case, Done, Effect, Step};
 use super::facts::{Facts, Gathering};
-use super::glass::ANYWAY;
+use super::glass::DELETE_ANYWAY;
 use super::ground::{Ground, Look, Namespace, PODS, whole};
 use super::group::{self, Chosen, Group};
 use super::makers::Makers;
@@ -23,9 +23,9 @@ use super::pod::{self, Pod};
 use super::table::{Row, State, Table};
 use super::target::{Deed, Target};
 use super::tell;
-use crate::hands::{Lease, Reservations};
-use crate::world::fleet::{Object, Part};
-use crate::world::{Resource, World};
+use cluster::fleet::{Object, Part};
+use cluster::writer::{Lease, Reservations};
+use cluster::{Reader, Resource};
 
 pub use told::{Deletion, Empty, Ensemble, Member, Overlap, Surveyed, Unseen, Why};
 
@@ -79,18 +79,19 @@ impl Survey {
 
     /// The Leases that reviews write, so that it can be tried whether they may.
     pub fn install_namespace(&self) -> Option<&str> {
-        (self.config.reservation == Book::Lease).then_some(self.config.terms.install_namespace.as_str())
+        (self.config.reservation == Book::Lease)
+            .then_some(self.config.common_config.install_namespace.as_str())
     }
 
     /// The namespace in which Durward runs.
     pub fn home(&self) -> &str {
-        &self.config.terms.install_namespace
+        &self.config.common_config.install_namespace
     }
 
     /// Looks at everything, or at these namespaces only. `progress` is told how many namespaces of how many were looked into.
     pub async fn look(
         &self,
-        world: &dyn World,
+        world: &dyn Reader,
         only: &[String],
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Surveyed {
@@ -118,7 +119,7 @@ impl Survey {
     }
 
     /// The namespaces that ensembles may be in, in their order; and why there may be more.
-    async fn namespaces(&self, world: &dyn World) -> (Vec<String>, Option<Cause>) {
+    async fn namespaces(&self, world: &dyn Reader) -> (Vec<String>, Option<Cause>) {
         let mut names: Vec<String> = Vec::new();
         let mut selectors = Vec::new();
         for ensemble in &self.config.ensembles {
@@ -140,11 +141,11 @@ impl Survey {
         }
         names.sort_unstable();
         names.dedup();
-        names.retain(|name| *name != self.config.terms.install_namespace);
+        names.retain(|name| *name != self.config.common_config.install_namespace);
         (names, unseen)
     }
 
-    async fn place(&self, world: &dyn World, name: &str) -> Result<Place, Cause> {
+    async fn place(&self, world: &dyn Reader, name: &str) -> Result<Place, Cause> {
         let look = Look { world, end: Instant::now() + PATIENCE };
         let (namespace, objects) = join(look.namespace(name), look.all(&PODS, name)).await;
         let (namespace, objects) = (namespace?, objects?);
@@ -221,13 +222,13 @@ impl Survey {
 
     async fn ensemble(
         &self,
-        world: &dyn World,
+        world: &dyn Reader,
         namespace: &Namespace,
         Known { entry, group, own }: &Known<'_>,
         pods: &[Pod],
     ) -> Ensemble {
         let look = Look { world, end: Instant::now() + PATIENCE };
-        let lease = group.lease(&self.config.terms.install_namespace);
+        let lease = group.lease(&self.config.common_config.install_namespace);
         let first = pods.first().cloned().unwrap_or_default();
         let book = async {
             match self.config.reservation {
@@ -348,7 +349,7 @@ fn member(table: &Table, row: &Row, deletion: Option<Deletion>, pod: Option<&Pod
         term: row.term,
         lag: row.lag,
         deletion,
-        left_open: pod.and_then(|pod| pod.annotations.get(ANYWAY).cloned()),
+        left_open: pod.and_then(|pod| pod.annotations.get(DELETE_ANYWAY).cloned()),
     }
 }
 

@@ -22,8 +22,8 @@ use super::config::Config;
 use super::facts::{Facts, Seen, View};
 use super::makers::Size;
 use super::poor;
-use crate::world::cause;
-use crate::world::etcd::Id;
+use cluster::cause;
+use cluster::etcd::Id;
 use full::Full;
 
 /// What a member is worth now.

@@ -9,7 +9,7 @@ use admission::{Cause, Operation, Raw, Request, Shape};
 
 use super::config::Config;
 use super::glass::Refused;
-use crate::world::cause;
+use cluster::cause;
 
 /// The fields that are found while the review is decoded, in the order of the indices below. Those without an index are read out of
 /// the pod as a whole; they stand here so that a review in which one of them stands twice is refused.
@@ -131,7 +131,7 @@ impl Target {
             name: either(own_name, &request.name, "name")?,
             grace,
             dry_run: request.dry_run,
-            by_controller: config.terms.stance.is_controller(&request.user),
+            by_controller: config.common_config.settle_policy.is_controller(&request.user),
             by_kubelet: request.user.is_in(NODES),
             only: Some(text(ONLY)?).filter(|uid| deed == Deed::Evict && !uid.is_empty()),
             pod: (deed == Deed::Delete).then(|| object.raw().get().to_owned()),

@@ -12,11 +12,11 @@ use admission::{Cause, Code, Denial, DenialCause, Ruling, Verdict, one_line};
 
 use super::config::Config;
 use super::decide::{Case, Quorum};
-use super::glass::{self, ANYWAY, Glass, Refused};
+use super::glass::{self, DELETE_ANYWAY, Override, Refused};
 use super::pod::Pod;
 use super::table::{Row, State, Table};
 use super::target::{Deed, Target};
-use crate::world::cause;
+use cluster::cause;
 
 pub(super) use members::{health, role, word};
 
@@ -149,7 +149,7 @@ pub(super) fn unseen(config: &Config, target: &Target, why: &Cause, now: SystemT
     let step = remedy::look_into(config, why);
     // Of an eviction nobody has seen the pod.
     let pod = target.pod.as_deref().and_then(|json| Pod::read(json, 0).ok());
-    let tried = pod.map_or(Glass::Whole, |pod| glass::judge(config, &pod.name, &pod.annotations, now));
+    let tried = pod.map_or(Override::Whole, |pod| glass::judge(config, &pod.name, &pod.annotations, now));
     let way = glass::way(config, target.refused(), (&target.namespace, &target.name), &tried, now);
     let message = format!("{} could not be checked: {text}\n{step}; {way}", target.told());
     let detail = DenialCause { reason: "Unknown".to_owned(), message: text, field: why.code.to_owned() };
@@ -178,7 +178,7 @@ pub(super) fn mirror(target: &Target) -> Ruling {
 
 /// The allow of somebody who broke the glass.
 pub(super) fn glass_broken(what: &str, reason: &str, until: &str) -> Ruling {
-    let text = format!("{what} passes unchecked: {} until {until}, because: {reason}", glass::ANYWAY);
+    let text = format!("{what} passes unchecked: {} until {until}, because: {reason}", glass::DELETE_ANYWAY);
     Ruling::allow().warn(format!("{VOICE}{text}")).audit("break-glass", format!("until {until}: {reason}"))
 }
 
@@ -205,7 +205,7 @@ pub(super) fn above_unseen(config: &Config, what: &str, why: &Cause, way: &str) 
 
 /// What is wrong with the annotations of a namespace that was to let pass what is in it.
 pub(super) fn of_namespace(namespace: &str, wrong: &str) -> String {
-    format!("{VOICE}namespace {namespace:?}: the annotation {ANYWAY} does not count: {wrong}")
+    format!("{VOICE}namespace {namespace:?}: the annotation {DELETE_ANYWAY} does not count: {wrong}")
 }
 
 /// With a capital letter.

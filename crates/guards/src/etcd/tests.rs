@@ -14,9 +14,9 @@ use admission::{Code, Verdict};
 use serde_json::json;
 
 use super::fixture::{LEAST, evict};
-use crate::hands::Moved;
-use crate::world::cause;
-use crate::world::etcd::{AlarmKind, Member};
+use cluster::cause;
+use cluster::etcd::{AlarmKind, Member};
+use cluster::writer::Moved;
 use fake::{Fake, Reply, Whom, alarm, deleted, deleted_by, evicted, ruled, told, word};
 
 const CONTROLLER: &str = "system:serviceaccount:kube-system:statefulset-controller";

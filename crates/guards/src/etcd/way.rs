@@ -18,7 +18,7 @@ use super::act::{self, Act};
 use super::config::{Book, Config, Ensemble, Within};
 use super::decide::{self, Case, Done, Effect, Opened, Step, Unasked};
 use super::facts::{Facts, Gathering};
-use super::glass::{self, Glass};
+use super::glass::{self, Override};
 use super::ground::{GRACE, Ground, Look};
 use super::group::{self, Chosen, Group};
 use super::notes::{Hold, Note, When};
@@ -26,9 +26,9 @@ use super::pod::Pod;
 use super::table::Table;
 use super::target::{Deed, Target};
 use super::tell;
-use crate::hands::{Hands, Lease, Moved, Reservation, Reservations, Written};
-use crate::world::etcd::Id;
-use crate::world::{World, cause};
+use cluster::etcd::Id;
+use cluster::writer::{Lease, Moved, Reservation, Reservations, Writer, Written};
+use cluster::{Reader, cause};
 
 /// Kept of the review's time for deciding and answering: a tenth, and no more than this.
 const FOR_THE_ANSWER: Duration = Duration::from_millis(200);
@@ -53,8 +53,8 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy)]
 pub(super) struct Way<'w> {
     config: &'w Config,
-    world: &'w dyn World,
-    hands: Option<&'w dyn Hands>,
+    world: &'w dyn Reader,
+    hands: Option<&'w dyn Writer>,
     /// Until when it may look, decide and act.
     end: Instant,
     /// Until when it may note what goes in any case.
@@ -79,8 +79,8 @@ struct Subject<'s> {
 impl<'w> Way<'w> {
     pub(super) fn new(
         config: &'w Config,
-        world: &'w dyn World,
-        hands: Option<&'w dyn Hands>,
+        world: &'w dyn Reader,
+        hands: Option<&'w dyn Writer>,
         deadline: Instant,
     ) -> Self {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -105,8 +105,8 @@ impl<'w> Way<'w> {
         let now = self.world.now();
         let tried = Pod::read(json, 0).map(|pod| glass::judge(self.config, &pod.name, &pod.annotations, now));
         match tried {
-            Ok(Glass::Broken { reason, until }) => tell::glass_broken(&target.told(), &reason, &until),
-            Ok(Glass::Whole | Glass::Refused(_)) | Err(_) => self.unseen(target, why),
+            Ok(Override::Broken { reason, until }) => tell::glass_broken(&target.told(), &reason, &until),
+            Ok(Override::Whole | Override::Refused(_)) | Err(_) => self.unseen(target, why),
         }
     }
 
@@ -114,7 +114,7 @@ impl<'w> Way<'w> {
     fn beside(&self, target: &Target, ground: &Ground, ruling: Ruling) -> Ruling {
         let Ok(namespace) = &ground.namespace else { return ruling };
         match glass::judge(self.config, &target.namespace, &namespace.annotations, ground.now) {
-            Glass::Refused(wrong) if ruling.verdict != Verdict::Allow => {
+            Override::Refused(wrong) if ruling.verdict != Verdict::Allow => {
                 ruling.warn(tell::of_namespace(&target.namespace, &wrong))
             }
             _ => ruling,
@@ -177,7 +177,7 @@ impl<'w> Way<'w> {
     }
 
     /// Notes that a pod leaves that goes in any case, with what time is left, and asks no member. What is torn down is missed by nobody.
-    async fn note_beside(&self, subject: &Subject<'_>, hands: &dyn Hands) -> Result<(), Cause> {
+    async fn note_beside(&self, subject: &Subject<'_>, hands: &dyn Writer) -> Result<(), Cause> {
         let end = self.last.min(Instant::now() + BESIDE);
         let look = Look { world: self.world, end };
         let (is_torn_down, mut read) = join(self.is_torn_down(subject, look), self.book(subject, look)).await;
@@ -258,7 +258,7 @@ impl<'w> Way<'w> {
         // Which of its containers etcd is may depend on the port.
         pod = Pod::read(json, ensemble.port)?;
         let group = Group::of(ensemble, &pod);
-        let lease = group.lease(&self.config.terms.install_namespace);
+        let lease = group.lease(&self.config.common_config.install_namespace);
         Ok(Some(Subject { target, pod, ensemble, group, lease }))
     }
 
@@ -342,7 +342,7 @@ impl<'w> Way<'w> {
     /// Whether nothing is to be changed this time: what would be done counts as done, and is told. In audit mode a refusal does not
     /// bind, and nothing else does.
     fn is_pretending(&self, target: &Target) -> bool {
-        self.hands.is_none() || target.dry_run || self.config.terms.stance.mode == Mode::Audit
+        self.hands.is_none() || target.dry_run || self.config.common_config.settle_policy.mode == Mode::Audit
     }
 
     /// Decides.
@@ -364,12 +364,12 @@ impl<'w> Way<'w> {
 
     /// Whether somebody may have what nobody can say, as the configuration has it.
     fn passes_unknown(&self, target: &Target) -> bool {
-        let stance = &self.config.terms.stance;
-        let when = if target.by_controller { stance.controllers } else { stance.people };
+        let settle_policy = &self.config.common_config.settle_policy;
+        let when = if target.by_controller { settle_policy.controllers } else { settle_policy.people };
         when == OnUnknown::Allow
     }
 
-    fn act<'s>(&'s self, subject: &'s Subject<'_>, hands: &'s dyn Hands) -> Act<'s> {
+    fn act<'s>(&'s self, subject: &'s Subject<'_>, hands: &'s dyn Writer) -> Act<'s> {
         Act { hands, book: self.config.reservation, lease: &subject.lease, end: self.end }
     }
 

@@ -7,14 +7,14 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::addition::{NewMount, NewVolume};
 use super::containers::Limits;
 use super::files::{File, Files, Shows, why_refused};
-use crate::config::Section;
-use crate::terms::{Defaults, Terms};
+use crate::common::{CommonConfig, Defaults};
+use ::config::Section;
 
 /// What the section says.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     /// The keys that every guard has.
-    pub(super) terms: Terms,
+    pub(super) common_config: CommonConfig,
     /// The files that a pod gets unless it asks for fewer.
     pub(super) files: Files,
     /// By what a pod is opted in.
@@ -42,7 +42,7 @@ impl Config {
     pub(super) fn looks_at_namespaces(&self) -> bool {
         self.backend != Backend::Device
             || self.opt_in.namespace_label
-            || self.terms.exempt.depends_on_namespaces()
+            || self.common_config.exempt.depends_on_namespaces()
     }
 
     /// Those of `files` that a container with these limits gets.
@@ -253,7 +253,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     );
     let (backend, node_readiness) = ways(section);
     Config {
-        terms: Terms::read(section, defaults),
+        common_config: CommonConfig::read(section, defaults),
         files: Files::of(&files),
         opt_in,
         init_containers,
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(config.root.path(), "/var/lib/lxcfs");
         assert_eq!(config.pod_security_default, PodSecurity::Privileged);
         assert_eq!((config.backend, config.node_readiness), (Backend::Volumes, NodeReadiness::Ignore));
-        assert_eq!(config.terms.timeout_seconds, 5);
+        assert_eq!(config.common_config.timeout_seconds, 5);
     }
 
     #[test]

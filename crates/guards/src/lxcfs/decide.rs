@@ -58,10 +58,10 @@ enum Asked {
 pub(super) fn open<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
     let Some(asked) = asked(request) else { return Step::Rule(Ruling::allow()) };
     let namespace = request.namespace.as_ref();
-    if namespace == LEFT_ALONE || namespace == config.terms.install_namespace {
+    if namespace == LEFT_ALONE || namespace == config.common_config.install_namespace {
         return Step::Rule(Ruling::allow());
     }
-    let exemption = config.terms.exempt.of(request);
+    let exemption = config.common_config.exempt.of(request);
     if let Exemption::By(part) = exemption {
         return Step::Rule(Ruling::allow().audit("exempt", part));
     }
@@ -106,7 +106,7 @@ fn opts_in(labels: &BTreeMap<String, String>) -> bool {
 
 /// Decides with the namespace's labels.
 pub(super) fn close(config: &Config, opened: &Opened<'_>, labels: &BTreeMap<String, String>) -> Ruling {
-    if config.terms.exempt.selects(labels) {
+    if config.common_config.exempt.selects(labels) {
         return Ruling::allow().audit("exempt", "exempt.namespaceSelector");
     }
     if opened.contradicts(labels) {
@@ -185,7 +185,7 @@ fn injection(
 fn ruling(config: &Config, injection: Injection) -> Ruling {
     let Injection { patch, mut summary, whereto, warnings, .. } = injection;
     summary.push_str(whereto);
-    let is_audit = config.terms.stance.mode == Mode::Audit;
+    let is_audit = config.common_config.settle_policy.mode == Mode::Audit;
     let would_change = is_audit && !patch.is_empty();
     let mut ruling =
         if is_audit || patch.is_empty() { Ruling::allow() } else { Ruling::new(Verdict::Mutate(patch)) };
@@ -203,8 +203,7 @@ fn ruling(config: &Config, injection: Injection) -> Ruling {
 
 /// A pod that cannot be read is let through as it is; the API server will tell what is wrong with it.
 fn as_it_is(unreadable: &Unreadable) -> Ruling {
-    Ruling::left_as_it_is(unreadable.to_string())
-        .warn(format!("{VOICE}the pod is left as it is: {unreadable}"))
+    Ruling::skipped(unreadable.to_string()).warn(format!("{VOICE}the pod is left as it is: {unreadable}"))
 }
 
 #[cfg(test)]

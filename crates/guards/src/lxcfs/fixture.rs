@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::config::{self, Config};
 use super::pod::{POINTERS, Pod};
-use crate::config::{parse, read};
+use ::config::{parse, read};
 
 /// The configuration that this section makes, and its problems.
 pub(super) fn configured(yaml: &str) -> (Config, Vec<String>) {

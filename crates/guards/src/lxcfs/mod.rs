@@ -39,13 +39,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use admission::{
-    BoxFuture, Cause, FailurePolicy, Fields, Guard, OnUnknown, Request, Ruling, Stance, WebhookEntry,
+    BoxFuture, Cause, FailurePolicy, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy, WebhookEntry,
 };
 
-use crate::config::Section;
-use crate::kind::{Configured, Kind, Permission};
-use crate::terms::Defaults;
-use crate::world::{Address, Resource, World, cause};
+use crate::common::Defaults;
+use crate::kind::{Configured, GuardKind, Permission};
+use ::config::Section;
+use cluster::{Address, Reader, Resource, cause};
 
 use config::Config;
 use decide::Step;
@@ -66,7 +66,7 @@ pub(crate) struct Lxcfs;
 
 // === impl Lxcfs ===
 
-impl Kind for Lxcfs {
+impl GuardKind for Lxcfs {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -112,7 +112,7 @@ impl Configured for Injector {
         Some(OnNode::of(&self.config))
     }
 
-    fn build(&self, world: &Arc<dyn World>) -> Arc<dyn Guard> {
+    fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard> {
         Arc::new(Door {
             config: Arc::clone(&self.config),
             world: Arc::clone(world),
@@ -124,7 +124,7 @@ impl Configured for Injector {
 /// The guard at the door.
 struct Door {
     config: Arc<Config>,
-    world: Arc<dyn World>,
+    world: Arc<dyn Reader>,
     fields: Fields,
 }
 
@@ -139,8 +139,8 @@ impl Guard for Door {
         &self.fields
     }
 
-    fn stance(&self) -> &Stance {
-        &self.config.terms.stance
+    fn settle_policy(&self) -> &SettlePolicy {
+        &self.config.common_config.settle_policy
     }
 
     fn logs_every_ruling(&self) -> bool {
@@ -188,7 +188,7 @@ mod tests {
 
     use super::fixture::{config, with_request};
     use super::*;
-    use crate::world::{Answer, Metadata};
+    use cluster::{Answer, Metadata};
 
     /// A world in which every namespace has these labels, and which counts how often it is looked into and asked.
     struct Counting {
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    impl World for Counting {
+    impl Reader for Counting {
         fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, Answer> {
             self.answer(&self.looks)
         }
@@ -249,7 +249,7 @@ mod tests {
             let world =
                 Arc::new(Counting { labels, looks: AtomicUsize::new(0), questions: AtomicUsize::new(0) });
             let injector = Injector { config: Arc::new(config("{}")) };
-            let seen: Arc<dyn World> = Arc::<Counting>::clone(&world);
+            let seen: Arc<dyn Reader> = Arc::<Counting>::clone(&world);
             let guard = injector.build(&seen);
             let annotations =
                 if annotation.is_empty() { json!({}) } else { json!({wish::SWITCH: annotation}) };

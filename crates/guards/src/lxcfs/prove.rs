@@ -34,7 +34,7 @@ pub(super) enum Target {
     Affinity,
     /// The part of its affinity that is about nodes, whole.
     NodeAffinity,
-    /// The preferred terms of that part.
+    /// The preferred common_config of that part.
     Preferred,
     /// The mounts of the container at this place of this list.
     Mounts(List, usize),

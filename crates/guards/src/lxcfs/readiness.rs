@@ -1,6 +1,6 @@
 //! Where a pod with the files may go: to nodes that carry the label which is kept there while LXCFS is well.
 //!
-//! `require` is one key of `spec.nodeSelector`, which holds beside whatever affinity the pod has. Of required affinity terms any
+//! `require` is one key of `spec.nodeSelector`, which holds beside whatever affinity the pod has. Of required affinity common_config any
 //! one is enough: one more of them would let the pod go where its author forbade it. `prefer` is one preferred term of the
 //! greatest weight.
 //!
@@ -25,7 +25,7 @@ const WEIGHT: u8 = 100;
 
 /// The part of the affinity that is about nodes.
 pub(super) const NODE_AFFINITY: &str = "nodeAffinity";
-/// Those of its terms that only weigh.
+/// Those of its common_config that only weigh.
 pub(super) const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// One preferred term, as it is written into a pod.
@@ -120,10 +120,10 @@ impl Injection {
             self.whereto = WHERETO;
             return self.add(&at, &map(PREFERRED, [TERM]));
         }
-        let terms = member(of_nodes, PREFERRED, "spec.affinity.nodeAffinity")?;
+        let common_config = member(of_nodes, PREFERRED, "spec.affinity.nodeAffinity")?;
         let at = at.key(PREFERRED);
-        let standing = standing(terms, Shape::Array, "the preferred node affinity")?;
-        if has_term(terms)? {
+        let standing = standing(common_config, Shape::Array, "the preferred node affinity")?;
+        if has_term(common_config)? {
             return Ok(());
         }
         self.places.push(Place { target: Target::Preferred, standing });
@@ -179,11 +179,11 @@ fn is_daemon_set(scanner: &mut Scanner<'_>, index: usize) -> Result<bool, Unread
     Ok(is_kind && is_group && controls)
 }
 
-/// Whether one of the preferred terms is about the label and nothing else: ours, or its author's word on the matter.
-fn has_term(terms: Option<Raw<'_>>) -> Result<bool, Unreadable> {
+/// Whether one of the preferred common_config is about the label and nothing else: ours, or its author's word on the matter.
+fn has_term(common_config: Option<Raw<'_>>) -> Result<bool, Unreadable> {
     let mut found = false;
-    if let Some(terms) = terms.filter(|terms| terms.shape() == Shape::Array) {
-        terms.scan().array(|scanner, _| {
+    if let Some(common_config) = common_config.filter(|common_config| common_config.shape() == Shape::Array) {
+        common_config.scan().array(|scanner, _| {
             found |= is_about_readiness(scanner.value()?).unwrap_or(false);
             Ok::<_, Unreadable>(())
         })?;

@@ -21,11 +21,11 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     let not_out = condition("not-opted-out", not_opted_out(by));
     if by.namespace_label {
         let selector =
-            config.terms.namespace_selector.clone().and(SWITCH, SelectorOperator::In, &["enabled"]);
+            config.common_config.namespace_selector.clone().and(SWITCH, SelectorOperator::In, &["enabled"]);
         entries.push(entry(config, "lxcfs-namespaces", selector, vec![not_out.clone()]));
     }
     if by.annotation || by.label {
-        let mut selector = config.terms.namespace_selector.clone();
+        let mut selector = config.common_config.namespace_selector.clone();
         if by.namespace_label {
             selector = selector.and(SWITCH, SelectorOperator::NotIn, &["enabled"]);
         }
@@ -50,12 +50,12 @@ fn entry(
         namespace_selector,
         object_selector: LabelSelector::default(),
         match_conditions,
-        failure_policy: config.terms.failure_policy,
+        failure_policy: config.common_config.failure_policy,
         side_effects: SideEffects::None,
-        timeout_seconds: config.terms.timeout_seconds,
+        timeout_seconds: config.common_config.timeout_seconds,
         // A webhook after us may add a container, which then lacks the files.
         reinvocation: Reinvocation::IfNeeded,
-        review_versions: config.terms.review_versions.clone(),
+        review_versions: config.common_config.review_versions.clone(),
     }
 }
 
@@ -75,8 +75,10 @@ fn condition(name: &str, expression: String) -> MatchCondition {
 
 fn not_left_alone(config: &Config) -> String {
     let mut names = vec![LEFT_ALONE];
-    if !config.terms.install_namespace.is_empty() && config.terms.install_namespace != LEFT_ALONE {
-        names.push(&config.terms.install_namespace);
+    if !config.common_config.install_namespace.is_empty()
+        && config.common_config.install_namespace != LEFT_ALONE
+    {
+        names.push(&config.common_config.install_namespace);
     }
     format!("!(request.namespace in [{}])", names.into_iter().map(text).collect::<Vec<_>>().join(", "))
 }

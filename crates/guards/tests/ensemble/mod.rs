@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
-use guards::world::etcd::{
+use cluster::etcd::{
     Alarm, AlarmKind, Answer, Answered, Health, Member, Members, Metrics, Peer, Question, Read, Status,
 };
-use guards::world::fleet::{Cluster, Found, Listed, Look, Object, Page, Part, Query};
-use guards::world::{self, Address, Metadata, World, cause};
+use cluster::fleet::{Cluster, Found, Listed, Look, Object, Page, Part, Query};
+use cluster::{self, Address, Metadata, Reader, cause};
 use libtest_mimic::Failed;
 use serde::Deserialize;
 use serde_json::value::to_raw_value;
@@ -273,8 +273,8 @@ fn object(json: &Value, part: Part) -> Object {
     }
 }
 
-impl World for Told {
-    fn get<'a>(&'a self, address: Address<'a>, _: Instant) -> BoxFuture<'a, world::Answer> {
+impl Reader for Told {
+    fn get<'a>(&'a self, address: Address<'a>, _: Instant) -> BoxFuture<'a, cluster::Answer> {
         let look = Look { address, part: Part::Metadata };
         Box::pin(async move {
             let found = self.find(&Cluster::Here, look, Instant::now()).await?;

@@ -24,10 +24,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
-use guards::world::fleet::{
+use cluster::fleet::{
     Cluster, Fleet, Found, Listed, Look, Member, Members, Object, Owner, Page, Part, Query,
 };
-use guards::world::{self, Address, Metadata, Resource, World, cause};
+use cluster::{self, Address, Metadata, Reader, Resource, cause};
 use libtest_mimic::Failed;
 use serde::Deserialize;
 use serde_json::Value;
@@ -144,8 +144,8 @@ impl Item {
     }
 }
 
-impl World for Told {
-    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, world::Answer> {
+impl Reader for Told {
+    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
         let look = Look { address, part: Part::Metadata };
         Box::pin(async move {
             let found = self.find(&Cluster::Here, look, Instant::now()).await?;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{BoxFuture, Guard, Ruling, Verdict, decode};
-use guards::world::{self, Address, Metadata, World};
-use guards::{KINDS, config};
+use cluster::{self, Address, Metadata, Reader};
+use guards::GUARD_KINDS;
 use serde_json::Value;
 
 /// Every namespace opts its pods in, and some say what Pod Security is to enforce.
@@ -15,8 +15,8 @@ struct Willing;
 /// A namespace in which Pod Security refuses hostPath volumes.
 pub(crate) const STRICT: &str = "strict";
 
-impl World for Willing {
-    fn get<'a>(&'a self, namespace: Address<'a>, _: Instant) -> BoxFuture<'a, world::Answer> {
+impl Reader for Willing {
+    fn get<'a>(&'a self, namespace: Address<'a>, _: Instant) -> BoxFuture<'a, cluster::Answer> {
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let mut labels: BTreeMap<_, _> = [label("durward.dev/lxcfs", "enabled")].into();
         labels.extend(
@@ -28,11 +28,11 @@ impl World for Willing {
 
 /// The guard with this section, in a world where every namespace opts in.
 pub(crate) fn guard(yaml: &str) -> Arc<dyn Guard> {
-    let kind = KINDS.iter().find(|kind| kind.name() == "lxcfs").unwrap();
+    let kind = GUARD_KINDS.iter().find(|kind| kind.name() == "lxcfs").unwrap();
     let root = config::parse("-", yaml).unwrap();
     let (configured, _, problems) = config::read("-", root.as_ref(), |section| kind.read(section));
     assert_eq!(problems, []);
-    let world: Arc<dyn World> = Arc::new(Willing);
+    let world: Arc<dyn Reader> = Arc::new(Willing);
     configured.build(&world)
 }
 
@@ -159,7 +159,7 @@ const RESOURCE: &str = "durward.dev/lxcfs";
 const READY: &str = "durward.dev/lxcfs-ready";
 
 /// What was added would pass the API server's own rules: extended resources of whole numbers whose request is the limit
-/// (`validateResourceRequirements`), a label as selector, terms of a weight from 1 to 100 with a key, an operator and values
+/// (`validateResourceRequirements`), a label as selector, common_config of a weight from 1 to 100 with a key, an operator and values
 /// (`ValidatePreferredSchedulingTerms`). And no pod gets both ways at once.
 fn would_be_valid(pod: &Value, patched: &Value, operations: &[Value]) {
     let added = |what: &str| operations.iter().any(|op| op["path"].as_str().unwrap().contains(what));
@@ -182,11 +182,11 @@ fn would_be_valid(pod: &Value, patched: &Value, operations: &[Value]) {
                 .cloned()
                 .unwrap_or_default()
         };
-        let terms = preferred(patched);
-        assert_eq!(terms.len(), preferred(pod).len() + 1);
+        let common_config = preferred(patched);
+        assert_eq!(common_config.len(), preferred(pod).len() + 1);
         let ours = serde_json::json!({"weight": 100, "preference": {"matchExpressions":
             [{"key": READY, "operator": "In", "values": ["true"]}]}});
-        assert_eq!(terms.last(), Some(&ours));
+        assert_eq!(common_config.last(), Some(&ours));
     }
     let has_its_node = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
         || pod["metadata"]["ownerReferences"].as_array().is_some_and(|owners| {

@@ -197,7 +197,7 @@ async fn settled(route: &Route, request: &Asked<'_>, began: Instant, budget: Dur
             Err(_) => over_time(),
         }
     };
-    settle(request, ruling, guard.stance())
+    settle(request, ruling, guard.settle_policy())
 }
 
 /// The API server always says `application/json`. Anything else is a caller that will get nothing useful out of the 400 that

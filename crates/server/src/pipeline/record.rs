@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use admission::{Answer, LEFT_AS_IT_IS, Request, Settled};
+use admission::{Answer, Request, SKIPPED, Settled};
 
 use crate::plan::Route;
 use crate::shortened::in_line;
@@ -32,7 +32,7 @@ impl<'a> Record<'a> {
         self.route.numbers.count(self.request.operation, settled, duration, self.bytes);
         let is_plain_allow = matches!(settled.verdict, "allow" | "mutate")
             && !settled.would_deny
-            && settled.left_as_it_is().is_none();
+            && settled.skipped().is_none();
         if !is_plain_allow || self.route.guard.logs_every_ruling() {
             self.line(settled, duration);
         }
@@ -100,6 +100,6 @@ fn answer(settled: &Settled) -> &'static str {
 
 fn causes(settled: &Settled) -> String {
     let unknown = settled.causes.iter().map(|cause| format!("{}: {}", cause.code, cause.text));
-    let unread = settled.left_as_it_is().map(|why| format!("{LEFT_AS_IT_IS}: {why}"));
+    let unread = settled.skipped().map(|why| format!("{SKIPPED}: {why}"));
     unknown.chain(unread).collect::<Vec<_>>().join("; ")
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use admission::{OnUnknown, Stance};
+use admission::{OnUnknown, SettlePolicy};
 
 use crate::harness::{Plans, Stub, Turn, review};
 
@@ -13,7 +13,7 @@ async fn a_guard_over_its_deadline_is_dropped_and_settled_by_its_stance() {
     let dropped = Arc::new(AtomicBool::new(false));
     let house = Plans::new()
         .guard(Stub::new("strict", Turn::Hang(Arc::clone(&dropped))))
-        .guard(Stub::new("lenient", Turn::Hang(Arc::default())).standing(Stance::new(OnUnknown::Allow)))
+        .guard(Stub::new("lenient", Turn::Hang(Arc::default())).standing(SettlePolicy::new(OnUnknown::Allow)))
         .start()
         .await;
     let strict = house.post("/strict?timeout=300ms", review("web", 0)).await.json();

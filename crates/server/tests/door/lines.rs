@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use admission::{Mode, Stance};
+use admission::{Mode, SettlePolicy};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -55,7 +55,7 @@ impl<'a> MakeWriter<'a> for Lines {
 #[tokio::test]
 async fn guards_that_look_outward_log_every_ruling_and_others_what_was_not_simply_let_through() {
     let (lines, _capturing) = Lines::capture();
-    let audit = Stance { mode: Mode::Audit, ..Stance::deny_when_unknown() };
+    let audit = SettlePolicy { mode: Mode::Audit, ..SettlePolicy::deny_unknown() };
     let house = Plans::new()
         .guard(Stub::new("quiet", Turn::Allow))
         .guard(Stub::new("quiet-patch", Turn::Mutate))

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use admission::{Mode, OnUnknown, Stance};
+use admission::{Mode, OnUnknown, SettlePolicy};
 use server::Plan;
 
 use crate::harness::{Gate, Plans, Stub, Turn, review};
 
 #[tokio::test]
 async fn each_verdict_comes_back_as_http_200_with_the_uid_of_the_question() {
-    let allowing = Stance::new(OnUnknown::Allow);
+    let allowing = SettlePolicy::new(OnUnknown::Allow);
     let house = Plans::new()
         .guard(Stub::new("allow", Turn::Allow))
         .guard(Stub::new("deny", Turn::Deny))
@@ -54,8 +54,8 @@ async fn a_v1beta1_review_is_answered_in_its_own_version() {
 
 #[tokio::test]
 async fn audit_mode_counts_what_it_lets_through() {
-    let stance = Stance { mode: Mode::Audit, ..Stance::deny_when_unknown() };
-    let house = Plans::new().guard(Stub::new("g", Turn::Deny).standing(stance)).start().await;
+    let settle_policy = SettlePolicy { mode: Mode::Audit, ..SettlePolicy::deny_unknown() };
+    let house = Plans::new().guard(Stub::new("g", Turn::Deny).standing(settle_policy)).start().await;
     let answer = house.post("/g", review("web", 0)).await.json();
     assert_eq!(answer["response"]["allowed"], true);
     house.reaches("durward_would_deny_total{guard=\"g\"}", 1.0).await;

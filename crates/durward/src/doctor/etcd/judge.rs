@@ -1,7 +1,7 @@
 //! What is made of what was found. Pure: a survey in, findings out.
 
+use cluster::cause;
 use guards::etcd::{Empty, Ensemble, Member, Overlap, Surveyed, Unseen, Why};
-use guards::world::cause;
 
 use super::Found;
 

@@ -4,9 +4,9 @@
 //! Durward only reads. What is looked at is looked at as Durward does; what is changed on a Karmada control plane is changed by its
 //! administrator, whose kubeconfig the documentation calls [`ADMIN`].
 
-use guards::world::cause;
-use guards::world::fleet::{Cluster, Fleet};
-use guards::world::live::Access;
+use cluster::cause;
+use cluster::fleet::{Cluster, Fleet};
+use cluster::live::Access;
 
 use crate::fleet::{Eyes, kubectl};
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use admission::Cause;
+use cluster::fleet::{Cluster, Object, Part, Query};
+use cluster::{Reader, Resource, cause};
 use guards::lxcfs::{DEVICE, NODE_ANNOTATION, READY_LABEL};
-use guards::world::fleet::{Cluster, Object, Part, Query};
-use guards::world::{Resource, World, cause};
 use serde::Deserialize;
 
 use crate::fleet::ANSWER_WITHIN;
@@ -147,7 +147,7 @@ struct State {
 }
 
 /// Every node.
-pub(super) async fn nodes(world: &dyn World) -> Result<Vec<Node>, Cause> {
+pub(super) async fn nodes(world: &dyn Reader) -> Result<Vec<Node>, Cause> {
     let nodes = Resource { group: "".into(), version: "v1".into(), plural: "nodes".into() };
     let mut all = Vec::new();
     for object in list(world, &nodes, "").await? {
@@ -171,7 +171,7 @@ pub(super) async fn nodes(world: &dyn World) -> Result<Vec<Node>, Cause> {
 }
 
 /// Our pods in the namespace in which Durward runs.
-pub(super) async fn pods(world: &dyn World, home: &str) -> Result<Vec<Pod>, Cause> {
+pub(super) async fn pods(world: &dyn Reader, home: &str) -> Result<Vec<Pod>, Cause> {
     let pods = Resource { group: "".into(), version: "v1".into(), plural: "pods".into() };
     let mut all = Vec::new();
     for object in list(world, &pods, home).await? {
@@ -228,7 +228,7 @@ fn whole<T: Default + for<'d> Deserialize<'d>>(object: &Object) -> Result<T, Cau
     })
 }
 
-async fn list(world: &dyn World, resource: &Resource, namespace: &str) -> Result<Vec<Object>, Cause> {
+async fn list(world: &dyn Reader, resource: &Resource, namespace: &str) -> Result<Vec<Object>, Cause> {
     let (mut objects, mut from) = (Vec::new(), None::<String>);
     loop {
         let from_here = from.as_deref();

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use guards::config::Problem;
+use config::Problem;
 use guards::lxcfs::DEVICE;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;

@@ -6,8 +6,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use cluster::live::{Access, client};
 use guards::lxcfs::{NODE_ANNOTATION, READY_LABEL};
-use guards::world::live::{Access, client};
 use hyper::Request;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use kube::Client;

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use guards::config::Problem;
-use guards::world::live::Access;
+use cluster::live::Access;
+use config::Problem;
 use server::Shutdown;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -61,7 +61,7 @@ async fn start(args: &LxcfsNode, settings: Settings) -> Outcome {
     let access = Access { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
     let (tell, wanted) = watch::channel(None);
     let keeper = tokio::spawn(label::keep(label::Nodes::of(access, &args.node), wanted, SystemTime::now));
-    let mut rounds = Rounds::new(args, settings);
+    let mut rounds = ProbeTargets::new(args, settings);
     let mut ticks = interval(LOOKS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tracing::info!(node = args.node, root = rounds.watcher.on_node().root, "keeping the node");
@@ -97,7 +97,7 @@ async fn start(args: &LxcfsNode, settings: Settings) -> Outcome {
 }
 
 /// What is known from one round to the next.
-struct Rounds {
+struct ProbeTargets {
     proc: PathBuf,
     watcher: Watcher,
     pid_file: PathBuf,
@@ -111,7 +111,7 @@ struct Rounds {
     wanted: Option<Wanted>,
 }
 
-impl Rounds {
+impl ProbeTargets {
     fn new(args: &LxcfsNode, settings: Settings) -> Self {
         Self {
             proc: args.proc.clone(),
@@ -216,7 +216,7 @@ mod tests {
     async fn silence_for_once_leaves_the_label_and_twice_in_a_row_takes_it_off() {
         let root = root();
         let _clock = hold_the_clock();
-        let mut rounds = Rounds {
+        let mut rounds = ProbeTargets {
             proc: root.path().to_owned(),
             watcher: watcher(&root),
             pid_file: PathBuf::from("/nowhere"),

@@ -8,7 +8,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use guards::config::Problem;
+use config::Problem;
 use serde_json::{Value, json};
 
 use super::super::NAME;

@@ -11,7 +11,7 @@ mod files;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use guards::config::Problem;
+use config::Problem;
 use serde_json::{Value, json};
 
 use super::rbac::service_account;
@@ -154,7 +154,7 @@ pub(super) fn objects(file: &File, args: &Manifests, with_account: bool) -> Resu
 /// Why no more than one replica may run.
 fn alone(file: &File) -> Option<String> {
     file.guards.iter().find_map(|guard| {
-        let why = guard.configured.runs_alone()?;
+        let why = guard.configured.single_replica_reason()?;
         Some(format!("guards.{}.{why}", guard.kind.name()))
     })
 }

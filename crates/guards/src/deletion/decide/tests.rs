@@ -1,6 +1,6 @@
 //! The decision, fact by fact.
 
-use admission::{Denial, OnUnknown, Settled, Stance, settle};
+use admission::{Denial, OnUnknown, SettlePolicy, Settled, settle};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -8,9 +8,9 @@ use super::super::fixture::{config, definition, member, namespace, now, with_del
 use super::super::questions::Noun;
 use super::super::sight::{Count, Sight};
 use super::*;
-use crate::breakglass;
-use crate::world::Metadata;
-use crate::world::fleet::{Cluster, Member};
+use crate::overrides;
+use cluster::Metadata;
+use cluster::fleet::{Cluster, Member};
 
 const KARMADA: &str = "fleet: {karmada: {}}\n";
 
@@ -57,8 +57,8 @@ fn denial(ruling: &Ruling) -> &Denial {
     }
 }
 
-fn settled(ruling: Ruling, stance: &Stance) -> Settled {
-    with_delete("namespaces", "shop", |_| {}, |request| settle(request, ruling, stance))
+fn settled(ruling: Ruling, settle_policy: &SettlePolicy) -> Settled {
+    with_delete("namespaces", "shop", |_| {}, |request| settle(request, ruling, settle_policy))
 }
 
 #[test]
@@ -351,11 +351,11 @@ fn a_definition_whose_group_may_not_be_read_prints_the_line_to_add() {
 fn whoever_broke_the_glass_of_such_a_definition_wrongly_is_told_what_is_wrong() {
     let ruling = |anyway: &str| {
         let mut target = definition("widgets.example.org");
-        target.annotations.insert(breakglass::ANYWAY.to_owned(), anyway.to_owned());
+        target.annotations.insert(overrides::DELETE_ANYWAY.to_owned(), anyway.to_owned());
         close(&config(KARMADA), &target, &named(vec![]))
     };
     for (anyway, wrong) in
-        [("widgets", "is \"widgets\" and must be"), ("widgets.example.org", breakglass::REASON)]
+        [("widgets", "is \"widgets\" and must be"), ("widgets.example.org", overrides::REASON)]
     {
         let ruling = ruling(anyway);
         let message = &denial(&ruling).message;
@@ -444,7 +444,7 @@ fn karmadas_own_parts_are_looked_at_although_nobody_labelled_them() {
 #[test]
 fn annotations_that_are_wrong_are_told_with_the_denial_and_right_ones_pass() {
     let mut target = namespace("shop");
-    target.annotations.insert(breakglass::ANYWAY.to_owned(), "shpo".to_owned());
+    target.annotations.insert(overrides::DELETE_ANYWAY.to_owned(), "shpo".to_owned());
     let message =
         denial(&close(&config(KARMADA), &target, &named(vec![("m1", in_use(&["a"]))]))).message.clone();
     assert!(

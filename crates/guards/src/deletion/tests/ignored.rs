@@ -1,7 +1,7 @@
 //! What is not Karmada's is left out of account only where it is certain that it stays.
 
 use super::*;
-use crate::world::fleet::Owner;
+use cluster::fleet::Owner;
 
 const IGNORED: &str = "fleet: {karmada: {}}\ncrds: {groups: [example.org]}\nunmanaged: ignore\n";
 const BINDING: &str = "widgets.example.org-customresourcedefinition";
@@ -181,7 +181,7 @@ async fn what_was_seen_in_use_is_not_lost_by_what_comes_after_it() {
 }
 
 fn owned(name: &str, by: &str) -> Object {
-    let owner = crate::world::fleet::Owner { uid: by.to_owned(), ..Default::default() };
+    let owner = cluster::fleet::Owner { uid: by.to_owned(), ..Default::default() };
     Object { owners: vec![owner], ..object(name) }
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::super::ground::{PODS, whole};
 use super::super::pod::Pod;
 use super::{Case, Objection, Subject, entry};
-use crate::world::cause;
+use cluster::cause;
 
 #[derive(Deserialize)]
 struct Budget {

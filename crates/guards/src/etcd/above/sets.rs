@@ -20,9 +20,9 @@ use super::super::pod::{Etcd, Pod};
 use super::super::table::Table;
 use super::super::target::{REPLICAS, broken};
 use super::{Case, Objection, Subject, entry};
-use crate::hands::Reservations;
-use crate::world::cause;
-use crate::world::fleet::{self, Part};
+use cluster::cause;
+use cluster::fleet::{self, Part};
+use cluster::writer::Reservations;
 
 /// What a `StatefulSet` makes.
 #[derive(Deserialize)]

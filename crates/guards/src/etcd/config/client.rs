@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::{Section, names};
-use crate::world::etcd::{Client, Login, Material, Tls};
+use ::config::{Section, names};
+use cluster::etcd::{Client, Login, Material, Tls};
 
 /// How members are spoken to, before it is known in which namespace they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::super::fixture::{config, configured};
 use super::*;
-use crate::world::etcd::{Client, Login, Material};
+use cluster::etcd::{Client, Login, Material};
 
 const LEAST: &str = "ensembles: [{namespace: db, selector: app=etcd}]";
 
@@ -40,9 +40,9 @@ fn secrets_are_those_of_the_members_namespace_and_files_are_relative_to_the_conf
     assert_eq!(client.login, Some(Login::Secret { namespace: "tenant-7".into(), name: "etcd-user".into() }));
     assert_eq!(of_secrets.secrets(), ["etcd-client", "etcd-user"]);
     let yaml = "ensembles: [{namespace: db, selector: a=b, client: {tls: {files: {ca: ca.pem, cert: /c.pem, key: k.pem}}}}]";
-    let root = crate::config::parse("/etc/durward/d.yaml", yaml).unwrap();
+    let root = ::config::parse("/etc/durward/d.yaml", yaml).unwrap();
     let (config, _, problems) =
-        crate::config::read("/etc/durward/d.yaml", root.as_ref(), |s| read(s, super::super::DEFAULTS));
+        ::config::read("/etc/durward/d.yaml", root.as_ref(), |s| read(s, super::super::DEFAULTS));
     assert_eq!(problems, []);
     let identity = Some((PathBuf::from("/c.pem"), PathBuf::from("/etc/durward/k.pem")));
     let files = Material::Files { authority: "/etc/durward/ca.pem".into(), identity };

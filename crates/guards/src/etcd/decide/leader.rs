@@ -7,7 +7,7 @@ use super::super::notes::Hold;
 use super::super::table::{Row, State, Table};
 use super::super::tell::Said;
 use super::{Case, Effect, Step, goes, grace, in_vain, not_reserved};
-use crate::world::etcd::Id;
+use cluster::etcd::Id;
 
 /// Why people are refused a leader.
 pub(super) const LEADS: &str = "it leads the ensemble, and leaders are not deleted here (leader: refuse)";

@@ -5,12 +5,12 @@ use std::time::SystemTime;
 use admission::{Cause, Denial, Request, Ruling, Verdict, one_line};
 
 use super::super::config::Config;
-use super::super::glass::{self, Glass};
+use super::super::glass::{self, Override};
 use super::super::ground::{Ground, Namespace, Standing};
 use super::super::pod::Pod;
 use super::super::target::{Deed, Target};
 use super::super::tell;
-use crate::world::cause;
+use cluster::cause;
 
 /// What the request alone decides.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(in super::super) fn open(config: &Config, deed: Deed, request: &Request<'_>)
         Ok(target) => target,
         Err(cause) => return Opened::Rule(Ruling::unknown(cause)),
     };
-    match config.terms.leave_alone(request, &target.namespace) {
+    match config.common_config.leave_alone(request, &target.namespace) {
         Some(key) => Opened::Rule(Ruling::allow().audit("exempt", key)),
         None => Opened::Look(target),
     }
@@ -75,10 +75,10 @@ pub(in super::super) fn of_pod(
         return Some(if pod.has_ended() { Unasked::free(ruling) } else { Unasked::missed(ruling) });
     }
     match glass::judge(config, &pod.name, &pod.annotations, now) {
-        Glass::Broken { reason, until } => {
+        Override::Broken { reason, until } => {
             Some(Unasked::missed(tell::glass_broken(&target.told(), &reason, &until)))
         }
-        Glass::Whole | Glass::Refused(_) => None,
+        Override::Whole | Override::Refused(_) => None,
     }
 }
 
@@ -126,14 +126,14 @@ pub(in super::super) fn of_ground(
 }
 
 fn of_namespace(config: &Config, target: &Target, namespace: &Namespace, now: SystemTime) -> Option<Unasked> {
-    if config.terms.exempt.selects(&namespace.labels) {
+    if config.common_config.exempt.selects(&namespace.labels) {
         return Some(Unasked::free(Ruling::allow().audit("exempt", "exempt.namespaceSelector")));
     }
     match glass::judge(config, &target.namespace, &namespace.annotations, now) {
-        Glass::Broken { reason, until } => {
+        Override::Broken { reason, until } => {
             Some(Unasked::missed(tell::glass_broken(&target.told(), &reason, &until)))
         }
-        Glass::Whole | Glass::Refused(_) => None,
+        Override::Whole | Override::Refused(_) => None,
     }
 }
 

@@ -5,7 +5,7 @@ use admission::Cause;
 use super::super::table::{Row, Table};
 use super::super::tell::Said;
 use super::{Case, Quorum, Step, goes, mixed, quorum};
-use crate::world::cause;
+use cluster::cause;
 
 /// A member that does not answer is let go where it cannot be missed, or where it is as good as certain that it is not there. It may
 /// be back the next moment, so it is noted like any other.

@@ -16,7 +16,7 @@ use super::super::makers::Size;
 use super::super::notes::Note;
 use super::super::target::Deed;
 use super::*;
-use crate::world::etcd::{Alarm, AlarmKind, Member, Members, Read, Status};
+use cluster::etcd::{Alarm, AlarmKind, Member, Members, Read, Status};
 
 /// What is wrong with one member, if anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::super::table::{Row, State, Table};
 use super::super::tell::Said;
 use super::leader::{LEADS, is_refused, of_leader};
 use super::{Case, Quorum, Step, goes, leaves, quorum};
-use crate::world::cause;
+use cluster::cause;
 
 /// Why those who are left of a lost quorum stay.
 const LOST: &str = "the quorum is lost, and it is one of the members that are left";

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use admission::Cause;
 
 use super::super::facts::Answers;
-use crate::world::cause;
-use crate::world::etcd::{AlarmKind, Id};
+use cluster::cause;
+use cluster::etcd::{AlarmKind, Id};
 
 /// Where etcd names no member.
 const NOBODY: Id = 0;

@@ -10,8 +10,8 @@ use super::alarms::{self, Alarms};
 use super::list::{self, Pinned, Voices, is_voter, votes};
 use super::namesakes::Namesakes;
 use super::{Row, State, Table};
-use crate::world::cause;
-use crate::world::etcd::{Id, Members, Read};
+use cluster::cause;
+use cluster::etcd::{Id, Members, Read};
 
 /// The facts with what they have in common.
 pub(super) struct Full<'f> {

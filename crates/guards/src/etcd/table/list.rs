@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use admission::Cause;
 
 use super::super::facts::{Answers, Facts, View};
-use crate::world::cause;
-use crate::world::etcd::{Id, Members};
+use cluster::cause;
+use cluster::etcd::{Id, Members};
 
 /// Which ensemble the pods are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

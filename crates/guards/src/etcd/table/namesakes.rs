@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use super::super::facts::{Facts, View};
 use super::super::pod::Pod;
 use super::list::Voices;
-use crate::world::etcd::{Id, Member};
+use cluster::etcd::{Id, Member};
 
 /// What the lists say of each member.
 pub(super) struct Namesakes<'f> {

@@ -5,8 +5,8 @@ use super::super::fixture::{LEAST, config, now};
 use super::super::notes::Note;
 use super::super::pod::Pod;
 use super::*;
-use crate::world::cause;
-use crate::world::etcd::{Alarm, AlarmKind, Member, Members, Read, Status};
+use cluster::cause;
+use cluster::etcd::{Alarm, AlarmKind, Member, Members, Read, Status};
 
 const ENSEMBLE: Id = 7;
 

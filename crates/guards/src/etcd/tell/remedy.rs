@@ -8,14 +8,14 @@ use super::super::decide::{Case, is_refused, successor};
 use super::super::facts::Seen;
 use super::super::table::{Row, State, Table};
 use super::super::target::Deed;
-use crate::world::cause;
+use cluster::cause;
 
 /// What gives Durward the permissions that its guards need.
 const PERMIT: &str = "durward manifests --config durward.yaml --only rbac | kubectl apply -f -";
 
 /// What tells more than a refusal has room for, from where Durward stands.
 fn doctor(config: &Config) -> String {
-    match config.terms.install_namespace.as_str() {
+    match config.common_config.install_namespace.as_str() {
         "" => "durward doctor etcd --config durward.yaml".to_owned(),
         home => format!(
             "kubectl -n {home} exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::fixture::LEAST;
 use super::fake::{Fake, Reply, ruled, told};
 use super::{CONTROLLER, says};
-use crate::world::cause;
+use cluster::cause;
 
 const ALL: &str = "alsoGuard: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]";
 

@@ -14,12 +14,12 @@ use tokio::task::yield_now;
 use super::super::fixture::{config, delete, evict, now, pod};
 use super::super::target::POINTERS;
 use super::super::{Door, NAME};
-use crate::hands::{Hands, Lease, Moved, Reservation, Reservations, Written};
-use crate::world::etcd::{
+use cluster::etcd::{
     Alarm, AlarmKind, Answer, Answered, Health, Id, Member, Members, Metrics, Peer, Question, Read, Status,
 };
-use crate::world::fleet::{Cluster, Found, Listed, Look, Object, Page, Query};
-use crate::world::{self, Address, Metadata, World, cause};
+use cluster::fleet::{Cluster, Found, Listed, Look, Object, Page, Query};
+use cluster::writer::{Lease, Moved, Reservation, Reservations, Writer, Written};
+use cluster::{self, Address, Metadata, Reader, cause};
 
 /// How a member answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,12 +183,12 @@ impl Fake {
     /// A guard with hands; each call is another replica.
     pub(super) fn door(&self, yaml: &str) -> Door {
         let (world, hands) = (Arc::new(self.clone()), Arc::new(self.clone()));
-        Door::new(&Arc::new(config(yaml)), &(world as Arc<dyn World>), Some(hands as Arc<dyn Hands>))
+        Door::new(&Arc::new(config(yaml)), &(world as Arc<dyn Reader>), Some(hands as Arc<dyn Writer>))
     }
 
     /// A guard without.
     pub(super) fn handless(&self, yaml: &str) -> Door {
-        let world: Arc<dyn World> = Arc::new(self.clone());
+        let world: Arc<dyn Reader> = Arc::new(self.clone());
         Door::new(&Arc::new(config(yaml)), &world, None)
     }
 
@@ -356,10 +356,10 @@ fn object(json: &Value) -> Object {
     }
 }
 
-impl World for Fake {
-    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, world::Answer> {
+impl Reader for Fake {
+    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
         Box::pin(async move {
-            let look = Look { address, part: world::fleet::Part::Metadata };
+            let look = Look { address, part: cluster::fleet::Part::Metadata };
             Ok(self.find(&Cluster::Here, look, deadline).await?.map(|object| Arc::new(object.metadata)))
         })
     }
@@ -426,7 +426,7 @@ impl World for Fake {
     }
 }
 
-impl Hands for Fake {
+impl Writer for Fake {
     fn write<'a>(&'a self, lease: &'a Lease, set: &'a Reservations, _: Instant) -> BoxFuture<'a, Written> {
         Box::pin(async move {
             yield_now().await;

@@ -8,8 +8,8 @@ use futures_util::future::join;
 use super::super::fixture::{LEAST, delete, evict};
 use super::fake::{Fake, Reply, deleted, deleted_by, evicted, ruled, told, word};
 use super::{CONTROLLER, says};
-use crate::hands::Moved;
-use crate::world::cause;
+use cluster::cause;
+use cluster::writer::Moved;
 
 /// Turns that are more than any review takes.
 const LONG: usize = 300;

@@ -5,8 +5,8 @@ use serde_json::json;
 use super::super::fixture::{LEAST, delete};
 use super::fake::{Fake, One, Reply, Whom, alarm, deleted, evicted, ruled, told, word};
 use super::says;
-use crate::world::cause;
-use crate::world::etcd::{AlarmKind, Member};
+use cluster::cause;
+use cluster::etcd::{AlarmKind, Member};
 
 /// An ensemble of three, one of them down, and a pod with the right labels and owner that runs another etcd.
 fn rogue(change: impl FnOnce(&mut One)) -> Fake {

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::super::fixture::{LEAST, NOW, delete, evict};
 use super::fake::{Fake, Reply, Whom, alarm, deleted, deleted_by, evicted, ruled, told, word};
 use super::{CONTROLLER, says};
-use crate::hands::Moved;
-use crate::world::cause;
-use crate::world::etcd::AlarmKind;
+use cluster::cause;
+use cluster::etcd::AlarmKind;
+use cluster::writer::Moved;
 
 #[tokio::test(start_paused = true)]
 async fn who_was_let_go_while_it_was_ill_counts_as_leaving_when_it_is_well_again() {
@@ -57,7 +57,7 @@ async fn what_an_allow_of_another_review_rests_on_is_not_taken_back() {
 #[tokio::test(start_paused = true)]
 async fn what_passes_although_nobody_can_say_is_noted_all_the_same() {
     let yaml = format!("whenUnknown: {{controllers: allow}}\n{LEAST}");
-    // Blind at the second look, and at the first.
+    // Offline at the second look, and at the first.
     for is_blind_at_once in [false, true] {
         let fake = Fake::of(3);
         let door = fake.door(&yaml);

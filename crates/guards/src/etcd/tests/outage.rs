@@ -5,8 +5,8 @@ use serde_json::json;
 use super::super::fixture::LEAST;
 use super::fake::{Fake, Reply, State, Whom, alarm, deleted, deleted_by, evicted, told, word};
 use super::{CONTROLLER, says};
-use crate::world::cause;
-use crate::world::etcd::{AlarmKind, Member};
+use cluster::cause;
+use cluster::etcd::{AlarmKind, Member};
 
 const REMOVED: &str = "ensembles: [{namespace: db, selector: app=etcd, membership: removed}]";
 const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";

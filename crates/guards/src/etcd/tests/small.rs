@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::fixture::LEAST;
 use super::fake::{Fake, Reply, State, deleted, deleted_by, evicted, told, word};
 use super::{CONTROLLER, says};
-use crate::world::cause;
+use cluster::cause;
 
 const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
 const NAMED: &str = "ensembles: [{namespace: db, selector: app=etcd, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";

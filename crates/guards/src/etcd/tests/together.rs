@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::fixture::{LEAST, delete, evict};
 use super::fake::{Fake, Reply, deleted, evicted, ruled, word};
 use super::says;
-use crate::world::cause;
+use cluster::cause;
 
 /// How many of these deletions pass, each by a replica of its own.
 async fn passing(fake: &Fake, yaml: &str, names: &[&str]) -> usize {

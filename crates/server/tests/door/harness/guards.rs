@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use admission::{BoxFuture, Cause, Denial, Fields, Guard, Patch, Pointer, Request, Ruling, Stance, Verdict};
+use admission::{
+    BoxFuture, Cause, Denial, Fields, Guard, Patch, Pointer, Request, Ruling, SettlePolicy, Verdict,
+};
 use tokio::sync::Semaphore;
 
 /// What a guard does with every review.
@@ -49,18 +51,18 @@ pub(crate) struct Stub {
     name: &'static str,
     turn: Turn,
     fields: Fields,
-    stance: Stance,
+    settle_policy: SettlePolicy,
     outward: bool,
 }
 
 impl Stub {
     pub(crate) fn new(name: &'static str, turn: Turn) -> Self {
-        let stance = Stance::deny_when_unknown();
-        Self { name, turn, fields: Fields::none(), stance, outward: false }
+        let settle_policy = SettlePolicy::deny_unknown();
+        Self { name, turn, fields: Fields::none(), settle_policy, outward: false }
     }
 
-    pub(crate) fn standing(mut self, stance: Stance) -> Self {
-        self.stance = stance;
+    pub(crate) fn standing(mut self, settle_policy: SettlePolicy) -> Self {
+        self.settle_policy = settle_policy;
         self
     }
 
@@ -79,9 +81,9 @@ impl Guard for Stub {
         &self.fields
     }
 
-    fn stance(&self) -> &Stance {
+    fn settle_policy(&self) -> &SettlePolicy {
         assert!(!matches!(self.turn, Turn::PanicInStance), "inner words of a stance");
-        &self.stance
+        &self.settle_policy
     }
 
     fn logs_every_ruling(&self) -> bool {
@@ -93,7 +95,7 @@ impl Guard for Stub {
         Box::pin(async move {
             match &self.turn {
                 Turn::Allow | Turn::PanicAtOnce | Turn::PanicInStance => Ruling::allow(),
-                Turn::LeaveAsItIs => Ruling::left_as_it_is("spec is not an object"),
+                Turn::LeaveAsItIs => Ruling::skipped("spec is not an object"),
                 Turn::Deny => Ruling::deny(Denial::forbidden("not on my watch")),
                 Turn::Mutate => mutate(&true.into()),
                 Turn::MutateAtLength(letters) => mutate(&"x".repeat(*letters).into()),

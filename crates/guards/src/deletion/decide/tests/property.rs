@@ -158,7 +158,7 @@ fn nothing_unseen_and_nothing_in_use_is_ever_allowed() {
     let run = runner.run(&any_case(), |case| {
         let (ruling, expected) = (case.ruling(), case.expected());
         prop_assert_eq!(found(&ruling), expected, "{:?}", ruling);
-        let settled = settled(ruling, &Stance::new(OnUnknown::Deny));
+        let settled = settled(ruling, &SettlePolicy::new(OnUnknown::Deny));
         prop_assert_eq!(matches!(settled.answer, admission::Answer::Allow), expected == "allow");
         one_more(match expected {
             "allow" => &allowed,

@@ -1,0 +1,208 @@
+//! Where the API server is and who asks it: from flags, from a kubeconfig, from the pod's service account.
+//!
+//! Reading kubeconfigs, running credential plugins and re-reading tokens is kube's work. Here is which source counts, and what
+//! is said when it does not do.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::PathBuf;
+
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError, NamedContext};
+
+use config::{Problem, nearest};
+
+/// What the flags say of the way to the API server; nothing, by default.
+///
+/// The source is, first one that is there: the named kubeconfig; `$KUBECONFIG`; `~/.kube/config`; the service account of the
+/// pod. A kubeconfig that is there and cannot be used is a problem, never a reason to look further: whoever named a cluster
+/// must not get another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// `--kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--context`; the kubeconfig's current one where absent.
+    pub context: Option<String>,
+}
+
+impl Access {
+    /// What kube needs to know.
+    pub(super) async fn config(&self) -> Result<Config, Problem> {
+        match self.kubeconfig()? {
+            None => self.in_cluster(),
+            Some((kubeconfig, source)) => {
+                config_of(kubeconfig, self.context.as_deref(), &format!("kubeconfig {source}")).await
+            }
+        }
+    }
+
+    /// The contexts that there are beside the one that leads here, as they are now, and where they stand.
+    pub(super) fn contexts(&self) -> Result<Contexts, Problem> {
+        Ok(match self.kubeconfig()? {
+            None => Contexts { versions: Vec::new(), source: "no kubeconfig".to_owned() },
+            Some((kubeconfig, source)) => {
+                let version = |named: &NamedContext| (named.name.clone(), version(&kubeconfig, named));
+                Contexts { versions: kubeconfig.contexts.iter().map(version).collect(), source }
+            }
+        })
+    }
+
+    /// The kubeconfig and its name, unless there is none.
+    fn kubeconfig(&self) -> Result<Option<(Kubeconfig, String)>, Problem> {
+        if let Some(path) = &self.kubeconfig {
+            let name = path.display().to_string();
+            return match Kubeconfig::read_from(path) {
+                Ok(kubeconfig) => Ok(Some((kubeconfig, name))),
+                Err(error) => Err(unreadable(
+                    &name,
+                    &error,
+                    "give one that can be read: --kubeconfig FILE, or kubeconfig in the configuration file",
+                )),
+            };
+        }
+        let from_environment = Kubeconfig::from_env().map_err(|error| {
+            unreadable(
+                "$KUBECONFIG",
+                &error,
+                "set KUBECONFIG to files that are there, unset it, or give --kubeconfig FILE",
+            )
+        })?;
+        if let Some(kubeconfig) = from_environment {
+            return Ok(Some((kubeconfig, "$KUBECONFIG".to_owned())));
+        }
+        match Kubeconfig::read() {
+            Ok(kubeconfig) => Ok(Some((kubeconfig, "~/.kube/config".to_owned()))),
+            Err(KubeconfigError::FindPath) => Ok(None),
+            Err(KubeconfigError::ReadConfig(error, _)) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(error) => {
+                Err(unreadable("~/.kube/config", &error, "mend it, or give another: --kubeconfig FILE"))
+            }
+        }
+    }
+
+    /// The pod's own service account.
+    fn in_cluster(&self) -> Result<Config, Problem> {
+        if let Some(context) = &self.context {
+            let problem =
+                Problem::new(format!("--context {context}")).why("there is no kubeconfig to find it in");
+            return Err(problem.next("give --kubeconfig FILE too"));
+        }
+        Config::incluster().map_err(|error| {
+            Problem::new("there is no API server to ask")
+                .why(format!(
+                    "there is no kubeconfig, and no service account of a pod ({})",
+                    with_sources(&error)
+                ))
+                .next("give --kubeconfig FILE, or a recording with --world DIR")
+        })
+    }
+}
+
+/// A kubeconfig that cannot be used.
+fn unreadable(name: &str, error: &KubeconfigError, next: &str) -> Problem {
+    // Its error quotes a path twice.
+    let why = with_sources(error).replace("'\"", "\"").replace("\"'", "\"");
+    Problem::new(format!("kubeconfig {name}")).why(why).next(next)
+}
+
+/// The contexts of a kubeconfig.
+#[derive(Debug)]
+pub(super) struct Contexts {
+    /// Their names, each with a number that changes when it leads elsewhere or has other credentials.
+    pub(super) versions: Vec<(String, u64)>,
+    /// What people call the kubeconfig.
+    pub(super) source: String,
+}
+
+/// A number for all that a client of this context is made of: the entries of its cluster and its user, and the files that they
+/// name, by length and time of change. Not the token's file, which is read again anyway.
+fn version(kubeconfig: &Kubeconfig, named: &NamedContext) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let Some(context) = &named.context else { return 0 };
+    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster);
+    let user = context.user.as_ref();
+    let user = user.and_then(|user| kubeconfig.auth_infos.iter().find(|named| named.name == *user));
+    let cluster = cluster.and_then(|cluster| cluster.cluster.as_ref());
+    let user = user.and_then(|user| user.auth_info.as_ref());
+    // Both are plain data, and what cannot be written is the same thing each time.
+    serde_json::to_vec(&cluster).unwrap_or_default().hash(&mut hasher);
+    serde_json::to_vec(&user).unwrap_or_default().hash(&mut hasher);
+    let files = [
+        cluster.and_then(|cluster| cluster.certificate_authority.as_ref()),
+        user.and_then(|user| user.client_certificate.as_ref()),
+        user.and_then(|user| user.client_key.as_ref()),
+    ];
+    for file in files {
+        let metadata = file.and_then(|path| std::fs::metadata(path).ok());
+        metadata.map(|metadata| (metadata.len(), metadata.modified().ok())).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// What kube needs to know to go by a context of a kubeconfig: the current one, where none is named. `source` is what people
+/// call the kubeconfig.
+pub(super) async fn config_of(
+    kubeconfig: Kubeconfig,
+    context: Option<&str>,
+    source: &str,
+) -> Result<Config, Problem> {
+    let what = || Problem::new(source);
+    if let Some(problem) = context_problem(&kubeconfig, context) {
+        return Err(Problem { next: problem.next, ..what().why(problem.what) });
+    }
+    if let Some(proxy) = proxy_of(&kubeconfig, context) {
+        let problem =
+            what().why(format!("reaches its cluster through a proxy ({proxy}), which is not supported"));
+        return Err(problem.next("give a kubeconfig whose server can be reached directly"));
+    }
+    let options =
+        KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .map_err(|error| what().why(with_sources(&error)).next("see: kubectl config view"))?;
+    // An empty store of authorities would be taken, and then believe nobody.
+    if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+        let problem = what().why("its certificate-authority holds no certificate");
+        return Err(problem.next("give the cluster's CA in PEM: -----BEGIN CERTIFICATE-----"));
+    }
+    Ok(config)
+}
+
+fn context_problem(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Problem> {
+    let names: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+    let there =
+        if names.is_empty() { "it has none".to_owned() } else { format!("it has: {}", names.join(", ")) };
+    match context.or(kubeconfig.current_context.as_deref()).filter(|name| !name.is_empty()) {
+        None => Some(Problem::new("no context is current").next(format!("give --context NAME; {there}"))),
+        Some(name) if !names.contains(&name) => {
+            let meant = nearest(name, names.iter().copied());
+            let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
+            Some(Problem::new(format!("there is no context {name:?}")).next(format!("{there}{meant}")))
+        }
+        Some(_) => None,
+    }
+}
+
+/// The proxy that the cluster's own entry names. `HTTPS_PROXY` is not looked at: API servers are reached directly.
+fn proxy_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let name = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|context| context.name == name)?.context.as_ref()?;
+    let cluster =
+        kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
+    cluster.proxy_url.clone().filter(|url| !url.is_empty())
+}
+
+/// An error with what it stands on, said once: many errors repeat their source in their own text.
+pub(super) fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        source = inner.source();
+    }
+    text
+}

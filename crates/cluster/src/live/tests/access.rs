@@ -1,0 +1,89 @@
+//! Kubeconfigs good and bad.
+
+use std::path::PathBuf;
+
+use super::transport::kubeconfig;
+use crate::live::{Access, Live};
+
+const URL: &str = "https://127.0.0.1:1";
+
+async fn problem(access: &Access) -> String {
+    Live::connect(access).await.expect_err("there is something wrong").to_string()
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_not_there_is_named() {
+    let access = Access { kubeconfig: Some(PathBuf::from("/nowhere/config")), context: None };
+    let told = problem(&access).await;
+    assert!(told.starts_with("kubeconfig /nowhere/config: ") && told.contains("No such file"), "{told}");
+    assert!(told.contains(" from \"/nowhere/config\": "), "the path stands in one pair of quotes: {told}");
+    assert!(told.contains("\n    give one that can be read: --kubeconfig FILE"), "{told}");
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_no_yaml_is_told_as_such() {
+    let config = kubeconfig(URL, "", "", "token: x");
+    std::fs::write(&config.path, "contexts: [").unwrap();
+    let told = problem(&config.access()).await;
+    assert!(told.contains("failed to parse kubeconfig YAML"), "{told}");
+}
+
+#[tokio::test]
+async fn a_context_that_is_not_there_is_told_with_those_that_are() {
+    let config = kubeconfig(URL, "", "", "token: x");
+    let told = problem(&Access { context: Some("tets".to_owned()), ..config.access() }).await;
+    assert!(
+        told.ends_with("there is no context \"tets\"\n    it has: test; did you mean \"test\"?"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_kubeconfig_without_a_current_context_asks_for_one() {
+    for text in ["apiVersion: v1\nkind: Config\n", "apiVersion: v1\nkind: Config\ncurrent-context: \"\"\n"] {
+        let config = kubeconfig(URL, "", "", "token: x");
+        std::fs::write(&config.path, text).unwrap();
+        let told = problem(&config.access()).await;
+        assert!(told.ends_with("no context is current\n    give --context NAME; it has none"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_is_refused_and_not_passed_by() {
+    let told = problem(&kubeconfig(URL, "", ", proxy-url: 'http://proxy:3128'", "token: x").access()).await;
+    assert!(told.contains("through a proxy (http://proxy:3128), which is not supported"), "{told}");
+}
+
+#[tokio::test]
+async fn credentials_that_cannot_be_had_are_told() {
+    for (user, expected) in [
+        (
+            "exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: /nowhere/plugin}",
+            "unable to run auth exec",
+        ),
+        (
+            "exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: 'false'}",
+            "failed with status",
+        ),
+        ("tokenFile: /nowhere/token", "failed to read token file"),
+        ("client-certificate-data: eA==, client-key-data: eA==", "identity PEM"),
+    ] {
+        let told = problem(&kubeconfig(URL, "", "", user).access()).await;
+        assert!(
+            told.starts_with(&format!("the credentials for {URL}")) && told.contains(expected),
+            "{user}: {told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_authority_that_is_no_certificate_is_told() {
+    let told = problem(&kubeconfig(URL, "not a certificate", "", "token: x").access()).await;
+    assert!(told.contains("its certificate-authority holds no certificate"), "{told}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_url_is_told() {
+    let told = problem(&kubeconfig("not a url", "", "", "token: x").access()).await;
+    assert!(told.contains("failed to parse cluster url"), "{told}");
+}

@@ -1,0 +1,200 @@
+//! What hands do: a leader is moved once, a Lease is written once, and what became of it is told as it is.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::fake::status as refusal;
+use super::*;
+use crate::cause;
+use crate::writer::{Lease, LiveWriter, Moved, Reservation, Reservations, Writer as _, Written};
+
+const TRANSFER: &str = "POST /v3/maintenance/transfer-leadership";
+
+async fn move_it(world: &Live, peer: &Peer) -> Moved {
+    LiveWriter::of(world).move_leader(peer, u64::MAX - 1, Instant::now() + Duration::from_secs(5)).await
+}
+
+#[tokio::test]
+async fn what_became_of_a_leader_is_told_as_it_is_and_it_is_asked_once() {
+    let old = r#"{"error":"etcdserver: not leader","message":"etcdserver: not leader","code":9}"#;
+    for (status, body, expected) in [
+        (200, "{}".to_owned(), Moved::Moved),
+        (200, format!("{{{HEADER}}}"), Moved::Moved),
+        (412, old.to_owned(), Moved::NotLeader),
+        (400, r#"{"code":9, "message":"etcdserver: not leader"}"#.to_owned(), Moved::NotLeader),
+        (412, r#"{"error":"etcdserver: bad leader transferee","code":9}"#.to_owned(), Moved::BadTarget),
+        (400, r#"{"code":9,"message":"etcdserver: bad leader transferee"}"#.to_owned(), Moved::BadTarget),
+        (501, r#"{"code":12,"message":"Method Not Allowed"}"#.to_owned(), Moved::Unsupported),
+        (404, "Not Found\n".to_owned(), Moved::Unsupported),
+    ] {
+        let answers = gateway("3.6.15", "/v3");
+        let said = body.clone();
+        let member = Member::plain(move |heard| match heard.call.as_str() {
+            TRANSFER => say(status, said.clone()),
+            _ => answers(heard),
+        })
+        .await;
+        let (world, peer) = (world(), peer(&member, Client::default()));
+        assert_eq!(move_it(&world, &peer).await, expected, "{status} {body}");
+        let heard = member.heard();
+        let sent: Vec<_> = heard.iter().filter(|heard| heard.call == TRANSFER).collect();
+        assert_eq!(sent.len(), 1);
+        assert_eq!(sent[0].body, r#"{"targetID":"18446744073709551614"}"#);
+        assert!(ask(&world, &peer, Question::Status).await.is_ok(), "the gateway is there all the same");
+    }
+}
+
+#[tokio::test]
+async fn a_handover_of_which_nobody_knows_is_unknown_and_where_there_is_none_is_unsupported() {
+    let late = r#"{"code":4,"message":"etcdserver: request timed out, leader transfer took too long"}"#;
+    for (reply, code) in [
+        (say(503, late), cause::NO_QUORUM),
+        (say(200, "<html>"), cause::NOT_ETCD),
+        (Say::Close, cause::UNREACHABLE),
+    ] {
+        let answers = gateway("3.6.15", "/v3");
+        let member =
+            Member::plain(move |heard| if heard.call == TRANSFER { reply.clone() } else { answers(heard) })
+                .await;
+        let Moved::Unknown(cause) = move_it(&world(), &peer(&member, Client::default())).await else {
+            panic!()
+        };
+        assert_eq!(cause.code, code, "{}", cause.text);
+        assert!(cause.text.starts_with("etcd-0 could not hand over: "), "{}", cause.text);
+        assert_eq!(member.calls().iter().filter(|call| *call == TRANSFER).count(), 1);
+    }
+    let member =
+        Member::plain(
+            |heard| if heard.call == TRANSFER { Say::Nothing } else { gateway("3.6.15", "/v3")(heard) },
+        )
+        .await;
+    let world = world();
+    let hands = LiveWriter::of(&world);
+    let soon = Instant::now() + Duration::from_millis(100);
+    let Moved::Unknown(cause) = hands.move_leader(&peer(&member, Client::default()), 5, soon).await else {
+        panic!()
+    };
+    assert!(cause.code == cause::TIMEOUT && cause.text.contains("may hand over yet"), "{}", cause.text);
+    // 3.2 has no such call; without a gateway there is none either.
+    let old = Member::plain(gateway("3.2.24", "/v3alpha")).await;
+    assert_eq!(move_it(&world, &peer(&old, Client::default())).await, Moved::Unsupported);
+    let off = Member::plain(|heard| beside("3.5.16", heard)).await;
+    assert_eq!(move_it(&world, &peer(&off, Client::default())).await, Moved::Unsupported);
+    let nowhere = Peer { address: "etcd-0.etcd".to_owned(), ..peer(&old, Client::default()) };
+    let Moved::Unknown(cause) = move_it(&world, &nowhere).await else { panic!() };
+    assert_eq!(cause.code, cause::NO_ADDRESS);
+}
+
+fn lease() -> Lease {
+    Lease { namespace: "durward".to_owned(), name: "etcd-shop".to_owned() }
+}
+
+fn set(version: Option<&str>) -> Reservations {
+    let held = vec![Reservation::new("u", "etcd-0", Timestamp::UNIX_EPOCH)];
+    Reservations { version: version.map(str::to_owned), held }
+}
+
+/// What becomes of a write that the API server answers so; and by which path it came.
+async fn write(version: Option<&str>, code: u16, body: &Value) -> (Written, String) {
+    let (world, mut fake) = fake::world();
+    let hands = LiveWriter::of(&world);
+    let (lease, set) = (lease(), set(version));
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let (written, path) = tokio::join!(hands.write(&lease, &set, deadline), async {
+        let asked = fake.next().await;
+        let path = asked.path.clone();
+        asked.json(code, body);
+        path
+    });
+    fake.was_not_asked().await;
+    (written, path)
+}
+
+#[tokio::test]
+async fn a_lease_is_made_or_put_over_the_version_that_was_read() {
+    let all = "/apis/coordination.k8s.io/v1/namespaces/durward/leases";
+    let echo = set(Some("7")).body(&lease());
+    assert_eq!(write(None, 201, &echo).await, (Written::Written, all.to_owned()));
+    assert_eq!(write(Some("6"), 200, &echo).await, (Written::Written, format!("{all}/etcd-shop")));
+    let exists = refusal(409, "AlreadyExists", "it is there");
+    assert_eq!(write(None, 409, &exists).await.0, Written::Raced);
+    assert_eq!(write(Some("6"), 409, &refusal(409, "Conflict", "modified")).await.0, Written::Raced);
+    let gone = refusal(404, "NotFound", "leases \"etcd-shop\" not found");
+    assert_eq!(write(Some("6"), 404, &gone).await.0, Written::Raced, "it was taken away");
+    for (version, code, body, expected, says) in [
+        (
+            None,
+            403,
+            refusal(403, "Forbidden", "no"),
+            cause::FORBIDDEN,
+            "not permitted to create leases.coordination.k8s.io",
+        ),
+        (
+            Some("6"),
+            403,
+            refusal(403, "Forbidden", "no"),
+            cause::FORBIDDEN,
+            "not permitted to update leases.coordination.k8s.io",
+        ),
+        (None, 404, refusal(404, "NotFound", "namespaces \"durward\" not found"), cause::GARBAGE, "leases"),
+        (Some("6"), 503, refusal(503, "ServiceUnavailable", "later"), cause::BUSY, "later"),
+        (Some("6"), 422, refusal(422, "Invalid", "no"), cause::REFUSED, "422"),
+        (
+            Some("6"),
+            200,
+            json!({"metadata": {"name": "other", "namespace": "durward"}}),
+            cause::GARBAGE,
+            "something else",
+        ),
+        (Some("6"), 200, json!("<html>"), cause::GARBAGE, "something else"),
+    ] {
+        let Written::Refused(cause) = write(version, code, &body).await.0 else { panic!("{code}") };
+        assert_eq!(cause.code, expected, "{}", cause.text);
+        assert!(cause.text.contains(says) && cause.text.contains("etcd-shop"), "{}", cause.text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_which_nobody_hears_may_be_written() {
+    let (world, mut fake) = fake::world();
+    let hands = LiveWriter::of(&world);
+    let (lease, set) = (lease(), set(None));
+    let deadline = tokio::time::Instant::now().into_std() + Duration::from_secs(5);
+    let (written, asked) = tokio::join!(hands.write(&lease, &set, deadline), fake.next());
+    let Written::Refused(cause) = written else { panic!("{written:?}") };
+    assert!(cause.code == cause::TIMEOUT && cause.text.contains("may have written it"), "{}", cause.text);
+    assert!(asked.is_abandoned());
+}
+
+#[tokio::test]
+async fn whether_a_lease_may_be_written_is_tried_without_storing_it() {
+    const ALL: &str = "/apis/coordination.k8s.io/v1/namespaces/durward/leases";
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let echo = set(None).body(&lease());
+    let forbidden = refusal(403, "Forbidden", "no");
+    let unsaid = refusal(422, "Invalid", "metadata.resourceVersion: must be specified for an update");
+    for (create, update, expected) in [
+        ((201, &echo), Some((422, &unsaid)), None),
+        ((201, &echo), Some((403, &forbidden)), Some((cause::FORBIDDEN, "update"))),
+        ((403, &forbidden), None, Some((cause::FORBIDDEN, "create"))),
+    ] {
+        let (world, mut fake) = fake::world();
+        let (hands, lease) = (LiveWriter::of(&world), lease());
+        let (may, ()) = tokio::join!(hands.may_write(&lease, deadline), async {
+            let asked = fake.next().await;
+            assert_eq!(asked.path, format!("{ALL}?dryRun=All"));
+            asked.json(create.0, create.1);
+            if let Some((code, body)) = update {
+                let asked = fake.next().await;
+                assert_eq!(asked.path, format!("{ALL}/etcd-shop?dryRun=All"));
+                asked.json(code, body);
+            }
+        });
+        fake.was_not_asked().await;
+        let told = may.err();
+        assert_eq!(told.as_ref().map(|why| why.code), expected.map(|(code, _)| code), "{told:?}");
+        if let (Some(why), Some((_, verb))) = (told, expected) {
+            assert!(why.text.contains(verb), "{}", why.text);
+        }
+    }
+}

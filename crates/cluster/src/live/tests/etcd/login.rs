@@ -1,0 +1,199 @@
+//! Logging in: only where a member asks for it, once, again when it does not know any more who asks; and never in the open.
+
+use std::sync::Mutex;
+
+use serde_json::json;
+
+use super::server::Authority;
+use super::tls::Files;
+use super::*;
+use crate::cause;
+use crate::etcd::{Answer, Login, Read};
+
+const EMPTY: &str = r#"{"code":3, "message":"etcdserver: user name is empty"}"#;
+const STALE: &str = r#"{"code":16, "message":"etcdserver: invalid auth token"}"#;
+
+/// A client with a user whose files are not there: who needs them fails.
+pub(super) fn nobodys() -> Client {
+    let login = Login::Files { user: "/nowhere/user".into(), password: "/nowhere/password".into() };
+    Client { login: Some(login), open: true, ..Client::default() }
+}
+
+fn files() -> Files {
+    let files = Files::new(&Authority::new(), None);
+    files.write("user", "root\n");
+    files.write("password", "a \"b\"\\\r\n");
+    files
+}
+
+fn client(files: &Files, open: bool) -> Client {
+    let login = Login::Files { user: files.path("user"), password: files.path("password") };
+    Client { login: Some(login), open, ..Client::default() }
+}
+
+/// A member with authentication on, which gives tokens `t1`, `t2`, … and knows only the last one.
+fn guarded() -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
+    let (answers, given) = (gateway("3.6.15", "/v3"), Mutex::new(0));
+    move |heard| {
+        let mut given = given.lock().unwrap();
+        if heard.call == "POST /v3/auth/authenticate" {
+            *given += 1;
+            return say(200, format!(r#"{{{HEADER},"token":"t{given}"}}"#));
+        }
+        match heard.token.as_str() {
+            "" if heard.call.starts_with("POST") => say(400, EMPTY),
+            token if heard.call.starts_with("POST") && token != format!("t{given}") => say(401, STALE),
+            _ => answers(heard),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_is_asked_who_asks_logs_in_once_and_again_when_the_token_ends() {
+    let member = Member::plain(guarded()).await;
+    let files = files();
+    let (world, peer) = (world(), peer(&member, client(&files, true)));
+    assert!(ask(&world, &peer, Question::Status).await.is_ok());
+    let heard = member.heard();
+    let told: Vec<_> = heard.iter().map(|heard| (heard.call.as_str(), heard.token.as_str())).collect();
+    let (status, login) = ("POST /v3/maintenance/status", "POST /v3/auth/authenticate");
+    assert_eq!(told, [(status, ""), (login, ""), (status, "t1")]);
+    assert_eq!(heard[1].body, r#"{"name":"root","password":"a \"b\"\\"}"#);
+    for question in [Question::Alarms, Question::Members, Question::Read] {
+        assert!(ask(&world, &peer, question).await.is_ok());
+    }
+    assert!(member.heard().iter().all(|heard| heard.token == "t1"));
+    // Started anew: it knows nobody.
+    member.says(guarded());
+    member.says({
+        let again = guarded();
+        move |heard| if heard.token == "t1" { say(401, STALE) } else { again(heard) }
+    });
+    let Err(cause) = ask(&world, &peer, Question::Status).await else { panic!("t1 was given twice") };
+    assert_eq!(cause.code, cause::CREDENTIALS, "once, not for ever: {}", cause.text);
+    let calls = member.calls();
+    assert_eq!(calls.iter().filter(|call| *call == login).count(), 1, "{calls:?}");
+}
+
+#[tokio::test]
+async fn many_who_ask_at_once_log_in_once() {
+    let member = Member::plain(guarded()).await;
+    let files = files();
+    let (world, peer) = (world(), peer(&member, client(&files, true)));
+    let questions = [Question::Status, Question::Members, Question::MembersByQuorum, Question::Alarms];
+    let all = futures_util::future::join_all(questions.map(|question| ask(&world, &peer, question))).await;
+    assert!(all.iter().all(Result::is_ok), "{all:?}");
+    let calls = member.calls();
+    assert_eq!(calls.iter().filter(|call| call.ends_with("/authenticate")).count(), 1, "{calls:?}");
+}
+
+#[tokio::test]
+async fn where_authentication_is_off_nobody_logs_in_and_an_old_token_is_forgotten() {
+    let member = Member::plain(guarded()).await;
+    let files = files();
+    let (world, peer) = (world(), peer(&member, client(&files, true)));
+    assert!(ask(&world, &peer, Question::Status).await.is_ok());
+    // As 3.4 does: not even a good token is taken.
+    let answers = gateway("3.4.23", "/v3");
+    member.says(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
+        ("POST /v3/auth/authenticate", _) => {
+            say(412, r#"{"error":"etcdserver: authentication is not enabled","code":9}"#)
+        }
+        (_, "") => answers(heard),
+        _ => say(401, STALE),
+    });
+    assert_eq!(ask(&world, &peer, Question::Read).await, Ok(Answer::Read(Read::Served)));
+    member.heard();
+    assert!(ask(&world, &peer, Question::Status).await.is_ok());
+    assert_eq!(member.calls(), ["POST /v3/maintenance/status"]);
+}
+
+#[tokio::test]
+async fn a_password_does_not_go_over_plain_http_unless_the_configuration_says_so() {
+    let member = Member::plain(guarded()).await;
+    let files = files();
+    let cause = why(&world(), &peer(&member, client(&files, false)), Question::Status).await;
+    assert_eq!(cause.code, cause::CREDENTIALS);
+    assert!(cause.text.contains("plain HTTP"), "{}", cause.text);
+    assert_eq!(member.calls(), ["POST /v3/maintenance/status"]);
+    // A read needs nobody.
+    let denied = ask(&world(), &peer(&member, client(&files, false)), Question::Read).await;
+    assert_eq!(denied, Ok(Answer::Read(Read::Denied)));
+}
+
+#[tokio::test]
+async fn who_repeats_a_password_is_not_repeated() {
+    let files = files();
+    files.write("password", "SECRET");
+    for (status, echo) in [(400, true), (500, true), (302, false), (403, false), (503, false)] {
+        let member = Member::plain(move |heard| match heard.call.as_str() {
+            "POST /v3/auth/authenticate" if echo => {
+                say(status, json!({"code": 2, "message": heard.body}).to_string())
+            }
+            "POST /v3/auth/authenticate" => say(status, heard.body.clone()),
+            _ => say(400, EMPTY),
+        })
+        .await;
+        let cause = why(&world(), &peer(&member, client(&files, true)), Question::Status).await;
+        assert!(member.heard().iter().any(|heard| heard.body.contains("SECRET")));
+        assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
+        let told = format!("user \"root\" could not be logged in ({status})");
+        assert!(cause.text.contains(&told), "{status}: {}", cause.text);
+    }
+}
+
+#[tokio::test]
+async fn who_repeats_a_token_is_not_repeated() {
+    let files = files();
+    for (status, is_gateway) in [(400, true), (500, true), (403, false), (503, false)] {
+        let member = Member::plain(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
+            ("POST /v3/auth/authenticate", _) => say(200, format!(r#"{{{HEADER},"token":"SECRET.7"}}"#)),
+            (_, "") => say(400, EMPTY),
+            (_, token) if is_gateway => {
+                say(status, json!({"code": 2, "message": format!("not {token} here")}).to_string())
+            }
+            (_, token) => say(status, format!("authorization: {token}")),
+        })
+        .await;
+        let cause = why(&world(), &peer(&member, client(&files, true)), Question::Status).await;
+        assert!(member.heard().iter().any(|heard| heard.token == "SECRET.7"));
+        assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
+        assert!(cause.text.contains("[token]"), "{status}: {}", cause.text);
+    }
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_or_lacks_a_permission_is_named_and_the_password_is_not() {
+    let failed = r#"{"code":3,"message":"etcdserver: authentication failed, invalid user ID or password"}"#;
+    let member = Member::plain(move |heard| match heard.call.as_str() {
+        "POST /v3/auth/authenticate" => say(400, failed),
+        _ => say(400, EMPTY),
+    })
+    .await;
+    let files = files();
+    let (world, peer) = (world(), peer(&member, client(&files, true)));
+    let cause = why(&world, &peer, Question::Status).await;
+    assert_eq!(cause.code, cause::CREDENTIALS);
+    assert!(cause.text.contains(r#"user "root" or its password"#), "{}", cause.text);
+    assert!(!cause.text.contains("a \\\"b"), "{}", cause.text);
+    member.heard();
+    assert_eq!(why(&world, &peer, Question::Members).await.code, cause::CREDENTIALS);
+    assert_eq!(member.calls(), ["POST /v3/cluster/member/list"], "it is not made to work on it again");
+    // Another password is another try.
+    files.write("password", "right");
+    let denied = r#"{"code":7,"message":"etcdserver: permission denied"}"#;
+    member.says(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
+        ("POST /v3/auth/authenticate", _) if heard.body.contains("right") => say(200, r#"{"token":"t"}"#),
+        ("POST /v3/auth/authenticate", _) => say(400, failed),
+        (_, "t") => say(403, denied),
+        _ => say(400, EMPTY),
+    });
+    let again = super::fake::world().0;
+    let cause = why(&again, &peer, Question::Status).await;
+    assert_eq!(cause.code, cause::CREDENTIALS);
+    assert!(cause.text.contains(r#"user "root" has no permission"#), "{}", cause.text);
+    let nobody = why(&again, &super::peer(&member, Client::default()), Question::Status).await;
+    assert!(nobody.text.contains("client.auth"), "{}", nobody.text);
+    let missing = why(&again, &super::peer(&member, nobodys()), Question::Status).await;
+    assert!(missing.code == cause::CREDENTIALS && missing.text.contains("/nowhere/user"), "{}", missing.text);
+}

@@ -1,0 +1,86 @@
+//! Members of etcd ensembles, over real sockets and real TLS: a fake gateway that says what real members said when they were
+//! asked (3.4.23 and 3.6.15 by hand; 3.2, 3.3 and 3.5 by their source). Nothing here waits by the clock but for a deadline.
+
+mod answers;
+mod deeds;
+mod hostile;
+mod login;
+mod secrets;
+mod server;
+mod sharing;
+mod tls;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use admission::Cause;
+
+use super::fake;
+use crate::Reader as _;
+use crate::etcd::{Answered, Client, Peer, Question};
+use crate::live::Live;
+use server::{Heard, Member, Say, absent, say};
+
+/// The pod that is this member.
+fn peer(member: &Member, client: Client) -> Peer {
+    Peer {
+        namespace: "shop".to_owned(),
+        name: "etcd-0".to_owned(),
+        uid: "u-0".to_owned(),
+        address: member.address.ip().to_string(),
+        port: member.address.port(),
+        client: Arc::new(client),
+    }
+}
+
+/// Asks with five seconds' time, by tokio's clock, which some tests put forward.
+async fn ask(world: &Live, peer: &Peer, question: Question) -> Answered {
+    let now = tokio::time::Instant::now().into_std();
+    world.etcd(peer, question, now + Duration::from_secs(5)).await
+}
+
+/// Why there was no answer.
+async fn why(world: &Live, peer: &Peer, question: Question) -> Cause {
+    ask(world, peer, question).await.expect_err("there is no answer")
+}
+
+/// A world whose API server is not asked.
+fn world() -> Live {
+    fake::world().0
+}
+
+const HEADER: &str = r#""header":{"cluster_id":"14841639068965178418","member_id":"10276657743932975437","revision":"1","raft_term":"2"}"#;
+
+/// What a member of this version says of itself.
+fn status(version: &str) -> String {
+    format!(
+        r#"{{{HEADER},"version":"{version}","dbSize":"20480","leader":"10276657743932975437","raftIndex":"8","raftTerm":"2","raftAppliedIndex":"8"}}"#
+    )
+}
+
+fn list() -> String {
+    format!(
+        r#"{{{HEADER},"members":[{{"ID":"10276657743932975437","name":"etcd-0","peerURLs":["http://a:2380"],"clientURLs":["http://a:2379"]}}]}}"#
+    )
+}
+
+/// The answers of a gateway under `prefix`, and beside it; everything else is not there.
+fn gateway(version: &'static str, prefix: &'static str) -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
+    move |heard| match heard.call.strip_prefix("POST ").and_then(|path| path.strip_prefix(prefix)) {
+        Some("/maintenance/status") => say(200, status(version)),
+        Some("/cluster/member/list") => say(200, list()),
+        Some("/maintenance/alarm") => say(200, "{}"),
+        Some("/kv/range") => say(200, format!("{{{HEADER}}}")),
+        Some(_) => say(404, "Not Found\n"),
+        None => beside(version, heard),
+    }
+}
+
+fn beside(version: &str, heard: &Heard) -> Say {
+    match heard.call.as_str() {
+        "GET /version" => say(200, format!(r#"{{"etcdserver":"{version}","etcdcluster":"{version}"}}"#)),
+        "GET /health?exclude=NOSPACE" => say(200, r#"{"health":"true"}"#),
+        "GET /metrics" => say(200, "etcd_server_is_leader 1\netcd_server_has_leader 1\n"),
+        _ => absent(),
+    }
+}

@@ -1,0 +1,173 @@
+//! Authority, certificate and password out of Secrets, which the API server gives by `get` and by name.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::fake::{Fake, status as refusal};
+use super::server::{Authority, Issued};
+use super::*;
+use crate::cause;
+use crate::etcd::{Login, Material, Tls};
+
+const CLIENT: &str = "/api/v1/namespaces/shop/secrets/etcd-client";
+const USER: &str = "/api/v1/namespaces/shop/secrets/etcd-user";
+
+fn secret(name: &str, data: &[(&str, &str)]) -> Value {
+    let data: serde_json::Map<String, Value> =
+        data.iter().map(|(key, value)| ((*key).to_owned(), STANDARD.encode(value).into())).collect();
+    json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
+        "metadata": {"name": name, "namespace": "shop", "uid": "s", "resourceVersion": "1"}})
+}
+
+fn material(authority: &Authority, identity: Option<&Issued>) -> Value {
+    let mut data = vec![("ca.crt", authority.pem.as_str())];
+    if let Some(identity) = identity {
+        data.extend([("tls.crt", identity.cert.as_str()), ("tls.key", identity.key.as_str())]);
+    }
+    secret("etcd-client", &data)
+}
+
+fn client(login: bool) -> Client {
+    let of = |name: &str| ("shop".to_owned(), name.to_owned());
+    let ((namespace, name), user) = (of("etcd-client"), of("etcd-user"));
+    let tls =
+        Tls { material: Some(Material::Secret { namespace, name }), server_name: None, insecure: false };
+    let login = login.then_some(Login::Secret { namespace: user.0, name: user.1 });
+    Client { tls: Some(tls), login, open: false }
+}
+
+/// Asks while the API server answers for one Secret.
+async fn ask_with(
+    world: &Live,
+    peer: &Peer,
+    fake: &mut Fake,
+    path: &str,
+    code: u16,
+    body: &Value,
+) -> Answered {
+    let mut asking = std::pin::pin!(ask(world, peer, Question::Status));
+    tokio::select! {
+        answer = &mut asking => panic!("the Secret was not read: {answer:?}"),
+        asked = fake.asked(path) => asked.json(code, body),
+    }
+    asking.await
+}
+
+#[tokio::test]
+async fn a_secret_is_read_by_name_once_for_all_members_and_questions() {
+    let ours = Authority::new();
+    let own = ours.issue(&["127.0.0.1"]);
+    let first = Member::tls(&own, Some(&ours), gateway("3.5.16", "/v3")).await;
+    let second = Member::tls(&own, Some(&ours), gateway("3.5.16", "/v3")).await;
+    let (world, mut fake) = fake::world();
+    let body = material(&ours, Some(&ours.issue(&["client"])));
+    let answer = ask_with(&world, &peer(&first, client(false)), &mut fake, CLIENT, 200, &body).await;
+    assert!(answer.is_ok(), "{answer:?}");
+    for question in Question::ALL {
+        assert!(ask(&world, &peer(&second, client(false)), question).await.is_ok(), "{question:?}");
+    }
+    fake.was_not_asked().await;
+}
+
+#[tokio::test]
+async fn a_password_comes_from_its_secret_when_it_is_wanted() {
+    let ours = Authority::new();
+    let answers = gateway("3.6.15", "/v3");
+    let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, move |heard| {
+        match (heard.call.as_str(), heard.token.as_str()) {
+            ("POST /v3/auth/authenticate", _) if heard.body == r#"{"name":"durward","password":"pw"}"# => {
+                say(200, r#"{"token":"t"}"#)
+            }
+            (_, "t") => answers(heard),
+            _ => say(400, r#"{"code":3,"message":"etcdserver: user name is empty"}"#),
+        }
+    })
+    .await;
+    let (world, mut fake) = fake::world();
+    let peer = peer(&member, client(true));
+    let (answer, ()) = tokio::join!(ask(&world, &peer, Question::Status), async {
+        fake.asked(CLIENT).await.json(200, &material(&ours, None));
+        let user = secret("etcd-user", &[("username", "durward"), ("password", "pw\n")]);
+        fake.asked(USER).await.json(200, &user);
+    });
+    assert!(answer.is_ok(), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_secret_that_is_not_there_or_does_not_hold_it_is_told_by_name() {
+    let ours = Authority::new();
+    let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
+    let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+        "message": "not found", "details": {"name": "etcd-client", "kind": "secrets"}, "code": 404});
+    let only_key = [("ca.crt", ours.pem.as_str()), ("tls.key", "SECRET")];
+    for (code, body, says) in [
+        (404, gone, "Secret shop/etcd-client is not there"),
+        (403, refusal(403, "Forbidden", "no"), "not permitted to get secrets"),
+        (200, secret("etcd-client", &[("ca", "x")]), "Secret shop/etcd-client's ca.crt is not there"),
+        (200, secret("etcd-client", &only_key), "tls.crt is not there"),
+        (200, secret("etcd-client", &[("ca.crt", "SECRET")]), "ca.crt holds no certificate in PEM"),
+        (
+            200,
+            json!({"kind": "Secret", "apiVersion": "v1", "data": {"ca.crt": "%SECRET"},
+            "metadata": {"name": "etcd-client", "namespace": "shop", "uid": "s"}}),
+            "cannot be read",
+        ),
+    ] {
+        let (world, mut fake) = fake::world();
+        let peer = peer(&member, client(false));
+        let cause = ask_with(&world, &peer, &mut fake, CLIENT, code, &body).await.unwrap_err();
+        assert_eq!(cause.code, cause::CREDENTIALS, "{}", cause.text);
+        assert!(cause.text.contains(says) && !cause.text.contains("SECRET"), "{says}: {}", cause.text);
+    }
+    assert_eq!(member.calls(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_authority_that_was_replaced_is_read_again_when_a_member_is_not_known_by_the_old_one() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let member = Member::tls(&old.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
+    let (world, mut fake) = fake::world();
+    let before = peer(&member, client(false));
+    let answer = ask_with(&world, &before, &mut fake, CLIENT, 200, &material(&old, None)).await;
+    assert!(answer.is_ok(), "{answer:?}");
+    // The pod is another one, with certificates of the new authority. What was read a moment ago is not read again.
+    member.shows(&new.issue(&["127.0.0.1"]));
+    let after = Peer { uid: "u-1".to_owned(), ..before };
+    let cause = why(&world, &after, Question::Status).await;
+    assert_eq!(cause.code, cause::TLS);
+    fake.was_not_asked().await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    tokio::time::resume();
+    let answer = ask_with(&world, &after, &mut fake, CLIENT, 200, &material(&new, None)).await;
+    assert!(answer.is_ok(), "{answer:?}");
+}
+
+#[tokio::test]
+async fn what_was_read_serves_on_while_the_api_server_is_away_and_not_when_it_says_no() {
+    let ours = Authority::new();
+    let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
+    let (world, mut fake) = fake::world();
+    let peer = peer(&member, client(false));
+    assert!(ask_with(&world, &peer, &mut fake, CLIENT, 200, &material(&ours, None)).await.is_ok());
+    let later = async |seconds| {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        tokio::time::resume();
+    };
+    later(31).await;
+    let away = refusal(503, "ServiceUnavailable", "later");
+    assert!(ask_with(&world, &peer, &mut fake, CLIENT, 503, &away).await.is_ok());
+    assert!(ask(&world, &peer, Question::Status).await.is_ok(), "and is not asked each time");
+    fake.was_not_asked().await;
+    later(6).await;
+    let no = refusal(403, "Forbidden", "no");
+    let cause = ask_with(&world, &peer, &mut fake, CLIENT, 403, &no).await.unwrap_err();
+    assert_eq!(cause.code, cause::CREDENTIALS, "{}", cause.text);
+    // What nobody has wanted for long is forgotten, and does not serve on.
+    assert!(ask_with(&world, &peer, &mut fake, CLIENT, 200, &material(&ours, None)).await.is_ok());
+    later(301).await;
+    let cause = ask_with(&world, &peer, &mut fake, CLIENT, 503, &away).await.unwrap_err();
+    assert_eq!(cause.code, cause::CREDENTIALS, "{}", cause.text);
+}

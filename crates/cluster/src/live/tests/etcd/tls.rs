@@ -1,0 +1,135 @@
+//! Who a member must prove to be, and who Durward proves to be.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::server::{Authority, Issued};
+use super::*;
+use crate::cause;
+use crate::etcd::{Login, Material, Tls};
+
+/// Files with what a client needs.
+pub(super) struct Files(TempDir);
+
+impl Files {
+    pub(super) fn new(authority: &Authority, identity: Option<&Issued>) -> Self {
+        let files = Self(tempfile::tempdir().unwrap());
+        files.write("ca.crt", &authority.pem);
+        if let Some(identity) = identity {
+            files.write("tls.crt", &identity.cert);
+            files.write("tls.key", &identity.key);
+        }
+        files
+    }
+
+    pub(super) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        Path::new(self.0.path()).join(name)
+    }
+
+    pub(super) fn client(&self, change: impl FnOnce(&mut Tls)) -> Client {
+        let identity = self.path("tls.crt").exists().then(|| (self.path("tls.crt"), self.path("tls.key")));
+        let material = Material::Files { authority: self.path("ca.crt"), identity };
+        let mut tls = Tls { material: Some(material), server_name: None, insecure: false };
+        change(&mut tls);
+        Client { tls: Some(tls), login: None, open: false }
+    }
+}
+
+#[tokio::test]
+async fn a_member_is_known_by_its_authority_and_by_its_address_or_the_name_that_is_configured() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let (by_address, by_name) = (ours.issue(&["127.0.0.1"]), ours.issue(&["etcd.shop.svc"]));
+    let (files, world) = (Files::new(&ours, None), world());
+    let named = |tls: &mut Tls| tls.server_name = Some("etcd.shop.svc".to_owned());
+    let member = Member::tls(&by_address, None, gateway("3.5.16", "/v3")).await;
+    assert!(ask(&world, &peer(&member, files.client(|_| {})), Question::Status).await.is_ok());
+    assert!(!member.calls().is_empty());
+    let member = Member::tls(&by_name, None, gateway("3.5.16", "/v3")).await;
+    assert!(ask(&world, &peer(&member, files.client(named)), Question::Status).await.is_ok());
+    let cause = why(&world, &peer(&member, files.client(|_| {})), Question::Status).await;
+    assert_eq!(cause.code, cause::TLS);
+    assert!(cause.text.contains("client.serverName") && cause.text.contains("127.0.0.1"), "{}", cause.text);
+    for (own, says) in [
+        (other.issue(&["127.0.0.1"]), "is not of the ensemble's authority"),
+        (ours.issue_old(&["127.0.0.1"]), "has ended"),
+    ] {
+        let member = Member::tls(&own, None, gateway("3.5.16", "/v3")).await;
+        let cause = why(&world, &peer(&member, files.client(|_| {})), Question::Status).await;
+        assert_eq!(cause.code, cause::TLS);
+        assert!(cause.text.contains(says), "{}", cause.text);
+        let insecure = files.client(|tls| tls.insecure = true);
+        assert_eq!(member.calls(), [""; 0], "it was told nothing");
+        assert!(ask(&world, &peer(&member, insecure), Question::Status).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_rogue_member_learns_neither_password_nor_question() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let rogue = Member::tls(&other.issue(&["127.0.0.1"]), None, |_| {
+        say(400, r#"{"code":3,"message":"etcdserver: user name is empty"}"#)
+    })
+    .await;
+    let files = Files::new(&ours, None);
+    files.write("user", "root");
+    files.write("password", "hunter2");
+    let login = Login::Files { user: files.path("user"), password: files.path("password") };
+    let client = Client { login: Some(login), ..files.client(|_| {}) };
+    let (world, peer) = (world(), peer(&rogue, client));
+    for question in Question::ALL {
+        assert_eq!(why(&world, &peer, question).await.code, cause::TLS);
+    }
+    assert_eq!(rogue.calls(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_member_that_wants_a_client_certificate_gets_the_one_that_is_configured() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let own = ours.issue(&["127.0.0.1"]);
+    let member = Member::tls(&own, Some(&ours), gateway("3.6.15", "/v3")).await;
+    let world = world();
+    let with = |identity: Option<&Issued>| Files::new(&ours, identity);
+    let good = with(Some(&ours.issue(&["client"])));
+    assert!(ask(&world, &peer(&member, good.client(|_| {})), Question::Status).await.is_ok());
+    let none = with(None);
+    let cause = why(&world, &peer(&member, none.client(|_| {})), Question::Status).await;
+    assert_eq!(cause.code, cause::TLS);
+    assert!(cause.text.contains("wants a client certificate"), "{}", cause.text);
+    let foreign = with(Some(&other.issue(&["client"])));
+    let cause = why(&world, &peer(&member, foreign.client(|_| {})), Question::Status).await;
+    assert_eq!(cause.code, cause::TLS);
+    assert!(cause.text.contains("does not accept the client's certificate"), "{}", cause.text);
+}
+
+#[tokio::test]
+async fn material_that_is_missing_or_makes_no_sense_is_told_without_repeating_it() {
+    let ours = Authority::new();
+    let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
+    let world = world();
+    for (name, text, says) in [
+        ("ca.crt", "SECRET", "ca.crt holds no certificate in PEM"),
+        ("tls.key", "SECRET", "tls.key is no private key in PEM"),
+        ("tls.crt", "SECRET", "tls.crt holds no certificate in PEM"),
+        ("tls.key", &ours.issue(&["x"]).key, "tls.key does not fit"),
+    ] {
+        let files = Files::new(&ours, Some(&ours.issue(&["client"])));
+        files.write(name, text);
+        let cause = why(&world, &peer(&member, files.client(|_| {})), Question::Status).await;
+        assert_eq!(cause.code, cause::CREDENTIALS);
+        assert!(cause.text.contains(says) && !cause.text.contains("SECRET"), "{}", cause.text);
+    }
+    let files = Files::new(&ours, None);
+    let client = files.client(|tls| {
+        tls.material = Some(Material::Files { authority: "/nowhere/ca.crt".into(), identity: None });
+    });
+    let cause = why(&world, &peer(&member, client), Question::Status).await;
+    assert!(cause.code == cause::CREDENTIALS && cause.text.contains("/nowhere/ca.crt"), "{}", cause.text);
+    let client = files.client(|tls| tls.material = None);
+    assert_eq!(why(&world, &peer(&member, client), Question::Status).await.code, cause::CREDENTIALS);
+    assert_eq!(member.calls(), [""; 0]);
+}

@@ -1,0 +1,169 @@
+//! An API server that answers what a test tells it to, request by request. No socket: with tokio's paused clock, time stands
+//! still until everyone waits, so that "let it settle" is exact.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use hyper::header::ACCEPT;
+use hyper::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+use tower::BoxError;
+
+use crate::live::{Access, Live};
+
+type Answered = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+
+/// The API server's side.
+pub(super) struct Fake {
+    asked: UnboundedReceiver<Asked>,
+}
+
+/// One request that waits for its answer. Dropped, it is a connection that broke; kept, one that hangs.
+pub(super) struct Asked {
+    pub(super) path: String,
+    pub(super) accept: String,
+    answer: oneshot::Sender<Answered>,
+}
+
+/// An open watch. Dropped, it ends in good order.
+pub(super) struct Stream {
+    frames: UnboundedSender<Result<Frame<Bytes>, BoxError>>,
+}
+
+/// A world and its API server.
+pub(super) fn world() -> (Live, Fake) {
+    let (sender, asked) = mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let sender = sender.clone();
+        async move {
+            let (answer, answered) = oneshot::channel();
+            let accept = request.headers().get(ACCEPT).map_or("", |value| value.to_str().unwrap()).to_owned();
+            let path = request.uri().to_string();
+            sender.send(Asked { path, accept, answer }).map_err(|_| "gone")?;
+            answered.await.unwrap_or_else(|_| Err("connection reset".into()))
+        }
+    });
+    (Live::over(Client::new(service, "default"), "https://api".to_owned(), Access::default()), Fake { asked })
+}
+
+/// Until nobody has anything to do. The clock is paused: it moves only when everyone waits.
+pub(super) async fn settled() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+impl Fake {
+    /// The next request, however long the client pauses before it: an hour without one passes at once.
+    pub(super) async fn next(&mut self) -> Asked {
+        let asked = tokio::time::timeout(Duration::from_secs(3600), self.asked.recv()).await;
+        asked.expect("something is asked").expect("the client is there")
+    }
+
+    /// The next request, which must be this one.
+    pub(super) async fn asked(&mut self, path: &str) -> Asked {
+        let asked = self.next().await;
+        assert_eq!(asked.path, path);
+        asked
+    }
+
+    /// Nothing was asked, and nothing is being asked.
+    pub(super) async fn was_not_asked(&mut self) {
+        settled().await;
+        if let Ok(asked) = self.asked.try_recv() {
+            panic!("asked for {}", asked.path);
+        }
+    }
+}
+
+impl Asked {
+    pub(super) fn json(self, status: u16, body: &Value) {
+        self.bytes(status, body.to_string());
+    }
+
+    pub(super) fn bytes(self, status: u16, body: impl Into<Bytes>) {
+        let body = Full::new(body.into()).map_err(BoxError::from).boxed_unsync();
+        let response = Response::builder().status(status).body(body).unwrap();
+        // Who asked may have given up.
+        let _ = self.answer.send(Ok(response));
+    }
+
+    /// Whether nobody waits for the answer any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    /// Answers with a stream.
+    pub(super) fn stream(self) -> Stream {
+        let (frames, received) = mpsc::unbounded_channel();
+        let frames_out = stream::unfold(received, |mut received: UnboundedReceiver<_>| async move {
+            received.recv().await.map(|frame| (frame, received))
+        });
+        let body = BodyExt::boxed_unsync(StreamBody::new(frames_out));
+        let _ = self.answer.send(Ok(Response::new(body)));
+        Stream { frames }
+    }
+}
+
+impl Stream {
+    pub(super) fn event(&self, kind: &str, object: &Value) {
+        self.bytes(format!("{}\n", json!({"type": kind, "object": object})));
+    }
+
+    pub(super) fn bytes(&self, bytes: impl Into<Bytes>) {
+        // The client may have closed the stream.
+        let _ = self.frames.send(Ok(Frame::data(bytes.into())));
+    }
+
+    pub(super) fn breaks(self) {
+        let _ = self.frames.send(Err("connection reset".into()));
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.frames.is_closed()
+    }
+}
+
+/// A namespace as the API server gives it when asked for metadata.
+pub(super) fn namespace(name: &str, version: u64, team: &str) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"name": name, "resourceVersion": version.to_string(), "labels": {"team": team}},
+    })
+}
+
+pub(super) fn bookmark(version: u64) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": version.to_string()},
+    })
+}
+
+pub(super) fn list(version: u64, next: &str, items: &[Value]) -> Value {
+    json!({
+        "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": version.to_string(), "continue": next}, "items": items,
+    })
+}
+
+/// What the API server says of a namespace that is not there.
+pub(super) fn not_found(name: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("namespaces {name:?} not found"), "reason": "NotFound",
+        "details": {"name": name, "kind": "namespaces"}, "code": 404,
+    })
+}
+
+pub(super) fn status(code: u16, reason: &str, message: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "details": {}, "code": code,
+    })
+}

@@ -1,0 +1,228 @@
+//! Members that answer what no API server does: to fill memory, to be repeated to people, to take time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::fake::{list as list_of, world};
+use crate::fleet::{Cluster, Found, Listed, Look, Object, Owner, Part, Query};
+use crate::live::Live;
+use crate::{Address, Reader as _, Resource, cause};
+
+const MIB: usize = 1 << 20;
+
+fn m1() -> Cluster {
+    Cluster::Member(Arc::from("m1"))
+}
+
+fn pods() -> Resource {
+    Resource { group: "".into(), version: "v1".into(), plural: "pods".into() }
+}
+
+fn soon() -> std::time::Instant {
+    (Instant::now() + Duration::from_secs(60)).into_std()
+}
+
+async fn list(world: &Live, limit: u32, part: Part) -> Listed {
+    let resource = pods();
+    let query = Query { part, limit, ..super::asking_members::query(&resource, "shop") };
+    world.list(&m1(), query, soon()).await
+}
+
+/// What is made of one answer to a question for a page.
+async fn listed(limit: u32, part: Part, body: impl Into<bytes::Bytes>) -> Listed {
+    let (world, mut fake) = world();
+    let answering = async { fake.next().await.bytes(200, body) };
+    tokio::join!(list(&world, limit, part), answering).0
+}
+
+async fn found(code: u16, body: impl Into<bytes::Bytes>) -> Found {
+    let (world, mut fake) = world();
+    let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
+    let of = m1();
+    let asking = world.find(&of, Look { address, part: Part::Metadata }, soon());
+    tokio::join!(asking, async { fake.next().await.bytes(code, body) }).0
+}
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "shop", "uid": "1"}})
+}
+
+/// A List of these pods that is so long: white space means nothing in JSON.
+fn page_of(length: usize, kind: &str, version: &str, items: &[Value]) -> String {
+    let list =
+        json!({"kind": kind, "apiVersion": version, "metadata": {"resourceVersion": "1"}, "items": items});
+    let list = list.to_string();
+    let padding = " ".repeat(length.saturating_sub(list.len()));
+    list + &padding
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_may_be_as_long_as_its_question_makes_it_and_no_longer() {
+    for (limit, part, most) in
+        [(1, Part::Metadata, 4 * MIB), (500, Part::Metadata, 8 * MIB), (500, Part::Whole, 32 * MIB)]
+    {
+        let page = |length| match part {
+            Part::Metadata => page_of(length, "PartialObjectMetadataList", "meta.k8s.io/v1", &[pod("a")]),
+            Part::Whole => page_of(length, "PodList", "v1", &[pod("a")]),
+        };
+        assert_eq!(listed(limit, part, page(most)).await.unwrap().objects.len(), 1);
+        let refused = listed(limit, part, page(most + 1)).await.unwrap_err();
+        assert_eq!(refused.code, cause::TOO_LONG);
+        assert!(
+            refused.text.ends_with(&format!("the answer is longer than {} MiB", most / MIB)),
+            "{}",
+            refused.text
+        );
+    }
+    let shop = super::fake::namespace("shop", 1, "a").to_string();
+    let padded = |length: usize| shop.clone() + &" ".repeat(length - shop.len());
+    assert!(found(200, padded(4 * MIB)).await.unwrap().is_some());
+    assert_eq!(found(200, padded(4 * MIB + 1)).await.unwrap_err().code, cause::TOO_LONG);
+    // What stands in place of an answer is shorter, and a login page is no answer, however long.
+    assert_eq!(found(500, padded(MIB + 1)).await.unwrap_err().code, cause::GARBAGE);
+    assert_eq!(found(200, " ".repeat(4 * MIB + 1)).await.unwrap_err().code, cause::GARBAGE);
+    let login = format!("<html>{}</html>", " ".repeat(8 * MIB));
+    assert_eq!(listed(500, Part::Metadata, login).await.unwrap_err().code, cause::GARBAGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_string_that_no_parser_should_see_is_too_long_in_an_answer_and_garbage_elsewhere() {
+    let string = "x".repeat(MIB + 1);
+    let mut odd = pod("a");
+    odd["metadata"]["annotations"] = json!({ "a": string });
+    let refused = listed(500, Part::Metadata, list_of(1, "", &[odd]).to_string()).await.unwrap_err();
+    assert_eq!(refused.code, cause::TOO_LONG, "{}", refused.text);
+    let login = format!("<script>\"{string}\"</script>");
+    assert_eq!(listed(500, Part::Metadata, login).await.unwrap_err().code, cause::GARBAGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_with_more_objects_than_were_asked_for_is_no_answer() {
+    let page = |count: usize| {
+        let pods: Vec<Value> = (0..count).map(|at| pod(&format!("p{at}"))).collect();
+        list_of(1, "", &pods).to_string()
+    };
+    for limit in [1, 500] {
+        let most = usize::try_from(limit).unwrap();
+        assert_eq!(listed(limit, Part::Metadata, page(most)).await.unwrap().objects.len(), most);
+        let refused = listed(limit, Part::Metadata, page(most + 1)).await.unwrap_err();
+        assert_eq!(refused.code, cause::GARBAGE);
+        let words = format!("more than the {limit} objects that were asked for");
+        assert!(refused.text.contains(&words), "{}", refused.text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_fill_the_room_crowd_out_long_ones_and_no_short_ones() {
+    let (world, mut fake) = world();
+    let asking = || list(&world, 500, Part::Whole);
+    let hold = async {
+        // Three that come nearly to their limit, and do not end.
+        let mut hanging = Vec::new();
+        for _ in 0..3 {
+            let stream = fake.next().await.stream();
+            stream.bytes(vec![b' '; 31 * MIB]);
+            hanging.push(stream);
+        }
+        super::fake::settled().await;
+        let page = |length| page_of(length, "PodList", "v1", &[pod("a")]);
+        let (long, ()) = tokio::join!(asking(), async { fake.next().await.bytes(200, page(MIB)) });
+        let (short, ()) = tokio::join!(asking(), async { fake.next().await.bytes(200, page(10_000)) });
+        let long = long.unwrap_err();
+        assert_eq!(long.code, cause::CROWDED);
+        assert!(long.text.contains("no room left"), "{}", long.text);
+        assert_eq!(short.unwrap().objects.len(), 1);
+        drop(hanging);
+        super::fake::settled().await;
+        let (long, ()) = tokio::join!(asking(), async { fake.next().await.bytes(200, page(MIB)) });
+        assert_eq!(long.unwrap().objects.len(), 1);
+    };
+    let (a, b, c, ()) = tokio::join!(asking(), asking(), asking(), hold);
+    assert!([a, b, c].iter().all(Result::is_err));
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_no_object_can_have_are_not_repeated_to_anybody() {
+    for name in [
+        "web\nError from server (Forbidden): all is fine",
+        "\u{1b}[31mweb",
+        "web\u{202e}gnp",
+        "\u{2066}web",
+        "a/b",
+        &"x".repeat(254),
+    ] {
+        let refused =
+            listed(500, Part::Metadata, list_of(1, "", &[pod(name)]).to_string()).await.unwrap_err();
+        assert_eq!(refused.code, cause::GARBAGE, "{}", refused.text);
+        assert!(refused.text.chars().count() <= 400, "{}", refused.text.len());
+        assert!(!refused.text.contains(['\n', '\u{1b}', '\u{202e}', '\u{2066}']), "{:?}", refused.text);
+    }
+    let longest = "x".repeat(253);
+    let page = listed(500, Part::Metadata, list_of(1, "", &[pod(&longest)]).to_string()).await.unwrap();
+    let [Object { name, .. }] = &page.objects[..] else { panic!("{page:?}") };
+    assert_eq!(*name, longest);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_can_be_none_makes_no_list_nonsense_and_is_an_unknown_one() {
+    let owned = |owners: Value| {
+        let mut owned = pod("a");
+        owned["metadata"]["ownerReferences"] = owners;
+        owned
+    };
+    let web = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "2"});
+    for (key, text) in
+        [("name", "x".repeat(254)), ("uid", "a\nb".to_owned()), ("kind", "X\u{202e}".to_owned())]
+    {
+        let mut odd = json!({"apiVersion": "no.such/v1", "kind": "X", "name": "x", "uid": "u"});
+        odd[key] = json!(text);
+        let body = list_of(1, "", &[owned(json!([odd, web])), pod("b")]).to_string();
+        let page = listed(500, Part::Metadata, body).await.unwrap();
+        let [a, b] = &page.objects[..] else { panic!("{page:?}") };
+        assert_eq!((a.owners[0].clone(), a.owners[1].uid.as_str()), (Owner::default(), "2"), "{key}");
+        assert!(b.owners.is_empty());
+    }
+    let longest = json!({"apiVersion": "a/b", "kind": "X", "name": "x".repeat(253), "uid": "u"});
+    let page = listed(500, Part::Metadata, list_of(1, "", &[owned(json!([longest]))]).to_string()).await;
+    assert_eq!(page.unwrap().objects[0].owners[0].uid, "u");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_member_says_is_never_repeated_at_length() {
+    let long = "y\u{1b}".repeat(300_000);
+    let list = |items: Value| {
+        let (kind, version) = ("PartialObjectMetadataList", "meta.k8s.io/v1");
+        json!({"kind": kind, "apiVersion": version, "metadata": {"resourceVersion": "1"}, "items": items})
+    };
+    let status = json!({"kind": "Status", "apiVersion": "v1", "reason": long, "message": long, "code": 500});
+    let odd = json!({"kind": long, "apiVersion": long, "metadata": {"name": long}});
+    for (code, body) in [
+        (200, list(json!(long)).to_string()),
+        (200, list(json!([{"metadata": long}])).to_string()),
+        (200, list(json!("y".repeat(5 * MIB))).to_string()),
+        (200, odd.to_string()),
+        (200, long.clone()),
+        (500, status.to_string()),
+        (404, status.to_string()),
+        (403, format!("cannot impersonate {long}")),
+        (502, format!("dial tcp {long}")),
+    ] {
+        let (world, mut fake) = world();
+        let answering = async { fake.next().await.bytes(code, body) };
+        let told = tokio::join!(self::list(&world, 500, Part::Metadata), answering).0.unwrap_err();
+        assert!(told.text.chars().count() <= 401, "{code}: {} bytes", told.text.len());
+        assert!(!told.text.contains(char::is_control), "{code}: {:?}", told.text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_in_which_something_stands_twice_is_not_chosen_from() {
+    let pod = pod("a");
+    let body = format!(
+        r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"1"}},"items":[{pod}],"items":[]}}"#
+    );
+    assert_eq!(listed(500, Part::Metadata, body).await.unwrap_err().code, cause::GARBAGE);
+}

@@ -1,0 +1,59 @@
+//! The live world before a fake API server, with tokio's clock paused; [`transport`] and [`etcd`] use sockets.
+
+mod access;
+mod asking;
+mod asking_members;
+mod etcd;
+mod fake;
+mod fleet;
+mod hostile;
+mod transport;
+mod watching;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Live;
+use crate::{Address, Answer, Reader as _, Resource};
+use fake::{Fake, Stream, list, settled, world};
+
+const LIST: &str = "/api/v1/namespaces?limit=500";
+
+/// Whom guards ask about most.
+fn shop() -> Address<'static> {
+    Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" }
+}
+
+/// Asks with five seconds' time.
+async fn get(world: &Live, address: Address<'_>) -> Answer {
+    world.get(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
+}
+
+/// Asks past the memory, with five seconds' time.
+async fn ask(world: &Live, address: Address<'_>) -> Answer {
+    world.ask(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
+}
+
+/// The team that a namespace is labelled with, if there is such a namespace.
+fn team(answer: Answer) -> Option<String> {
+    answer.unwrap().map(|metadata| metadata.labels["team"].clone())
+}
+
+/// The path of a watch from `version` on.
+fn from(version: u64) -> String {
+    format!(
+        "/api/v1/namespaces?watch=true&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion={version}"
+    )
+}
+
+/// A world that watches namespaces: at version 10 there is `shop` of team `a`; the stream has settled.
+async fn watched() -> (Live, Fake, Stream) {
+    let (world, mut fake) = world();
+    world.watch(&Resource::NAMESPACES);
+    fake.asked(LIST).await.json(200, &list(10, "", &[fake::namespace("shop", 9, "a")]));
+    let stream = fake.asked(&from(10)).await.stream();
+    tokio::time::sleep(super::watch::SETTLES_AFTER).await;
+    settled().await;
+    (world, fake, stream)
+}

@@ -1,0 +1,466 @@
+//! The way itself, over real sockets: TLS, HTTP/2 by ALPN, one connection, credentials; and what is said when it does not come
+//! about. Nothing here waits by the clock but for a deadline.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::AUTHORIZATION;
+use hyper::{Request, Response, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio_rustls::TlsAcceptor;
+
+use super::fake::{list, namespace, not_found};
+use super::{get, shop, team};
+use crate::live::{Access, Live};
+use crate::{Address, Reader as _, Resource, cause};
+
+/// What the server saw.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Connection { alpn: String, name: Option<String> },
+    Request { version: Version, path: String, authorization: String },
+    Closed,
+}
+
+/// An API server on a loopback port, with namespaces of every name but `absent`.
+struct Server {
+    address: SocketAddr,
+    certificate: String,
+    seen: UnboundedReceiver<Seen>,
+}
+
+impl Server {
+    /// Speaks the protocols it is told, best first, under the names it is told.
+    async fn start(protocols: &[&str], names: &[&str]) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let pair = rcgen::generate_simple_self_signed(names).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pair.signing_key.serialize_der()));
+        let mut tls = rustls::ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![pair.cert.der().clone()], key)
+            .unwrap();
+        tls.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, seen) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, acceptor.clone(), sender.clone()));
+            }
+        });
+        Self { address, certificate: pair.cert.pem(), seen }
+    }
+
+    async fn next(&mut self) -> Seen {
+        self.seen.recv().await.unwrap()
+    }
+
+    /// The next request's path, which must have come with the token over this version.
+    async fn request(&mut self, expected: Version) -> String {
+        match self.next().await {
+            Seen::Request { version, path, authorization } => {
+                assert_eq!((version, authorization.as_str()), (expected, "Bearer secret"));
+                path
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn kubeconfig(&self) -> Kubeconfig {
+        kubeconfig(&format!("https://{}", self.address), &self.certificate, "", "token: secret")
+    }
+}
+
+async fn serve(stream: TcpStream, acceptor: TlsAcceptor, seen: UnboundedSender<Seen>) {
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let alpn = stream.get_ref().1.alpn_protocol().unwrap_or_default();
+    let alpn = String::from_utf8(alpn.to_vec()).unwrap();
+    let is_h2 = alpn == "h2";
+    let name = stream.get_ref().1.server_name().map(ToOwned::to_owned);
+    let _ = seen.send(Seen::Connection { alpn, name });
+    let sender = seen.clone();
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let authorization = request.headers().get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
+        let authorization = authorization.to_owned();
+        let path = request.uri().path_and_query().unwrap().to_string();
+        let (response, is_silent) = (answer(&path), path.contains("/silent"));
+        let _ = sender.send(Seen::Request { version: request.version(), path, authorization });
+        async move {
+            if is_silent {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let io = TokioIo::new(stream);
+    if is_h2 {
+        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(io, service)
+            .await;
+    } else {
+        let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
+    }
+    let _ = seen.send(Seen::Closed);
+}
+
+fn answer(path: &str) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+    if path.contains("watch=true") {
+        // Open, and silent.
+        let frames = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        return Response::new(StreamBody::new(frames).boxed_unsync());
+    }
+    let (status, body) = match path.strip_prefix("/api/v1/namespaces/") {
+        Some("absent") => (404, not_found("absent")),
+        Some("last") => (200, namespace("last", 1, "z")),
+        Some(name) => (200, namespace(name, 1, "a")),
+        None => (200, list(1, "", &[])),
+    };
+    let mut response = Response::builder().status(status);
+    if path.ends_with("/last") {
+        response = response.header("connection", "close");
+    }
+    response.body(Full::new(Bytes::from(body.to_string())).boxed_unsync()).unwrap()
+}
+
+/// A kubeconfig on disk.
+pub(super) struct Kubeconfig {
+    _folder: TempDir,
+    pub(super) path: PathBuf,
+}
+
+impl Kubeconfig {
+    pub(super) fn access(&self) -> Access {
+        Access { kubeconfig: Some(self.path.clone()), context: None }
+    }
+}
+
+/// One with a cluster at `url` and whatever else is said of the cluster and the user.
+pub(super) fn kubeconfig(url: &str, certificate: &str, cluster: &str, user: &str) -> Kubeconfig {
+    let authority = match certificate {
+        "" => String::new(),
+        certificate => format!("certificate-authority-data: {}, ", STANDARD.encode(certificate)),
+    };
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
+         contexts: [{{name: test, context: {{cluster: test, user: test}}}}]\n\
+         clusters: [{{name: test, cluster: {{{authority}server: \"{url}\"{cluster}}}}}]\n\
+         users: [{{name: test, user: {{{user}}}}}]\n"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config");
+    std::fs::write(&path, text).unwrap();
+    Kubeconfig { _folder: folder, path }
+}
+
+async fn connected(kubeconfig: &Kubeconfig) -> Live {
+    Live::connect(&kubeconfig.access()).await.unwrap()
+}
+
+fn named(name: &str) -> Address<'_> {
+    Address { resource: &Resource::NAMESPACES, namespace: "", name }
+}
+
+#[tokio::test]
+async fn everything_is_streams_of_one_http2_connection() {
+    let mut server = Server::start(&["h2", "http/1.1"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    world.watch(&Resource::NAMESPACES);
+    assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name: None });
+    assert_eq!(server.request(Version::HTTP_2).await, super::LIST);
+    assert_eq!(server.request(Version::HTTP_2).await, super::from(1));
+    // The watch stays open; all these go beside it. A second connection would be the next thing seen.
+    let names = ["a", "b", "c"].map(named);
+    let (a, b, c, absent) = tokio::join!(
+        get(&world, names[0]),
+        get(&world, names[1]),
+        get(&world, names[2]),
+        get(&world, named("absent"))
+    );
+    assert!([a, b, c].into_iter().all(|answer| team(answer).as_deref() == Some("a")));
+    assert_eq!(absent, Ok(None));
+    for _ in 0..4 {
+        server.request(Version::HTTP_2).await;
+    }
+    assert!(server.seen.try_recv().is_err());
+    assert_eq!(world.readiness()[0].name, "namespaces");
+}
+
+#[tokio::test]
+async fn a_world_that_is_dropped_closes_its_connection() {
+    let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    world.watch(&Resource::NAMESPACES);
+    server.next().await;
+    server.request(Version::HTTP_2).await;
+    server.request(Version::HTTP_2).await;
+    drop(world);
+    assert_eq!(server.next().await, Seen::Closed);
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_only_http1_is_asked_in_http1() {
+    let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    assert_eq!(server.next().await, Seen::Connection { alpn: "http/1.1".to_owned(), name: None });
+    assert_eq!(server.request(Version::HTTP_11).await, "/api/v1/namespaces/shop");
+}
+
+#[tokio::test]
+async fn a_connection_that_was_closed_is_made_again() {
+    let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    assert_eq!(team(get(&world, named("last")).await).as_deref(), Some("z"));
+    assert!(matches!(server.next().await, Seen::Connection { .. }));
+    server.request(Version::HTTP_11).await;
+    assert_eq!(server.next().await, Seen::Closed);
+    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+}
+
+#[tokio::test]
+async fn the_name_in_the_certificate_can_be_told() {
+    let mut server = Server::start(&["h2"], &["kubernetes.example"]).await;
+    let url = format!("https://{}", server.address);
+    let told =
+        kubeconfig(&url, &server.certificate, ", tls-server-name: kubernetes.example", "token: secret");
+    let world = connected(&told).await;
+    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    let name = Some("kubernetes.example".to_owned());
+    assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name });
+
+    let world = connected(&server.kubeconfig()).await;
+    let found = get(&world, shop()).await.unwrap_err();
+    assert_eq!(found.code, cause::UNREACHABLE);
+    assert!(found.text.contains("certificate not valid for name"), "{}", found.text);
+}
+
+#[tokio::test]
+async fn a_certificate_of_somebody_else_is_no_connection() {
+    let server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let other = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let wrong = kubeconfig(&format!("https://{}", server.address), &other.certificate, "", "token: secret");
+    let found = get(&connected(&wrong).await, shop()).await.unwrap_err();
+    assert_eq!(found.code, cause::UNREACHABLE);
+    let told =
+        format!("no connection to the API server at https://{}: invalid peer certificate", server.address);
+    assert!(found.text.contains(&told), "{}", found.text);
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_no_connection_and_no_reason_not_to_start() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let world = connected(&kubeconfig(&format!("https://{free}"), "", "", "token: secret")).await;
+    let found = get(&world, shop()).await.unwrap_err();
+    assert_eq!(found.code, cause::UNREACHABLE);
+    assert!(found.text.contains("refused"), "{}", found.text);
+}
+
+#[tokio::test]
+async fn a_server_that_never_says_a_word_is_a_timeout_at_the_deadline() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", silent.local_addr().unwrap());
+    let world = connected(&kubeconfig(&url, "", "", "token: secret")).await;
+    let deadline = std::time::Instant::now() + Duration::from_millis(200);
+    let found = world.get(shop(), deadline).await.unwrap_err();
+    assert_eq!(found.code, cause::TIMEOUT);
+    assert!(
+        found.text.ends_with(&format!("the API server at {url} did not answer in 0.2 s")),
+        "{}",
+        found.text
+    );
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_no_connection() {
+    let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", plain.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = plain.accept().await {
+            let _ =
+                tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    let found = get(&connected(&kubeconfig(&url, "", "", "token: secret")).await, shop()).await.unwrap_err();
+    assert_eq!(found.code, cause::UNREACHABLE, "{}", found.text);
+}
+
+#[tokio::test]
+async fn a_credential_plugin_is_run() {
+    let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"secret"}}"#;
+    let user = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, args: [-c, 'echo ''{credential}''']}}"
+    );
+    let plugin = kubeconfig(&format!("https://{}", server.address), &server.certificate, "", &user);
+    let world = connected(&plugin).await;
+    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    server.next().await;
+    server.request(Version::HTTP_2).await;
+}
+
+/// Asks `count` members at once for a page; gives how many connections the server then has seen, and over which version it
+/// was asked.
+async fn crowd(server: &mut Server, world: &Live, count: usize) -> (usize, Version) {
+    use crate::fleet::Cluster;
+    let members: Vec<_> = (0..count).map(|at| Cluster::Member(format!("m{at}").into())).collect();
+    let resource = Resource::NAMESPACES;
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let query = super::asking_members::query(&resource, "");
+    let answers =
+        futures_util::future::join_all(members.iter().map(|member| world.list(member, query, deadline)))
+            .await;
+    for answer in answers {
+        answer.unwrap();
+    }
+    let (mut connections, mut asked, mut spoken) = (0, 0, Version::HTTP_09);
+    while asked < count {
+        match server.next().await {
+            Seen::Connection { .. } => connections += 1,
+            Seen::Request { version, authorization, .. } => {
+                assert_eq!(authorization, "Bearer secret");
+                spoken = version;
+                asked += 1;
+            }
+            Seen::Closed => {}
+        }
+    }
+    (connections, spoken)
+}
+
+#[tokio::test]
+async fn a_crowd_of_questions_goes_by_eight_connections_that_are_made_once_and_single_look_ups_by_another() {
+    let mut server = Server::start(&["h2", "http/1.1"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    assert_eq!(crowd(&mut server, &world, 1000).await, (crate::live::LANES, Version::HTTP_2));
+    assert_eq!(crowd(&mut server, &world, 1000).await, (0, Version::HTTP_2));
+    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name: None });
+}
+
+#[tokio::test]
+async fn a_single_question_opens_a_single_lane() {
+    let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    for expected in [1, 0, 0] {
+        assert_eq!(crowd(&mut server, &world, 1).await, (expected, Version::HTTP_2));
+    }
+}
+
+#[tokio::test]
+async fn where_only_http1_is_spoken_the_crowd_is_held_below_64_connections() {
+    let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    // What is tried in HTTP/2 first counts too, as long as it is not known that there is none.
+    let (_, version) = crowd(&mut server, &world, 1).await;
+    assert_eq!(version, Version::HTTP_11);
+    let (connections, version) = crowd(&mut server, &world, 500).await;
+    assert_eq!(version, Version::HTTP_11);
+    assert!(connections < 64, "{connections}");
+}
+
+#[tokio::test]
+async fn where_only_http1_is_spoken_who_waits_behind_silent_members_is_not_called_silent() {
+    use crate::fleet::Cluster;
+    let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
+    let world = connected(&server.kubeconfig()).await;
+    crowd(&mut server, &world, 1).await;
+    let resource = Resource::NAMESPACES;
+    let deadline = std::time::Instant::now() + Duration::from_millis(300);
+    let query = super::asking_members::query(&resource, "");
+    let of = |name: String| Cluster::Member(name.into());
+    let members: Vec<_> =
+        (0..60).map(|at| of(format!("silent{at}"))).chain((0..40).map(|at| of(format!("m{at}")))).collect();
+    let asked = members.iter().map(|member| world.list(member, query, deadline));
+    let answers = futures_util::future::join_all(asked).await;
+    let codes = |answers: &[crate::fleet::Listed], code| {
+        answers.iter().filter(|answer| answer.as_ref().is_err_and(|cause| cause.code == code)).count()
+    };
+    let (silent, healthy) = answers.split_at(60);
+    assert_eq!((codes(silent, cause::TIMEOUT), codes(silent, cause::CROWDED)), (40, 20));
+    assert_eq!(codes(healthy, cause::CROWDED), 40);
+    // And the places of those that were given up are free again.
+    let (_, version) = crowd(&mut server, &world, 100).await;
+    assert_eq!(version, Version::HTTP_11);
+}
+
+/// Asks the one context of a kubeconfig for a page, after the list of the fleet.
+async fn ask_context(world: &Live) -> crate::fleet::Listed {
+    use crate::fleet::Fleet;
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let members = world.members(&Fleet::Contexts(vec!["test".to_owned()]), deadline).await.unwrap();
+    let resource = Resource::NAMESPACES;
+    world.list(&members[0].cluster, super::asking_members::query(&resource, ""), deadline).await
+}
+
+#[tokio::test]
+async fn a_context_that_leads_elsewhere_now_is_followed_and_one_that_does_not_keeps_its_connection() {
+    let mut old = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let mut new = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let config = old.kubeconfig();
+    let world = connected(&config).await;
+    ask_context(&world).await.unwrap();
+    assert!(matches!(old.next().await, Seen::Connection { .. }));
+    old.request(Version::HTTP_2).await;
+    ask_context(&world).await.unwrap();
+    old.request(Version::HTTP_2).await;
+    std::fs::copy(new.kubeconfig().path, &config.path).unwrap();
+    ask_context(&world).await.unwrap();
+    assert!(matches!(new.next().await, Seen::Connection { .. }));
+    new.request(Version::HTTP_2).await;
+    assert!(!matches!(old.seen.try_recv(), Ok(Seen::Request { .. })));
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_replaced_in_its_file_makes_a_new_client() {
+    let server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let other = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let authority = folder.path().join("ca.crt");
+    std::fs::write(&authority, &other.certificate).unwrap();
+    let cluster = format!(", certificate-authority: '{}'", authority.display());
+    let config = kubeconfig(&format!("https://{}", server.address), "", &cluster, "token: secret");
+    let world = connected(&config).await;
+    assert_eq!(ask_context(&world).await.unwrap_err().code, cause::UNREACHABLE);
+    // Of another length, so that a clock of whole seconds shows it too.
+    std::fs::write(&authority, format!("# new\n{}", server.certificate)).unwrap();
+    ask_context(&world).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_is_not_run_again_at_once_unless_the_context_changes() {
+    let server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let user = |word: &str| {
+        format!(
+            "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, args: [-c, 'echo {word} >> {}; exit 1']}}",
+            runs.display()
+        )
+    };
+    let url = format!("https://{}", server.address);
+    let config = server.kubeconfig();
+    let world = connected(&config).await;
+    let mut seen = Vec::new();
+    for word in ["a", "a", "b"] {
+        std::fs::copy(kubeconfig(&url, &server.certificate, "", &user(word)).path, &config.path).unwrap();
+        assert_eq!(ask_context(&world).await.unwrap_err().code, cause::CREDENTIALS);
+        seen.push(std::fs::read_to_string(&runs).unwrap());
+    }
+    // kube runs it once for a certificate and once for a token.
+    assert_eq!(seen, ["a\na\n", "a\na\n", "a\na\nb\nb\n"]);
+}

@@ -1,0 +1,142 @@
+//! What is answered out of a folder.
+
+use std::sync::Arc;
+
+use admission::Cause;
+
+use super::recorded::Recorded;
+use super::{HERE, INDEX, Snapshot, index, name_of};
+use crate::fleet::{
+    Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, Page, Part, Query, no_secret,
+};
+use crate::{Address, Answer, Metadata, Resource, cause};
+
+impl Snapshot {
+    pub(super) fn look_up(&self, address: Address<'_>) -> Answer {
+        let what = || format!("{address} could not be looked up");
+        let list = self.recorded(HERE, address.resource, what)?;
+        let found = list.metadata(address.namespace, address.name);
+        found.map_err(|why| self.not_told(HERE, address.resource, &what(), &why))
+    }
+
+    pub(super) fn found(&self, of: &Cluster, look: Look<'_>) -> Found {
+        let Look { address, part } = look;
+        let what = || format!("{address} {} could not be looked up", place(of));
+        let cluster = name_of(of);
+        let list = self.recorded(cluster, address.resource, what)?;
+        let found = list.object(address.namespace, address.name, part);
+        found.map_err(|why| self.not_told(cluster, address.resource, &what(), &why))
+    }
+
+    /// The whole List is one page.
+    pub(super) fn listed(&self, of: &Cluster, query: &Query<'_>) -> Listed {
+        let what = || format!("{} {} could not be listed", query.resource, place(of));
+        let cluster = name_of(of);
+        let list = self.recorded(cluster, query.resource, what)?;
+        match list.objects(query) {
+            Ok(objects) => Ok(Page { objects, next: None }),
+            Err(why) => Err(self.not_told(cluster, query.resource, &what(), &why)),
+        }
+    }
+
+    pub(super) fn members_of(&self, fleet: &Fleet) -> Members {
+        let members = match fleet {
+            Fleet::Alone => Ok(Vec::new()),
+            Fleet::Karmada => self.clusters_of_karmada(),
+            Fleet::Contexts(names) => names.iter().map(|name| self.context(name)).collect(),
+            Fleet::Secrets { namespace } => self.secrets(namespace),
+        };
+        members.map(Arc::from).map_err(|why| {
+            let text = format!("the list of the fleet's clusters could not be read: {why}");
+            Cause::new(cause::STALE_FLEET, text)
+        })
+    }
+
+    fn clusters_of_karmada(&self) -> Result<Vec<Member>, String> {
+        let cluster = |name: &str| Cluster::Member(name.into());
+        Ok(self
+            .listed_here(&Resource::CLUSTERS, "")?
+            .into_iter()
+            .map(|(name, metadata)| Member { cluster: cluster(&name), metadata })
+            .collect())
+    }
+
+    fn context(&self, name: &str) -> Result<Member, String> {
+        let cluster = Cluster::Context(name.into());
+        if !self.clusters.contains_key(name_of(&cluster)) {
+            return Err(format!("{INDEX} has no other cluster {name:?}"));
+        }
+        Ok(Member { cluster, metadata: Metadata::default() })
+    }
+
+    /// Those of the recorded Secrets, with their labels, that are of the fleet; or else every other cluster of the recording.
+    fn secrets(&self, namespace: &str) -> Result<Vec<Member>, String> {
+        let member = |name: &str, metadata| Member {
+            cluster: Cluster::Secret(namespace.into(), name.into()),
+            metadata,
+        };
+        let here = self.clusters.get(HERE);
+        if here.is_some_and(|here| here.is_told(&Resource::SECRETS)) {
+            let secrets = self.listed_here(&Resource::SECRETS, namespace)?;
+            let is_member =
+                |metadata: &Metadata| metadata.labels.get(FLEET).is_some_and(|value| value == MEMBER);
+            let members: Vec<Member> = secrets
+                .into_iter()
+                .filter(|(_, metadata)| is_member(metadata))
+                .map(|(name, metadata)| member(&name, metadata))
+                .collect();
+            return if members.is_empty() { Err(no_secret(namespace)) } else { Ok(members) };
+        }
+        let members: Vec<Member> = self.others().map(|name| member(name, Metadata::default())).collect();
+        if members.is_empty() { Err(format!("{INDEX} has no cluster beside {HERE}")) } else { Ok(members) }
+    }
+
+    fn listed_here(&self, resource: &Resource, namespace: &str) -> Result<Vec<(String, Metadata)>, String> {
+        let query = Query { resource, namespace, fields: "", part: Part::Metadata, limit: 0, from: None };
+        let page = self.listed(&Cluster::Here, &query).map_err(|cause| cause.text)?;
+        Ok(page.objects.into_iter().map(|object| (object.name, object.metadata)).collect())
+    }
+
+    /// The List of a resource, or why there is none.
+    fn recorded(
+        &self,
+        cluster: &str,
+        resource: &Resource,
+        what: impl Fn() -> String,
+    ) -> Result<&Recorded, Cause> {
+        let Some(known) = self.clusters.get(cluster) else {
+            let text = format!("{}: {INDEX} has no cluster {cluster:?}", what());
+            return Err(Cause::new(cause::NOT_RECORDED, text));
+        };
+        if let Some(list) = known.lists.get(resource) {
+            return Ok(list);
+        }
+        if let Some(unread) = known.unread_of(resource) {
+            // What was recorded from a recording says so already.
+            let why = unread.text.rsplit_once(WHEN).map_or(unread.text.as_str(), |(_, why)| why);
+            let text = format!("{}{WHEN}{why}", what());
+            return Err(Cause::new(unread.cause, text));
+        }
+        let file = self.file(cluster, resource);
+        let text = format!("{}: {resource} are not recorded (there is no {file})", what());
+        Err(Cause::new(cause::NOT_RECORDED, text))
+    }
+
+    fn not_told(&self, cluster: &str, resource: &Resource, what: &str, why: &str) -> Cause {
+        let file = self.file(cluster, resource);
+        Cause::new(cause::NOT_RECORDED, format!("{what}: {file} does not tell: {why}"))
+    }
+
+    fn file(&self, cluster: &str, resource: &Resource) -> String {
+        let file = self.path.join(index::folder(cluster)).join(resource.stem());
+        format!("{}.json", file.display())
+    }
+}
+
+/// Stands between what could not be read and why.
+const WHEN: &str = " when the world was recorded: ";
+
+/// Where something is, as part of a sentence.
+fn place(of: &Cluster) -> String {
+    if *of == Cluster::Here { HERE.to_owned() } else { format!("in {of}") }
+}

@@ -1,0 +1,150 @@
+//! `world.yaml`: when the world was recorded, of which clusters, and what could not be read.
+
+use std::time::SystemTime;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{ANOTHER_HERE, HERE};
+use crate::encode::encoded;
+use crate::{Resource, cause};
+use config::{Place, Problem, Section, parse, read as read_section};
+
+/// The version of the format that this Durward reads.
+const VERSION: &str = "1";
+
+/// In place of one List's name: all that are not recorded.
+pub(super) const EVERYTHING: &str = "*";
+
+/// What `world.yaml` says.
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) time: SystemTime,
+    pub(super) clusters: Vec<Cluster>,
+}
+
+/// One cluster, as far as `world.yaml` tells.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) name: String,
+    pub(super) kubernetes: Option<String>,
+    pub(super) unread: Vec<Unread>,
+}
+
+/// Something that could not be read.
+#[derive(Debug)]
+pub(super) struct Unread {
+    /// A List's name without `.json`, or [`EVERYTHING`].
+    pub(super) what: String,
+    pub(super) cause: &'static str,
+    pub(super) text: String,
+}
+
+/// Whether a cluster can be called so: by the names of Karmada's Clusters and of Secrets, and by what people call contexts.
+pub(super) fn is_name(name: &str) -> bool {
+    // 80: percent-encoded it is a file's name yet, which may have 255 bytes.
+    let is_short = (1..=80).contains(&name.len());
+    (is_short && !name.starts_with('.') && !name.chars().any(char::is_control)) || name == ANOTHER_HERE
+}
+
+/// The folder of a cluster's Lists: its name, percent-encoded.
+pub(super) fn folder(cluster: &str) -> String {
+    // What begins with a dot is passed over by whoever copies a folder.
+    cluster.strip_prefix('.').map_or_else(|| encoded(cluster), |rest| format!("%2E{}", encoded(rest)))
+}
+
+/// Reads the file's text. `file` is its name for messages.
+pub(super) fn read(file: &str, text: &str) -> Result<Index, Vec<Problem>> {
+    let root = parse(file, text)?;
+    if root.is_none() {
+        let start = Place { file: file.to_owned(), line: 1, column: 1 };
+        return Err(vec![
+            Problem::new("the file is empty").at(start).next("write at least: version, time and clusters"),
+        ]);
+    }
+    let (index, _, problems) = read_section(file, root.as_ref(), index);
+    if problems.is_empty() { Ok(index) } else { Err(problems) }
+}
+
+fn index(section: &mut Section<'_>) -> Index {
+    let version = section.required_text("version", "version", "The version of this format.");
+    if section.has("version") && version != VERSION {
+        section.problem(
+            "version",
+            format!("{version:?} is a format that this Durward does not know"),
+            Some(format!(
+                "it reads version {VERSION}; replay the folder with the Durward that wrote it, or a newer one"
+            )),
+        );
+    }
+    let time: Option<Timestamp> = section.parsed(
+        "time",
+        "RFC 3339 time",
+        "When the clusters were seen, as 2026-11-21T10:00:00Z.",
+        None,
+    );
+    require(section, "time", "2026-11-21T10:00:00Z");
+    let clusters =
+        section.sections("clusters", "The clusters, that of the API server which asks among them.", cluster);
+    let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
+    if section.is_written() && !names.contains(&HERE) {
+        section.problem(
+            "clusters",
+            format!("there is none named {HERE:?}"),
+            Some(format!("add the cluster whose API server asks: - name: {HERE}")),
+        );
+    }
+    if let Some(twice) =
+        names.iter().enumerate().find(|(at, name)| names.iter().take(*at).any(|earlier| earlier == *name))
+    {
+        section.problem("clusters", format!("{:?} stands there twice", twice.1), None);
+    }
+    Index { time: time.map_or(SystemTime::UNIX_EPOCH, SystemTime::from), clusters }
+}
+
+fn cluster(section: &mut Section<'_>) -> Cluster {
+    let name = section.required_text("name", "name", "The cluster's name, and that of its folder.");
+    if section.has("name") && !is_name(&name) {
+        section.problem(
+            "name",
+            format!("{name:?} is not a cluster's name"),
+            Some("allowed: up to 80 characters in one line that do not begin with a dot".to_owned()),
+        );
+    }
+    let kubernetes =
+        section.optional_text("kubernetes", "version", "The version of Kubernetes it runs, as v1.35.4.");
+    let unread = section.sections("unread", "What could not be read of it, and why.", unread);
+    let whats: Vec<&str> = unread.iter().map(|unread: &Unread| unread.what.as_str()).collect();
+    if let Some(twice) =
+        whats.iter().enumerate().find(|(at, what)| whats.iter().take(*at).any(|earlier| earlier == *what))
+    {
+        section.problem("unread", format!("{:?} stands there twice", twice.1), None);
+    }
+    Cluster { name, kubernetes, unread }
+}
+
+fn unread(section: &mut Section<'_>) -> Unread {
+    let what = section.required_text(
+        "what",
+        "List",
+        "A List's name, as core_v1_namespaces; or * for all that are not recorded.",
+    );
+    if section.has("what") && what != EVERYTHING && Resource::from_stem(&what).is_none() {
+        section.problem(
+            "what",
+            format!("{what:?} is not the name of a List"),
+            Some("write: <group>_<version>_<plural>, as core_v1_namespaces; or \"*\"".to_owned()),
+        );
+    }
+    let words = cause::RECORDED.map(|code| (code, code));
+    let cause = section.choice("cause", "Why, in one word.", &words, cause::UNREACHABLE);
+    require(section, "cause", cause::UNREACHABLE);
+    let text = section.required_text("text", "sentence", "Why, for people.");
+    Unread { what, cause, text }
+}
+
+/// Says that a key is missing which has no default.
+fn require(section: &mut Section<'_>, key: &str, example: &str) {
+    if section.is_written() && !section.has(key) {
+        section.problem(key, "is missing", Some(format!("add: {key}: {example}")));
+    }
+}

@@ -1,0 +1,185 @@
+//! One List of a recording: what `kubectl get -o json` or the API itself gives, of which the metadata is kept.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::recorded::{Recorded, Scope};
+use crate::Resource;
+use crate::metadata::{Wire, null_is_empty};
+use config::{Place, Problem};
+
+/// Enough to see what is wrong with a file; a file that is wrong throughout would fill the screen otherwise.
+const PROBLEMS_TOLD: usize = 10;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'t> {
+    api_version: String,
+    kind: String,
+    #[serde(default)]
+    metadata: ListMetadata,
+    // Go writes an empty slice as null. The key must stand there, though: a file without it says nothing.
+    #[serde(borrow, deserialize_with = "null_is_empty")]
+    items: Vec<&'t RawValue>,
+    // What follows is of this format and not of Kubernetes: of what the List holds everything, where that is not all.
+    field_selector: Option<String>,
+    namespaces: Option<BTreeSet<String>>,
+    names: Option<BTreeSet<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMetadata {
+    r#continue: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Item {
+    api_version: Option<String>,
+    kind: Option<String>,
+    metadata: Wire,
+}
+
+/// Reads a List of `resource`. `file` is its name for messages.
+pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Recorded, Vec<Problem>> {
+    let reading = Reading { file, text, resource };
+    let list: List<'_> = serde_json::from_str(text).map_err(|error| {
+        let (line, column) = (error.line().max(1), error.column().max(1));
+        let place = Place { file: file.to_owned(), line, column };
+        vec![Problem::new("this is not a List in JSON").at(place).why(bare(&error))]
+    })?;
+    reading.envelope(&list).map_err(|problem| vec![problem])?;
+
+    let mut objects = Recorded::new(Scope {
+        is_whole: is_whole(&list),
+        fields: list.field_selector.unwrap_or_default(),
+        namespaces: list.namespaces,
+        names: list.names,
+    });
+    let mut problems = Vec::new();
+    let mut untold = 0;
+    for (at, item) in list.items.iter().enumerate() {
+        match reading.item(at, item, &mut objects) {
+            Ok(()) => {}
+            Err(problem) if problems.len() < PROBLEMS_TOLD => problems.push(problem),
+            Err(_) => untold += 1,
+        }
+    }
+    if untold > 0 {
+        problems.push(Problem::new(format!("{file}: {untold} more items are wrong")));
+    }
+    if problems.is_empty() { Ok(objects) } else { Err(problems) }
+}
+
+/// Whether its items are whole objects, each of them.
+fn is_whole(list: &List<'_>) -> bool {
+    #[derive(Deserialize)]
+    struct GuardKind {
+        kind: Option<String>,
+    }
+    let is_metadata = |item: &&RawValue| {
+        let kind = serde_json::from_str(item.get()).ok().and_then(|GuardKind { kind }| kind);
+        kind.as_deref() == Some("PartialObjectMetadata")
+    };
+    list.kind != "PartialObjectMetadataList" && !list.items.iter().any(is_metadata)
+}
+
+struct Reading<'r> {
+    file: &'r str,
+    text: &'r str,
+    resource: &'r Resource,
+}
+
+impl Reading<'_> {
+    /// Whether it is a List, a whole one, and of what the file's name says.
+    fn envelope(&self, list: &List<'_>) -> Result<(), Problem> {
+        let expected = match list.kind.as_str() {
+            "List" => "v1".to_owned(),
+            "PartialObjectMetadataList" => "meta.k8s.io/v1".to_owned(),
+            _ => self.resource.api_version(),
+        };
+        let what = format!("kind {:?} of {:?}", list.kind, list.api_version);
+        let problem = || Problem::new(what.clone()).at(self.place(self.text));
+        let allowed = format!(
+            "a List of {}: apiVersion {} with its own List kind, or v1 List, or meta.k8s.io/v1 PartialObjectMetadataList",
+            self.resource,
+            self.resource.api_version()
+        );
+        let Some(singular) = list.kind.strip_suffix("List") else {
+            return Err(problem().why("is not a List").next(format!("allowed: {allowed}")));
+        };
+        if list.api_version != expected {
+            return Err(problem().why("does not fit the file's name").next(format!("allowed: {allowed}")));
+        }
+        if !matches!(singular, "" | "PartialObjectMetadata") && !self.resource.may_be(singular) {
+            return Err(problem()
+                .why(format!("is not a List of {}", self.resource))
+                .next("name the file for what it holds"));
+        }
+        if list.metadata.r#continue.as_ref().is_some_and(|token| !token.is_empty()) {
+            let problem = Problem::new("metadata.continue")
+                .at(self.place(self.text))
+                .why("this is one page of a longer List");
+            return Err(
+                problem.next("record the whole List: an object that is missing here would count as gone")
+            );
+        }
+        Ok(())
+    }
+
+    fn item(&self, at: usize, item: &RawValue, objects: &mut Recorded) -> Result<(), Problem> {
+        let problem = |what: &str| Problem::new(format!("items[{at}]{what}")).at(self.place(item.get()));
+        let Item { api_version, kind, metadata } =
+            serde_json::from_str(item.get()).map_err(|error| problem("").why(bare(&error)))?;
+        let partial = kind.as_deref() == Some("PartialObjectMetadata");
+        let expected = if partial { "meta.k8s.io/v1".to_owned() } else { self.resource.api_version() };
+        let told = (api_version.as_deref().unwrap_or(&expected), kind.as_deref());
+        if told.0 != expected || told.1.is_some_and(|kind| !partial && !self.resource.may_be(kind)) {
+            let why = format!(
+                "{} {} is not one of the {}",
+                told.0,
+                told.1.unwrap_or("without kind"),
+                self.resource
+            );
+            return Err(problem("").why(why));
+        }
+        if metadata.name.is_empty() {
+            return Err(problem(".metadata.name").why("is missing"));
+        }
+        let scope = &objects.scope;
+        if scope.namespaces.as_ref().is_some_and(|namespaces| !namespaces.contains(&metadata.namespace))
+            || scope.names.as_ref().is_some_and(|names| !names.contains(&metadata.name))
+        {
+            return Err(problem("").why("is not among the namespaces and names that the List says it is of"));
+        }
+        let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
+        let raw = scope.is_whole.then(|| item.to_owned());
+        if objects.insert(metadata.object(raw)) {
+            return Ok(());
+        }
+        let within =
+            if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace:?}") };
+        Err(problem("").why(format!("{name:?}{within} stands in the List twice")))
+    }
+
+    /// Where a part of the text begins.
+    fn place(&self, part: &str) -> Place {
+        let offset = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        let before = self.text.get(..offset).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Place {
+            file: self.file.to_owned(),
+            line: before.bytes().filter(|&byte| byte == b'\n').count() + 1,
+            column: before.get(line_start..).unwrap_or_default().chars().count() + 1,
+        }
+    }
+}
+
+/// serde's sentence without its own "at line 3 column 4": the place says it, for the file and not for the part.
+fn bare(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_owned()
+}

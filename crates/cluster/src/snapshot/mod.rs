@@ -1,0 +1,309 @@
+//! A world on disk: what was seen of the clusters at one time, so that a verdict can be replayed, shown and tested.
+//!
+//! The format is told in the README of the folder above. Its one rule: **what is not recorded is Unknown, and only an explicit
+//! empty List says that there is nothing.** A failure that was recorded is that failure again.
+//!
+//! Everything is read and checked at once, when the folder is opened; afterwards nothing is looked up on disk. Writing a
+//! folder is `write.rs`'s work, and seeing a cluster that of whoever calls it.
+
+mod ask;
+mod etcd;
+mod index;
+mod list;
+mod recorded;
+mod selector;
+mod write;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::future::ready;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
+
+use admission::BoxFuture;
+
+use super::etcd::{Answered, Peer, Question};
+use super::fleet::{Cluster as Whom, Fleet, Found, Listed, Look, Members, Query};
+use super::{Address, Answer, Reader, Readiness, Resource};
+use config::Problem;
+use index::{Index, Unread};
+use recorded::Recorded;
+
+pub use write::{ClusterRecording, ListRecording, PodRecording, Recording, Unseen, write};
+
+/// The cluster whose API server asks. It has a name of its own, because no cluster knows what its neighbours call it.
+pub const HERE: &str = "here";
+
+/// How a member is recorded that is called like it. Nothing else is: no other name in a recording begins with a dot.
+const ANOTHER_HERE: &str = ".here";
+
+/// Under which name a cluster is recorded.
+pub fn name_of(of: &Whom) -> &str {
+    match of {
+        Whom::Here => HERE,
+        other if other.name() == HERE => ANOTHER_HERE,
+        other => other.name(),
+    }
+}
+
+/// What the cluster is called that is recorded under this name, the one that asks aside.
+pub fn called(recorded: &str) -> &str {
+    if recorded == ANOTHER_HERE { HERE } else { recorded }
+}
+
+/// The file that makes a folder a world.
+pub const INDEX: &str = "world.yaml";
+
+/// 512 MiB: a hundred thousand whole pods of 5 kB. A recording needs their metadata only, which is less.
+const FILE_LIMIT: u64 = 512 << 20;
+
+/// A world on disk, read.
+#[derive(Debug)]
+pub struct Snapshot {
+    path: PathBuf,
+    time: SystemTime,
+    clusters: BTreeMap<String, Cluster>,
+    /// Members of etcd ensembles, and what they answered.
+    pods: etcd::Pods,
+}
+
+/// One cluster of it.
+#[derive(Debug)]
+struct Cluster {
+    kubernetes: Option<String>,
+    unread: Vec<Unread>,
+    lists: BTreeMap<Resource, Recorded>,
+}
+
+impl Cluster {
+    /// What is said of a List that is not there.
+    fn unread_of(&self, resource: &Resource) -> Option<&Unread> {
+        let covering = |name: &str| self.unread.iter().find(|unread| unread.what == name);
+        covering(&resource.stem()).or_else(|| covering(index::EVERYTHING))
+    }
+
+    /// Whether the recording says anything of a resource.
+    fn is_told(&self, resource: &Resource) -> bool {
+        self.lists.contains_key(resource) || self.unread_of(resource).is_some()
+    }
+}
+
+impl Snapshot {
+    /// Reads a folder. Every problem is told at once.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Vec<Problem>> {
+        let path = path.as_ref();
+        let root = path.canonicalize().map_err(|error| vec![unreadable(path, &error)])?;
+        let text = text(&root, &path.join(INDEX)).map_err(|problem| {
+            vec![
+                problem
+                    .next(format!("a world is a folder with a file {INDEX} and a folder for each cluster")),
+            ]
+        })?;
+        let Index { time, clusters } = index::read(&path.join(INDEX).display().to_string(), &text)?;
+        let mut problems = strangers(path, &clusters);
+        let mut read = BTreeMap::new();
+        for cluster in clusters {
+            let lists =
+                lists(&root, &path.join(index::folder(&cluster.name)), &cluster.unread, &mut problems);
+            let kept = Cluster { kubernetes: cluster.kubernetes, unread: cluster.unread, lists };
+            read.insert(cluster.name, kept);
+        }
+        let pods = etcd::read(&root, &path.join(HERE).join(etcd::FOLDER), &mut problems);
+        if problems.is_empty() {
+            Ok(Self { path: path.to_owned(), time, clusters: read, pods })
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// When the clusters were seen.
+    pub fn time(&self) -> SystemTime {
+        self.time
+    }
+
+    /// The names under which clusters are recorded, [`HERE`] among them.
+    pub fn clusters(&self) -> impl Iterator<Item = &str> {
+        self.clusters.keys().map(String::as_str)
+    }
+
+    /// What the clusters are called beside the one that asks.
+    pub fn others(&self) -> impl Iterator<Item = &str> {
+        self.clusters().filter(|name| *name != HERE).map(called)
+    }
+
+    /// The version of Kubernetes that a cluster runs (`v1.35.4`), if it was recorded.
+    pub fn kubernetes(&self, cluster: &str) -> Option<&str> {
+        self.clusters.get(cluster)?.kubernetes.as_deref()
+    }
+}
+
+impl Reader for Snapshot {
+    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, Answer> {
+        Box::pin(ready(self.look_up(address)))
+    }
+
+    fn members<'a>(&'a self, fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
+        Box::pin(ready(self.members_of(fleet)))
+    }
+
+    fn find<'a>(&'a self, of: &'a Whom, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
+        Box::pin(ready(self.found(of, look)))
+    }
+
+    fn list<'a>(&'a self, of: &'a Whom, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
+        Box::pin(ready(self.listed(of, &query)))
+    }
+
+    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, _deadline: Instant) -> BoxFuture<'a, Answered> {
+        Box::pin(ready(self.answered(peer, question)))
+    }
+
+    fn now(&self) -> SystemTime {
+        self.time
+    }
+
+    fn is_recorded(&self) -> bool {
+        true
+    }
+
+    fn readiness(&self) -> Vec<Readiness> {
+        let lists = self.clusters.get(HERE).into_iter().flat_map(|cluster| &cluster.lists);
+        let line = |(resource, objects): (&Resource, &Recorded)| Readiness {
+            name: resource.to_string(),
+            ok: true,
+            reason: format!("recorded, {} of them", objects.len()),
+        };
+        lists.map(line).collect()
+    }
+}
+
+/// Reads the Lists of one cluster. A cluster of which nothing was recorded needs no folder.
+fn lists(
+    root: &Path,
+    path: &Path,
+    unread: &[Unread],
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<Resource, Recorded> {
+    let mut lists = BTreeMap::new();
+    if !path.exists() {
+        return lists;
+    }
+    let of_etcd = root.join(HERE).join(etcd::FOLDER);
+    for file in entries(path, problems) {
+        if file.canonicalize().is_ok_and(|real| real == of_etcd) {
+            continue;
+        }
+        let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
+            problems.push(Problem::new(format!("{}: the name is not UTF-8", file.display())));
+            continue;
+        };
+        let Some(resource) = name.strip_suffix(".json").and_then(Resource::from_stem) else {
+            problems.push(
+                Problem::new(file.display().to_string())
+                    .why("is not the name of a List")
+                    .next("write: <group>_<version>_<plural>.json, as core_v1_namespaces.json or apps_v1_deployments.json"),
+            );
+            continue;
+        };
+        if unread.iter().any(|unread| unread.what == resource.stem()) {
+            let problem = Problem::new(file.display().to_string())
+                .why(format!("{INDEX} says that it could not be read"));
+            problems.push(problem.next("keep one of the two: the file, or the entry under unread"));
+            continue;
+        }
+        let objects = text(root, &file)
+            .map_err(|problem| vec![problem])
+            .and_then(|text| list::read(&file.display().to_string(), &text, &resource));
+        match objects {
+            Ok(objects) => drop(lists.insert(resource, objects)),
+            Err(found) => problems.extend(found),
+        }
+    }
+    lists
+}
+
+/// What stands in the folder and would be passed over: a cluster that is not in the index, a List that lies too high.
+fn strangers(path: &Path, clusters: &[index::Cluster]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for entry in entries(path, &mut problems) {
+        let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let listed = clusters.iter().any(|cluster| index::folder(&cluster.name) == name);
+        let data =
+            ["json", "yaml", "yml"].iter().any(|&end| entry.extension().is_some_and(|found| found == end));
+        let problem = Problem::new(entry.display().to_string());
+        if entry.is_dir() && !listed {
+            problems.push(
+                problem
+                    .why(format!("there is no cluster {name:?} in {INDEX}"))
+                    .next(format!("add it under clusters (- name: {name}), or take the folder away")),
+            );
+        } else if !entry.is_dir() && data && name != INDEX {
+            problems.push(
+                problem
+                    .why("nothing is read from here")
+                    .next(format!("Lists stand in a cluster's folder, as {HERE}/{name}")),
+            );
+        }
+    }
+    problems
+}
+
+/// What a folder holds, sorted; what begins with a dot is passed over (version control, and the links in mounted `ConfigMaps`).
+fn entries(path: &Path, problems: &mut Vec<Problem>) -> Vec<PathBuf> {
+    let listing = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match listing {
+        Ok(entries) => {
+            let hidden = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+            let mut paths: Vec<_> =
+                entries.iter().filter(|entry| !hidden(entry)).map(std::fs::DirEntry::path).collect();
+            paths.sort();
+            paths
+        }
+        Err(error) => {
+            problems.push(unreadable(path, &error));
+            Vec::new()
+        }
+    }
+}
+
+/// The text of a file of the folder, and of no other: a link that leads out of the folder is refused, so that a world which
+/// someone was sent cannot make Durward read what is not part of it.
+fn text(root: &Path, path: &Path) -> Result<String, Problem> {
+    let real = path.canonicalize().map_err(|error| unreadable(path, &error))?;
+    let problem = || Problem::new(path.display().to_string());
+    if !real.starts_with(root) {
+        return Err(problem()
+            .why("is a link that leads out of the folder")
+            .next("copy the file into the folder"));
+    }
+    let metadata = real.metadata().map_err(|error| unreadable(path, &error))?;
+    if !metadata.is_file() {
+        return Err(problem().why("is not a file"));
+    }
+    let too_large = || problem().why(format!("is larger than {} MiB", FILE_LIMIT >> 20));
+    if metadata.len() > FILE_LIMIT {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(&real).map_err(|error| unreadable(path, &error))?;
+    file.take(FILE_LIMIT + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
+    // It may have grown since it was looked at.
+    if bytes.len() as u64 > FILE_LIMIT {
+        return Err(too_large());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        problem().why(format!("is not UTF-8 from byte {}", error.utf8_error().valid_up_to()))
+    })
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
+    Problem::new(path.display().to_string()).why(format!("cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tests_etcd;
+#[cfg(test)]
+mod tests_fleet;

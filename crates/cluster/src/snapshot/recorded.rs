@@ -1,0 +1,141 @@
+//! A recorded List, and what can be told by it: of what it was recorded of, all; of the rest, nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::selector::Selector;
+use crate::Metadata;
+use crate::fleet::{Object, Part, Query};
+
+/// One List.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) scope: Scope,
+    /// By namespace and name.
+    objects: BTreeMap<String, BTreeMap<String, Entry>>,
+}
+
+/// Of what the List holds everything.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    /// Whether its items are whole objects.
+    pub(super) is_whole: bool,
+    /// Only what a field selector let through; empty for all.
+    pub(super) fields: String,
+    /// Only these namespaces.
+    pub(super) namespaces: Option<BTreeSet<String>>,
+    /// Only these names.
+    pub(super) names: Option<BTreeSet<String>>,
+}
+
+/// An object, with its metadata apart, so that it can be given out without a copy.
+#[derive(Debug)]
+struct Entry {
+    metadata: Arc<Metadata>,
+    rest: Object,
+}
+
+impl Entry {
+    fn object(&self, part: Part) -> Object {
+        let mut object = Object { metadata: Metadata::clone(&self.metadata), ..self.rest.clone() };
+        if part == Part::Metadata {
+            object.raw = None;
+        }
+        object
+    }
+}
+
+impl Recorded {
+    pub(super) fn new(scope: Scope) -> Self {
+        Self { scope, objects: BTreeMap::new() }
+    }
+
+    /// Whether it is the first of its name.
+    pub(super) fn insert(&mut self, mut object: Object) -> bool {
+        let metadata = Arc::new(std::mem::take(&mut object.metadata));
+        let (namespace, name) = (object.namespace.clone(), object.name.clone());
+        let names = self.objects.entry(namespace).or_default();
+        names.insert(name, Entry { metadata, rest: object }).is_none()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.objects.values().map(BTreeMap::len).sum()
+    }
+
+    /// The metadata of an object. The error says why the List does not tell.
+    pub(super) fn metadata(&self, namespace: &str, name: &str) -> Result<Option<Arc<Metadata>>, String> {
+        Ok(self.entry(namespace, name)?.map(|entry| Arc::clone(&entry.metadata)))
+    }
+
+    /// An object. The error says why the List does not tell.
+    pub(super) fn object(&self, namespace: &str, name: &str, part: Part) -> Result<Option<Object>, String> {
+        let entry = self.entry(namespace, name)?;
+        if entry.is_some() {
+            self.scope.check_part(part)?;
+        }
+        Ok(entry.map(|entry| entry.object(part)))
+    }
+
+    fn entry(&self, namespace: &str, name: &str) -> Result<Option<&Entry>, String> {
+        if let Some(entry) = self.objects.get(namespace).and_then(|names| names.get(name)) {
+            return Ok(Some(entry));
+        }
+        self.scope.check_namespace(namespace)?;
+        if !self.scope.fields.is_empty() {
+            return Err(format!("only what {:?} selects was recorded", self.scope.fields));
+        }
+        if self.scope.names.as_ref().is_some_and(|names| !names.contains(name)) {
+            return Err("only other names were recorded".to_owned());
+        }
+        Ok(None)
+    }
+
+    /// What a query asks for, all at once. The error says why the List does not tell.
+    pub(super) fn objects(&self, query: &Query<'_>) -> Result<Vec<Object>, String> {
+        let scope = &self.scope;
+        scope.check_part(query.part)?;
+        scope.check_namespace(query.namespace)?;
+        if scope.names.is_some() {
+            return Err("only some names were recorded".to_owned());
+        }
+        let is_selected = scope.fields == query.fields;
+        let selector = Selector::parse(if is_selected { "" } else { query.fields })?;
+        if !is_selected && !scope.fields.is_empty() {
+            return Err(format!("only what {:?} selects was recorded", scope.fields));
+        }
+        if !scope.is_whole && !selector.is_of_metadata() {
+            return Err(format!("only metadata was recorded, which does not tell {:?}", query.fields));
+        }
+        let mut objects = Vec::new();
+        for (namespace, names) in &self.objects {
+            if !query.namespace.is_empty() && namespace != query.namespace {
+                continue;
+            }
+            for entry in names.values() {
+                if selector.holds(&entry.rest)? {
+                    objects.push(entry.object(query.part));
+                }
+            }
+        }
+        Ok(objects)
+    }
+}
+
+impl Scope {
+    fn check_part(&self, part: Part) -> Result<(), String> {
+        if part == Part::Whole && !self.is_whole {
+            return Err("only metadata was recorded".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Empty stands for all namespaces, and for what has none.
+    fn check_namespace(&self, namespace: &str) -> Result<(), String> {
+        match &self.namespaces {
+            Some(namespaces) if !namespaces.contains(namespace) => {
+                Err("only other namespaces were recorded".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}

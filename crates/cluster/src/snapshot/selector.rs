@@ -1,0 +1,154 @@
+//! Field selectors, as far as they can be judged on a recorded object.
+//!
+//! An API server knows for each resource which fields can be selected by (`pkg/registry/core/*/strategy.go`); guards use three.
+
+use serde::Deserialize;
+
+use crate::fleet::Object;
+
+/// Conditions that must all hold.
+#[derive(Debug)]
+pub(super) struct Selector<'s> {
+    conditions: Vec<Condition<'s>>,
+}
+
+#[derive(Debug)]
+struct Condition<'s> {
+    field: &'s str,
+    is_equal: bool,
+    value: &'s str,
+}
+
+/// What is read of a whole object.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Fields {
+    status: Status,
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    phase: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    r#type: Option<String>,
+}
+
+const NAME: &str = "metadata.name";
+
+impl<'s> Selector<'s> {
+    /// The error says what cannot be judged.
+    pub(super) fn parse(text: &'s str) -> Result<Self, String> {
+        let parts = text.split(',').filter(|part| !part.is_empty());
+        Ok(Self { conditions: parts.map(condition).collect::<Result<_, _>>()? })
+    }
+
+    /// Whether metadata is enough to judge by.
+    pub(super) fn is_of_metadata(&self) -> bool {
+        self.conditions.iter().all(|condition| condition.field == NAME)
+    }
+
+    /// Whether all conditions hold. What does not stand in the object cannot be the value, and whether it is another one
+    /// is said of it only where that makes it count.
+    pub(super) fn holds(&self, object: &Object) -> Result<bool, String> {
+        let fields: Fields = match &object.raw {
+            None => Fields::default(),
+            Some(raw) => serde_json::from_str(raw.get()).map_err(|error| error.to_string())?,
+        };
+        for Condition { field, is_equal, value } in &self.conditions {
+            let found = match *field {
+                NAME => Some(&object.name),
+                "status.phase" => fields.status.phase.as_ref(),
+                _ => fields.spec.r#type.as_ref(),
+            };
+            let holds = match found {
+                Some(found) => (found == value) == *is_equal,
+                None if *is_equal => return Err(format!("{:?} is recorded without {field}", object.name)),
+                None => true,
+            };
+            if !holds {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn condition(text: &str) -> Result<Condition<'_>, String> {
+    let parts = match text.split_once("!=") {
+        Some((field, value)) => Some((field, false, value)),
+        None => {
+            text.split_once('=').map(|(field, value)| (field, true, value.strip_prefix('=').unwrap_or(value)))
+        }
+    };
+    match parts {
+        Some((field @ (NAME | "status.phase" | "spec.type"), is_equal, value))
+            if !value.contains(['=', '\\']) =>
+        {
+            Ok(Condition { field, is_equal, value })
+        }
+        _ => Err(format!(
+            "the field selector {text:?} cannot be judged on a recording (known: {NAME}, status.phase, spec.type)"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn object(name: &str, raw: &str) -> Object {
+        let raw = Some(RawValue::from_string(raw.to_owned()).unwrap());
+        Object { name: name.to_owned(), raw, ..Object::default() }
+    }
+
+    #[test]
+    fn conditions_hold_all_together() {
+        let running = object("web", r#"{"status":{"phase":"Running"}}"#);
+        let done = object("job", r#"{"status":{"phase":"Succeeded"}}"#);
+        let front = object("front", r#"{"spec":{"type":"LoadBalancer"}}"#);
+        for (selector, object, expected) in [
+            ("status.phase!=Succeeded,status.phase!=Failed", &running, true),
+            ("status.phase!=Succeeded,status.phase!=Failed", &done, false),
+            ("status.phase=Running", &running, true),
+            ("status.phase==Running", &done, false),
+            ("spec.type=LoadBalancer", &front, true),
+            ("spec.type=ClusterIP", &front, false),
+            ("metadata.name=front", &front, true),
+            ("metadata.name=front", &done, false),
+            ("metadata.name=job,status.phase=Succeeded", &done, true),
+            ("", &done, true),
+        ] {
+            assert_eq!(Selector::parse(selector).unwrap().holds(object), Ok(expected), "{selector}");
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_counts_where_it_must_not_be_something_and_is_unknown_where_it_must() {
+        let bare = object("web", r#"{"metadata":{"name":"web"}}"#);
+        assert_eq!(Selector::parse("status.phase!=Failed").unwrap().holds(&bare), Ok(true));
+        assert!(Selector::parse("spec.type=LoadBalancer").unwrap().holds(&bare).is_err());
+        let odd = object("web", r#"{"status":"Running"}"#);
+        assert!(Selector::parse("status.phase!=Failed").unwrap().holds(&odd).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_said() {
+        for text in [
+            "spec.nodeName=a",
+            "status.phase",
+            "status.phase=a=b",
+            "status.phase in (a)",
+            "status.phase=a\\,b",
+        ] {
+            assert!(Selector::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Folders good and bad.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::{Address, Answer, cause};
+
+const INDEX_TEXT: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n";
+const NAMESPACES: &str = "here/core_v1_namespaces.json";
+const ONE: &str = r#"{"apiVersion":"v1","kind":"NamespaceList","metadata":{"resourceVersion":"1"},"items":[
+  {"metadata":{"name":"shop","labels":{"team":"a"},"deletionTimestamp":"2026-11-21T09:00:00Z"}}]}"#;
+
+/// A folder that holds these files.
+pub(super) fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+/// What is wrong with a folder that holds these files, without the way to it.
+pub(super) fn problems(files: &[(&str, &str)]) -> String {
+    let folder = folder(files);
+    problems_of(folder.path())
+}
+
+fn problems_of(path: &Path) -> String {
+    let problems = Snapshot::open(path).expect_err("there is something wrong");
+    let text: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    text.join("\n").replace(&format!("{}/", path.display()), "")
+}
+
+pub(super) fn opened(files: &[(&str, &str)]) -> (TempDir, Snapshot) {
+    let folder = folder(files);
+    let opened = Snapshot::open(folder.path()).unwrap();
+    (folder, opened)
+}
+
+async fn get(world: &Snapshot, name: &str) -> Answer {
+    let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
+    world.get(address, Instant::now()).await
+}
+
+#[tokio::test]
+async fn what_is_recorded_is_answered_and_a_whole_list_makes_absence_certain() {
+    let (_folder, world) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, ONE)]);
+    let shop = get(&world, "shop").await.unwrap().unwrap();
+    assert_eq!((shop.labels["team"].as_str(), shop.deleting), ("a", true));
+    assert_eq!(get(&world, "other").await, Ok(None));
+    assert_eq!(world.time(), SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_255_200));
+    assert_eq!(world.readiness()[0].reason, "recorded, 1 of them");
+}
+
+#[tokio::test]
+async fn an_explicit_empty_list_is_certain_absence() {
+    for items in ["[]", "null"] {
+        let list = format!(r#"{{"apiVersion":"v1","kind":"List","items":{items}}}"#);
+        let (_folder, world) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, &list)]);
+        assert_eq!(get(&world, "shop").await, Ok(None));
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_recorded_is_unknown() {
+    let (folder, world) = opened(&[
+        (INDEX, INDEX_TEXT),
+        ("here/core_v1_pods.json", r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#),
+    ]);
+    let found = get(&world, "shop").await.unwrap_err();
+    assert_eq!(found.code, cause::NOT_RECORDED);
+    let expected = format!("(there is no {}/{NAMESPACES})", folder.path().display());
+    assert!(found.text.ends_with(&expected), "{}", found.text);
+}
+
+#[tokio::test]
+async fn a_recorded_failure_is_that_failure_again() {
+    let index = format!(
+        "{INDEX_TEXT}    unread:\n      - {{what: core_v1_namespaces, cause: forbidden, text: may not list namespaces}}\n"
+    );
+    let (_folder, world) = opened(&[(INDEX, &index)]);
+    let found = get(&world, "shop").await.unwrap_err();
+    assert_eq!(found.code, cause::FORBIDDEN);
+    assert!(found.text.ends_with("when the world was recorded: may not list namespaces"), "{}", found.text);
+}
+
+#[tokio::test]
+async fn a_failure_of_everything_is_one_of_all_that_is_not_there() {
+    let index = format!("{INDEX_TEXT}    unread: [{{what: '*', cause: timeout, text: no answer in 5 s}}]\n");
+    let (_folder, world) = opened(&[(INDEX, &index)]);
+    assert_eq!(get(&world, "shop").await.unwrap_err().code, cause::TIMEOUT);
+    let (_folder, world) = opened(&[(INDEX, &index), (NAMESPACES, ONE)]);
+    assert!(get(&world, "shop").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn every_form_of_list_that_kubectl_and_the_api_give_is_read() {
+    for list in [
+        r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}]}"#,
+        r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{},"items":[{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":"shop"}}]}"#,
+        r#"{"kind":"NamespaceList","apiVersion":"v1","metadata":{"continue":""},"items":[{"metadata":{"name":"shop"},"spec":{"finalizers":["kubernetes"]}}]}"#,
+    ] {
+        let (_folder, world) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, list)]);
+        assert!(get(&world, "shop").await.unwrap().is_some(), "{list}");
+    }
+}
+
+#[test]
+fn several_clusters_stand_beside_each_other() {
+    let index = "version: 1\ntime: 2026-11-21T10:00:00+01:00\nclusters:\n  - {name: here, kubernetes: v1.35.4}\n  - name: m1.example\n";
+    let (_folder, world) = opened(&[
+        (INDEX, index),
+        (
+            "m1.example/apps_v1_deployments.json",
+            r#"{"apiVersion":"apps/v1","kind":"DeploymentList","items":[]}"#,
+        ),
+    ]);
+    assert_eq!(world.clusters().collect::<Vec<_>>(), ["here", "m1.example"]);
+    assert_eq!((world.kubernetes("here"), world.kubernetes("m1.example")), (Some("v1.35.4"), None));
+}
+
+#[test]
+fn a_folder_that_is_no_world_is_told_what_one_is() {
+    assert!(problems(&[]).starts_with("world.yaml: cannot be read: No such file"), "{}", problems(&[]));
+    assert!(problems(&[]).contains("a world is a folder with a file world.yaml"));
+    let missing = folder(&[]).path().join("nowhere");
+    assert!(problems_of(&missing).contains("cannot be read"));
+    let folder = folder(&[(INDEX, INDEX_TEXT)]);
+    assert!(problems_of(&folder.path().join(INDEX)).contains("cannot be read: Not a directory"));
+}
+
+#[test]
+fn every_problem_of_the_index_is_told_at_once_with_its_line() {
+    let told = problems(&[(
+        INDEX,
+        "version: 2\ntime: yesterday\nclusters:\n  - name: ../m1\n  - kubernetes: v1.35.4\n    unread:\n      - {what: pods, cause: tired, texts: x}\n  - name: m1\n  - name: m1\nkind: World\n",
+    )]);
+    for expected in [
+        "world.yaml:1:10: version: \"2\" is a format that this Durward does not know",
+        "world.yaml:2:7: time: \"yesterday\"",
+        "world.yaml:4:11: clusters[0].name: \"../m1\" is not a cluster's name",
+        "clusters[1].name: is missing",
+        "clusters[1].unread[0].what: \"pods\" is not the name of a List",
+        "clusters[1].unread[0].cause: \"tired\"",
+        "allowed: unreachable, timeout, credentials, forbidden, busy, refused, garbage",
+        "clusters[1].unread[0].text: is missing",
+        "clusters[1].unread[0].texts",
+        "clusters: there is none named \"here\"",
+        "clusters: \"m1\" stands there twice",
+        "world.yaml:10:1: kind",
+    ] {
+        assert!(told.contains(expected), "{expected}\nis not in\n{told}");
+    }
+}
+
+#[test]
+fn an_index_without_what_it_needs_is_refused() {
+    for (index, expected) in [
+        ("", "the file is empty"),
+        ("# nothing\n", "the file is empty"),
+        ("[]", "is not a map of keys"),
+        ("clusters: here", "clusters: is not a list"),
+        (
+            "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: []\n",
+            "add the cluster whose API server asks: - name: here",
+        ),
+        ("time: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n", "version: is missing"),
+        ("version: 1\nclusters: [{name: here}]\n", "time: is missing"),
+        ("version: 1\nversion: 1\n", "this key stands twice"),
+        ("version: [\n", "the file is not YAML"),
+        (
+            "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here, unread: [{what: \"*\", cause: busy, text: x}, {what: \"*\", cause: busy, text: y}]}]\n",
+            "\"*\" stands there twice",
+        ),
+        (
+            "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here, unread: [{what: \"*\", text: x}]}]\n",
+            "cause: is missing",
+        ),
+    ] {
+        let told = problems(&[(INDEX, index)]);
+        assert!(told.contains(expected), "{index:?}: {told}");
+    }
+}
+
+#[test]
+fn bad_lists_are_told_with_file_line_and_reason() {
+    let list =
+        |items: &str| format!("{{\"apiVersion\":\"v1\",\"kind\":\"NamespaceList\",\"items\":[\n{items}\n]}}");
+    for (text, expected) in [
+        (String::new(), "here/core_v1_namespaces.json:1:1: this is not a List in JSON: EOF"),
+        ("{\"kind\":\"NamespaceList\",\n\"apiVersion\":\"v1\"}".to_owned(), "here/core_v1_namespaces.json:2:18: this is not a List in JSON: missing field `items`"),
+        ("apiVersion: v1\nkind: List\n".to_owned(), "here/core_v1_namespaces.json:1:1: this is not a List in JSON: expected value"),
+        (list("{\"metadata\":{\"name\":\"a\"}},\n  {\"metadata\":{}}"), "here/core_v1_namespaces.json:3:3: items[1].metadata.name: is missing"),
+        (list("{\"metadata\":{\"name\":\"a\"}},\n{\"metadata\":{\"name\":\"a\"}}"), "here/core_v1_namespaces.json:3:1: items[1]: \"a\" stands in the List twice"),
+        (list("{\"metadata\":{\"name\":\"a\",\"labels\":[]}}"), "items[0]: invalid type: sequence, expected a map"),
+        (list("{}"), "items[0]: missing field `metadata`"),
+        (list("{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"}}"), "items[0]: v1 Pod is not one of the namespaces"),
+        (list("{\"kind\":\"Namespace\",\"apiVersion\":\"v2\",\"metadata\":{\"name\":\"a\"}}"), "items[0]: v2 Namespace is not one of the namespaces"),
+        ("{\"apiVersion\":\"v1\",\"kind\":\"PodList\",\"items\":[]}".to_owned(), "kind \"PodList\" of \"v1\": is not a List of namespaces"),
+        ("{\"apiVersion\":\"v2\",\"kind\":\"NamespaceList\",\"items\":[]}".to_owned(), "does not fit the file's name"),
+        ("{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"items\":[]}".to_owned(), "is not a List"),
+        ("{\"apiVersion\":\"v1\",\"kind\":\"NamespaceList\",\"metadata\":{\"continue\":\"x\"},\"items\":[]}".to_owned(), "this is one page of a longer List"),
+        ("[".repeat(100_000), "this is not a List in JSON"),
+    ] {
+        let told = problems(&[(INDEX, INDEX_TEXT), (NAMESPACES, &text)]);
+        assert!(told.contains(expected), "{expected}\nis not in\n{told}");
+    }
+}
+
+#[test]
+fn a_list_that_is_wrong_throughout_does_not_fill_the_screen() {
+    let items = vec!["{\"metadata\":{}}"; 1000].join(",");
+    let text = format!("{{\"apiVersion\":\"v1\",\"kind\":\"NamespaceList\",\"items\":[{items}]}}");
+    let told = problems(&[(INDEX, INDEX_TEXT), (NAMESPACES, &text)]);
+    assert_eq!(told.lines().count(), 11);
+    assert!(told.ends_with("990 more items are wrong"), "{told}");
+}
+
+#[test]
+fn nothing_that_was_put_into_the_folder_is_passed_over() {
+    let list = r#"{"apiVersion":"v1","kind":"List","items":[]}"#;
+    let index = format!("{INDEX_TEXT}    unread: [{{what: core_v1_pods, cause: busy, text: x}}]\n");
+    let told = problems(&[
+        (INDEX, &index),
+        ("core_v1_namespaces.json", list),
+        ("m1/core_v1_namespaces.json", list),
+        ("here/namespaces.json", list),
+        ("here/core_v1_namespaces.yaml", list),
+        ("here/core_v1_pods.json", list),
+    ]);
+    for expected in [
+        "core_v1_namespaces.json: nothing is read from here\n    Lists stand in a cluster's folder, as here/core_v1_namespaces.json",
+        "m1: there is no cluster \"m1\" in world.yaml",
+        "here/namespaces.json: is not the name of a List",
+        "here/core_v1_namespaces.yaml: is not the name of a List",
+        "here/core_v1_pods.json: world.yaml says that it could not be read",
+    ] {
+        assert!(told.contains(expected), "{expected}\nis not in\n{told}");
+    }
+    // What says nothing about clusters may lie there.
+    opened(&[
+        (INDEX, INDEX_TEXT),
+        ("README.md", "x"),
+        (".git/config", "x"),
+        ("here/.gitkeep", ""),
+        ("..data/x.json", "x"),
+    ]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_out_of_the_folder_is_refused_and_one_within_is_followed() {
+    use std::os::unix::fs::symlink;
+    let outside = folder(&[("secret.json", ONE), ("there/core_v1_namespaces.json", ONE)]);
+    let world = folder(&[(INDEX, INDEX_TEXT), ("..data/namespaces.json", ONE), ("here/.keep", "")]);
+    let at = world.path().join(NAMESPACES);
+    symlink("../..data/namespaces.json", &at).unwrap();
+    Snapshot::open(world.path()).unwrap();
+    fs::remove_file(&at).unwrap();
+    symlink(outside.path().join("secret.json"), &at).unwrap();
+    assert!(problems_of(world.path()).contains("is a link that leads out of the folder"));
+    fs::remove_dir_all(world.path().join("here")).unwrap();
+    symlink(outside.path().join("there"), world.path().join("here")).unwrap();
+    assert!(problems_of(world.path()).contains("is a link that leads out of the folder"));
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_no_text_or_endless_is_refused() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let world = folder(&[(INDEX, INDEX_TEXT), ("here/.keep", "")]);
+    let at = world.path().join(NAMESPACES);
+    fs::create_dir(&at).unwrap();
+    assert!(problems_of(world.path()).contains("is not a file"));
+    fs::remove_dir(&at).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(&at).unwrap();
+    assert!(problems_of(world.path()).contains("is not a file"));
+    drop(socket);
+    fs::remove_file(&at).unwrap();
+    fs::write(&at, b"\"abc\xff").unwrap();
+    assert!(problems_of(world.path()).contains("is not UTF-8 from byte 4"));
+    // Sparse: it takes no room and no time.
+    fs::File::create(&at).unwrap().set_len(FILE_LIMIT + 1).unwrap();
+    assert!(problems_of(world.path()).contains("is larger than 512 MiB"));
+    fs::remove_file(&at).unwrap();
+    fs::write(world.path().join("here").join(std::ffi::OsStr::from_bytes(b"\xff.json")), "x").unwrap();
+    assert!(problems_of(world.path()).contains("the name is not UTF-8"));
+}
+
+#[test]
+fn a_deeply_nested_index_is_a_problem_and_no_crash() {
+    for text in ["[".repeat(200_000), "{a: ".repeat(200_000), "- ".repeat(200_000)] {
+        let folder = folder(&[(INDEX, &text)]);
+        assert!(Snapshot::open(folder.path()).is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! What members of etcd ensembles answered, written and replayed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use admission::Cause;
+
+use super::tests::{folder, opened, problems};
+use super::*;
+use crate::cause;
+use crate::etcd::{
+    Alarm, AlarmKind, Answer as Told, Client, Health, Member, Members as Listing, Metrics, Read, Status,
+};
+
+const WORLD: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
+const FILE: &str = "here/etcd/shop_etcd-0.json";
+
+fn peer(uid: &str) -> Peer {
+    Peer {
+        namespace: "shop".to_owned(),
+        name: "etcd-0".to_owned(),
+        uid: uid.to_owned(),
+        address: "10.0.0.1".to_owned(),
+        port: 2379,
+        client: Arc::new(Client::default()),
+    }
+}
+
+async fn ask(world: &Snapshot, uid: &str, question: Question) -> Answered {
+    world.etcd(&peer(uid), question, Instant::now()).await
+}
+
+/// One answer to each question, with ids over 2^63.
+fn answers() -> BTreeMap<Question, Answered> {
+    let (id, other) = (u64::MAX - 1, 1 << 63);
+    let status = Status {
+        cluster: id,
+        member: other,
+        leader: Some(other),
+        term: 7,
+        index: 12,
+        applied: Some(0),
+        is_learner: true,
+        version: "3.6.15".to_owned(),
+        errors: vec!["etcdserver: no leader".to_owned()],
+        is_downgrading: true,
+    };
+    let started = Member {
+        id: other,
+        name: "etcd-0".to_owned(),
+        peer_urls: vec!["http://a:2380".to_owned()],
+        client_urls: vec!["http://a:2379".to_owned()],
+        is_learner: false,
+    };
+    let added = Member { id: 5, is_learner: true, ..Member::default() };
+    let alarms = [(AlarmKind::NoSpace, 5), (AlarmKind::Corrupt, 6), (AlarmKind::Other("WET".to_owned()), 7)];
+    let metrics = Metrics {
+        is_leader: Some(true),
+        has_leader: Some(false),
+        member: Some(other),
+        version: Some("3.4.23".to_owned()),
+        is_defragmenting: Some(true),
+        ..Metrics::default()
+    };
+    BTreeMap::from([
+        (Question::Status, Ok(Told::Status(Box::new(status)))),
+        (Question::Members, Ok(Told::Members(Listing { cluster: id, members: vec![started, added] }))),
+        (Question::MembersByQuorum, Err(Cause::new(cause::UNSUPPORTED, "3.4 cannot"))),
+        (Question::Alarms, Ok(Told::Alarms(alarms.map(|(kind, member)| Alarm { member, kind }).into()))),
+        (Question::Read, Ok(Told::Read(Read::Denied))),
+        (
+            Question::Health,
+            Ok(Told::Health(Health { is_healthy: false, reason: "RAFT NO LEADER".to_owned() })),
+        ),
+        (Question::Metrics, Ok(Told::Metrics(metrics))),
+    ])
+}
+
+fn recording(pods: Vec<PodRecording>) -> Recording {
+    let here = ClusterRecording { name: HERE.to_owned(), ..ClusterRecording::default() };
+    Recording { time: SystemTime::UNIX_EPOCH + Duration::from_secs(1), clusters: vec![here], pods }
+}
+
+fn pod(answers: BTreeMap<Question, Answered>) -> PodRecording {
+    PodRecording { namespace: "shop".to_owned(), name: "etcd-0".to_owned(), uid: "u".to_owned(), answers }
+}
+
+#[tokio::test]
+async fn what_was_answered_is_answered_again_and_what_was_not_is_that_cause_again() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("w");
+    write(&path, &recording(vec![pod(answers())])).unwrap();
+    let world = Snapshot::open(&path).unwrap();
+    for (question, expected) in answers() {
+        assert_eq!(ask(&world, "u", question).await, expected, "{question:?}");
+    }
+    // A metric that says nothing is still a member's.
+    let nothing = BTreeMap::from([(Question::Metrics, Ok(Told::Metrics(Metrics::default())))]);
+    let path = place.path().join("v");
+    write(&path, &recording(vec![pod(nothing.clone())])).unwrap();
+    let world = Snapshot::open(&path).unwrap();
+    assert_eq!(ask(&world, "u", Question::Metrics).await, nothing[&Question::Metrics]);
+}
+
+#[tokio::test]
+async fn another_pod_of_the_name_another_question_and_a_pod_without_a_file_are_not_recorded() {
+    let file = r#"{"uid": "u", "read": "served"}"#;
+    let (_folder, world) = opened(&[(INDEX, WORLD), (FILE, file)]);
+    assert_eq!(ask(&world, "u", Question::Read).await, Ok(Told::Read(Read::Served)));
+    for (uid, question, why) in [
+        ("v", Question::Read, "is of another pod of that name"),
+        ("u", Question::Status, "has no \"status\""),
+    ] {
+        let cause = ask(&world, uid, question).await.unwrap_err();
+        assert_eq!(cause.code, cause::NOT_RECORDED);
+        assert!(cause.text.contains(why), "{}", cause.text);
+    }
+    let other = Peer { name: "etcd-1".to_owned(), ..peer("u") };
+    let cause = world.etcd(&other, Question::Read, Instant::now()).await.unwrap_err();
+    assert!(
+        cause.text.contains("there is no") && cause.text.contains("etcd/shop_etcd-1.json"),
+        "{}",
+        cause.text
+    );
+}
+
+#[test]
+fn a_file_that_does_not_say_what_it_should_is_refused_with_the_reason() {
+    for (text, why) in [
+        ("[]", "is no JSON object"),
+        ("{}", "has no uid"),
+        (r#"{"uid": 1}"#, "has no uid"),
+        (r#"{"uid": "u", "stat": {}}"#, "has \"stat\" in it, which is no question"),
+        (r#"{"uid": "u", "status": {}}"#, "status: what answers there is not etcd"),
+        (r#"{"uid": "u", "status": {"header": {"cluster_id": "1"}}}"#, "status: the answer has no member id"),
+        (r#"{"uid": "u", "read": true}"#, "read: is neither"),
+        (r#"{"uid": "u", "metrics": {}}"#, "metrics: is no text"),
+        (r#"{"uid": "u", "read": {"unknown": {"cause": "bad-luck", "text": ""}}}"#, "its cause is none of"),
+        (r#"{"uid": "u", "read": {"unknown": {"cause": "timeout"}}}"#, "read.unknown: it has no text"),
+    ] {
+        let told = problems(&[(INDEX, WORLD), (FILE, text)]);
+        assert!(told.contains(why) && told.contains("shop_etcd-0.json"), "{text}: {told}");
+    }
+    let told = problems(&[(INDEX, WORLD), ("here/etcd/etcd-0.json", "{}")]);
+    assert!(told.contains("is not the name of a pod's answers"), "{told}");
+    let other = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: m1}]\n";
+    let told = problems(&[(INDEX, other), ("m1/etcd/shop_etcd-0.json", "{}")]);
+    assert!(told.contains("is not the name of a List"), "only the cluster that asks: {told}");
+}
+
+#[tokio::test]
+async fn a_cluster_may_be_called_etcd() {
+    let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: etcd}]\n";
+    let list = r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#;
+    let folder = folder(&[(INDEX, index), ("etcd/core_v1_pods.json", list)]);
+    let world = Snapshot::open(folder.path()).unwrap();
+    assert_eq!(world.clusters().collect::<Vec<_>>(), ["etcd", "here"]);
+}
+
+#[test]
+fn what_could_not_be_read_again_is_not_written() {
+    let place = tempfile::tempdir().unwrap();
+    let wrong = BTreeMap::from([(Question::Status, Ok(Told::Read(Read::Served)))]);
+    let slash = PodRecording { name: "../x".to_owned(), ..pod(answers()) };
+    for pods in [vec![pod(wrong)], vec![slash], vec![pod(answers()), pod(answers())]] {
+        let told = write(&place.path().join("w"), &recording(pods)).unwrap_err().to_string();
+        assert!(told.contains("cannot be recorded") || told.contains("two pods"), "{told}");
+    }
+}

@@ -1,0 +1,393 @@
+//! Fleets on disk: which clusters there are, what is told of each, and what a folder that was written tells again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use admission::Cause;
+use serde_json::value::RawValue;
+
+use super::tests::{folder, opened, problems};
+use super::{ClusterRecording, INDEX, ListRecording, Recording, Snapshot, Unseen, name_of, write};
+use crate::fleet::{Cluster, Fleet, Found, Listed, Look, Members, Object, Owner, Part, Query};
+use crate::{Address, Metadata, Reader as _, Resource, cause};
+
+const FLEET: &str =
+    "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n  - name: m1\n  - name: m2\n";
+const CLUSTERS: &str = "here/cluster.karmada.io_v1alpha1_clusters.json";
+const PODS: &str = "m1/core_v1_pods.json";
+
+fn resource(stem: &str) -> Resource {
+    Resource::from_stem(stem).unwrap()
+}
+
+fn member(name: &str) -> Cluster {
+    Cluster::Member(Arc::from(name))
+}
+
+async fn list(
+    world: &Snapshot,
+    of: &Cluster,
+    stem: &str,
+    namespace: &str,
+    fields: &str,
+    part: Part,
+) -> Listed {
+    let resource = resource(stem);
+    let query = Query { resource: &resource, namespace, fields, part, limit: 500, from: None };
+    world.list(of, query, Instant::now()).await
+}
+
+async fn pods(world: &Snapshot, fields: &str, part: Part) -> Result<Vec<String>, Cause> {
+    let page = list(world, &member("m1"), "core_v1_pods", "shop", fields, part).await?;
+    assert_eq!(page.next, None);
+    Ok(page.objects.into_iter().map(|object| object.name).collect())
+}
+
+async fn find(world: &Snapshot, of: &Cluster, stem: &str, namespace: &str, name: &str, part: Part) -> Found {
+    let resource = resource(stem);
+    let address = Address { resource: &resource, namespace, name };
+    world.find(of, Look { address, part }, Instant::now()).await
+}
+
+async fn members(world: &Snapshot, fleet: &Fleet) -> Members {
+    world.members(fleet, Instant::now()).await
+}
+
+fn unknown<T: std::fmt::Debug>(answer: Result<T, Cause>, code: &str, words: &str) {
+    let found = answer.unwrap_err();
+    assert_eq!(found.code, code, "{}", found.text);
+    assert!(found.text.contains(words), "{words}\nis not in\n{}", found.text);
+}
+
+const WHOLE_PODS: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[
+  {"metadata":{"name":"web-0","namespace":"shop","uid":"1","ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"2"}]},"status":{"phase":"Running"}},
+  {"metadata":{"name":"job-0","namespace":"shop"},"status":{"phase":"Succeeded"}},
+  {"metadata":{"name":"web-0","namespace":"other"},"status":{"phase":"Running"}}]}"#;
+const ACTIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+#[tokio::test]
+async fn a_whole_list_tells_objects_pages_and_what_a_selector_lets_through() {
+    let (_folder, world) = opened(&[(INDEX, FLEET), (PODS, WHOLE_PODS)]);
+    assert_eq!(pods(&world, "", Part::Metadata).await.unwrap(), ["job-0", "web-0"]);
+    assert_eq!(pods(&world, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
+    unknown(pods(&world, "spec.nodeName=a", Part::Metadata).await, cause::NOT_RECORDED, "cannot be judged");
+    let all = list(&world, &member("m1"), "core_v1_pods", "", ACTIVE, Part::Whole).await.unwrap();
+    assert_eq!(all.objects.len(), 2);
+    assert!(all.objects[0].raw.as_ref().unwrap().get().contains("Running"));
+
+    let found =
+        find(&world, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await.unwrap().unwrap();
+    assert_eq!((found.uid.as_str(), found.owners[0].name.as_str(), found.raw.is_some()), ("1", "web", true));
+    let absent = find(&world, &member("m1"), "core_v1_pods", "shop", "x", Part::Whole).await;
+    assert!(absent.unwrap().is_none());
+    assert_eq!(world.now(), world.time());
+}
+
+#[tokio::test]
+async fn a_list_of_metadata_tells_no_more_than_metadata() {
+    let partial = |key: &str| {
+        format!(
+            r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"{key},"items":[{{"metadata":{{"name":"web-0","namespace":"shop"}}}}]}}"#
+        )
+    };
+    let (_folder, world) = opened(&[(INDEX, FLEET), (PODS, &partial(""))]);
+    assert_eq!(pods(&world, "", Part::Metadata).await.unwrap(), ["web-0"]);
+    assert_eq!(pods(&world, "metadata.name=x", Part::Metadata).await.unwrap(), Vec::<String>::new());
+    unknown(
+        pods(&world, ACTIVE, Part::Metadata).await,
+        cause::NOT_RECORDED,
+        "only metadata was recorded, which does not tell",
+    );
+    unknown(pods(&world, "", Part::Whole).await, cause::NOT_RECORDED, "only metadata was recorded");
+    let whole = find(&world, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await;
+    unknown(whole, cause::NOT_RECORDED, "only metadata was recorded");
+
+    // Read by that very selector, it tells that, and no other.
+    let (_folder, world) =
+        opened(&[(INDEX, FLEET), (PODS, &partial(&format!(r#","fieldSelector":"{ACTIVE}""#)))]);
+    assert_eq!(pods(&world, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
+    unknown(pods(&world, "", Part::Metadata).await, cause::NOT_RECORDED, "selects was recorded");
+    let absent = find(&world, &member("m1"), "core_v1_pods", "shop", "x", Part::Metadata).await;
+    unknown(absent, cause::NOT_RECORDED, "selects was recorded");
+    assert!(
+        find(&world, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Metadata).await.unwrap().is_some()
+    );
+}
+
+#[tokio::test]
+async fn a_list_of_metadata_in_a_plain_list_is_metadata_too() {
+    let text = r#"{"kind":"List","apiVersion":"v1","items":[{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"web-0","namespace":"shop"}}]}"#;
+    let (_folder, world) = opened(&[(INDEX, FLEET), (PODS, text)]);
+    unknown(pods(&world, ACTIVE, Part::Metadata).await, cause::NOT_RECORDED, "only metadata was recorded");
+}
+
+#[tokio::test]
+async fn a_list_of_some_namespaces_or_names_says_nothing_of_others() {
+    let text = r#"{"kind":"PodList","apiVersion":"v1","namespaces":["shop"],"items":[{"metadata":{"name":"a","namespace":"shop"}}]}"#;
+    let spaces = r#"{"kind":"NamespaceList","apiVersion":"v1","names":["shop"],"items":[]}"#;
+    let (_folder, world) = opened(&[(INDEX, FLEET), (PODS, text), ("m1/core_v1_namespaces.json", spaces)]);
+    let m1 = member("m1");
+    assert_eq!(pods(&world, "", Part::Metadata).await.unwrap(), ["a"]);
+    for namespace in ["other", ""] {
+        let answer = list(&world, &m1, "core_v1_pods", namespace, "", Part::Metadata).await;
+        unknown(answer, cause::NOT_RECORDED, "only other namespaces were recorded");
+    }
+    assert!(find(&world, &m1, "core_v1_namespaces", "", "shop", Part::Metadata).await.unwrap().is_none());
+    let other = find(&world, &m1, "core_v1_namespaces", "", "other", Part::Metadata).await;
+    unknown(other, cause::NOT_RECORDED, "only other names were recorded");
+    let answer = list(&world, &m1, "core_v1_namespaces", "", "", Part::Metadata).await;
+    unknown(answer, cause::NOT_RECORDED, "only some names were recorded");
+    let stray = text.replace("\"namespace\":\"shop\"", "\"namespace\":\"x\"");
+    let told = problems(&[(INDEX, FLEET), (PODS, &stray)]);
+    assert!(told.contains("items[0]: is not among the namespaces and names"), "{told}");
+}
+
+#[tokio::test]
+async fn the_clusters_of_karmada_are_those_of_its_list_and_each_is_known_as_far_as_it_was_recorded() {
+    let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[
+        {"metadata":{"name":"m1","labels":{"zone":"a"}}},{"metadata":{"name":"m9"}},{"metadata":{"name":"here"}}]}"#;
+    let index = format!("{FLEET}    unread: [{{what: '*', cause: vanished, text: gone}}]\n");
+    let (_folder, world) = opened(&[(INDEX, &index), (CLUSTERS, clusters), (PODS, WHOLE_PODS)]);
+    let read = members(&world, &Fleet::Karmada).await.unwrap();
+    assert_eq!(read.iter().map(|member| member.cluster.name()).collect::<Vec<_>>(), ["here", "m1", "m9"]);
+    assert_eq!(read[1].metadata.labels["zone"], "a");
+    for (name, code, words) in [
+        ("m9", cause::NOT_RECORDED, "world.yaml has no cluster \"m9\""),
+        // Not the control plane, which has that name in a recording.
+        ("here", cause::NOT_RECORDED, "world.yaml has no cluster \".here\""),
+        ("m2", cause::VANISHED, "when the world was recorded: gone"),
+    ] {
+        unknown(list(&world, &member(name), "core_v1_pods", "shop", "", Part::Metadata).await, code, words);
+        unknown(find(&world, &member(name), "core_v1_pods", "shop", "a", Part::Metadata).await, code, words);
+    }
+    let services = list(&world, &member("m1"), "core_v1_services", "shop", "", Part::Metadata).await;
+    unknown(services, cause::NOT_RECORDED, "services are not recorded (there is no ");
+}
+
+#[tokio::test]
+async fn a_fleet_that_was_not_recorded_is_unknown() {
+    let (_folder, world) = opened(&[(INDEX, FLEET)]);
+    unknown(
+        members(&world, &Fleet::Karmada).await,
+        cause::STALE_FLEET,
+        "clusters.cluster.karmada.io are not recorded",
+    );
+    let index = FLEET.replace("name: here\n", "name: here\n    unread: [{what: cluster.karmada.io_v1alpha1_clusters, cause: forbidden, text: may not}]\n");
+    let (_folder, world) = opened(&[(INDEX, &index)]);
+    unknown(members(&world, &Fleet::Karmada).await, cause::STALE_FLEET, "may not");
+}
+
+#[tokio::test]
+async fn other_fleets_are_the_clusters_beside_here() {
+    let index =
+        "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: admin@m1}, {name: m2}]\n";
+    let (_folder, world) = opened(&[(INDEX, index), ("admin%40m1/core_v1_pods.json", WHOLE_PODS)]);
+    assert!(members(&world, &Fleet::Alone).await.unwrap().is_empty());
+    let contexts = |name: &str| Fleet::Contexts(vec![name.to_owned()]);
+    let read = members(&world, &contexts("admin@m1")).await.unwrap();
+    assert_eq!(read[0].cluster, Cluster::Context(Arc::from("admin@m1")));
+    let page = list(&world, &read[0].cluster, "core_v1_pods", "shop", "", Part::Metadata).await.unwrap();
+    assert_eq!(page.objects.len(), 2);
+    for name in ["m3", "here"] {
+        unknown(
+            members(&world, &contexts(name)).await,
+            cause::STALE_FLEET,
+            "world.yaml has no other cluster",
+        );
+    }
+    let secrets = Fleet::Secrets { namespace: "durward".to_owned() };
+    assert_eq!(members(&world, &secrets).await.unwrap().len(), 2);
+    let recorded = r#"{"kind":"SecretList","apiVersion":"v1","items":[
+        {"metadata":{"name":"m2","namespace":"durward","labels":{"durward.dev/fleet":"member","zone":"b"}}},
+        {"metadata":{"name":"x","namespace":"durward"}},
+        {"metadata":{"name":"y","namespace":"other","labels":{"durward.dev/fleet":"member"}}}]}"#;
+    let (_folder, world) = opened(&[(INDEX, index), ("here/core_v1_secrets.json", recorded)]);
+    let read = members(&world, &secrets).await.unwrap();
+    assert_eq!(
+        (read.len(), read[0].cluster.name(), read[0].metadata.labels["zone"].as_str()),
+        (1, "m2", "b")
+    );
+    // Whoever says that there are Secrets does not mean that there is nobody.
+    let elsewhere = Fleet::Secrets { namespace: "elsewhere".to_owned() };
+    unknown(members(&world, &elsewhere).await, cause::STALE_FLEET, "no Secret in namespace \"elsewhere\"");
+    let alone = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
+    let (_folder, world) = opened(&[(INDEX, alone)]);
+    unknown(members(&world, &secrets).await, cause::STALE_FLEET, "no cluster beside here");
+}
+
+fn recording() -> Recording {
+    let metadata = Metadata {
+        labels: BTreeMap::from([("a".to_owned(), "b: \"c\"".to_owned())]),
+        annotations: BTreeMap::from([("d".to_owned(), "e\nf".to_owned())]),
+        deleting: true,
+    };
+    let owner = Owner {
+        api_version: "apps/v1".into(),
+        kind: "ReplicaSet".into(),
+        name: "web".into(),
+        uid: "2".into(),
+    };
+    let web = Object {
+        namespace: "shop".into(),
+        name: "web-0".into(),
+        uid: "1".into(),
+        metadata,
+        owners: vec![owner],
+        raw: None,
+    };
+    let raw = r#"{"metadata":{"name":"mice.example.org"},"spec":{"group":"example.org"}}"#;
+    let mice = Object {
+        name: "mice.example.org".into(),
+        raw: Some(RawValue::from_string(raw.to_owned()).unwrap()),
+        ..Object::default()
+    };
+    let list = |stem: &str, part, fields: &str, objects| ListRecording {
+        resource: resource(stem),
+        part,
+        fields: fields.to_owned(),
+        namespaces: None,
+        names: None,
+        objects,
+    };
+    let crds = list("apiextensions.k8s.io_v1_customresourcedefinitions", Part::Whole, "", vec![mice]);
+    let mut scoped = list("core_v1_namespaces", Part::Metadata, "", Vec::new());
+    scoped.names = Some(BTreeSet::from(["shop".to_owned()]));
+    let unseen = |what: Option<&str>, code, text: &str| Unseen {
+        what: what.map(resource),
+        cause: Cause::new(code, text),
+    };
+    Recording {
+        time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_255_200),
+        clusters: vec![
+            ClusterRecording {
+                name: "here".into(),
+                kubernetes: Some("v1.35.4".into()),
+                lists: vec![crds],
+                unread: vec![],
+            },
+            ClusterRecording {
+                name: "admin@m1".into(),
+                lists: vec![list("core_v1_pods", Part::Metadata, ACTIVE, vec![web]), scoped],
+                unread: vec![unseen(Some("core_v1_services"), cause::FORBIDDEN, "may \"not\":\n# list")],
+                ..ClusterRecording::default()
+            },
+            ClusterRecording {
+                name: "m2".into(),
+                unread: vec![unseen(None, cause::CROWDED, "too many questions")],
+                ..ClusterRecording::default()
+            },
+        ],
+        pods: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn what_was_written_is_read_again() {
+    let place = folder(&[]);
+    let path = place.path().join("world");
+    write(&path, &recording()).unwrap();
+    let world = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!((world.now(), world.kubernetes("here")), (recording().time, Some("v1.35.4")));
+    let m1 = Cluster::Context(Arc::from("admin@m1"));
+    let page = list(&world, &m1, "core_v1_pods", "shop", ACTIVE, Part::Metadata).await.unwrap();
+    let written = &recording().clusters[1].lists[0].objects[0];
+    let read = &page.objects[0];
+    assert_eq!((&read.metadata, &read.owners, &read.uid), (&written.metadata, &written.owners, &written.uid));
+    unknown(
+        list(&world, &m1, "core_v1_services", "shop", "", Part::Metadata).await,
+        cause::FORBIDDEN,
+        "may \"not\": # list",
+    );
+    assert!(find(&world, &m1, "core_v1_namespaces", "", "shop", Part::Metadata).await.unwrap().is_none());
+    unknown(
+        find(&world, &m1, "core_v1_namespaces", "", "x", Part::Metadata).await,
+        cause::NOT_RECORDED,
+        "only other names",
+    );
+    unknown(
+        list(&world, &member("m2"), "core_v1_pods", "", "", Part::Metadata).await,
+        cause::CROWDED,
+        "too many questions",
+    );
+    let stem = "apiextensions.k8s.io_v1_customresourcedefinitions";
+    let crd = find(&world, &Cluster::Here, stem, "", "mice.example.org", Part::Whole).await.unwrap().unwrap();
+    assert!(crd.raw.unwrap().get().contains("example.org"));
+    // Nothing is left beside it.
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_member_that_is_called_like_the_one_that_asks_is_another_one_in_a_recording_too() {
+    let place = folder(&[]);
+    let path = place.path().join("world");
+    let pods = |name: &str| ListRecording {
+        resource: resource("core_v1_pods"),
+        part: Part::Metadata,
+        fields: String::new(),
+        namespaces: None,
+        names: None,
+        objects: vec![Object { namespace: "shop".into(), name: name.into(), ..Object::default() }],
+    };
+    let context = Cluster::Context(Arc::from("here"));
+    let clusters = [(&Cluster::Here, "of-here"), (&context, "of-the-member")];
+    let clusters = clusters.map(|(of, pod)| ClusterRecording {
+        name: name_of(of).to_owned(),
+        lists: vec![pods(pod)],
+        ..ClusterRecording::default()
+    });
+    write(&path, &Recording { clusters: clusters.into(), ..recording() }).unwrap();
+    assert!(path.join("%2Ehere/core_v1_pods.json").is_file());
+    let world = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!(world.others().collect::<Vec<_>>(), ["here"]);
+    let secrets = Fleet::Secrets { namespace: "durward".to_owned() };
+    for fleet in [Fleet::Contexts(vec!["here".to_owned()]), secrets] {
+        let members = members(&world, &fleet).await.unwrap();
+        let [only] = &members[..] else { panic!("{members:?}") };
+        assert_eq!(only.cluster.name(), "here");
+        for (of, pod) in [(&Cluster::Here, "of-here"), (&only.cluster, "of-the-member")] {
+            let page = list(&world, of, "core_v1_pods", "shop", "", Part::Metadata).await.unwrap();
+            assert_eq!(page.objects[0].name, pod, "{of:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_over_and_an_empty_folder_is_taken() {
+    let place = folder(&[("full/README.md", "x"), ("file", "x")]);
+    std::fs::create_dir(place.path().join("empty")).unwrap();
+    write(&place.path().join("empty"), &recording()).unwrap();
+    for (name, words) in [
+        ("full", "is not empty"),
+        ("empty", "is not empty"),
+        ("file", "cannot be written"),
+        ("a/b", "cannot be written"),
+    ] {
+        let told = write(&place.path().join(name), &recording()).unwrap_err().to_string();
+        assert!(told.contains(words), "{name}: {told}");
+    }
+    assert!(!place.path().join("full").join(INDEX).exists());
+}
+
+#[test]
+fn what_could_not_be_read_again_is_not_written() {
+    let refused = |change: &dyn Fn(&mut Recording), words: &str| {
+        let place = folder(&[]);
+        let mut recording = recording();
+        change(&mut recording);
+        let told = write(&place.path().join("w"), &recording).unwrap_err().to_string();
+        assert!(told.contains(words), "{told}");
+        assert_eq!(std::fs::read_dir(place.path() as &Path).unwrap().count(), 0);
+    };
+    refused(&|recording| drop(recording.clusters.remove(0)), "there is no cluster \"here\"");
+    refused(&|recording| recording.clusters[1].name = "../m1".into(), "cannot be recorded");
+    refused(&|recording| recording.clusters[1].name = "m2".into(), "two clusters are called \"m2\"");
+    refused(
+        &|recording| recording.clusters[1].lists[0].resource.plural = "../pods".into(),
+        "cannot be recorded",
+    );
+    refused(&|recording| recording.clusters[1].lists[1].resource = resource("core_v1_pods"), "or twice");
+    refused(&|recording| recording.clusters[1].unread[0].what = Some(resource("core_v1_pods")), "or twice");
+    refused(&|recording| recording.clusters[0].lists[0].objects[0].raw = None, "was not read whole");
+}

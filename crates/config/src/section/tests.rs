@@ -1,0 +1,144 @@
+//! Readers over small files.
+
+use super::*;
+use crate::parse;
+
+fn problems<T>(text: &str, reader: impl FnOnce(&mut Section<'_>) -> T) -> Vec<String> {
+    let root = parse("d.yaml", text).unwrap();
+    read("d.yaml", root.as_ref(), reader).2.iter().map(ToString::to_string).collect()
+}
+
+fn values<T>(text: &str, reader: impl FnOnce(&mut Section<'_>) -> T) -> T {
+    let root = parse("d.yaml", text).unwrap();
+    let (value, _, problems) = read("d.yaml", root.as_ref(), reader);
+    assert_eq!(problems, []);
+    value
+}
+
+#[test]
+fn tells_every_problem_at_once_in_the_order_of_the_file() {
+    let text =
+        "listn: x\nlimits:\n  inFlight: 0\n  deadline: soon\nmode: enforced\nflag: \"true\"\nnames: x\n";
+    let told = problems(text, |s| {
+        s.text("listen", "address", "Where.", "0.0.0.0:1");
+        s.section("limits", "Limits.", |s| {
+            s.number("inFlight", "How many.", 256, (1, 4096));
+            s.duration("deadline", "How long.", "10s", Duration::from_secs(30));
+        });
+        s.choice("mode", "How.", &[("enforce", 1), ("audit", 2)], 1);
+        s.bool("flag", "Whether.", false);
+        s.texts("names", "name", "Which.", &[]);
+    });
+    assert_eq!(
+        told,
+        [
+            "d.yaml:1:1: listn: there is no such key; did you mean listen?\n    allowed here: listen, limits, mode, flag, names",
+            "d.yaml:3:13: limits.inFlight: \"0\": cannot stand here\n    allowed: a whole number from 1 to 4096",
+            "d.yaml:4:13: limits.deadline: \"soon\": cannot stand here\n    allowed: a time like 300ms, 10s, 2m or 12h",
+            "d.yaml:5:7: mode: \"enforced\": did you mean enforce?\n    allowed: enforce, audit",
+            "d.yaml:6:7: flag: \"true\": is a text in quotes\n    allowed: true or false",
+            "d.yaml:7:8: names: is not a list\n    write: names: [ … ], each entry a name",
+        ]
+    );
+}
+
+#[test]
+fn absent_and_null_keys_take_the_default() {
+    let read = |s: &mut Section<'_>| {
+        (
+            s.bool("a", "A.", true),
+            s.size("b", "B.", "8Mi"),
+            s.texts("c", "name", "C.", &["x"]),
+            s.optional_text("d", "name", "D."),
+        )
+    };
+    let defaults = (true, 8 << 20, vec!["x".to_owned()], None);
+    assert_eq!(values("a:\nb: null\n", read), defaults);
+    assert_eq!(values("{}", read), defaults);
+    assert_eq!(values("a: false\nb: 1Ki\nc: []\nd: y\n", read), (false, 1024, vec![], Some("y".to_owned())));
+}
+
+#[test]
+fn reads_lists_of_sections_and_names_the_entry_that_is_wrong() {
+    let reader = |s: &mut Section<'_>| {
+        s.sections("acknowledge", "A.", |s| s.required_text("cluster", "name", "Which."))
+    };
+    assert_eq!(values("acknowledge: [{cluster: a}, {cluster: b}]", reader), ["a", "b"]);
+    assert_eq!(
+        problems("acknowledge:\n- cluster: a\n- {clustr: b}\n", reader),
+        [
+            "d.yaml:3:3: acknowledge[1].cluster: is missing\n    add: cluster: <name>",
+            "d.yaml:3:4: acknowledge[1].clustr: there is no such key; did you mean cluster?\n    allowed here: cluster",
+        ]
+    );
+}
+
+#[test]
+fn the_readers_calls_tell_which_keys_there_are() {
+    let ((), keys, _) = read("-", None, |s| {
+        s.bool("initContainers", "Also init containers.", false);
+        s.section("optIn", "Ways to opt in.", |s| {
+            s.bool("label", "By label.", true);
+        });
+        s.optional_text("root", "path", "Where.");
+    });
+    assert_eq!(
+        Key::defaults(&keys),
+        "# Also init containers.\ninitContainers: false\n# Ways to opt in.\noptIn:\n  # By label.\n  label: true\n# Where.\n# root: a path\n"
+    );
+    let schema = Shape::Section(keys).schema();
+    assert_eq!(schema["properties"]["optIn"]["properties"]["label"]["type"], "boolean");
+    assert_eq!(schema["additionalProperties"], false);
+}
+
+#[test]
+fn selectors_are_read_as_kubernetes_writes_them() {
+    let text =
+        "s:\n  matchLabels: {team: shop}\n  matchExpressions:\n  - {key: tier, operator: In, values: [a]}\n";
+    let selector = values(text, |s| s.selector("s", "Which.")).unwrap();
+    assert!(selector.matches(|key| match key {
+        "team" => Some("shop"),
+        "tier" => Some("a"),
+        _ => None,
+    }));
+    assert_eq!(values("{}", |s| s.selector("s", "Which.")), None);
+    let told = problems("s: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}", |s| {
+        s.selector("s", "Which.")
+    });
+    assert!(told[0].contains("Exists and DoesNotExist take no values"), "{told:?}");
+    for empty in ["values: []", "values:"] {
+        let text = format!("s: {{matchExpressions: [{{key: a, operator: In, {empty}}}]}}");
+        let told = problems(&text, |s| s.selector("s", "Which."));
+        assert!(told.len() == 1 && told[0].contains("In and NotIn need values"), "{told:?}");
+    }
+}
+
+#[test]
+fn labels_that_the_api_server_refuses_are_told_with_place_and_what_is_allowed() {
+    let text = "s:\n  matchLabels:\n    \"bad key!\": fine\n    team: \"x y\"\n  matchExpressions:\n  - {key: a/b/c, operator: In, values: [ok, -no]}\n  - {operator: Exists}\n";
+    let told = problems(text, |s| s.selector("s", "Which."));
+    let begins = [
+        "d.yaml:3:5: s.matchLabels.bad key!: is no label key\n    allowed: a label key: letters, digits",
+        "d.yaml:4:11: s.matchLabels.team: \"x y\": is no label value\n    allowed: a label value: letters, digits",
+        "d.yaml:6:11: s.matchExpressions[0].key: \"a/b/c\": is no label key: it has more than one /\n    allowed: a label key",
+        "d.yaml:6:45: s.matchExpressions[0].values: \"-no\": is no label value\n    allowed: a label value",
+        "d.yaml:7:5: s.matchExpressions[1].key: is missing\n    add: key: <label key>",
+    ];
+    assert_eq!(told.len(), begins.len(), "{told:#?}");
+    for (told, begin) in told.iter().zip(begins) {
+        assert!(told.starts_with(begin), "{told}\n{begin}");
+    }
+}
+
+#[test]
+fn what_another_part_of_the_file_says_is_the_default() {
+    let reader = |s: &mut Section<'_>| {
+        s.preset("place", "there");
+        let given = s.given("place").map(str::to_owned);
+        (s.name("place", "name", "Where.", "here", |_| Ok(())), given)
+    };
+    assert_eq!(values("{}", reader), ("there".to_owned(), None));
+    assert_eq!(values("place: elsewhere", reader), ("elsewhere".to_owned(), Some("elsewhere".to_owned())));
+    let (_, keys, _) = read("-", None, reader);
+    assert_eq!(keys[0].default.as_deref(), Some("there"));
+}

@@ -1,0 +1,11 @@
+//! A scanner over JSON text that checks the grammar and returns spans without building a tree.
+//!
+//! The scanner is the only JSON reader on the path of a review. It accepts what Go's `encoding/json` accepts, so that an
+//! object which an API server stores is never rejected here.
+
+mod scanner;
+mod seen_keys;
+mod text;
+
+pub use scanner::{JsonError, Raw, Scanner, Shape};
+pub use seen_keys::{Key, SeenKeys};
