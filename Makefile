@@ -1,12 +1,12 @@
-# The task file: `make` alone lists what can be done.
+# The task file: `make` alone lists the targets.
 #
-# Targets ending in a check fail with what is wrong and what to do. Nothing here needs more than Rust, Go, apt and root on
-# Debian 12; what else is needed is installed by the target that needs it, and said.
+# A target that checks something prints the problem and the next step. You need Rust, Go, apt and root on Debian 12. A target
+# installs everything else that it needs, and prints what it installs.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz lint lint-language fmt docs clean prepare demo
+.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz mutate lint lint-language fmt docs clean prepare demo
 
 CARGO_DENY := 0.20.2
 FUZZ_SECONDS ?= 60
@@ -14,43 +14,46 @@ FUZZ_SECONDS ?= 60
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-test: unit e2e ## Everything: unit, conformance, end to end (the first run builds a control plane, about 5 minutes)
+test: unit e2e ## All tests: unit and end to end (the first run builds a control plane, about 5 minutes)
 
-unit: ## The fast loop: all crates but the end-to-end tests
+unit: ## Tests of all crates except the end-to-end tests
 	cargo test --workspace --exclude durward-e2e
 
-e2e: prepare ## Against a real kube-apiserver; TEST=name runs those that contain it
+e2e: prepare ## Tests against a real kube-apiserver; TEST=word runs the cases whose name contains it
 	cargo build -p durward
 	cargo test -p durward-e2e -- $(TEST)
 
-soak: prepare ## What takes a minute or more each, against real parts; TEST=name as for e2e
+soak: prepare ## End-to-end cases that take a minute or longer; TEST=word as for e2e
 	cargo build -p durward
 	cargo test -p durward-e2e -- --ignored $(TEST)
 
-cluster: prepare ## A cluster of one real node that stays up for you; prints its KUBECONFIG. LXCFS=no: without LXCFS on the node
+cluster: prepare ## Start a local cluster with one real node and print its KUBECONFIG; LXCFS=no leaves LXCFS out
 	cargo build -p durward
 	cargo build -p durward-e2e --bins
 	@LXCFS=$(LXCFS) cargo run -q -p durward-e2e --bin e2e-cluster -- up
 
-cluster-down: ## End the cluster of `make cluster`
+cluster-down: ## Stop the cluster of `make cluster`
 	@cargo build -q -p durward-e2e --bins
 	@cargo run -q -p durward-e2e --bin e2e-cluster -- down
 
-parity: ## Long differentials against other implementations (nothing here yet)
+parity: ## Long comparisons with other implementations (empty today)
 	@echo "parity: no differential takes longer than make test yet"
 
-bench: ## Speed and memory, each figure beside a peer or a limit of the same run
+bench: ## Speed and memory, each as a ratio to a peer or a limit of the same run
 	cargo build --release -p durward -p durward-bench
 	cargo bench -p durward-bench
 	cargo run --release -p durward-bench
 
-fuzz: ## Both fuzz targets, FUZZ_SECONDS each (needs nightly Rust beside the pinned one)
+fuzz: ## Both fuzz targets, FUZZ_SECONDS each (also needs nightly Rust)
 	@cargo +nightly --version >/dev/null 2>&1 || { echo "fuzz: no nightly toolchain: rustup toolchain install nightly"; exit 1; }
 	@command -v cargo-fuzz >/dev/null || { echo "fuzz: installing cargo-fuzz"; cargo install cargo-fuzz --locked; }
 	for target in envelope injection; do \
 	  mkdir -p fuzz/corpus/$$target; \
 	  cargo +nightly fuzz run $$target -s none fuzz/corpus/$$target crates/guards/src/lxcfs/cases -- -dict=fuzz/pods.dict -max_total_time=$(FUZZ_SECONDS); \
 	done
+
+mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=word selects by name
+	@cargo run -q -p durward-lint --bin durward-mutate -- $(MUTANT:%=--only "%") mutants/*.txt
 
 lint: ## Formatting, clippy, links between pages, dependency rules
 	cargo fmt --all --check
@@ -59,19 +62,19 @@ lint: ## Formatting, clippy, links between pages, dependency rules
 	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "lint: installing cargo-deny $(CARGO_DENY) (about a minute, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --debug --locked --version $(CARGO_DENY); }
 	cargo deny check bans licenses sources
 
-lint-language: ## The language of comments and pages; ONLY=DIR lists the findings of one directory
+lint-language: ## Language of comments and pages; ONLY=DIR lists the findings of one directory
 	@cargo run -q -p durward-lint -- $(ONLY:%=--list --only %) ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md
 
-fmt: ## Format everything
+fmt: ## Format the Rust code
 	cargo fmt --all
 
-docs: ## The API documentation of all crates
+docs: ## Build the API documentation of all crates
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-demo: ## The whole product in ten seconds
+demo: ## Show every guard in ten seconds
 	cargo run --release -- demo
 
-clean: ## Remove what builds made here (the control plane's cache stays: see e2e/README.md)
+clean: ## Remove the build directory (the control plane's cache stays: see e2e/README.md)
 	cargo clean
 
 prepare:
