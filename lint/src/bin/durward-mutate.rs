@@ -2,7 +2,7 @@
 //!
 //! A file of mutants starts with the commands that run the tests, the narrowest first. A mutant has a name, the file that
 //! it changes, and a hunk of a diff without line numbers. The lines of the hunk are compared without their indentation,
-//! and must occur in the file exactly once:
+//! and must occur in the file exactly once. A mutant can have commands of its own:
 //!
 //! ```text
 //! test cargo test -p durward-guards --lib etcd
@@ -37,16 +37,11 @@ const USAGE: &str = "usage: durward-mutate [--check] [--only WORD] FILE...
 #[derive(Debug, Default, PartialEq)]
 struct Mutant {
     name: String,
+    /// Commands for this mutant instead of those of its file.
+    tests: Vec<String>,
     file: String,
     old: Vec<String>,
     new: Vec<String>,
-}
-
-/// The mutants of one file, and the commands that run their tests.
-#[derive(Debug, Default, PartialEq)]
-struct Mutants {
-    tests: Vec<String>,
-    mutants: Vec<Mutant>,
 }
 
 fn main() -> ExitCode {
@@ -71,88 +66,98 @@ fn run() -> Result<bool, String> {
             _ => files.push(word),
         }
     }
-    let mut sets = Vec::new();
+    let mut mutants = Vec::new();
     for file in &files {
-        let mut set = parse(&read(Path::new(file))?).map_err(|error| format!("{file}:{error}"))?;
-        set.mutants.retain(|mutant| mutant.name.contains(&only));
-        for mutant in &set.mutants {
-            apply(mutant, &read(Path::new(&mutant.file))?)?;
-        }
-        sets.push(set);
+        mutants.extend(parse(&read(Path::new(file))?).map_err(|error| format!("{file}:{error}"))?);
     }
-    let total: usize = sets.iter().map(|set| set.mutants.len()).sum();
+    mutants.retain(|mutant| mutant.name.contains(&only));
+    let broken: Vec<String> =
+        mutants.iter().filter_map(|mutant| changed(Path::new("."), mutant).err()).collect();
+    if !broken.is_empty() {
+        return Err(broken.join("\n"));
+    }
+    if mutants.is_empty() {
+        return Err("no mutants".to_owned());
+    }
     if check {
-        say(&format!("{total} mutants apply"));
-        return Ok(total > 0);
+        say(&format!("{} mutants apply", mutants.len()));
+        return Ok(true);
     }
 
     let tree = copy_tree()?;
+    let tests: BTreeSet<&String> = mutants.iter().flat_map(|mutant| &mutant.tests).collect();
+    if let Some(failure) = failing_test(&tree, tests)? {
+        return Err(format!("the tests fail without a mutant: {failure}"));
+    }
     let mut caught = 0;
-    for set in &sets {
-        if let Some(failure) = failing_test(&tree, &set.tests)? {
-            return Err(format!("the tests fail without a mutant: {failure}"));
-        }
-        for mutant in &set.mutants {
-            let path = tree.join(&mutant.file);
-            let original = read(&path)?;
-            write(&path, &apply(mutant, &original)?)?;
-            let result = failing_test(&tree, &set.tests);
-            write(&path, &original)?;
-            if let Some(failure) = result.map_err(|error| format!("{}: {error}", mutant.name))? {
+    for mutant in &mutants {
+        match try_mutant(&tree, mutant) {
+            Ok(Some(failure)) => {
                 caught += 1;
                 say(&format!("caught: {} ({failure})", mutant.name));
-            } else {
-                say(&format!("NOT CAUGHT: {} ({})", mutant.name, mutant.file));
             }
+            Ok(None) => say(&format!("NOT CAUGHT: {} ({})", mutant.name, mutant.file)),
+            Err(error) => say(&format!("ERROR: {}: {error}", mutant.name)),
         }
     }
-    say(&format!("{caught} of {total} mutants caught"));
-    Ok(total > 0 && caught == total)
+    say(&format!("{caught} of {} mutants caught", mutants.len()));
+    Ok(caught == mutants.len())
+}
+
+/// Applies a mutant, runs its tests, and restores the file. Returns the name of a test that failed.
+fn try_mutant(tree: &Path, mutant: &Mutant) -> Result<Option<String>, String> {
+    let path = tree.join(&mutant.file);
+    let original = read(&path)?;
+    write(&path, &changed(tree, mutant)?)?;
+    let failure = failing_test(tree, &mutant.tests);
+    write(&path, &original)?;
+    failure
 }
 
 /// Reads a file of mutants. An error starts with the number of its line.
-fn parse(text: &str) -> Result<Mutants, String> {
-    let mut set = Mutants::default();
-    for (number, line) in (1..).zip(text.lines()) {
-        let error = |what: &str| Err(format!("{number}: {what}"));
+fn parse(text: &str) -> Result<Vec<Mutant>, String> {
+    let (mut mutants, mut common): (Vec<Mutant>, Vec<String>) = (Vec::new(), Vec::new());
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         if let Some(name) = line.strip_prefix("mutant ") {
-            set.mutants.push(Mutant { name: name.to_owned(), ..Mutant::default() });
-            continue;
-        }
-        if let Some(command) = line.strip_prefix("test ") {
-            set.tests.push(command.to_owned());
-            continue;
-        }
-        if line.trim().is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let Some(mutant) = set.mutants.last_mut() else {
-            return error("this line is before the first mutant");
-        };
-        let (mark, text) = line.split_at_checked(1).unwrap_or_default();
-        match mark {
-            _ if line.starts_with("in ") => line[3..].clone_into(&mut mutant.file),
-            "-" => mutant.old.push(text.to_owned()),
-            "+" => mutant.new.push(text.to_owned()),
-            " " => {
-                mutant.old.push(text.to_owned());
-                mutant.new.push(text.to_owned());
+            mutants.push(Mutant { name: name.to_owned(), ..Mutant::default() });
+        } else if let Some(command) = line.strip_prefix("test ") {
+            mutants.last_mut().map_or(&mut common, |mutant| &mut mutant.tests).push(command.to_owned());
+        } else if let (false, Some(mutant)) = (line.starts_with('#'), mutants.last_mut()) {
+            let (mark, text) = line.split_at_checked(1).unwrap_or_default();
+            match (mark, line.strip_prefix("in ")) {
+                (_, Some(file)) => file.clone_into(&mut mutant.file),
+                ("-", _) => mutant.old.push(text.to_owned()),
+                ("+", _) => mutant.new.push(text.to_owned()),
+                (" ", _) => {
+                    mutant.old.push(text.to_owned());
+                    mutant.new.push(text.to_owned());
+                }
+                _ => {
+                    return Err(format!("{number}: a line starts with test, mutant, in, -, +, # or a space"));
+                }
             }
-            _ => return error("a line starts with `test`, `mutant`, `in`, `-`, `+`, a space or `#`"),
+        } else if !line.starts_with('#') {
+            return Err(format!("{number}: this line is before the first mutant"));
         }
     }
-    let incomplete =
-        |mutant: &&Mutant| mutant.file.is_empty() || mutant.old.is_empty() || mutant.old == mutant.new;
-    if let Some(mutant) = set.mutants.iter().find(incomplete) {
-        return Err(format!(" {}: a mutant has a file and lines that change", mutant.name));
+    for mutant in &mut mutants {
+        if mutant.tests.is_empty() {
+            mutant.tests.clone_from(&common);
+        }
+        let is_empty = mutant.file.is_empty() || mutant.tests.is_empty() || mutant.old.is_empty();
+        if is_empty || mutant.old == mutant.new {
+            return Err(format!(" {}: needs a test command, a file and lines that change", mutant.name));
+        }
     }
-    if set.tests.is_empty() {
-        return Err(" no test command".to_owned());
-    }
-    Ok(set)
+    Ok(mutants)
 }
 
-/// Returns the text of the mutant's file with the change.
+/// Returns the text of the mutant's file in a tree with the change.
+fn changed(tree: &Path, mutant: &Mutant) -> Result<String, String> {
+    apply(mutant, &read(&tree.join(&mutant.file))?)
+}
+
+/// Applies a mutant to the text of its file.
 fn apply(mutant: &Mutant, text: &str) -> Result<String, String> {
     let lines: Vec<&str> = text.lines().collect();
     let is_match =
@@ -175,7 +180,10 @@ fn apply(mutant: &Mutant, text: &str) -> Result<String, String> {
 }
 
 /// Runs the test commands until one fails. Returns the name of a test that failed.
-fn failing_test(tree: &Path, tests: &[String]) -> Result<Option<String>, String> {
+fn failing_test<'t>(
+    tree: &Path,
+    tests: impl IntoIterator<Item = &'t String>,
+) -> Result<Option<String>, String> {
     for test in tests {
         let (cargo, filter) = test.split_once(" -- ").unwrap_or((test, ""));
         let build = output(tree, &format!("{cargo} --no-run"))?;
@@ -268,7 +276,7 @@ mod tests {
         "# Comment\ntest cargo test\n\nmutant a name\nin src/a.rs\n let a;\n-  let b = 1;\n+let b = 2;\n";
 
     fn mutant() -> Mutant {
-        parse(SET).unwrap().mutants.remove(0)
+        parse(SET).unwrap().remove(0)
     }
 
     #[test]
@@ -276,17 +284,24 @@ mod tests {
         let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
         let expected = Mutant {
             name: "a name".to_owned(),
+            tests: lines(&["cargo test"]),
             file: "src/a.rs".to_owned(),
             old: lines(&["let a;", "  let b = 1;"]),
             new: lines(&["let a;", "let b = 2;"]),
         };
-        assert_eq!(parse(SET).unwrap(), Mutants { tests: lines(&["cargo test"]), mutants: vec![expected] });
+        assert_eq!(parse(SET).unwrap(), [expected]);
+    }
+
+    #[test]
+    fn a_mutant_can_have_commands_of_its_own() {
+        let set = parse("mutant a\ntest cargo a\nin b\n-c\n").unwrap();
+        assert_eq!(set[0].tests, ["cargo a"]);
     }
 
     #[test]
     fn rejects_incomplete_mutants() {
         for set in [
-            "",
+            "mutant b\nin c\n-d\n",
             "test a\nmutant b\nin c\n",
             "test a\nmutant b\n-c\n",
             "test a\nmutant b\nin c\n-d\n+d\n",
