@@ -40,7 +40,10 @@ pub mod node;
 pub mod plain_http;
 pub mod pods;
 pub mod ports;
+pub mod registry;
 pub mod service;
 pub mod supervisor;
 pub mod third_party;
 pub mod wait;
+
+pub use e2e_macros::case;

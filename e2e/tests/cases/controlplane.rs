@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::house::{common, restricted, workshop};
 
-pub(crate) fn api_server_answers_its_version(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn the_api_server_reports_the_pinned_version(context: &TestContext) -> Result<()> {
     let cluster = context.cluster(&common())?;
     let version = cluster.api().get("/version")?.succeeded()?.body;
     let pinned = Binary::ApiServer.version()?;
@@ -21,7 +22,8 @@ pub(crate) fn api_server_answers_its_version(context: &TestContext) -> Result<()
     Ok(())
 }
 
-pub(crate) fn kubectl_creates_and_lists_a_pod(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn kubectl_creates_and_lists_a_pod(context: &TestContext) -> Result<()> {
     let cluster = context.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let kubectl = cluster.kubectl();
@@ -38,7 +40,8 @@ pub(crate) fn kubectl_creates_and_lists_a_pod(context: &TestContext) -> Result<(
     Ok(())
 }
 
-pub(crate) fn controllers_turn_a_deployment_into_a_pod(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn controllers_create_the_pod_of_a_deployment(context: &TestContext) -> Result<()> {
     let cluster = context.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let admitted = shop
@@ -53,7 +56,8 @@ pub(crate) fn controllers_turn_a_deployment_into_a_pod(context: &TestContext) ->
     Ok(())
 }
 
-pub(crate) fn restricted_default_refuses_a_privileged_pod(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn the_restricted_default_denies_a_privileged_pod(context: &TestContext) -> Result<()> {
     let cluster = context.cluster(&restricted())?;
     let shop = cluster.namespace("shop")?;
     let privileged = json!({"securityContext": {"privileged": true}});
@@ -69,7 +73,8 @@ pub(crate) fn restricted_default_refuses_a_privileged_pod(context: &TestContext)
     Ok(())
 }
 
-pub(crate) fn a_user_may_do_only_what_a_binding_says(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn a_user_can_do_only_what_a_binding_allows(context: &TestContext) -> Result<()> {
     let cluster = context.cluster(&common())?;
     let shop = cluster.namespace("shop")?;
     let jane = cluster.user("jane", &["devs", "ops"])?;
@@ -102,7 +107,8 @@ pub(crate) fn a_user_may_do_only_what_a_binding_says(context: &TestContext) -> R
     Ok(())
 }
 
-pub(crate) fn two_api_servers_share_an_etcd_and_no_object(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn two_api_servers_share_an_etcd_but_no_objects(context: &TestContext) -> Result<()> {
     let (one, other) = (context.cluster(&common())?, context.cluster(&workshop())?);
     ensure!(one.url() != other.url(), "both clusters are {}", one.url());
     let here = one.namespace("only-here")?;
@@ -111,7 +117,8 @@ pub(crate) fn two_api_servers_share_an_etcd_and_no_object(context: &TestContext)
     Ok(())
 }
 
-pub(crate) fn an_api_server_that_cannot_start_says_why(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn an_api_server_that_cannot_start_reports_why(context: &TestContext) -> Result<()> {
     let started = context.own_cluster(&Options::named("broken").flag("--no-such-flag=1"));
     let error = format!("{:#}", started.err().context("it started")?);
     for words in ["kube-apiserver-broken", "unknown flag: --no-such-flag", "kube-apiserver-broken.log"] {

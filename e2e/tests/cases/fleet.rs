@@ -22,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-pub(crate) fn two_members_are_pushed_to_and_one_pulls_and_all_are_ready(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn two_push_members_and_one_pull_member_are_ready(context: &TestContext) -> Result<()> {
     let fleet = context.fleet()?;
     let clusters = fleet.karmada().kubectl().get(&["clusters"])?;
     let mut seen: Vec<(&str, &str, bool)> = clusters["items"]
@@ -44,9 +45,8 @@ pub(crate) fn two_members_are_pushed_to_and_one_pulls_and_all_are_ready(context:
     Ok(())
 }
 
-pub(crate) fn a_namespace_reaches_every_member_and_is_marked_as_karmadas(
-    context: &TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_namespace_is_propagated_to_every_member_with_the_label(context: &TestContext) -> Result<()> {
     let fleet = context.fleet()?;
     let shop = fleet.namespace("shop")?;
     for member in fleet.members() {
@@ -67,7 +67,8 @@ pub(crate) fn a_namespace_reaches_every_member_and_is_marked_as_karmadas(
     Ok(())
 }
 
-pub(crate) fn a_deleted_namespace_goes_from_every_member(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn deleting_a_namespace_removes_it_from_every_member(context: &TestContext) -> Result<()> {
     let fleet = context.fleet()?;
     let shop = fleet.namespace("doomed")?;
     let path = format!("/api/v1/namespaces/{}", shop.name());
@@ -86,9 +87,8 @@ pub(crate) fn a_deleted_namespace_goes_from_every_member(context: &TestContext) 
     Ok(())
 }
 
-pub(crate) fn a_user_without_groups_sees_into_every_member_by_two_bindings(
-    context: &TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn two_bindings_let_a_plain_user_read_every_member(context: &TestContext) -> Result<()> {
     let fleet = context.fleet()?;
     let onlooker = fleet.karmada().certified("onlooker", None)?;
     let path = fleet.proxied("m3", "/api/v1/namespaces");
@@ -122,9 +122,8 @@ pub(crate) fn a_user_without_groups_sees_into_every_member_by_two_bindings(
     Ok(())
 }
 
-pub(crate) fn a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them(
-    context: &TestContext,
-) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_frozen_member_delays_callers_and_a_stopped_one_refuses_them(context: &TestContext) -> Result<()> {
     let fleet = context.exclusive_fleet()?;
     let (m1, m2) = (fleet.member("m1")?, fleet.member("m2")?);
     let version = fleet.proxied("m1", "/version");
@@ -152,7 +151,8 @@ pub(crate) fn a_frozen_member_holds_its_callers_and_a_stopped_one_refuses_them(
     fleet.await_restored()
 }
 
-pub(crate) fn members_leave_and_come_and_are_published_elsewhere(context: &TestContext) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn members_leave_join_and_change_their_endpoint(context: &TestContext) -> Result<()> {
     let visit = context.exclusive_fleet()?;
     let fleet: &Fleet = &visit;
     // All at once: Karmada looks every ten seconds whether a member that leaves is gone.

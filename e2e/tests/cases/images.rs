@@ -13,7 +13,8 @@ use e2e::image::Image;
 use e2e::supervisor::{Exit, Tool};
 use rustix::process::Signal;
 
-pub(crate) fn every_image_is_made_once_and_found_again(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn every_image_is_built_once_and_reused(context: &TestContext) -> Result<()> {
     for image in Image::ALL {
         let path = image.build(context)?;
         let made = path.metadata()?.len();
@@ -24,7 +25,8 @@ pub(crate) fn every_image_is_made_once_and_found_again(context: &TestContext) ->
     Ok(())
 }
 
-pub(crate) fn programs_run_in_their_image_with_nothing_of_the_host(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn programs_run_in_their_image_without_host_files(context: &TestContext) -> Result<()> {
     let programs: [(Image, &[&[&str]]); 4] = [
         (
             Image::Busybox,
@@ -60,7 +62,8 @@ pub(crate) fn programs_run_in_their_image_with_nothing_of_the_host(context: &Tes
     Ok(())
 }
 
-pub(crate) fn pause_ends_well_when_it_is_asked_to(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn pause_exits_with_zero_on_a_signal(context: &TestContext) -> Result<()> {
     let program = unpacked(context, Image::Pause)?.join("pause");
     for signal in [Signal::TERM, Signal::INT] {
         let part = context.supervisor()?.start_process(Tool::new("pause", &program))?;

@@ -1,31 +1,30 @@
-//! The cases, by what they are about; and what they share ([`house`], [`files`], [`load`]).
+//! The cases by area, and the modules that several areas use ([`house`], [`files`], [`load`]).
 
-pub(crate) mod asking;
-pub(crate) mod company;
-pub(crate) mod controlplane;
-pub(crate) mod counting;
-pub(crate) mod deletion;
-pub(crate) mod durward;
-pub(crate) mod ephemeral;
-pub(crate) mod etcd;
-pub(crate) mod etcd_node;
-pub(crate) mod fleet;
-pub(crate) mod images;
-pub(crate) mod node;
-pub(crate) mod options;
-pub(crate) mod outage;
-pub(crate) mod pod_security;
-pub(crate) mod policy;
-pub(crate) mod reload;
-pub(crate) mod replacement;
-pub(crate) mod seen;
-pub(crate) mod sentences;
-pub(crate) mod shipped;
-pub(crate) mod skips;
-pub(crate) mod supervisor;
-pub(crate) mod versions;
-pub(crate) mod whole;
-
+mod container_view;
+mod controlplane;
+mod deletion;
+mod deploy;
+mod ephemeral_containers;
+mod etcd;
+mod etcd_node;
 mod files;
+mod fleet;
+mod harness;
 mod house;
+mod images;
+mod installation;
 mod load;
+mod node;
+mod node_policy;
+mod opt_in;
+mod options;
+mod other_webhooks;
+mod outage;
+mod pod_security;
+mod reload;
+mod replacement;
+mod review_count;
+mod review_versions;
+mod skips;
+pub(crate) mod supervisor;
+mod unchanged_fields;

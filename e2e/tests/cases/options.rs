@@ -25,9 +25,8 @@ fn with_init_containers(pod: Pod<'_>) -> Pod<'_> {
     pod.init_container("once", json!({})).init_container("sidecar", json!({"restartPolicy": "Always"}))
 }
 
-pub(crate) fn init_containers_and_sidecars_get_files_where_it_is_configured_or_the_pod_names_them(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn init_containers_get_files_if_configured_or_named(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&workshop())?;
     let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
     let durward = installation.serve().named("durward-init").start_ready(context)?;
@@ -47,9 +46,8 @@ pub(crate) fn init_containers_and_sidecars_get_files_where_it_is_configured_or_t
     check_init_containers(&pod("all").is_admitted()?.with_files(&SIX)?.without_warnings()?, |_| &SIX)
 }
 
-pub(crate) fn in_audit_mode_a_pod_is_left_as_it_is_and_the_warning_says_what_it_would_get(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn audit_mode_changes_nothing_and_warns(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&workshop())?;
     let mut installation = Installation::by_url(context, &cluster, "  lxcfs: {mode: audit}")?;
     let _durward = installation.serve().named("durward-audit").start_ready(context)?;
@@ -65,9 +63,8 @@ pub(crate) fn in_audit_mode_a_pod_is_left_as_it_is_and_the_warning_says_what_it_
     Ok(())
 }
 
-pub(crate) fn a_registration_asks_only_where_its_selector_and_its_ways_of_opting_in_say(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn webhooks_follow_the_selector_and_the_opt_in_options(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&workshop())?;
     let guards = "  lxcfs:\n    optIn: {annotation: true, label: false, namespaceLabel: false}\n    \
         webhook: {namespaceSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [system]}]}}";

@@ -27,7 +27,8 @@ pub(crate) fn failed_calls(cluster: &Cluster) -> Result<f64> {
     Ok(cluster.metrics()?.sum("apiserver_admission_webhook_rejection_count", &labels))
 }
 
-pub(crate) fn pods_are_admitted_untouched_while_nobody_answers(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn policy_ignore_admits_pods_unchanged_while_durward_is_down(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&workshop())?;
     let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
     let (shop, asking) = (cluster.namespace("shop")?, cluster.labelled_namespace("asking", &ENABLED)?);
@@ -46,7 +47,8 @@ pub(crate) fn pods_are_admitted_untouched_while_nobody_answers(context: &'static
     Ok(())
 }
 
-pub(crate) fn a_strict_registration_refuses_pods_that_want_files_and_no_others_while_nobody_answers(
+#[e2e::case]
+fn policy_fail_denies_only_pods_that_opt_in_while_durward_is_down(
     context: &'static TestContext,
 ) -> Result<()> {
     let cluster = context.cluster(&workshop())?;
@@ -64,9 +66,8 @@ pub(crate) fn a_strict_registration_refuses_pods_that_want_files_and_no_others_w
     Ok(())
 }
 
-pub(crate) fn without_permission_pods_are_admitted_and_the_warning_names_what_is_missing(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_missing_permission_is_named_in_the_warning(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&workshop())?;
     let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
     let shop = cluster.namespace("shop")?;
@@ -108,9 +109,8 @@ pub(crate) fn without_permission_pods_are_admitted_and_the_warning_names_what_is
     Ok(())
 }
 
-pub(crate) fn without_the_watch_each_namespace_is_asked_for_when_a_pod_comes(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn namespaces_are_read_one_by_one_without_the_watch(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&workshop())?;
     let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/durward";

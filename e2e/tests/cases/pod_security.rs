@@ -22,9 +22,8 @@ fn careful<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
     wanting(namespace, name).container_like("app", json!({"securityContext": context}))
 }
 
-pub(crate) fn pods_that_pod_security_would_refuse_with_files_are_admitted_without_them(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn pods_that_pod_security_would_deny_get_no_files(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&restricted())?;
     let mut installation =
         Installation::by_url(context, &cluster, "  lxcfs: {podSecurityDefault: restricted}")?;
@@ -75,9 +74,8 @@ fn asks_for_a_device(admitted: &Admitted, amount: &str) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn where_volumes_are_refused_pods_ask_for_a_device_and_elsewhere_for_nodes_that_are_ready(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'static TestContext) -> Result<()> {
     const READY: &str = "durward.dev/lxcfs-ready";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let guard = |readiness: &str| {

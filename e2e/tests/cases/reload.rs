@@ -18,9 +18,8 @@ const READ_WITHIN: Duration = Duration::from_secs(30);
 
 const FEWER: [&str; 2] = ["meminfo", "uptime"];
 
-pub(crate) fn a_new_configuration_binds_under_load_and_a_bad_one_changes_nothing(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case(Slow)]
+fn a_valid_configuration_is_reloaded_and_an_invalid_one_ignored(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&workshop())?;
     let mut installation =
         Installation::by_url(context, &cluster, "  lxcfs: {webhook: {failurePolicy: Fail}}")?;

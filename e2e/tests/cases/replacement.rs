@@ -26,13 +26,15 @@ const ENDED_WITHIN: Duration = Duration::from_secs(30);
 /// Pods that are created between one deed and the next.
 const BETWEEN: usize = 30;
 
-pub(crate) fn replacing_server_and_certificate_under_load_fails_no_pod_of_a_strict_registration(
+#[e2e::case(Slow)]
+fn replacing_server_and_certificate_fails_no_pod_with_policy_fail(
     context: &'static TestContext,
 ) -> Result<()> {
     replace_under_load(context, "Fail")
 }
 
-pub(crate) fn replacing_server_and_certificate_under_load_lets_no_pod_slip_by(
+#[e2e::case(Slow)]
+fn replacing_server_and_certificate_skips_no_pod_with_policy_ignore(
     context: &'static TestContext,
 ) -> Result<()> {
     replace_under_load(context, "Ignore")

@@ -8,9 +8,8 @@ use serde_json::json;
 use super::files::{Looks as _, SIX, STATUS, check_mounts, check_volumes};
 use super::house::{SWITCH, visit, wanting};
 
-pub(crate) fn a_pod_that_cannot_have_files_is_admitted_without_them_and_says_why(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn an_unsuitable_pod_is_admitted_without_files(context: &'static TestContext) -> Result<()> {
     let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"});
@@ -33,9 +32,8 @@ pub(crate) fn a_pod_that_cannot_have_files_is_admitted_without_them_and_says_why
     Ok(())
 }
 
-pub(crate) fn a_mount_of_the_pods_own_stays_and_the_pod_is_admitted(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_pod_keeps_its_own_mount(context: &'static TestContext) -> Result<()> {
     let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let own = json!({"volumeMounts": [{"name": "own", "mountPath": "/proc/meminfo", "subPath": "meminfo"}]});
@@ -54,9 +52,8 @@ pub(crate) fn a_mount_of_the_pods_own_stays_and_the_pod_is_admitted(
     Ok(())
 }
 
-pub(crate) fn a_pod_that_is_copied_from_an_injected_one_gets_nothing_twice(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_copy_of_an_injected_pod_gets_nothing_twice(context: &'static TestContext) -> Result<()> {
     let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let original = wanting(&shop, "original").is_admitted()?.with_files(&SIX)?;
@@ -70,9 +67,8 @@ pub(crate) fn a_pod_that_is_copied_from_an_injected_one_gets_nothing_twice(
     Ok(())
 }
 
-pub(crate) fn a_status_in_a_template_does_not_keep_the_files_away(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_copied_status_annotation_does_not_prevent_injection(context: &'static TestContext) -> Result<()> {
     let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let told = "app=cpuinfo,meminfo,diskstats,stat,swaps,uptime";
@@ -87,9 +83,8 @@ pub(crate) fn a_status_in_a_template_does_not_keep_the_files_away(
     Ok(())
 }
 
-pub(crate) fn kubectl_and_the_warning_header_tell_the_same_warnings(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn kubectl_prints_the_warnings_of_the_header(context: &'static TestContext) -> Result<()> {
     let house = visit(context)?;
     let shop = house.cluster.namespace("shop")?;
     let warning =

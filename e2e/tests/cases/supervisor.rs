@@ -19,13 +19,6 @@ use e2e::wait::{Poll, eventually};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
-pub(crate) use sandbox::{
-    a_ground_leaves_nothing_behind_when_the_test_process_ends_well,
-    a_ground_leaves_nothing_behind_when_the_test_process_is_killed,
-    a_ground_shows_nothing_of_itself_to_this_host, a_part_on_a_ground_is_its_own_process,
-    the_next_run_cleans_up_the_ground_of_a_killed_keeper, two_grounds_do_not_meet,
-};
-
 /// The environment variable that makes this binary a victim.
 const VICTIM: &str = "DURWARD_E2E_VICTIM";
 
@@ -33,7 +26,8 @@ const VICTIM: &str = "DURWARD_E2E_VICTIM";
 /// much else.
 const CLEAN_WITHIN: Duration = Duration::from_secs(30);
 
-pub(crate) fn leaves_nothing_behind_when_the_test_process_ends_well(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn leaves_nothing_behind_after_a_successful_run(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "pass")?;
     ensure!(victim.end()? == Exit::Code(0), "the victim failed: {}", victim.part.log_tail(20));
     victim.left_nothing()?;
@@ -41,14 +35,16 @@ pub(crate) fn leaves_nothing_behind_when_the_test_process_ends_well(context: &Te
     Ok(())
 }
 
-pub(crate) fn leaves_nothing_behind_when_the_test_process_panics(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn leaves_nothing_behind_after_a_panic(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "panic")?;
     ensure!(victim.end()? == Exit::Code(101), "the victim did not panic: {}", victim.part.log_tail(20));
     victim.left_nothing()?;
     victim.kept_its_logs()
 }
 
-pub(crate) fn leaves_nothing_behind_when_the_test_process_is_killed(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn leaves_nothing_behind_after_sigkill(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
     victim.left_something()?;
     victim.part.signal(Signal::KILL)?;
@@ -57,7 +53,8 @@ pub(crate) fn leaves_nothing_behind_when_the_test_process_is_killed(context: &Te
     victim.kept_its_logs()
 }
 
-pub(crate) fn leaves_nothing_behind_when_the_test_process_is_terminated(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn leaves_nothing_behind_after_sigterm(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
     victim.left_something()?;
     victim.part.signal(Signal::TERM)?;
@@ -66,7 +63,8 @@ pub(crate) fn leaves_nothing_behind_when_the_test_process_is_terminated(context:
     victim.kept_its_logs()
 }
 
-pub(crate) fn leaves_nothing_behind_on_ctrl_c(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn leaves_nothing_behind_after_ctrl_c(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
     // What a terminal does: SIGINT to the whole foreground group.
     let group = Pid::from_raw(victim.part.pid()).context("no process group")?;
@@ -76,7 +74,8 @@ pub(crate) fn leaves_nothing_behind_on_ctrl_c(context: &TestContext) -> Result<(
     victim.kept_its_logs()
 }
 
-pub(crate) fn the_next_run_cleans_up_behind_a_killed_keeper(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn the_next_run_cleans_up_after_a_killed_supervisor(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
     victim.kill_keeper()?;
     victim.part.signal(Signal::KILL)?;
@@ -94,7 +93,8 @@ pub(crate) fn the_next_run_cleans_up_behind_a_killed_keeper(context: &TestContex
     next.left_nothing()
 }
 
-pub(crate) fn the_next_run_ends_nobody_who_only_has_the_same_process_id(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn the_next_run_ignores_a_process_with_a_reused_pid(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
     victim.kill_keeper()?;
     victim.part.signal(Signal::KILL)?;
@@ -115,7 +115,8 @@ pub(crate) fn the_next_run_ends_nobody_who_only_has_the_same_process_id(context:
     Ok(())
 }
 
-pub(crate) fn tells_why_a_part_cannot_be_started(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn reports_why_a_process_cannot_start(context: &TestContext) -> Result<()> {
     let tried = context.supervisor()?.start_process(Tool::new("nonsense", "/nowhere/at-all"));
     let error = format!("{:#}", tried.err().context("it was started")?);
     ensure!(
@@ -126,7 +127,8 @@ pub(crate) fn tells_why_a_part_cannot_be_started(context: &TestContext) -> Resul
     Ok(())
 }
 
-pub(crate) fn ends_a_part_that_does_not_listen(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn kills_a_process_that_ignores_sigterm(context: &TestContext) -> Result<()> {
     let deaf = Tool::new("deaf", "sh")
         .arguments(["-c", "trap '' TERM; echo ready; while :; do sleep 600; done"])
         .grace(Duration::from_millis(100));

@@ -9,7 +9,8 @@ use super::attempt::try_delete;
 use super::house::{alone, beside};
 use super::objects::{path_of, untouched};
 
-pub(crate) fn impact_tells_what_the_guard_would(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Result<()> {
     let fleet = beside(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     let m2 = fleet.member("m2")?;
@@ -31,7 +32,8 @@ pub(crate) fn impact_tells_what_the_guard_would(context: &'static TestContext) -
     untouched(fleet.karmada(), &path_of(&empty))
 }
 
-pub(crate) fn a_snapshot_gives_the_same_verdict_elsewhere(context: &'static TestContext) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     let m3 = fleet.member("m3")?;
@@ -71,9 +73,8 @@ fn findings(impact: &str) -> Result<Vec<Value>> {
     Ok(std::iter::once(report["verdict"].clone()).chain(found).collect())
 }
 
-pub(crate) fn doctor_says_what_is_wrong_with_the_fleet_and_what_mends_it(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn doctor_names_the_unhealthy_member(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let installation = fleet.installation();
     let stopped = fleet.member("m2")?.stop()?;

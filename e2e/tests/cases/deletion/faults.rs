@@ -48,7 +48,8 @@ fn faults() -> Vec<(Fault, &'static str)> {
     ]
 }
 
-pub(crate) fn no_odd_answer_is_taken_for_an_empty_namespace(context: &'static TestContext) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -96,7 +97,8 @@ pub(crate) fn no_odd_answer_is_taken_for_an_empty_namespace(context: &'static Te
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn no_odd_answer_is_taken_for_an_absent_definition(context: &'static TestContext) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let m1 = fleet.member("m1")?;

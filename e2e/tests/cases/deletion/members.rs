@@ -27,7 +27,8 @@ const LISTED_IN_TIME: Duration = Duration::from_secs(8);
 /// Until what comes back answers again, through Karmada as well.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
-pub(crate) fn a_stopped_member_is_named_and_refuses_in_time(context: &'static TestContext) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_stopped_member_is_named_in_time(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -50,9 +51,8 @@ pub(crate) fn a_stopped_member_is_named_and_refuses_in_time(context: &'static Te
     await_gone_everywhere(&fleet, &path)
 }
 
-pub(crate) fn a_frozen_member_costs_its_own_deadline_and_is_named(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_frozen_member_takes_its_deadline_and_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -64,7 +64,8 @@ pub(crate) fn a_frozen_member_costs_its_own_deadline_and_is_named(
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn a_pull_member_that_is_frozen_is_not_left_out(context: &'static TestContext) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_frozen_pull_member_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -74,9 +75,8 @@ pub(crate) fn a_pull_member_that_is_frozen_is_not_left_out(context: &'static Tes
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn a_slow_member_is_waited_for_and_a_slower_one_is_named(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_slow_member_is_awaited_and_a_slower_one_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -102,7 +102,8 @@ pub(crate) fn a_slow_member_is_waited_for_and_a_slower_one_is_named(
     Ok(())
 }
 
-pub(crate) fn a_member_whose_packets_are_dropped_is_named(context: &'static TestContext) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_member_that_drops_packets_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -115,9 +116,8 @@ pub(crate) fn a_member_whose_packets_are_dropped_is_named(context: &'static Test
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn a_cluster_without_an_endpoint_counts_the_moment_it_is_there(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_cluster_without_an_endpoint_counts_immediately(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -136,9 +136,8 @@ pub(crate) fn a_cluster_without_an_endpoint_counts_the_moment_it_is_there(
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn a_cluster_that_joins_while_every_connection_is_silent_counts(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_cluster_that_joins_while_all_connections_hang_counts(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -163,7 +162,8 @@ pub(crate) fn a_cluster_that_joins_while_every_connection_is_silent_counts(
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn a_cluster_that_has_just_joined_counts(context: &'static TestContext) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_cluster_that_just_joined_counts(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -185,9 +185,8 @@ pub(crate) fn a_cluster_that_has_just_joined_counts(context: &'static TestContex
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn without_the_aggregated_api_nobody_knows_whom_to_ask(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn without_the_aggregated_api_deletions_are_denied(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);

@@ -1,27 +1,24 @@
-//! The deletion guard on a real Karmada fleet: two members that are pushed to, one that pulls.
+//! The deletion guard on a real Karmada fleet with two push members and one pull member.
 //!
-//! One Durward stands on the control plane for the whole run ([`house`]), registered and permitted by what
-//! `durward manifests` prints and nothing else. Most cases stand beside each other in it, each with namespaces
-//! and definitions that no other has. Those that freeze, stop or reconfigure something have the fleet alone,
-//! and what they did is undone when they let go, whatever way they end.
+//! One Durward guards the control plane for the whole run, with exactly the webhooks and permissions that
+//! `durward manifests` prints. Most cases share it and use their own namespaces and CRDs. A case that freezes, stops
+//! or reconfigures something has the fleet for itself, and its changes are undone on drop.
 //!
-//! A case that ends with an allowed deletion looks into the members afterwards: an allow is right only if what
-//! was told beforehand is what happens.
+//! A case that ends with an allowed deletion checks the members afterwards: the verdict must match the result.
 
-pub(crate) mod acknowledged;
-pub(crate) mod all;
-pub(crate) mod commands;
-pub(crate) mod configured;
-pub(crate) mod definitions;
-pub(crate) mod faults;
-pub(crate) mod glass;
-pub(crate) mod kept;
-pub(crate) mod members;
-pub(crate) mod namespaces;
-pub(crate) mod permissions;
-pub(crate) mod replicas;
-pub(crate) mod soak;
-
+mod acknowledgement;
 mod attempt;
+mod commands;
+mod configuration;
+mod crds;
+mod delete_all;
+mod faults;
 mod house;
+mod members;
+mod namespaces;
 mod objects;
+mod overrides;
+mod permissions;
+mod replicas;
+mod retained;
+mod soak;

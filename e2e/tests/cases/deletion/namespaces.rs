@@ -18,23 +18,22 @@ use super::objects::{
 /// Who deletes what an owner has left behind.
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
-pub(crate) fn a_running_pod_in_a_push_member_keeps_the_namespace_until_it_is_gone(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_running_pod_in_a_push_member_denies_the_deletion(context: &'static TestContext) -> Result<()> {
     kept_until_emptied(context, "m2", "1 pod: web", &["pods/web"], |member, shop| {
         member.runs_pod(shop, "web")
     })
 }
 
-pub(crate) fn a_running_pod_in_the_pull_member_keeps_the_namespace_until_it_is_gone(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_running_pod_in_the_pull_member_denies_the_deletion(context: &'static TestContext) -> Result<()> {
     kept_until_emptied(context, "m3", "1 pod: web", &["pods/web"], |member, shop| {
         member.runs_pod(shop, "web")
     })
 }
 
-pub(crate) fn a_claim_alone_keeps_the_namespace(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn a_pvc_alone_denies_the_deletion(context: &'static TestContext) -> Result<()> {
     kept_until_emptied(context, "m1", "1 claim: data", &["persistentvolumeclaims/data"], |_, shop| {
         let claim = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
@@ -44,7 +43,8 @@ pub(crate) fn a_claim_alone_keeps_the_namespace(context: &'static TestContext) -
     })
 }
 
-pub(crate) fn a_load_balancer_keeps_the_namespace_and_another_service_does_not(
+#[e2e::case]
+fn a_load_balancer_denies_the_deletion_and_a_cluster_ip_does_not(
     context: &'static TestContext,
 ) -> Result<()> {
     kept_until_emptied(context, "m3", "1 load balancer: front", &["services/front"], |_, shop| {
@@ -59,7 +59,8 @@ pub(crate) fn a_load_balancer_keeps_the_namespace_and_another_service_does_not(
     })
 }
 
-pub(crate) fn workloads_without_any_pod_keep_the_namespace(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn workloads_without_pods_deny_the_deletion(context: &'static TestContext) -> Result<()> {
     let template = json!({
         "metadata": {"labels": {"app": "idle"}},
         "spec": {"containers": [{"name": "app", "image": "images.example/app:1"}]},
@@ -136,7 +137,8 @@ fn kept_until_emptied(
     await_gone_everywhere(&fleet, &path)
 }
 
-pub(crate) fn a_template_that_is_not_placed_keeps_the_namespace(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn an_unplaced_resource_template_denies_the_deletion(context: &'static TestContext) -> Result<()> {
     let fleet = beside(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -149,7 +151,8 @@ pub(crate) fn a_template_that_is_not_placed_keeps_the_namespace(context: &'stati
     await_gone_everywhere(&fleet, &path)
 }
 
-pub(crate) fn finished_pods_keep_no_namespace(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn finished_pods_do_not_deny_the_deletion(context: &'static TestContext) -> Result<()> {
     let fleet = beside(context)?;
     let shop = fleet.namespace("shop")?;
     for (name, phase) in [("m1", "Succeeded"), ("m2", "Failed"), ("m3", "Succeeded")] {
@@ -160,9 +163,8 @@ pub(crate) fn finished_pods_keep_no_namespace(context: &'static TestContext) -> 
     await_gone_everywhere(&fleet, &path_of(&shop))
 }
 
-pub(crate) fn a_namespace_in_use_everywhere_is_told_of_everywhere(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_namespace_in_use_everywhere_names_every_cluster(context: &'static TestContext) -> Result<()> {
     let fleet = beside(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -184,7 +186,8 @@ pub(crate) fn a_namespace_in_use_everywhere_is_told_of_everywhere(
     Ok(())
 }
 
-pub(crate) fn a_dry_run_shows_what_is_where_and_changes_nothing(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn a_dry_run_reports_the_usage_and_changes_nothing(context: &'static TestContext) -> Result<()> {
     let fleet = beside(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     let m2 = fleet.member("m2")?;
@@ -210,7 +213,8 @@ pub(crate) fn a_dry_run_shows_what_is_where_and_changes_nothing(context: &'stati
     untouched(m2, &format!("{}/web", shop.path("pods")))
 }
 
-pub(crate) fn a_namespace_that_terminates_may_be_deleted_again(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -> Result<()> {
     let fleet = beside(context)?;
     let m2 = fleet.member("m2")?;
     // Karmada takes over no namespace that was there before, so this one stays in m2, with its pod.
@@ -240,9 +244,8 @@ pub(crate) fn a_namespace_that_terminates_may_be_deleted_again(context: &'static
     await_gone(karmada, "the control plane", &path)
 }
 
-pub(crate) fn the_garbage_collector_and_the_namespace_controller_are_refused_like_people(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()> {
     let fleet = beside(context)?;
     let karmada: &Cluster = fleet.karmada();
     let shop = fleet.namespace("shop")?;

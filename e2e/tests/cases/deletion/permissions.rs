@@ -34,7 +34,8 @@ impl Drop for Restored<'_> {
     }
 }
 
-pub(crate) fn a_permission_that_members_do_not_give_is_named(context: &'static TestContext) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_missing_permission_in_a_member_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -67,9 +68,8 @@ pub(crate) fn a_permission_that_members_do_not_give_is_named(context: &'static T
     comes_back_within(RESTORED_WITHIN, &fleet, &path)
 }
 
-pub(crate) fn without_the_permission_for_the_proxy_or_the_clusters_that_is_named(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_missing_permission_for_the_proxy_or_clusters_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -92,7 +92,8 @@ pub(crate) fn without_the_permission_for_the_proxy_or_the_clusters_that_is_named
     comes_back(&fleet, &path)
 }
 
-pub(crate) fn durward_reads_no_secret_and_changes_nothing(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn durward_can_read_no_secret_and_change_nothing(context: &'static TestContext) -> Result<()> {
     let fleet = beside(context)?;
     let durward = fleet.karmada().certified("durward", None)?;
     let shop = fleet.namespace("shop")?;

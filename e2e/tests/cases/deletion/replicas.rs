@@ -21,9 +21,8 @@ const ENDED_WITHIN: Duration = Duration::from_secs(30);
 /// Deletions that are tried between one deed and the next.
 const BETWEEN: usize = 40;
 
-pub(crate) fn two_replicas_are_replaced_under_load_and_every_deletion_is_judged(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case(Slow)]
+fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&workshop())?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;

@@ -14,7 +14,8 @@ use super::objects::{path_of, untouched};
 /// The member's API server remembers a token for ten seconds, and a deleted account's for longer.
 const REVOKED_WITHIN: Duration = Duration::from_secs(300);
 
-pub(crate) fn a_token_that_was_revoked_is_told_with_its_secret(context: &'static TestContext) -> Result<()> {
+#[e2e::case(Soak)]
+fn a_revoked_token_is_named_with_its_secret(context: &'static TestContext) -> Result<()> {
     let fleet = alone(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);

@@ -13,7 +13,8 @@ use super::quorum::two_followers;
 /// `kubectl drain` tries again every five seconds.
 const TRIED_WITHIN: Duration = Duration::from_secs(30);
 
-pub(crate) fn a_drain_waits_for_the_others_and_then_completes(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestContext) -> Result<()> {
     let House { cluster, durward } = house(context)?;
     let space = house(context)?.namespace("drain", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
@@ -61,7 +62,8 @@ pub(crate) fn a_drain_waits_for_the_others_and_then_completes(context: &'static 
     Ok(())
 }
 
-pub(crate) fn a_drain_that_is_only_tried_moves_nothing(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn a_dry_run_drain_transfers_nothing(context: &'static TestContext) -> Result<()> {
     let House { cluster, .. } = house(context)?;
     let space = house(context)?.namespace("tried", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;

@@ -14,9 +14,8 @@ use super::quorum::two_followers;
 /// A member that was away catches up as soon as its leader tries it again.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
-pub(crate) fn a_leader_that_is_refused_is_refused_to_people_and_hands_over_for_controllers(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static TestContext) -> Result<()> {
     let House { cluster, .. } = house(context)?;
     let space = house(context)?.namespace("refuse", Kind::Refuse)?;
     let etcd = EtcdCluster::of(3).start(context)?;
@@ -44,9 +43,8 @@ fn noted(lease: &serde_json::Value) -> bool {
     held.is_some_and(|held| held != "[]")
 }
 
-pub(crate) fn a_leader_that_may_go_goes_with_a_warning_and_keeps_leading(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn leader_allow_warns_and_transfers_nothing(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("allow", Kind::Allow)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
@@ -63,7 +61,8 @@ pub(crate) fn a_leader_that_may_go_goes_with_a_warning_and_keeps_leading(
     Ok(())
 }
 
-pub(crate) fn a_leader_that_is_killed_at_once_hands_over_first(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn a_force_deleted_leader_transfers_leadership_first(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("force", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let _pods = etcd.pods_in(&space)?;
@@ -77,9 +76,8 @@ pub(crate) fn a_leader_that_is_killed_at_once_hands_over_first(context: &'static
     Ok(())
 }
 
-pub(crate) fn a_dry_run_has_the_same_verdict_and_moves_and_notes_nothing(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Result<()> {
     let House { cluster, .. } = house(context)?;
     let space = house(context)?.namespace("dry", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
@@ -113,7 +111,8 @@ pub(crate) fn a_dry_run_has_the_same_verdict_and_moves_and_notes_nothing(
     Ok(())
 }
 
-pub(crate) fn leadership_goes_to_nobody_who_goes_soon(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) -> Result<()> {
     let House { cluster, .. } = house(context)?;
     let space = house(context)?.namespace("next", Kind::Transfer)?;
     let etcd = EtcdCluster::of(5).start(context)?;
@@ -137,9 +136,8 @@ pub(crate) fn leadership_goes_to_nobody_who_goes_soon(context: &'static TestCont
     Ok(())
 }
 
-pub(crate) fn without_its_gateway_followers_go_and_leaders_only_for_controllers(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn without_the_gateway_users_can_delete_only_followers(context: &'static TestContext) -> Result<()> {
     let House { cluster, .. } = house(context)?;
     for release in Release::ALL {
         let space = house(context)?.namespace("gateway", Kind::Transfer)?;

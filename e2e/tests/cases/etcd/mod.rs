@@ -1,19 +1,17 @@
-//! The etcd guard on real etcd clusters, of three lines of etcd, in a real API server.
+//! The etcd guard with real etcd clusters of three releases and a real API server.
 //!
-//! Each case has an etcd cluster of its own: members are processes on loopback addresses, their pods are objects
-//! that carry those addresses ([`e2e::etcd cluster`]).
-
-pub(crate) mod beforehand;
-pub(crate) mod down;
-pub(crate) mod drain;
-pub(crate) mod ensembles;
-pub(crate) mod leader;
-pub(crate) mod quorum;
-pub(crate) mod reservations;
-pub(crate) mod stances;
-pub(crate) mod teardown;
-pub(crate) mod trust;
-
-pub(in crate::cases) mod house;
+//! Each case has its own etcd cluster. Members are processes on loopback addresses, and their pods are objects with
+//! these addresses ([`e2e::etcd_cluster`]).
 
 mod attempt;
+mod clusters;
+mod commands;
+mod configuration;
+mod drain;
+pub(in crate::cases) mod house;
+mod leader;
+mod outage;
+mod quorum;
+mod reservations;
+mod teardown;
+mod trust;

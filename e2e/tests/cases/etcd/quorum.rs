@@ -25,15 +25,18 @@ pub(super) fn two_followers(etcd: &EtcdCluster) -> Result<[&Member; 2]> {
     two.context("fewer than two members follow")
 }
 
-pub(crate) fn of_three_healthy_members_of_3_4_each_may_go(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn each_of_three_healthy_members_of_3_4_can_be_deleted(context: &'static TestContext) -> Result<()> {
     each_may_go(context, Release::V3_4)
 }
 
-pub(crate) fn of_three_healthy_members_of_3_5_each_may_go(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn each_of_three_healthy_members_of_3_5_can_be_deleted(context: &'static TestContext) -> Result<()> {
     each_may_go(context, Release::V3_5)
 }
 
-pub(crate) fn of_three_healthy_members_of_3_6_each_may_go(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn each_of_three_healthy_members_of_3_6_can_be_deleted(context: &'static TestContext) -> Result<()> {
     each_may_go(context, Release::V3_6)
 }
 
@@ -58,9 +61,8 @@ fn each_may_go(context: &'static TestContext, release: Release) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn with_one_of_three_down_no_healthy_one_goes_and_that_one_does(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("down", Kind::Transfer)?;
     for release in Release::ALL {
         let name = format!("etcd-{}", release.to_string().replace('.', "-"));
@@ -96,7 +98,8 @@ pub(crate) fn with_one_of_three_down_no_healthy_one_goes_and_that_one_does(
     Ok(())
 }
 
-pub(crate) fn of_five_two_may_be_away_and_not_three(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("five", Kind::Transfer)?;
     let etcd = EtcdCluster::of(5).start(context)?;
     let pods = etcd.pods_in(&space)?;
@@ -122,9 +125,8 @@ pub(crate) fn of_five_two_may_be_away_and_not_three(context: &'static TestContex
     Ok(())
 }
 
-pub(crate) fn where_the_quorum_is_lost_what_is_left_stays_and_what_is_down_goes(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn without_a_quorum_only_members_that_are_down_can_be_deleted(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("lost", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
@@ -144,9 +146,8 @@ pub(crate) fn where_the_quorum_is_lost_what_is_left_stays_and_what_is_down_goes(
     Ok(())
 }
 
-pub(crate) fn one_and_two_members_go_with_a_warning_that_it_is_an_outage(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn one_or_two_members_are_allowed_with_an_outage_warning(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("small", Kind::Transfer)?;
     for (members, words) in [(1, "it is the only member"), (2, "the ensemble has 2 members")] {
         let etcd = EtcdCluster::of(members).named(&format!("etcd-of-{members}")).start(context)?;
@@ -160,9 +161,8 @@ pub(crate) fn one_and_two_members_go_with_a_warning_that_it_is_an_outage(
     Ok(())
 }
 
-pub(crate) fn a_learner_goes_and_while_there_is_one_that_is_told(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_learner_can_be_deleted_and_is_mentioned(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("learner", Kind::Transfer)?;
     let mut etcd = EtcdCluster::of(3).start(context)?;
     etcd.add_learner(context)?;
@@ -181,9 +181,8 @@ pub(crate) fn a_learner_goes_and_while_there_is_one_that_is_told(
     Ok(())
 }
 
-pub(crate) fn a_member_that_was_announced_and_never_started_counts_as_a_voter(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_member_that_never_started_counts_as_a_voter(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("announced", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
@@ -194,9 +193,8 @@ pub(crate) fn a_member_that_was_announced_and_never_started_counts_as_a_voter(
     Ok(())
 }
 
-pub(crate) fn a_full_database_is_told_and_a_corrupt_member_counts_for_nothing(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn nospace_is_a_warning_and_a_corrupt_member_does_not_count(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("alarm", Kind::Transfer)?;
     let full = EtcdCluster::of(3).named("etcd-full").quota(2 << 20).start(context)?;
     let pods = full.pods_in(&space)?;
@@ -216,9 +214,8 @@ pub(crate) fn a_full_database_is_told_and_a_corrupt_member_counts_for_nothing(
     Ok(())
 }
 
-pub(crate) fn where_nobody_knows_whose_data_is_corrupt_nobody_goes(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_corrupt_alarm_without_a_member_denies_every_deletion(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("doubt", Kind::Transfer)?;
     for release in Release::ALL {
         let name = format!("etcd-{}", release.to_string().replace('.', "-"));
@@ -234,9 +231,8 @@ pub(crate) fn where_nobody_knows_whose_data_is_corrupt_nobody_goes(
     Ok(())
 }
 
-pub(crate) fn a_member_that_hangs_costs_its_own_time_and_counts_for_nothing(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static TestContext) -> Result<()> {
     let cluster = workshop(context)?;
     // The default.
     let (_installation, _durward) = installed(context, cluster, &["memberDeadline: 1s"])?;
@@ -270,9 +266,8 @@ pub(crate) fn a_member_that_hangs_costs_its_own_time_and_counts_for_nothing(
     Ok(())
 }
 
-pub(crate) fn where_pods_take_their_member_along_a_quorum_is_one_of_the_others(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_hook_that_removes_the_member_shrinks_the_quorum(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("leaves", Kind::Transfer)?;
     let etcd = EtcdCluster::of(4).start(context)?;
     let hook = json!({"preStop": {"exec": {"command": ["/bin/sh", "-c", "etcdctl member remove $ID; rm -rf /var/lib/etcd"]}}});
@@ -287,7 +282,8 @@ pub(crate) fn where_pods_take_their_member_along_a_quorum_is_one_of_the_others(
     Ok(())
 }
 
-pub(crate) fn data_that_goes_with_the_pod_is_told(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn data_that_is_deleted_with_the_pod_is_a_warning(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("data", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_like(&space, |pod| {
@@ -299,9 +295,8 @@ pub(crate) fn data_that_goes_with_the_pod_is_told(context: &'static TestContext)
 }
 
 /// Whose pods are all that is asked about: the pods of another etcd cluster in the same namespace are others.
-pub(crate) fn ensembles_of_one_namespace_do_not_count_for_each_other(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn etcd_clusters_in_one_namespace_are_separate(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("tenants", Kind::Transfer)?;
     let well = EtcdCluster::of(3).named("well").start(context)?;
     let ill = EtcdCluster::of(3).named("ill").start(context)?;

@@ -106,9 +106,8 @@ fn two_replicas<'a>(
     Ok(replicas)
 }
 
-pub(crate) fn of_two_who_go_at_once_through_two_replicas_exactly_one_does(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn two_replicas_allow_one_of_two_concurrent_deletions(context: &'static TestContext) -> Result<()> {
     let cluster = workshop(context)?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;
@@ -152,9 +151,8 @@ pub(crate) fn of_two_who_go_at_once_through_two_replicas_exactly_one_does(
 }
 
 /// The same by one replica and the API server itself, by whatever way.
-pub(crate) fn of_two_who_are_evicted_and_deleted_at_once_exactly_one_goes(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("at-once", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
@@ -185,9 +183,8 @@ pub(crate) fn of_two_who_are_evicted_and_deleted_at_once_exactly_one_goes(
     Ok(())
 }
 
-pub(crate) fn what_a_killed_replica_has_noted_holds_for_half_a_minute(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestContext) -> Result<()> {
     let cluster = workshop(context)?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;
@@ -217,9 +214,8 @@ pub(crate) fn what_a_killed_replica_has_noted_holds_for_half_a_minute(
 }
 
 /// To allow is not to commit: behind the guard a budget refuses, and the pod stays.
-pub(crate) fn an_eviction_that_a_budget_refuses_holds_others_up_until_its_pod_goes(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("budget", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
@@ -244,7 +240,8 @@ pub(crate) fn an_eviction_that_a_budget_refuses_holds_others_up_until_its_pod_go
     Ok(())
 }
 
-pub(crate) fn who_cannot_note_lets_no_healthy_member_go(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn without_a_reservation_no_healthy_member_is_deleted(context: &'static TestContext) -> Result<()> {
     let cluster = workshop(context)?;
     let (installation, durward) = super::house::installed(context, cluster, &[])?;
     let space = namespace(cluster, "unnoted", Kind::Transfer)?;

@@ -31,9 +31,8 @@ fn silent<'a>(space: &'a e2e::namespace::Namespace<'a>) -> Result<(Pods<'a>, Vec
     Ok((pods, members))
 }
 
-pub(crate) fn teardown_and_repair_go_without_a_member_being_asked(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Result<()> {
     let House { cluster, .. } = house(context)?;
     let api = cluster.api();
     let space = house(context)?.namespace("teardown", Kind::Transfer)?;
@@ -90,7 +89,8 @@ pub(crate) fn teardown_and_repair_go_without_a_member_being_asked(
     Ok(())
 }
 
-pub(crate) fn a_mirror_of_a_static_pod_goes_with_a_warning(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn a_mirror_pod_is_allowed_with_a_warning(context: &'static TestContext) -> Result<()> {
     let House { cluster, .. } = house(context)?;
     let space = house(context)?.namespace("mirror", Kind::Transfer)?;
     let pods = pods::set(&space, "etcd", 3, |_| {})?;
@@ -119,7 +119,8 @@ pub(crate) fn a_mirror_of_a_static_pod_goes_with_a_warning(context: &'static Tes
     Ok(())
 }
 
-pub(crate) fn of_a_collection_only_as_many_go_as_may(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn deletecollection_keeps_the_quorum(context: &'static TestContext) -> Result<()> {
     let House { cluster, .. } = house(context)?;
     let space = house(context)?.namespace("collection", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
@@ -134,13 +135,13 @@ pub(crate) fn of_a_collection_only_as_many_go_as_may(context: &'static TestConte
     etcd.leader()?.reads()
 }
 
-pub(crate) fn controllers_under_their_own_names_roll_and_tear_down(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn controllers_with_own_names_roll_and_tear_down(context: &'static TestContext) -> Result<()> {
     rolls_and_tears_down(context, "etcd-controllers", true)
 }
 
-pub(crate) fn controllers_under_one_name_roll_and_tear_down(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn controllers_with_one_name_roll_and_tear_down(context: &'static TestContext) -> Result<()> {
     rolls_and_tears_down(context, "etcd-controllers-as-one", false)
 }
 

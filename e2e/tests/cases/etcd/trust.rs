@@ -54,9 +54,8 @@ fn goes_well(etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn members_are_verified_by_their_address_or_by_a_name(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn members_are_verified_by_address_or_name(context: &'static TestContext) -> Result<()> {
     for (kind, to, asks) in [
         (Kind::Tls, IssuedFor::Addresses, false),
         (Kind::Named, IssuedFor::Name(SERVER_NAME.to_owned()), true),
@@ -72,9 +71,8 @@ pub(crate) fn members_are_verified_by_their_address_or_by_a_name(
     Ok(())
 }
 
-pub(crate) fn certificates_of_another_authority_or_for_another_name_vouch_for_nobody(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn certificates_of_another_ca_or_name_are_not_trusted(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("wrong", Kind::Tls)?;
     let etcd = EtcdCluster::of(3).tls(ServerTls::new(IssuedFor::Addresses, false)?).start(context)?;
     let pods = etcd.pods_in(&space)?;
@@ -104,7 +102,8 @@ pub(crate) fn certificates_of_another_authority_or_for_another_name_vouch_for_no
     Ok(())
 }
 
-pub(crate) fn where_members_ask_for_logins_durward_logs_in(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn durward_logs_in_if_members_require_it(context: &'static TestContext) -> Result<()> {
     for release in Release::ALL {
         let space = house(context)?.namespace("login", Kind::Login)?;
         let trust = ServerTls::new(IssuedFor::Addresses, false)?;
@@ -129,9 +128,8 @@ pub(crate) fn where_members_ask_for_logins_durward_logs_in(context: &'static Tes
 }
 
 /// A member that says who may not read is a member that reads.
-pub(crate) fn members_that_ask_for_a_login_and_get_none_are_reached_all_the_same(
-    context: &'static TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn members_without_a_configured_login_are_still_contacted(context: &'static TestContext) -> Result<()> {
     for release in Release::ALL {
         let space = house(context)?.namespace("nobody", Kind::Transfer)?;
         let etcd = EtcdCluster::of(3).release(release).start(context)?;
@@ -148,7 +146,8 @@ pub(crate) fn members_that_ask_for_a_login_and_get_none_are_reached_all_the_same
     Ok(())
 }
 
-pub(crate) fn a_rogue_pod_learns_nothing_and_vouches_for_nobody(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("rogue", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
@@ -188,7 +187,8 @@ pub(crate) fn a_rogue_pod_learns_nothing_and_vouches_for_nobody(context: &'stati
     Ok(())
 }
 
-pub(crate) fn what_is_no_etcd_is_named_and_counts_for_nothing(context: &'static TestContext) -> Result<()> {
+#[e2e::case]
+fn a_process_that_is_not_etcd_does_not_count(context: &'static TestContext) -> Result<()> {
     let space = house(context)?.namespace("odd", Kind::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;

@@ -1,10 +1,8 @@
-//! The etcd guard on a real node, where members run in pods of a `StatefulSet` and a kubelet ends them, with
-//! Durward in pods too.
+//! The etcd guard on a real node: members run in pods of a `StatefulSet`, and Durward runs in pods too.
 //!
-//! The etcd clusters of the room `etcd` are processes whose end the case decides. Here it is seen what an end costs
-//! those who use the etcd cluster, and that what people wrote for etcd ten years ago is guarded as it stands.
-
-pub(crate) mod document;
-pub(crate) mod rolling;
+//! In the area `etcd` the case ends members itself. Here a kubelet ends them, and the cases measure what this costs
+//! the clients of etcd. One case deploys a manifest that many documents copy.
 
 mod house;
+mod rolling_update;
+mod upstream_manifest;

@@ -8,9 +8,8 @@ use e2e::node;
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-pub(crate) fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run_on(
-    context: &TestContext,
-) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run(context: &TestContext) -> Result<()> {
     let node = context.exclusive_node()?;
     let shop = node.namespace("shop")?;
     let count = "i=0; while :; do i=$((i+1)); echo $i >/tmp/count; sleep 0.2; done";

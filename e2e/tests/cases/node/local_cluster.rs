@@ -23,7 +23,8 @@ const UP_WITHIN: Duration = Duration::from_secs(300);
 /// The grace of the parts, and a machine that does much else.
 const CLEAN_WITHIN: Duration = Duration::from_secs(60);
 
-pub(crate) fn a_cluster_stands_until_it_is_ended_and_meets_no_other(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn a_local_cluster_runs_until_it_is_stopped(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let node = context.node()?;
     let shop = node.namespace("shop")?;
@@ -54,9 +55,8 @@ pub(crate) fn a_cluster_stands_until_it_is_ended_and_meets_no_other(context: &Te
     web.exec("app", &["true"]).map(drop)
 }
 
-pub(crate) fn a_whole_node_leaves_nothing_behind_when_its_holder_is_killed(
-    context: &TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_node_leaves_nothing_behind_when_its_holder_is_killed(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let cluster = Standing::up_with(context, "no")?;
     cluster.runs_a_pod()?;
@@ -66,9 +66,8 @@ pub(crate) fn a_whole_node_leaves_nothing_behind_when_its_holder_is_killed(
     cluster.leaves_nothing(&before)
 }
 
-pub(crate) fn the_next_run_cleans_up_a_whole_node_behind_a_killed_keeper(
-    context: &TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn the_next_run_cleans_up_the_node_of_a_killed_supervisor(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let cluster = Standing::up(context)?;
     cluster.runs_a_pod()?;

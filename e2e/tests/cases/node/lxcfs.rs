@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 /// A file that LXCFS serves.
 const MEMINFO: &str = "/var/lib/lxcfs/proc/meminfo";
 
-pub(crate) fn lxcfs_ends_dies_and_serves_again(context: &TestContext) -> Result<()> {
+#[e2e::case(Exclusive)]
+fn lxcfs_stops_crashes_and_serves_again(context: &TestContext) -> Result<()> {
     let node = context.exclusive_node()?;
     let shop = node.namespace("shop")?;
     let looking = |name: &str| {

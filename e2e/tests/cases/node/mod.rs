@@ -1,6 +1,6 @@
-//! What needs pods that run: cases on the one-node cluster.
+//! The node of the tests itself: pods run on it, and nothing of it remains on the host.
 
-pub(crate) mod basics;
-pub(crate) mod kubelet;
-pub(crate) mod local_cluster;
-pub(crate) mod lxcfs;
+mod kubelet;
+mod local_cluster;
+mod lxcfs;
+mod pods;

@@ -25,7 +25,8 @@ pub(super) const WANTED: &str = "DURWARD_E2E_VICTIM_GROUND";
 /// A command on the sandbox, on a machine that does much else.
 const AT_ONCE: Duration = Duration::from_secs(60);
 
-pub(crate) fn a_ground_shows_nothing_of_itself_to_this_host(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn a_sandbox_is_not_visible_on_the_host(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let victim = start(context, "wait", None)?;
     let seen = before.difference(&HostState::now()?, &ours(&victim));
@@ -44,9 +45,8 @@ pub(crate) fn a_ground_shows_nothing_of_itself_to_this_host(context: &TestContex
     left_nothing(&before, &victim)
 }
 
-pub(crate) fn a_ground_leaves_nothing_behind_when_the_test_process_ends_well(
-    context: &TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_sandbox_leaves_nothing_behind_after_a_successful_run(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let victim = start(context, "pass", None)?;
     ensure!(victim.end()? == Exit::Code(0), "the victim failed: {}", victim.part.log_tail(20));
@@ -56,9 +56,8 @@ pub(crate) fn a_ground_leaves_nothing_behind_when_the_test_process_ends_well(
     victim.left_nothing()
 }
 
-pub(crate) fn a_ground_leaves_nothing_behind_when_the_test_process_is_killed(
-    context: &TestContext,
-) -> Result<()> {
+#[e2e::case]
+fn a_sandbox_leaves_nothing_behind_after_sigkill(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let victim = start(context, "wait", None)?;
     left_something(&before, &victim)?;
@@ -67,7 +66,8 @@ pub(crate) fn a_ground_leaves_nothing_behind_when_the_test_process_is_killed(
     left_nothing(&before, &victim)
 }
 
-pub(crate) fn the_next_run_cleans_up_the_ground_of_a_killed_keeper(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn the_next_run_cleans_up_the_sandbox_of_a_killed_supervisor(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let victim = start(context, "wait", None)?;
     victim.kill_keeper()?;
@@ -81,7 +81,8 @@ pub(crate) fn the_next_run_cleans_up_the_ground_of_a_killed_keeper(context: &Tes
     left_nothing(&before, &next)
 }
 
-pub(crate) fn two_grounds_do_not_meet(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn two_sandboxes_are_isolated_from_each_other(context: &TestContext) -> Result<()> {
     let supervisor = context.supervisor()?;
     let [one, other] = [Sandbox::start(&supervisor)?, Sandbox::start(&supervisor)?];
     ensure!(one.address() != other.address(), "both have the address {}", one.address());
@@ -111,7 +112,8 @@ pub(crate) fn two_grounds_do_not_meet(context: &TestContext) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn a_part_on_a_ground_is_its_own_process(context: &TestContext) -> Result<()> {
+#[e2e::case]
+fn a_process_in_a_sandbox_has_its_own_pid_and_signals(context: &TestContext) -> Result<()> {
     let supervisor = context.supervisor()?;
     let sandbox = Sandbox::start(&supervisor)?;
     let says = "trap 'echo told to end; exit 7' TERM; pwd; echo pid $$; while :; do sleep 0.05; done";

@@ -1,0 +1,95 @@
+//! Pods as most people make them: by what makes pods.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use e2e::context::TestContext;
+use e2e::namespace::Namespace;
+use e2e::node::{self, Node, RunningPod};
+use e2e::wait::{Poll, eventually};
+use serde_json::{Value, json};
+
+use super::house::beside;
+use super::view::{LOOK, Sight, common_limits, idler, ready};
+use crate::cases::house::SWITCH;
+
+/// A controller makes a pod within a second; a loaded machine may take longer.
+const MADE_WITHIN: Duration = Duration::from_secs(60);
+
+#[e2e::case]
+fn pods_of_deployments_and_stateful_sets_see_their_limits(context: &'static TestContext) -> Result<()> {
+    let node = beside(context)?;
+    let shop = node.namespace("shop")?;
+    let made = Instant::now();
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "set"},
+        "spec": {
+            "replicas": 1, "serviceName": "set", "selector": {"matchLabels": {"made-by": "set"}},
+            "template": template("set", &node::idle(common_limits()), "Always"),
+        },
+    });
+    node.cluster().api().create(&shop.path("apps/v1/statefulsets"), &set)?.succeeded()?;
+    let deployed = idler(&shop, "deployed").annotated(SWITCH, "enabled").from_a_deployment().is_admitted()?;
+    let of_set = made_by(&node, &shop, "set")?.is_ready()?;
+    for pod in [ready(&node, &shop, &deployed)?, of_set] {
+        Sight::from(&pod, "app")?.with_memory(256)?.with_age_since(made)?;
+    }
+    Ok(())
+}
+
+#[e2e::case]
+fn pods_of_jobs_and_cron_jobs_see_their_limits(context: &'static TestContext) -> Result<()> {
+    let node = beside(context)?;
+    let shop = node.namespace("shop")?;
+    let api = node.cluster().api();
+    let made = Instant::now();
+    let looking = node::shell(LOOK, common_limits());
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"},
+        "spec": {"template": template("job", &looking, "Never")},
+    });
+    api.create(&shop.path("batch/v1/jobs"), &job)?.succeeded()?;
+    // Once a year, and the last time is years ago: it is due at once, and not again.
+    let cron = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "cron"},
+        "spec": {
+            "schedule": "0 0 1 1 *",
+            "jobTemplate": {"spec": {"template": template("cron", &looking, "Never")}},
+        },
+    });
+    let crons = shop.path("batch/v1/cronjobs");
+    api.create(&crons, &cron)?.succeeded()?;
+    let long_ago = json!({"status": {"lastScheduleTime": "2020-01-01T00:00:00Z"}});
+    api.merge(&format!("{crons}/cron/status"), &long_ago)?.succeeded()?;
+    for maker in ["job", "cron"] {
+        let pod = made_by(&node, &shop, maker)?.is_done()?;
+        let seen = Sight::of(&pod.logs("app")?).with_context(|| format!("a pod of {maker}"))?;
+        seen.with_memory(256)?.with_age_since(made)?;
+    }
+    Ok(())
+}
+
+/// A template whose pods ask, by annotation.
+fn template(maker: &str, container: &Value, restart: &str) -> Value {
+    let mut container = container.clone();
+    container["name"] = "app".into();
+    json!({
+        "metadata": {"labels": {"made-by": maker}, "annotations": {SWITCH: "enabled"}},
+        "spec": {
+            "containers": [container], "restartPolicy": restart, "terminationGracePeriodSeconds": 1,
+        },
+    })
+}
+
+/// The pod of a template, once it is there.
+fn made_by<'a>(node: &Node, namespace: &Namespace<'a>, maker: &str) -> Result<RunningPod<'a>> {
+    let path = format!("{}?labelSelector=made-by%3D{maker}", namespace.path("pods"));
+    let name = eventually(format_args!("a pod made by {maker}"), MADE_WITHIN, || {
+        let pods = node.cluster().api().get(&path)?.succeeded()?.body;
+        Ok(match pods["items"][0]["metadata"]["name"].as_str() {
+            Some(name) => Poll::Ready(name.to_owned()),
+            None => Poll::Pending("none".to_owned()),
+        })
+    })?;
+    Ok(node.pod(namespace, &name))
+}

@@ -1,0 +1,98 @@
+//! Other configurations: what is only told, and fleets that are none of Karmada's.
+
+use anyhow::{Result, ensure};
+use e2e::context::TestContext;
+use e2e::installation::Installation;
+use e2e::wait::{Poll, eventually};
+
+use super::super::house::{HEARD_WITHIN, workshop};
+use super::attempt::{delete, try_delete};
+use super::house::{GROUPS, beside_by};
+use super::objects::{await_gone, await_gone_everywhere, create, deployment, path_of, untouched};
+
+#[e2e::case(Reconfigures)]
+fn audit_mode_allows_the_deletion_and_warns(context: &'static TestContext) -> Result<()> {
+    let fleet = beside_by(context, &["fleet: {karmada: {}}", "mode: audit", GROUPS])?;
+    let shop = fleet.namespace("shop")?;
+    let m2 = fleet.member("m2")?;
+    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    let would_deny = || {
+        fleet.durward(|durward| {
+            Ok(durward.metrics()?.sum("durward_would_deny_total", &[("guard", "deletion")]))
+        })
+    };
+    let before = would_deny()?;
+    delete(fleet.karmada().api(), &path_of(&shop))?.allowed()?.warning("m2 (1 pod: web)")?;
+    ensure!(would_deny()? > before + 0.5, "no counter tells of it");
+    await_gone_everywhere(&fleet, &path_of(&shop))
+}
+
+#[e2e::case(Reconfigures)]
+fn names_count_hides_object_names(context: &'static TestContext) -> Result<()> {
+    let fleet = beside_by(context, &["fleet: {karmada: {}}", "names: count", GROUPS])?;
+    let shop = fleet.namespace("shop")?;
+    let m2 = fleet.member("m2")?;
+    m2.runs_pod(&m2.known_namespace(shop.name()), "very-secret")?;
+    let refused = delete(fleet.karmada().api(), &path_of(&shop))?.refused()?.saying(&["m2 (1 pod)"])?;
+    ensure!(!refused.told().contains("very-secret"), "a name is told: {}", refused.told());
+    untouched(fleet.karmada(), &path_of(&shop))
+}
+
+#[e2e::case]
+fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestContext) -> Result<()> {
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, "  deletion: {}")?;
+    let _durward = installation.serve().named("durward-alone").start_ready(context)?;
+    installation.register()?;
+    let guarded = cluster.labelled_namespace("guarded", &[("durward.dev/guard", "deletion")])?;
+    let preview = cluster.namespace("preview")?;
+    let web = create(&guarded, "apps/v1/deployments", &deployment("web", 0))?;
+    create(&preview, "apps/v1/deployments", &deployment("web", 0))?;
+    eventually("the labelled namespace to be guarded", HEARD_WITHIN, || {
+        let attempt = try_delete(cluster.api(), &path_of(&guarded))?;
+        let told = attempt.told();
+        Ok(if attempt.refused().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
+    })?;
+    let words = format!("namespace \"{}\" is still in use: 1 deployment: web", guarded.name());
+    delete(cluster.api(), &path_of(&guarded))?.refused()?.saying(&[&words])?;
+    delete(cluster.api(), &path_of(&preview))?.allowed()?.without_warnings()?;
+    cluster.api().delete(&web)?.succeeded()?;
+    await_gone(&cluster, "the cluster", &web)?;
+    delete(cluster.api(), &path_of(&guarded))?.allowed()?;
+    Ok(())
+}
+
+/// There is no Karmada here: whoever is asked about cannot be seen, and whoever is not asked about passes.
+#[e2e::case]
+fn only_labeled_namespaces_and_karmada_itself_are_reviewed(context: &'static TestContext) -> Result<()> {
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, "  deletion: {}")?;
+    installation.configure("  deletion:\n    fleet: {karmada: {}}\n    select: labelled")?;
+    let durward = installation.serve().named("durward-labelled").start_ready(context)?;
+    installation.register()?;
+    let guarded = cluster.labelled_namespace("guarded", &[("durward.dev/guard", "deletion")])?;
+    let other = cluster.labelled_namespace("other", &[("durward.dev/guard", "lxcfs")])?;
+    let plain = cluster.namespace("plain")?;
+    let own = cluster.exact_namespace("karmada-system", &[])?;
+    let blind = "the list of the fleet's clusters could not be read";
+    eventually("the labelled namespace to be asked about", HEARD_WITHIN, || {
+        let attempt = try_delete(cluster.api(), &path_of(&guarded))?;
+        let told = attempt.told();
+        Ok(if told.contains(blind) { Poll::Ready(()) } else { Poll::Pending(told) })
+    })?;
+    delete(cluster.api(), &path_of(&own))?.refused()?.saying(&[blind])?;
+    let reviews =
+        || Ok::<_, anyhow::Error>(durward.metrics()?.sum("durward_reviews_total", &[("guard", "deletion")]));
+    let before = reviews()?;
+    delete(cluster.api(), &path_of(&plain))?.allowed()?.without_warnings()?;
+    delete(cluster.api(), &path_of(&other))?.allowed()?.without_warnings()?;
+    ensure!(reviews()? < before + 0.5, "Durward was asked about what is not labelled");
+    drop(installation);
+    eventually("nobody to be asked any more", HEARD_WITHIN, || {
+        let attempt = try_delete(cluster.api(), &path_of(&own))?;
+        let told = attempt.told();
+        Ok(if attempt.allowed().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
+    })?;
+    delete(cluster.api(), &path_of(&own))?.allowed()?;
+    Ok(())
+}

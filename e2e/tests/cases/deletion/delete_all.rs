@@ -1,0 +1,121 @@
+//! Everything at once: `kubectl delete … --all` must not wreck a fleet.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
+use e2e::fleet::Fleet;
+
+use super::attempt::{delete, try_delete};
+use super::house::alone;
+use super::objects::{Definition, path_of, untouched};
+
+/// What Kubernetes itself never deletes.
+const KEPT_BY_KUBERNETES: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+#[e2e::case(Exclusive)]
+fn deleting_all_namespaces_judges_each_one(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
+    let (used, free) = (fleet.namespace("used")?, fleet.namespace("free")?);
+    let m3 = fleet.member("m3")?;
+    m3.runs_pod(&m3.known_namespace(used.name()), "web")?;
+    let all = names(&fleet, "namespaces")?;
+    let tried = fleet.karmada().kubectl().run(&["delete", "namespaces", "--all", "--dry-run=server"])?;
+    ensure!(!tried.is_success(), "the dry run passed");
+
+    let refused = |name: &str, words: &str| {
+        let line = tried
+            .stderr
+            .lines()
+            .find(|line| line.starts_with("Error from server") && (line.contains(&format!("\"{name}\""))));
+        let line = line.with_context(|| format!("{name} was not refused: {}", tried.stderr))?;
+        ensure!(line.contains(words), "the refusal of {name} does not say {words:?}: {line}");
+        Ok(())
+    };
+    for name in KEPT_BY_KUBERNETES {
+        refused(name, "this namespace may not be deleted")?;
+    }
+    for name in ["karmada-system", "karmada-cluster"] {
+        refused(name, "is a part of Karmada itself")?;
+    }
+    for member in fleet.members() {
+        let words = format!("holds all that Karmada has brought to {}", member.name());
+        refused(&format!("karmada-es-{}", member.name()), &words)?;
+    }
+    refused(used.name(), "m3 (1 pod: web)")?;
+    let passed: BTreeSet<&str> = tried
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("namespace \"")?.split('"').next())
+        .collect();
+    ensure!(passed.contains(free.name()), "{} was refused: {}", free.name(), tried.stderr);
+    // Whatever other cases have left, each has its verdict, and only one.
+    for name in &all {
+        let is_refused = tried
+            .stderr
+            .lines()
+            .any(|line| line.starts_with("Error from server") && line.contains(&format!("\"{name}\"")));
+        ensure!(is_refused != passed.contains(name.as_str()), "{name} has no verdict, or two");
+    }
+    untouched(fleet.karmada(), &path_of(&free))?;
+    ensure!(names(&fleet, "namespaces")?.is_superset(&all), "a dry run deleted something");
+    Ok(())
+}
+
+#[e2e::case(Exclusive)]
+fn deleting_all_crds_judges_each_one(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
+    let karmada = fleet.karmada();
+    let [used, free] = [Definition::new(&["v1"]), Definition::new(&["v1"])];
+    for definition in [&used, &free] {
+        definition.in_cluster(karmada)?;
+    }
+    let m2 = fleet.member("m2")?;
+    used.in_cluster(m2)?;
+    used.make(&m2.namespace("own")?, "v1", "one")?;
+
+    let all = names(&fleet, "customresourcedefinitions")?;
+    let arguments = ["delete", "customresourcedefinitions", "--all", "--dry-run=server"];
+    let tried = karmada.kubectl().run(&arguments)?;
+    let refusals: Vec<&str> =
+        tried.stderr.lines().filter(|line| line.starts_with("Error from server")).collect();
+    let refusal = |name: &str| refusals.iter().find(|line| line.contains(&format!("\"{name}\"")));
+    let mut karmadas = 0;
+    for name in all.iter().filter(|name| name.ends_with(".karmada.io")) {
+        let line = refusal(name).with_context(|| format!("{name} was not refused"))?;
+        ensure!(line.contains("is a part of Karmada itself"), "{line}");
+        karmadas += 1;
+    }
+    ensure!(karmadas > 10, "Karmada has only {karmadas} definitions here");
+    let line = refusal(&used.name()).context("what is in use was not refused")?;
+    ensure!(line.contains("m2 (1 object: "), "{line}");
+    ensure!(refusal(&free.name()).is_none(), "what is not in use was refused: {:?}", refusal(&free.name()));
+    let passed = format!("customresourcedefinition.apiextensions.k8s.io \"{}\" deleted", free.name());
+    ensure!(tried.stdout.contains(&passed), "{} has no verdict: {}", free.name(), tried.stdout);
+    untouched(karmada, &free.path())
+}
+
+#[e2e::case]
+fn parts_of_karmada_cannot_be_deleted(context: &'static TestContext) -> Result<()> {
+    let fleet = super::house::beside(context)?;
+    let api = fleet.karmada().api();
+    let works = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/works.work.karmada.io";
+    let paths = ["/api/v1/namespaces/karmada-system", "/api/v1/namespaces/karmada-cluster", works];
+    for path in paths {
+        delete(api, path)?.refused()?.saying(&["is a part of Karmada itself"])?;
+        untouched(fleet.karmada(), path)?;
+    }
+    let space = "/api/v1/namespaces/karmada-es-m1";
+    delete(api, space)?.refused()?.saying(&["Unjoin m1 first"])?;
+    untouched(fleet.karmada(), space)?;
+    // Nobody in that name: a space without a cluster is like any other namespace.
+    let left = fleet.karmada().exact_namespace("karmada-es-left-behind", &[])?;
+    try_delete(api, &path_of(&left))?.allowed()?;
+    Ok(())
+}
+
+fn names(fleet: &Fleet, resource: &str) -> Result<BTreeSet<String>> {
+    let list = fleet.karmada().kubectl().get(&[resource])?;
+    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(items.iter().filter_map(|item| Some(item["metadata"]["name"].as_str()?.to_owned())).collect())
+}

@@ -1,0 +1,151 @@
+//! To delete in spite of all: what it takes, from whom, and that it works while Durward does not.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
+use e2e::durward::Durward;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::attempt::{delete, try_delete};
+use super::house::{alone, beside};
+use super::objects::{Definition, annotate, await_gone_everywhere, path_of, untouched};
+
+const ANYWAY: &str = "durward.dev/delete-anyway";
+const REASON: &str = "durward.dev/delete-reason";
+const UNTIL: &str = "durward.dev/delete-until";
+
+/// A time from now in RFC 3339, to the second.
+pub(super) fn ahead(by: Duration) -> Result<String> {
+    let time = (SystemTime::now() + by).duration_since(SystemTime::UNIX_EPOCH)?;
+    Ok(Timestamp::from_second(i64::try_from(time.as_secs())?)?.to_string())
+}
+
+#[e2e::case]
+fn an_administrator_needs_only_the_annotation(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let m2 = fleet.member("m2")?;
+    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    let root = fleet.karmada().certified("root", Some("system:masters"))?;
+    delete(&root.api, &path)?.refused()?.saying(&["m2 (1 pod: web)"])?;
+
+    annotate(fleet.karmada(), &path, &json!({ANYWAY: "another"}))?;
+    let wrong = format!("{ANYWAY} is \"another\" and must be the object's own name");
+    delete(&root.api, &path)?.refused()?.saying(&["m2 (1 pod: web)", &wrong])?;
+    untouched(fleet.karmada(), &path)?;
+
+    annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
+    delete(&root.api, &path)?.allowed()?.without_warnings()?;
+    ensure!(reviews_of(&fleet, shop.name())? == 2, "Durward was asked about what the API server decides");
+    await_gone_everywhere(&fleet, &path)
+}
+
+#[e2e::case(Exclusive)]
+fn an_administrator_can_override_while_durward_is_down(context: &'static TestContext) -> Result<()> {
+    let fleet = alone(context)?;
+    let (shop, other) = (fleet.namespace("shop")?, fleet.namespace("other")?);
+    let widgets = Definition::new(&["v1"]);
+    widgets.in_cluster(fleet.karmada())?;
+    widgets.make(&other, "v1", "one")?;
+    let m3 = fleet.member("m3")?;
+    m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
+    let api = fleet.karmada().api();
+    let down = fleet.without_durward(context);
+    for path in [path_of(&shop), path_of(&other), widgets.path()] {
+        let refused = api.delete(&path)?;
+        let words = "failed calling webhook \"deletion.durward.dev\"";
+        ensure!(refused.message().contains(words), "{path}: {} {}", refused.status, refused.message());
+        untouched(fleet.karmada(), &path)?;
+    }
+    for (path, name) in [(path_of(&shop), shop.name()), (widgets.path(), widgets.name().as_str())] {
+        annotate(fleet.karmada(), &path, &json!({ANYWAY: name}))?;
+        delete(api, &path)?.allowed()?;
+        await_gone_everywhere(&fleet, &path)?;
+    }
+    drop(down);
+    // Whoever is back guards as before.
+    let path = path_of(&other);
+    m3.runs_pod(&m3.known_namespace(other.name()), "web")?;
+    delete(api, &path)?.refused()?.saying(&["m3 (1 pod: web)"])?;
+    Ok(())
+}
+
+#[e2e::case]
+fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestContext) -> Result<()> {
+    let fleet = beside(context)?;
+    let karmada = fleet.karmada();
+    let shop = fleet.namespace("shop")?;
+    let path = path_of(&shop);
+    let m1 = fleet.member("m1")?;
+    m1.runs_pod(&m1.known_namespace(shop.name()), "web")?;
+    let name = format!("deleter-of-{}", shop.name());
+    let ann = karmada.user(&name, &["system:authenticated"])?;
+    let may = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
+            "rules": [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "delete", "patch"]}],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+        },
+    ]});
+    karmada.kubectl().apply(&may.to_string())?.succeeded()?;
+    ann.await_permitted(&path)?;
+
+    let (soon, later) = (ahead(Duration::from_secs(3600))?, ahead(Duration::from_secs(48 * 3600))?);
+    let all =
+        |anyway: &str, reason: Value, until: Value| json!({ANYWAY: anyway, REASON: reason, UNTIL: until});
+    let own = shop.name();
+    let wrong: [(Value, Vec<&str>); 6] = [
+        (
+            all(own, Value::Null, Value::Null),
+            vec!["durward.dev/delete-reason is missing", "durward.dev/delete-until is missing"],
+        ),
+        (all(own, json!("  "), json!(soon)), vec!["durward.dev/delete-reason is missing"]),
+        (
+            all(own, json!("moved"), json!("2026-01-01T00:00:00Z")),
+            vec!["2026-01-01T00:00:00Z, which is over"],
+        ),
+        (all(own, json!("moved"), json!(later)), vec!["more than 24 h ahead"]),
+        (all(own, json!("moved"), json!("tonight")), vec!["\"tonight\", which is no time in RFC 3339"]),
+        (all("shop", json!("moved"), json!(soon)), vec!["is \"shop\" and must be the object's own name"]),
+    ];
+    delete(&ann.api, &path)?.refused()?.not_saying(&["does not count"])?;
+    for (annotations, words) in &wrong {
+        annotate(karmada, &path, annotations)?;
+        delete(&ann.api, &path)?.refused()?.saying(&["m1 (1 pod: web)"])?.saying(words)?;
+        untouched(karmada, &path)?;
+    }
+    annotate(karmada, &path, &all(own, json!("moved to m9"), json!(soon)))?;
+    try_delete(&ann.api, &path)?.allowed()?;
+    delete(&ann.api, &path)?.allowed()?.warning("moved to m9")?;
+    let log = fleet.durward(Durward::log)?;
+    let line = log.lines().rfind(|line| line.contains(own)).context("the log has no line of it")?;
+    ensure!(line.contains("\"allow\"") && line.contains(&name), "the log says {line}");
+    // The audit log of the API server has what was seen, and at last why it did not count.
+    let said = |key: &str| -> Result<Vec<String>> {
+        let key = format!("deletion.durward.dev/{key}");
+        let events = fleet.audited(own)?;
+        Ok(events.iter().filter_map(|event| Some(event["annotations"][&key].as_str()?.to_owned())).collect())
+    };
+    ensure!(
+        said("in-use")? == vec!["m1"; wrong.len() + 1],
+        "in use, by the audit log: {:?}",
+        said("in-use")?
+    );
+    let broken = said("break-glass")?;
+    let is_told = broken.last().is_some_and(|last| last.contains("moved to m9") && last.contains(&soon));
+    ensure!(is_told, "the glass was broken, by the audit log: {broken:?}");
+    await_gone_everywhere(&fleet, &path)
+}
+
+/// How many rulings about something of this name are in the log.
+fn reviews_of(fleet: &super::house::Beside, name: &str) -> Result<usize> {
+    let log = fleet.durward(Durward::log)?;
+    Ok(log.lines().filter(|line| line.contains(&format!("\"{name}\""))).count())
+}

@@ -1,0 +1,62 @@
+//! What people ask beforehand and afterwards: doctor, and a snapshot to be looked at elsewhere.
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
+use e2e::durward::Durward;
+use e2e::etcd_cluster::EtcdCluster;
+use serde_json::Value;
+
+use super::attempt::try_delete;
+use super::house::{Kind, installed, namespace, workshop};
+
+/// With the credentials and the permissions that are printed for Durward itself, and with no others.
+#[e2e::case]
+fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestContext) -> Result<()> {
+    let cluster = workshop(context)?;
+    let (installation, _durward) = installed(context, cluster, &[])?;
+    let space = namespace(cluster, "doctor", Kind::Transfer)?;
+    let etcd = EtcdCluster::of(3).start(context)?;
+    let pods = etcd.pods_in(&space)?;
+    let only = format!("--namespace={}", space.name());
+
+    let well = installation.command(&["doctor", "etcd", &only])?;
+    ensure!(
+        well.code() == Some(0),
+        "all are well, and it ends with {:?}: {}{}",
+        well.code(),
+        well.stdout,
+        well.stderr
+    );
+    let follower = etcd.follower()?;
+    let _stopped = follower.stop()?;
+    let ill = installation.command(&["doctor", "etcd", &only])?;
+    ensure!(ill.code() == Some(1), "one is down, and it ends with {:?}: {}", ill.code(), ill.stdout);
+    ensure!(ill.stdout.contains(follower.name()), "the one that is down is not named: {}", ill.stdout);
+
+    let folder = context.folder("snapshot")?;
+    let out = format!("--out={}", folder.display());
+    installation.command(&["snapshot", &out])?;
+    let world = format!("--world={}", folder.display());
+    let config = format!("--config={}", installation.config().display());
+    let replayed = Durward::command(context, &["doctor", "etcd", &config, &world, &only, "--output=json"])?;
+    let live = installation.command(&["doctor", "etcd", &only, "--output=json"])?;
+    ensure!(replayed.code() == Some(1), "replayed it ends with {:?}: {}", replayed.code(), replayed.stderr);
+    let (live, replayed) = (verdicts(&live.stdout)?, verdicts(&replayed.stdout)?);
+    ensure!(live.len() == 3 && live == replayed, "replayed it is {replayed:?}\nand live {live:?}");
+    for (pod, verdict) in live {
+        let attempt = try_delete(&pods, &pod)?;
+        match verdict.as_str() {
+            "allow" => attempt.allowed().map(drop)?,
+            _ => attempt.refused().map(drop)?,
+        }
+    }
+    Ok(())
+}
+
+/// Of each pod of the only etcd cluster, what would become of its deletion.
+fn verdicts(doctor: &str) -> Result<Vec<(String, String)>> {
+    let report: Value = serde_json::from_str(doctor).context("doctor's JSON")?;
+    let members = report["ensembles"][0]["members"].as_array().context("doctor tells of no member")?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Ok(members.iter().map(|member| (text(&member["name"]), text(&member["deletion"]["verdict"]))).collect())
+}

@@ -1,0 +1,221 @@
+//! A rolling update of an etcd cluster that does nothing to make it easy: an entry point that swallows SIGTERM, a second
+//! of grace, no probe that tells when a member is back. etcd hands over by itself on a clean SIGTERM, so an easier
+//! one would prove nothing.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::console::print;
+use e2e::context::TestContext;
+use e2e::etcd_cluster::writer::{Addresses, Cost, under_writes};
+use e2e::image::Image;
+use e2e::namespace::Namespace;
+use e2e::node::Node;
+use e2e::wait::{Poll, eventually};
+use serde_json::{Value, json};
+
+use super::house::{House, enter};
+use crate::cases::etcd::house::{Kind, LABEL};
+
+/// Three pods, one after another, with what a controller waits when it was refused.
+const ROLLED_WITHIN: Duration = Duration::from_secs(240);
+
+/// For as long a member may know of no leader while one hands over to another, which is one vote written to disk.
+/// Where the quorum is lost it lasts until it is there again.
+const HANDED_OVER_WITHIN: Duration = Duration::from_millis(100);
+
+/// How often a guarded update may be looked at.
+const TRIES: usize = 3;
+
+const MEMBERS: [&str; 3] = ["etcd-0", "etcd-1", "etcd-2"];
+
+/// The first process of a container gets no signal that it has not asked for, and a shell asks for none: etcd, its
+/// child, hears nothing of the end until all of them are killed. Elections take three seconds, as they do across
+/// zones: so what one costs is told from what a loaded machine costs.
+const DEAF: &str = "etcd --name=$HOSTNAME --data-dir=/data/etcd \
+    --listen-client-urls=http://0.0.0.0:2379 --advertise-client-urls=http://$HOSTNAME.etcd:2379 \
+    --listen-peer-urls=http://0.0.0.0:2380 --initial-advertise-peer-urls=http://$HOSTNAME.etcd:2380 \
+    --initial-cluster=etcd-0=http://etcd-0.etcd:2380,etcd-1=http://etcd-1.etcd:2380,etcd-2=http://etcd-2.etcd:2380 \
+    --heartbeat-interval=100 --election-timeout=3000; \
+    echo etcd has ended";
+
+/// Service and `StatefulSet`. What members write lies below `data`, in a folder for each. A label tells the pods from
+/// those of other namespaces, which a drain would take along.
+fn manifest(space: &str, data: &str) -> [(&'static str, Value); 2] {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd"},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": true, "selector": {"app": "etcd"},
+            "ports": [{"name": "client", "port": 2379}, {"name": "peer", "port": 2380}]},
+    });
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd"},
+        "spec": {
+            "replicas": 3, "serviceName": "etcd", "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": "etcd"}},
+            "template": {
+                "metadata": {"labels": {"app": "etcd", "of": space}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{
+                        "name": "etcd", "image": Image::Etcd.name(), "imagePullPolicy": "Never",
+                        "command": ["/bin/sh", "-c", DEAF],
+                        "env": [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                        "volumeMounts": [{"name": "data", "mountPath": "/data", "subPathExpr": "$(POD)"}],
+                    }],
+                    "volumes": [{"name": "data", "hostPath": {"path": data, "type": "DirectoryOrCreate"}}],
+                },
+            },
+        },
+    });
+    [("services", service), ("apps/v1/statefulsets", set)]
+}
+
+/// an etcd cluster that stands in this namespace.
+fn stands(context: &TestContext, node: &Node, space: &Namespace<'_>) -> Result<()> {
+    let data = context.folder("etcd-data")?;
+    for (resource, object) in manifest(space.name(), &data.display().to_string()) {
+        node.cluster().api().create(&space.path(resource), &object)?.succeeded()?;
+    }
+    node.stands(space, "statefulsets", "etcd")?;
+    node.pod(space, "etcd-0").is_ready()?;
+    eventually("the etcd to be healthy", ROLLED_WITHIN, || {
+        let said =
+            node.pod(space, "etcd-0").attempt("etcd", &["etcdctl", "endpoint", "health", "--cluster"])?;
+        Ok(if said.is_success() { Poll::Ready(()) } else { Poll::Pending(said.stderr) })
+    })
+}
+
+fn addresses(node: &Node, space: &Namespace<'_>) -> Result<Vec<Ipv4Addr>> {
+    let list = node.cluster().api().get(&space.path("pods"))?.succeeded()?.body;
+    let pods = list["items"].as_array().context("a list without items")?;
+    Ok(pods.iter().filter_map(|pod| pod["status"]["podIP"].as_str()?.parse().ok()).collect())
+}
+
+/// What a rolling update costs in a namespace of this kind.
+fn rolls(context: &TestContext, house: &House, kind: Option<Kind>) -> Result<Cost> {
+    let node = house.node;
+    let space = house.namespace("rolls", kind)?;
+    stands(context, node, &space)?;
+    let members = Addresses::default();
+    members.are(addresses(node, &space)?);
+    let uids = || -> Result<Vec<Value>> {
+        let pods = MEMBERS.map(|name| node.pod(&space, name).object());
+        pods.into_iter().map(|pod| Ok(pod?["metadata"]["uid"].clone())).collect()
+    };
+    let before = uids()?;
+    let cost = under_writes(&node.network(), &members, || {
+        let kubectl = node.cluster().kubectl();
+        kubectl.run(&["-n", space.name(), "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
+        let set = format!("{}/etcd", space.path("apps/v1/statefulsets"));
+        eventually("every pod to be replaced", ROLLED_WITHIN, || {
+            members.are(addresses(node, &space)?);
+            let set = node.cluster().api().get(&set)?.succeeded()?.body;
+            let status = &set["status"];
+            let is_done = status["observedGeneration"] == set["metadata"]["generation"]
+                && status["updatedReplicas"] == 3
+                && status["readyReplicas"] == 3
+                && status["currentRevision"] == status["updateRevision"];
+            Ok(if is_done { Poll::Ready(()) } else { Poll::Pending(status.to_string()) })
+        })
+    })?;
+    let after = uids()?;
+    ensure!(before.iter().all(|uid| !after.contains(uid)), "not every pod was replaced");
+    let Cost { acknowledged, gap, leaderless, lost } = &cost;
+    let kind = kind.map_or("nobody", Kind::word);
+    print(format_args!(
+        "rolling update, guarded by {kind}: {acknowledged} writes, {} lost, longest gap {gap:?}, longest without a leader {leaderless:?}",
+        lost.len()
+    ));
+    Ok(cost)
+}
+
+/// What a guarded update has to hold to, beside one that nobody guards.
+fn holds(cost: &Cost, unguarded: &Cost) -> Result<()> {
+    let Cost { acknowledged, lost, gap, leaderless } = cost;
+    ensure!(*acknowledged > 100, "there were only {acknowledged} writes");
+    ensure!(lost.is_empty(), "of {acknowledged} acknowledged writes these are lost: {lost:?}");
+    ensure!(*leaderless < HANDED_OVER_WITHIN, "a member knew of no leader for {leaderless:?}");
+    ensure!(
+        *gap <= unguarded.gap / 4,
+        "nothing was written for {gap:?}, and unguarded for {:?}",
+        unguarded.gap
+    );
+    Ok(())
+}
+
+/// The cost of a guarded update that holds to it. A machine that does much else makes gaps of its own, and none
+/// shorter: so the best of some is taken, if only all writes are there.
+fn guarded(context: &TestContext, house: &House, unguarded: &Cost) -> Result<Cost> {
+    for _ in 1..TRIES {
+        let cost = rolls(context, house, Some(Kind::Transfer))?;
+        ensure!(cost.lost.is_empty(), "acknowledged writes are lost: {:?}", cost.lost);
+        if holds(&cost, unguarded).is_ok() {
+            return Ok(cost);
+        }
+    }
+    let cost = rolls(context, house, Some(Kind::Transfer))?;
+    holds(&cost, unguarded)?;
+    Ok(cost)
+}
+
+#[e2e::case(Soak)]
+fn only_leadership_transfer_avoids_a_gap_in_writes(context: &'static TestContext) -> Result<()> {
+    let house = enter(context)?;
+    let unguarded = rolls(context, &house, None)?;
+    ensure!(
+        unguarded.gap > Duration::from_secs(1),
+        "unguarded it costs nothing, so this proves nothing: {unguarded:?}"
+    );
+    let guarded = guarded(context, &house, &unguarded)?;
+    // The same guard without the handing over: the quorum is kept, and every leader is killed.
+    let allowed = rolls(context, &house, Some(Kind::Allow))?;
+    ensure!(allowed.lost.is_empty(), "acknowledged writes are lost: {:?}", allowed.lost);
+    ensure!(
+        holds(&allowed, &unguarded).is_err(),
+        "leaders that hand over make no difference: {guarded:?}, {allowed:?}, {unguarded:?}"
+    );
+    Ok(())
+}
+
+#[e2e::case(Soak)]
+fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestContext) -> Result<()> {
+    let house = enter(context)?;
+    let node = house.node;
+    // It ends with the case's own words.
+    let space = node.cluster().labelled_namespace("drained", &[(LABEL, Kind::Transfer.word())])?;
+    stands(context, node, &space)?;
+    let leader = leader(node, &space)?;
+    let kubectl = node.cluster().kubectl();
+    let selector = format!("--pod-selector=of={},statefulset.kubernetes.io/pod-name={leader}", space.name());
+    let drained =
+        kubectl.run(&["drain", e2e::node::NAME, "--ignore-daemonsets", &selector, "--timeout=100s"])?;
+    kubectl.run(&["uncordon", e2e::node::NAME])?.succeeded()?;
+    let said = format!("{}{}", drained.stdout, drained.stderr);
+    ensure!(drained.is_success() && said.contains("leadership moved to"), "{said}");
+    node.stands(&space, "statefulsets", "etcd")?;
+    // Everything at once is teardown, whoever leads.
+    let path = format!("/api/v1/namespaces/{}", space.name());
+    node.cluster().api().delete(&path)?.succeeded()?;
+    eventually("the namespace to be gone", ROLLED_WITHIN, || {
+        let answer = node.cluster().api().get(&path)?;
+        Ok(if answer.status == 404 {
+            Poll::Ready(())
+        } else {
+            Poll::Pending(answer.body["status"].to_string())
+        })
+    })
+}
+
+/// The name of the pod whose member leads.
+fn leader(node: &Node, space: &Namespace<'_>) -> Result<String> {
+    let command = ["etcdctl", "endpoint", "status", "--cluster", "-w", "json"];
+    let said = node.pod(space, "etcd-0").exec("etcd", &command)?;
+    let said: Value = serde_json::from_str(&said)?;
+    let endpoints = said.as_array().context("no endpoints")?;
+    let leading =
+        endpoints.iter().find(|one| one["Status"]["leader"] == one["Status"]["header"]["member_id"]);
+    let endpoint = leading.and_then(|one| one["Endpoint"].as_str()).context("nobody leads")?;
+    let name = MEMBERS.into_iter().find(|name| endpoint.contains(name));
+    name.map(ToOwned::to_owned).with_context(|| format!("{endpoint} is nobody's"))
+}

@@ -1,0 +1,124 @@
+//! The manifest that the documents of this guard's ancestors deploy: Kubernetes' own, of its end-to-end tests, whose
+//! preStop hook removes the member, beside a disruption budget.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::binaries::Binary;
+use e2e::context::{self, TestContext};
+use e2e::image::Image;
+use e2e::node::Node;
+use e2e::wait::{Poll, eventually};
+use serde_json::json;
+
+use super::house::enter;
+use crate::cases::etcd::house::Kind;
+
+/// An image like the one that the manifest names: etcd with its first API, which the hook speaks.
+const IMAGE: &str = "durward.test/etcd-of-the-document:1";
+
+/// What the manifest names. It took names for addresses to listen on, which no later etcd does.
+const NAMED: &str = "image: registry.k8s.io/etcd:3.2.24";
+
+/// In front of etcd: names to listen on become the pod's address.
+const WRAPPER: &str = r#"#!/bin/sh
+is_place=
+for argument; do
+  shift
+  [ -z "$is_place" ] || argument=$(echo "$argument" | sed "s#//$(hostname)[^:]*:#//$(hostname -i):#g")
+  case $argument in --listen-*) is_place=yes ;; *) is_place= ;; esac
+  set -- "$@" "$argument"
+done
+exec /usr/local/lib/etcd "$@"
+"#;
+
+/// Three pods, one after another, each of which waits for the others' names.
+const STANDS_WITHIN: Duration = Duration::from_secs(180);
+
+fn image(context: &TestContext, node: &Node) -> Result<()> {
+    let supervisor = context.supervisor()?;
+    let wrapper = context::write(&context.folder("etcd-of-the-document")?, "etcd", WRAPPER)?;
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
+    let (etcd, etcdctl) = (Binary::Etcd35.path(&supervisor)?, Binary::Etcdctl35.path(&supervisor)?);
+    let recipe = Image::Busybox.recipe(context)?.changed(IMAGE, |root| {
+        root.program_as("/usr/local/lib/etcd", &etcd)?
+            .program_as("/usr/local/bin/etcdctl", &etcdctl)?
+            .file_as("/usr/local/bin/etcd", &wrapper)
+    })?;
+    let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    // Else no member may be removed before all have been together for five seconds.
+    let soon = "ETCD_STRICT_RECONFIG_CHECK=false";
+    let recipe = recipe.starting(json!({"Env": [path, "ETCDCTL_API=2", "ETCD_ENABLE_V2=true", soon]}));
+    node.import(&recipe.build(&supervisor)?)
+}
+
+#[e2e::case(Soak)]
+fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Result<()> {
+    let house = enter(context)?;
+    let node = house.node;
+    image(context, node)?;
+    let space = house.namespace("document", Some(Kind::Refuse))?;
+    let folder = Binary::ApiServer
+        .sources(&context.supervisor()?)?
+        .join("test/e2e/testing-manifests/statefulset/etcd");
+    let kubectl = node.cluster().kubectl();
+    for name in ["service", "pdb", "statefulset"] {
+        let path = folder.join(name).with_extension("yaml");
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        // Where it is pulled from is a part of the image.
+        let text = text.replace(NAMED, &format!("image: {IMAGE}"));
+        let text = text.replace("imagePullPolicy: Always", "imagePullPolicy: Never");
+        ensure!(name != "statefulset" || text.contains(IMAGE), "upstream names another image: {text}");
+        kubectl.run_with(&["-n", space.name(), "apply", "-f", "-"], &text)?.succeeded()?;
+    }
+    let data = context.folder("etcd-data")?;
+    for name in ["etcd-0", "etcd-1", "etcd-2"] {
+        let volume = json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("{}-{name}", space.name())},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": {"namespace": space.name(), "name": format!("datadir-{name}")},
+                "hostPath": {"path": data.join(name), "type": "DirectoryOrCreate"},
+            },
+        });
+        node.cluster().api().create("/api/v1/persistentvolumes", &volume)?.succeeded()?;
+    }
+    node.stands(&space, "statefulsets", "etcd")?;
+
+    // `8e9e05c52164694d: name=etcd-0 peerURLs=… clientURLs=… isLeader=true`
+    let members = || node.pod(&space, "etcd-0").attempt("etcd", &["etcdctl", "member", "list"]);
+    let list = eventually("three members and a leader", STANDS_WITHIN, || {
+        let list = members()?.stdout;
+        let is_whole = list.lines().count() == 3 && list.contains("isLeader=true");
+        Ok(if is_whole { Poll::Ready(list) } else { Poll::Pending(list) })
+    })?;
+    let named = |leads: &str| -> Result<String> {
+        let line = list.lines().find(|line| line.ends_with(leads)).context("no such member")?;
+        let name = line.split("name=").nth(1).and_then(|rest| rest.split(' ').next());
+        name.map(ToOwned::to_owned).with_context(|| format!("a member without a name: {line}"))
+    };
+    let (leader, follower) = (named("isLeader=true")?, named("isLeader=false")?);
+    let delete = |name: &str| kubectl.run(&["-n", space.name(), "delete", "pod", name, "--wait=false"]);
+    let refused = delete(&leader)?;
+    ensure!(
+        !refused.is_success() && refused.stderr.contains("it leads the etcd"),
+        "the leader was let go: {}{}",
+        refused.stdout,
+        refused.stderr
+    );
+    ensure!(refused.stderr.contains("leader: refuse"), "{}", refused.stderr);
+    let let_go = delete(&follower)?;
+    ensure!(let_go.is_success(), "a follower was refused: {}", let_go.stderr);
+    // Its hook has removed it, and the etcd cluster is one of two: there none may go.
+
+    eventually("the member to be removed", STANDS_WITHIN, || {
+        let list = node.pod(&space, &leader).attempt("etcd", &["etcdctl", "member", "list"])?.stdout;
+        Ok(if list.lines().count() == 2 { Poll::Ready(()) } else { Poll::Pending(list) })
+    })?;
+    let still = delete(&leader)?;
+    ensure!(!still.is_success(), "the leader of two was let go: {}", still.stdout);
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! That Durward can be installed and taken back as the other cases do it, and refuses what cannot be served.
+
+use anyhow::{Result, ensure};
+use e2e::context::{TestContext, write};
+use e2e::durward::Durward;
+use e2e::installation::Installation;
+
+use super::house::{DEFAULTS, workshop};
+
+#[e2e::case]
+fn a_server_with_an_invalid_configuration_exits(context: &TestContext) -> Result<()> {
+    let config = write(&context.folder("bad")?, "durward.yaml", "version: 1\nguards: {lxcsf: {}}\n")?;
+    let path = config.display().to_string();
+    let output = Durward::command(context, &["serve", "--config", &path])?;
+    ensure!(output.code() == Some(2), "expected exit code 2, and it ended with {}", output.exit);
+    ensure!(
+        output.stderr.contains("lxcsf") && output.stderr.contains("lxcfs"),
+        "it does not say what: {output:?}"
+    );
+    Ok(())
+}
+
+#[e2e::case]
+fn dropping_an_installation_removes_its_webhooks(context: &TestContext) -> Result<()> {
+    let cluster = context.cluster(&workshop())?;
+    let registrations = || {
+        let all = cluster.kubectl().get(&["mutatingwebhookconfigurations"])?;
+        anyhow::Ok(all["items"].as_array().map_or(0, Vec::len))
+    };
+    let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
+    // From here on it is our turn: nobody else registers on this cluster.
+    ensure!(registrations()? == 0, "an installation before this one was not taken back");
+    installation.register()?;
+    ensure!(registrations()? == 1, "nothing was registered");
+    drop(installation);
+    let _turn = Installation::by_url(context, &cluster, DEFAULTS)?;
+    ensure!(registrations()? == 0, "the registration is still there");
+    Ok(())
+}

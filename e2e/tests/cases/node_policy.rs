@@ -1,0 +1,116 @@
+//! The `ValidatingAdmissionPolicy` of `deploy/lxcfs/rbac.yaml`, by a real API server: what somebody can do who has got hold of the
+//! token of one node's `lxcfs-node`.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::api::Api;
+use e2e::context::TestContext;
+use e2e::controlplane::{Cluster, Options};
+use e2e::wait::{Poll, eventually};
+use serde_json::{Value, json};
+
+const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/lxcfs/rbac.yaml");
+
+const LABEL: &str = "durward.dev/lxcfs-ready";
+const ANNOTATION: &str = "durward.dev/lxcfs-node";
+
+/// The API server compiles a policy when it hears of it.
+const IN_FORCE_WITHIN: Duration = Duration::from_secs(60);
+
+/// The account of `lxcfs-node` with the token of a pod on this node, or on none.
+fn thief(context: &TestContext, cluster: &Cluster, node: Option<&str>) -> Result<Api> {
+    let mut config: Value = serde_json::from_slice(&std::fs::read(cluster.kubectl().kubeconfig())?)?;
+    let user = config["users"][0]["user"].as_object_mut().context("a kubeconfig without a user")?;
+    user.insert("as".to_owned(), "system:serviceaccount:durward-system:durward-lxcfs".into());
+    let extra = node.map(|node| json!({"authentication.kubernetes.io/node-name": [node]}));
+    user.insert("as-user-extra".to_owned(), extra.unwrap_or_else(|| json!({})));
+    context.api(&config)
+}
+
+fn refused(api: &Api, path: &str, change: &Value, why: &str) -> Result<()> {
+    let answer = api.merge(path, change)?;
+    let message = answer.message();
+    ensure!(!answer.is_success() && message.contains(why), "{path} {change} is answered: {message}");
+    Ok(())
+}
+
+#[e2e::case]
+fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestContext) -> Result<()> {
+    let cluster = context.cluster(&Options::named("policy"))?;
+    let admin = cluster.api();
+    let held = json!({"finalizers": ["example.org/held"]});
+    for (name, more) in [("n1", json!({})), ("n2", json!({})), ("held", held)] {
+        let mut metadata = json!({"name": name, "labels": {"kept": "yes"}, "annotations": {"kept": "yes"}});
+        add(&mut metadata, &more);
+        admin
+            .create("/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}))?
+            .succeeded()?;
+    }
+    cluster.kubectl().run(&["apply", "-f", RBAC])?.succeeded()?;
+    let (thief, held) = (thief(context, &cluster, Some("n1"))?, thief(context, &cluster, Some("held"))?);
+    let (own, other) = ("/api/v1/nodes/n1", "/api/v1/nodes/n2");
+    let labelled = |key: &str, value: Value| json!({"metadata": {"labels": {key: value}}});
+    eventually("the policy to be in force", IN_FORCE_WITHIN, || {
+        let answer = thief.merge(&format!("{other}?dryRun=All"), &labelled(LABEL, "true".into()))?;
+        let is_refused = answer.message().contains("only the Node on which it runs");
+        Ok(if is_refused { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })
+    })?;
+
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "1-2-3"});
+    let only = "may change only the label";
+    for change in [
+        labelled("shop", "x".into()),
+        labelled("kept", Value::Null),
+        labelled("kept", "no".into()),
+        json!({"metadata": {"annotations": {"shop": "x"}}}),
+        json!({"metadata": {"annotations": {"kept": null}}}),
+        json!({"metadata": {"finalizers": ["example.org/hold"]}}),
+        json!({"metadata": {"ownerReferences": [owner]}}),
+        json!({"metadata": {"ownerReferences": [owner], "labels": {LABEL: "true"}}}),
+        json!({"spec": {"unschedulable": true}}),
+        json!({"spec": {"taints": [{"key": "shop", "effect": "NoExecute"}]}}),
+    ] {
+        refused(&thief, own, &change, only)?;
+    }
+    refused(&held, "/api/v1/nodes/held", &json!({"metadata": {"finalizers": null}}), only)?;
+    refused(&thief, other, &labelled(LABEL, "true".into()), "only the Node on which it runs (n1)")?;
+    let unbound = self::thief(context, &cluster, None)?;
+    refused(&unbound, own, &labelled(LABEL, "true".into()), "only the Node on which it runs ()")?;
+    // These need no policy: nobody is permitted.
+    refused(
+        &thief,
+        &format!("{own}/status"),
+        &json!({"status": {"capacity": {"x": "1"}}}),
+        "cannot patch resource",
+    )?;
+    for answer in [thief.get(own)?, thief.get("/api/v1/nodes")?, thief.delete(own)?] {
+        ensure!(answer.message().contains("is forbidden"), "it is answered: {}", answer.message());
+    }
+
+    for (api, path) in [(&thief, own), (&held, "/api/v1/nodes/held")] {
+        for value in [json!("true"), Value::Null] {
+            let both = json!({"metadata": {"labels": {LABEL: value}, "annotations": {ANNOTATION: value}}});
+            let node = api.merge(path, &both)?.succeeded()?.body;
+            let metadata = &node["metadata"];
+            ensure!(
+                metadata["labels"][LABEL] == value && metadata["annotations"][ANNOTATION] == value,
+                "{node}"
+            );
+            ensure!(
+                metadata["labels"]["kept"] == "yes" && metadata["annotations"]["kept"] == "yes",
+                "{node}"
+            );
+        }
+    }
+    // Others are not asked about it.
+    admin.merge(own, &labelled("shop", "x".into()))?.succeeded()?;
+    Ok(())
+}
+
+/// What is in `more`, besides.
+fn add(object: &mut Value, more: &Value) {
+    for (key, value) in more.as_object().into_iter().flatten() {
+        object[key] = value.clone();
+    }
+}

@@ -1,0 +1,158 @@
+//! Every way in which a pod asks for the files and every way in which it comes to the API server.
+
+use anyhow::{Result, ensure};
+use e2e::context::TestContext;
+use e2e::fault::{Fault, Proxy};
+use e2e::installation::Installation;
+use e2e::namespace::Namespace;
+use e2e::pods::Pod;
+use serde_json::json;
+
+use super::files::{Looks as _, SIX, STATUS};
+use super::house::{DEFAULTS, ENABLED, OLD_SWITCH, SWITCH, await_files, visit, wanting, workshop};
+
+/// Two containers, since every one of them is to get the files.
+fn web<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+    shop.pod(name).container("app").container("side")
+}
+
+fn wanting_web<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+    web(shop, name).annotated(SWITCH, "enabled")
+}
+
+#[e2e::case]
+fn kubectl_apply_adds_files_and_a_second_apply_keeps_them(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
+    let shop = house.cluster.namespace("shop")?;
+    let first = wanting_web(&shop, "web").by_kubectl_apply().is_admitted()?.with_files(&SIX)?;
+    let again = wanting_web(&shop, "web").by_kubectl_apply().is_admitted()?.with_files(&SIX)?;
+    ensure!(
+        first.pod["metadata"]["resourceVersion"] == again.pod["metadata"]["resourceVersion"],
+        "the same manifest, applied again, changed the pod"
+    );
+    Ok(())
+}
+
+#[e2e::case]
+fn server_side_apply_adds_files_and_a_second_apply_keeps_them(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
+    let shop = house.cluster.namespace("shop")?;
+    wanting_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&SIX)?;
+    // What the webhook added is not the applier's, so the next apply does not take it away.
+    wanting_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&SIX)?;
+    Ok(())
+}
+
+#[e2e::case]
+fn a_pod_with_a_generated_name_gets_files(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
+    let shop = house.cluster.namespace("shop")?;
+    let admitted = wanting_web(&shop, "web").with_generated_name().is_admitted()?.with_files(&SIX)?;
+    ensure!(admitted.name().starts_with("web-"), "it is called {}", admitted.name());
+    Ok(())
+}
+
+#[e2e::case]
+fn a_pod_of_a_deployment_gets_files(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
+    let shop = house.cluster.namespace("shop")?;
+    wanting_web(&shop, "web").from_a_deployment().is_admitted()?.with_files(&SIX)?;
+    Ok(())
+}
+
+#[e2e::case]
+fn a_dry_run_returns_the_files_and_stores_nothing(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
+    let shop = house.cluster.namespace("shop")?;
+    wanting_web(&shop, "a").as_dry_run().is_admitted()?.with_files(&SIX)?;
+    wanting_web(&shop, "b").by_kubectl_apply().as_dry_run().is_admitted()?.with_files(&SIX)?;
+    wanting_web(&shop, "c").by_server_side_apply().as_dry_run().is_admitted()?.with_files(&SIX)?;
+    let pods = house.cluster.api().get(&shop.path("pods"))?.succeeded()?.body;
+    ensure!(pods["items"] == json!([]), "dry runs stored {}", pods["items"]);
+    Ok(())
+}
+
+#[e2e::case]
+fn a_pod_opts_in_by_annotation_label_or_old_annotation(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
+    let shop = house.cluster.namespace("shop")?;
+    wanting_web(&shop, "by-annotation").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    web(&shop, "by-label").labelled(SWITCH, "enabled").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    for yes in ["true", "yes"] {
+        let pod = web(&shop, &format!("by-older-{yes}")).annotated(OLD_SWITCH, yes);
+        pod.is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    }
+    Ok(())
+}
+
+#[e2e::case]
+fn a_namespace_opts_in_all_its_pods(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
+    let shop = house.cluster.labelled_namespace("shop", &ENABLED)?;
+    web(&shop, "web").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    web(&shop, "deployed").from_a_deployment().is_admitted()?.with_files(&SIX)?;
+    Ok(())
+}
+
+#[e2e::case]
+fn a_pod_can_opt_out_of_its_namespace(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
+    let shop = house.cluster.labelled_namespace("shop", &ENABLED)?;
+    let pods = [
+        web(&shop, "by-annotation").annotated(SWITCH, "disabled"),
+        web(&shop, "by-label").labelled(SWITCH, "disabled"),
+        web(&shop, "by-older-annotation").annotated(OLD_SWITCH, "false"),
+    ];
+    for pod in pods {
+        pod.is_admitted()?.untouched()?.without_warnings()?.without_annotation(STATUS)?;
+    }
+    // The same namespace serves a pod that says nothing: so it is the word on the pod that counted.
+    web(&shop, "silent").is_admitted()?.with_files(&SIX)?;
+    Ok(())
+}
+
+#[e2e::case]
+fn a_pod_chooses_files_and_containers(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
+    let shop = house.cluster.namespace("shop")?;
+    wanting_web(&shop, "fewer")
+        .annotated("durward.dev/lxcfs-files", "meminfo,uptime")
+        .is_admitted()?
+        .with_files(&["meminfo", "uptime"])?;
+    let admitted =
+        wanting_web(&shop, "one").annotated("durward.dev/lxcfs-containers", "!side").is_admitted()?;
+    admitted
+        .with_mounts_in("app", &SIX.map(|file| format!("/proc/{file}")).each_ref().map(String::as_str))?
+        .with_mounts_in("side", &[])?;
+    Ok(())
+}
+
+#[e2e::case]
+fn a_new_namespace_is_read_before_the_watch_reports_it(context: &'static TestContext) -> Result<()> {
+    let cluster = context.cluster(&workshop())?;
+    let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
+    // The watch is slower than the pod: what it would tell of these namespaces does not come at all.
+    let proxy = Proxy::before(cluster.url(), cluster.ca())?;
+    let silent = proxy.on("watch=true").answers(Fault::Silence);
+    installation.sees_the_cluster_at(&proxy.url())?;
+    let durward = installation.serve().named("durward-behind").start_ready(context)?;
+    installation.register()?;
+    await_files(&cluster.namespace("shop")?)?;
+    for round in 0..20 {
+        // Every other namespace asks for its pods; what the server knows of the last one is wrong for the next.
+        let asks = round % 2 == 0;
+        let labels = if asks { &ENABLED[..] } else { &[] };
+        let shop = cluster.hurried_namespace("breath", labels)?;
+        let pod = web(&shop, "silent").is_admitted()?.without_warnings()?;
+        if asks {
+            pod.with_files(&SIX)?
+        } else {
+            pod.untouched()?
+        };
+        wanting(&shop, "wanting").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    }
+    ensure!(silent.hits() > 0, "the server does not watch, so it could not be too late");
+    let page = durward.page("/readyz?verbose")?;
+    ensure!(page.status == 200, "the server has read no namespace at all: {}", page.body);
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! That a pod keeps all that it has: what the injector which Durward replaces lost.
+
+use anyhow::{Result, ensure};
+use e2e::context::TestContext;
+use e2e::namespace::Namespace;
+use e2e::pods::Pod;
+use serde_json::{Value, json};
+
+use super::files::{Looks as _, SIX, without_additions};
+use super::house::{ENABLED, visit};
+
+/// A pod with fields of many ages: seccomp profiles, a gRPC startup probe, a resize policy, a native sidecar,
+/// annotations of others whose keys and values have to be escaped.
+fn rich<'a>(namespace: &'a Namespace<'_>) -> Pod<'a> {
+    let app = json!({
+        "ports": [{"containerPort": 8080, "name": "http"}],
+        "env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "startupProbe": {"grpc": {"port": 8080, "service": "ready"}, "failureThreshold": 30},
+        "resizePolicy": [
+            {"resourceName": "cpu", "restartPolicy": "NotRequired"},
+            {"resourceName": "memory", "restartPolicy": "RestartContainer"},
+        ],
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}},
+        "securityContext": {
+            "seccompProfile": {"type": "Localhost", "localhostProfile": "profiles/app.json"},
+            "appArmorProfile": {"type": "RuntimeDefault"},
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "z", "mountPath": "/z", "mountPropagation": "HostToContainer"},
+            {"name": "a", "mountPath": "/a", "readOnly": true, "recursiveReadOnly": "IfPossible"},
+        ],
+        "lifecycle": {"stopSignal": "SIGUSR1", "preStop": {"sleep": {"seconds": 3}}},
+    });
+    namespace
+        .pod("rich")
+        .labelled("app.kubernetes.io/name", "web")
+        .annotated("prometheus.io/scrape", "true")
+        .annotated("example.org/a.b_c", "~1 / ~0 \"quoted\" \\ \u{e9}\u{1f980}")
+        .annotated("kubectl.kubernetes.io/default-container", "app")
+        .container_like("app", app)
+        .container_like("plain", json!({"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}))
+        .init_container("sidecar", json!({"restartPolicy": "Always", "volumeMounts": [{"name": "z", "mountPath": "/z"}]}))
+        .init_container("once", json!({}))
+        .with(|pod| {
+            let spec = &mut pod["spec"];
+            spec["volumes"] = json!([{"name": "z", "emptyDir": {"medium": "Memory"}}, {"name": "a", "configMap": {"name": "a", "optional": true}}]);
+            spec["securityContext"] = json!({"seccompProfile": {"type": "RuntimeDefault"}, "fsGroupChangePolicy": "OnRootMismatch", "supplementalGroupsPolicy": "Strict"});
+            spec["os"] = json!({"name": "linux"});
+            spec["schedulingGates"] = json!([{"name": "example.org/wait"}]);
+            spec["topologySpreadConstraints"] = json!([{
+                "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "web"}}, "matchLabelKeys": ["pod-template-hash"],
+                "nodeTaintsPolicy": "Honor",
+            }]);
+            // Its volume has a name made by chance, in which no two pods are twins.
+            spec["automountServiceAccountToken"] = false.into();
+        })
+}
+
+#[e2e::case]
+fn an_injected_pod_equals_its_twin_except_for_our_additions(context: &'static TestContext) -> Result<()> {
+    let house = visit(context)?;
+    let (asking, silent) =
+        (house.cluster.labelled_namespace("asking", &ENABLED)?, house.cluster.namespace("silent")?);
+    let injected = rich(&asking).is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    let twin = rich(&silent).is_admitted()?.untouched()?.without_warnings()?;
+    for field in [
+        "/spec/containers/0/securityContext/seccompProfile/localhostProfile",
+        "/spec/containers/0/startupProbe/grpc/port",
+        "/spec/containers/0/resizePolicy/1",
+        "/metadata/annotations/example.org~1a.b_c",
+    ] {
+        ensure!(
+            twin.pod.pointer(field).is_some(),
+            "this API server does not know {field}, so the case proves little"
+        );
+    }
+    let (left, right) = (without_additions(&injected.pod), without_additions(&twin.pod));
+    ensure!(
+        left == right,
+        "the pod differs from its twin in more than our additions: {}",
+        differences(&left, &right)
+    );
+    // The stored pod is the one that was answered.
+    let path = format!("{}/rich", asking.path("pods"));
+    let stored = house.cluster.api().get(&path)?.succeeded()?.body;
+    ensure!(without_additions(&stored) == right, "the stored pod differs from the twin");
+    Ok(())
+}
+
+/// The pointers at which two values differ, with what stands there.
+pub(crate) fn differences(left: &Value, right: &Value) -> String {
+    fn walk(at: &str, left: &Value, right: &Value, told: &mut Vec<String>) {
+        match (left, right) {
+            (Value::Object(a), Value::Object(b)) => {
+                for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
+                    let none = Value::Null;
+                    let (a, b) = (a.get(key).unwrap_or(&none), b.get(key).unwrap_or(&none));
+                    walk(&format!("{at}/{key}"), a, b, told);
+                }
+            }
+            (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+                for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                    walk(&format!("{at}/{index}"), a, b, told);
+                }
+            }
+            _ if left == right => {}
+            _ => told.push(format!("{at}: {left} and {right}")),
+        }
+    }
+    let mut told = Vec::new();
+    walk("", left, right, &mut told);
+    told.join("; ")
+}
