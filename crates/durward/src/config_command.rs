@@ -3,12 +3,12 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::path::PathBuf;
 
 use ::server::look_at_file;
 use config::{Key, Problem, Shape};
 
 use crate::certs::{door, now};
-use crate::cli::Config;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{self, File, Purpose, Reach};
 use crate::input;
@@ -16,11 +16,29 @@ use crate::manifests::called;
 use crate::output;
 
 /// `config`
-pub(crate) fn run(args: &Config) -> Outcome {
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Prints the JSON schema of the configuration file, for editors
+    #[command(after_help = "Example:\n  durward config schema > durward.schema.json")]
+    Schema,
+    /// Tells every problem of a configuration file at once
+    #[command(after_help = "Example:\n  durward config check durward.yaml")]
+    Check {
+        /// The configuration file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Prints every key with its default and what it does
+    #[command(after_help = "Example:\n  durward config defaults > durward.yaml")]
+    Defaults,
+}
+
+/// `config`
+pub(crate) fn run(args: &Command) -> Outcome {
     match args {
-        Config::Schema => output::json(&schema())?,
-        Config::Defaults => output::data(&defaults())?,
-        Config::Check { file } => check(file)?,
+        Command::Schema => output::json(&schema())?,
+        Command::Defaults => output::data(&defaults())?,
+        Command::Check { file } => check(file)?,
     }
     Ok(Exit::Done)
 }

@@ -2,13 +2,41 @@
 
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 
+use clap_complete::Shell;
 use clap_mangen::Man as Page;
 use config::Problem;
 
-use crate::cli::{self, Complete, Completions, Man};
 use crate::exit::{Exit, Outcome};
 use crate::output;
+
+/// `completions`
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, required_unless_present = "kubectl")]
+    pub(crate) shell: Option<Shell>,
+    /// The script by which `kubectl durward` completes; it must be called kubectl_complete-durward and stand in the PATH
+    #[arg(long, conflicts_with = "shell")]
+    pub(crate) kubectl: bool,
+}
+
+/// `man`
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// Write a page for each command into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// `__complete`
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompleteArgs {
+    /// The words so far, the last one unfinished.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
+}
 
 /// kubectl runs a program of the name `kubectl_complete-<plugin>` with the words so far
 /// (`k8s.io/kubectl/pkg/cmd/plugin/plugin_completion.go`).
@@ -19,20 +47,19 @@ const ONLY_THESE: &str = ":4";
 const FILES: &str = ":0";
 
 /// `completions`
-pub(crate) fn completions(args: &Completions) -> Outcome {
+pub(crate) fn completions(args: &CompletionsArgs, mut command: clap::Command) -> Outcome {
     let Some(shell) = args.shell else {
         output::data(KUBECTL)?;
         return Ok(Exit::Done);
     };
     let mut out = Vec::new();
-    clap_complete::generate(shell, &mut cli::command(Path::new("durward")), "durward", &mut out);
+    clap_complete::generate(shell, &mut command, "durward", &mut out);
     output::data(&String::from_utf8_lossy(&out))?;
     Ok(Exit::Done)
 }
 
 /// `man`
-pub(crate) fn man(args: &Man) -> Outcome {
-    let mut command = cli::command(Path::new("durward"));
+pub(crate) fn man(args: &ManArgs, mut command: clap::Command) -> Outcome {
     command.build();
     let Some(folder) = &args.out else {
         output::data(&page(command)?)?;
@@ -71,17 +98,16 @@ fn page(command: clap::Command) -> Result<String, Problem> {
 }
 
 /// `__complete`
-pub(crate) fn complete(args: &Complete) -> Outcome {
-    output::data(&candidates(&args.words))?;
+pub(crate) fn complete(args: &CompleteArgs, command: &clap::Command) -> Outcome {
+    output::data(&candidates(&args.words, command))?;
     Ok(Exit::Done)
 }
 
 /// What may stand in place of the last word, one a line with what it does, and whether files may.
-fn candidates(words: &[String]) -> String {
+pub(crate) fn candidates(words: &[String], root: &clap::Command) -> String {
     let (last, before) =
         words.split_last().map_or(("", [].as_slice()), |(last, before)| (last.as_str(), before));
-    let root = cli::command(Path::new("kubectl-durward"));
-    let mut command = &root;
+    let mut command = root;
     for word in before.iter().filter(|word| !word.starts_with('-')) {
         command = command.find_subcommand(word).unwrap_or(command);
     }
@@ -134,26 +160,4 @@ fn lines(found: Vec<(String, String)>, begin: &str, takes_files: bool) -> String
     out.push_str(if takes_files { FILES } else { ONLY_THESE });
     out.push('\n');
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(line: &[&str]) -> Vec<String> {
-        let words: Vec<_> = line.iter().map(|&word| word.to_owned()).collect();
-        candidates(&words).lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
-    }
-
-    #[test]
-    fn tab_completes_commands_flags_values_and_files() {
-        assert_eq!(words(&["rev"]), ["review", ":4"]);
-        assert_eq!(words(&["certs", ""]), ["new", "show", ":4"]);
-        assert_eq!(words(&["serve", "--tls-"]), ["--tls-cert", "--tls-key", ":4"]);
-        assert_eq!(words(&["review", "-o", ""]), ["text", "json", ":4"]);
-        assert_eq!(words(&["review", "--config", ""]), [":0"]);
-        assert_eq!(words(&["review", ""]), [":0"]);
-        assert_eq!(words(&["completions", "z"]), ["zsh", ":4"]);
-        assert!(!words(&[""]).contains(&"__complete".to_owned()));
-    }
 }

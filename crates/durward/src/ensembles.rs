@@ -9,7 +9,7 @@ use cluster::writer::LiveWriter;
 use config::Problem;
 use guards::etcd::Survey;
 
-use crate::cli::WorldFlags;
+use crate::args::ClusterArgs;
 use crate::exit::Stop;
 use crate::file::{File, Purpose};
 use crate::fleet;
@@ -35,7 +35,7 @@ pub(crate) fn of(file: &File) -> Option<Survey> {
 }
 
 /// Opens what flags and file name. Live worlds must be opened within the runtime that they then live in.
-pub(crate) async fn open(path: &Path, flags: &WorldFlags) -> Result<Eyes, Stop> {
+pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
     let file = File::load(path, Purpose::Guards)?;
     let survey = of(&file).ok_or_else(|| {
         let problem = Problem::new(format!("{}: no etcd ensembles are configured", path.display()));

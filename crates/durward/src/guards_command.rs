@@ -4,11 +4,23 @@ use admission::{LabelSelector, SelectorOperator, WebhookEntry, WebhookType};
 use config::read;
 use guards::{Configured, GUARD_KINDS, GuardKind, Permission};
 use serde::Serialize;
+use std::path::PathBuf;
 
-use crate::cli::{Format, Guards};
+use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose};
 use crate::output::{self, Style};
+
+/// `guards`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration file: only the guards that it turns on, as it has them
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
 
 /// One guard in the JSON of `guards`.
 #[derive(Debug, Serialize)]
@@ -47,7 +59,7 @@ struct Webhook {
 }
 
 /// `guards`
-pub(crate) fn run(args: &Guards) -> Outcome {
+pub(crate) fn run(args: &Args) -> Outcome {
     let guards: Vec<Guard> = match &args.config {
         Some(path) => {
             let on = File::load(path, Purpose::Guards)?.guards;

@@ -10,7 +10,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, fmt, reload};
 
-use crate::cli::LogFormat;
+use crate::args::LogFormat;
 use crate::output::Style;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

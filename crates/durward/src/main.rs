@@ -1,5 +1,6 @@
-//! `durward`: the command line, the configuration file, and the assembly of guards, world and server.
+//! Binary `durward`: runs the command that the command line names.
 
+mod args;
 mod certs;
 mod cli;
 mod config_command;
@@ -30,17 +31,17 @@ mod version;
 mod world;
 mod worlds;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use cli::{Certs, Cli, Command, Doctor};
+use cli::{Cli, Command};
 use exit::{Outcome, Stop};
 
 fn main() -> ExitCode {
-    // One provider for the whole process, before anything speaks TLS; it can only be there already.
+    // TLS needs one crypto provider for the process. The call fails only if the provider is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let line: Vec<_> = std::env::args_os().collect();
-    let parsed = cli::parse(&line).map_err(|error| usage::stop(&error, &cli::called(&line)));
-    let outcome = parsed.and_then(run);
+    let outcome = cli::parse(&line).and_then(run);
     let exit = outcome.unwrap_or_else(|Stop { exit, problems }| {
         output::problems(&problems);
         exit
@@ -49,26 +50,24 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Outcome {
+    let parser = || cli::command(Path::new("durward"));
     match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Review(args) => review::run(&args),
         Command::Inject(args) => inject::run(&args),
         Command::Impact(args) => impact::run(&args),
-        Command::Doctor(Doctor::Fleet(args)) => doctor::fleet(&args),
-        Command::Doctor(Doctor::Etcd(args)) => doctor::etcd(&args),
-        Command::Doctor(Doctor::Lxcfs(args)) => doctor::lxcfs(&args),
+        Command::Doctor(command) => doctor::run(&command),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::LxcfsDevice(args) => lxcfs::device(&args),
         Command::LxcfsNode(args) => lxcfs::node(&args),
         Command::Manifests(args) => manifests::run(&args),
-        Command::Config(args) => config_command::run(&args),
+        Command::Config(command) => config_command::run(&command),
         Command::Guards(args) => guards_command::run(&args),
-        Command::Certs(Certs::New(args)) => certs::new(&args),
-        Command::Certs(Certs::Show(args)) => certs::show(&args),
-        Command::Completions(args) => docs::completions(&args),
-        Command::Man(args) => docs::man(&args),
+        Command::Certs(command) => certs::run(&command),
+        Command::Completions(args) => docs::completions(&args, parser()),
+        Command::Man(args) => docs::man(&args, parser()),
         Command::Version(args) => version::run(&args),
-        Command::Complete(args) => docs::complete(&args),
+        Command::Complete(args) => docs::complete(&args, &cli::command(Path::new("kubectl-durward"))),
     }
 }

@@ -3,7 +3,7 @@
 use config::Problem;
 use server::{CertificateFiles, CertificateSource, Metrics, Plan, Settings, Timeouts, TlsSettings};
 
-use crate::cli::ServerFlags;
+use crate::args::ServerArgs;
 use crate::file::{File, ServerSection};
 use crate::worlds::Worlds;
 
@@ -30,7 +30,7 @@ pub(crate) fn plan(
 }
 
 /// How the server is to run: the file, with what the flags say instead.
-pub(crate) fn settings(server: &ServerSection, flags: &ServerFlags) -> Result<Settings, Problem> {
+pub(crate) fn settings(server: &ServerSection, flags: &ServerArgs) -> Result<Settings, Problem> {
     let cert = flags.tls_cert.as_ref().or(server.tls.cert.as_ref());
     let key = flags.tls_key.as_ref().or(server.tls.key.as_ref());
     let (Some(cert), Some(key)) = (cert, key) else {

@@ -1,6 +1,10 @@
 //! `serve`: file, world, plan and server put together, and kept together until a signal says stop.
 
+use crate::args::ClusterArgs;
+use crate::args::LogArgs;
+use crate::args::ServerArgs;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +18,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::certs::{Pem, is_for, server_name};
-use crate::cli::Serve;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input;
@@ -25,11 +28,25 @@ use crate::version::VERSION;
 use crate::worlds::Worlds;
 use crate::{log, plan, world};
 
+/// `serve`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(flatten)]
+    pub(crate) world: ClusterArgs,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
+
 /// How often the world's state is written into `/readyz`.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// `serve`
-pub(crate) fn run(args: &Serve) -> Outcome {
+pub(crate) fn run(args: &Args) -> Outcome {
     let purpose = Purpose::Serving {
         cert_given: args.server.tls_cert.is_some(),
         key_given: args.server.tls_key.is_some(),
@@ -46,7 +63,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
 /// Everything from the first signal handler to the end. Signals come first: opening the world may take as long as a credential
 /// plugin does, and whoever stops a server that is not yet one wants nothing else than that it is gone.
 async fn start(
-    args: &Serve,
+    args: &Args,
     purpose: Purpose,
     file: File,
     control: Arc<dyn LogControl>,

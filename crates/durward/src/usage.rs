@@ -3,13 +3,12 @@
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use config::Problem;
 
-use crate::cli::{rendered, variable};
 use crate::exit::{Exit, Stop};
 use crate::output;
 
 /// Turns what the parser says into what is told: help and version are data, the rest is a problem. `command` is what was called,
 /// with its subcommands.
-pub(crate) fn stop(error: &Error, command: &str) -> Stop {
+pub(crate) fn stop(error: &Error, root: clap::Command, command: &str) -> Stop {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let text = error.render();
@@ -24,11 +23,11 @@ pub(crate) fn stop(error: &Error, command: &str) -> Stop {
             output::note(rendered(&error.render().to_string()));
             Stop { exit: Exit::Bad, problems: Vec::new() }
         }
-        _ => problem(error, command).into(),
+        _ => problem(error, root, command).into(),
     }
 }
 
-fn problem(error: &Error, command: &str) -> Problem {
+fn problem(error: &Error, root: clap::Command, command: &str) -> Problem {
     let context = |kind| error.get(kind).map(text);
     let (what, why) = match error.kind() {
         ErrorKind::InvalidSubcommand => (
@@ -40,7 +39,7 @@ fn problem(error: &Error, command: &str) -> Problem {
         }
         ErrorKind::MissingRequiredArgument => {
             let flag = context(ContextKind::InvalidArg).unwrap_or_default();
-            let why = variable(command, &flag)
+            let why = variable(root, command, &flag)
                 .map(|variable| format!("and so is ${variable}, which stands for it"));
             (format!("{flag} is missing"), why)
         }
@@ -88,75 +87,38 @@ fn text(value: &ContextValue) -> String {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(line: &[&str]) -> String {
-        let line: Vec<_> = line.iter().map(Into::into).collect();
-        let error = crate::cli::parse(&line).unwrap_err();
-        problem(&error, &crate::cli::called(&line)).to_string()
+/// The variable of the environment that stands for a flag of what was called, written as the parser writes it: `--node <NAME>`.
+fn variable(mut root: clap::Command, called: &str, flag: &str) -> Option<String> {
+    root.build();
+    let mut at = &root;
+    for word in called.split(' ') {
+        at = at.find_subcommand(word).unwrap_or(at);
     }
+    let argument = at.get_arguments().find(|argument| argument.to_string() == flag)?;
+    Some(argument.get_env()?.to_string_lossy().into_owned())
+}
 
-    #[test]
-    fn a_wrong_command_suggests_the_nearest() {
-        let told = told(&["durward", "srve"]);
-        assert!(
-            told.starts_with("there is no command \"srve\": did you mean serve?\n    usage: durward"),
-            "{told}"
-        );
-    }
+/// Stands for a space at which the parser may not break a line. What renders its words puts spaces back: [`rendered`].
+const HELD: char = '\u{a0}';
 
-    #[test]
-    fn a_command_of_a_later_version_does_not_exist() {
-        assert!(told(&["durward", "convert"]).starts_with("there is no command \"convert\""));
-    }
+/// The same parser, whose help leaves the lines of examples whole: one that is broken cannot be copied.
+pub(crate) fn keep_examples_whole(command: clap::Command) -> clap::Command {
+    let held = command.get_after_help().map(|help| {
+        let text = help.to_string();
+        let lines: Vec<_> = text
+            .split('\n')
+            .map(|line| if line.starts_with("  ") { line.replace(' ', "\u{a0}") } else { line.to_owned() })
+            .collect();
+        lines.join("\n")
+    });
+    let command = match held {
+        Some(held) => command.after_help(held),
+        None => command,
+    };
+    command.mut_subcommands(keep_examples_whole)
+}
 
-    #[test]
-    fn a_wrong_flag_suggests_the_nearest() {
-        let told = told(&["durward", "serve", "--config", "f", "--lissten", "x"]);
-        assert!(told.starts_with("there is no flag \"--lissten\": did you mean --listen?"), "{told}");
-    }
-
-    #[test]
-    fn a_missing_flag_is_named_with_the_usage() {
-        let told = told(&["durward", "serve"]);
-        assert!(told.starts_with("--config <FILE> is missing\n    usage: durward serve"), "{told}");
-    }
-
-    #[test]
-    fn a_missing_flag_that_the_environment_could_give_is_named_with_the_variable() {
-        let told = told(&["durward", "lxcfs-node", "--config", "f"]);
-        assert!(told.starts_with("--node <NAME> is missing: and so is $NODE_NAME"), "{told}");
-    }
-
-    #[test]
-    fn a_wrong_value_is_told_with_what_is_allowed() {
-        let told_word = told(&["durward", "review", "-c", "f", "-o", "yaml"]);
-        assert!(told_word.contains("\"yaml\": allowed: text, json"), "{told_word}");
-        let told_address = told(&["durward", "serve", "-c", "f", "--listen", "8443"]);
-        assert!(
-            told_address.contains("--listen <ADDRESS>: \"8443\": invalid socket address"),
-            "{told_address}"
-        );
-    }
-
-    #[test]
-    fn a_wrong_value_leads_to_the_help_of_its_command() {
-        for (line, help) in [
-            (&["durward", "impact", "shop"][..], "durward impact --help"),
-            (&["durward", "manifests", "-c", "f", "--only", "bogus"], "durward manifests --help"),
-            (&["durward", "doctor", "fleet", "-o", "impact"], "durward doctor fleet --help"),
-            (&["kubectl-durward", "impact", "shop"], "kubectl durward impact --help"),
-        ] {
-            let told = told(line);
-            assert!(told.ends_with(&format!("\n    see: {help}")), "{told}");
-        }
-        assert!(told(&["durward", "impact", "shop"]).contains("did you mean ns/shop?"));
-    }
-
-    #[test]
-    fn named_kubectl_durward_it_speaks_of_kubectl_durward() {
-        assert!(told(&["/usr/local/bin/kubectl-durward", "serve"]).contains("usage: kubectl durward serve"));
-    }
+/// What the parser says, as it is told.
+pub(crate) fn rendered(text: &str) -> String {
+    text.replace(HELD, " ")
 }

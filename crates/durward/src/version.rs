@@ -2,9 +2,17 @@
 
 use serde::Serialize;
 
-use crate::cli::{Format, Version};
+use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::output;
+
+/// `version`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
 
 /// The release.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -23,7 +31,7 @@ struct Told {
 }
 
 /// `version`
-pub(crate) fn run(args: &Version) -> Outcome {
+pub(crate) fn run(args: &Args) -> Outcome {
     match args.output {
         Format::Text => output::data(&format!("durward {VERSION}\n"))?,
         Format::Json => output::json(&Told {

@@ -12,7 +12,7 @@ use cluster::writer::LiveWriter;
 use cluster::{Address, Answer, Metadata, Offline, Reader, Resource};
 use config::Problem;
 
-use crate::cli::WorldFlags;
+use crate::args::ClusterArgs;
 use crate::exit::Stop;
 use crate::file::{Cluster, File, Guarded};
 use crate::input;
@@ -20,7 +20,7 @@ use crate::worlds::Worlds;
 
 /// Opens what flags and file name. Without either it is the cluster that a kubeconfig or the pod's own account leads to, as
 /// for kubectl; where there is none, guards that look at nothing outside still work.
-pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Worlds, Stop> {
+pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<Worlds, Stop> {
     if let Some(folder) = &flags.world {
         return Ok(Worlds::only(recorded(folder)?));
     }
@@ -50,7 +50,7 @@ pub(crate) async fn open(flags: &WorldFlags, file: &File) -> Result<Worlds, Stop
 
 /// Flags override the file key by key: `--context` is another context of the file's kubeconfig. A context belongs to its
 /// kubeconfig, though, so the file's does not count in one that a flag names.
-pub(crate) fn access(flags: &WorldFlags, file: &Cluster) -> Access {
+pub(crate) fn access(flags: &ClusterArgs, file: &Cluster) -> Access {
     match &flags.kubeconfig {
         Some(kubeconfig) => Access { kubeconfig: Some(kubeconfig.clone()), context: flags.context.clone() },
         None => Access {
@@ -114,7 +114,7 @@ mod tests {
         let of = |flags: (Option<&str>, Option<&str>), file: (Option<&str>, Option<&str>)| {
             let text = |text: Option<&str>| text.map(str::to_owned);
             let flags =
-                WorldFlags { kubeconfig: flags.0.map(PathBuf::from), context: text(flags.1), world: None };
+                ClusterArgs { kubeconfig: flags.0.map(PathBuf::from), context: text(flags.1), world: None };
             let file = Cluster { kubeconfig: file.0.map(PathBuf::from), context: text(file.1) };
             let access = access(&flags, &file);
             (access.kubeconfig.map(|path| path.display().to_string()), access.context)

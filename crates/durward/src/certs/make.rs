@@ -1,10 +1,12 @@
 //! `certs new`: an authority and a serving certificate, into a folder or into memory.
 
+use clap::ArgGroup;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use config::Problem;
@@ -16,9 +18,35 @@ use rcgen::{
 use super::facts::Facts;
 use super::pem::Pem;
 use super::time::{now, rfc3339};
-use crate::cli::CertsNew;
 use crate::exit::{Exit, Outcome};
 use crate::{input, output};
+
+/// `certs new`
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("names").required(true).multiple(true).args(["service", "name", "address"]))]
+pub(crate) struct Args {
+    /// The folder to write to; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// A Service as NAME.NAMESPACE: all names that clients in a cluster call it by
+    #[arg(long, value_name = "NAME.NAMESPACE")]
+    pub(crate) service: Vec<String>,
+    /// A DNS name
+    #[arg(long, value_name = "DNS")]
+    pub(crate) name: Vec<String>,
+    /// An IP address
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: Vec<IpAddr>,
+    /// How long the serving certificate lasts; the authority lasts ten times as long
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub(crate) days: u32,
+    /// A folder with ca.crt and ca.key to sign with, instead of a new authority
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Replace files that stand there already
+    #[arg(long)]
+    pub(crate) force: bool,
+}
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Certificates begin this much before now: clocks in a cluster differ.
@@ -172,7 +200,7 @@ impl Authority {
 }
 
 /// `certs new`
-pub(crate) fn new(args: &CertsNew) -> Outcome {
+pub(crate) fn new(args: &Args) -> Outcome {
     let mut names = Names::default();
     for service in &args.service {
         names.service(service)?;

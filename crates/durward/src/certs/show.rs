@@ -2,14 +2,26 @@
 
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
+use std::path::PathBuf;
 
 use super::facts::Facts;
 use super::fit::{opens, server_name, signs};
 use super::sources::{self, Source};
 use super::time::{days_until, now};
-use crate::cli::{CertsShow, Format};
+use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::output::{self, Style};
+
+/// `certs show`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// PEM files, folders of them, or webhook configurations in YAML or JSON; - is standard input
+    #[arg(value_name = "FILE|DIR|-", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
 
 /// The JSON of `certs show`.
 #[derive(Debug, Serialize)]
@@ -44,7 +56,7 @@ struct Key {
 }
 
 /// `certs show`
-pub(crate) fn show(args: &CertsShow) -> Outcome {
+pub(crate) fn show(args: &Args) -> Outcome {
     let mut found = Vec::new();
     let mut problems = Vec::new();
     for path in &args.paths {

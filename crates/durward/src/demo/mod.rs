@@ -7,6 +7,7 @@ mod scenarios;
 mod stage;
 mod tell;
 
+use clap::builder::PossibleValuesParser;
 use std::time::Instant;
 
 use config::Problem;
@@ -14,7 +15,6 @@ use guards::GUARD_KINDS;
 use server::{Shutdown, Stopped};
 use tokio::task::JoinHandle;
 
-use crate::cli::Demo;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::output::{self, Style};
 use client::Client;
@@ -22,7 +22,18 @@ use scenario::{SCENARIOS, Scenario};
 use stage::{Stage, scenes};
 
 /// `demo`
-pub(crate) fn run(args: &Demo) -> Outcome {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Leave the server running and tell what to try
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Only this guard's scenario
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(crate::demo::names()))]
+    pub(crate) scenario: Option<String>,
+}
+
+/// `demo`
+pub(crate) fn run(args: &Args) -> Outcome {
     let scenarios = chosen(args.scenario.as_deref());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -9,8 +9,8 @@ use server::{Addresses, Bound, Checks, Metrics, PlanCell, Server};
 use tempfile::TempDir;
 
 use super::scenario::{Scenario, Scene};
+use crate::args::ServerArgs;
 use crate::certs::{Authority, Names};
-use crate::cli::ServerFlags;
 use crate::exit::Stop;
 use crate::file::{File, Purpose};
 use crate::output::lines;
@@ -62,7 +62,7 @@ impl Stage {
         let worlds = Worlds::only(recorded(&first.unwrap_or_default())?);
         let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
         let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics)?);
-        let settings = settings(&file.server, &ServerFlags::default())?;
+        let settings = settings(&file.server, &ServerArgs::default())?;
         let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks, None)
             .await
             .map_err(|error| refused(&error))?;

@@ -9,6 +9,8 @@
 
 mod judge;
 
+use crate::args::ClusterArgs;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use cluster::writer::Lease;
@@ -17,13 +19,29 @@ use guards::etcd::{Ensemble, Member, Surveyed, Why};
 use serde::Serialize;
 
 use super::finding::Finding;
-use crate::cli::{DoctorEtcd, Format};
+use crate::args::Format;
 use crate::ensembles::{self, Eyes};
 use crate::exit::{Exit, Outcome};
 use crate::fleet::{self, ANSWER_WITHIN};
 use crate::output::{self, Live, Style};
 use crate::review::runtime;
 use judge::Mends;
+
+/// `doctor etcd`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration file: which ensembles there are
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Only the ensembles of this namespace; may be given several times
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub(crate) namespace: Vec<String>,
+    #[command(flatten)]
+    pub(crate) world: ClusterArgs,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
 
 /// As many ensembles as are told member by member; of more than these, only those that have something to tell.
 const WHOLE: usize = 3;
@@ -64,7 +82,7 @@ struct Told {
 }
 
 /// `doctor etcd`
-pub(super) fn run(args: &DoctorEtcd) -> Outcome {
+pub(super) fn run(args: &Args) -> Outcome {
     runtime()?.block_on(async {
         let eyes = ensembles::open(&args.config, &args.world).await?;
         let told = look(&eyes, &args.namespace).await;

@@ -4,6 +4,8 @@
 
 mod mend;
 
+use crate::args::ClusterArgs;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use cluster::fleet::{Cluster, Fleet, Member, Object, Part, Query};
@@ -15,12 +17,25 @@ use guards::deletion::{Holds, Survey};
 use serde::Serialize;
 
 use super::finding::Finding;
-use crate::cli::{DoctorFleet, Format};
+use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::fleet::{self, ANSWER_WITHIN, Eyes, Subject, all_pages};
 use crate::output::{self, Live, Style};
 use crate::review::runtime;
 use mend::Mends;
+
+/// `doctor fleet`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration file: whose fleet, groups and acknowledgements are looked at
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) world: ClusterArgs,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
 
 /// Clusters that are asked at once: as many as rounds do.
 const AT_ONCE: usize = 32;
@@ -46,7 +61,7 @@ struct Asked {
 }
 
 /// `doctor fleet`
-pub(super) fn run(args: &DoctorFleet) -> Outcome {
+pub(super) fn run(args: &Args) -> Outcome {
     runtime()?.block_on(async {
         let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
         let told = look(&eyes).await;

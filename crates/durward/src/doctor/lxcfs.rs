@@ -12,6 +12,8 @@ mod facts;
 mod here;
 mod judge;
 
+use crate::args::ClusterArgs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use cluster::Reader;
@@ -20,7 +22,7 @@ use guards::lxcfs::{File as Served, OnNode};
 use serde::Serialize;
 
 use super::finding::Finding;
-use crate::cli::{DoctorLxcfs, Format};
+use crate::args::Format;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{Cluster, File, Purpose};
 use crate::fleet;
@@ -29,6 +31,25 @@ use crate::output::{self, Style};
 use crate::review::runtime;
 use crate::world::{access, recorded};
 use judge::{Judged, Promise};
+
+/// `doctor lxcfs`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Look at the files of the machine that this runs on, and at no cluster
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context", "world"])]
+    pub(crate) here: bool,
+    /// Where mounts and processes are told of; another folder than the kernel's is for tests
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    pub(crate) proc: PathBuf,
+    #[command(flatten)]
+    pub(crate) world: ClusterArgs,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
 
 /// Something to mend, and on which node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -62,7 +83,7 @@ struct Told {
 }
 
 /// `doctor lxcfs`
-pub(super) fn run(args: &DoctorLxcfs) -> Outcome {
+pub(super) fn run(args: &Args) -> Outcome {
     let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
     let on_node = file.as_ref().map(on_node).transpose()?;
     if args.here {
@@ -79,7 +100,7 @@ pub(super) fn run(args: &DoctorLxcfs) -> Outcome {
     })
 }
 
-async fn look(args: &DoctorLxcfs, file: Option<&File>, on_node: Option<OnNode>) -> Result<Told, Stop> {
+async fn look(args: &Args, file: Option<&File>, on_node: Option<OnNode>) -> Result<Told, Stop> {
     let access = access(&args.world, file.map_or(&Cluster::default(), |file| &file.cluster));
     let world: Arc<dyn Reader> = match &args.world.world {
         Some(folder) => recorded(folder)?,

@@ -5,20 +5,33 @@ mod finding;
 mod fleet;
 mod lxcfs;
 
-use crate::cli::{DoctorEtcd, DoctorFleet, DoctorLxcfs};
 use crate::exit::Outcome;
 
-/// `doctor fleet`
-pub(crate) fn fleet(args: &DoctorFleet) -> Outcome {
-    fleet::run(args)
+/// `doctor`
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Every cluster of the fleet: whether it can be read, and what stands in the way of the next deletion
+    #[command(
+        after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nAsk as Durward does: with its kubeconfig, or in its pod. Without --config the fleet is found out, as with impact, and what a file would say (groups, acknowledgements) is not looked at.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+    )]
+    Fleet(fleet::Args),
+    /// Every node: whether LXCFS serves there what pods are promised, what a pod would see, and what stands in the way
+    #[command(
+        after_help = "Examples:\n  durward doctor lxcfs --config durward.yaml\n  durward doctor lxcfs --here\n\nWithout --config the guard's defaults are held against what is seen.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+    )]
+    Lxcfs(lxcfs::Args),
+    /// Every etcd ensemble: its members, who leads, what cannot be asked and why, and what would become of each pod's deletion now
+    #[command(
+        after_help = "Example:\n  kubectl -n durward-system exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml\n\nAsk as Durward does: in its pod, from where members' addresses can be reached; elsewhere every member is silent. Whether Leases may be written is tried with dryRun=All. Nothing is changed.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+    )]
+    Etcd(etcd::Args),
 }
 
-/// `doctor etcd`
-pub(crate) fn etcd(args: &DoctorEtcd) -> Outcome {
-    etcd::run(args)
-}
-
-/// `doctor lxcfs`
-pub(crate) fn lxcfs(args: &DoctorLxcfs) -> Outcome {
-    lxcfs::run(args)
+/// `doctor`
+pub(crate) fn run(command: &Command) -> Outcome {
+    match command {
+        Command::Fleet(args) => fleet::run(args),
+        Command::Lxcfs(args) => lxcfs::run(args),
+        Command::Etcd(args) => etcd::run(args),
+    }
 }

@@ -18,7 +18,7 @@ use guards::{Configured, GUARD_KINDS};
 
 pub(crate) use target::{Asked, Subject, Target, all_pages, missing};
 
-use crate::cli::WorldFlags;
+use crate::args::ClusterArgs;
 use crate::exit::Stop;
 use crate::file::{Cluster, File, Purpose};
 use crate::input;
@@ -77,14 +77,14 @@ fn next_for(code: &str, access: &Access, otherwise: &str) -> String {
 }
 
 /// Opens what flags and file name. Live worlds must be opened within the runtime that they then live in.
-pub(crate) async fn open(config: Option<&Path>, flags: &WorldFlags) -> Result<Eyes, Stop> {
+pub(crate) async fn open(config: Option<&Path>, flags: &ClusterArgs) -> Result<Eyes, Stop> {
     match config {
         Some(path) => configured(path, flags).await,
         None => found_out(flags).await,
     }
 }
 
-async fn configured(path: &Path, flags: &WorldFlags) -> Result<Eyes, Stop> {
+async fn configured(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
     let mut file = File::load(path, Purpose::Guards)?;
     let at = file.guards.iter().position(|guard| guard.configured.survey().is_some()).ok_or_else(|| {
         let problem = Problem::new(format!("{}: no guard that looks at a fleet is on", path.display()));
@@ -119,7 +119,7 @@ async fn configured(path: &Path, flags: &WorldFlags) -> Result<Eyes, Stop> {
     })
 }
 
-async fn found_out(flags: &WorldFlags) -> Result<Eyes, Stop> {
+async fn found_out(flags: &ClusterArgs) -> Result<Eyes, Stop> {
     let access = access(flags, &Cluster::default());
     let (world, fleet): (Arc<dyn Reader>, String) = if let Some(folder) = &flags.world {
         let folder = Snapshot::open(folder)?;

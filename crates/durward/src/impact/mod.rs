@@ -3,23 +3,45 @@
 
 mod text;
 
+use crate::args::ClusterArgs;
+use crate::fleet::Target;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cluster::snapshot::HERE;
 use guards::deletion::{Impact as Found, Progress, What};
 
-use crate::cli::{Format, Impact};
+use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::fleet::{self, Asked};
 use crate::output::{self, Live, Style};
 use crate::review::runtime;
+
+/// `impact`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What would be deleted; with --all a kind without a name, or nothing
+    #[arg(value_name = "ns/NAME|crd/NAME")]
+    pub(crate) targets: Vec<Target>,
+    /// All namespaces and definitions of the control plane, or all of the kind that is named
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// The configuration file: what its deletion guard would find
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) world: ClusterArgs,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
 
 /// For one thing in the whole fleet: a person waits longer than an API server does, and each cluster has its own time within it
 /// (`memberDeadline`).
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `impact`
-pub(crate) fn run(args: &Impact) -> Outcome {
+pub(crate) fn run(args: &Args) -> Outcome {
     let asked = Asked::new(&args.targets, args.all)?;
     runtime()?.block_on(async {
         let eyes = fleet::open(args.config.as_deref(), &args.world).await?;

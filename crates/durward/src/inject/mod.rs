@@ -7,6 +7,7 @@ mod workload;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,7 +15,6 @@ use admission::{Answer, Cause, WebhookType, decode};
 use cluster::{Reader, cause};
 use config::Problem;
 
-use crate::cli::Inject;
 use crate::documents::{Documents, Tree, apply, yaml_stream};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
@@ -24,11 +24,34 @@ use crate::review::{Asked, PATIENCE, Selection, rule, rules, runtime, selection}
 use crate::world::{Given, labels, offline};
 use workload::{Found, find};
 
+/// `inject`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A file with pods, workloads or Lists, JSON or YAML; - is standard input, as is no file at all
+    #[arg(value_name = "FILE|-", default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Print what changes instead of the objects
+    #[arg(long)]
+    pub(crate) diff: bool,
+    /// The namespace of objects that name none
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// The labels of that namespace, key=value,…; "" for none. Without it, or --world, the labels are unknown
+    #[arg(long, value_name = "LABELS", conflicts_with = "world")]
+    pub(crate) namespace_labels: Option<String>,
+    /// A world on disk that knows the namespaces
+    #[arg(long, value_name = "DIR")]
+    pub(crate) world: Option<PathBuf>,
+}
+
 /// Who asks, in the review that is made up.
 const USER: &str = "durward-inject";
 
 /// `inject`
-pub(crate) fn run(args: &Inject) -> Outcome {
+pub(crate) fn run(args: &Args) -> Outcome {
     let file = File::load(&args.config, Purpose::Guards)?;
     let name = shown(&args.file);
     let documents = Documents::parse(&name, input::text_or_stdin(&args.file, input::LARGE)?)?;
@@ -87,7 +110,7 @@ fn pods(name: &str, documents: &Documents) -> Result<Vec<Vec<Found>>, Vec<Proble
 }
 
 /// What is known of namespaces: what a person gave for one, or what a folder tells of all.
-fn world(args: &Inject, default: &str, found: &[Vec<Found>]) -> Result<Arc<dyn Reader>, Stop> {
+fn world(args: &Args, default: &str, found: &[Vec<Found>]) -> Result<Arc<dyn Reader>, Stop> {
     let Some(text) = &args.namespace_labels else { return offline(args.world.as_ref()) };
     let labels = labels("--namespace-labels", text)?;
     let names: BTreeSet<&str> =

@@ -16,9 +16,9 @@ mod settings;
 mod tools;
 mod watcher;
 
-pub(crate) use device::run as device;
+pub(crate) use device::{Args as DeviceArgs, run as device};
 pub(crate) use mount::Mount;
-pub(crate) use node::run as node;
+pub(crate) use node::{Args as NodeArgs, run as node};
 pub(crate) use probe::{Prober, Seen, Sight};
 pub(crate) use process::{PID_FILE, Process, find, is_elsewhere};
 pub(crate) use report::Report;

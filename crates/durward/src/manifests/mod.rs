@@ -9,19 +9,60 @@ mod rbac;
 mod webhooks;
 mod workload;
 
+use clap::ValueEnum;
 use std::path::Path;
+use std::path::PathBuf;
 
 use config::Problem;
 use serde::Serialize;
 
 use crate::certs::{Facts, Pem, bundle, days_until, now, server_name, signs};
-use crate::cli::{Manifests, Part};
 use crate::documents::{Tree, yaml_stream};
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose, Reach};
 use crate::input;
 use crate::output;
 use planes::Plane;
+
+/// `manifests`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Only these parts: several, with commas, are added up; karmada or cluster cuts them to that API server
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    pub(crate) only: Vec<Part>,
+    /// Also what runs Durward itself, with this image: Deployment, Service and what belongs to them
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) image: Option<String>,
+    /// How many of it run
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, requires = "image", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) replicas: u32,
+    /// The Secret with its certificate, tls.crt, and key, tls.key
+    #[arg(long, value_name = "NAME", default_value = "durward-tls", requires = "image")]
+    pub(crate) tls_secret: String,
+    /// How important its pods are to the cluster; "" for no more than others
+    #[arg(long, value_name = "NAME", default_value = "system-cluster-critical", requires = "image")]
+    pub(crate) priority_class: String,
+}
+
+/// What `manifests` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// The webhook configurations.
+    Registration,
+    /// Who Durward is, and what it may do where it is asked.
+    Rbac,
+    /// What it may do in the members of the fleet; for Karmada with the policy that brings it there.
+    Members,
+    /// All that goes to the Karmada API server.
+    Karmada,
+    /// All that goes to the cluster in which Durward runs.
+    Cluster,
+    /// What runs Durward there: needs --image.
+    Workload,
+}
 
 /// What every object of ours is called, and labelled as.
 const NAME: &str = "durward";
@@ -48,7 +89,7 @@ impl Metadata {
 }
 
 /// `manifests`
-pub(crate) fn run(args: &Manifests) -> Outcome {
+pub(crate) fn run(args: &Args) -> Outcome {
     let file = File::load(&args.config, Purpose::Registration)?;
     let parts = |part| args.only.contains(&part);
     let is_part = parts(Part::Registration) || parts(Part::Rbac) || parts(Part::Members);
@@ -108,7 +149,7 @@ pub(crate) fn run(args: &Manifests) -> Outcome {
 }
 
 /// Only what runs Durward: it goes to the cluster in which Durward runs, whichever API servers ask the guards.
-fn workload_alone(file: &File, args: &Manifests) -> Outcome {
+fn workload_alone(file: &File, args: &Args) -> Outcome {
     let objects = workload::objects(file, args, true)?;
     let home = workload::home(file);
     output::note(format!("note: the namespace {home} must be there: kubectl create namespace {home}"));

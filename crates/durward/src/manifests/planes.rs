@@ -5,7 +5,8 @@
 use cluster::fleet::Fleet;
 use config::Problem;
 
-use crate::cli::Part;
+use super::Part;
+
 use crate::file::{File, Guarded, Reach};
 
 /// One API server, and the guards that it asks.

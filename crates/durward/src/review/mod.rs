@@ -16,7 +16,7 @@ use config::Problem;
 pub(crate) use ask::{Asked, PATIENCE, guards, rule};
 pub(crate) use selection::{Selection, selection};
 
-use crate::cli::{Format, Review};
+use crate::args::Format;
 use crate::documents::{Documents, members};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
@@ -27,7 +27,33 @@ use answer::Answered;
 use witness::Witness;
 
 /// `review`
-pub(crate) fn run(args: &Review) -> Outcome {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Files with reviews, JSON or YAML, many per file; - is standard input, as is no file at all
+    #[arg(value_name = "FILE|-")]
+    pub(crate) files: Vec<PathBuf>,
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// A world on disk for the guards to look at
+    #[arg(long, value_name = "DIR")]
+    pub(crate) world: Option<PathBuf>,
+    /// The guard to ask; otherwise those whose webhook rules and namespaceSelector fit the review
+    #[arg(long, value_name = "NAME")]
+    pub(crate) guard: Option<String>,
+    /// Text for people or JSON for programs
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+    /// Tell the way it took: guard, rule, stance, time
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+    /// Print the object as it is after the patch
+    #[arg(long)]
+    pub(crate) show_patch: bool,
+}
+
+/// `review`
+pub(crate) fn run(args: &Args) -> Outcome {
     let file = File::load(&args.config, Purpose::Guards)?;
     if let Some(name) = &args.guard
         && file.guard(name).is_none()

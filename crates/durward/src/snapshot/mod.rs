@@ -7,6 +7,9 @@
 mod recorder;
 mod recording;
 
+use crate::args::ClusterArgs;
+use crate::fleet::Target;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use cluster::fleet::Part;
@@ -15,7 +18,6 @@ use config::Problem;
 use guards::deletion::What;
 use guards::etcd::Survey;
 
-use crate::cli::Snapshot;
 use crate::ensembles;
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose};
@@ -27,7 +29,23 @@ use crate::world::access;
 use recorder::Recorder;
 
 /// `snapshot`
-pub(crate) fn run(args: &Snapshot) -> Outcome {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What would be deleted; without any, all namespaces and definitions of the control plane
+    #[arg(value_name = "ns/NAME|crd/NAME")]
+    pub(crate) targets: Vec<Target>,
+    /// The folder to write; must not be there, or be empty
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// The configuration file: what its guards read
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) world: ClusterArgs,
+}
+
+/// `snapshot`
+pub(crate) fn run(args: &Args) -> Outcome {
     let asked = if args.targets.is_empty() { Asked::everything() } else { Asked::new(&args.targets, false)? };
     // Told at the end too, by then for nothing.
     if std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some()) {
@@ -57,12 +75,7 @@ pub(crate) fn run(args: &Snapshot) -> Outcome {
 }
 
 /// A fleet, and the ensembles of the same cluster beside it.
-async fn of_fleet(
-    args: &Snapshot,
-    asked: &Asked,
-    of_ensembles: Option<&Survey>,
-    file: Option<&File>,
-) -> Outcome {
+async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, file: Option<&File>) -> Outcome {
     let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
     let things = asked.things(&eyes).await?;
     let recorder = Recorder::over(eyes.world.as_ref());
@@ -88,7 +101,7 @@ async fn of_fleet(
 }
 
 /// What deletions would reach. Gives the slips among what was named.
-async fn impacts(args: &Snapshot, eyes: &Eyes, things: &[What], recorder: &Recorder<'_>) -> Vec<Problem> {
+async fn impacts(args: &Args, eyes: &Eyes, things: &[What], recorder: &Recorder<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (number, what) in things.iter().enumerate() {
         let line = Live::on_terminal();
@@ -127,7 +140,7 @@ async fn of_members(recorder: &Recorder<'_>, survey: &Survey) -> usize {
 }
 
 /// Writes the folder, and tells what is not in it and how it is replayed.
-async fn written(args: &Snapshot, recorder: Recorder<'_>, unread: usize, replay: &str) -> Outcome {
+async fn written(args: &Args, recorder: Recorder<'_>, unread: usize, replay: &str) -> Outcome {
     recorder.read_to_the_end().await;
     let (recording, beside) = recorder.recording();
     cluster::snapshot::write(&args.out, &recording)?;
@@ -157,7 +170,7 @@ async fn written(args: &Snapshot, recorder: Recorder<'_>, unread: usize, replay:
 }
 
 /// The command that tells the same out of the recording.
-fn replay(args: &Snapshot, things: &[What]) -> String {
+fn replay(args: &Args, things: &[What]) -> String {
     let named = |what: &What| match what {
         What::Namespace(name) => format!("ns/{name}"),
         What::Definition(name) => format!("crd/{name}"),
@@ -170,10 +183,10 @@ fn replay(args: &Snapshot, things: &[What]) -> String {
 }
 
 /// The same for ensembles; with a review, `durward review` tells what would come of it.
-fn replay_of_ensembles(args: &Snapshot) -> String {
+fn replay_of_ensembles(args: &Args) -> String {
     format!("durward doctor etcd --world {}{}", args.out.display(), config(args))
 }
 
-fn config(args: &Snapshot) -> String {
+fn config(args: &Args) -> String {
     args.config.as_ref().map_or_else(String::new, |file| format!(" --config {}", file.display()))
 }

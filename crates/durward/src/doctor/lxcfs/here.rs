@@ -5,9 +5,10 @@ use std::path::Path;
 use guards::lxcfs::{File, OnNode};
 use serde::Serialize;
 
+use super::Args;
 use super::judge::{mend, why};
 use super::{Found, sees};
-use crate::cli::{DoctorLxcfs, Format};
+use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::lxcfs::{
     Mount, PID_FILE, Prober, Process, Report, Seen, Sight, find, is_elsewhere, lxcfs_version, runc,
@@ -34,7 +35,7 @@ struct Told {
 }
 
 /// `doctor lxcfs --here`
-pub(super) async fn run(args: &DoctorLxcfs, on_node: &OnNode) -> Outcome {
+pub(super) async fn run(args: &Args, on_node: &OnNode) -> Outcome {
     let sight = Prober::new(&args.proc, &on_node.root).look().await;
     let process = find(&args.proc, Path::new(PID_FILE), &on_node.root);
     let mut report = Report::of(&sight, on_node);

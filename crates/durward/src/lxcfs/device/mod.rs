@@ -12,6 +12,7 @@ mod api;
 mod grpc;
 mod plugin;
 
+use crate::args::LogArgs;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -32,12 +33,30 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::settings::Settings;
 use super::watcher::Watcher;
-use crate::cli::LxcfsDevice;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::log;
 use crate::review::runtime;
 use api::{Empty, KUBELET, REGISTER, RegisterRequest, VERSION};
 use plugin::{OPTIONS, Plugin};
+
+/// `lxcfs-device`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// The folder in which the kubelet and its plugins have their sockets
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/device-plugins")]
+    pub(crate) kubelet_dir: PathBuf,
+    /// How many containers of this node may have the files at once; more than there can be, or they become a limit
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) devices: u32,
+    /// Where mounts and processes are told of; another folder than the kernel's is for tests
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    pub(crate) proc: PathBuf,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
 
 /// The name of our socket.
 const SOCKET: &str = "durward-lxcfs.sock";
@@ -65,7 +84,7 @@ const WATCHED_WITHIN: Duration = Duration::from_secs(10);
 const LEAVE_WITHIN: Duration = Duration::from_secs(7);
 
 /// `lxcfs-device`
-pub(crate) fn run(args: &LxcfsDevice) -> Outcome {
+pub(crate) fn run(args: &Args) -> Outcome {
     let settings = Settings::load(&args.config)?;
     let _: Arc<_> = log::start(&args.log.level, args.log.format)?;
     let runtime = runtime()?;
@@ -75,7 +94,7 @@ pub(crate) fn run(args: &LxcfsDevice) -> Outcome {
     outcome
 }
 
-async fn start(args: &LxcfsDevice, settings: Settings) -> Outcome {
+async fn start(args: &Args, settings: Settings) -> Outcome {
     let mut shutdown = Shutdown::on_signals()
         .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
     let (end, ends) = watch::channel(false);

@@ -7,6 +7,7 @@
 
 mod label;
 
+use crate::args::LogArgs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,11 +26,41 @@ use super::report::{Report, Runtime};
 use super::settings::Settings;
 use super::tools::{lxcfs_version, runc};
 use super::watcher::{Finding, Watcher};
-use crate::cli::LxcfsNode;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::log;
 use crate::review::runtime;
 use label::Wanted;
+
+/// `lxcfs-node`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// The name of this node: in a pod, its spec.nodeName
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub(crate) node: String,
+    /// A library that LXCFS is to load anew whenever another one lies there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) library: Option<PathBuf>,
+    /// Where LXCFS has written its process number; where it is not, the process is found by its name and by root
+    #[arg(long, value_name = "FILE", default_value = crate::lxcfs::PID_FILE)]
+    pub(crate) pid_file: PathBuf,
+    /// The runc that starts containers on this node, to ask it for its version
+    #[arg(long, value_name = "PROGRAM", default_value = "runc")]
+    pub(crate) runc: PathBuf,
+    /// The cluster that the node belongs to; within a pod its own cluster needs no flag
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Another context of that kubeconfig than its current one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Where mounts and processes are told of; another folder than the kernel's is for tests
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    pub(crate) proc: PathBuf,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
 
 /// How often LXCFS is looked at. A pod that was promised files waits as long as this at worst for a node that is ready.
 const LOOKS: Duration = Duration::from_secs(2);
@@ -41,7 +72,7 @@ const VERSIONS: Duration = Duration::from_secs(300);
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
 /// `lxcfs-node`
-pub(crate) fn run(args: &LxcfsNode) -> Outcome {
+pub(crate) fn run(args: &Args) -> Outcome {
     let settings = Settings::load(&args.config)?;
     if !label::is_name(&args.node) {
         let problem = Problem::new(format!("--node {:?} is no name of a node", args.node));
@@ -55,7 +86,7 @@ pub(crate) fn run(args: &LxcfsNode) -> Outcome {
     outcome
 }
 
-async fn start(args: &LxcfsNode, settings: Settings) -> Outcome {
+async fn start(args: &Args, settings: Settings) -> Outcome {
     let mut shutdown = Shutdown::on_signals()
         .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
     let access = Access { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
@@ -112,7 +143,7 @@ struct ProbeTargets {
 }
 
 impl ProbeTargets {
-    fn new(args: &LxcfsNode, settings: Settings) -> Self {
+    fn new(args: &Args, settings: Settings) -> Self {
         Self {
             proc: args.proc.clone(),
             watcher: Watcher::new(&args.proc, settings),

@@ -12,8 +12,8 @@ use config::Problem;
 use serde_json::{Value, json};
 
 use super::super::NAME;
-use crate::cli::Manifests;
 use crate::file::{File, Purpose};
+use crate::manifests::Args;
 
 /// Where the configuration lies in a pod.
 pub(super) const FOLDER: &str = "/etc/durward";
@@ -62,7 +62,7 @@ pub(super) struct Placed {
 }
 
 /// Finds a place for each file.
-pub(super) fn placed(file: &File, args: &Manifests, home: &str) -> Result<Placed, Vec<Problem>> {
+pub(super) fn placed(file: &File, args: &Args, home: &str) -> Result<Placed, Vec<Problem>> {
     let mut flags = Vec::new();
     let named = named(file, &mut flags)?;
     let problems: Vec<_> = named.iter().filter_map(misplaced).chain(contested(&named)).collect();
