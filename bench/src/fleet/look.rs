@@ -77,7 +77,7 @@ async fn verdicts(
     let configured = configured()?;
     let guard = configured.build(&world);
     if goes_rounds {
-        world.start_probes(configured.rounds().ok_or("the guard makes no rounds")?);
+        world.start_probes(configured.requirements().probes.ok_or("the guard makes no rounds")?);
     }
     let expected = match shape {
         Shape { pods: 1.., .. } => "deny",

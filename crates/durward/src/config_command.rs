@@ -99,7 +99,7 @@ fn check(path: &Path) -> Result<(), Stop> {
 fn of_guards(file: &File) -> Vec<Problem> {
     let mut problems = Vec::new();
     for guard in &file.guards {
-        for (key, path) in guard.configured.files() {
+        for (key, path) in guard.configured.requirements().files {
             if let Err(fault) = look_at_file(&path, input::SMALL) {
                 let what = format!("guards.{}.{key}: {}", guard.kind.name(), path.display());
                 let next = fault

@@ -7,7 +7,7 @@ use cluster::Reader;
 use cluster::live::Access;
 use cluster::writer::LiveWriter;
 use config::Problem;
-use guards::etcd::Survey;
+use guards::etcd::{self, Survey};
 
 use crate::args::ClusterArgs;
 use crate::exit::Stop;
@@ -31,7 +31,7 @@ pub(crate) struct Eyes {
 
 /// The guard of a file that knows ensembles; none where there is none.
 pub(crate) fn of(file: &File) -> Option<Survey> {
-    file.guards.iter().find_map(|guard| guard.configured.ensembles())
+    file.guards.iter().find_map(|guard| etcd::survey(guard.configured.as_ref()))
 }
 
 /// Opens what flags and file name. Live worlds must be opened within the runtime that they then live in.

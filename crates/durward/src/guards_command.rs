@@ -80,16 +80,17 @@ fn by_default(kind: &dyn GuardKind) -> Guard {
 }
 
 fn told(name: &'static str, protects: &'static str, configured: &dyn Configured) -> Guard {
-    let watches = configured.watches().into_iter().map(|r| {
+    let (permissions, requirements) = (configured.permissions(), configured.requirements());
+    let watches = requirements.watches.into_iter().map(|r| {
         let group = if r.group.is_empty() { String::new() } else { format!(".{}", r.group) };
         format!("{}{group}/{}", r.plural, r.version)
     });
     Guard {
         name,
         protects,
-        permissions: configured.permissions(),
-        permissions_within: configured
-            .permissions_within()
+        permissions: permissions.own,
+        permissions_within: permissions
+            .namespaced
             .into_iter()
             .map(|(namespace, permission)| Within { namespace, permission })
             .collect(),

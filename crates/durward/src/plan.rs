@@ -18,7 +18,7 @@ pub(crate) fn plan(
     let mut guards = Vec::with_capacity(file.guards.len());
     for guard in &file.guards {
         let world = worlds.of(guard)?;
-        for resource in guard.configured.watches() {
+        for resource in guard.configured.requirements().watches {
             world.watch(&resource);
         }
         guards.push(match worlds.hands(guard) {

@@ -26,11 +26,7 @@ pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<Worlds, Sto
     }
     let access = access(flags, &file.cluster);
     input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
-    let looks = |guard: &Guarded| {
-        !guard.configured.watches().is_empty()
-            || guard.configured.ensembles().is_some()
-            || (guard.access.is_none() && guard.configured.rounds().is_some())
-    };
+    let looks = |guard: &Guarded| guard.access.is_none() && guard.configured.requirements().reads_cluster;
     let is_needed = file.guards.iter().any(looks) || access != Access::default();
     let worlds = match Live::connect(&access).await {
         Ok(live) => {

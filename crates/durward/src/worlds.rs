@@ -104,7 +104,7 @@ impl Worlds {
         let mut walked: Vec<Arc<dyn Reader>> = Vec::new();
         // In a recording nothing changes, and nobody goes round.
         for guard in file.guards.iter().filter(|_| self.way.is_some()) {
-            if let (Some(rounds), Ok(world)) = (guard.configured.rounds(), self.of(guard)) {
+            if let (Some(rounds), Ok(world)) = (guard.configured.requirements().probes, self.of(guard)) {
                 world.start_probes(rounds);
                 walked.push(world);
             }

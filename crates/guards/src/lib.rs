@@ -15,7 +15,7 @@ mod overrides;
 
 pub use common::{CommonConfig, Defaults, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY};
 pub use exempt::{Exempt, Exemption};
-pub use kind::{Configured, GuardKind, Permission};
+pub use kind::{Configured, GuardKind, Permission, Permissions, Requirements};
 
 /// All kinds of guards.
 pub static GUARD_KINDS: &[&dyn GuardKind] = &[&deletion::Deletion, &lxcfs::Lxcfs, &etcd::Etcd];

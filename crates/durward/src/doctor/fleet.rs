@@ -79,7 +79,7 @@ async fn look(eyes: &Eyes) -> Told {
     let listed = world.members(fleet, Instant::now() + ANSWER_WITHIN).await;
     let members = listed.as_ref().map(|members| members.to_vec()).unwrap_or_default();
     let whom = std::iter::once(Cluster::Here).chain(members.iter().map(|member| member.cluster.clone()));
-    let resources = eyes.guard.rounds().map(|rounds| rounds.resources).unwrap_or_default();
+    let resources = eyes.guard.requirements().probes.map(|probes| probes.resources).unwrap_or_default();
     let of = members.len() + 1;
     let line = Live::on_terminal();
     let mut asked = stream::iter(whom.enumerate().map(async |(at, cluster)| {

@@ -276,7 +276,7 @@ fn read_guards(section: &mut Section<'_>, folder: &Path, home: &mut Home) -> Vec
             configured
         });
         if written {
-            let access = configured.control_plane().map(|access| Access {
+            let access = configured.requirements().control_plane.map(|access| Access {
                 kubeconfig: access.kubeconfig.map(|path| folder.join(path)),
                 ..access
             });

@@ -13,8 +13,8 @@ use cluster::live::{Access, Live};
 use cluster::snapshot::Snapshot;
 use cluster::{Reader, Resource, cause};
 use config::{Problem, parse, read};
-use guards::deletion::Survey;
-use guards::{Configured, GUARD_KINDS};
+use guards::deletion::{self, Deletion, Survey};
+use guards::{Configured, GuardKind, etcd};
 
 pub(crate) use target::{Asked, Subject, Target, all_pages, missing};
 
@@ -86,9 +86,11 @@ pub(crate) async fn open(config: Option<&Path>, flags: &ClusterArgs) -> Result<E
 
 async fn configured(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
     let mut file = File::load(path, Purpose::Guards)?;
-    let at = file.guards.iter().position(|guard| guard.configured.survey().is_some()).ok_or_else(|| {
+    let surveys = file.guards.iter().map(|guard| deletion::survey(guard.configured.as_ref()));
+    let found = surveys.enumerate().find_map(|(at, survey)| Some((at, survey?)));
+    let (at, survey) = found.ok_or_else(|| {
         let problem = Problem::new(format!("{}: no guard that looks at a fleet is on", path.display()));
-        let has_ensembles = file.guards.iter().any(|guard| guard.configured.ensembles().is_some());
+        let has_ensembles = file.guards.iter().any(|guard| etcd::survey(guard.configured.as_ref()).is_some());
         problem.next(if has_ensembles {
             "of a file with the etcd guard alone nothing is named: leave it out (ns/…); or add under guards: deletion: {}"
         } else {
@@ -96,7 +98,6 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
         })
     })?;
     let guard = file.guards.swap_remove(at);
-    let Some(survey) = guard.configured.survey() else { return Err(Problem::new("no survey").into()) };
     // As `serve` does: a context alone is one of the kubeconfig that every guard uses.
     let base = match guard.access {
         Some(Access { kubeconfig: None, context }) => Cluster { context, ..file.cluster },
@@ -108,7 +109,7 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
         Some(folder) => Arc::new(Snapshot::open(folder)?),
         None => Arc::new(connect(&access).await?),
     };
-    let watches = file.guards.iter().flat_map(|other| other.configured.watches()).collect();
+    let watches = file.guards.iter().flat_map(|other| other.configured.requirements().watches).collect();
     Ok(Eyes {
         survey,
         guard: guard.configured,
@@ -187,16 +188,9 @@ async fn recorded_fleet(folder: &Snapshot) -> String {
 /// The guard with its defaults on this fleet.
 fn with_defaults(fleet: &str) -> Result<(Survey, Box<dyn Configured>), Stop> {
     let section = parse(NOBODYS, &format!("fleet: {fleet}\ncrds: {{groups: ['*']}}\nselect: all\n"))?;
-    for kind in GUARD_KINDS {
-        let (plain, _, _) = read(NOBODYS, None, |s| kind.read(s));
-        if plain.survey().is_none() {
-            continue;
-        }
-        let (guard, _, problems) = read(NOBODYS, section.as_ref(), |s| kind.read(s));
-        return match guard.survey() {
-            Some(survey) if problems.is_empty() => Ok((survey, guard)),
-            _ => Err(problems.into()),
-        };
+    let (guard, _, problems) = read(NOBODYS, section.as_ref(), |s| Deletion.read(s));
+    match deletion::survey(guard.as_ref()) {
+        Some(survey) if problems.is_empty() => Ok((survey, guard)),
+        _ => Err(problems.into()),
     }
-    Err(Problem::new("no guard looks at a fleet").into())
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use config::Problem;
-use guards::lxcfs::OnNode;
+use guards::lxcfs::{self, OnNode};
 
 use crate::exit::Stop;
 use crate::file::{File, Purpose, read_text};
@@ -59,7 +59,7 @@ impl Settings {
 
 /// What the guard of the file says.
 pub(crate) fn on_node(file: &File) -> Result<OnNode, Problem> {
-    file.guards.iter().find_map(|guard| guard.configured.on_node()).ok_or_else(|| {
+    file.guards.iter().find_map(|guard| lxcfs::node_settings(guard.configured.as_ref())).ok_or_else(|| {
         Problem::new(format!("{}: the lxcfs guard is not on", file.path.display()))
             .next("under guards: add lxcfs: {}")
     })

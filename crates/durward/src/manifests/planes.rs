@@ -25,7 +25,7 @@ impl Plane<'_> {
 
     /// Whether its guards look at clusters of their own beside it.
     pub(super) fn has_members(&self) -> bool {
-        let fleets = self.guards.iter().filter_map(|guard| guard.configured.rounds());
+        let fleets = self.guards.iter().filter_map(|guard| guard.configured.requirements().probes);
         fleets.into_iter().any(|rounds| rounds.fleet != Fleet::Alone)
     }
 
@@ -56,7 +56,7 @@ pub(super) fn all(file: &File) -> Vec<Plane<'_>> {
         });
         if let Some((_, plane)) = planes.get_mut(at) {
             plane.guards.push(guard);
-            plane.user = plane.user.take().or_else(|| guard.configured.user());
+            plane.user = plane.user.take().or_else(|| guard.configured.requirements().user);
         }
     }
     planes.sort_by_key(|(access, _)| access.is_some());

@@ -107,11 +107,11 @@ pub(super) fn objects(plane: &Plane<'_>, home: &str) -> Result<Vec<Tree>, Proble
         objects.push(tree(&account(home))?);
     }
     let subject = subject(plane.user.as_deref(), home);
-    let rules = union(plane.guards.iter().flat_map(|guard| guard.configured.permissions()));
+    let rules = union(plane.guards.iter().flat_map(|guard| guard.configured.permissions().own));
     objects.extend(granted(NAME, None, rules, &subject)?);
     let mut within: Vec<(String, Vec<Permission>)> = Vec::new();
-    for (namespace, permission) in plane.guards.iter().flat_map(|guard| guard.configured.permissions_within())
-    {
+    let namespaced = plane.guards.iter().flat_map(|guard| guard.configured.permissions().namespaced);
+    for (namespace, permission) in namespaced {
         match within.iter_mut().find(|(known, _)| *known == namespace) {
             Some((_, rules)) if rules.contains(&permission) => {}
             Some((_, rules)) => rules.push(permission),
@@ -128,7 +128,7 @@ pub(super) fn objects(plane: &Plane<'_>, home: &str) -> Result<Vec<Tree>, Proble
 pub(super) fn in_members(plane: &Plane<'_>, home: &str) -> Result<Vec<Tree>, Problem> {
     let looking = |guard: &&&_| has_fleet(guard);
     let rules =
-        union(plane.guards.iter().filter(looking).flat_map(|guard| guard.configured.member_permissions()));
+        union(plane.guards.iter().filter(looking).flat_map(|guard| guard.configured.permissions().members));
     let mut objects = Vec::new();
     if !plane.is_karmada() {
         objects.push(tree(&account(home))?);
@@ -141,7 +141,7 @@ pub(super) fn in_members(plane: &Plane<'_>, home: &str) -> Result<Vec<Tree>, Pro
 }
 
 fn has_fleet(guard: &crate::file::Guarded) -> bool {
-    guard.configured.rounds().is_some_and(|rounds| rounds.fleet != Fleet::Alone)
+    guard.configured.requirements().probes.is_some_and(|probes| probes.fleet != Fleet::Alone)
 }
 
 fn union(all: impl Iterator<Item = Permission>) -> Vec<Permission> {

@@ -15,7 +15,7 @@ use std::time::Instant;
 use cluster::fleet::Part;
 use cluster::snapshot::HERE;
 use config::Problem;
-use guards::deletion::What;
+use guards::deletion::{self, What};
 use guards::etcd::Survey;
 
 use crate::ensembles;
@@ -55,15 +55,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
     // A file without a fleet and with ensembles is about these alone.
-    let has_fleet =
-        file.as_ref().is_none_or(|file| file.guards.iter().any(|guard| guard.configured.survey().is_some()));
+    let has_fleet = file.as_ref().is_none_or(|file| {
+        file.guards.iter().any(|guard| deletion::survey(guard.configured.as_ref()).is_some())
+    });
     let of_ensembles = file.as_ref().and_then(ensembles::of);
     runtime()?.block_on(async {
         match (&args.config, &of_ensembles, file) {
             (Some(path), Some(_), Some(file)) if !has_fleet && args.targets.is_empty() => {
                 let eyes = ensembles::open(path, &args.world).await?;
                 let recorder = Recorder::over(eyes.world.as_ref());
-                for resource in file.guards.iter().flat_map(|guard| guard.configured.watches()) {
+                for resource in file.guards.iter().flat_map(|guard| guard.configured.requirements().watches) {
                     recorder.read_all(&resource, Part::Metadata).await;
                 }
                 let unread = of_members(&recorder, &eyes.survey).await;

@@ -1,6 +1,5 @@
 //! What a deletion would reach, without deleting anything: the same questions and the same decision, told cluster by cluster.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use admission::{Cause, Verdict};
@@ -18,10 +17,10 @@ use ::config::time;
 use cluster::fleet::{Cluster, Look, Part};
 use cluster::{Address, Reader};
 
-/// A deletion guard that is asked by a person and refuses nobody. From [`Configured::survey`](crate::Configured::survey).
+/// A deletion guard that is asked by a person and refuses nobody. See [`survey`](super::survey).
 #[derive(Debug, Clone)]
 pub struct Survey {
-    config: Arc<Config>,
+    config: Config,
 }
 
 /// What somebody thinks of deleting.
@@ -117,7 +116,7 @@ pub struct Acknowledged {
 }
 
 impl Survey {
-    pub(super) fn new(config: Arc<Config>) -> Self {
+    pub(super) fn new(config: Config) -> Self {
         Self { config }
     }
 

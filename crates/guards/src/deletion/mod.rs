@@ -34,6 +34,7 @@ mod tell;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,11 +43,10 @@ use admission::{
 };
 
 use crate::common::Defaults;
-use crate::kind::{Configured, GuardKind, Permission};
+use crate::kind::{Configured, GuardKind, Permissions, Requirements};
 use ::config::Section;
+use cluster::Reader;
 use cluster::fleet::ProbeTargets;
-use cluster::live::Access;
-use cluster::{Reader, Resource};
 
 use config::Config;
 use decide::Step;
@@ -67,7 +67,7 @@ const DEFAULTS: Defaults =
 
 /// The kind.
 #[derive(Debug)]
-pub(crate) struct Deletion;
+pub struct Deletion;
 
 // === impl Deletion ===
 
@@ -85,61 +85,39 @@ impl GuardKind for Deletion {
     }
 
     fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {
-        Box::new(Keeper { config: Arc::new(config::read(section, DEFAULTS)) })
+        Box::new(config::read(section, DEFAULTS))
     }
 }
 
-/// The guard between configuration and service.
-struct Keeper {
-    config: Arc<Config>,
-}
+// === impl Config ===
 
-// === impl Keeper ===
-
-impl Configured for Keeper {
+impl Configured for Config {
     fn webhooks(&self) -> Vec<WebhookEntry> {
-        registration::entries(&self.config)
+        registration::entries(self)
     }
 
-    fn permissions(&self) -> Vec<Permission> {
-        permissions::here(&self.config)
+    fn permissions(&self) -> Permissions {
+        Permissions {
+            own: permissions::here(self),
+            members: permissions::everywhere(self),
+            namespaced: permissions::within(self),
+        }
     }
 
-    fn member_permissions(&self) -> Vec<Permission> {
-        permissions::everywhere(&self.config)
-    }
-
-    fn permissions_within(&self) -> Vec<(String, Permission)> {
-        permissions::within(&self.config)
-    }
-
-    fn watches(&self) -> Vec<Resource> {
-        // Nothing that was read earlier decides about a deletion.
-        Vec::new()
-    }
-
-    fn rounds(&self) -> Option<ProbeTargets> {
-        Some(ProbeTargets {
-            fleet: self.config.fleet.clone(),
-            resources: permissions::resources(&self.config),
-        })
-    }
-
-    fn control_plane(&self) -> Option<Access> {
-        self.config.access.clone()
-    }
-
-    fn user(&self) -> Option<String> {
-        self.config.is_karmada().then(|| self.config.user.clone())
-    }
-
-    fn survey(&self) -> Option<Survey> {
-        Some(Survey::new(Arc::clone(&self.config)))
+    fn requirements(&self) -> Requirements {
+        let probes = ProbeTargets { fleet: self.fleet.clone(), resources: permissions::resources(self) };
+        Requirements {
+            reads_cluster: true,
+            probes: Some(probes),
+            control_plane: self.access.clone(),
+            user: self.is_karmada().then(|| self.user.clone()),
+            ..Requirements::default()
+        }
     }
 
     fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard> {
-        Arc::new(Door {
-            config: Arc::clone(&self.config),
+        Arc::new(DeletionGuard {
+            config: self.clone(),
             world: Arc::clone(world),
             fields: Fields::new(&target::POINTERS),
             room: Room::default(),
@@ -147,18 +125,24 @@ impl Configured for Keeper {
     }
 }
 
-/// The guard at the door.
-struct Door {
-    config: Arc<Config>,
+/// Returns what `impact` and `doctor fleet` use, if this is the deletion guard.
+pub fn survey(configured: &dyn Configured) -> Option<Survey> {
+    let configured: &dyn Any = configured;
+    configured.downcast_ref().cloned().map(Survey::new)
+}
+
+/// The guard that reviews deletions.
+struct DeletionGuard {
+    config: Config,
     world: Arc<dyn Reader>,
     fields: Fields,
     /// For what all reviews hold of the clusters that are looked at.
     room: Room,
 }
 
-// === impl Door ===
+// === impl DeletionGuard ===
 
-impl Guard for Door {
+impl Guard for DeletionGuard {
     fn name(&self) -> &'static str {
         NAME
     }

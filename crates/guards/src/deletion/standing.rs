@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn survey(yaml: &str) -> Survey {
-        Survey::new(std::sync::Arc::new(config(yaml)))
+        Survey::new(config(yaml))
     }
 
     #[test]

@@ -169,7 +169,7 @@ fn defines(
 
 async fn ruling(yaml: &str, world: &Arc<Small>, resource: &str, name: &str) -> Ruling {
     let shared: Arc<dyn Reader> = Arc::<Small>::clone(world);
-    let guard = Keeper { config: Arc::new(config(yaml)) }.build(&shared);
+    let guard = config(yaml).build(&shared);
     let body = review(resource, name, |_| {});
     let review = decode(&body, guard.fields()).unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
@@ -531,7 +531,7 @@ async fn an_impact_tells_each_cluster_and_its_progress() {
             .with("m1", has(|query| Ok(pods(query, vec![object("a")], None))))
             .with("m2", Held { refuses: Some(Cause::new(cause::CREDENTIALS, "refused")), ..Held::default() }),
     );
-    let survey = Keeper { config: Arc::new(config(KARMADA)) }.survey().unwrap();
+    let survey = Survey::new(config(KARMADA));
     let seen = Mutex::new(Vec::new());
     let progress = |progress: Progress<'_>| {
         seen.lock().unwrap().push(format!("{} {}/{}", progress.cluster, progress.done, progress.of));
@@ -552,7 +552,7 @@ async fn an_impact_tells_each_cluster_and_its_progress() {
 #[tokio::test(start_paused = true)]
 async fn an_impact_of_what_is_not_here_says_so_and_is_no_doubt() {
     let world = Small { is_elsewhere: true, ..Small::default().with("m1", Held::default()) };
-    let survey = Keeper { config: Arc::new(config(KARMADA)) }.survey().unwrap();
+    let survey = Survey::new(config(KARMADA));
     for what in [What::Namespace("shop".into()), What::Definition(WIDGETS.into())] {
         let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
         let impact = survey.impact(&world, what, deadline, &|_| {}).await;

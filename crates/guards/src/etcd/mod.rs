@@ -43,7 +43,8 @@ mod tell;
 mod tests;
 mod way;
 
-use std::path::{Path, PathBuf};
+use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -52,10 +53,10 @@ use admission::{
 };
 
 use crate::common::Defaults;
-use crate::kind::{Configured, GuardKind, Permission};
+use crate::kind::{Configured, GuardKind, Permissions, Requirements};
 use ::config::Section;
+use cluster::Reader;
 use cluster::writer::Writer;
-use cluster::{Reader, Resource};
 
 pub use survey::{Deletion, Empty, Ensemble, Member, Overlap, Survey, Surveyed, Unseen, Why};
 
@@ -106,35 +107,28 @@ impl Configured for Keeper {
         registration::entries(&self.config)
     }
 
-    fn permissions(&self) -> Vec<Permission> {
-        permissions::everywhere(&self.config)
+    fn permissions(&self) -> Permissions {
+        Permissions {
+            own: permissions::everywhere(&self.config),
+            namespaced: permissions::within(&self.config),
+            ..Permissions::default()
+        }
     }
 
-    fn permissions_within(&self) -> Vec<(String, Permission)> {
-        permissions::within(&self.config)
-    }
-
-    fn watches(&self) -> Vec<Resource> {
-        // Nothing that was read earlier decides about a member.
-        Vec::new()
-    }
-
-    fn ensembles(&self) -> Option<Survey> {
-        (!self.config.ensembles.is_empty()).then(|| Survey::new(Arc::clone(&self.config)))
-    }
-
-    fn files(&self) -> Vec<(String, PathBuf)> {
-        let all = self.config.ensembles.iter().enumerate().flat_map(|(at, ensemble)| {
+    fn requirements(&self) -> Requirements {
+        let ensembles = &self.config.ensembles;
+        let files = ensembles.iter().enumerate().flat_map(|(at, ensemble)| {
             let keyed =
                 move |(key, path): (&str, &Path)| (format!("ensembles[{at}].client.{key}"), path.to_owned());
             ensemble.client.files().into_iter().map(keyed)
         });
-        all.collect()
-    }
-
-    fn single_replica_reason(&self) -> Option<String> {
-        let is_local = self.config.reservation == Book::Local && !self.config.ensembles.is_empty();
-        is_local.then(|| "reservation is local: each replica notes for itself who leaves, and knows nothing of what another one lets go".to_owned())
+        let is_local = self.config.reservation == Book::Local && !ensembles.is_empty();
+        Requirements {
+            reads_cluster: !ensembles.is_empty(),
+            files: files.collect(),
+            single_replica_reason: is_local.then(|| "reservation is local: each replica notes for itself who leaves, and knows nothing of what another one lets go".to_owned()),
+            ..Requirements::default()
+        }
     }
 
     fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard> {
@@ -144,6 +138,13 @@ impl Configured for Keeper {
     fn build_with(&self, world: &Arc<dyn Reader>, hands: &Arc<dyn Writer>) -> Arc<dyn Guard> {
         Arc::new(Door::new(&self.config, world, Some(Arc::clone(hands))))
     }
+}
+
+/// Returns what `doctor etcd` and `snapshot` read of the etcd clusters, if this is the etcd guard and it names some.
+pub fn survey(configured: &dyn Configured) -> Option<Survey> {
+    let configured: &dyn Any = configured;
+    let Keeper { config } = configured.downcast_ref()?;
+    (!config.ensembles.is_empty()).then(|| Survey::new(Arc::clone(config)))
 }
 
 /// The guard at the door.

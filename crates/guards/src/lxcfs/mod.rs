@@ -35,6 +35,7 @@ mod status;
 mod volumes;
 mod wish;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,7 +44,7 @@ use admission::{
 };
 
 use crate::common::Defaults;
-use crate::kind::{Configured, GuardKind, Permission};
+use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
 use ::config::Section;
 use cluster::{Address, Reader, Resource, cause};
 
@@ -96,20 +97,19 @@ impl Configured for Injector {
         registration::entries(&self.config)
     }
 
-    fn permissions(&self) -> Vec<Permission> {
-        if self.config.looks_at_namespaces() {
-            vec![Permission::on("", "namespaces", &["get", "list", "watch"])]
-        } else {
-            Vec::new()
+    fn permissions(&self) -> Permissions {
+        if !self.config.looks_at_namespaces() {
+            return Permissions::default();
         }
+        let own = vec![Permission::on("", "namespaces", &["get", "list", "watch"])];
+        Permissions { own, ..Permissions::default() }
     }
 
-    fn watches(&self) -> Vec<Resource> {
-        if self.config.looks_at_namespaces() { vec![Resource::NAMESPACES] } else { Vec::new() }
-    }
-
-    fn on_node(&self) -> Option<OnNode> {
-        Some(OnNode::of(&self.config))
+    fn requirements(&self) -> Requirements {
+        if !self.config.looks_at_namespaces() {
+            return Requirements::default();
+        }
+        Requirements { reads_cluster: true, watches: vec![Resource::NAMESPACES], ..Requirements::default() }
     }
 
     fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard> {
@@ -119,6 +119,12 @@ impl Configured for Injector {
             fields: Fields::new(&pod::POINTERS),
         })
     }
+}
+
+/// Returns what the agents on nodes need to know, if this is the LXCFS guard.
+pub fn node_settings(configured: &dyn Configured) -> Option<OnNode> {
+    let configured: &dyn Any = configured;
+    configured.downcast_ref().map(|Injector { config }| OnNode::of(config))
 }
 
 /// The guard at the door.
@@ -229,7 +235,7 @@ mod tests {
             ),
         ] {
             let injector = Injector { config: Arc::new(config(yaml)) };
-            let reads = (!injector.permissions().is_empty(), !injector.watches().is_empty());
+            let reads = (!injector.permissions().own.is_empty(), !injector.requirements().watches.is_empty());
             assert_eq!(reads, (expected, expected), "{yaml}");
         }
     }

@@ -135,7 +135,8 @@ fn named(file: &File, flags: &mut Vec<String>) -> Result<Vec<Named>, Vec<Problem
         }
     }
     for (within, guard) in inside.guards.iter().zip(&file.guards) {
-        for ((key, at), (_, here)) in within.configured.files().into_iter().zip(guard.configured.files()) {
+        let (inside, outside) = (within.configured.requirements(), guard.configured.requirements());
+        for ((key, at), (_, here)) in inside.files.into_iter().zip(outside.files) {
             push_more(&mut named, format!("guards.{}.{key}", guard.kind.name()), normal(&at), Some(here));
         }
     }

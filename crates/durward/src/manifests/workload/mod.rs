@@ -154,7 +154,7 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
 /// Why no more than one replica may run.
 fn alone(file: &File) -> Option<String> {
     file.guards.iter().find_map(|guard| {
-        let why = guard.configured.single_replica_reason()?;
+        let why = guard.configured.requirements().single_replica_reason?;
         Some(format!("guards.{}.{why}", guard.kind.name()))
     })
 }
@@ -203,7 +203,7 @@ fn unfit(file: &File, home: &str) -> Vec<Problem> {
             problems.push(Problem::new(what).why(why).next(next(default)));
         }
     }
-    let here = file.guards.iter().find(|guard| guard.configured.user().is_none());
+    let here = file.guards.iter().find(|guard| guard.configured.requirements().user.is_none());
     if let Some(guard) = here.filter(|_| home != file.home) {
         let name = guard.kind.name();
         let what = format!(
