@@ -56,9 +56,9 @@ impl Fields {
         // MAX_FIELDS is below 32, so the shift cannot overflow.
         let all = (1u32 << self.paths.len()) - 1;
         let raw = self.walk(scanner, 0, all, &mut found)?;
-        Ok(Some(match found.doubled {
-            None => Object { raw, fields: found.fields, doubled: None },
-            Some(at) => Object { raw, fields: [None; MAX_FIELDS], doubled: Some(at - start) },
+        Ok(Some(match found.duplicate_key {
+            None => Object { raw, fields: found.fields, duplicate_key: None },
+            Some(at) => Object { raw, fields: [None; MAX_FIELDS], duplicate_key: Some(at - start) },
         }))
     }
 
@@ -88,7 +88,7 @@ impl Fields {
             }
             if seen & (ends | goes_on) != 0 {
                 scanner.peek()?;
-                out.doubled.get_or_insert(scanner.offset());
+                out.duplicate_key.get_or_insert(scanner.offset());
                 return scanner.pass();
             }
             seen |= ends | goes_on;
@@ -109,7 +109,7 @@ impl Fields {
 struct Found<'a> {
     fields: [Option<Raw<'a>>; MAX_FIELDS],
     /// Where the value begins of the first key that stood there before.
-    doubled: Option<usize>,
+    duplicate_key: Option<usize>,
 }
 
 /// The places of the bits that are set.
@@ -127,7 +127,7 @@ pub struct Object<'a> {
     raw: Raw<'a>,
     fields: [Option<Raw<'a>>; MAX_FIELDS],
     /// Where in `raw` the value begins of a key that stands there twice.
-    doubled: Option<usize>,
+    duplicate_key: Option<usize>,
 }
 
 impl<'a> Object<'a> {
@@ -138,8 +138,8 @@ impl<'a> Object<'a> {
 
     /// Which key stands twice on the way to a wanted field, as in `metadata.name`. Such an object has no [`field`](Self::field)
     /// at all, and a guard says that it cannot be read: it is not one whose fields are absent.
-    pub fn doubled(&self) -> Option<String> {
-        self.doubled.map(|at| path_to(self.raw, at))
+    pub fn duplicate_key(&self) -> Option<String> {
+        self.duplicate_key.map(|at| path_to(self.raw, at))
     }
 
     /// The field that stands at `index` in the guard's list, if the object has it; none if the object is
@@ -230,7 +230,7 @@ mod tests {
         ] {
             let padded = format!(" \n {text} ");
             let object = capture(&padded, &wanted).unwrap().unwrap();
-            assert_eq!(object.doubled().as_deref(), Some(told), "{text}");
+            assert_eq!(object.duplicate_key().as_deref(), Some(told), "{text}");
             assert_eq!(object.raw().get(), text);
             assert!((0..wanted.len()).all(|index| object.field(index).is_none()), "{text}");
             assert!([OWN_NAME, OWN_DRY_RUN].into_iter().all(|index| object.own(index).is_none()), "{text}");
@@ -242,7 +242,7 @@ mod tests {
     fn keys_of_which_nothing_is_wanted_may_stand_twice() {
         let text = r#"{"other":1,"other":2,"metadata":{"labels":{"a":1,"a":2},"uid":1,"uid":2,"name":"x"}}"#;
         let object = capture(text, &["/metadata/labels"]).unwrap().unwrap();
-        assert_eq!(object.doubled(), None);
+        assert_eq!(object.duplicate_key(), None);
         assert_eq!(object.field(0).unwrap().get(), r#"{"a":1,"a":2}"#);
         assert_eq!(object.own(OWN_NAME).unwrap().text().unwrap(), "x");
     }

@@ -9,11 +9,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
-use crate::courtesy::Audit;
+use crate::denial::Denial;
 use crate::envelope::Review;
 use crate::patch::Patch;
 use crate::settle::Settled;
-use crate::verdict::{Answer, Denial};
+use crate::verdict::Answer;
+use crate::warnings::Audit;
 
 /// The body of the answer to `review`.
 pub fn encode(review: &Review<'_>, settled: &Settled) -> Vec<u8> {

@@ -1,61 +1,57 @@
-//! What a ruling becomes: the one place where Unknown turns into allow or deny, and where audit mode turns deny into a warning.
+//! Turns a ruling into an answer: the only place where Unknown becomes allow or deny, and where audit mode turns a denial into
+//! a warning.
 
-use crate::courtesy::{Audit, Warnings};
+use crate::denial::{Denial, DenialCause};
 use crate::glob::Glob;
-use crate::plain;
 use crate::request::{Request, User};
-use crate::verdict::{Answer, Cause, Denial, DenialCause, Ruling, SKIPPED, Verdict};
+use crate::verdict::{Answer, Cause, Ruling, SKIPPED, Verdict};
+use crate::warnings::{Audit, Warnings};
 
-/// Whether denials bind.
+/// Whether denials are enforced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A denial refuses.
+    /// A denial denies the request.
     #[default]
     Enforce,
-    /// A denial is let through with a warning, and counted.
+    /// A denial allows the request with a warning, and is counted.
     Audit,
 }
 
-/// What Unknown becomes.
+/// The answer to a request that could not be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUnknown {
-    /// Let it pass with a warning.
+    /// Allow it with a warning.
     Allow,
-    /// Refuse it.
+    /// Deny it.
     Deny,
 }
 
-/// How a guard stands when it cannot see, and towards whom.
+/// The settings of a guard that [`settle`] applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettlePolicy {
-    /// Whether denials bind.
+    /// Whether denials are enforced.
     pub mode: Mode,
-    /// Unknown for people.
-    pub people: OnUnknown,
-    /// Unknown for controllers.
+    /// The answer to unchecked requests of users.
+    pub users: OnUnknown,
+    /// The answer to unchecked requests of controllers.
     pub controllers: OnUnknown,
-    /// Users who are controllers beside those that Kubernetes itself brings.
+    /// User names of controllers that are not part of Kubernetes.
     pub more_controllers: Vec<Glob>,
 }
 
 impl SettlePolicy {
-    /// Enforces, and treats people and controllers alike.
-    pub fn new(when_unknown: OnUnknown) -> Self {
-        Self {
-            mode: Mode::Enforce,
-            people: when_unknown,
-            controllers: when_unknown,
-            more_controllers: Vec::new(),
-        }
+    /// Creates a policy that enforces denials and treats users and controllers alike.
+    pub fn new(on_unknown: OnUnknown) -> Self {
+        Self { mode: Mode::Enforce, users: on_unknown, controllers: on_unknown, more_controllers: Vec::new() }
     }
 
-    /// Enforces, and refuses what it cannot see.
+    /// Creates a policy that enforces denials and denies unchecked requests.
     pub fn deny_unknown() -> Self {
         Self::new(OnUnknown::Deny)
     }
 
-    /// Whether a user is one of the control plane's own controllers, or one that the configuration names. Everyone else is
-    /// people: a guard must not be talked out of a refusal by a service account that anybody may make.
+    /// Returns whether a user is a controller of the control plane, or one that the configuration names. Other service accounts
+    /// count as users: anyone with the permission can create one, and must not get around a denial with it.
     pub fn is_controller(&self, user: &User<'_>) -> bool {
         user.name.starts_with("system:serviceaccount:kube-system:")
             || user.name == "system:kube-controller-manager"
@@ -63,36 +59,36 @@ impl SettlePolicy {
             || self.more_controllers.iter().any(|glob| glob.matches(&user.name))
     }
 
-    fn when_unknown(&self, user: &User<'_>) -> OnUnknown {
-        if self.is_controller(user) { self.controllers } else { self.people }
+    fn on_unknown(&self, user: &User<'_>) -> OnUnknown {
+        if self.is_controller(user) { self.controllers } else { self.users }
     }
 }
 
-/// A ruling that can be answered.
+/// A ruling as it is answered, logged and counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// What is answered.
+    /// The answer.
     pub answer: Answer,
-    /// The verdict's word before the stance: `allow`, `deny`, `mutate` or `unknown`. The metric's label.
+    /// The verdict before the policy was applied: `allow`, `deny`, `mutate` or `unknown`. The metric's label.
     pub verdict: &'static str,
-    /// Whether audit mode let a denial through.
+    /// Whether audit mode allowed a denial.
     pub would_deny: bool,
-    /// Why it was unknown, if it was.
+    /// The causes of an unknown verdict.
     pub causes: Vec<Cause>,
-    /// For the person.
+    /// Warnings for the user.
     pub warnings: Warnings,
-    /// For the audit log.
+    /// Annotations for the audit log.
     pub audit: Audit,
 }
 
 impl Settled {
-    /// Why the object was let through without having been read, if it was.
+    /// Returns the reason why the object was allowed without being parsed, if it was.
     pub fn skipped(&self) -> Option<&str> {
-        self.audit.iter().find(|(key, _)| *key == SKIPPED).map(|(_, why)| why)
+        self.audit.iter().find(|(key, _)| *key == SKIPPED).map(|(_, reason)| reason)
     }
 }
 
-/// Turns a ruling into an answer by the guard's stance. Whatever it says is cleaned and bounded here, once for all guards.
+/// Turns a ruling into an answer by the guard's policy, and cleans and bounds its texts.
 pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolicy) -> Settled {
     let Ruling { verdict, mut warnings, mut audit, refusal } = ruling;
     let mut causes = Vec::new();
@@ -100,28 +96,26 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolic
         Verdict::Allow => ("allow", Answer::Allow),
         Verdict::Mutate(patch) if patch.is_empty() => ("allow", Answer::Allow),
         Verdict::Mutate(patch) => ("mutate", Answer::Mutate(patch)),
-        Verdict::Deny(denial) => ("deny", Answer::Deny(denial)),
+        Verdict::Deny(denial) => ("deny", Answer::Deny(denial.cleaned())),
         Verdict::Unknown(unknown) => {
-            causes = unknown.iter().map(plain::cause).collect();
-            audit.set("unknown", told(&causes));
-            match settle_policy.when_unknown(&request.user) {
+            causes = unknown.iter().map(Cause::cleaned).collect();
+            let text = join(&causes);
+            audit.set("unknown", &text);
+            let answer = match settle_policy.on_unknown(&request.user) {
                 OnUnknown::Allow => {
-                    warnings.push(format!("allowed unchecked: {}", told(&causes)));
-                    ("unknown", Answer::Allow)
+                    warnings.push(format!("allowed unchecked: {text}"));
+                    Answer::Allow
                 }
                 OnUnknown::Deny => {
-                    ("unknown", Answer::Deny(refusal.unwrap_or_else(|| blind(request, &causes))))
+                    Answer::Deny(refusal.unwrap_or_else(|| unknown_denial(request, &causes)).cleaned())
                 }
-            }
+            };
+            ("unknown", answer)
         }
-    };
-    let answer = match answer {
-        Answer::Deny(denial) => Answer::Deny(plain::denial(denial)),
-        other => other,
     };
     let (answer, would_deny) = match answer {
         Answer::Deny(denial) if settle_policy.mode == Mode::Audit => {
-            // What follows stands in the audit annotation; a warning is one short line.
+            // The audit annotation has the whole message; a warning is one short line.
             let first = denial.message.lines().next().unwrap_or_default();
             warnings.push(format!("would be refused if this guard were enforced: {first}"));
             audit.set("would-deny", &denial.message);
@@ -132,26 +126,22 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolic
     Settled { answer, verdict: word, would_deny, causes, warnings, audit }
 }
 
-fn told(causes: &[Cause]) -> String {
+fn join(causes: &[Cause]) -> String {
     if causes.is_empty() {
         return "the guard gave no cause".to_owned();
     }
     causes.iter().map(|cause| cause.text.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-fn blind(request: &Request<'_>, causes: &[Cause]) -> Denial {
+fn unknown_denial(request: &Request<'_>, causes: &[Cause]) -> Denial {
     let kind = request.kind.kind.to_lowercase();
-    let mut denial =
-        Denial::forbidden(format!("{kind} {:?} could not be checked: {}", request.name, told(causes)));
-    denial.causes = causes
-        .iter()
-        .map(|cause| DenialCause {
-            reason: "Unknown".to_owned(),
-            message: cause.text.clone(),
-            field: cause.code.to_owned(),
-        })
-        .collect();
-    denial
+    let causes_of = |cause: &Cause| DenialCause {
+        reason: "Unknown".to_owned(),
+        message: cause.text.clone(),
+        field: cause.code.to_owned(),
+    };
+    let message = format!("{kind} {:?} could not be checked: {}", request.name, join(causes));
+    Denial { causes: causes.iter().map(causes_of).collect(), ..Denial::forbidden(message) }
 }
 
 #[cfg(test)]
@@ -167,39 +157,43 @@ mod tests {
         settle(&review.request, ruling, settle_policy)
     }
 
-    fn blind_ruling() -> Ruling {
+    fn unknown_ruling() -> Ruling {
         Ruling::unknown(Cause::new("timeout", "no answer from m5 in 1.5 s"))
     }
 
     #[test]
-    fn unknown_becomes_what_the_stance_says_for_whom_it_says() {
+    fn settles_unknown_by_the_policy_for_users_and_controllers() {
         let settle_policy = SettlePolicy { controllers: OnUnknown::Allow, ..SettlePolicy::deny_unknown() };
-        let person = settled("ann", blind_ruling(), &settle_policy);
-        let Answer::Deny(denial) = &person.answer else { panic!("{person:?}") };
+        let user = settled("ann", unknown_ruling(), &settle_policy);
+        let Answer::Deny(denial) = &user.answer else { panic!("{user:?}") };
         assert_eq!(denial.message, "namespace \"shop\" could not be checked: no answer from m5 in 1.5 s");
         assert_eq!(denial.causes[0].field, "timeout");
-        let controller =
-            settled("system:serviceaccount:kube-system:namespace-controller", blind_ruling(), &settle_policy);
+        let controller = settled(
+            "system:serviceaccount:kube-system:namespace-controller",
+            unknown_ruling(),
+            &settle_policy,
+        );
         assert_eq!(controller.answer, Answer::Allow);
         assert_eq!(controller.verdict, "unknown");
         assert_eq!(controller.warnings.fitted(), ["allowed unchecked: no answer from m5 in 1.5 s"]);
     }
 
     #[test]
-    fn a_guard_that_can_tell_more_words_the_refusal_of_its_unknown_and_nothing_else() {
-        let worded = || blind_ruling().refuse_with(Denial::forbidden("in m5 nobody answers, m1 is empty"));
-        let refused = settled("ann", worded(), &SettlePolicy::deny_unknown());
+    fn uses_the_refusal_of_the_guard_only_for_a_denied_unknown() {
+        let with_refusal =
+            || unknown_ruling().refuse_with(Denial::forbidden("m5 does not answer, m1 is empty"));
+        let refused = settled("ann", with_refusal(), &SettlePolicy::deny_unknown());
         let Answer::Deny(denial) = &refused.answer else { panic!("{refused:?}") };
-        assert_eq!(denial.message, "in m5 nobody answers, m1 is empty");
+        assert_eq!(denial.message, "m5 does not answer, m1 is empty");
         assert_eq!((refused.verdict, refused.causes.len()), ("unknown", 1));
-        let allowed = settled("ann", worded(), &SettlePolicy::new(OnUnknown::Allow));
+        let allowed = settled("ann", with_refusal(), &SettlePolicy::new(OnUnknown::Allow));
         assert_eq!(allowed.answer, Answer::Allow);
-        let ruling = Ruling::allow().refuse_with(Denial::forbidden("never said"));
+        let ruling = Ruling::allow().refuse_with(Denial::forbidden("never shown"));
         assert_eq!(settled("ann", ruling, &SettlePolicy::deny_unknown()).answer, Answer::Allow);
     }
 
     #[test]
-    fn nothing_that_is_said_forges_a_line_or_outgrows_the_answer() {
+    fn cleans_and_bounds_every_text() {
         let forged = format!("web\u{1b}[31m\u{202e}{}", "x".repeat(1 << 20));
         for settle_policy in [SettlePolicy::deny_unknown(), SettlePolicy::new(OnUnknown::Allow)] {
             for verdict in [
@@ -207,23 +201,23 @@ mod tests {
                 Verdict::Unknown(vec![Cause::new("garbage", &forged)]),
             ] {
                 let settled = settled("ann", Ruling::new(verdict).audit("in-use", &forged), &settle_policy);
-                let told = format!("{settled:?}");
-                assert!(!told.contains("\\u{1b}") && !told.contains("\\u{202e}"));
-                assert!(told.len() < 128 * 1024, "{}", told.len());
+                let text = format!("{settled:?}");
+                assert!(!text.contains("\\u{1b}") && !text.contains("\\u{202e}"));
+                assert!(text.len() < 128 * 1024, "{}", text.len());
             }
         }
     }
 
     #[test]
-    fn an_unknown_without_a_cause_is_still_refused() {
+    fn denies_unknown_without_a_cause() {
         let settled = settled("ann", Ruling::new(Verdict::Unknown(vec![])), &SettlePolicy::deny_unknown());
         assert!(matches!(settled.answer, Answer::Deny(_)));
     }
 
     #[test]
-    fn audit_mode_lets_denials_and_blindness_through_and_says_so() {
+    fn audit_mode_allows_denials_and_unknown_with_a_warning() {
         let settle_policy = SettlePolicy { mode: Mode::Audit, ..SettlePolicy::deny_unknown() };
-        for ruling in [Ruling::deny(Denial::forbidden("in use")), blind_ruling()] {
+        for ruling in [Ruling::deny(Denial::forbidden("in use")), unknown_ruling()] {
             let settled = settled("ann", ruling, &settle_policy);
             assert_eq!(settled.answer, Answer::Allow);
             assert!(settled.would_deny);
@@ -232,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_mode_still_mutates_and_an_empty_patch_is_an_allow() {
+    fn audit_mode_mutates_and_an_empty_patch_is_an_allow() {
         let settle_policy = SettlePolicy { mode: Mode::Audit, ..SettlePolicy::deny_unknown() };
         let mut patch = Patch::new();
         assert_eq!(
@@ -247,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_are_the_control_planes_own_and_those_that_are_named() {
+    fn recognizes_controllers_of_the_control_plane_and_configured_ones() {
         let settle_policy = SettlePolicy {
             more_controllers: vec![Glob::new("system:serviceaccount:argocd:*")],
             ..SettlePolicy::deny_unknown()

@@ -1,168 +1,113 @@
-//! What a guard says of a request. A guard returns a [`Ruling`], never an error: no `?` can turn a failed look-up into an
-//! allow.
+//! The result of a review. A guard returns a [`Ruling`], never an error, so no `?` can turn a failed request into an allow.
 
-use crate::courtesy::{Audit, Warnings};
+use crate::denial::{Denial, MAX_CAUSE};
 use crate::patch::Patch;
+use crate::text::{one_line, truncate_middle};
+use crate::warnings::{Audit, Warnings};
 
-/// The audit annotation of an object that a guard let through because it could not be read, and why that is.
+/// Audit annotation of an object that was allowed because the guard could not parse it. The value says why.
 pub const SKIPPED: &str = "left-as-it-is";
 
-/// The four things a guard can find.
+/// The result of a guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Let it pass as it is.
+    /// Allow the request unchanged.
     Allow,
-    /// Refuse it.
+    /// Deny the request.
     Deny(Denial),
-    /// Let it pass, changed.
+    /// Allow the request with changes.
     Mutate(Patch),
-    /// The guard could not see what it needed; the [`Stance`](crate::Stance) decides.
+    /// The guard could not check the request. The [`SettlePolicy`](crate::SettlePolicy) decides.
     Unknown(Vec<Cause>),
 }
 
-/// What goes back to the API server once [`settle`](crate::settle) has turned Unknown into one or the other.
+/// The answer to the API server, after [`settle`](crate::settle) has resolved Unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Let it pass as it is.
+    /// Allow the request unchanged.
     Allow,
-    /// Refuse it.
+    /// Deny the request.
     Deny(Denial),
-    /// Let it pass, changed.
+    /// Allow the request with changes.
     Mutate(Patch),
 }
 
-/// Why something is unknown.
+/// The reason why something is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    /// One of a closed set of words: the metric's label.
+    /// A word from a closed set: the metric's label.
     pub code: &'static str,
-    /// The end of the sentence "could not be decided: …".
+    /// The end of the sentence "could not be checked: …".
     pub text: String,
 }
 
 impl Cause {
-    /// A cause with its code and its sentence.
+    /// Creates a cause.
     pub fn new(code: &'static str, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
-}
 
-/// The status code of a refusal, and the reason that belongs to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
-    /// 403: what a denial is, unless it is one of the others. Never 429 or 5xx, which clients retry silently.
-    Forbidden,
-    /// 422: the object itself is at fault.
-    Invalid,
-    /// 429: only for evictions, where `kubectl drain` waits and tries again.
-    TooManyRequests,
-}
-
-impl Code {
-    /// The number.
-    pub fn number(self) -> u16 {
-        match self {
-            Self::Forbidden => 403,
-            Self::Invalid => 422,
-            Self::TooManyRequests => 429,
-        }
-    }
-
-    /// The word that kubectl prints in parentheses.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Forbidden => "Forbidden",
-            Self::Invalid => "Invalid",
-            Self::TooManyRequests => "TooManyRequests",
-        }
+    /// Returns the cause on one line and within the limit of a denial's cause.
+    pub(crate) fn cleaned(&self) -> Self {
+        Self { code: self.code, text: truncate_middle(one_line(&self.text), MAX_CAUSE, 0) }
     }
 }
 
-/// A refusal: the whole text for the person in `message`, data for programs in `causes`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denial {
-    /// Status code and reason.
-    pub code: Code,
-    /// Who refuses, what, why, and the way out.
-    pub message: String,
-    /// The same for programs (`status.details.causes`).
-    pub causes: Vec<DenialCause>,
-}
-
-/// One entry of `status.details.causes`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DenialCause {
-    /// A word for programs, `CamelCase`.
-    pub reason: String,
-    /// For people.
-    pub message: String,
-    /// Which field, or for guards that look outward, which cluster or member.
-    pub field: String,
-}
-
-impl Denial {
-    /// A 403 with this text.
-    pub fn forbidden(message: impl Into<String>) -> Self {
-        Self { code: Code::Forbidden, message: message.into(), causes: Vec::new() }
-    }
-}
-
-/// A verdict with what is said beside it.
+/// A verdict with warnings and audit annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
-    /// What was found.
+    /// The result.
     pub verdict: Verdict,
-    /// For the person at kubectl, on allow and on deny.
+    /// Warnings for the user, on allow and on deny.
     pub warnings: Warnings,
-    /// For the audit log.
+    /// Annotations for the audit log.
     pub audit: Audit,
-    /// What is said if the verdict is Unknown and the stance refuses it: for guards that can tell more than the causes, as what
-    /// each cluster of a fleet answered. A sentence made of the causes where there is none.
+    /// The denial if the verdict is Unknown and the policy denies that. Without it, the denial is made of the causes.
     pub refusal: Option<Denial>,
 }
 
 impl Ruling {
-    /// A ruling with nothing beside it.
+    /// Creates a ruling without warnings and annotations.
     pub fn new(verdict: Verdict) -> Self {
         Self { verdict, warnings: Warnings::default(), audit: Audit::default(), refusal: None }
     }
 
-    /// Allow, silently.
+    /// Creates a ruling that allows silently.
     pub fn allow() -> Self {
         Self::new(Verdict::Allow)
     }
 
-    /// Allow an object that cannot be read, for whoever knows better to say what is wrong with it. Other than a plain allow it is
-    /// logged, since nothing of it can be seen in the object.
-    pub fn skipped(why: impl AsRef<str>) -> Self {
-        Self::allow().audit(SKIPPED, why)
+    /// Allows an object that the guard cannot parse: the API server rejects it with a better message. This is logged, because
+    /// the object itself shows no trace of it.
+    pub fn skipped(reason: impl AsRef<str>) -> Self {
+        Self::allow().audit(SKIPPED, reason)
     }
 
-    /// Refuse.
+    /// Creates a ruling that denies.
     pub fn deny(denial: Denial) -> Self {
         Self::new(Verdict::Deny(denial))
     }
 
-    /// Unknown for one cause.
+    /// Creates a ruling that is unknown for one cause.
     pub fn unknown(cause: Cause) -> Self {
         Self::new(Verdict::Unknown(vec![cause]))
     }
 
-    /// The same ruling with one more warning.
+    /// Adds a warning.
     #[must_use]
     pub fn warn(mut self, text: impl AsRef<str>) -> Self {
         self.warnings.push(text);
         self
     }
 
-    /// The same ruling, refused in these words if it is Unknown and the stance refuses it.
+    /// Sets the denial for an Unknown that the policy denies.
     #[must_use]
     pub fn refuse_with(mut self, denial: Denial) -> Self {
         self.refusal = Some(denial);
         self
     }
 
-    /// The same ruling with one more audit annotation.
+    /// Adds an audit annotation.
     #[must_use]
     pub fn audit(mut self, key: &str, value: impl AsRef<str>) -> Self {
         self.audit.set(key, value);

@@ -67,7 +67,7 @@ impl CommonConfig {
             &words,
             Mode::Enforce,
         );
-        let (people, controllers) = when_unknown(section, defaults.when_unknown);
+        let (users, controllers) = when_unknown(section, defaults.when_unknown);
         let named = section.texts(
             "controllers",
             "user name",
@@ -84,7 +84,7 @@ impl CommonConfig {
         );
         let settle_policy = SettlePolicy {
             mode,
-            people,
+            users,
             controllers,
             more_controllers: named.into_iter().map(Glob::new).collect(),
         };
@@ -167,10 +167,10 @@ mod tests {
 
     #[test]
     fn when_unknown_is_one_word_or_two() {
-        assert_eq!(common_config("whenUnknown: allow").0.settle_policy.people, OnUnknown::Allow);
+        assert_eq!(common_config("whenUnknown: allow").0.settle_policy.users, OnUnknown::Allow);
         let (two, problems) = common_config("whenUnknown: {controllers: allow}");
         assert_eq!(
-            (two.settle_policy.people, two.settle_policy.controllers),
+            (two.settle_policy.users, two.settle_policy.controllers),
             (OnUnknown::Deny, OnUnknown::Allow)
         );
         assert_eq!(problems, [""; 0]);

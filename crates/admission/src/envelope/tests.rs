@@ -181,12 +181,12 @@ fn a_key_of_an_object_that_stands_twice_leaves_the_review_one_and_gives_it_no_na
         "object":{"metadata":{"name":"a"},"deleteOptions":{"dryRun":["All"]},"metadata":{"name":"b"}}}"#,
     );
     let request = request_of(&body);
-    assert_eq!(request.object.unwrap().doubled().as_deref(), Some("metadata"));
+    assert_eq!(request.object.unwrap().duplicate_key().as_deref(), Some("metadata"));
     assert_eq!((request.name.as_ref(), request.namespace.as_ref(), request.dry_run), ("", "", false));
     // The other object is not in doubt, and names it.
     let body = body.replace(r#""uid":"u","#, r#""uid":"u","oldObject":{"metadata":{"name":"c"}},"#);
     let request = request_of(&body);
-    assert_eq!((request.name.as_ref(), request.old_object.unwrap().doubled()), ("c", None));
+    assert_eq!((request.name.as_ref(), request.old_object.unwrap().duplicate_key()), ("c", None));
 }
 
 #[test]

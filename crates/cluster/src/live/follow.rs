@@ -117,7 +117,7 @@ fn silent(what: &str) -> Failure {
 /// Growing pauses, each between half and the whole of its length, so that replicas do not come all at once.
 #[derive(Debug, Default)]
 struct Pause {
-    doubled: u32,
+    duplicate_key: u32,
 }
 
 impl Pause {
@@ -132,14 +132,14 @@ impl Pause {
     }
 
     fn next(&mut self, chance: u64) -> Duration {
-        let whole = FIRST_PAUSE.saturating_mul(1 << self.doubled.min(16)).min(LAST_PAUSE);
-        self.doubled = self.doubled.saturating_add(1);
+        let whole = FIRST_PAUSE.saturating_mul(1 << self.duplicate_key.min(16)).min(LAST_PAUSE);
+        self.duplicate_key = self.duplicate_key.saturating_add(1);
         let share = u32::try_from(chance % 1000).unwrap_or_default();
         whole / 2 + whole / 2 * share / 1000
     }
 
     fn reset(&mut self) {
-        self.doubled = 0;
+        self.duplicate_key = 0;
     }
 }
 

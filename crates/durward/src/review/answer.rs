@@ -187,7 +187,7 @@ fn stance_of(request: &Request<'_>, settle_policy: &SettlePolicy) -> String {
     let (who, on_unknown) = if settle_policy.is_controller(&request.user) {
         ("a controller", settle_policy.controllers)
     } else {
-        ("a person", settle_policy.people)
+        ("a person", settle_policy.users)
     };
     let becomes = match on_unknown {
         OnUnknown::Allow => "allow",

@@ -114,7 +114,7 @@ impl Target {
         if old.raw().shape() != Shape::Object {
             return broken("its oldObject is no object");
         }
-        if let Some(twice) = old.doubled() {
+        if let Some(twice) = old.duplicate_key() {
             let text = format!(
                 "the review cannot be used: {twice} stands twice in its oldObject; the API server never sends that"
             );

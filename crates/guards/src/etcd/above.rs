@@ -136,7 +136,7 @@ fn refused(deed: Deed, request: &Request<'_>) -> Refused {
 
 async fn judged(case: Case<'_>, deed: Deed, name: &str, told: &str) -> Result<Ruling, Cause> {
     let Case { config, request, now, .. } = case;
-    if let Some(twice) = case.old.doubled() {
+    if let Some(twice) = case.old.duplicate_key() {
         let text = format!("{twice} stands twice in its oldObject; the API server never sends that");
         return Err(Cause::new(cause::GARBAGE, text));
     }

@@ -101,7 +101,7 @@ impl Target {
         if object.raw().shape() != Shape::Object {
             return Err(broken(&format!("its {called} is no object")));
         }
-        if let Some(twice) = object.doubled() {
+        if let Some(twice) = object.duplicate_key() {
             let text = format!(
                 "the review cannot be used: {twice} stands twice in its {called}; the API server never sends that"
             );

@@ -365,7 +365,7 @@ impl<'w> Way<'w> {
     /// Whether somebody may have what nobody can say, as the configuration has it.
     fn passes_unknown(&self, target: &Target) -> bool {
         let settle_policy = &self.config.common_config.settle_policy;
-        let when = if target.by_controller { settle_policy.controllers } else { settle_policy.people };
+        let when = if target.by_controller { settle_policy.controllers } else { settle_policy.users };
         when == OnUnknown::Allow
     }
 

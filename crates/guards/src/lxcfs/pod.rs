@@ -153,7 +153,7 @@ impl<'a> Pod<'a> {
     /// Sees a pod in the object.
     pub(super) fn see(object: Option<&'a Object<'a>>) -> Result<Self, Unreadable> {
         let object = object.ok_or_else(|| Unreadable::new("the object", "is not in the review"))?;
-        if let Some(key) = object.doubled() {
+        if let Some(key) = object.duplicate_key() {
             return Err(Unreadable::new(key, "stands twice"));
         }
         for (field, name) in [(METADATA, "metadata"), (SPEC, "spec")] {

@@ -566,9 +566,9 @@ fn bodies_with_a_key_twice_or_broken_bytes_are_refused_left_alone_and_patched() 
     for _ in 0..400 {
         let (pod, order, double, breaks) = strategy.new_tree(&mut runner).unwrap().current();
         let review = creation(&pod);
-        let doubled = written(&review, order, Some(double)).into_bytes();
+        let duplicate_key = written(&review, order, Some(double)).into_bytes();
         let broken = broken(written(&review, order, None), &breaks);
-        for (row, body) in seen.iter_mut().zip([doubled, broken]) {
+        for (row, body) in seen.iter_mut().zip([duplicate_key, broken]) {
             match ruled(&*guard, &body) {
                 None => row[0] += 1,
                 Some(ruling) if operations(&ruling).is_empty() => row[1] += 1,

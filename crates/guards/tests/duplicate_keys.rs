@@ -72,7 +72,7 @@ fn no_guard_takes_an_object_with_a_key_twice_for_one_that_has_no_fields() {
             for ((what, ruling), _) in
                 of_what_it_is_asked(&*guard, twice).into_iter().zip(&asked).filter(|(_, asked)| **asked)
             {
-                let fits = match guard.settle_policy().people {
+                let fits = match guard.settle_policy().users {
                     OnUnknown::Deny => matches!(ruling.verdict, Verdict::Unknown(_)),
                     OnUnknown::Allow => ruling.verdict == Verdict::Allow && !ruling.warnings.is_empty(),
                 };
