@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,9 +15,9 @@ use tokio::runtime::Runtime;
 use crate::certificates;
 use crate::console::print;
 use crate::controlplane::{Cluster, Etcd, Location, Options};
-use crate::fixture::SharedFixture;
-use crate::fleet::{self, Fleet};
-use crate::node::{self, Node, Sandbox};
+use crate::fixture::{Exclusive, Lazy, Shared, SharedFixture};
+use crate::fleet::Fleet;
+use crate::node::{Node, Sandbox};
 use crate::supervisor::{Supervisor, Tool};
 
 /// A build of the product from nothing, on two cores that others use too.
@@ -28,12 +28,12 @@ const BUILD_WITHIN: Duration = Duration::from_secs(3_600);
 pub struct TestContext {
     program: PathBuf,
     runtime: Arc<Runtime>,
-    supervisor: Once<Supervisor>,
-    etcd: Once<Etcd>,
-    durward: Once<PathBuf>,
-    fleet: Once<SharedFixture<Fleet>>,
-    node: Once<SharedFixture<Node>>,
-    clusters: Mutex<HashMap<Options, Arc<Once<Cluster>>>>,
+    supervisor: Lazy<Arc<Supervisor>>,
+    etcd: Lazy<Arc<Etcd>>,
+    durward: Lazy<PathBuf>,
+    fleet: Lazy<SharedFixture<Fleet>>,
+    node: Lazy<SharedFixture<Node>>,
+    clusters: Mutex<HashMap<Options, Arc<Lazy<Arc<Cluster>>>>>,
     numbers: AtomicU32,
 }
 
@@ -45,11 +45,11 @@ impl TestContext {
         Ok(Self {
             program: supervisor.into(),
             runtime: Arc::new(runtime),
-            supervisor: Once::default(),
-            etcd: Once::default(),
-            durward: Once::default(),
-            fleet: Once::default(),
-            node: Once::default(),
+            supervisor: Lazy::default(),
+            etcd: Lazy::default(),
+            durward: Lazy::default(),
+            fleet: Lazy::default(),
+            node: Lazy::default(),
             clusters: Mutex::default(),
             numbers: AtomicU32::new(1),
         })
@@ -57,7 +57,7 @@ impl TestContext {
 
     /// The supervisor of this run.
     pub fn supervisor(&self) -> Result<Arc<Supervisor>> {
-        self.supervisor.get(|| Supervisor::start(&self.program))
+        self.supervisor.get(|| Supervisor::start(&self.program)).cloned()
     }
 
     /// The cluster with these options: started now if no test has asked for it before, else the very same.
@@ -66,7 +66,7 @@ impl TestContext {
             let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(clusters.entry(options.clone()).or_default())
         };
-        once.get(|| self.own_cluster(options).map(Arc::new))
+        once.get(|| self.own_cluster(options).map(Arc::new)).cloned()
     }
 
     /// A cluster that nobody else gets. It ends when it is dropped.
@@ -79,27 +79,27 @@ impl TestContext {
 
     /// The Karmada fleet of the run, beside other cases: for one that leaves it as it is, but for namespaces
     /// and the like that no other case has.
-    pub fn fleet(&self) -> Result<fleet::FleetGuard<'_, RwLockReadGuard<'_, ()>>> {
+    pub fn fleet(&self) -> Result<Shared<'_, Fleet>> {
         self.shared_fleet()?.shared()
     }
 
     /// The same while no other case is in it: for one that does to the fleet what others could not bear.
-    pub fn exclusive_fleet(&self) -> Result<fleet::FleetGuard<'_, RwLockWriteGuard<'_, ()>>> {
+    pub fn exclusive_fleet(&self) -> Result<Exclusive<'_, Fleet>> {
         self.shared_fleet()?.exclusive()
     }
 
     fn shared_fleet(&self) -> Result<&SharedFixture<Fleet>> {
-        let start = || Ok(Arc::new(SharedFixture::new(Fleet::start(self)?)));
-        self.fleet.look(start).context("the fleet does not start")
+        let start = || Ok(SharedFixture::new(Fleet::start(self)?));
+        self.fleet.get(start).context("the fleet does not start")
     }
 
     /// The cluster of the run that has a real node, on which pods run, beside other cases.
-    pub fn node(&self) -> Result<node::NodeGuard<'_, RwLockReadGuard<'_, ()>>> {
+    pub fn node(&self) -> Result<Shared<'_, Node>> {
         self.shared_node()?.shared()
     }
 
     /// The same while no other case is in it: for one that takes LXCFS away, or stops the kubelet.
-    pub fn exclusive_node(&self) -> Result<node::NodeGuard<'_, RwLockWriteGuard<'_, ()>>> {
+    pub fn exclusive_node(&self) -> Result<Exclusive<'_, Node>> {
         self.shared_node()?.exclusive()
     }
 
@@ -110,8 +110,8 @@ impl TestContext {
     }
 
     fn shared_node(&self) -> Result<&SharedFixture<Node>> {
-        let start = || Ok(Arc::new(SharedFixture::new(Node::start(self)?)));
-        self.node.look(start).context("the node does not start")
+        let start = || Ok(SharedFixture::new(Node::start(self)?));
+        self.node.get(start).context("the node does not start")
     }
 
     /// The control plane of a node, in the node's network, with an etcd of its own.
@@ -126,7 +126,7 @@ impl TestContext {
     /// The etcd of the run.
     pub(crate) fn etcd(&self) -> Result<Arc<Etcd>> {
         let supervisor = self.supervisor()?;
-        self.etcd.get(|| Etcd::start(&supervisor, &Location::Host).map(Arc::new))
+        self.etcd.get(|| Etcd::start(&supervisor, &Location::Host).map(Arc::new)).cloned()
     }
 
     /// An address of this host that the API server accepts in an `EndpointSlice`. Given back by the supervisor.
@@ -149,20 +149,20 @@ impl TestContext {
     /// The product's binary: `DURWARD_BIN` if that is set, else built once by cargo as this checkout has it.
     pub fn durward_program(&self) -> Result<PathBuf> {
         let program = self.durward.get(|| match std::env::var_os("DURWARD_BIN") {
-            Some(program) => Ok(Arc::new(std::path::absolute(program)?)),
-            None => build_durward(&self.supervisor()?).map(Arc::new),
+            Some(program) => Ok(std::path::absolute(program)?),
+            None => build_durward(&self.supervisor()?),
         })?;
-        Ok(program.to_path_buf())
+        Ok(program.clone())
     }
 
     /// Where the logs are; none if no test has needed a part yet.
     pub fn logs(&self) -> Option<PathBuf> {
-        Some(self.supervisor.seen()?.logs().to_owned())
+        Some(self.supervisor.created()?.logs().to_owned())
     }
 
     /// Ends the run, and everything that it started. Logs are kept if it did not pass.
     pub fn finish(&self, passed: bool) -> Result<()> {
-        self.supervisor.seen().map_or(Ok(()), |supervisor| supervisor.finish(passed))
+        self.supervisor.created().map_or(Ok(()), |supervisor| supervisor.finish(passed))
     }
 
     fn number(&self) -> u32 {
@@ -199,35 +199,6 @@ fn build_durward(supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
         .filter(|message| message["target"]["name"] == "durward")
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .context("cargo built durward and names no executable")
-}
-
-/// Something that is made once, by whoever comes first, and that fails for all if it fails for the first.
-#[derive(Debug)]
-struct Once<T>(OnceLock<Result<Arc<T>, String>>);
-
-impl<T> Default for Once<T> {
-    fn default() -> Self {
-        Self(OnceLock::new())
-    }
-}
-
-impl<T> Once<T> {
-    fn get(&self, make: impl FnOnce() -> Result<Arc<T>>) -> Result<Arc<T>> {
-        self.made(make).cloned()
-    }
-
-    fn look(&self, make: impl FnOnce() -> Result<Arc<T>>) -> Result<&T> {
-        self.made(make).map(Arc::as_ref)
-    }
-
-    fn made(&self, make: impl FnOnce() -> Result<Arc<T>>) -> Result<&Arc<T>> {
-        let once = self.0.get_or_init(|| make().map_err(|error| format!("{error:#}")));
-        once.as_ref().map_err(|error| anyhow::Error::msg(error.clone()))
-    }
-
-    fn seen(&self) -> Option<Arc<T>> {
-        self.0.get()?.as_ref().ok().cloned()
-    }
 }
 
 /// Writes a file into a folder and returns its path: configuration files of a case, mostly.

@@ -21,6 +21,9 @@ use crate::{plain_http, ports};
 /// A debug build on a loaded machine, with a first look at a cluster.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
+/// Time to read a configuration after a signal, on a loaded machine.
+const RELOADED_WITHIN: Duration = Duration::from_secs(60);
+
 /// For everything but `serve`.
 const COMMAND_WITHIN: Duration = Duration::from_secs(60);
 
@@ -172,6 +175,18 @@ impl Durward {
     /// Sends it a signal: TERM to end, HUP to read its configuration again.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.part.signal(signal)
+    }
+
+    /// Changes the configuration, and waits until the server uses it.
+    pub fn reload_after(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let generation = || self.metrics()?.value("durward_config_generation", &[]);
+        let before = generation()?;
+        change()?;
+        self.signal(Signal::HUP)?;
+        eventually("a new configuration to be used", RELOADED_WITHIN, || {
+            let now = generation()?;
+            Ok(if now > before + 0.5 { Poll::Ready(()) } else { Poll::Pending(format!("generation {now}")) })
+        })
     }
 
     /// Waits for its end, which somebody must have asked for.

@@ -64,13 +64,13 @@ fn main() -> ExitCode {
 /// their turn in one environment run next to cases of another.
 fn in_order(cases: Vec<&'static Case>) -> Vec<&'static Case> {
     let group = |case: &Case| GROUPS.iter().position(|areas| areas.contains(&case.area()));
-    let mut places = [0; GROUPS.len() + 1];
+    let mut counts = [0; GROUPS.len() + 1];
     let mut placed: Vec<_> = cases
         .into_iter()
         .map(|case| {
             let group = group(case).unwrap_or(GROUPS.len());
-            places[group] += 1;
-            ((places[group], group), case)
+            counts[group] += 1;
+            ((counts[group], group), case)
         })
         .collect();
     placed.sort_by_key(|(place, _)| *place);

@@ -31,14 +31,11 @@ use crate::console::print;
 use crate::context::TestContext;
 use crate::controlplane::Cluster;
 use crate::daemon::Daemon;
-use crate::fixture::{self, Fixture};
+use crate::fixture::Fixture;
 use crate::namespace::Namespace;
 use crate::wait::{Poll, eventually};
 use control::Control;
 pub use member::{Member, Mode, NewMember};
-
-/// A case's stay in the fleet, all of whose members are Ready when it begins.
-pub type FleetGuard<'a, G> = fixture::FixtureGuard<'a, Fleet, G>;
 
 /// A member is Ready within five seconds of joining, on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);

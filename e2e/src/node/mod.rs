@@ -47,7 +47,7 @@ use crate::console::print;
 use crate::context::TestContext;
 use crate::controlplane::{Cluster, Etcd, Options};
 use crate::daemon::Daemon;
-use crate::fixture::{self, Fixture};
+use crate::fixture::Fixture;
 use crate::image::Image;
 use crate::namespace::Namespace;
 use crate::supervisor::{Output, Process, Supervisor, Tool, host_state};
@@ -87,9 +87,6 @@ const BINARIES: [Binary; 7] = [
 
 /// Without these no pod of a case runs; all others are imported for whoever asks first.
 const IMAGES: [Image; 2] = [Image::Pause, Image::Busybox];
-
-/// A case's stay on the node, which is whole when it begins.
-pub type NodeGuard<'a, G> = fixture::FixtureGuard<'a, Node, G>;
 
 /// The running cluster. Tests get theirs from [`TestContext::node`] and [`TestContext::exclusive_node`].
 #[derive(Debug)]

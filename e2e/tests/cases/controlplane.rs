@@ -1,4 +1,4 @@
-//! That the control plane of the tests is a real one, before Durward stands in it.
+//! The control plane of the tests is a real one, without Durward.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use e2e::controlplane::Options;
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-use super::house::{common, restricted, workshop};
+use super::environment::{common, restricted, scratch};
 
 #[e2e::case]
 fn the_api_server_reports_the_pinned_version(context: &TestContext) -> Result<()> {
@@ -66,7 +66,7 @@ fn the_restricted_default_denies_a_privileged_pod(context: &TestContext) -> Resu
         .container_like("app", privileged.clone())
         .is_denied_with("violates PodSecurity \"restricted:latest\"")?;
     ensure!(refused.status == Some(403), "expected 403, and it is {:?}", refused.status);
-    // The same pod where the namespace says otherwise: so it is the default that refuses it.
+    // The same pod is admitted in a namespace with another level, so the default denied it.
     let lenient =
         cluster.labelled_namespace("lenient", &[("pod-security.kubernetes.io/enforce", "privileged")])?;
     lenient.pod("root").container_like("app", privileged).is_admitted()?;
@@ -79,8 +79,7 @@ fn a_user_can_do_only_what_a_binding_allows(context: &TestContext) -> Result<()>
     let shop = cluster.namespace("shop")?;
     let jane = cluster.user("jane", &["devs", "ops"])?;
     shop.pod("web").by(&jane).is_denied_with("User \"jane\" cannot create resource \"pods\"")?;
-    // Not one of the ready-made roles: `view`, `edit` and `admin` are empty until a controller has put them
-    // together.
+    // Not a built-in role: `view`, `edit` and `admin` are empty until a controller aggregates them.
     let group = "rbac.authorization.k8s.io";
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "pods"},
@@ -93,7 +92,7 @@ fn a_user_can_do_only_what_a_binding_allows(context: &TestContext) -> Result<()>
         "subjects": [{"apiGroup": group, "kind": "Group", "name": "ops"}],
     });
     cluster.api().create(&shop.path("rbac.authorization.k8s.io/v1/rolebindings"), &binding)?.succeeded()?;
-    // The authorizer sees a new binding through a watch, a moment later.
+    // The authorizer learns of a new binding through a watch.
     eventually("the binding to count", Duration::from_secs(30), || {
         let answer = jane.api.get(&shop.path("pods"))?;
         Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })
@@ -109,7 +108,7 @@ fn a_user_can_do_only_what_a_binding_allows(context: &TestContext) -> Result<()>
 
 #[e2e::case]
 fn two_api_servers_share_an_etcd_but_no_objects(context: &TestContext) -> Result<()> {
-    let (one, other) = (context.cluster(&common())?, context.cluster(&workshop())?);
+    let (one, other) = (context.cluster(&common())?, context.cluster(&scratch())?);
     ensure!(one.url() != other.url(), "both clusters are {}", one.url());
     let here = one.namespace("only-here")?;
     let answer = other.api().get(&format!("/api/v1/namespaces/{}", here.name()))?;

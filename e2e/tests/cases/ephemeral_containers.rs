@@ -5,25 +5,25 @@ use e2e::context::TestContext;
 use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
-use super::files::{Looks as _, SIX, check_mounts, check_volumes};
-use super::house::{ENABLED, HEARD_WITHIN, visit, wanting};
+use super::environment::{OPTED_IN, WATCH_TIMEOUT, opted_in, shared};
+use super::files::{DEFAULT_FILES, LxcfsChecks as _, check_mounts, check_volumes};
 
 #[e2e::case]
 fn an_ephemeral_container_gets_the_files_of_its_pod(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let api = house.cluster.api();
-    let shop = house.cluster.namespace("shop")?;
-    wanting(&shop, "web").is_admitted()?.with_files(&SIX)?;
+    let fixture = shared(context)?;
+    let api = fixture.cluster.api();
+    let shop = fixture.cluster.namespace("shop")?;
+    opted_in(&shop, "web").is_admitted()?.with_files(&DEFAULT_FILES)?;
 
-    // By hand, to the subresource.
+    // Through the subresource.
     let first = json!({"name": "first", "image": "images.example/debug:1", "targetContainerName": "app"});
     let path = format!("{}/web/ephemeralcontainers", shop.path("pods"));
     let answer = api.merge(&path, &json!({"spec": {"ephemeralContainers": [first]}}))?.succeeded()?;
     ensure!(answer.warnings.is_empty(), "it warns: {:?}", answer.warnings);
-    check_mounts(&answer.body["spec"]["ephemeralContainers"][0], &SIX)?;
+    check_mounts(&answer.body["spec"]["ephemeralContainers"][0], &DEFAULT_FILES)?;
 
-    // As people do. What runs already is not touched again, and could not be.
-    let said = house.cluster.kubectl().run(&[
+    // With kubectl. Running containers are not changed again, and cannot be.
+    let said = fixture.cluster.kubectl().run(&[
         "debug",
         "-n",
         shop.name(),
@@ -38,24 +38,24 @@ fn an_ephemeral_container_gets_the_files_of_its_pod(context: &'static TestContex
     let containers = pod["spec"]["ephemeralContainers"].as_array().map(Vec::as_slice).unwrap_or_default();
     ensure!(containers.len() == 2, "expected two ephemeral containers, and there are {containers:?}");
     for container in containers {
-        check_mounts(container, &SIX)?;
+        check_mounts(container, &DEFAULT_FILES)?;
     }
-    check_volumes(&pod, &SIX)
+    check_volumes(&pod, &DEFAULT_FILES)
 }
 
 #[e2e::case]
 fn an_ephemeral_container_of_a_pod_without_files_warns(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let api = house.cluster.api();
-    let shop = house.cluster.namespace("shop")?;
+    let fixture = shared(context)?;
+    let api = fixture.cluster.api();
+    let shop = fixture.cluster.namespace("shop")?;
     shop.pod("web").is_admitted()?.untouched()?;
-    // The namespace begins to ask after the pod was made.
-    let labels = json!({"metadata": {"labels": {ENABLED[0].0: ENABLED[0].1}}});
+    // The namespace opts in after the pod was created.
+    let labels = json!({"metadata": {"labels": {OPTED_IN[0].0: OPTED_IN[0].1}}});
     api.merge(&format!("/api/v1/namespaces/{}", shop.name()), &labels)?.succeeded()?;
     let path = format!("{}/web/ephemeralcontainers?dryRun=All", shop.path("pods"));
     let debug =
         json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "images.example/debug:1"}]}});
-    let answer = eventually("a warning about the missing volumes", HEARD_WITHIN, || {
+    let answer = eventually("a warning about the missing volumes", WATCH_TIMEOUT, || {
         let answer = api.merge(&path, &debug)?.succeeded()?;
         let warned = answer.warnings.iter().any(|warning| warning.contains("made without volumes of LXCFS"));
         Ok(if warned { Poll::Ready(answer) } else { Poll::Pending(format!("{:?}", answer.warnings)) })
@@ -65,20 +65,20 @@ fn an_ephemeral_container_of_a_pod_without_files_warns(context: &'static TestCon
 
 #[e2e::case]
 fn an_ephemeral_container_of_a_skipped_pod_gets_no_files(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let shop = house.cluster.namespace("shop")?;
-    // Somebody copies a pod that has the files and gives the copy the node's processes.
-    let spec = wanting(&shop, "original").is_admitted()?.with_files(&SIX)?.pod["spec"].clone();
-    let copy = wanting(&shop, "copy").with(|pod| {
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.namespace("shop")?;
+    // A copy of a pod with files that also shares the node's processes.
+    let spec = opted_in(&shop, "original").is_admitted()?.with_files(&DEFAULT_FILES)?.pod["spec"].clone();
+    let copy = opted_in(&shop, "copy").with(|pod| {
         pod["spec"] = spec;
         pod["spec"]["hostPID"] = true.into();
     });
     let why = "it has hostPID";
-    check_volumes(&copy.is_admitted()?.with_warning(why)?.pod, &SIX)?;
+    check_volumes(&copy.is_admitted()?.with_warning(why)?.pod, &DEFAULT_FILES)?;
     let debug =
         json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "images.example/debug:1"}]}});
     let path = format!("{}/copy/ephemeralcontainers", shop.path("pods"));
-    let answer = house.cluster.api().merge(&path, &debug)?.succeeded()?;
+    let answer = fixture.cluster.api().merge(&path, &debug)?.succeeded()?;
     ensure!(
         answer.warnings.iter().any(|warning| warning.contains(why)),
         "it does not say why it adds nothing: {:?}",

@@ -1,5 +1,5 @@
-//! What the LXCFS guard adds to a pod, as these cases look for it: written down once more, by hand, from the
-//! user's page and not from the code.
+//! Checks for the changes that the LXCFS guard makes to a pod. They are written from the user's page, not
+//! from the code.
 
 use std::collections::BTreeSet;
 
@@ -8,27 +8,27 @@ use e2e::pods::Admitted;
 use serde_json::{Value, json};
 
 /// The files that a pod gets by default.
-pub(crate) const SIX: [&str; 6] = ["cpuinfo", "meminfo", "diskstats", "stat", "swaps", "uptime"];
+pub(crate) const DEFAULT_FILES: [&str; 6] = ["cpuinfo", "meminfo", "diskstats", "stat", "swaps", "uptime"];
 
-/// Where the guard tells what it did.
+/// The annotation with the result of the guard.
 pub(crate) const STATUS: &str = "durward.dev/lxcfs-status";
 
 const ROOT: &str = "/var/lib/lxcfs";
 
-/// Looks at an admitted pod.
-pub(crate) trait Looks: Sized {
-    /// Every container (init containers aside) has exactly these files of LXCFS, the pod has exactly one
-    /// volume for each, and one status annotation tells of them.
+/// Checks of an admitted pod.
+pub(crate) trait LxcfsChecks: Sized {
+    /// Expects every container except init containers to have exactly these files, one volume each, and a
+    /// status that lists them.
     fn with_files(self, files: &[&str]) -> Result<Self>;
 
-    /// Nothing of LXCFS is mounted, and there is no volume of it.
+    /// Expects no mount and no volume of LXCFS.
     fn without_files(self) -> Result<Self>;
 
-    /// It is without files, and says in its status and in a warning why.
-    fn left_without_files_because(self, why: &str) -> Result<Self>;
+    /// Expects no files, and this reason in the status and in a warning.
+    fn skipped_because(self, why: &str) -> Result<Self>;
 }
 
-impl Looks for Admitted {
+impl LxcfsChecks for Admitted {
     fn with_files(self, files: &[&str]) -> Result<Self> {
         check_volumes(&self.pod, files)?;
         let containers = self.pod["spec"]["containers"].as_array().context("a pod without containers")?;
@@ -56,7 +56,7 @@ impl Looks for Admitted {
         Ok(self)
     }
 
-    fn left_without_files_because(self, why: &str) -> Result<Self> {
+    fn skipped_because(self, why: &str) -> Result<Self> {
         let looked = self.without_files()?.with_warning(why)?;
         let status = looked.pod["metadata"]["annotations"][STATUS].as_str().unwrap_or_default();
         ensure!(
@@ -67,7 +67,7 @@ impl Looks for Admitted {
     }
 }
 
-/// The pod has one volume of LXCFS for each of these files, and no other.
+/// Expects one LXCFS volume for each of these files, and no other.
 pub(crate) fn check_volumes(pod: &Value, files: &[&str]) -> Result<()> {
     let has: Vec<&Value> = list(pod, "/spec/volumes").iter().filter(|volume| is_of_lxcfs(volume)).collect();
     let expected: Vec<Value> = files
@@ -86,7 +86,7 @@ pub(crate) fn check_volumes(pod: &Value, files: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The container has one mount for each of these files, and nothing else of LXCFS.
+/// Expects one mount for each of these files, and no other mount of LXCFS.
 pub(crate) fn check_mounts(container: &Value, files: &[&str]) -> Result<()> {
     let has: Vec<&Value> =
         list(container, "/volumeMounts").iter().filter(|mount| named_lxcfs(mount)).collect();
@@ -107,7 +107,7 @@ pub(crate) fn check_mounts(container: &Value, files: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The pod without all that the guard adds, and without what makes it another object than its twin.
+/// Returns the pod without the additions of the guard, and without metadata that differs between twins.
 pub(crate) fn without_additions(pod: &Value) -> Value {
     let mut pod = pod.clone();
     keep(&mut pod["spec"], "volumes", |volume| !is_of_lxcfs(volume));
@@ -131,8 +131,7 @@ pub(crate) fn without_additions(pod: &Value) -> Value {
     pod
 }
 
-/// Keeps the items of a list that are wanted; a list of which nothing is left goes too, as the API server
-/// leaves out what is empty.
+/// Retains matching items of a list and removes an empty list, as the API server does.
 fn keep(object: &mut Value, key: &str, wanted: impl Fn(&Value) -> bool) {
     let Some(items) = object.get_mut(key).and_then(Value::as_array_mut) else { return };
     items.retain(wanted);

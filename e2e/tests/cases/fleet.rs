@@ -1,5 +1,5 @@
-//! That the fleet of the tests is a real one, before Durward stands in it: who is in it, what reaches whom,
-//! and by which permissions a plain user sees into a member.
+//! The fleet of the tests is a real one, without Durward: its members, propagation, and the permissions to
+//! read a member.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use e2e::fleet::{Fleet, Member, NewMember};
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-/// A binding becomes an impersonation rule in every member, and a policy a role: two of Karmada's rounds.
+/// A binding becomes an impersonation rule in every member, and a policy a role: two rounds of Karmada.
 const GRANTED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Karmada collects what a namespace owned once its collector has heard of that kind, for which it looks every 30 s;
-/// a look that fails in part while the fleet comes up costs another.
+/// Karmada's garbage collector discovers new kinds every 30 s. A discovery that fails in part during startup
+/// costs another round.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(120);
 
-/// A member that does not answer holds a call as long as the caller is patient.
+/// A frozen member delays a caller until the caller's timeout.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -55,7 +55,7 @@ fn a_namespace_is_propagated_to_every_member_with_the_label(context: &TestContex
         let label = &namespace["metadata"]["labels"]["karmada.io/managed"];
         ensure!(label == "true", "in {} it is labelled {label}", member.name());
     }
-    // What is made in one member is in no other, nor on the control plane.
+    // An object that is created in one member is in no other, and not on the control plane.
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
     let pod = format!("{}/web", shop.path("pods"));
@@ -74,7 +74,7 @@ fn deleting_a_namespace_removes_it_from_every_member(context: &TestContext) -> R
     let path = format!("/api/v1/namespaces/{}", shop.name());
     let m3 = fleet.member("m3")?;
     m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
-    // This is about Karmada alone, whether Durward guards the fleet of the run yet or not.
+    // This case is about Karmada alone, with or without a deletion guard.
     let anyway = json!({"metadata": {"annotations": {"durward.dev/delete-anyway": shop.name()}}});
     fleet.karmada().api().merge(&path, &anyway)?.succeeded()?;
     fleet.karmada().api().delete(&path)?.succeeded()?;
@@ -116,7 +116,7 @@ fn two_bindings_let_a_plain_user_read_every_member(context: &TestContext) -> Res
         let same = items.iter().any(|item| item["metadata"]["uid"] == own["metadata"]["uid"]);
         ensure!(same, "what {path} shows is not {}", member.name());
     }
-    // The permission is what it says and no more.
+    // The permission allows this and no more.
     let secrets = onlooker.api.get(&fleet.proxied("m1", "/api/v1/secrets"))?;
     ensure!(secrets.status == 403, "the onlooker reads secrets: {}", secrets.status);
     Ok(())
@@ -153,9 +153,9 @@ fn a_frozen_member_delays_callers_and_a_stopped_one_refuses_them(context: &TestC
 
 #[e2e::case(Exclusive)]
 fn members_leave_join_and_change_their_endpoint(context: &TestContext) -> Result<()> {
-    let visit = context.exclusive_fleet()?;
-    let fleet: &Fleet = &visit;
-    // All at once: Karmada looks every ten seconds whether a member that leaves is gone.
+    let shared = context.exclusive_fleet()?;
+    let fleet: &Fleet = &shared;
+    // At the same time: Karmada checks every ten seconds whether a leaving member is gone.
     std::thread::scope(|scope| {
         let ways: [fn(&Fleet, &TestContext) -> Result<()>; 3] =
             [one_leaves_and_joins_again, another_comes_and_goes, one_is_published_elsewhere];
@@ -170,7 +170,7 @@ fn members_leave_join_and_change_their_endpoint(context: &TestContext) -> Result
 fn one_leaves_and_joins_again(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
     let apart = fleet.unjoin("m2")?;
     ensure!(!cluster_names(fleet)?.contains(&"m2".to_owned()), "m2 did not leave");
-    // Ready again, so it did not join with credentials that no longer count.
+    // It is Ready again, so it did not join with revoked credentials.
     apart.rejoin()
 }
 
@@ -204,9 +204,10 @@ fn cluster_names(fleet: &Fleet) -> Result<Vec<String>> {
     Ok(items.iter().map(|item| text(&item["metadata"]["name"]).to_owned()).collect())
 }
 
-/// What lets a user ask every member for its namespaces through Karmada: the proxy on the control plane, and a
-/// role of the same user in the members, carried there by a policy. Karmada itself lets its proxy speak in
-/// the user's name, for it sees the first of the two bindings.
+/// Lets a user read namespaces of every member through Karmada: the proxy on the control plane, and a role
+/// that a policy propagates.
+///
+/// Karmada impersonates the user in members because of the first binding.
 fn grant(fleet: &Fleet, user: &str) -> Result<()> {
     let fleet_role = format!("{user}-fleet");
     let member_role = format!("{user}-members");

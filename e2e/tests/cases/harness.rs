@@ -1,4 +1,4 @@
-//! That the sentences which the cases about Durward are made of mean what they say.
+//! The harness itself: its assertions accept and reject what they should.
 
 use anyhow::{Result, ensure};
 use e2e::context::TestContext;
@@ -8,7 +8,7 @@ use e2e::third_party::Webhook;
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-use super::house::{HEARD_WITHIN, common};
+use super::environment::{WATCH_TIMEOUT, common};
 
 #[e2e::case]
 fn every_way_to_create_a_pod_returns_that_pod(context: &TestContext) -> Result<()> {
@@ -126,7 +126,7 @@ fn the_api_server_counts_calls_to_a_missing_webhook(context: &TestContext) -> Re
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]});
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gone";
     cluster.api().merge(path, &unreachable)?.succeeded()?;
-    eventually("a pod to be refused", HEARD_WITHIN, || {
+    eventually("a pod to be refused", WATCH_TIMEOUT, || {
         let pod = shop.pod("web").as_dry_run();
         Ok(match pod.is_denied_with("failed calling webhook") {
             Ok(refused) => Poll::Ready(refused),
@@ -137,7 +137,7 @@ fn the_api_server_counts_calls_to_a_missing_webhook(context: &TestContext) -> Re
     Ok(())
 }
 
-/// Creates a webhook's configuration.
+/// Creates a webhook configuration.
 fn register(cluster: &Cluster, configuration: &Value) -> Result<()> {
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     cluster.api().create(path, configuration)?.succeeded().map(drop)
@@ -147,9 +147,9 @@ fn annotate(value: &str) -> Value {
     json!({"op": "add", "path": "/metadata/annotations", "value": {"foreign": value}})
 }
 
-/// Until pods are annotated so by the webhook. Whatever else happens meanwhile, no pod may be refused.
+/// Waits until the webhook annotates pods with this value. No pod is denied meanwhile.
 fn await_call(namespace: &Namespace<'_>, value: &str) -> Result<()> {
-    eventually(format_args!("the webhook to annotate pods with {value}"), HEARD_WITHIN, || {
+    eventually(format_args!("the webhook to annotate pods with {value}"), WATCH_TIMEOUT, || {
         let admitted = namespace.pod("probe").as_dry_run().is_admitted()?;
         let has = admitted.pod["metadata"]["annotations"]["foreign"].clone();
         Ok(if has == value { Poll::Ready(()) } else { Poll::Pending(has.to_string()) })

@@ -1,5 +1,5 @@
-//! That the node's images can be made on this host, and are what they say. That they run is seen in every case
-//! with a node.
+//! The images of the node can be built on this host and contain what they should. Every case with a node runs
+//! them.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -67,7 +67,7 @@ fn pause_exits_with_zero_on_a_signal(context: &TestContext) -> Result<()> {
     let program = unpacked(context, Image::Pause)?.join("pause");
     for signal in [Signal::TERM, Signal::INT] {
         let part = context.supervisor()?.start_process(Tool::new("pause", &program))?;
-        // It may not have come to its first line yet; a signal before that ends it too, but not well.
+        // The process can get a signal before its first statement, which would end it with another status.
         e2e::wait::eventually("pause to wait for signals", Duration::from_secs(20), || {
             let status = std::fs::read_to_string(format!("/proc/{}/status", part.pid()))?;
             let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(str::trim);
@@ -87,7 +87,7 @@ fn pause_exits_with_zero_on_a_signal(context: &TestContext) -> Result<()> {
     Ok(())
 }
 
-/// One file of an archive.
+/// Returns one file of an archive.
 fn file_of(archive: &Path, name: &str) -> Result<Vec<u8>> {
     let mut archive = tar::Archive::new(File::open(archive)?);
     for entry in archive.entries()? {
@@ -101,7 +101,7 @@ fn file_of(archive: &Path, name: &str) -> Result<Vec<u8>> {
     anyhow::bail!("no {name} in the archive")
 }
 
-/// The root folder of an image, in a folder that ends with the run.
+/// Unpacks the root file system of an image into a temporary directory.
 fn unpacked(context: &TestContext, image: Image) -> Result<PathBuf> {
     let archive = image.build(context)?;
     let folder = context.folder("unpacked")?;

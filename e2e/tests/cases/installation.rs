@@ -1,11 +1,11 @@
-//! That Durward can be installed and taken back as the other cases do it, and refuses what cannot be served.
+//! Durward can be installed and removed as the other cases do it, and rejects an invalid configuration.
 
 use anyhow::{Result, ensure};
 use e2e::context::{TestContext, write};
 use e2e::durward::Durward;
 use e2e::installation::Installation;
 
-use super::house::{DEFAULTS, workshop};
+use super::environment::{DEFAULTS, scratch};
 
 #[e2e::case]
 fn a_server_with_an_invalid_configuration_exits(context: &TestContext) -> Result<()> {
@@ -22,13 +22,13 @@ fn a_server_with_an_invalid_configuration_exits(context: &TestContext) -> Result
 
 #[e2e::case]
 fn dropping_an_installation_removes_its_webhooks(context: &TestContext) -> Result<()> {
-    let cluster = context.cluster(&workshop())?;
+    let cluster = context.cluster(&scratch())?;
     let registrations = || {
         let all = cluster.kubectl().get(&["mutatingwebhookconfigurations"])?;
         anyhow::Ok(all["items"].as_array().map_or(0, Vec::len))
     };
     let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
-    // From here on it is our turn: nobody else registers on this cluster.
+    // From here on this case owns the cluster: no other installation is registered.
     ensure!(registrations()? == 0, "an installation before this one was not taken back");
     installation.register()?;
     ensure!(registrations()? == 1, "nothing was registered");

@@ -1,5 +1,4 @@
-//! Pods that are created one after another, by several at once, while something is done to what stands behind
-//! the door.
+//! Creates pods concurrently while something is done to the servers behind the webhook.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,21 +9,21 @@ use e2e::namespace::Namespace;
 use e2e::pods::{Admitted, Pod};
 use e2e::wait::{Poll, SetOnDrop, eventually};
 
-use super::house::wanting;
+use super::environment::opted_in;
 
-/// So many create at once, and so many connections the API server has to the webhook.
+/// Concurrent creators, and so connections of the API server to the webhook.
 const CREATORS: usize = 3;
 
-/// Between two pods of one creator: the machine has few cores, and what is done under load wants some too.
+/// Pause between two pods of one creator, which leaves processor time for the step under load.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A pod takes milliseconds; this is for a machine that does much else.
+/// A pod takes milliseconds; this allows for a loaded machine.
 const CREATED_WITHIN: Duration = Duration::from_secs(60);
 
-/// So many faults are told; then the load ends.
+/// The load stops after this many errors.
 const TOLD: usize = 5;
 
-/// Pods being created.
+/// Pods that are being created.
 pub(crate) struct Load<'a> {
     namespace: &'a Namespace<'a>,
     created: AtomicUsize,
@@ -33,19 +32,19 @@ pub(crate) struct Load<'a> {
     stopped: AtomicBool,
 }
 
-/// Creates pods that want files for as long as `deed` takes, looks at each as it was admitted, and counts
-/// them. It is an error if any is refused, or is not as `expected` wants it, which is told how many marks
-/// there were before the pod was sent. What `deed` gives back lives on until no more pods are created: the
-/// server that they need, for one.
+/// Creates pods that opt in until `action` returns, and checks each admitted pod.
+///
+/// Fails if a pod is denied or differs from `expected`, which also gets the number of marks before the
+/// request. The result of `action` is kept until no more pods are created, because it can hold the server.
 pub(crate) fn under_load<T>(
     namespace: &Namespace<'_>,
     expected: impl Fn(usize, Admitted) -> Result<()> + Sync,
     deed: impl FnOnce(&Load<'_>) -> Result<T>,
 ) -> Result<(usize, T)> {
-    under_load_of(namespace, wanting, expected, deed)
+    under_load_of(namespace, opted_in, expected, deed)
 }
 
-/// The same with pods as `pod` describes them, by namespace and name.
+/// Does the same with other pods.
 pub(crate) fn under_load_of<T>(
     namespace: &Namespace<'_>,
     pod: impl for<'p> Fn(&'p Namespace<'_>, &str) -> Pod<'p> + Sync,
@@ -72,7 +71,7 @@ pub(crate) fn under_load_of<T>(
     match done {
         Ok(done) if faults.is_empty() => Ok((created, done)),
         Ok(_) => bail!("of {created} pods and some more, these were not as expected: {faults}"),
-        // What was done has gone wrong; pods may have suffered from that, or it may be the other way round.
+        // Pods can be wrong because the action failed, or the other way round.
         Err(error) => {
             Err(error
                 .context(format!("under load, with {created} pods as expected and these not: [{faults}]")))
@@ -81,8 +80,7 @@ pub(crate) fn under_load_of<T>(
 }
 
 impl Load<'_> {
-    /// Waits until so many more pods were created from now on: so that what was done just now was done under
-    /// load.
+    /// Waits for this many more pods, so that the last step ran under load.
     pub(crate) fn await_more(&self, pods: usize) -> Result<()> {
         let until = self.created.load(Ordering::Relaxed) + pods;
         eventually(format_args!("{pods} more pods under load"), CREATED_WITHIN, || {
@@ -98,7 +96,7 @@ impl Load<'_> {
         })
     }
 
-    /// Puts a mark: something holds from here on.
+    /// Sets a mark: `expected` can require more from here on.
     pub(crate) fn mark(&self) {
         self.marks.fetch_add(1, Ordering::SeqCst);
     }

@@ -1,17 +1,20 @@
-//! The cases by area, and the modules that several areas use ([`house`], [`files`], [`load`]).
+//! The cases by area, and the modules that several areas use ([`environment`], [`attempt`], [`files`], [`load`],
+//! [`in_pods`]).
 
+mod attempt;
 mod container_view;
 mod controlplane;
 mod deletion;
 mod deploy;
+mod environment;
 mod ephemeral_containers;
 mod etcd;
 mod etcd_node;
 mod files;
 mod fleet;
 mod harness;
-mod house;
 mod images;
+mod in_pods;
 mod installation;
 mod load;
 mod node;

@@ -1,5 +1,5 @@
-//! The `ValidatingAdmissionPolicy` of `deploy/lxcfs/rbac.yaml`, by a real API server: what somebody can do who has got hold of the
-//! token of one node's `lxcfs-node`.
+//! The `ValidatingAdmissionPolicy` of `deploy/lxcfs/rbac.yaml` on a real API server: what a stolen token of
+//! an `lxcfs-node` pod can change.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/lxcfs/rbac.ya
 const LABEL: &str = "durward.dev/lxcfs-ready";
 const ANNOTATION: &str = "durward.dev/lxcfs-node";
 
-/// The API server compiles a policy when it hears of it.
+/// The API server compiles a policy after its watch reports it.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(60);
 
-/// The account of `lxcfs-node` with the token of a pod on this node, or on none.
+/// Returns the account of `lxcfs-node` with the token of a pod on this node, or without a node.
 fn thief(context: &TestContext, cluster: &Cluster, node: Option<&str>) -> Result<Api> {
     let mut config: Value = serde_json::from_slice(&std::fs::read(cluster.kubectl().kubeconfig())?)?;
     let user = config["users"][0]["user"].as_object_mut().context("a kubeconfig without a user")?;
@@ -77,7 +77,7 @@ fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestConte
     refused(&thief, other, &labelled(LABEL, "true".into()), "only the Node on which it runs (n1)")?;
     let unbound = self::thief(context, &cluster, None)?;
     refused(&unbound, own, &labelled(LABEL, "true".into()), "only the Node on which it runs ()")?;
-    // These need no policy: nobody is permitted.
+    // RBAC denies these without the policy.
     refused(
         &thief,
         &format!("{own}/status"),
@@ -103,12 +103,12 @@ fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestConte
             );
         }
     }
-    // Others are not asked about it.
+    // The policy does not match other users.
     admin.merge(own, &labelled("shop", "x".into()))?.succeeded()?;
     Ok(())
 }
 
-/// What is in `more`, besides.
+/// Merges the keys of `more` into an object.
 fn add(object: &mut Value, more: &Value) {
     for (key, value) in more.as_object().into_iter().flatten() {
         object[key] = value.clone();

@@ -1,4 +1,4 @@
-//! Every way in which a pod asks for the files and every way in which it comes to the API server.
+//! How a pod opts in to the files, and how it reaches the API server.
 
 use anyhow::{Result, ensure};
 use e2e::context::TestContext;
@@ -8,24 +8,26 @@ use e2e::namespace::Namespace;
 use e2e::pods::Pod;
 use serde_json::json;
 
-use super::files::{Looks as _, SIX, STATUS};
-use super::house::{DEFAULTS, ENABLED, OLD_SWITCH, SWITCH, await_files, visit, wanting, workshop};
+use super::environment::{
+    DEFAULTS, OLD_OPT_IN, OPT_IN, OPTED_IN, await_injection, opted_in, scratch, shared,
+};
+use super::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS};
 
-/// Two containers, since every one of them is to get the files.
+/// Returns a pod with two containers, because all of them get the files.
 fn web<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
     shop.pod(name).container("app").container("side")
 }
 
-fn wanting_web<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
-    web(shop, name).annotated(SWITCH, "enabled")
+fn opted_in_web<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+    web(shop, name).annotated(OPT_IN, "enabled")
 }
 
 #[e2e::case]
 fn kubectl_apply_adds_files_and_a_second_apply_keeps_them(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let shop = house.cluster.namespace("shop")?;
-    let first = wanting_web(&shop, "web").by_kubectl_apply().is_admitted()?.with_files(&SIX)?;
-    let again = wanting_web(&shop, "web").by_kubectl_apply().is_admitted()?.with_files(&SIX)?;
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.namespace("shop")?;
+    let first = opted_in_web(&shop, "web").by_kubectl_apply().is_admitted()?.with_files(&DEFAULT_FILES)?;
+    let again = opted_in_web(&shop, "web").by_kubectl_apply().is_admitted()?.with_files(&DEFAULT_FILES)?;
     ensure!(
         first.pod["metadata"]["resourceVersion"] == again.pod["metadata"]["resourceVersion"],
         "the same manifest, applied again, changed the pod"
@@ -35,121 +37,129 @@ fn kubectl_apply_adds_files_and_a_second_apply_keeps_them(context: &'static Test
 
 #[e2e::case]
 fn server_side_apply_adds_files_and_a_second_apply_keeps_them(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let shop = house.cluster.namespace("shop")?;
-    wanting_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&SIX)?;
-    // What the webhook added is not the applier's, so the next apply does not take it away.
-    wanting_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&SIX)?;
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.namespace("shop")?;
+    opted_in_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&DEFAULT_FILES)?;
+    // The applier does not own the added fields, so the next apply keeps them.
+    opted_in_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&DEFAULT_FILES)?;
     Ok(())
 }
 
 #[e2e::case]
 fn a_pod_with_a_generated_name_gets_files(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let shop = house.cluster.namespace("shop")?;
-    let admitted = wanting_web(&shop, "web").with_generated_name().is_admitted()?.with_files(&SIX)?;
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.namespace("shop")?;
+    let admitted =
+        opted_in_web(&shop, "web").with_generated_name().is_admitted()?.with_files(&DEFAULT_FILES)?;
     ensure!(admitted.name().starts_with("web-"), "it is called {}", admitted.name());
     Ok(())
 }
 
 #[e2e::case]
 fn a_pod_of_a_deployment_gets_files(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let shop = house.cluster.namespace("shop")?;
-    wanting_web(&shop, "web").from_a_deployment().is_admitted()?.with_files(&SIX)?;
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.namespace("shop")?;
+    opted_in_web(&shop, "web").from_a_deployment().is_admitted()?.with_files(&DEFAULT_FILES)?;
     Ok(())
 }
 
 #[e2e::case]
 fn a_dry_run_returns_the_files_and_stores_nothing(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let shop = house.cluster.namespace("shop")?;
-    wanting_web(&shop, "a").as_dry_run().is_admitted()?.with_files(&SIX)?;
-    wanting_web(&shop, "b").by_kubectl_apply().as_dry_run().is_admitted()?.with_files(&SIX)?;
-    wanting_web(&shop, "c").by_server_side_apply().as_dry_run().is_admitted()?.with_files(&SIX)?;
-    let pods = house.cluster.api().get(&shop.path("pods"))?.succeeded()?.body;
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.namespace("shop")?;
+    opted_in_web(&shop, "a").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)?;
+    opted_in_web(&shop, "b").by_kubectl_apply().as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)?;
+    opted_in_web(&shop, "c").by_server_side_apply().as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)?;
+    let pods = fixture.cluster.api().get(&shop.path("pods"))?.succeeded()?.body;
     ensure!(pods["items"] == json!([]), "dry runs stored {}", pods["items"]);
     Ok(())
 }
 
 #[e2e::case]
 fn a_pod_opts_in_by_annotation_label_or_old_annotation(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let shop = house.cluster.namespace("shop")?;
-    wanting_web(&shop, "by-annotation").is_admitted()?.with_files(&SIX)?.without_warnings()?;
-    web(&shop, "by-label").labelled(SWITCH, "enabled").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.namespace("shop")?;
+    opted_in_web(&shop, "by-annotation").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
+    web(&shop, "by-label")
+        .labelled(OPT_IN, "enabled")
+        .is_admitted()?
+        .with_files(&DEFAULT_FILES)?
+        .without_warnings()?;
     for yes in ["true", "yes"] {
-        let pod = web(&shop, &format!("by-older-{yes}")).annotated(OLD_SWITCH, yes);
-        pod.is_admitted()?.with_files(&SIX)?.without_warnings()?;
+        let pod = web(&shop, &format!("by-older-{yes}")).annotated(OLD_OPT_IN, yes);
+        pod.is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
     }
     Ok(())
 }
 
 #[e2e::case]
 fn a_namespace_opts_in_all_its_pods(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let shop = house.cluster.labelled_namespace("shop", &ENABLED)?;
-    web(&shop, "web").is_admitted()?.with_files(&SIX)?.without_warnings()?;
-    web(&shop, "deployed").from_a_deployment().is_admitted()?.with_files(&SIX)?;
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.labelled_namespace("shop", &OPTED_IN)?;
+    web(&shop, "web").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
+    web(&shop, "deployed").from_a_deployment().is_admitted()?.with_files(&DEFAULT_FILES)?;
     Ok(())
 }
 
 #[e2e::case]
 fn a_pod_can_opt_out_of_its_namespace(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let shop = house.cluster.labelled_namespace("shop", &ENABLED)?;
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.labelled_namespace("shop", &OPTED_IN)?;
     let pods = [
-        web(&shop, "by-annotation").annotated(SWITCH, "disabled"),
-        web(&shop, "by-label").labelled(SWITCH, "disabled"),
-        web(&shop, "by-older-annotation").annotated(OLD_SWITCH, "false"),
+        web(&shop, "by-annotation").annotated(OPT_IN, "disabled"),
+        web(&shop, "by-label").labelled(OPT_IN, "disabled"),
+        web(&shop, "by-older-annotation").annotated(OLD_OPT_IN, "false"),
     ];
     for pod in pods {
         pod.is_admitted()?.untouched()?.without_warnings()?.without_annotation(STATUS)?;
     }
-    // The same namespace serves a pod that says nothing: so it is the word on the pod that counted.
-    web(&shop, "silent").is_admitted()?.with_files(&SIX)?;
+    // The namespace opts in a pod without a setting, so the setting of the pods above decided.
+    web(&shop, "silent").is_admitted()?.with_files(&DEFAULT_FILES)?;
     Ok(())
 }
 
 #[e2e::case]
 fn a_pod_chooses_files_and_containers(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
-    let shop = house.cluster.namespace("shop")?;
-    wanting_web(&shop, "fewer")
+    let fixture = shared(context)?;
+    let shop = fixture.cluster.namespace("shop")?;
+    opted_in_web(&shop, "fewer")
         .annotated("durward.dev/lxcfs-files", "meminfo,uptime")
         .is_admitted()?
         .with_files(&["meminfo", "uptime"])?;
     let admitted =
-        wanting_web(&shop, "one").annotated("durward.dev/lxcfs-containers", "!side").is_admitted()?;
+        opted_in_web(&shop, "one").annotated("durward.dev/lxcfs-containers", "!side").is_admitted()?;
     admitted
-        .with_mounts_in("app", &SIX.map(|file| format!("/proc/{file}")).each_ref().map(String::as_str))?
+        .with_mounts_in(
+            "app",
+            &DEFAULT_FILES.map(|file| format!("/proc/{file}")).each_ref().map(String::as_str),
+        )?
         .with_mounts_in("side", &[])?;
     Ok(())
 }
 
 #[e2e::case]
 fn a_new_namespace_is_read_before_the_watch_reports_it(context: &'static TestContext) -> Result<()> {
-    let cluster = context.cluster(&workshop())?;
+    let cluster = context.cluster(&scratch())?;
     let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
-    // The watch is slower than the pod: what it would tell of these namespaces does not come at all.
+    // The watch is slower than the pod: the proxy holds back all its events.
     let proxy = Proxy::before(cluster.url(), cluster.ca())?;
     let silent = proxy.on("watch=true").answers(Fault::Silence);
     installation.sees_the_cluster_at(&proxy.url())?;
     let durward = installation.serve().named("durward-behind").start_ready(context)?;
     installation.register()?;
-    await_files(&cluster.namespace("shop")?)?;
+    await_injection(&cluster.namespace("shop")?)?;
     for round in 0..20 {
-        // Every other namespace asks for its pods; what the server knows of the last one is wrong for the next.
+        // Every other namespace opts in, so the state of the last one is wrong for the next one.
         let asks = round % 2 == 0;
-        let labels = if asks { &ENABLED[..] } else { &[] };
+        let labels = if asks { &OPTED_IN[..] } else { &[] };
         let shop = cluster.hurried_namespace("breath", labels)?;
         let pod = web(&shop, "silent").is_admitted()?.without_warnings()?;
         if asks {
-            pod.with_files(&SIX)?
+            pod.with_files(&DEFAULT_FILES)?
         } else {
             pod.untouched()?
         };
-        wanting(&shop, "wanting").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+        opted_in(&shop, "wanting").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
     }
     ensure!(silent.hits() > 0, "the server does not watch, so it could not be too late");
     let page = durward.page("/readyz?verbose")?;

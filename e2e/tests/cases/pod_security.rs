@@ -1,4 +1,4 @@
-//! Namespaces whose Pod Security level refuses the volumes that the files need.
+//! Namespaces whose Pod Security level denies the volumes of the files.
 
 use anyhow::{Result, ensure};
 use e2e::context::TestContext;
@@ -8,18 +8,18 @@ use e2e::pods::{Admitted, Pod};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::files::{Looks as _, SIX, STATUS};
-use super::house::{DEFAULTS, await_files, await_sentence, restricted, wanting};
+use super::environment::{DEFAULTS, await_injection, eventually_ok, opted_in, restricted};
+use super::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS};
 
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
-/// A pod that wants files and that the level `restricted` has nothing against.
+/// Returns a pod that opts in and that the level `restricted` allows.
 fn careful<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
     let context = json!({
         "allowPrivilegeEscalation": false, "runAsNonRoot": true,
         "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
     });
-    wanting(namespace, name).container_like("app", json!({"securityContext": context}))
+    opted_in(namespace, name).container_like("app", json!({"securityContext": context}))
 }
 
 #[e2e::case]
@@ -31,30 +31,30 @@ fn pods_that_pod_security_would_deny_get_no_files(context: &'static TestContext)
     installation.register()?;
     let silent = cluster.namespace("silent")?;
     let lenient = cluster.labelled_namespace("lenient", &[(ENFORCE, "privileged")])?;
-    await_files(&lenient)?;
+    await_injection(&lenient)?;
 
     careful(&silent, "web")
         .is_admitted()?
-        .left_without_files_because("podSecurityDefault restricted refuses hostPath volumes")?;
+        .skipped_because("podSecurityDefault restricted refuses hostPath volumes")?;
     for level in ["baseline", "restricted"] {
         let strict = cluster.labelled_namespace("strict", &[(ENFORCE, level)])?;
         careful(&strict, "web")
             .is_admitted()?
-            .left_without_files_because(&format!("enforces Pod Security {level}, which refuses hostPath"))?;
+            .skipped_because(&format!("enforces Pod Security {level}, which refuses hostPath"))?;
     }
-    careful(&lenient, "web").is_admitted()?.with_files(&SIX)?.without_warnings()?;
+    careful(&lenient, "web").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
 
-    // Left at its default, the option does not fit this cluster: the pod gets volumes and is refused for them.
-    // So it was not the pod that the API server liked.
+    // With its default, the option does not fit this cluster: the pod gets volumes and is denied. So the API
+    // server's level decided, not the pod.
     installation.configure(DEFAULTS)?;
     durward.signal(Signal::HUP)?;
-    await_sentence("the pod to be refused", || {
+    eventually_ok("the pod to be refused", || {
         careful(&silent, "other").as_dry_run().is_denied_with("violates PodSecurity \"restricted:latest\"")
     })?;
     Ok(())
 }
 
-/// The resources of a pod that is careful and otherwise like this.
+/// Returns such a pod with these resources.
 fn like<'a>(namespace: &'a Namespace<'_>, name: &str, resources: Value) -> Pod<'a> {
     careful(namespace, name).with(|pod| {
         if !resources.is_null() {
@@ -87,9 +87,9 @@ fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'stati
     installation.register()?;
     let silent = cluster.namespace("silent")?;
     let lenient = cluster.labelled_namespace("lenient", &[(ENFORCE, "privileged")])?;
-    await_files(&lenient)?;
+    await_injection(&lenient)?;
 
-    // Whatever stands there already, what is added to it is valid.
+    // The added resources are valid next to any existing ones.
     for (name, resources) in [
         ("bare", Value::Null),
         ("empty", json!({})),
@@ -111,20 +111,20 @@ fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'stati
         careful(&lenient, name).with(|pod| pod["spec"]["nodeSelector"] = selector).is_admitted()
     };
     for (name, selector) in [("anywhere", Value::Null), ("ssd", json!({"disk": "ssd"}))] {
-        let pod = selected(name, selector)?.with_files(&SIX)?.without_warnings()?.pod;
+        let pod = selected(name, selector)?.with_files(&DEFAULT_FILES)?.without_warnings()?.pod;
         ensure!(pod["spec"]["nodeSelector"][READY] == "true", "{pod}");
         ensure!(pod["spec"]["containers"][0]["resources"]["limits"].is_null(), "{pod}");
     }
     selected("elsewhere", json!({READY: "no"}))?
-        .left_without_files_because("its nodeSelector wants durward.dev/lxcfs-ready to be \"no\"")?;
+        .skipped_because("its nodeSelector wants durward.dev/lxcfs-ready to be \"no\"")?;
 
     installation.configure(&guard("prefer"))?;
     durward.signal(Signal::HUP)?;
     let terms = |pod: &Value| pod["spec"]["affinity"]["nodeAffinity"][PREFERRED].clone();
     let ours = json!({"weight": 100, "preference": {"matchExpressions":
         [{"key": READY, "operator": "In", "values": ["true"]}]}});
-    await_sentence("a pod to prefer nodes that are ready", || {
-        let pod = careful(&lenient, "probe").as_dry_run().is_admitted()?.with_files(&SIX)?.pod;
+    eventually_ok("a pod to prefer nodes that are ready", || {
+        let pod = careful(&lenient, "probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)?.pod;
         ensure!(terms(&pod) == json!([ours]), "{pod}");
         Ok(())
     })?;
@@ -135,7 +135,7 @@ fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'stati
         ("of-nodes", json!({"nodeAffinity": {PREFERRED: [disk]}}), json!([disk, ours])),
     ] {
         let pod = careful(&lenient, name).with(|pod| pod["spec"]["affinity"] = affinity);
-        let pod = pod.is_admitted()?.with_files(&SIX)?.without_warnings()?.pod;
+        let pod = pod.is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?.pod;
         ensure!(terms(&pod) == expected, "{pod}");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The configuration read anew while pods are created.
+//! The configuration is reloaded while pods are created.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use e2e::pods::Admitted;
 use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 
-use super::files::{Looks as _, SIX};
-use super::house::{await_files, workshop};
+use super::environment::{await_injection, scratch};
+use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 use super::load::under_load;
 
 const READ_WITHIN: Duration = Duration::from_secs(30);
@@ -20,19 +20,19 @@ const FEWER: [&str; 2] = ["meminfo", "uptime"];
 
 #[e2e::case(Slow)]
 fn a_valid_configuration_is_reloaded_and_an_invalid_one_ignored(context: &'static TestContext) -> Result<()> {
-    let cluster = context.cluster(&workshop())?;
+    let cluster = context.cluster(&scratch())?;
     let mut installation =
         Installation::by_url(context, &cluster, "  lxcfs: {webhook: {failurePolicy: Fail}}")?;
     let durward = installation.serve().named("durward-reloaded").start_ready(context)?;
     installation.register()?;
     let shop = cluster.namespace("shop")?;
-    await_files(&shop)?;
+    await_injection(&shop)?;
     let unknown = unknown(&durward)?;
 
-    // After the mark no pod may get what was configured before it.
+    // After the mark, no pod gets the files of the old configuration.
     let expected = |marks: usize, pod: Admitted| {
-        let has_all = pod.pod["spec"]["volumes"].as_array().map_or(0, Vec::len) == SIX.len();
-        let files: &[&str] = if has_all && marks == 0 { &SIX } else { &FEWER };
+        let has_all = pod.pod["spec"]["volumes"].as_array().map_or(0, Vec::len) == DEFAULT_FILES.len();
+        let files: &[&str] = if has_all && marks == 0 { &DEFAULT_FILES } else { &FEWER };
         pod.with_files(files)?.without_warnings().map(drop)
     };
     under_load(&shop, expected, |load| {

@@ -1,4 +1,4 @@
-//! Servers and certificates replaced under load, as a rollout and a renewal do it, and nobody notices.
+//! Servers and certificates are replaced under load, as in a rollout and a renewal, and no pod fails.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use e2e::supervisor::Exit;
 use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 
-use super::files::{Looks as _, SIX};
-use super::house::{await_files, reviews, workshop};
+use super::environment::{await_injection, reviews, scratch};
+use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 use super::load::{Load, under_load};
 use super::outage::{failed_calls, failed_open};
 
-/// A server looks at its certificate's files every ten seconds.
+/// A server reads its certificate files every ten seconds.
 const SWAPPED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Ten seconds of lame duck, as installations behind a Service have it, and whatever a loaded machine takes.
+/// Ten seconds of lame duck, as behind a Service, plus time for a loaded machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Pods that are created between one deed and the next.
+/// Pods between two steps.
 const BETWEEN: usize = 30;
 
 #[e2e::case(Slow)]
@@ -41,7 +41,7 @@ fn replacing_server_and_certificate_skips_no_pod_with_policy_ignore(
 }
 
 fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Result<()> {
-    let cluster = context.cluster(&workshop())?;
+    let cluster = context.cluster(&scratch())?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;
     let guards = format!("  lxcfs: {{webhook: {{failurePolicy: {failure_policy}}}}}");
@@ -50,7 +50,7 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
     service.leads_to(first.reviews())?;
     installation.register()?;
     let shop = cluster.namespace("shop")?;
-    await_files(&shop)?;
+    await_injection(&shop)?;
 
     let (calls, open) = (failed_calls(&cluster)?, failed_open(&cluster)?);
     let replacing = |load: &Load<'_>| {
@@ -72,7 +72,7 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
             Ok(if now == new.der { Poll::Ready(()) } else { Poll::Pending("the old one".to_owned()) })
         })?;
         load.await_more(BETWEEN)?;
-        // Connections of the API server that are opened from here on meet the new certificate.
+        // New connections of the API server get the new certificate.
         let third = replaced(context, load, &installation, &service, &second, Order::EndThenLead)?;
         ensure!(
             certificates::served(third.reviews(), &service.host(), installation.ca())? == new.der,
@@ -81,7 +81,7 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
         Ok(third)
     };
     let (created, _third) =
-        under_load(&shop, |_, pod| pod.with_files(&SIX)?.without_warnings().map(drop), replacing)?;
+        under_load(&shop, |_, pod| pod.with_files(&DEFAULT_FILES)?.without_warnings().map(drop), replacing)?;
     let (calls, open) = (failed_calls(&cluster)? - calls, failed_open(&cluster)? - open);
     ensure!(
         calls < 0.5 && open < 0.5,
@@ -90,21 +90,20 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
     Ok(())
 }
 
-/// The serial number of a certificate.
+/// Returns the serial number of a certificate.
 fn serial(certificate: &[u8]) -> Result<String> {
     Ok(x509_parser::parse_x509_certificate(certificate)?.1.raw_serial_as_string())
 }
 
-/// In which order a server's Service turns away from it and the server is asked to end. In a rollout both happen
-/// at once, and either may be heard first.
+/// The order in which the Service leaves a server and the server is stopped. A rollout does both at once.
 #[derive(Clone, Copy)]
 enum Order {
     LeadThenEnd,
     EndThenLead,
 }
 
-/// Starts another server, leads the Service to it, and asks the old one to end: which it must do well, and
-/// with the new one having been asked meanwhile.
+/// Starts another server, moves the Service to it, and stops the old one. The old one must exit with zero,
+/// and the new one must get reviews.
 fn replaced(
     context: &TestContext,
     load: &Load<'_>,
@@ -121,7 +120,7 @@ fn replaced(
         }
         Order::EndThenLead => {
             old.signal(Signal::TERM)?;
-            // Not ready, and for the API server still the only one: it must serve on, new connections too.
+            // Not ready, but the API server still calls it: it must serve, also new connections.
             old.await_unready()?;
             let before = reviews(old)?;
             eventually("a server that is about to end to be asked once more", ENDED_WITHIN, || {

@@ -1,4 +1,4 @@
-//! That only pods which may want the files cost a call, and none costs two.
+//! Only pods that can opt in cause a review, and none causes two.
 
 use anyhow::{Result, ensure};
 use e2e::context::TestContext;
@@ -6,14 +6,14 @@ use e2e::controlplane::Cluster;
 use e2e::pods::Pod;
 use serde_json::{Value, json};
 
-use super::files::{Looks as _, SIX};
-use super::house::{ENABLED, House, OLD_SWITCH, SWITCH, alone, reviews, wanting};
+use super::environment::{Environment, OLD_OPT_IN, OPT_IN, OPTED_IN, exclusive, opted_in, reviews};
+use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 
-/// Creates the pod and expects so many reviews of it.
-fn is_asked(house: &House, times: u8, what: &str, pod: Pod<'_>) -> Result<()> {
-    let before = reviews(&house.durward)?;
+/// Creates the pod and expects this number of reviews.
+fn is_asked(fixture: &Environment, times: u8, what: &str, pod: Pod<'_>) -> Result<()> {
+    let before = reviews(&fixture.durward)?;
     pod.is_admitted()?;
-    let asked = reviews(&house.durward)? - before;
+    let asked = reviews(&fixture.durward)? - before;
     ensure!(
         (asked - f64::from(times)).abs() < 0.5,
         "expected {times} reviews of {what}, and there were {asked}"
@@ -23,87 +23,92 @@ fn is_asked(house: &House, times: u8, what: &str, pod: Pod<'_>) -> Result<()> {
 
 #[e2e::case(Exclusive)]
 fn a_pod_that_opts_in_is_reviewed_once(context: &'static TestContext) -> Result<()> {
-    let house = alone(context)?;
+    let fixture = exclusive(context)?;
     let (shop, asking) =
-        (house.cluster.namespace("shop")?, house.cluster.labelled_namespace("asking", &ENABLED)?);
-    is_asked(&house, 1, "an annotated pod", wanting(&shop, "annotated"))?;
-    is_asked(&house, 1, "a labelled pod", shop.pod("labelled").labelled(SWITCH, "enabled"))?;
-    is_asked(&house, 1, "a pod with the older annotation", shop.pod("older").annotated(OLD_SWITCH, "true"))?;
-    is_asked(&house, 1, "a silent pod in a namespace that asks", asking.pod("silent"))?;
-    let thrice = wanting(&asking, "thrice").labelled(SWITCH, "enabled").annotated(OLD_SWITCH, "true");
-    is_asked(&house, 1, "a pod that asks in three ways in a namespace that asks", thrice)
+        (fixture.cluster.namespace("shop")?, fixture.cluster.labelled_namespace("asking", &OPTED_IN)?);
+    is_asked(&fixture, 1, "an annotated pod", opted_in(&shop, "annotated"))?;
+    is_asked(&fixture, 1, "a labelled pod", shop.pod("labelled").labelled(OPT_IN, "enabled"))?;
+    is_asked(
+        &fixture,
+        1,
+        "a pod with the older annotation",
+        shop.pod("older").annotated(OLD_OPT_IN, "true"),
+    )?;
+    is_asked(&fixture, 1, "a silent pod in a namespace that asks", asking.pod("silent"))?;
+    let thrice = opted_in(&asking, "thrice").labelled(OPT_IN, "enabled").annotated(OLD_OPT_IN, "true");
+    is_asked(&fixture, 1, "a pod that asks in three ways in a namespace that asks", thrice)
 }
 
 #[e2e::case(Exclusive)]
 fn a_pod_that_does_not_opt_in_is_not_reviewed(context: &'static TestContext) -> Result<()> {
-    let house = alone(context)?;
+    let fixture = exclusive(context)?;
     let (shop, asking) =
-        (house.cluster.namespace("shop")?, house.cluster.labelled_namespace("asking", &ENABLED)?);
-    is_asked(&house, 0, "a plain pod", shop.pod("plain").labelled("app", "web").annotated("note", "x"))?;
-    is_asked(&house, 0, "a pod of a plain Deployment", shop.pod("deployed").from_a_deployment())?;
-    is_asked(&house, 0, "a pod with the older word for no", shop.pod("no").annotated(OLD_SWITCH, "false"))?;
-    is_asked(&house, 0, "a pod that opts out", asking.pod("out").annotated(SWITCH, "disabled"))?;
+        (fixture.cluster.namespace("shop")?, fixture.cluster.labelled_namespace("asking", &OPTED_IN)?);
+    is_asked(&fixture, 0, "a plain pod", shop.pod("plain").labelled("app", "web").annotated("note", "x"))?;
+    is_asked(&fixture, 0, "a pod of a plain Deployment", shop.pod("deployed").from_a_deployment())?;
+    is_asked(&fixture, 0, "a pod with the older word for no", shop.pod("no").annotated(OLD_OPT_IN, "false"))?;
+    is_asked(&fixture, 0, "a pod that opts out", asking.pod("out").annotated(OPT_IN, "disabled"))?;
     is_asked(
-        &house,
+        &fixture,
         0,
         "a pod that opts out by its label",
-        asking.pod("out-2").labelled(SWITCH, "disabled"),
+        asking.pod("out-2").labelled(OPT_IN, "disabled"),
     )?;
     for (name, no) in [("out-3", "false"), ("out-4", "No")] {
-        let pod = asking.pod(name).annotated(OLD_SWITCH, no);
-        is_asked(&house, 0, "a pod that opts out by the older word in a namespace that asks", pod)?;
+        let pod = asking.pod(name).annotated(OLD_OPT_IN, no);
+        is_asked(&fixture, 0, "a pod that opts out by the older word in a namespace that asks", pod)?;
     }
-    let newer = wanting(&asking, "newer").annotated(OLD_SWITCH, "false");
-    is_asked(&house, 1, "a pod whose newer word beats its older no", newer)
+    let newer = opted_in(&asking, "newer").annotated(OLD_OPT_IN, "false");
+    is_asked(&fixture, 1, "a pod whose newer word beats its older no", newer)
 }
 
 #[e2e::case(Exclusive)]
 fn updates_and_deletion_of_a_pod_are_not_reviewed(context: &'static TestContext) -> Result<()> {
-    let house = alone(context)?;
-    let api = house.cluster.api();
-    let shop = house.cluster.namespace("shop")?;
-    is_asked(&house, 1, "an annotated pod", wanting(&shop, "web"))?;
+    let fixture = exclusive(context)?;
+    let api = fixture.cluster.api();
+    let shop = fixture.cluster.namespace("shop")?;
+    is_asked(&fixture, 1, "an annotated pod", opted_in(&shop, "web"))?;
     let path = format!("{}/web", shop.path("pods"));
-    let before = reviews(&house.durward)?;
+    let before = reviews(&fixture.durward)?;
     api.merge(&path, &json!({"metadata": {"labels": {"app": "web"}}}))?.succeeded()?;
     api.merge(&format!("{path}/status"), &json!({"status": {"phase": "Running"}}))?.succeeded()?;
     let debug =
         json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "images.example/debug:1"}]}});
-    ensure!((reviews(&house.durward)? - before).abs() < 0.5, "a change of a pod was reviewed");
+    ensure!((reviews(&fixture.durward)? - before).abs() < 0.5, "a change of a pod was reviewed");
     api.merge(&format!("{path}/ephemeralcontainers"), &debug)?.succeeded()?;
     ensure!(
-        (reviews(&house.durward)? - before - 1.0).abs() < 0.5,
+        (reviews(&fixture.durward)? - before - 1.0).abs() < 0.5,
         "its ephemeral container was not reviewed once"
     );
     api.delete(&format!("{path}?gracePeriodSeconds=0"))?.succeeded()?;
-    ensure!((reviews(&house.durward)? - before - 1.0).abs() < 0.5, "the deletion of a pod was reviewed");
+    ensure!((reviews(&fixture.durward)? - before - 1.0).abs() < 0.5, "the deletion of a pod was reviewed");
     ensure!(api.get(&path)?.status == 404, "the pod is still there");
     Ok(())
 }
 
 #[e2e::case(Exclusive)]
 fn kube_system_and_the_own_namespace_are_not_reviewed(context: &'static TestContext) -> Result<()> {
-    let house = alone(context)?;
-    let before = reviews(&house.durward)?;
+    let fixture = exclusive(context)?;
+    let before = reviews(&fixture.durward)?;
     for namespace in ["kube-system", "durward-system"] {
-        let pod = create_in(house.cluster, namespace)?;
+        let pod = create_in(fixture.cluster, namespace)?;
         ensure!(
             pod["spec"]["volumes"].is_null(),
             "a pod in {namespace} was given {}",
             pod["spec"]["volumes"]
         );
     }
-    ensure!((reviews(&house.durward)? - before).abs() < 0.5, "the server was asked about a pod there");
-    let shop = house.cluster.namespace("shop")?;
-    wanting(&shop, "elsewhere").is_admitted()?.with_files(&SIX)?;
+    ensure!((reviews(&fixture.durward)? - before).abs() < 0.5, "the server was asked about a pod there");
+    let shop = fixture.cluster.namespace("shop")?;
+    opted_in(&shop, "elsewhere").is_admitted()?.with_files(&DEFAULT_FILES)?;
     Ok(())
 }
 
-/// A pod that wants the files, in a namespace that is not the case's own, as a dry run.
+/// Creates a pod that opts in, in a namespace that the case did not create, as a dry run.
 fn create_in(cluster: &Cluster, namespace: &str) -> Result<Value> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "web", "annotations": {SWITCH: "enabled"}},
+        "metadata": {"name": "web", "annotations": {OPT_IN: "enabled"}},
         "spec": {"containers": [{"name": "app", "image": "images.example/app:1"}], "automountServiceAccountToken": false},
     });
     let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");

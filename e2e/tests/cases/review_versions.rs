@@ -5,12 +5,12 @@ use e2e::context::TestContext;
 use e2e::installation::Installation;
 use serde_json::json;
 
-use super::files::{Looks as _, SIX};
-use super::house::{await_files, reviews, wanting, workshop};
+use super::environment::{await_injection, opted_in, reviews, scratch};
+use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 
 #[e2e::case]
 fn reviews_in_v1beta1_are_answered(context: &'static TestContext) -> Result<()> {
-    let cluster = context.cluster(&workshop())?;
+    let cluster = context.cluster(&scratch())?;
     let mut installation = Installation::by_url(
         context,
         &cluster,
@@ -18,20 +18,20 @@ fn reviews_in_v1beta1_are_answered(context: &'static TestContext) -> Result<()> 
     )?;
     let durward = installation.serve().start_ready(context)?;
     installation.register()?;
-    // The API server sends the first version of the list that it knows: with one in it, that one.
+    // The API server sends the first version of the list that it supports.
     let registered = cluster.kubectl().get(&["mutatingwebhookconfiguration", "durward"])?;
     for webhook in registered["webhooks"].as_array().into_iter().flatten() {
         let versions = &webhook["admissionReviewVersions"];
         ensure!(*versions == json!(["v1beta1"]), "registered for {versions}");
     }
     let shop = cluster.namespace("shop")?;
-    await_files(&shop)?;
+    await_injection(&shop)?;
     let before = reviews(&durward)?;
-    wanting(&shop, "web").is_admitted()?.with_files(&SIX)?.without_warnings()?;
-    wanting(&shop, "host")
+    opted_in(&shop, "web").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
+    opted_in(&shop, "host")
         .with(|pod| pod["spec"]["hostPID"] = true.into())
         .is_admitted()?
-        .left_without_files_because("it has hostPID")?;
+        .skipped_because("it has hostPID")?;
     ensure!((reviews(&durward)? - before - 2.0).abs() < 0.5, "the server was not asked about each pod");
     Ok(())
 }

@@ -1,8 +1,7 @@
-//! That nothing is left behind, in whatever way a run ends.
+//! A run leaves nothing behind, however it ends.
 //!
-//! Each case runs this very test binary once more, as a *victim*: a run with a supervisor and a cache folder of
-//! its own that starts parts which are hard to get rid of, and then meets its fate. Those of `sandbox.rs` stand on
-//! the sandbox of a node besides.
+//! Each case starts this test binary again as a *victim*: a run with its own supervisor and cache that starts
+//! processes which are hard to stop. The cases in [`sandbox`] also use the sandbox of a node.
 
 mod sandbox;
 
@@ -22,8 +21,7 @@ use serde_json::{Value, json};
 /// The environment variable that makes this binary a victim.
 const VICTIM: &str = "DURWARD_E2E_VICTIM";
 
-/// How long a supervisor may take to clean up: two seconds' grace of the stubborn part, and a machine that does
-/// much else.
+/// Time for a supervisor to clean up: two seconds of grace, plus time for a loaded machine.
 const CLEAN_WITHIN: Duration = Duration::from_secs(30);
 
 #[e2e::case]
@@ -66,7 +64,7 @@ fn leaves_nothing_behind_after_sigterm(context: &TestContext) -> Result<()> {
 #[e2e::case]
 fn leaves_nothing_behind_after_ctrl_c(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
-    // What a terminal does: SIGINT to the whole foreground group.
+    // A terminal sends SIGINT to the whole foreground process group.
     let group = Pid::from_raw(victim.part.pid()).context("no process group")?;
     kill_process_group(group, Signal::INT)?;
     ensure!(victim.end()? == Exit::Signal(Signal::INT.as_raw()), "the victim ended otherwise");
@@ -99,7 +97,7 @@ fn the_next_run_ignores_a_process_with_a_reused_pid(context: &TestContext) -> Re
     victim.kill_keeper()?;
     victim.part.signal(Signal::KILL)?;
     victim.end()?;
-    // A process of ours that is none of the dead run's, under a process id that its journal names.
+    // A process of another run, under a pid that the journal names.
     let bystander = context.supervisor()?.start_process(Tool::new("bystander", "sleep").argument("600"))?;
     let identity = Identity::of(bystander.pid()).context("the bystander does not run")?;
     let journal = victim.folder("journals").join(victim.journal());
@@ -150,17 +148,17 @@ fn await_words(part: &Process, words: &str) -> Result<String> {
             return Err(part.failure(format_args!("ended with {exit}")));
         }
         let log = std::fs::read_to_string(part.log())?;
-        // Whole lines only: the last may be half written.
+        // Only whole lines, because the last one can be incomplete.
         let line = log.split_inclusive('\n').find(|line| line.contains(words) && line.ends_with('\n'));
         Ok(line.map_or_else(|| Poll::Pending(log.clone()), |line| Poll::Ready(line.to_owned())))
     })
 }
 
-/// Another run of this binary, as seen from outside.
+/// Another run of this binary.
 struct Victim {
     part: Process,
     cache: PathBuf,
-    /// What it told of itself: its run, its supervisor, its folder, its address.
+    /// Its description: run, supervisor, directory, address.
     told: Value,
 }
 
@@ -174,10 +172,9 @@ impl Victim {
         Self::start_on(context, fate, cache, false)
     }
 
-    /// On the sandbox of a node, or on this host alone.
+    /// Starts it in the sandbox of a node, or on this host alone.
     fn start_on(context: &TestContext, fate: &str, cache: PathBuf, has_ground: bool) -> Result<Self> {
-        // A shell starts what it runs in the background with SIGINT ignored, and that is inherited: Ctrl-C would then
-        // reach nobody, in a run of the tests in the background.
+        // A background job of a shell inherits an ignored SIGINT, so Ctrl-C would have no effect.
         let tool = Tool::new("victim", "env")
             .argument("--default-signal=INT")
             .argument(std::env::current_exe()?.display().to_string())
@@ -190,7 +187,7 @@ impl Victim {
         Ok(Self { part, cache, told })
     }
 
-    /// Its end, which must come by itself.
+    /// Waits until it ends by itself.
     fn end(&self) -> Result<Exit> {
         self.part.wait(CLEAN_WITHIN)?.context("the victim does not end")
     }
@@ -223,7 +220,7 @@ impl Victim {
         self.folder("logs").join(self.run())
     }
 
-    /// All that is there of it, in words; empty if nothing.
+    /// Returns everything that is left of it.
     fn leavings(&self) -> Vec<String> {
         let mut left: Vec<_> = marked(journal::MARK, self.run())
             .iter()
@@ -244,7 +241,7 @@ impl Victim {
         left
     }
 
-    /// So that a case which finds nothing left has seen that there was something.
+    /// Expects leftovers, so that finding none later means something.
     fn left_something(&self) -> Result<()> {
         let left = self.leavings();
         let processes = left.iter().filter(|what| what.starts_with("process")).count();
@@ -271,13 +268,13 @@ impl Victim {
 }
 
 impl Drop for Victim {
-    /// A case that failed between a supervisor's death and the next run would leave what nobody else knows of.
+    /// A failed case must not leave processes that no later run knows of.
     fn drop(&mut self) {
         let _ = journal::sweep(&self.cache);
     }
 }
 
-/// What a victim does. None if this process is none.
+/// Runs the victim. Returns `None` if this process is not one.
 pub(crate) fn victim() -> Option<ExitCode> {
     let fate = std::env::var(VICTIM).ok()?;
     match suffer(&fate) {
@@ -294,7 +291,7 @@ pub(crate) fn victim() -> Option<ExitCode> {
 fn suffer(fate: &str) -> Result<()> {
     let supervisor = Supervisor::start(Path::new(env!("CARGO_BIN_EXE_e2e-supervisor")))?;
     supervisor.start_process(Tool::new("sleeper", "sleep").argument("600"))?;
-    // One that ignores SIGTERM and has a child of its own, one whose child has left for another session.
+    // One process ignores SIGTERM and has a child, and another has a child in a new session.
     let deaf = "trap '' TERM; while :; do sleep 600; done";
     supervisor
         .start_process(Tool::new("deaf", "sh").arguments(["-c", deaf]).grace(Duration::from_millis(200)))?;

@@ -1,4 +1,4 @@
-//! That a pod keeps all that it has: what the injector which Durward replaces lost.
+//! A pod keeps all its fields. The injector that Durward replaces dropped some.
 
 use anyhow::{Result, ensure};
 use e2e::context::TestContext;
@@ -6,11 +6,10 @@ use e2e::namespace::Namespace;
 use e2e::pods::Pod;
 use serde_json::{Value, json};
 
-use super::files::{Looks as _, SIX, without_additions};
-use super::house::{ENABLED, visit};
+use super::environment::{OPTED_IN, shared};
+use super::files::{DEFAULT_FILES, LxcfsChecks as _, without_additions};
 
-/// A pod with fields of many ages: seccomp profiles, a gRPC startup probe, a resize policy, a native sidecar,
-/// annotations of others whose keys and values have to be escaped.
+/// Returns a pod with fields of many Kubernetes versions, and annotations that need escaping.
 fn rich<'a>(namespace: &'a Namespace<'_>) -> Pod<'a> {
     let app = json!({
         "ports": [{"containerPort": 8080, "name": "http"}],
@@ -53,17 +52,17 @@ fn rich<'a>(namespace: &'a Namespace<'_>) -> Pod<'a> {
                 "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "web"}}, "matchLabelKeys": ["pod-template-hash"],
                 "nodeTaintsPolicy": "Honor",
             }]);
-            // Its volume has a name made by chance, in which no two pods are twins.
+            // Its volume has a random name, which differs between twins.
             spec["automountServiceAccountToken"] = false.into();
         })
 }
 
 #[e2e::case]
 fn an_injected_pod_equals_its_twin_except_for_our_additions(context: &'static TestContext) -> Result<()> {
-    let house = visit(context)?;
+    let fixture = shared(context)?;
     let (asking, silent) =
-        (house.cluster.labelled_namespace("asking", &ENABLED)?, house.cluster.namespace("silent")?);
-    let injected = rich(&asking).is_admitted()?.with_files(&SIX)?.without_warnings()?;
+        (fixture.cluster.labelled_namespace("asking", &OPTED_IN)?, fixture.cluster.namespace("silent")?);
+    let injected = rich(&asking).is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
     let twin = rich(&silent).is_admitted()?.untouched()?.without_warnings()?;
     for field in [
         "/spec/containers/0/securityContext/seccompProfile/localhostProfile",
@@ -82,14 +81,14 @@ fn an_injected_pod_equals_its_twin_except_for_our_additions(context: &'static Te
         "the pod differs from its twin in more than our additions: {}",
         differences(&left, &right)
     );
-    // The stored pod is the one that was answered.
+    // The stored pod equals the returned one.
     let path = format!("{}/rich", asking.path("pods"));
-    let stored = house.cluster.api().get(&path)?.succeeded()?.body;
+    let stored = fixture.cluster.api().get(&path)?.succeeded()?.body;
     ensure!(without_additions(&stored) == right, "the stored pod differs from the twin");
     Ok(())
 }
 
-/// The pointers at which two values differ, with what stands there.
+/// Returns the JSON pointers at which two values differ, with both values.
 pub(crate) fn differences(left: &Value, right: &Value) -> String {
     fn walk(at: &str, left: &Value, right: &Value, told: &mut Vec<String>) {
         match (left, right) {

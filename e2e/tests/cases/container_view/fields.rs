@@ -1,9 +1,9 @@
-//! That a pod keeps every field that there is: the injector which Durward replaces lost those that it did not know.
+//! Injection keeps every field of a pod. The injector that Durward replaces dropped fields that it did not
+//! know.
 //!
-//! The API server says itself which fields it knows (`/openapi/v3`), and has those features on that are off by
-//! default and bring some. The pods of `pods.json` have all of them but for those that [`REASONS`] names: a version of
-//! Kubernetes that knows one more fails this case until it is in there. They are stored and never run: only
-//! one can, of those who would want a disk of every vendor.
+//! The API server lists its fields (`/openapi/v3`), and alpha features are on. The pods of `pods.json` have
+//! all of them except those in [`REASONS`]: a Kubernetes version with a new field fails this case until the
+//! field is added. The pods never run, because they use disks of every vendor.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,16 +18,19 @@ use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::cases::files::{Looks as _, SIX, STATUS, check_mounts, check_volumes, without_additions};
-use crate::cases::house::{DEFAULTS, ENABLED, await_files};
+use crate::cases::environment::{DEFAULTS, OPTED_IN, await_injection};
+use crate::cases::files::{
+    DEFAULT_FILES, LxcfsChecks as _, STATUS, check_mounts, check_volumes, without_additions,
+};
 use crate::cases::unchanged_fields::differences;
 
 mod schemas;
 
 use schemas::{Field, Schemas};
 
-/// Features that are off by default and without which the API server drops or refuses a field that it knows. (Not
-/// all there are: some want to be agreed upon with other API servers, or APIs that are off too.)
+/// Features that are off by default and without which the API server drops or rejects a field.
+///
+/// Others are left out: they need a vote of several API servers, or APIs that are off too.
 const FEATURES: [&str; 7] = [
     "ClusterTrustBundle",
     "ClusterTrustBundleProjection",
@@ -41,36 +44,36 @@ const FEATURES: [&str; 7] = [
 /// Pods that together have every field.
 const PODS: &str = include_str!("fields/pods.json");
 
-/// The pod that gets an ephemeral container too.
-const WHOLE: &str = "whole";
+/// The pod that also gets an ephemeral container.
+const WITH_EPHEMERAL: &str = "whole";
 
-/// The guard has something against these, and leaves all of them as it is.
-const LEFT_ALONE: [&str; 2] = ["left-alone", "windows"];
+/// Pods that the guard skips.
+const SKIPPED: [&str; 2] = ["left-alone", "windows"];
 
-/// What only they have: the fields because of which they are left alone.
-const ONLY_LEFT_ALONE: [(&str, &[&str]); 2] =
+/// Fields that only the skipped pods have, because they cause the skip.
+const ONLY_SKIPPED: [(&str, &[&str]); 2] =
     [("PodSecurityContext", &["windowsOptions"]), ("PodSpec", &["hostPID"])];
 
-/// Ways to be configured: each adds to other places of a pod.
-const WAYS: [(&str, &str); 4] = [
+/// Configurations: each adds to other places of a pod.
+const CONFIGURATIONS: [(&str, &str); 4] = [
     ("volumes", DEFAULTS),
     ("require", "  lxcfs: {nodeReadiness: require}"),
     ("prefer", "  lxcfs: {nodeReadiness: prefer}"),
     ("device", "  lxcfs: {backend: device}"),
 ];
 
-/// What the last three add.
+/// The additions of the last three.
 const READY: &str = "durward.dev/lxcfs-ready";
 const DEVICE: &str = "durward.dev/lxcfs";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// A signal is heard at once, and a file read within milliseconds.
+/// A signal is handled at once, and the file is read within milliseconds.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 
-/// Where a look begins.
+/// Where the search starts.
 const ROOTS: [(&str, &str); 2] = [("spec", "PodSpec"), ("metadata", "ObjectMeta")];
 
-/// Fields that no pod here has, and why.
+/// Fields that no pod here has, and the reason.
 const REASONS: [(&str, &[&str], &str); 2] = [
     (
         "ObjectMeta",
@@ -103,18 +106,18 @@ fn pods_with_every_field_equal_their_twins_except_our_additions(context: &'stati
     installation.register()?;
     make_classes(&cluster)?;
     let silent = cluster.namespace("silent")?;
-    await_files(&silent)?;
+    await_injection(&silent)?;
     let pods: Vec<Value> = serde_json::from_str(PODS)?;
     let twins = pods.iter().map(|pod| created(&silent, None, pod)).collect::<Result<Vec<_>>>()?;
     for twin in &twins {
-        has_nothing_of_ours(twin)?;
+        has_no_additions(twin)?;
     }
-    has_every_field(&Schemas::of(&cluster)?, &twins)?;
-    for (way, guards) in WAYS {
+    has_every_field(&Schemas::read(&cluster)?, &twins)?;
+    for (way, guards) in CONFIGURATIONS {
         if guards != DEFAULTS {
             configure(&installation, &durward, guards)?;
         }
-        let asking = cluster.labelled_namespace(&format!("asking-{way}"), &ENABLED)?;
+        let asking = cluster.labelled_namespace(&format!("asking-{way}"), &OPTED_IN)?;
         for (pod, twin) in pods.iter().zip(&twins) {
             let injected = created(&asking, Some(way), pod)?;
             is_twin_and_additions(way, injected, twin)?;
@@ -123,18 +126,18 @@ fn pods_with_every_field_equal_their_twins_except_our_additions(context: &'stati
     Ok(())
 }
 
-/// That pods have every field that this API server knows, of themselves: what the guard adds is none of theirs.
+/// Expects the pods to have every field of this API server by themselves, not by the guard.
 fn has_every_field(schemas: &Schemas, twins: &[Value]) -> Result<()> {
-    let (mut found, mut left_alone) = (BTreeSet::new(), BTreeSet::new());
+    let (mut found, mut skipped) = (BTreeSet::new(), BTreeSet::new());
     for twin in twins {
-        let into = if is_left_alone(twin) { &mut left_alone } else { &mut found };
+        let into = if is_skipped(twin) { &mut skipped } else { &mut found };
         for (field, kind) in ROOTS {
             schemas.find(kind, &twin[field], into)?;
         }
     }
-    // A pod that is left alone keeps all by nobody's doing.
-    let only_there: BTreeSet<_> = left_alone.difference(&found).cloned().collect();
-    let may = fields(ONLY_LEFT_ALONE.into_iter());
+    // A skipped pod keeps its fields without injection, so it proves nothing.
+    let only_there: BTreeSet<_> = skipped.difference(&found).cloned().collect();
+    let may = fields(ONLY_SKIPPED.into_iter());
     ensure!(
         only_there == may,
         "only pods that are left alone have {only_there:?}, and what may stand only there is {may:?}"
@@ -151,13 +154,13 @@ fn has_every_field(schemas: &Schemas, twins: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// That nothing of a twin is taken for an addition, and its loss so for none.
-fn has_nothing_of_ours(twin: &Value) -> Result<()> {
+/// Expects a twin without additions, so that an addition is not a field of its own.
+fn has_no_additions(twin: &Value) -> Result<()> {
     let name = &twin["metadata"]["name"];
     ensure!(twin["metadata"]["annotations"][STATUS].is_null(), "the twin of {name} has been judged too");
-    for way in WAYS {
+    for way in CONFIGURATIONS {
         let mut same = twin.clone();
-        ensure!(take_away(way.0, &mut same) == 0, "the twin of {name} has what {} adds", way.0);
+        ensure!(remove_additions(way.0, &mut same) == 0, "the twin of {name} has what {} adds", way.0);
     }
     check_volumes(twin, &[])?;
     let lists = ["containers", "initContainers", "ephemeralContainers"];
@@ -165,15 +168,15 @@ fn has_nothing_of_ours(twin: &Value) -> Result<()> {
     containers.try_for_each(|container| check_mounts(container, &[]))
 }
 
-/// That a pod has what this way adds, and else is its twin.
+/// Expects the additions of this configuration, and otherwise an equal twin.
 fn is_twin_and_additions(way: &str, mut injected: Value, twin: &Value) -> Result<()> {
     let name = twin["metadata"]["name"].clone();
-    let added = take_away(way, &mut injected);
+    let added = remove_additions(way, &mut injected);
     let containers = twin["spec"]["containers"].as_array().map_or(0, Vec::len);
     let is_bound = !twin["spec"]["nodeName"].is_null();
     let expected = match way {
-        _ if is_left_alone(twin) => 0,
-        // Nobody schedules it any more.
+        _ if is_skipped(twin) => 0,
+        // A bound pod is not scheduled any more.
         "require" | "prefer" if is_bound => 0,
         "require" | "prefer" => 1,
         "device" => 2 * containers,
@@ -185,13 +188,13 @@ fn is_twin_and_additions(way: &str, mut injected: Value, twin: &Value) -> Result
     Ok(())
 }
 
-fn is_left_alone(pod: &Value) -> bool {
-    LEFT_ALONE.iter().any(|name| pod["metadata"]["name"] == *name)
+fn is_skipped(pod: &Value) -> bool {
+    SKIPPED.iter().any(|name| pod["metadata"]["name"] == *name)
 }
 
-/// Takes what a way adds beside volumes and mounts from a pod, and says how much that was. What is empty then the
-/// API server leaves out; but `resources` it never does.
-fn take_away(way: &str, pod: &mut Value) -> usize {
+/// Removes the additions except volumes and mounts and returns their number. Empty objects are removed as the
+/// API server does, except `resources`.
+fn remove_additions(way: &str, pod: &mut Value) -> usize {
     match way {
         "require" => remove(pod, "/spec", "nodeSelector", |key, _| key == READY),
         "prefer" => {
@@ -229,7 +232,8 @@ fn take_away(way: &str, pod: &mut Value) -> usize {
     }
 }
 
-/// Removes entries of the object `key` in what stands at `at`, and the object too if nothing is left of it; says how many.
+/// Removes matching entries of the object `key` at `at`, and the object if it is empty. Returns the number of
+/// entries.
 fn remove(pod: &mut Value, at: &str, key: &str, which: impl Fn(&str, &Value) -> bool) -> usize {
     let Some(parent) = pod.pointer_mut(at).and_then(Value::as_object_mut) else { return 0 };
     let Some(object) = parent.get_mut(key).and_then(Value::as_object_mut) else { return 0 };
@@ -253,18 +257,17 @@ fn configure(installation: &Installation<'_>, durward: &Durward, guards: &str) -
     })
 }
 
-/// The pod as it is stored, with all that is done to it.
+/// Returns the stored pod after all changes to it.
 fn created(namespace: &Namespace<'_>, way: Option<&str>, pod: &Value) -> Result<Value> {
     let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
     create(namespace, way, pod, name)?;
-    if name == WHOLE {
+    if name == WITH_EPHEMERAL {
         debug(namespace, way, name)?;
     }
     stored(namespace, name)
 }
 
-/// Creates a pod that asks where its namespace does, which is in some way, and looks whether it is judged as it
-/// should be.
+/// Creates a pod, whose namespace opts in if there is a configuration, and checks the result.
 fn create(namespace: &Namespace<'_>, way: Option<&str>, pod: &Value, name: &str) -> Result<()> {
     let sentence = namespace.pod(name).with(|object| {
         let of = object["metadata"]["namespace"].clone();
@@ -274,13 +277,13 @@ fn create(namespace: &Namespace<'_>, way: Option<&str>, pod: &Value, name: &str)
     });
     let admitted = sentence.is_admitted().with_context(|| format!("pod {name}"))?;
     let Some(way) = way else { return admitted.untouched().map(drop) };
-    if LEFT_ALONE.contains(&name) {
-        return admitted.left_without_files_because("it ").map(drop);
+    if SKIPPED.contains(&name) {
+        return admitted.skipped_because("it ").map(drop);
     }
-    if way == "device" { admitted.without_files() } else { admitted.with_files(&SIX) }.map(drop)
+    if way == "device" { admitted.without_files() } else { admitted.with_files(&DEFAULT_FILES) }.map(drop)
 }
 
-/// Adds an ephemeral container with every field that one may have.
+/// Adds an ephemeral container with every possible field.
 fn debug(namespace: &Namespace<'_>, way: Option<&str>, pod: &str) -> Result<()> {
     let container = json!({
         "name": "debug", "image": "images.example/debug:1", "imagePullPolicy": "Always", "targetContainerName": "full",
@@ -294,8 +297,8 @@ fn debug(namespace: &Namespace<'_>, way: Option<&str>, pod: &str) -> Result<()> 
     let path = format!("{}/{pod}/ephemeralcontainers", namespace.path("pods"));
     let change = json!({"spec": {"ephemeralContainers": [container]}});
     let answer = namespace.cluster().api().merge(&path, &change)?.succeeded()?;
-    // One that comes later can have no device.
-    let files: &[&str] = if way.is_some_and(|way| way != "device") { &SIX } else { &[] };
+    // A later container can have no device.
+    let files: &[&str] = if way.is_some_and(|way| way != "device") { &DEFAULT_FILES } else { &[] };
     check_mounts(&answer.body["spec"]["ephemeralContainers"][0], files)
 }
 
@@ -304,7 +307,8 @@ fn stored(namespace: &Namespace<'_>, name: &str) -> Result<Value> {
     Ok(namespace.cluster().api().get(&path)?.succeeded()?.body)
 }
 
-/// What admission plugins want to be there: the runtime class whose overhead the pod has, and its priority.
+/// Creates the objects that admission plugins require: the runtime class with the pod's overhead, and its
+/// priority.
 fn make_classes(cluster: &Cluster) -> Result<()> {
     let runtime = json!({
         "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "runc"}, "handler": "runc",

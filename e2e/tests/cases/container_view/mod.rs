@@ -1,12 +1,12 @@
 //! What programs in a container see, from the opt-in of a pod to the numbers that they print.
 //!
 //! The node's own LXCFS serves the files (version 5.0.3 with `--enable-cfs`). One Durward runs next to the node and is
-//! called by URL ([`house`]). The cases prove what the guard's page promises and what it says that LXCFS cannot do. If a
+//! called by URL ([`environment`]). The cases prove what the guard's page promises and what it says that LXCFS cannot do. If a
 //! case fails because LXCFS can do more now, the page has to change.
 
 mod containers;
+mod environment;
 mod fields;
-mod house;
 mod lxcfs_down;
 mod opt_in;
 mod skips;

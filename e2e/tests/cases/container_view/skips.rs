@@ -1,18 +1,18 @@
-//! Pods that the guard leaves alone run as if it were not there, and say why.
+//! Pods that the guard skips run without files and get a warning.
 
 use anyhow::Result;
 use e2e::context::TestContext;
 use e2e::node;
 use serde_json::json;
 
-use super::house::beside;
-use super::view::{Sight, briefly, common_limits, idler, ready};
-use crate::cases::files::Looks as _;
-use crate::cases::house::SWITCH;
+use super::environment::shared;
+use super::view::{ContainerView, common_limits, idle_pod, ready, with_short_grace};
+use crate::cases::environment::OPT_IN;
+use crate::cases::files::LxcfsChecks as _;
 
 #[e2e::case]
 fn a_pod_in_a_restricted_namespace_runs_without_files(context: &'static TestContext) -> Result<()> {
-    let node = beside(context)?;
+    let node = shared(context)?;
     let labels = [("pod-security.kubernetes.io/enforce", "restricted")];
     let strict = node.labelled_namespace("strict", &labels)?;
     let mut container = common_limits();
@@ -22,28 +22,28 @@ fn a_pod_in_a_restricted_namespace_runs_without_files(context: &'static TestCont
     });
     let admitted = strict
         .pod("careful")
-        .annotated(SWITCH, "enabled")
+        .annotated(OPT_IN, "enabled")
         .container_like("app", node::idle(container))
-        .with(briefly)
+        .with(with_short_grace)
         .is_admitted()?
-        .left_without_files_because("enforces Pod Security restricted, which refuses hostPath")?;
-    Sight::from(&ready(&node, &strict, &admitted)?, "app")?.of_the(&node)?;
+        .skipped_because("enforces Pod Security restricted, which refuses hostPath")?;
+    ContainerView::read(&ready(&node, &strict, &admitted)?, "app")?.of_node(&node)?;
     Ok(())
 }
 
 #[e2e::case]
 fn pods_that_share_processes_run_without_files(context: &'static TestContext) -> Result<()> {
-    let node = beside(context)?;
+    let node = shared(context)?;
     let shop = node.namespace("shop")?;
     let sharing = |name: &str, field: &str, why: &str| {
         let pod =
-            idler(&shop, name).annotated(SWITCH, "enabled").with(|pod| pod["spec"][field] = true.into());
-        pod.is_admitted()?.left_without_files_because(why)
+            idle_pod(&shop, name).annotated(OPT_IN, "enabled").with(|pod| pod["spec"][field] = true.into());
+        pod.is_admitted()?.skipped_because(why)
     };
     let host = sharing("host", "hostPID", "it has hostPID")?;
     let shared = sharing("shared", "shareProcessNamespace", "it has shareProcessNamespace")?;
     for admitted in [host, shared] {
-        Sight::from(&ready(&node, &shop, &admitted)?, "app")?.of_the(&node)?;
+        ContainerView::read(&ready(&node, &shop, &admitted)?, "app")?.of_node(&node)?;
     }
     Ok(())
 }

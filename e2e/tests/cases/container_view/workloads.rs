@@ -1,4 +1,4 @@
-//! Pods as most people make them: by what makes pods.
+//! Pods that controllers create.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,18 @@ use e2e::node::{self, Node, RunningPod};
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-use super::house::beside;
-use super::view::{LOOK, Sight, common_limits, idler, ready};
-use crate::cases::house::SWITCH;
+use super::environment::shared;
+use super::view::{ContainerView, VIEW_SCRIPT, common_limits, idle_pod, ready};
+use crate::cases::environment::OPT_IN;
 
-/// A controller makes a pod within a second; a loaded machine may take longer.
+/// A controller creates a pod within a second; this allows for a loaded machine.
 const MADE_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
 fn pods_of_deployments_and_stateful_sets_see_their_limits(context: &'static TestContext) -> Result<()> {
-    let node = beside(context)?;
+    let node = shared(context)?;
     let shop = node.namespace("shop")?;
-    let made = Instant::now();
+    let created_at = Instant::now();
     let set = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "set"},
         "spec": {
@@ -29,27 +29,28 @@ fn pods_of_deployments_and_stateful_sets_see_their_limits(context: &'static Test
         },
     });
     node.cluster().api().create(&shop.path("apps/v1/statefulsets"), &set)?.succeeded()?;
-    let deployed = idler(&shop, "deployed").annotated(SWITCH, "enabled").from_a_deployment().is_admitted()?;
+    let deployed =
+        idle_pod(&shop, "deployed").annotated(OPT_IN, "enabled").from_a_deployment().is_admitted()?;
     let of_set = made_by(&node, &shop, "set")?.is_ready()?;
     for pod in [ready(&node, &shop, &deployed)?, of_set] {
-        Sight::from(&pod, "app")?.with_memory(256)?.with_age_since(made)?;
+        ContainerView::read(&pod, "app")?.with_memory(256)?.with_uptime_since(created_at)?;
     }
     Ok(())
 }
 
 #[e2e::case]
 fn pods_of_jobs_and_cron_jobs_see_their_limits(context: &'static TestContext) -> Result<()> {
-    let node = beside(context)?;
+    let node = shared(context)?;
     let shop = node.namespace("shop")?;
     let api = node.cluster().api();
-    let made = Instant::now();
-    let looking = node::shell(LOOK, common_limits());
+    let created_at = Instant::now();
+    let looking = node::shell(VIEW_SCRIPT, common_limits());
     let job = json!({
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"},
         "spec": {"template": template("job", &looking, "Never")},
     });
     api.create(&shop.path("batch/v1/jobs"), &job)?.succeeded()?;
-    // Once a year, and the last time is years ago: it is due at once, and not again.
+    // Once a year, and the last run was years ago: it is due now and not again.
     let cron = json!({
         "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "cron"},
         "spec": {
@@ -63,25 +64,25 @@ fn pods_of_jobs_and_cron_jobs_see_their_limits(context: &'static TestContext) ->
     api.merge(&format!("{crons}/cron/status"), &long_ago)?.succeeded()?;
     for maker in ["job", "cron"] {
         let pod = made_by(&node, &shop, maker)?.is_done()?;
-        let seen = Sight::of(&pod.logs("app")?).with_context(|| format!("a pod of {maker}"))?;
-        seen.with_memory(256)?.with_age_since(made)?;
+        let seen = ContainerView::parse(&pod.logs("app")?).with_context(|| format!("a pod of {maker}"))?;
+        seen.with_memory(256)?.with_uptime_since(created_at)?;
     }
     Ok(())
 }
 
-/// A template whose pods ask, by annotation.
+/// Returns a template whose pods opt in by annotation.
 fn template(maker: &str, container: &Value, restart: &str) -> Value {
     let mut container = container.clone();
     container["name"] = "app".into();
     json!({
-        "metadata": {"labels": {"made-by": maker}, "annotations": {SWITCH: "enabled"}},
+        "metadata": {"labels": {"made-by": maker}, "annotations": {OPT_IN: "enabled"}},
         "spec": {
             "containers": [container], "restartPolicy": restart, "terminationGracePeriodSeconds": 1,
         },
     })
 }
 
-/// The pod of a template, once it is there.
+/// Waits for the pod of a template.
 fn made_by<'a>(node: &Node, namespace: &Namespace<'a>, maker: &str) -> Result<RunningPod<'a>> {
     let path = format!("{}?labelSelector=made-by%3D{maker}", namespace.path("pods"));
     let name = eventually(format_args!("a pod made by {maker}"), MADE_WITHIN, || {

@@ -1,17 +1,16 @@
-//! What Durward's commands tell beforehand of a real fleet.
+//! The commands of Durward on a real fleet.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::context::TestContext;
 use e2e::durward::Durward;
 use serde_json::{Value, json};
 
-use super::attempt::try_delete;
-use super::house::{alone, beside};
-use super::objects::{path_of, untouched};
+use super::environment::{exclusive, shared};
+use super::objects::{dry_run, exists, path_of};
 
 #[e2e::case]
 fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
@@ -28,13 +27,13 @@ fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Resul
     ensure!(impact.to_string().contains("\"web\""), "impact's JSON does not name the pod: {impact}");
     let told = installation.command(&["impact", &free])?;
     ensure!(told.code() == Some(0), "impact of what is empty: {:?} {}", told.code(), told.stdout);
-    untouched(fleet.karmada(), &path_of(&shop))?;
-    untouched(fleet.karmada(), &path_of(&empty))
+    exists(fleet.karmada(), &path_of(&shop))?;
+    exists(fleet.karmada(), &path_of(&empty))
 }
 
 #[e2e::case(Exclusive)]
 fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<()> {
-    let fleet = alone(context)?;
+    let fleet = exclusive(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     let m3 = fleet.member("m3")?;
     m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
@@ -53,13 +52,12 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
         ensure!(replayed.code() == live.code(), "replayed it is {:?}: {}", replayed.code(), replayed.stderr);
         let (live, replayed) = (findings(&live.stdout)?, findings(&replayed.stdout)?);
         ensure!(live == replayed, "replayed it is {replayed:?}\nand live {live:?}");
-        try_delete(fleet.karmada().api(), &path_of(namespace))?.refused()?;
+        dry_run(fleet.karmada().api(), &path_of(namespace))?.denied()?;
     }
     stopped.start()
 }
 
-/// The verdict, and of each cluster what was found, what is in use and why the rest was not seen; without the
-/// words, for a recording says that it is one.
+/// Returns the verdict and the findings of each cluster. Texts are left out: a recording says that it is one.
 fn findings(impact: &str) -> Result<Vec<Value>> {
     let impact: Value = serde_json::from_str(impact).context("impact's JSON")?;
     let report = impact.get(0).context("impact told of nothing")?;
@@ -75,7 +73,7 @@ fn findings(impact: &str) -> Result<Vec<Value>> {
 
 #[e2e::case(Exclusive)]
 fn doctor_names_the_unhealthy_member(context: &'static TestContext) -> Result<()> {
-    let fleet = alone(context)?;
+    let fleet = exclusive(context)?;
     let installation = fleet.installation();
     let stopped = fleet.member("m2")?.stop()?;
     let told = installation.command(&["doctor", "fleet"])?;

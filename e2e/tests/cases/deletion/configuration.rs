@@ -1,18 +1,19 @@
-//! Other configurations: what is only told, and fleets that are none of Karmada's.
+//! Other configurations: audit mode, hidden names, and clusters without Karmada.
 
 use anyhow::{Result, ensure};
 use e2e::context::TestContext;
 use e2e::installation::Installation;
 use e2e::wait::{Poll, eventually};
 
-use super::super::house::{HEARD_WITHIN, workshop};
-use super::attempt::{delete, try_delete};
-use super::house::{GROUPS, beside_by};
-use super::objects::{await_gone, await_gone_everywhere, create, deployment, path_of, untouched};
+use super::super::environment::{WATCH_TIMEOUT, scratch};
+use super::environment::{GROUPS, shared_with};
+use super::objects::{
+    await_gone, await_gone_everywhere, create, delete, deployment, dry_run, exists, path_of,
+};
 
 #[e2e::case(Reconfigures)]
 fn audit_mode_allows_the_deletion_and_warns(context: &'static TestContext) -> Result<()> {
-    let fleet = beside_by(context, &["fleet: {karmada: {}}", "mode: audit", GROUPS])?;
+    let fleet = shared_with(context, &["fleet: {karmada: {}}", "mode: audit", GROUPS])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
@@ -22,25 +23,25 @@ fn audit_mode_allows_the_deletion_and_warns(context: &'static TestContext) -> Re
         })
     };
     let before = would_deny()?;
-    delete(fleet.karmada().api(), &path_of(&shop))?.allowed()?.warning("m2 (1 pod: web)")?;
+    delete(fleet.karmada().api(), &path_of(&shop))?.allowed()?.with_warning("m2 (1 pod: web)")?;
     ensure!(would_deny()? > before + 0.5, "no counter tells of it");
     await_gone_everywhere(&fleet, &path_of(&shop))
 }
 
 #[e2e::case(Reconfigures)]
 fn names_count_hides_object_names(context: &'static TestContext) -> Result<()> {
-    let fleet = beside_by(context, &["fleet: {karmada: {}}", "names: count", GROUPS])?;
+    let fleet = shared_with(context, &["fleet: {karmada: {}}", "names: count", GROUPS])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "very-secret")?;
-    let refused = delete(fleet.karmada().api(), &path_of(&shop))?.refused()?.saying(&["m2 (1 pod)"])?;
-    ensure!(!refused.told().contains("very-secret"), "a name is told: {}", refused.told());
-    untouched(fleet.karmada(), &path_of(&shop))
+    let denied = delete(fleet.karmada().api(), &path_of(&shop))?.denied()?.with_message(&["m2 (1 pod)"])?;
+    ensure!(!denied.describe().contains("very-secret"), "a name is told: {}", denied.describe());
+    exists(fleet.karmada(), &path_of(&shop))
 }
 
 #[e2e::case]
 fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestContext) -> Result<()> {
-    let cluster = context.cluster(&workshop())?;
+    let cluster = context.cluster(&scratch())?;
     let mut installation = Installation::by_url(context, &cluster, "  deletion: {}")?;
     let _durward = installation.serve().named("durward-alone").start_ready(context)?;
     installation.register()?;
@@ -48,13 +49,13 @@ fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestCon
     let preview = cluster.namespace("preview")?;
     let web = create(&guarded, "apps/v1/deployments", &deployment("web", 0))?;
     create(&preview, "apps/v1/deployments", &deployment("web", 0))?;
-    eventually("the labelled namespace to be guarded", HEARD_WITHIN, || {
-        let attempt = try_delete(cluster.api(), &path_of(&guarded))?;
-        let told = attempt.told();
-        Ok(if attempt.refused().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
+    eventually("the labelled namespace to be guarded", WATCH_TIMEOUT, || {
+        let attempt = dry_run(cluster.api(), &path_of(&guarded))?;
+        let told = attempt.describe();
+        Ok(if attempt.denied().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
     })?;
     let words = format!("namespace \"{}\" is still in use: 1 deployment: web", guarded.name());
-    delete(cluster.api(), &path_of(&guarded))?.refused()?.saying(&[&words])?;
+    delete(cluster.api(), &path_of(&guarded))?.denied()?.with_message(&[&words])?;
     delete(cluster.api(), &path_of(&preview))?.allowed()?.without_warnings()?;
     cluster.api().delete(&web)?.succeeded()?;
     await_gone(&cluster, "the cluster", &web)?;
@@ -62,10 +63,10 @@ fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestCon
     Ok(())
 }
 
-/// There is no Karmada here: whoever is asked about cannot be seen, and whoever is not asked about passes.
+/// No Karmada runs here: a review that needs the fleet is Unknown, and other deletions are allowed.
 #[e2e::case]
 fn only_labeled_namespaces_and_karmada_itself_are_reviewed(context: &'static TestContext) -> Result<()> {
-    let cluster = context.cluster(&workshop())?;
+    let cluster = context.cluster(&scratch())?;
     let mut installation = Installation::by_url(context, &cluster, "  deletion: {}")?;
     installation.configure("  deletion:\n    fleet: {karmada: {}}\n    select: labelled")?;
     let durward = installation.serve().named("durward-labelled").start_ready(context)?;
@@ -75,12 +76,12 @@ fn only_labeled_namespaces_and_karmada_itself_are_reviewed(context: &'static Tes
     let plain = cluster.namespace("plain")?;
     let own = cluster.exact_namespace("karmada-system", &[])?;
     let blind = "the list of the fleet's clusters could not be read";
-    eventually("the labelled namespace to be asked about", HEARD_WITHIN, || {
-        let attempt = try_delete(cluster.api(), &path_of(&guarded))?;
-        let told = attempt.told();
+    eventually("the labelled namespace to be asked about", WATCH_TIMEOUT, || {
+        let attempt = dry_run(cluster.api(), &path_of(&guarded))?;
+        let told = attempt.describe();
         Ok(if told.contains(blind) { Poll::Ready(()) } else { Poll::Pending(told) })
     })?;
-    delete(cluster.api(), &path_of(&own))?.refused()?.saying(&[blind])?;
+    delete(cluster.api(), &path_of(&own))?.denied()?.with_message(&[blind])?;
     let reviews =
         || Ok::<_, anyhow::Error>(durward.metrics()?.sum("durward_reviews_total", &[("guard", "deletion")]));
     let before = reviews()?;
@@ -88,9 +89,9 @@ fn only_labeled_namespaces_and_karmada_itself_are_reviewed(context: &'static Tes
     delete(cluster.api(), &path_of(&other))?.allowed()?.without_warnings()?;
     ensure!(reviews()? < before + 0.5, "Durward was asked about what is not labelled");
     drop(installation);
-    eventually("nobody to be asked any more", HEARD_WITHIN, || {
-        let attempt = try_delete(cluster.api(), &path_of(&own))?;
-        let told = attempt.told();
+    eventually("nobody to be asked any more", WATCH_TIMEOUT, || {
+        let attempt = dry_run(cluster.api(), &path_of(&own))?;
+        let told = attempt.describe();
         Ok(if attempt.allowed().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
     })?;
     delete(cluster.api(), &path_of(&own))?.allowed()?;

@@ -1,4 +1,4 @@
-//! What keeps a `CustomResourceDefinition`: its objects, wherever they are and whatever version they have.
+//! Objects that deny deleting a CRD, in any cluster and at any version.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::api::Answer;
@@ -7,26 +7,28 @@ use e2e::context::TestContext;
 use e2e::fleet::Member;
 use serde_json::json;
 
-use super::attempt::{delete, try_delete};
-use super::house::{alone, beside};
+use super::environment::{exclusive, shared};
 use super::objects::{
-    Definition, annotate, await_answer, await_gone, await_gone_everywhere, remove, there, untouched,
+    Crd, annotate, await_answer, await_gone, await_gone_everywhere, delete, dry_run, exists, get, remove,
 };
 
 #[e2e::case]
 fn objects_in_a_member_deny_deleting_a_propagated_crd(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
-    let widgets = Definition::new(&["v1"]);
+    let fleet = shared(context)?;
+    let widgets = Crd::new(&["v1"]);
     widgets.propagated(&fleet, false)?;
     let m1 = fleet.member("m1")?;
-    // Behind Karmada's back, in a namespace that it does not know either.
+    // Karmada does not know this object or its namespace.
     let own = m1.namespace("own")?;
     let object = widgets.make(&own, "v1", "one")?;
     let api = fleet.karmada().api();
     let told = format!("m1 (1 object: {}/one)", own.name());
-    delete(api, &widgets.path())?.refused()?.saying(&[&told, &widgets.name()])?.telling("m1", "InUse")?;
-    untouched(fleet.karmada(), &widgets.path())?;
-    untouched(m1, &object)?;
+    delete(api, &widgets.path())?
+        .denied()?
+        .with_message(&[&told, &widgets.name()])?
+        .with_cause("m1", "InUse")?;
+    exists(fleet.karmada(), &widgets.path())?;
+    exists(m1, &object)?;
 
     remove(m1, &object)?;
     await_gone(m1, "m1", &object)?;
@@ -36,15 +38,15 @@ fn objects_in_a_member_deny_deleting_a_propagated_crd(context: &'static TestCont
 
 #[e2e::case]
 fn objects_on_the_control_plane_deny_deleting_a_crd(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
-    let widgets = Definition::new(&["v1"]);
+    let fleet = shared(context)?;
+    let widgets = Crd::new(&["v1"]);
     widgets.in_cluster(fleet.karmada())?;
     let shop = fleet.namespace("shop")?;
     let object = widgets.make(&shop, "v1", "one")?;
     let api = fleet.karmada().api();
     let told = format!("the control plane (1 object: {}/one)", shop.name());
-    delete(api, &widgets.path())?.refused()?.saying(&[&told])?;
-    untouched(fleet.karmada(), &object)?;
+    delete(api, &widgets.path())?.denied()?.with_message(&[&told])?;
+    exists(fleet.karmada(), &object)?;
     remove(fleet.karmada(), &object)?;
     delete(api, &widgets.path())?.allowed()?;
     await_gone_everywhere(&fleet, &widgets.path())
@@ -52,45 +54,45 @@ fn objects_on_the_control_plane_deny_deleting_a_crd(context: &'static TestContex
 
 #[e2e::case]
 fn a_member_is_read_at_the_version_that_it_serves(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let (m1, karmada) = (fleet.member("m1")?, fleet.karmada());
-    let widgets = Definition::new(&["v2"]);
+    let widgets = Crd::new(&["v2"]);
     widgets.in_cluster(karmada)?;
     let older = widgets.at(&["v1"]);
     older.in_cluster(m1)?;
     let object = older.make(&m1.namespace("own")?, "v1", "one")?;
-    // What a look at the control plane's version would get.
+    // The path that a reader at the control plane's version would get.
     let path = widgets.objects("v2", "default");
     let durward = karmada.certified("durward", None)?;
     let other = durward.api.get(&fleet.proxied("m1", &path))?;
     ensure!(other.status == 404, "m1 answers {} for {path}", other.status);
 
-    delete(karmada.api(), &widgets.path())?.refused()?.saying(&["m1 (1 object: "])?;
+    delete(karmada.api(), &widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
     remove(m1, &object)?;
     delete(karmada.api(), &widgets.path())?.allowed()?.without_warnings()?;
     await_gone(karmada, "the control plane", &widgets.path())?;
-    // Karmada never knew of m1's.
-    untouched(m1, &widgets.path())
+    // Karmada never knew the CRD in m1.
+    exists(m1, &widgets.path())
 }
 
 #[e2e::case]
 fn a_crd_of_another_group_is_denied_with_the_missing_line(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
-    let others = Definition::new(&["v1"]).of_group("other.example.org");
+    let fleet = shared(context)?;
+    let others = Crd::new(&["v1"]).of_group("other.example.org");
     others.in_cluster(fleet.karmada())?;
     delete(fleet.karmada().api(), &others.path())?
-        .refused()?
-        .saying(&["could not be checked", "crds: {groups: [shop.example.org, other.example.org]}"])?;
-    untouched(fleet.karmada(), &others.path())
+        .denied()?
+        .with_message(&["could not be checked", "crds: {groups: [shop.example.org, other.example.org]}"])?;
+    exists(fleet.karmada(), &others.path())
 }
 
 #[e2e::case]
 fn deletecollection_keeps_the_crd_in_use(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let karmada = fleet.karmada();
-    let mut both = [Definition::new(&["v1"]), Definition::new(&["v1"])];
-    // They are deleted in the order of their names, and the first refusal ends it.
-    both.sort_by_key(Definition::name);
+    let mut both = [Crd::new(&["v1"]), Crd::new(&["v1"])];
+    // A collection is deleted in the order of names, and the first denial ends it.
+    both.sort_by_key(Crd::name);
     let [free, used] = both.map(|one| one.labelled(json!({"lab": "collected"})));
     for definition in [&free, &used] {
         definition.in_cluster(karmada)?;
@@ -105,8 +107,8 @@ fn deletecollection_keeps_the_crd_in_use(context: &'static TestContext) -> Resul
     for words in [used.name().as_str(), "m2 (1 object: "] {
         ensure!(deleted.stderr.contains(words), "kubectl does not say {words:?}: {}", deleted.stderr);
     }
-    untouched(karmada, &used.path())?;
-    untouched(m2, &object)?;
+    exists(karmada, &used.path())?;
+    exists(m2, &object)?;
     await_gone(karmada, "the control plane", &free.path())?;
 
     remove(m2, &object)?;
@@ -116,17 +118,16 @@ fn deletecollection_keeps_the_crd_in_use(context: &'static TestContext) -> Resul
 
 #[e2e::case(Exclusive)]
 fn a_conversion_webhook_that_is_down_makes_a_crd_unknown(context: &'static TestContext) -> Result<()> {
-    // Alone: while it lasts, no namespace at all can be deleted in m1, whose controller looks for these objects
-    // too.
-    let fleet = alone(context)?;
+    // Exclusive: meanwhile no namespace in m1 can be deleted, because its controller lists these objects too.
+    let fleet = exclusive(context)?;
     let (karmada, m1) = (fleet.karmada(), fleet.member("m1")?);
-    let widgets = Definition::new(&["v1"]);
+    let widgets = Crd::new(&["v1"]);
     for cluster in [karmada, m1] {
         widgets.in_cluster(cluster)?;
     }
     let own = m1.namespace("own")?;
     let object = widgets.make(&own, "v1", "one")?;
-    // Stored at v1, and to be converted to whatever is asked for by somebody who is not there.
+    // Stored at v1; reads at another version need a webhook that does not run.
     let mut changed = widgets.at(&["v1", "v2"]).object();
     changed["spec"]["conversion"] = json!({
         "strategy": "Webhook",
@@ -134,31 +135,31 @@ fn a_conversion_webhook_that_is_down_makes_a_crd_unknown(context: &'static TestC
     });
     let spec = json!({"spec": changed["spec"]});
     m1.api().merge(&widgets.path(), &spec)?.succeeded()?;
-    let converted = Converted { member: m1, path: widgets.path() };
+    let converted = BrokenConversion { member: m1, path: widgets.path() };
     let read = widgets.objects("v2", own.name());
     await_answer(m1, &read, |status| status == 429 || status >= 500)?;
 
     delete(karmada.api(), &widgets.path())?
-        .refused()?
-        .saying(&["could not be checked in 1 of 4 clusters: m1 ("])?
-        .telling("m1", "Unknown")?;
-    untouched(karmada, &widgets.path())?;
+        .denied()?
+        .with_message(&["could not be checked in 1 of 4 clusters: m1 ("])?
+        .with_cause("m1", "Unknown")?;
+    exists(karmada, &widgets.path())?;
 
     drop(converted);
     await_answer(m1, &read, |status| status == 200)?;
-    try_delete(karmada.api(), &widgets.path())?.refused()?.telling("m1", "InUse")?;
+    dry_run(karmada.api(), &widgets.path())?.denied()?.with_cause("m1", "InUse")?;
     remove(m1, &object)?;
     delete(karmada.api(), &widgets.path())?.allowed()?;
     await_gone(karmada, "the control plane", &widgets.path())
 }
 
-/// A definition whose conversion webhook is not there, until this is dropped.
-struct Converted<'a> {
+/// A CRD whose conversion webhook does not run, until this is dropped.
+struct BrokenConversion<'a> {
     member: &'a Member,
     path: String,
 }
 
-impl Drop for Converted<'_> {
+impl Drop for BrokenConversion<'_> {
     fn drop(&mut self) {
         let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
         let done = self.member.api().merge(&self.path, &none).and_then(Answer::succeeded);
@@ -170,20 +171,20 @@ impl Drop for Converted<'_> {
 
 #[e2e::case]
 fn a_terminating_crd_can_be_deleted_again(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let karmada = fleet.karmada();
-    let widgets = Definition::new(&["v1"]);
+    let widgets = Crd::new(&["v1"]);
     widgets.in_cluster(karmada)?;
     let shop = fleet.namespace("shop")?;
     let object = widgets.make(&shop, "v1", "one")?;
-    // It waits for its object, which waits for somebody.
+    // The CRD waits for its object, which waits for its finalizer.
     let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
     karmada.api().merge(&object, &held)?.succeeded()?;
     let anyway = json!({"durward.dev/delete-anyway": widgets.name()});
     annotate(karmada, &widgets.path(), &anyway)?;
     delete(karmada.api(), &widgets.path())?.allowed()?;
     annotate(karmada, &widgets.path(), &json!({"durward.dev/delete-anyway": null}))?;
-    let definition = there(karmada, &widgets.path())?;
+    let definition = get(karmada, &widgets.path())?;
     definition["metadata"]["deletionTimestamp"].as_str().context("it is not being deleted")?;
     delete(karmada.api(), &widgets.path())?.allowed()?;
     karmada.api().merge(&object, &json!({"metadata": {"finalizers": null}}))?.succeeded()?;

@@ -1,4 +1,4 @@
-//! Everything at once: `kubectl delete … --all` must not wreck a fleet.
+//! `kubectl delete … --all` on a fleet.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,15 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::context::TestContext;
 use e2e::fleet::Fleet;
 
-use super::attempt::{delete, try_delete};
-use super::house::alone;
-use super::objects::{Definition, path_of, untouched};
+use super::environment::exclusive;
+use super::objects::{Crd, delete, dry_run, exists, path_of};
 
-/// What Kubernetes itself never deletes.
-const KEPT_BY_KUBERNETES: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// Namespaces that Kubernetes itself never deletes.
+const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 #[e2e::case(Exclusive)]
 fn deleting_all_namespaces_judges_each_one(context: &'static TestContext) -> Result<()> {
-    let fleet = alone(context)?;
+    let fleet = exclusive(context)?;
     let (used, free) = (fleet.namespace("used")?, fleet.namespace("free")?);
     let m3 = fleet.member("m3")?;
     m3.runs_pod(&m3.known_namespace(used.name()), "web")?;
@@ -23,7 +22,7 @@ fn deleting_all_namespaces_judges_each_one(context: &'static TestContext) -> Res
     let tried = fleet.karmada().kubectl().run(&["delete", "namespaces", "--all", "--dry-run=server"])?;
     ensure!(!tried.is_success(), "the dry run passed");
 
-    let refused = |name: &str, words: &str| {
+    let denied = |name: &str, words: &str| {
         let line = tried
             .stderr
             .lines()
@@ -32,24 +31,24 @@ fn deleting_all_namespaces_judges_each_one(context: &'static TestContext) -> Res
         ensure!(line.contains(words), "the refusal of {name} does not say {words:?}: {line}");
         Ok(())
     };
-    for name in KEPT_BY_KUBERNETES {
-        refused(name, "this namespace may not be deleted")?;
+    for name in UNDELETABLE {
+        denied(name, "this namespace may not be deleted")?;
     }
     for name in ["karmada-system", "karmada-cluster"] {
-        refused(name, "is a part of Karmada itself")?;
+        denied(name, "is a part of Karmada itself")?;
     }
     for member in fleet.members() {
         let words = format!("holds all that Karmada has brought to {}", member.name());
-        refused(&format!("karmada-es-{}", member.name()), &words)?;
+        denied(&format!("karmada-es-{}", member.name()), &words)?;
     }
-    refused(used.name(), "m3 (1 pod: web)")?;
+    denied(used.name(), "m3 (1 pod: web)")?;
     let passed: BTreeSet<&str> = tried
         .stdout
         .lines()
         .filter_map(|line| line.strip_prefix("namespace \"")?.split('"').next())
         .collect();
     ensure!(passed.contains(free.name()), "{} was refused: {}", free.name(), tried.stderr);
-    // Whatever other cases have left, each has its verdict, and only one.
+    // Each namespace has exactly one verdict, including those that other cases left.
     for name in &all {
         let is_refused = tried
             .stderr
@@ -57,16 +56,16 @@ fn deleting_all_namespaces_judges_each_one(context: &'static TestContext) -> Res
             .any(|line| line.starts_with("Error from server") && line.contains(&format!("\"{name}\"")));
         ensure!(is_refused != passed.contains(name.as_str()), "{name} has no verdict, or two");
     }
-    untouched(fleet.karmada(), &path_of(&free))?;
+    exists(fleet.karmada(), &path_of(&free))?;
     ensure!(names(&fleet, "namespaces")?.is_superset(&all), "a dry run deleted something");
     Ok(())
 }
 
 #[e2e::case(Exclusive)]
 fn deleting_all_crds_judges_each_one(context: &'static TestContext) -> Result<()> {
-    let fleet = alone(context)?;
+    let fleet = exclusive(context)?;
     let karmada = fleet.karmada();
-    let [used, free] = [Definition::new(&["v1"]), Definition::new(&["v1"])];
+    let [used, free] = [Crd::new(&["v1"]), Crd::new(&["v1"])];
     for definition in [&used, &free] {
         definition.in_cluster(karmada)?;
     }
@@ -92,25 +91,25 @@ fn deleting_all_crds_judges_each_one(context: &'static TestContext) -> Result<()
     ensure!(refusal(&free.name()).is_none(), "what is not in use was refused: {:?}", refusal(&free.name()));
     let passed = format!("customresourcedefinition.apiextensions.k8s.io \"{}\" deleted", free.name());
     ensure!(tried.stdout.contains(&passed), "{} has no verdict: {}", free.name(), tried.stdout);
-    untouched(karmada, &free.path())
+    exists(karmada, &free.path())
 }
 
 #[e2e::case]
 fn parts_of_karmada_cannot_be_deleted(context: &'static TestContext) -> Result<()> {
-    let fleet = super::house::beside(context)?;
+    let fleet = super::environment::shared(context)?;
     let api = fleet.karmada().api();
     let works = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/works.work.karmada.io";
     let paths = ["/api/v1/namespaces/karmada-system", "/api/v1/namespaces/karmada-cluster", works];
     for path in paths {
-        delete(api, path)?.refused()?.saying(&["is a part of Karmada itself"])?;
-        untouched(fleet.karmada(), path)?;
+        delete(api, path)?.denied()?.with_message(&["is a part of Karmada itself"])?;
+        exists(fleet.karmada(), path)?;
     }
     let space = "/api/v1/namespaces/karmada-es-m1";
-    delete(api, space)?.refused()?.saying(&["Unjoin m1 first"])?;
-    untouched(fleet.karmada(), space)?;
-    // Nobody in that name: a space without a cluster is like any other namespace.
+    delete(api, space)?.denied()?.with_message(&["Unjoin m1 first"])?;
+    exists(fleet.karmada(), space)?;
+    // No cluster has this name, so the execution namespace is an ordinary namespace.
     let left = fleet.karmada().exact_namespace("karmada-es-left-behind", &[])?;
-    try_delete(api, &path_of(&left))?.allowed()?;
+    dry_run(api, &path_of(&left))?.allowed()?;
     Ok(())
 }
 

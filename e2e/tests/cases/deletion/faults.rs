@@ -1,4 +1,4 @@
-//! Answers that no real member can be made to give: none of them is taken for an empty one.
+//! Responses that no real member can be made to give. None of them counts as an empty one.
 
 use std::time::Duration;
 
@@ -6,12 +6,11 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::context::TestContext;
 use e2e::fault::{Fault, Proxy};
 
-use super::attempt::try_delete;
-use super::house::alone;
-use super::members::{await_through, comes_back};
-use super::objects::{Definition, path_of, remove};
+use super::environment::exclusive;
+use super::members::{await_allowed, await_through};
+use super::objects::{Crd, dry_run, path_of, remove};
 
-/// A member has three seconds of a review's ten.
+/// A member has three of the ten seconds of a review.
 const IN_TIME: Duration = Duration::from_secs(6);
 
 fn faults() -> Vec<(Fault, &'static str)> {
@@ -50,7 +49,7 @@ fn faults() -> Vec<(Fault, &'static str)> {
 
 #[e2e::case(Exclusive)]
 fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestContext) -> Result<()> {
-    let fleet = alone(context)?;
+    let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let m1 = fleet.member("m1")?;
@@ -62,11 +61,11 @@ fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestCont
             let on = if is_whole { proxy.on(on).exactly() } else { proxy.on(on) };
             let rule = on.answers(fault.clone());
             let before = if cause.is_empty() { 0.0 } else { fleet.unknown(cause)? };
-            let attempt = try_delete(fleet.karmada().api(), &path)?;
-            let told = attempt.told();
+            let attempt = dry_run(fleet.karmada().api(), &path)?;
+            let told = attempt.describe();
             attempt
-                .refused()
-                .and_then(|refused| refused.within(IN_TIME)?.telling("m1", "Unknown"))
+                .denied()
+                .and_then(|denied| denied.within(IN_TIME)?.with_cause("m1", "Unknown"))
                 .with_context(|| format!("{fault:?}"))?;
             ensure!(rule.hits() > 0, "{fault:?} met nobody: {told}");
             if !cause.is_empty() {
@@ -88,21 +87,21 @@ fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestCont
         for (fault, cause) in [(Fault::EndlessPages, "garbage"), (Fault::ExpiringPages, "busy")] {
             ask(&shop.path("pods"), true, &fault, cause)?;
         }
-        // One of many Lists is enough.
+        // One failed List is enough.
         ask("/cronjobs", false, &Fault::Garbage, "garbage")?;
         let mute = proxy.goes_mute();
-        try_delete(fleet.karmada().api(), &path)?.refused()?.within(IN_TIME)?.telling("m1", "Unknown")?;
+        dry_run(fleet.karmada().api(), &path)?.denied()?.within(IN_TIME)?.with_cause("m1", "Unknown")?;
         ensure!(mute.hits() > 0, "nobody met the silence");
     }
-    comes_back(&fleet, &path)
+    await_allowed(&fleet, &path)
 }
 
 #[e2e::case(Exclusive)]
 fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) -> Result<()> {
-    let fleet = alone(context)?;
+    let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let m1 = fleet.member("m1")?;
-    let widgets = Definition::new(&["v1"]);
+    let widgets = Crd::new(&["v1"]);
     widgets.in_cluster(fleet.karmada())?;
     widgets.in_cluster(m1)?;
     let proxy = Proxy::before(m1.url(), m1.ca())?;
@@ -112,11 +111,11 @@ fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) 
     let ask = |fault: &Fault| {
         for on in [widgets.path(), objects.clone()] {
             let rule = proxy.on(&on).answers(fault.clone());
-            let attempt = try_delete(fleet.karmada().api(), &widgets.path())?;
-            let told = attempt.told();
+            let attempt = dry_run(fleet.karmada().api(), &widgets.path())?;
+            let told = attempt.describe();
             attempt
-                .refused()
-                .and_then(|refused| refused.within(IN_TIME)?.telling("m1", "Unknown"))
+                .denied()
+                .and_then(|denied| denied.within(IN_TIME)?.with_cause("m1", "Unknown"))
                 .with_context(|| format!("{fault:?} on {on}"))?;
             ensure!(rule.hits() > 0, "{fault:?} on {on} met nobody: {told}");
         }
@@ -125,8 +124,8 @@ fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) 
     for (fault, _) in faults() {
         ask(&fault)?;
     }
-    try_delete(fleet.karmada().api(), &widgets.path())?.allowed()?;
+    dry_run(fleet.karmada().api(), &widgets.path())?.allowed()?;
     let object = widgets.make(&m1.known_namespace(shop.name()), "v1", "one")?;
-    try_delete(fleet.karmada().api(), &widgets.path())?.refused()?.telling("m1", "InUse")?;
+    dry_run(fleet.karmada().api(), &widgets.path())?.denied()?.with_cause("m1", "InUse")?;
     remove(m1, &object)
 }

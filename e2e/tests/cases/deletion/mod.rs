@@ -7,13 +7,12 @@
 //! A case that ends with an allowed deletion checks the members afterwards: the verdict must match the result.
 
 mod acknowledgement;
-mod attempt;
 mod commands;
 mod configuration;
 mod crds;
 mod delete_all;
+mod environment;
 mod faults;
-mod house;
 mod members;
 mod namespaces;
 mod objects;

@@ -1,4 +1,4 @@
-//! What keeps a namespace: in which cluster, and what of it.
+//! Resources that deny deleting a namespace, in each kind of cluster.
 
 use anyhow::{Result, ensure};
 use e2e::context::TestContext;
@@ -9,32 +9,32 @@ use e2e::namespace::Namespace;
 use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
-use super::attempt::{delete, try_delete};
-use super::house::beside;
+use super::environment::shared;
 use super::objects::{
-    CASCADED_WITHIN, await_gone, await_gone_everywhere, create, deployment, path_of, remove, there, untouched,
+    CASCADED_WITHIN, await_gone, await_gone_everywhere, create, delete, deployment, dry_run, exists, get,
+    path_of, remove,
 };
 
-/// Who deletes what an owner has left behind.
+/// The user that deletes the dependents of a deleted owner.
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 #[e2e::case]
 fn a_running_pod_in_a_push_member_denies_the_deletion(context: &'static TestContext) -> Result<()> {
-    kept_until_emptied(context, "m2", "1 pod: web", &["pods/web"], |member, shop| {
+    denied_until_empty(context, "m2", "1 pod: web", &["pods/web"], |member, shop| {
         member.runs_pod(shop, "web")
     })
 }
 
 #[e2e::case]
 fn a_running_pod_in_the_pull_member_denies_the_deletion(context: &'static TestContext) -> Result<()> {
-    kept_until_emptied(context, "m3", "1 pod: web", &["pods/web"], |member, shop| {
+    denied_until_empty(context, "m3", "1 pod: web", &["pods/web"], |member, shop| {
         member.runs_pod(shop, "web")
     })
 }
 
 #[e2e::case]
 fn a_pvc_alone_denies_the_deletion(context: &'static TestContext) -> Result<()> {
-    kept_until_emptied(context, "m1", "1 claim: data", &["persistentvolumeclaims/data"], |_, shop| {
+    denied_until_empty(context, "m1", "1 claim: data", &["persistentvolumeclaims/data"], |_, shop| {
         let claim = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -47,7 +47,7 @@ fn a_pvc_alone_denies_the_deletion(context: &'static TestContext) -> Result<()> 
 fn a_load_balancer_denies_the_deletion_and_a_cluster_ip_does_not(
     context: &'static TestContext,
 ) -> Result<()> {
-    kept_until_emptied(context, "m3", "1 load balancer: front", &["services/front"], |_, shop| {
+    denied_until_empty(context, "m3", "1 load balancer: front", &["services/front"], |_, shop| {
         for (name, kind) in [("front", "LoadBalancer"), ("inner", "ClusterIP")] {
             let service = json!({
                 "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
@@ -74,7 +74,7 @@ fn workloads_without_pods_deny_the_deletion(context: &'static TestContext) -> Re
         "batch/v1/jobs/later",
         "batch/v1/cronjobs/nightly",
     ];
-    kept_until_emptied(context, "m1", "web", &paths, |_, shop| {
+    denied_until_empty(context, "m1", "web", &paths, |_, shop| {
         create(shop, "apps/v1/deployments", &deployment("web", 0))?;
         let selector = json!({"matchLabels": {"app": "idle"}});
         let set = json!({
@@ -82,7 +82,7 @@ fn workloads_without_pods_deny_the_deletion(context: &'static TestContext) -> Re
             "spec": {"replicas": 0, "serviceName": "db", "selector": selector, "template": template},
         });
         create(shop, "apps/v1/statefulsets", &set)?;
-        // No node, so no pod.
+        // The cluster has no node, so the DaemonSet has no pod.
         let daemons = json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
             "spec": {"selector": selector, "template": template},
@@ -100,15 +100,15 @@ fn workloads_without_pods_deny_the_deletion(context: &'static TestContext) -> Re
     })
 }
 
-/// Refused while that is there, and named; allowed when it has gone, and then gone everywhere.
-fn kept_until_emptied(
+/// Expects a denial that names the objects while they exist, and an allowed deletion afterwards.
+fn denied_until_empty(
     context: &'static TestContext,
     name: &str,
     told: &str,
     paths: &[&str],
     fill: impl Fn(&Member, &Namespace<'_>) -> Result<()>,
 ) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let member = fleet.member(name)?;
@@ -116,20 +116,20 @@ fn kept_until_emptied(
     fill(member, &inside)?;
 
     let api = fleet.karmada().api();
-    let refused = delete(api, &path)?.refused()?;
+    let denied = delete(api, &path)?.denied()?;
     let told = ["is still in use in 1 of 4 clusters", &format!("{name} ("), told];
-    refused.saying(&told)?.telling(name, "InUse")?.warning(&format!("{name} has "))?;
-    untouched(fleet.karmada(), &path)?;
-    untouched(member, &path)?;
+    denied.with_message(&told)?.with_cause(name, "InUse")?.with_warning(&format!("{name} has "))?;
+    exists(fleet.karmada(), &path)?;
+    exists(member, &path)?;
 
-    // One after the other: as long as one is left, it is enough.
+    // One after another: a single remaining object is enough for a denial.
     for (at, part) in paths.iter().enumerate() {
         if at > 0 {
-            try_delete(api, &path)?.refused()?.telling(name, "InUse")?;
+            dry_run(api, &path)?.denied()?.with_cause(name, "InUse")?;
         }
         let (resource, object) = part.rsplit_once('/').unwrap_or((part, ""));
         let object = format!("{}/{object}", inside.path(resource));
-        untouched(member, &object)?;
+        exists(member, &object)?;
         remove(member, &object)?;
         await_gone(member, name, &object)?;
     }
@@ -139,13 +139,13 @@ fn kept_until_emptied(
 
 #[e2e::case]
 fn an_unplaced_resource_template_denies_the_deletion(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let template = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
     let api = fleet.karmada().api();
-    delete(api, &path)?.refused()?.saying(&["the control plane (1 deployment: web)"])?;
-    untouched(fleet.karmada(), &path)?;
+    delete(api, &path)?.denied()?.with_message(&["the control plane (1 deployment: web)"])?;
+    exists(fleet.karmada(), &path)?;
     remove(fleet.karmada(), &template)?;
     delete(api, &path)?.allowed()?;
     await_gone_everywhere(&fleet, &path)
@@ -153,7 +153,7 @@ fn an_unplaced_resource_template_denies_the_deletion(context: &'static TestConte
 
 #[e2e::case]
 fn finished_pods_do_not_deny_the_deletion(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let shop = fleet.namespace("shop")?;
     for (name, phase) in [("m1", "Succeeded"), ("m2", "Failed"), ("m3", "Succeeded")] {
         let member = fleet.member(name)?;
@@ -165,7 +165,7 @@ fn finished_pods_do_not_deny_the_deletion(context: &'static TestContext) -> Resu
 
 #[e2e::case]
 fn a_namespace_in_use_everywhere_names_every_cluster(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
@@ -175,49 +175,49 @@ fn a_namespace_in_use_everywhere_names_every_cluster(context: &'static TestConte
             member.runs_pod(&inside, &format!("web-{number}"))?;
         }
     }
-    let mut refused = delete(fleet.karmada().api(), &path)?.refused()?;
-    refused = refused.saying(&["in use in 4 of 4 clusters", "the control plane (1 deployment: web)"])?;
+    let mut denied = delete(fleet.karmada().api(), &path)?.denied()?;
+    denied = denied.with_message(&["in use in 4 of 4 clusters", "the control plane (1 deployment: web)"])?;
     for name in ["m1", "m2", "m3"] {
-        refused = refused
-            .saying(&[&format!("{name} (7 pods: web-0, web-1, web-2, web-3, web-4, …)")])?
-            .telling(name, "InUse")?;
+        denied = denied
+            .with_message(&[&format!("{name} (7 pods: web-0, web-1, web-2, web-3, web-4, …)")])?
+            .with_cause(name, "InUse")?;
     }
-    refused.telling("(control plane)", "InUse")?.not_saying(&["web-5"])?;
+    denied.with_cause("(control plane)", "InUse")?.without_text(&["web-5"])?;
     Ok(())
 }
 
 #[e2e::case]
 fn a_dry_run_reports_the_usage_and_changes_nothing(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
     let kubectl = fleet.karmada().kubectl();
     let tried = |name: &str| kubectl.run(&["delete", "namespace", name, "--dry-run=server"]);
 
-    let refused = tried(shop.name())?;
-    ensure!(!refused.is_success(), "the dry run passed: {}", refused.stdout);
+    let denied = tried(shop.name())?;
+    ensure!(!denied.is_success(), "the dry run passed: {}", denied.stdout);
     for words in ["Warning: deletion: m2 has 1 pod: web", "(Forbidden)", "denied the request"] {
-        ensure!(refused.stderr.contains(words), "kubectl does not say {words:?}: {}", refused.stderr);
+        ensure!(denied.stderr.contains(words), "kubectl does not say {words:?}: {}", denied.stderr);
     }
     let passed = tried(empty.name())?.succeeded()?;
     let words = format!("nothing of namespace \"{}\" is in use in 4 clusters", empty.name());
     ensure!(passed.stderr.contains(&words), "kubectl does not say {words:?}: {}", passed.stderr);
 
     for namespace in [&shop, &empty] {
-        untouched(fleet.karmada(), &path_of(namespace))?;
+        exists(fleet.karmada(), &path_of(namespace))?;
         for member in fleet.members() {
-            untouched(member, &path_of(namespace))?;
+            exists(member, &path_of(namespace))?;
         }
     }
-    untouched(m2, &format!("{}/web", shop.path("pods")))
+    exists(m2, &format!("{}/web", shop.path("pods")))
 }
 
 #[e2e::case]
 fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let m2 = fleet.member("m2")?;
-    // Karmada takes over no namespace that was there before, so this one stays in m2, with its pod.
+    // Karmada does not adopt an existing namespace, so this one stays in m2 with its pod.
     let karmada = fleet.karmada();
     let own = m2.namespace("older")?;
     m2.runs_pod(&own, "web")?;
@@ -227,18 +227,18 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
         "finalizers": ["example.org/held"],
         "annotations": {"durward.dev/delete-anyway": shop.name()},
     }});
-    try_delete(karmada.api(), &path)?.refused()?.telling("m2", "InUse")?;
+    dry_run(karmada.api(), &path)?.denied()?.with_cause("m2", "InUse")?;
     karmada.api().merge(&path, &held)?.succeeded()?;
     delete(karmada.api(), &path)?.allowed()?;
-    // While its own finalizers stand, a second DELETE asks nobody. Without them it does.
+    // While `spec.finalizers` is set, a second DELETE calls no webhook.
     eventually("the namespace to have but the case's finalizer", CASCADED_WITHIN, || {
-        let finalizers = &there(karmada, &path)?["spec"]["finalizers"];
+        let finalizers = &get(karmada, &path)?["spec"]["finalizers"];
         let left = finalizers.as_array().map_or(0, Vec::len);
         Ok(if left == 0 { Poll::Ready(()) } else { Poll::Pending(finalizers.to_string()) })
     })?;
     let without = json!({"metadata": {"annotations": {"durward.dev/delete-anyway": null}}});
     karmada.api().merge(&path, &without)?.succeeded()?;
-    untouched(m2, &format!("{}/web", own.path("pods")))?;
+    exists(m2, &format!("{}/web", own.path("pods")))?;
     delete(karmada.api(), &path)?.allowed()?;
     karmada.api().merge(&path, &json!({"metadata": {"finalizers": null}}))?.succeeded()?;
     await_gone(karmada, "the control plane", &path)
@@ -246,7 +246,7 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
 
 #[e2e::case]
 fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let karmada: &Cluster = fleet.karmada();
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -256,7 +256,7 @@ fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()
 
     let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
     let controller = karmada.user("system:serviceaccount:kube-system:namespace-controller", &groups)?;
-    delete(&controller.api, &path)?.refused()?.saying(&["m1 (1 pod: web)"])?;
+    delete(&controller.api, &path)?.denied()?.with_message(&["m1 (1 pod: web)"])?;
 
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let owner = json!({
@@ -278,10 +278,10 @@ fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()
             None => Poll::Pending("it has not tried".to_owned()),
         })
     })?;
-    untouched(karmada, &path)?;
-    untouched(m1, &path)?;
+    exists(karmada, &path)?;
+    exists(m1, &path)?;
 
-    // It tries again by itself, and then it may.
+    // The garbage collector retries by itself, and now it is allowed.
     remove(m1, &format!("{}/web", inside.path("pods")))?;
     await_gone_everywhere(&fleet, &path)
 }

@@ -1,28 +1,41 @@
-//! What cases put into clusters, and what they look for afterwards.
+//! Objects that cases create in clusters, and checks for them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use e2e::api::Api;
 use e2e::controlplane::Cluster;
 use e2e::fleet::{Fleet, Member};
 use e2e::namespace::Namespace;
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-use super::house::GROUP;
+use super::environment::GROUP;
+use crate::cases::attempt::{Attempt, DELETION};
 
-/// Karmada deletes in rounds, and the members' own controllers after it.
+/// Karmada deletes in several steps, and then the members' own controllers do.
 pub(super) const CASCADED_WITHIN: Duration = Duration::from_secs(90);
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Where a namespace stands.
+/// Deletes the object at this path.
+pub(super) fn delete(api: &Api, path: &str) -> Result<Attempt> {
+    Ok(Attempt::new(api.delete(path)?, &DELETION))
+}
+
+/// Deletes the object at this path in a dry run.
+pub(super) fn dry_run(api: &Api, path: &str) -> Result<Attempt> {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    delete(api, &format!("{path}{separator}dryRun=All"))
+}
+
+/// Returns the API path of a namespace.
 pub(super) fn path_of(namespace: &Namespace<'_>) -> String {
     format!("/api/v1/namespaces/{}", namespace.name())
 }
 
-/// Waits until there is nothing at this path.
+/// Waits until the API server returns 404 for this path.
 pub(super) fn await_gone(cluster: &Cluster, whose: &str, path: &str) -> Result<()> {
     eventually(format_args!("{path} to go from {whose}"), CASCADED_WITHIN, || {
         let answer = cluster.api().get(path)?;
@@ -30,7 +43,7 @@ pub(super) fn await_gone(cluster: &Cluster, whose: &str, path: &str) -> Result<(
     })
 }
 
-/// Waits until there is nothing at this path, on the control plane and in every member.
+/// Waits for 404 on the control plane and in every member.
 pub(super) fn await_gone_everywhere(fleet: &Fleet, path: &str) -> Result<()> {
     for member in fleet.members() {
         await_gone(member, member.name(), path)?;
@@ -38,20 +51,20 @@ pub(super) fn await_gone_everywhere(fleet: &Fleet, path: &str) -> Result<()> {
     await_gone(fleet.karmada(), "the control plane", path)
 }
 
-/// That there is something at this path, and what.
-pub(super) fn there(cluster: &Cluster, path: &str) -> Result<Value> {
+/// Returns the object at this path.
+pub(super) fn get(cluster: &Cluster, path: &str) -> Result<Value> {
     Ok(cluster.api().get(path)?.succeeded()?.body)
 }
 
-/// That something at this path is there and nobody has begun to delete it.
-pub(super) fn untouched(cluster: &Cluster, path: &str) -> Result<()> {
-    let object = there(cluster, path)?;
+/// Expects the object at this path to exist without a deletion timestamp.
+pub(super) fn exists(cluster: &Cluster, path: &str) -> Result<()> {
+    let object = get(cluster, path)?;
     let deleted = &object["metadata"]["deletionTimestamp"];
     ensure!(deleted.is_null(), "{path} is being deleted since {deleted}");
     Ok(())
 }
 
-/// Deletes what is at this path of a member, past the control plane.
+/// Deletes the object at this path directly in a cluster.
 pub(super) fn remove(cluster: &Cluster, path: &str) -> Result<()> {
     cluster.api().delete(path)?.succeeded()?;
     Ok(())
@@ -63,7 +76,7 @@ pub(super) fn annotate(cluster: &Cluster, path: &str, annotations: &Value) -> Re
     Ok(())
 }
 
-/// A Deployment with no pods.
+/// Returns a Deployment whose pods never run.
 pub(super) fn deployment(name: &str, replicas: u32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
@@ -78,24 +91,24 @@ pub(super) fn deployment(name: &str, replicas: u32) -> Value {
     })
 }
 
-/// Makes an object in a namespace of a cluster; `resource` as in [`Namespace::path`].
+/// Creates an object in a namespace and returns its path; `resource` is as in [`Namespace::path`].
 pub(super) fn create(namespace: &Namespace<'_>, resource: &str, object: &Value) -> Result<String> {
     let path = namespace.path(resource);
     namespace.cluster().api().create(&path, object)?.succeeded()?;
     Ok(format!("{path}/{}", object["metadata"]["name"].as_str().unwrap_or_default()))
 }
 
-/// A definition of a case's own. It is made in clusters by [`Definition::in_cluster`].
+/// A CRD with a unique name. [`Crd::create`] creates it in a cluster.
 #[derive(Debug, Clone)]
-pub(super) struct Definition {
+pub(super) struct Crd {
     plural: String,
     group: String,
     versions: Vec<&'static str>,
     labels: Value,
 }
 
-impl Definition {
-    /// With a name that no other case has, served and stored at these versions, the last of them stored.
+impl Crd {
+    /// Returns a CRD that serves these versions and stores the last one.
     pub(super) fn new(versions: &[&'static str]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -107,39 +120,39 @@ impl Definition {
         }
     }
 
-    /// In another group.
+    /// Sets another group.
     pub(super) fn of_group(mut self, group: &str) -> Self {
         group.clone_into(&mut self.group);
         self
     }
 
-    /// With these labels.
+    /// Sets these labels.
     pub(super) fn labelled(mut self, labels: Value) -> Self {
         self.labels = labels;
         self
     }
 
-    /// The same at other versions.
+    /// Returns the same CRD with other versions.
     pub(super) fn at(&self, versions: &[&'static str]) -> Self {
         Self { versions: versions.to_vec(), ..self.clone() }
     }
 
-    /// Its full name.
+    /// Returns the full name.
     pub(super) fn name(&self) -> String {
         format!("{}.{}", self.plural, self.group)
     }
 
-    /// Where it stands.
+    /// Returns the path of the CRD.
     pub(super) fn path(&self) -> String {
         format!("{DEFINITIONS}/{}", self.name())
     }
 
-    /// Where its objects stand, in a namespace, at a version.
+    /// Returns the path of its objects at a version in a namespace.
     pub(super) fn objects(&self, version: &str, namespace: &str) -> String {
         format!("/apis/{}/{version}/namespaces/{namespace}/{}", self.group, self.plural)
     }
 
-    /// The object itself.
+    /// Returns the CRD as JSON.
     pub(super) fn object(&self) -> Value {
         let last = self.versions.len().saturating_sub(1);
         let versions: Vec<Value> = self
@@ -169,13 +182,13 @@ impl Definition {
         self.plural.replacen('w', "W", 1)
     }
 
-    /// Makes it in a cluster and waits until its objects can be.
+    /// Creates it in a cluster and waits until its objects are served.
     pub(super) fn in_cluster(&self, cluster: &Cluster) -> Result<()> {
         cluster.api().create(DEFINITIONS, &self.object())?.succeeded()?;
         self.await_served(cluster)
     }
 
-    /// Makes it on the control plane and has Karmada bring it to every member.
+    /// Creates it on the control plane and makes Karmada propagate it to every member.
     pub(super) fn propagated(&self, fleet: &Fleet, preserved: bool) -> Result<()> {
         self.in_cluster(fleet.karmada())?;
         let selector = json!([{
@@ -198,7 +211,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Makes an object of it, at a version.
+    /// Creates an object of it and returns its path.
     pub(super) fn make(&self, namespace: &Namespace<'_>, version: &str, name: &str) -> Result<String> {
         let object = json!({
             "apiVersion": format!("{}/{version}", self.group), "kind": self.kind(), "metadata": {"name": name},
@@ -217,7 +230,7 @@ impl Definition {
     }
 }
 
-/// Waits until a GET of this path is answered with a status that fits.
+/// Waits until a GET of this path returns a matching status.
 pub(super) fn await_answer(cluster: &Cluster, path: &str, fits: impl Fn(u16) -> bool) -> Result<()> {
     eventually(format_args!("{path} to be answered otherwise"), CASCADED_WITHIN, || {
         let answer = cluster.api().get(path)?;

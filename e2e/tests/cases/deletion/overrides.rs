@@ -1,4 +1,4 @@
-//! To delete in spite of all: what it takes, from whom, and that it works while Durward does not.
+//! The override: who can use it, with which annotations, and that it works while Durward is down.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,15 +8,14 @@ use e2e::durward::Durward;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::attempt::{delete, try_delete};
-use super::house::{alone, beside};
-use super::objects::{Definition, annotate, await_gone_everywhere, path_of, untouched};
+use super::environment::{exclusive, shared};
+use super::objects::{Crd, annotate, await_gone_everywhere, delete, dry_run, exists, path_of};
 
 const ANYWAY: &str = "durward.dev/delete-anyway";
 const REASON: &str = "durward.dev/delete-reason";
 const UNTIL: &str = "durward.dev/delete-until";
 
-/// A time from now in RFC 3339, to the second.
+/// Returns a time from now in RFC 3339, in whole seconds.
 pub(super) fn ahead(by: Duration) -> Result<String> {
     let time = (SystemTime::now() + by).duration_since(SystemTime::UNIX_EPOCH)?;
     Ok(Timestamp::from_second(i64::try_from(time.as_secs())?)?.to_string())
@@ -24,18 +23,18 @@ pub(super) fn ahead(by: Duration) -> Result<String> {
 
 #[e2e::case]
 fn an_administrator_needs_only_the_annotation(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
     let root = fleet.karmada().certified("root", Some("system:masters"))?;
-    delete(&root.api, &path)?.refused()?.saying(&["m2 (1 pod: web)"])?;
+    delete(&root.api, &path)?.denied()?.with_message(&["m2 (1 pod: web)"])?;
 
     annotate(fleet.karmada(), &path, &json!({ANYWAY: "another"}))?;
     let wrong = format!("{ANYWAY} is \"another\" and must be the object's own name");
-    delete(&root.api, &path)?.refused()?.saying(&["m2 (1 pod: web)", &wrong])?;
-    untouched(fleet.karmada(), &path)?;
+    delete(&root.api, &path)?.denied()?.with_message(&["m2 (1 pod: web)", &wrong])?;
+    exists(fleet.karmada(), &path)?;
 
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
     delete(&root.api, &path)?.allowed()?.without_warnings()?;
@@ -45,20 +44,20 @@ fn an_administrator_needs_only_the_annotation(context: &'static TestContext) -> 
 
 #[e2e::case(Exclusive)]
 fn an_administrator_can_override_while_durward_is_down(context: &'static TestContext) -> Result<()> {
-    let fleet = alone(context)?;
+    let fleet = exclusive(context)?;
     let (shop, other) = (fleet.namespace("shop")?, fleet.namespace("other")?);
-    let widgets = Definition::new(&["v1"]);
+    let widgets = Crd::new(&["v1"]);
     widgets.in_cluster(fleet.karmada())?;
     widgets.make(&other, "v1", "one")?;
     let m3 = fleet.member("m3")?;
     m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
     let api = fleet.karmada().api();
-    let down = fleet.without_durward(context);
+    let down = fleet.stop_durward(context);
     for path in [path_of(&shop), path_of(&other), widgets.path()] {
-        let refused = api.delete(&path)?;
+        let denied = api.delete(&path)?;
         let words = "failed calling webhook \"deletion.durward.dev\"";
-        ensure!(refused.message().contains(words), "{path}: {} {}", refused.status, refused.message());
-        untouched(fleet.karmada(), &path)?;
+        ensure!(denied.message().contains(words), "{path}: {} {}", denied.status, denied.message());
+        exists(fleet.karmada(), &path)?;
     }
     for (path, name) in [(path_of(&shop), shop.name()), (widgets.path(), widgets.name().as_str())] {
         annotate(fleet.karmada(), &path, &json!({ANYWAY: name}))?;
@@ -66,16 +65,16 @@ fn an_administrator_can_override_while_durward_is_down(context: &'static TestCon
         await_gone_everywhere(&fleet, &path)?;
     }
     drop(down);
-    // Whoever is back guards as before.
+    // The restarted server denies as before.
     let path = path_of(&other);
     m3.runs_pod(&m3.known_namespace(other.name()), "web")?;
-    delete(api, &path)?.refused()?.saying(&["m3 (1 pod: web)"])?;
+    delete(api, &path)?.denied()?.with_message(&["m3 (1 pod: web)"])?;
     Ok(())
 }
 
 #[e2e::case]
 fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let karmada = fleet.karmada();
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
@@ -115,19 +114,19 @@ fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestCo
         (all(own, json!("moved"), json!("tonight")), vec!["\"tonight\", which is no time in RFC 3339"]),
         (all("shop", json!("moved"), json!(soon)), vec!["is \"shop\" and must be the object's own name"]),
     ];
-    delete(&ann.api, &path)?.refused()?.not_saying(&["does not count"])?;
+    delete(&ann.api, &path)?.denied()?.without_text(&["does not count"])?;
     for (annotations, words) in &wrong {
         annotate(karmada, &path, annotations)?;
-        delete(&ann.api, &path)?.refused()?.saying(&["m1 (1 pod: web)"])?.saying(words)?;
-        untouched(karmada, &path)?;
+        delete(&ann.api, &path)?.denied()?.with_message(&["m1 (1 pod: web)"])?.with_message(words)?;
+        exists(karmada, &path)?;
     }
     annotate(karmada, &path, &all(own, json!("moved to m9"), json!(soon)))?;
-    try_delete(&ann.api, &path)?.allowed()?;
-    delete(&ann.api, &path)?.allowed()?.warning("moved to m9")?;
+    dry_run(&ann.api, &path)?.allowed()?;
+    delete(&ann.api, &path)?.allowed()?.with_warning("moved to m9")?;
     let log = fleet.durward(Durward::log)?;
     let line = log.lines().rfind(|line| line.contains(own)).context("the log has no line of it")?;
     ensure!(line.contains("\"allow\"") && line.contains(&name), "the log says {line}");
-    // The audit log of the API server has what was seen, and at last why it did not count.
+    // The audit log of the API server has the findings, and finally why they did not count.
     let said = |key: &str| -> Result<Vec<String>> {
         let key = format!("deletion.durward.dev/{key}");
         let events = fleet.audited(own)?;
@@ -144,8 +143,8 @@ fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestCo
     await_gone_everywhere(&fleet, &path)
 }
 
-/// How many rulings about something of this name are in the log.
-fn reviews_of(fleet: &super::house::Beside, name: &str) -> Result<usize> {
+/// Returns how many rulings about an object of this name are in the log.
+fn reviews_of(fleet: &super::environment::SharedFleet, name: &str) -> Result<usize> {
     let log = fleet.durward(Durward::log)?;
     Ok(log.lines().filter(|line| line.contains(&format!("\"{name}\""))).count())
 }

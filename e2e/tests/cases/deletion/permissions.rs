@@ -1,4 +1,4 @@
-//! What is printed is enough, and no more; and what is taken away is missed by name.
+//! The printed permissions are sufficient and minimal, and a missing one is named.
 
 use std::time::Duration;
 
@@ -8,23 +8,22 @@ use e2e::context::TestContext;
 use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
-use super::attempt::{delete, try_delete};
-use super::house::{Alone, alone, beside};
-use super::members::{comes_back, comes_back_within};
-use super::objects::{path_of, untouched};
+use super::environment::{ExclusiveFleet, exclusive, shared};
+use super::members::{await_allowed, await_allowed_within};
+use super::objects::{delete, dry_run, exists, path_of};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// Until a member, or the API server, has heard of it.
-const HEARD_WITHIN: Duration = Duration::from_secs(60);
+/// Time until a member or the API server has seen a change.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Until members have it back: the word that Karmada has of them may be old, and what it then takes for done is
-/// done when it has looked again.
+/// Time until members have their permissions back. Karmada's view of them can be stale, and it then repairs
+/// them in a later round.
 const RESTORED_WITHIN: Duration = Duration::from_secs(120);
 
-/// Grants what is printed when it is dropped.
-struct Restored<'a>(&'a Alone);
+/// Grants the printed permissions on drop.
+struct Restored<'a>(&'a ExclusiveFleet);
 
 impl Drop for Restored<'_> {
     fn drop(&mut self) {
@@ -36,21 +35,21 @@ impl Drop for Restored<'_> {
 
 #[e2e::case(Exclusive)]
 fn a_missing_permission_in_a_member_is_named(context: &'static TestContext) -> Result<()> {
-    let fleet = alone(context)?;
+    let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
     let before = fleet.unknown("forbidden")?;
     {
         let _restored = Restored(&fleet);
-        // All but one kind, then nothing.
+        // First one resource is removed, then the whole binding.
         let role = api.get(&format!("{ROLES}/durward-member"))?.succeeded()?.body;
         let rules = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
         let rest: Vec<_> = rules.iter().filter(|rule| rule["resources"] != json!(["pods"])).collect();
         ensure!(rest.len() + 1 == rules.len(), "no rule is about pods alone: {role}");
         api.merge(&format!("{ROLES}/durward-member"), &json!({"rules": rest}))?.succeeded()?;
         for name in ["m1", "m2", "m3"] {
-            await_words(
+            await_denial(
                 &fleet,
                 &path,
                 &format!("not permitted to list pods in {name} (RBAC in {name}: verb list)"),
@@ -59,18 +58,18 @@ fn a_missing_permission_in_a_member_is_named(context: &'static TestContext) -> R
         api.delete(&format!("{BINDINGS}/durward-member"))?.succeeded()?;
         for name in ["m1", "m2", "m3"] {
             let words = format!("not permitted to get namespaces in {name} (RBAC in {name}: verb get)");
-            await_words(&fleet, &path, &words)?;
+            await_denial(&fleet, &path, &words)?;
         }
-        delete(api, &path)?.refused()?.telling("m1", "Unknown")?.telling("m3", "Unknown")?;
-        untouched(fleet.karmada(), &path)?;
+        delete(api, &path)?.denied()?.with_cause("m1", "Unknown")?.with_cause("m3", "Unknown")?;
+        exists(fleet.karmada(), &path)?;
         ensure!(fleet.unknown("forbidden")? > before + 0.5, "no counter tells of it");
     }
-    comes_back_within(RESTORED_WITHIN, &fleet, &path)
+    await_allowed_within(RESTORED_WITHIN, &fleet, &path)
 }
 
 #[e2e::case(Exclusive)]
 fn a_missing_permission_for_the_proxy_or_clusters_is_named(context: &'static TestContext) -> Result<()> {
-    let fleet = alone(context)?;
+    let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
@@ -84,17 +83,17 @@ fn a_missing_permission_for_the_proxy_or_clusters_is_named(context: &'static Tes
             let rest: Vec<_> = rules.iter().filter(|rule| rule["resources"] != json!([resource])).collect();
             ensure!(rest.len() + 1 == rules.len(), "no rule is about {resource} alone: {role}");
             api.merge(&format!("{ROLES}/durward"), &json!({"rules": rest}))?.succeeded()?;
-            await_words(&fleet, &path, words)?;
-            delete(api, &path)?.refused()?;
-            untouched(fleet.karmada(), &path)?;
+            await_denial(&fleet, &path, words)?;
+            delete(api, &path)?.denied()?;
+            exists(fleet.karmada(), &path)?;
         }
     }
-    comes_back(&fleet, &path)
+    await_allowed(&fleet, &path)
 }
 
 #[e2e::case]
 fn durward_can_read_no_secret_and_change_nothing(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let durward = fleet.karmada().certified("durward", None)?;
     let shop = fleet.namespace("shop")?;
     ensure!(durward.api.get("/api/v1/namespaces")?.is_success(), "durward may not even read namespaces");
@@ -120,12 +119,12 @@ fn durward_can_read_no_secret_and_change_nothing(context: &'static TestContext) 
     Ok(())
 }
 
-/// Waits until a dry run is refused in these words.
-fn await_words(fleet: &Alone, path: &str, words: &str) -> Result<()> {
-    eventually(format_args!("a refusal that says {words:?}"), HEARD_WITHIN, || {
-        let attempt = try_delete(fleet.karmada().api(), path)?;
-        let told = attempt.told();
-        Ok(if attempt.refused().is_ok() && told.contains(words) {
+/// Waits until a dry run is denied with these words.
+fn await_denial(fleet: &ExclusiveFleet, path: &str, words: &str) -> Result<()> {
+    eventually(format_args!("a refusal that says {words:?}"), WATCH_TIMEOUT, || {
+        let attempt = dry_run(fleet.karmada().api(), path)?;
+        let told = attempt.describe();
+        Ok(if attempt.denied().is_ok() && told.contains(words) {
             Poll::Ready(())
         } else {
             Poll::Pending(told)

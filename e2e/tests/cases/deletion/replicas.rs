@@ -1,4 +1,4 @@
-//! Two servers beside each other behind a Service, and a rollout of both.
+//! A rolling update of two servers behind a Service.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,19 +11,18 @@ use e2e::supervisor::Exit;
 use e2e::wait::{Poll, SetOnDrop, eventually};
 use rustix::process::Signal;
 
-use super::super::house::{HEARD_WITHIN, workshop};
-use super::attempt::try_delete;
-use super::objects::{create, deployment, path_of};
+use super::super::environment::{WATCH_TIMEOUT, scratch};
+use super::objects::{create, deployment, dry_run, path_of};
 
-/// Ten seconds of lame duck, and whatever a loaded machine takes.
+/// Ten seconds of lame duck, plus time for a loaded machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Deletions that are tried between one deed and the next.
+/// Deletions between two steps.
 const BETWEEN: usize = 40;
 
 #[e2e::case(Slow)]
 fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static TestContext) -> Result<()> {
-    let cluster = context.cluster(&workshop())?;
+    let cluster = context.cluster(&scratch())?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;
     let mut installation =
@@ -34,10 +33,10 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
     let (used, free) = (cluster.namespace("used")?, cluster.namespace("free")?);
     create(&used, "apps/v1/deployments", &deployment("web", 0))?;
     installation.register()?;
-    eventually("a namespace in use to be guarded", HEARD_WITHIN, || {
-        let attempt = try_delete(cluster.api(), &path_of(&used))?;
-        let told = attempt.told();
-        Ok(if attempt.refused().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
+    eventually("a namespace in use to be guarded", WATCH_TIMEOUT, || {
+        let attempt = dry_run(cluster.api(), &path_of(&used))?;
+        let told = attempt.describe();
+        Ok(if attempt.denied().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
     })?;
 
     let serve = |name: &str| installation.serve().named(name).start_ready(context);
@@ -45,9 +44,10 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
     let (loaded, replaced) = std::thread::scope(|scope| {
         let load = scope.spawn(|| -> Result<()> {
             let both = || -> Result<()> {
-                let _ =
-                    try_delete(cluster.api(), &path_of(&used))?.refused()?.saying(&["1 deployment: web"])?;
-                try_delete(cluster.api(), &path_of(&free))?.allowed()?;
+                let _ = dry_run(cluster.api(), &path_of(&used))?
+                    .denied()?
+                    .with_message(&["1 deployment: web"])?;
+                dry_run(cluster.api(), &path_of(&free))?.allowed()?;
                 judged.fetch_add(2, Ordering::Relaxed);
                 Ok(())
             };
@@ -58,7 +58,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
         });
         let more = || {
             let before = judged.load(Ordering::Relaxed);
-            eventually("more deletions to be judged", HEARD_WITHIN, || {
+            eventually("more deletions to be judged", WATCH_TIMEOUT, || {
                 let now = judged.load(Ordering::Relaxed) - before;
                 let is_enough = now >= BETWEEN || over.load(Ordering::Relaxed);
                 Ok(if is_enough { Poll::Ready(()) } else { Poll::Pending(now.to_string()) })
@@ -66,7 +66,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
         };
         let replace = || -> Result<[Durward; 2]> {
             more()?;
-            // The API server stays on a connection that it has, so it may be one of both: each ends in turn.
+            // The API server reuses its connection, so it can call either one: each of them stops in turn.
             ensure!(asked(&a)? + asked(&b)? > 0.5, "neither is asked");
             let c = serve("durward-c")?;
             service.leads_to_both(c.reviews(), b.reviews())?;
@@ -79,7 +79,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
             ensure!(asked(&c)? + asked(&d)? > 0.5, "neither of the new ones is asked");
             Ok([c, d])
         };
-        // Both stand as long as the load lasts.
+        // Both servers run as long as the load.
         let ends = SetOnDrop(&over);
         let replaced = replace();
         drop(ends);

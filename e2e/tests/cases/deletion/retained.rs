@@ -1,4 +1,4 @@
-//! What would stay: told, and then looked at after the deletion was real.
+//! Resources that stay in a member after a deletion. Each case deletes for real and looks afterwards.
 
 use anyhow::{Result, ensure};
 use e2e::context::TestContext;
@@ -7,31 +7,30 @@ use e2e::namespace::Namespace;
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-use super::attempt::{delete, try_delete};
-use super::house::{GROUPS, beside, beside_by};
+use super::environment::{GROUPS, shared, shared_with};
 use super::objects::{
-    CASCADED_WITHIN, Definition, annotate, await_gone, await_gone_everywhere, create, deployment, path_of,
-    untouched,
+    CASCADED_WITHIN, Crd, annotate, await_gone, await_gone_everywhere, create, delete, deployment, dry_run,
+    exists, path_of,
 };
 
 const ANYWAY: &str = "durward.dev/delete-anyway";
 
-/// The configuration of cases about what Karmada did not bring.
+/// The configuration of cases about resources that Karmada did not propagate.
 const IGNORING: [&str; 3] = ["fleet: {karmada: {}}", "unmanaged: ignore", GROUPS];
 
 #[e2e::case]
 fn preserve_on_deletion_does_not_allow_the_deletion(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let web = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
-    place(&shop, "web", true)?;
+    propagate(&shop, "web", true)?;
     let m1 = fleet.member("m1")?;
     fleet.await_propagated(m1, &web)?;
     let words = ["the control plane (1 deployment: web)", "m1 (1 deployment: web)"];
-    delete(fleet.karmada().api(), &path)?.refused()?.saying(&words)?.telling("m1", "InUse")?;
-    untouched(m1, &web)?;
-    // And it was right: they go.
+    delete(fleet.karmada().api(), &path)?.denied()?.with_message(&words)?.with_cause("m1", "InUse")?;
+    exists(m1, &web)?;
+    // The denial was right: the Deployment is deleted.
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
     delete(fleet.karmada().api(), &path)?.allowed()?;
     await_gone(m1, "m1", &web)?;
@@ -40,7 +39,7 @@ fn preserve_on_deletion_does_not_allow_the_deletion(context: &'static TestContex
 
 #[e2e::case(Reconfigures)]
 fn an_unmanaged_namespace_stays_with_its_content(context: &'static TestContext) -> Result<()> {
-    let fleet = beside_by(context, &IGNORING)?;
+    let fleet = shared_with(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
     m1.runs_pod(&own, "web")?;
@@ -50,28 +49,28 @@ fn an_unmanaged_namespace_stays_with_its_content(context: &'static TestContext) 
         fleet.await_propagated(fleet.member(name)?, &path)?;
     }
     let api = fleet.karmada().api();
-    delete(api, &path)?.allowed()?.warning("m1 would keep 1 pod: web")?;
+    delete(api, &path)?.allowed()?.with_warning("m1 would keep 1 pod: web")?;
     for name in ["m2", "m3"] {
         await_gone(fleet.member(name)?, name, &path)?;
     }
     await_gone(fleet.karmada(), "the control plane", &path)?;
-    await_no_work(&fleet, "m1", shop.name())?;
-    untouched(m1, &path)?;
-    untouched(m1, &format!("{}/web", own.path("pods")))
+    await_no_works(&fleet, "m1", shop.name())?;
+    exists(m1, &path)?;
+    exists(m1, &format!("{}/web", own.path("pods")))
 }
 
 #[e2e::case(Reconfigures)]
 fn everything_in_a_propagated_namespace_counts(context: &'static TestContext) -> Result<()> {
-    let fleet = beside_by(context, &IGNORING)?;
+    let fleet = shared_with(context, &IGNORING)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let m3 = fleet.member("m3")?;
     let inside = m3.known_namespace(shop.name());
     m3.runs_pod(&inside, "web")?;
     let api = fleet.karmada().api();
-    delete(api, &path)?.refused()?.saying(&["m3 (1 pod: web)"])?;
-    untouched(fleet.karmada(), &path)?;
-    // And it was right: it goes.
+    delete(api, &path)?.denied()?.with_message(&["m3 (1 pod: web)"])?;
+    exists(fleet.karmada(), &path)?;
+    // The denial was right: the pod is deleted.
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
     delete(api, &path)?.allowed()?;
     await_gone(m3, "m3", &format!("{}/web", inside.path("pods")))?;
@@ -80,14 +79,14 @@ fn everything_in_a_propagated_namespace_counts(context: &'static TestContext) ->
 
 #[e2e::case(Reconfigures)]
 fn pods_of_a_propagated_deployment_are_deleted(context: &'static TestContext) -> Result<()> {
-    let fleet = beside_by(context, &IGNORING)?;
+    let fleet = shared_with(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
     m1.runs_pod(&own, "own")?;
     let shop = fleet.karmada().exact_namespace(own.name(), &[])?;
     let path = path_of(&shop);
     let web = create(&shop, "apps/v1/deployments", &deployment("web", 1))?;
-    place(&shop, "web", false)?;
+    propagate(&shop, "web", false)?;
     fleet.await_propagated(m1, &web)?;
     let pods = own.path("pods");
     let count = || -> Result<usize> {
@@ -95,44 +94,44 @@ fn pods_of_a_propagated_deployment_are_deleted(context: &'static TestContext) ->
         Ok(list["items"].as_array().map_or(0, Vec::len))
     };
     await_count("the Deployment to have its pod", 2, count)?;
-    let refused = delete(fleet.karmada().api(), &path)?.refused()?;
-    // Two pods are there, and one of them goes.
-    refused.saying(&["m1 (1 pod, 1 deployment: web-"])?.telling("m1", "InUse")?;
-    untouched(m1, &web)?;
+    let denied = delete(fleet.karmada().api(), &path)?.denied()?;
+    // The cluster has two pods, and one of them is deleted.
+    denied.with_message(&["m1 (1 pod, 1 deployment: web-"])?.with_cause("m1", "InUse")?;
+    exists(m1, &web)?;
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
     delete(fleet.karmada().api(), &path)?.allowed()?;
     await_gone(m1, "m1", &web)?;
     await_count("the Deployment's pod to go", 1, count)?;
     await_gone(fleet.karmada(), "the control plane", &path)?;
-    untouched(m1, &path)?;
-    untouched(m1, &format!("{pods}/own"))
+    exists(m1, &path)?;
+    exists(m1, &format!("{pods}/own"))
 }
 
 #[e2e::case(Reconfigures)]
 fn objects_of_an_unmanaged_crd_stay(context: &'static TestContext) -> Result<()> {
-    let fleet = beside_by(context, &IGNORING)?;
+    let fleet = shared_with(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
-    let widgets = Definition::new(&["v1"]);
+    let widgets = Crd::new(&["v1"]);
     widgets.in_cluster(fleet.karmada())?;
     widgets.in_cluster(m1)?;
     let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
-    delete(fleet.karmada().api(), &widgets.path())?.allowed()?.warning("m1 would keep 1 object: ")?;
+    delete(fleet.karmada().api(), &widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
     await_gone(fleet.karmada(), "the control plane", &widgets.path())?;
-    await_no_work(&fleet, "m1", &widgets.name())?;
-    untouched(m1, &widgets.path())?;
-    untouched(m1, &object)
+    await_no_works(&fleet, "m1", &widgets.name())?;
+    exists(m1, &widgets.path())?;
+    exists(m1, &object)
 }
 
 #[e2e::case(Reconfigures)]
 fn all_objects_of_a_propagated_crd_are_deleted(context: &'static TestContext) -> Result<()> {
-    let fleet = beside_by(context, &IGNORING)?;
+    let fleet = shared_with(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
-    let widgets = Definition::new(&["v1"]);
+    let widgets = Crd::new(&["v1"]);
     widgets.propagated(&fleet, false)?;
     let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
     let api = fleet.karmada().api();
-    delete(api, &widgets.path())?.refused()?.saying(&["m1 (1 object: "])?;
-    untouched(m1, &object)?;
+    delete(api, &widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
+    exists(m1, &object)?;
     annotate(fleet.karmada(), &widgets.path(), &json!({ANYWAY: widgets.name()}))?;
     delete(api, &widgets.path())?.allowed()?;
     await_gone(m1, "m1", &object)?;
@@ -141,42 +140,42 @@ fn all_objects_of_a_propagated_crd_are_deleted(context: &'static TestContext) ->
 
 #[e2e::case(Reconfigures)]
 fn a_preserved_crd_stays_with_its_unmanaged_objects(context: &'static TestContext) -> Result<()> {
-    let fleet = beside_by(context, &IGNORING)?;
+    let fleet = shared_with(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
-    let widgets = Definition::new(&["v1"]);
+    let widgets = Crd::new(&["v1"]);
     widgets.propagated(&fleet, true)?;
     let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
     let api = fleet.karmada().api();
-    delete(api, &widgets.path())?.allowed()?.warning("m1 would keep 1 object: ")?;
+    delete(api, &widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
     await_gone(fleet.karmada(), "the control plane", &widgets.path())?;
     let binding = format!(
         "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/{}-customresourcedefinition",
         widgets.name()
     );
     await_gone(fleet.karmada(), "the control plane", &binding)?;
-    await_no_work(&fleet, "m1", &widgets.name())?;
-    untouched(m1, &widgets.path())?;
-    untouched(m1, &object)
+    await_no_works(&fleet, "m1", &widgets.name())?;
+    exists(m1, &widgets.path())?;
+    exists(m1, &object)
 }
 
 #[e2e::case]
 fn unmanaged_resources_deny_the_deletion_by_default(context: &'static TestContext) -> Result<()> {
-    let fleet = beside(context)?;
+    let fleet = shared(context)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
     m1.runs_pod(&own, "web")?;
     let shop = fleet.karmada().exact_namespace(own.name(), &[])?;
     let path = path_of(&shop);
-    try_delete(fleet.karmada().api(), &path)?.refused()?.saying(&["m1 (1 pod: web)"])?;
-    let widgets = Definition::new(&["v1"]);
+    dry_run(fleet.karmada().api(), &path)?.denied()?.with_message(&["m1 (1 pod: web)"])?;
+    let widgets = Crd::new(&["v1"]);
     widgets.propagated(&fleet, true)?;
     widgets.make(&own, "v1", "one")?;
-    try_delete(fleet.karmada().api(), &widgets.path())?.refused()?.saying(&["m1 (1 object: "])?;
+    dry_run(fleet.karmada().api(), &widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
     Ok(())
 }
 
-/// Has Karmada bring a Deployment of a namespace to m1.
-fn place(namespace: &Namespace<'_>, deployment: &str, preserved: bool) -> Result<()> {
+/// Makes Karmada propagate a Deployment of a namespace to m1.
+fn propagate(namespace: &Namespace<'_>, deployment: &str, preserved: bool) -> Result<()> {
     let policy = json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": deployment},
         "spec": {
@@ -188,9 +187,9 @@ fn place(namespace: &Namespace<'_>, deployment: &str, preserved: bool) -> Result
     create(namespace, "policy.karmada.io/v1alpha1/propagationpolicies", &policy).map(drop)
 }
 
-/// Waits until Karmada has nothing more to do in a member about something of this name: only then is what is
-/// there what stays.
-fn await_no_work(fleet: &Fleet, member: &str, name: &str) -> Result<()> {
+/// Waits until Karmada has no more work in a member for this name. Only then is the state of the member
+/// final.
+fn await_no_works(fleet: &Fleet, member: &str, name: &str) -> Result<()> {
     let path = format!("/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-{member}/works");
     eventually(format_args!("Karmada to be done with {name} in {member}"), CASCADED_WITHIN, || {
         let works = fleet.karmada().api().get(&path)?.succeeded()?.body;

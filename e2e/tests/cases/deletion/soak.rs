@@ -1,4 +1,4 @@
-//! What takes a minute or more: `make soak`.
+//! Cases that take a minute or more: `make soak`.
 
 use std::time::Duration;
 
@@ -7,36 +7,35 @@ use e2e::context::TestContext;
 use e2e::controlplane::Cluster;
 use e2e::wait::{Poll, eventually};
 
-use super::attempt::{delete, try_delete};
-use super::house::alone;
-use super::objects::{path_of, untouched};
+use super::environment::exclusive;
+use super::objects::{delete, dry_run, exists, path_of};
 
-/// The member's API server remembers a token for ten seconds, and a deleted account's for longer.
+/// The member's API server caches a token for ten seconds, and that of a deleted account for longer.
 const REVOKED_WITHIN: Duration = Duration::from_secs(300);
 
 #[e2e::case(Soak)]
 fn a_revoked_token_is_named_with_its_secret(context: &'static TestContext) -> Result<()> {
-    let fleet = alone(context)?;
+    let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let api = fleet.karmada().api();
     {
-        // Karmada asks members as this account, whose token stands in a Secret of the member.
+        // Karmada uses this account in members; its token is in a Secret of the member.
         revoke(fleet.member("m1")?)?;
         let told = eventually("the token to be refused", REVOKED_WITHIN, || {
-            let told = try_delete(api, &path)?.told();
+            let told = dry_run(api, &path)?.describe();
             Ok(if told.contains("credentials of m1") { Poll::Ready(told) } else { Poll::Pending(told) })
         })?;
         ensure!(told.contains("karmada-cluster/m1-impersonator"), "the Secret is not named: {told}");
-        delete(api, &path)?.refused()?.telling("m1", "Unknown")?;
-        untouched(fleet.karmada(), &path)?;
+        delete(api, &path)?.denied()?.with_cause("m1", "Unknown")?;
+        exists(fleet.karmada(), &path)?;
     }
-    // A token that was revoked stays so: the member has to join anew.
+    // A revoked token stays revoked: the member has to join again.
     drop(fleet.unjoin("m1")?);
-    super::members::comes_back(&fleet, &path)
+    super::members::await_allowed(&fleet, &path)
 }
 
-/// Takes away the token by which Karmada asks this member.
+/// Deletes the token that Karmada uses in this member.
 fn revoke(member: &Cluster) -> Result<()> {
     let secrets = "/api/v1/namespaces/karmada-cluster/secrets";
     let list = member.api().get(secrets)?.succeeded()?.body;

@@ -1,4 +1,4 @@
-//! `durward doctor lxcfs`: each state of a node is told, with what mends it, through the API and on the node.
+//! `durward doctor lxcfs` reports each state of a node with a fix, through the API and on the node.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use e2e::daemon::await_frozen;
 use e2e::supervisor::Output;
 use e2e::wait::{Poll, eventually};
 
-use super::house::{FIRST, House, LXCFS, READY, REPORT, enter, parent};
+use super::environment::{Environment, FIRST_IMAGE, LXCFS, READY, REPORT, exclusive, parent};
 
-/// What is shipped looks every two seconds, and what looks for ever at something that hangs gives up after two.
+/// The agents check every two seconds, and their reads of hanging files time out after two.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
 fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Result<()> {
-    let stay = enter(context)?;
-    for said in [stay.doctor()?, stay.doctor_here()?] {
+    let fixture = exclusive(context)?;
+    for said in [fixture.doctor()?, fixture.doctor_on_node()?] {
         ensure!(said.code() == Some(0), "the doctor ends with {said:?}");
         for word in ["LXCFS 5.0.3", "meminfo, swaps: the container's memory limit", "nothing to mend"] {
             ensure!(said.stdout.contains(word), "it does not say {word:?}: {}", said.stdout);
         }
     }
-    let through_the_api = stay.doctor()?.stdout;
+    let through_the_api = fixture.doctor()?.stdout;
     for word in ["1 of 1 nodes serve", "node-1  serves", "label", "1000 devices"] {
         ensure!(through_the_api.contains(word), "it does not say {word:?}: {through_the_api}");
     }
@@ -31,8 +31,8 @@ fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Res
 
 #[e2e::case]
 fn reports_a_node_without_the_agent(context: &'static TestContext) -> Result<()> {
-    let stay = enter(context)?;
-    let said = &stay.bare;
+    let fixture = exclusive(context)?;
+    let said = &fixture.doctor_before;
     ensure!(said.code() == Some(1), "the doctor ends with {said:?}");
     for word in
         ["0 of 1 nodes", "node-1  unknown", "nothing tells of LXCFS on node-1", "apply -k deploy/lxcfs"]
@@ -44,68 +44,79 @@ fn reports_a_node_without_the_agent(context: &'static TestContext) -> Result<()>
 
 #[e2e::case]
 fn reports_how_to_start_lxcfs(context: &'static TestContext) -> Result<()> {
-    let stay = enter(context)?;
-    let lxcfs = stay.without(LXCFS)?;
-    stay.tells(&[
+    let fixture = exclusive(context)?;
+    let lxcfs = fixture.remove(LXCFS)?;
+    fixture.await_diagnosis(&[
         "node-1  does not serve",
         "LXCFS does not serve what pods are promised: cpuinfo missing, meminfo missing",
         "on the node: does LXCFS run, and is /var/lib/lxcfs mounted",
     ])?;
-    stay.tells_here(&[
+    fixture.await_diagnosis_on_node(&[
         "LXCFS is not mounted at /var/lib/lxcfs: /var/lib/lxcfs/proc/cpuinfo is not there",
         "the pod waits (\"hostPath type check failed\")",
     ])?;
-    // An injector that sets no type had it made.
-    stay.node.run(&["mkdir", "-p", "/var/lib/lxcfs/proc/meminfo"])?.succeeded()?;
-    stay.tells(&["meminfo not-a-file"])?;
-    stay.tells_here(&["/var/lib/lxcfs/proc/meminfo is not a file", "remove what stands in the way"])?;
-    stay.node.run(&["rm", "-r", "/var/lib/lxcfs/proc"])?.succeeded()?;
-    lxcfs.back()
+    // An injector without a hostPath type creates such a directory.
+    fixture.node.run(&["mkdir", "-p", "/var/lib/lxcfs/proc/meminfo"])?.succeeded()?;
+    fixture.await_diagnosis(&["meminfo not-a-file"])?;
+    fixture.await_diagnosis_on_node(&[
+        "/var/lib/lxcfs/proc/meminfo is not a file",
+        "remove what stands in the way",
+    ])?;
+    fixture.node.run(&["rm", "-r", "/var/lib/lxcfs/proc"])?.succeeded()?;
+    lxcfs.restore()
 }
 
 #[e2e::case]
 fn reports_a_hanging_and_a_dead_lxcfs(context: &'static TestContext) -> Result<()> {
-    let stay = enter(context)?;
-    let process = stay.process()?;
-    stay.signal("STOP", process)?;
+    let fixture = exclusive(context)?;
+    let process = fixture.process()?;
+    fixture.signal("STOP", process)?;
     let hangs = await_frozen(process)
         .and_then(|()| {
-            stay.tells_here(&["does not answer", "whatever reads such a file in a container hangs"])
+            fixture.await_diagnosis_on_node(&[
+                "does not answer",
+                "whatever reads such a file in a container hangs",
+            ])
         })
-        .and_then(|()| stay.tells(&["meminfo silent", "is LXCFS stopped, or out of memory?"]));
-    stay.signal("CONT", process)?;
+        .and_then(|()| fixture.await_diagnosis(&["meminfo silent", "is LXCFS stopped, or out of memory?"]));
+    fixture.signal("CONT", process)?;
     hangs?;
-    stay.is_labelled(true)?;
+    fixture.await_label(true)?;
 
-    // Who started it cleans up behind it at once, unless it is stopped too.
+    // The parent process cleans up at once, unless it is stopped too.
     let guardian = parent(process)?;
-    stay.signal("STOP", guardian)?;
-    let dead = await_frozen(guardian)
-        .and_then(|()| stay.signal("KILL", process))
-        .and_then(|()| stay.tells_here(&["Transport endpoint is not connected", "umount -l /var/lib/lxcfs"]))
-        .and_then(|()| stay.tells(&["meminfo dead", "umount -l /var/lib/lxcfs, then start LXCFS again"]));
-    stay.signal("CONT", guardian)?;
-    dead
+    fixture.signal("STOP", guardian)?;
+    let has_dead_files = await_frozen(guardian)
+        .and_then(|()| fixture.signal("KILL", process))
+        .and_then(|()| {
+            fixture
+                .await_diagnosis_on_node(&["Transport endpoint is not connected", "umount -l /var/lib/lxcfs"])
+        })
+        .and_then(|()| {
+            fixture.await_diagnosis(&["meminfo dead", "umount -l /var/lib/lxcfs, then start LXCFS again"])
+        });
+    fixture.signal("CONT", guardian)?;
+    has_dead_files
 }
 
 #[e2e::case]
 fn the_documented_removal_leaves_nothing_on_the_node(context: &'static TestContext) -> Result<()> {
-    let stay = enter(context)?;
-    let folder = stay.overlay(FIRST)?.display().to_string();
-    let kubectl = stay.node.cluster().kubectl();
+    let fixture = exclusive(context)?;
+    let folder = fixture.kustomization(FIRST_IMAGE)?.display().to_string();
+    let kubectl = fixture.node.cluster().kubectl();
     kubectl.run(&["delete", "-k", &folder])?.succeeded()?;
-    // Whoever kept them leaves them.
+    // The agent's label and annotation remain after its removal.
     kubectl.run(&["label", "nodes", "--all", &format!("{READY}-")])?.succeeded()?;
     kubectl.run(&["annotate", "nodes", "--all", &format!("{REPORT}-")])?.succeeded()?;
     let seen = (|| {
         eventually("LXCFS to be gone", TOLD_WITHIN, || {
-            let mounted = stay.node.run(&["findmnt", "-no", "FSTYPE", "/var/lib/lxcfs"])?.stdout;
+            let mounted = fixture.node.run(&["findmnt", "-no", "FSTYPE", "/var/lib/lxcfs"])?.stdout;
             Ok(if mounted.contains("lxcfs") { Poll::Pending(mounted) } else { Poll::Ready(()) })
         })?;
-        stay.offers("0")?;
-        // The kubelet goes on knowing the resource, of which there is nothing.
-        stay.tells(&["nobody tells how LXCFS does there", "nobody offers the resource"])?;
-        let node = stay.node.object()?;
+        fixture.await_devices("0")?;
+        // The kubelet still lists the resource, with a quantity of zero.
+        fixture.await_diagnosis(&["nobody tells how LXCFS does there", "nobody offers the resource"])?;
+        let node = fixture.node.object()?;
         let (labels, annotations) = (&node["metadata"]["labels"], &node["metadata"]["annotations"]);
         ensure!(
             labels[READY].is_null() && annotations[REPORT].is_null(),
@@ -113,19 +124,19 @@ fn the_documented_removal_leaves_nothing_on_the_node(context: &'static TestConte
         );
         Ok(())
     })();
-    stay.ship(FIRST)?;
+    fixture.deploy(FIRST_IMAGE)?;
     seen
 }
 
-impl House {
-    /// Waits until the doctor, asked through the API, says all of this and that there is something to mend.
-    pub(super) fn tells(&self, words: &[&str]) -> Result<()> {
+impl Environment {
+    /// Waits until the doctor through the API reports all of this and exits with one.
+    pub(super) fn await_diagnosis(&self, words: &[&str]) -> Result<()> {
         told("through the API", words, || self.doctor())
     }
 
-    /// The same of the doctor on the node.
-    fn tells_here(&self, words: &[&str]) -> Result<()> {
-        told("on the node", words, || self.doctor_here())
+    /// Does the same with the doctor on the node.
+    fn await_diagnosis_on_node(&self, words: &[&str]) -> Result<()> {
+        told("on the node", words, || self.doctor_on_node())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Another library of LXCFS, under pods that run.
+//! A new LXCFS library under running pods.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,89 +10,90 @@ use e2e::context::TestContext;
 use e2e::image::Image;
 use e2e::wait::{Poll, eventually};
 
-use super::house::{FIRST, House, LXCFS, enter};
-use super::pods::{read_256, reading, shows_256, wanting};
+use super::environment::{Environment, FIRST_IMAGE, LXCFS, exclusive};
+use super::pods::{count_reads, has_256_mib, limited_pod, reading_pod};
 
-/// Where it lies on the node.
+/// The path of the library on the node.
 const ON_THE_NODE: &str = "/var/lib/lxcfs-library/liblxcfs.so";
 
-/// What a line of meminfo is printed by, and the same of another library.
+/// The format of a line of meminfo, and the same in another library.
 const LINE: &[u8] = b"Unevictable:    %8lu kB";
 const OTHER_LINE: &[u8] = b"Replacement:    %8lu kB";
 
-/// It is told of within some looks of two seconds each; its pod is replaced first.
+/// The agent checks every two seconds; before, its pod is replaced.
 const LOADED_WITHIN: Duration = Duration::from_secs(90);
 
 #[e2e::case]
 fn a_new_library_is_loaded_without_a_wrong_read(context: &'static TestContext) -> Result<()> {
-    let stay = enter(context)?;
-    let shop = stay.node.namespace("shop")?;
-    reading(&shop, "reader").is_admitted()?;
-    let reader = stay.node.pod(&shop, "reader").is_ready()?;
-    let before = (stay.process()?, stay.pod(LXCFS)?["metadata"]["uid"].clone());
-    ensure!(stay.has_loaded_what_lies_there()?, "the first library is not the one on the node");
-    let seen = read_256(&reader)?;
+    let fixture = exclusive(context)?;
+    let shop = fixture.node.namespace("shop")?;
+    reading_pod(&shop, "reader").is_admitted()?;
+    let reader = fixture.node.pod(&shop, "reader").is_ready()?;
+    let before = (fixture.process()?, fixture.pod(LXCFS)?["metadata"]["uid"].clone());
+    ensure!(fixture.has_loaded_what_lies_there()?, "the first library is not the one on the node");
+    let seen = count_reads(&reader)?;
 
-    image(&stay, "durward.test/lxcfs:2", &library_with_another_line()?)?;
-    stay.ship("durward.test/lxcfs:2")?;
+    image(&fixture, "durward.test/lxcfs:2", &library_with_another_line()?)?;
+    fixture.deploy("durward.test/lxcfs:2")?;
     eventually("the pod to read what the other library prints", LOADED_WITHIN, || {
         let meminfo = reader.exec("app", &["cat", "/proc/meminfo"])?;
         Ok(if meminfo.contains("Replacement:") { Poll::Ready(()) } else { Poll::Pending(meminfo) })
     })?;
-    stay.reports("that the library is loaded", |report| report["library"] == "loaded")?;
-    ensure!(stay.has_loaded_what_lies_there()?, "what LXCFS has mapped is not the file on the node");
-    let read = read_256(&reader)?;
+    fixture.await_report("that the library is loaded", |report| report["library"] == "loaded")?;
+    ensure!(fixture.has_loaded_what_lies_there()?, "what LXCFS has mapped is not the file on the node");
+    let read = count_reads(&reader)?;
     ensure!(read > seen + 10, "the pod hardly read meanwhile: {seen} times before and {read} in all");
 
-    // The template of LXCFS's own pod has changed too, and nobody acts on that.
-    let set = format!("{}/{LXCFS}", stay.home.path("apps/v1/daemonsets"));
-    let status = stay.node.cluster().api().get(&set)?.succeeded()?.body["status"].clone();
+    // The template of LXCFS's own pod has changed too, and `OnDelete` ignores that.
+    let set = format!("{}/{LXCFS}", fixture.namespace.path("apps/v1/daemonsets"));
+    let status = fixture.node.cluster().api().get(&set)?.succeeded()?.body["status"].clone();
     ensure!(status["updatedNumberScheduled"].as_u64().unwrap_or_default() == 0, "it is {status}");
-    let pod = stay.pod(LXCFS)?;
-    ensure!((stay.process()?, pod["metadata"]["uid"].clone()) == before, "LXCFS is another one: {pod}");
+    let pod = fixture.pod(LXCFS)?;
+    ensure!((fixture.process()?, pod["metadata"]["uid"].clone()) == before, "LXCFS is another one: {pod}");
     ensure!(pod["status"]["containerStatuses"][0]["restartCount"] == 0, "it was started again: {pod}");
     Ok(())
 }
 
 #[e2e::case]
 fn a_library_that_would_crash_lxcfs_is_not_loaded(context: &'static TestContext) -> Result<()> {
-    let stay = enter(context)?;
-    let shop = stay.node.namespace("shop")?;
-    reading(&shop, "reader").is_admitted()?;
-    let reader = stay.node.pod(&shop, "reader").is_ready()?;
-    let before = stay.process()?;
+    let fixture = exclusive(context)?;
+    let shop = fixture.node.namespace("shop")?;
+    reading_pod(&shop, "reader").is_admitted()?;
+    let reader = fixture.node.pod(&shop, "reader").is_ready()?;
+    let before = fixture.process()?;
     let tells_that = |why: &str| {
-        stay.reports(why, |report| report["library"].as_str().is_some_and(|told| told.contains(why)))?;
-        stay.tells(&["LXCFS has not loaded the library that lies on the node", why])?;
-        ensure!(stay.process()? == before, "LXCFS is another one");
-        read_256(&reader).map(drop)
+        fixture
+            .await_report(why, |report| report["library"].as_str().is_some_and(|told| told.contains(why)))?;
+        fixture.await_diagnosis(&["LXCFS has not loaded the library that lies on the node", why])?;
+        ensure!(fixture.process()? == before, "LXCFS is another one");
+        count_reads(&reader).map(drop)
     };
     let seen = (|| {
-        // Somebody's copy by hand, on a full disk.
+        // A copy by hand on a full disk.
         let (whole, unfinished) =
-            (stay.node.path(ON_THE_NODE), stay.node.path(&format!("{ON_THE_NODE}.new")));
+            (fixture.node.path(ON_THE_NODE), fixture.node.path(&format!("{ON_THE_NODE}.new")));
         let good = std::fs::read(&whole)?;
         std::fs::write(&unfinished, &good[..good.len() / 2])?;
         std::fs::rename(&unfinished, &whole)?;
         tells_that("it is cut off")?;
         let folder = own_library().parent().and_then(Path::parent).map(Path::to_owned);
         let foreign = folder.context("a library without a folder")?.join("libfuse3.so.3");
-        image(&stay, "durward.test/lxcfs:3", &foreign)?;
-        stay.ship("durward.test/lxcfs:3")?;
+        image(&fixture, "durward.test/lxcfs:3", &foreign)?;
+        fixture.deploy("durward.test/lxcfs:3")?;
         tells_that("it lacks what LXCFS calls")
     })();
-    // Of a template that has changed the pods are made anew, whatever lies on the node.
-    stay.ship("durward.test/lxcfs:3").and_then(|()| stay.ship(FIRST))?;
+    // A changed template replaces the pods, whatever the node has.
+    fixture.deploy("durward.test/lxcfs:3").and_then(|()| fixture.deploy(FIRST_IMAGE))?;
     seen?;
-    stay.reports("that the library is loaded", |report| report["library"] == "loaded")?;
-    ensure!(stay.process()? == before, "LXCFS is another one");
-    ensure!(stay.has_loaded_what_lies_there()?, "the good library is not loaded again");
-    wanting(&shop, "next").is_admitted()?;
-    shows_256(&stay.node.pod(&shop, "next").is_ready()?)
+    fixture.await_report("that the library is loaded", |report| report["library"] == "loaded")?;
+    ensure!(fixture.process()? == before, "LXCFS is another one");
+    ensure!(fixture.has_loaded_what_lies_there()?, "the good library is not loaded again");
+    limited_pod(&shop, "next").is_admitted()?;
+    has_256_mib(&fixture.node.pod(&shop, "next").is_ready()?)
 }
 
-impl House {
-    /// Whether the library that LXCFS has mapped is the file that lies on the node now.
+impl Environment {
+    /// Returns whether LXCFS has mapped the file that is on the node now.
     fn has_loaded_what_lies_there(&self) -> Result<bool> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.process()?))?;
         let mapped = maps.lines().find(|line| line.contains("/liblxcfs.so"));
@@ -103,21 +104,22 @@ impl House {
     }
 }
 
-/// LXCFS's image under another name, with another library.
-fn image(house: &House, name: &str, library: &Path) -> Result<()> {
-    let recipe = Image::Lxcfs.recipe(house.context)?;
+/// Builds the LXCFS image under another name with another library.
+fn image(environment: &Environment, name: &str, library: &Path) -> Result<()> {
+    let recipe = Image::Lxcfs.recipe(environment.context)?;
     let path = own_library().display().to_string();
-    let archive =
-        recipe.changed(name, |root| root.file_as(&path, library))?.build(&house.context.supervisor()?)?;
-    house.node.import(&archive)
+    let archive = recipe
+        .changed(name, |root| root.file_as(&path, library))?
+        .build(&environment.context.supervisor()?)?;
+    environment.node.import(&archive)
 }
 
-/// This host's, which the image has too.
+/// Returns the library of this host, which the image also has.
 fn own_library() -> PathBuf {
     format!("/usr/lib/{}-linux-gnu/lxcfs/liblxcfs.so", std::env::consts::ARCH).into()
 }
 
-/// One that prints a line of meminfo under another name.
+/// Writes a library that prints a line of meminfo under another name.
 fn library_with_another_line() -> Result<PathBuf> {
     let mut library = std::fs::read(own_library())?;
     let places = library.windows(LINE.len()).enumerate().filter(|(_, bytes)| *bytes == LINE);
@@ -127,7 +129,7 @@ fn library_with_another_line() -> Result<PathBuf> {
     kept("other.so", &library)
 }
 
-/// A file in the cache that is the same from run to run, so that the image with it is too.
+/// Writes a file to the cache, with the same path in every run, so that its image is reused.
 fn kept(name: &str, content: &[u8]) -> Result<PathBuf> {
     let folder = cache()?.join("libraries");
     let path = folder.join(name);

@@ -9,7 +9,7 @@
 
 mod device;
 mod doctor;
-mod house;
+mod environment;
 mod in_cluster;
 mod label;
 mod library;

@@ -1,4 +1,4 @@
-//! The pods of this room, and what is seen in them.
+//! The pods of this area, and checks in them.
 
 use std::time::Duration;
 
@@ -9,47 +9,47 @@ use e2e::pods::Pod;
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-use crate::cases::house::SWITCH;
+use crate::cases::environment::OPT_IN;
 
-/// The labels of a namespace that lets no hostPath in.
+/// The labels of a namespace that denies hostPath volumes.
 pub(super) const RESTRICTED: [(&str, &str); 1] = [("pod-security.kubernetes.io/enforce", "restricted")];
 
-/// It writes many times a second.
+/// The pod writes many times per second.
 const COUNTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Reads as fast as it can, counts, and writes down whatever was not 256 MiB.
+/// Reads as fast as possible, counts, and prints every value that is not 256 MiB.
 const READER: &str = "trap 'exit 0' TERM; n=0; \
     while :; do n=$((n+1)); seen=$(head -n 1 /proc/meminfo 2>&1); echo $n >/tmp/count; \
     case $seen in 'MemTotal:'*' 262144 kB') ;; *) echo \"$n: $seen\" ;; esac; done";
 
-/// A pod of one container, `app`, that may have 256 MiB and wants the files.
-pub(super) fn wanting<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
-    wanting_with(namespace, name, json!({}))
+/// Returns a pod with one container `app` and a limit of 256 MiB that opts in.
+pub(super) fn limited_pod<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+    limited_pod_with(namespace, name, json!({}))
 }
 
-/// The same with more in its container.
-pub(super) fn wanting_with<'a>(namespace: &'a Namespace<'_>, name: &str, more: Value) -> Pod<'a> {
+/// Returns the same pod with more fields in its container.
+pub(super) fn limited_pod_with<'a>(namespace: &'a Namespace<'_>, name: &str, more: Value) -> Pod<'a> {
     opted_in(namespace, name, node::idle(limited(more)))
 }
 
-/// The same, that reads all the time.
-pub(super) fn reading<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+/// Returns the same pod, which reads all the time.
+pub(super) fn reading_pod<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
     opted_in(namespace, name, node::shell(READER, limited(json!({}))))
 }
 
-/// The same, as a namespace that is restricted lets it in.
-pub(super) fn careful<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+/// Returns the same pod, which the level `restricted` allows.
+pub(super) fn restricted_pod<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
     let context = json!({"securityContext": {
         "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 65532,
         "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
     }});
-    wanting_with(namespace, name, context)
+    limited_pod_with(namespace, name, context)
 }
 
 fn opted_in<'a>(namespace: &'a Namespace<'_>, name: &str, container: Value) -> Pod<'a> {
     namespace
         .pod(name)
-        .annotated(SWITCH, "enabled")
+        .annotated(OPT_IN, "enabled")
         .container_like("app", container)
         .with(|pod| pod["spec"]["terminationGracePeriodSeconds"] = 1.into())
 }
@@ -64,35 +64,35 @@ fn limited(more: Value) -> Value {
     container
 }
 
-/// The container counts 256 MiB of memory.
-pub(super) fn shows_256(pod: &RunningPod<'_>) -> Result<()> {
+/// Expects 256 MiB of memory in the container.
+pub(super) fn has_256_mib(pod: &RunningPod<'_>) -> Result<()> {
     let free = pod.exec("app", &["/usr/bin/free", "-m"])?;
     let total = free.lines().nth(1).and_then(|line| line.split_ascii_whitespace().nth(1));
     ensure!(total == Some("256"), "in pod {} free says {free}", pod.name());
     Ok(())
 }
 
-/// How often a reading pod has read so far, all of which must have been 256 MiB.
-pub(super) fn read_256(pod: &RunningPod<'_>) -> Result<u64> {
+/// Returns how often a reading pod has read. All reads must be 256 MiB.
+pub(super) fn count_reads(pod: &RunningPod<'_>) -> Result<u64> {
     let said = pod.logs("app")?;
     ensure!(said.is_empty(), "pod {} did not read 256 MiB all the time: {said}", pod.name());
-    // For a moment of each round the file is empty.
+    // The file is empty for a moment in each iteration.
     eventually("the pod to say how often it has read", COUNTED_WITHIN, || {
         let count = pod.exec("app", &["cat", "/tmp/count"])?;
         Ok(count.trim().parse().map_or_else(|_| Poll::Pending(format!("it counts {count:?}")), Poll::Ready))
     })
 }
 
-/// Ends the first process of its container, and returns when the kubelet has started it anew.
-pub(super) fn started_anew(pod: RunningPod<'_>) -> Result<RunningPod<'_>> {
+/// Ends the first process of the container, and waits until the kubelet has restarted it.
+pub(super) fn restarted(pod: RunningPod<'_>) -> Result<RunningPod<'_>> {
     let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
     let before = restarts(&pod.object()?);
-    // The command may end with the container, and then nobody hears how.
+    // The command can end with the container.
     pod.attempt("app", &["kill", "1"])?;
     pod.becomes("started anew", |pod| restarts(pod) > before)?.is_ready()
 }
 
-/// The pod as the API server has it has no volume of the node's.
+/// Expects no hostPath volume in the stored pod.
 pub(super) fn without_host_paths(pod: &Value) -> Result<()> {
     let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
     let of_host: Vec<_> = volumes.filter(|volume| !volume["hostPath"].is_null()).collect();

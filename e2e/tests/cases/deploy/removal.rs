@@ -1,4 +1,4 @@
-//! What a case takes away or changes, and what puts it back.
+//! Parts that a case removes or reconfigures, and their restoration on drop.
 
 use anyhow::{Context as _, Result};
 use e2e::console::print;
@@ -6,32 +6,32 @@ use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::house::{DEVICE, GUARDS, House, KEEPER, SEEN_WITHIN};
+use super::environment::{DEVICE_PLUGIN, Environment, GUARDS, LABEL_AGENT, SEEN_WITHIN};
 
-impl House {
-    /// Takes the pods of a `DaemonSet` away, and returns when they are gone.
-    pub(super) fn without(&self, name: &'static str) -> Result<Without<'_>> {
+impl Environment {
+    /// Removes the pods of a `DaemonSet` and waits until they are gone.
+    pub(super) fn remove(&self, name: &'static str) -> Result<Removed<'_>> {
         self.select(name, &json!("nowhere"))?;
-        let without = Without { house: self, name, held: true };
+        let remove = Removed { environment: self, name, held: true };
         eventually(format_args!("the pods of {name} to be gone"), SEEN_WITHIN, || {
             let pods = self.pods(name)?;
             Ok(if pods.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{}", json!(pods))) })
         })?;
-        Ok(without)
+        Ok(remove)
     }
 
-    /// Lets the pods of a `DaemonSet` come back, and waits for nothing.
-    pub(super) fn comes_back(&self, name: &str) -> Result<()> {
+    /// Lets the pods of a `DaemonSet` return, without waiting.
+    pub(super) fn restore(&self, name: &str) -> Result<()> {
         self.select(name, &Value::Null)
     }
 
     fn select(&self, name: &str, value: &Value) -> Result<()> {
         let change = json!({"spec": {"template": {"spec": {"nodeSelector": {"durward.test/is": value}}}}});
-        let path = format!("{}/{name}", self.home.path("apps/v1/daemonsets"));
+        let path = format!("{}/{name}", self.namespace.path("apps/v1/daemonsets"));
         self.node.cluster().api().merge(&path, &change)?.succeeded().map(drop)
     }
 
-    /// What the webhook is configured to, until what is returned is dropped. What runs on nodes keeps its own.
+    /// Configures the webhook until the result is dropped. The agents on nodes keep their configuration.
     pub(super) fn configured(&self, guards: &str) -> Result<Configured<'_>> {
         let configured = Configured(self);
         self.configure(guards)?;
@@ -49,24 +49,24 @@ impl House {
         })
     }
 
-    /// What the parts on nodes are configured to, from when their pods see it.
-    pub(super) fn tell_nodes(&self, guards: &str) -> Result<()> {
+    /// Configures the agents on nodes, as soon as their pods see the change.
+    pub(super) fn configure_agents(&self, guards: &str) -> Result<()> {
         let api = self.node.cluster().api();
         let map = json!({"data": {"durward.yaml": format!("version: 1\nguards:\n{guards}\n")}});
-        api.merge(&format!("{}/durward", self.home.path("configmaps")), &map)?.succeeded()?;
-        // A kubelet looks at a pod's files once a minute, and when the pod has changed.
+        api.merge(&format!("{}/durward", self.namespace.path("configmaps")), &map)?.succeeded()?;
+        // The kubelet syncs the files of a pod once a minute, and when the pod changes.
         let mark = json!({"metadata": {"annotations": {"durward.test/told": guards}}});
-        for pod in [self.pods(KEEPER)?, self.pods(DEVICE)?].concat() {
+        for pod in [self.pods(LABEL_AGENT)?, self.pods(DEVICE_PLUGIN)?].concat() {
             let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
-            api.merge(&format!("{}/{name}", self.home.path("pods")), &mark)?.succeeded()?;
+            api.merge(&format!("{}/{name}", self.namespace.path("pods")), &mark)?.succeeded()?;
         }
         Ok(())
     }
 }
 
-/// The webhook is configured otherwise until this is dropped.
+/// Restores the configuration on drop.
 #[must_use = "the room's configuration binds again at once when this is dropped"]
-pub(super) struct Configured<'a>(&'a House);
+pub(super) struct Configured<'a>(&'a Environment);
 
 impl Drop for Configured<'_> {
     fn drop(&mut self) {
@@ -76,32 +76,32 @@ impl Drop for Configured<'_> {
     }
 }
 
-/// A `DaemonSet` that has no pods until this is dropped.
+/// A `DaemonSet` without pods. They return on drop.
 #[must_use = "the pods come back at once when this is dropped"]
-pub(super) struct Without<'a> {
-    house: &'a House,
+pub(super) struct Removed<'a> {
+    environment: &'a Environment,
     name: &'static str,
     held: bool,
 }
 
-impl Without<'_> {
-    /// Leaves it so: [`House::comes_back`] is the case's to say.
-    pub(super) fn stays(mut self) {
+impl Removed<'_> {
+    /// Keeps the pods away; the case calls [`Environment::restore_daemon_set`] itself.
+    pub(super) fn keep(mut self) {
         self.held = false;
     }
 
-    /// Lets its pods come back, and returns when they are Ready.
-    pub(super) fn back(mut self) -> Result<()> {
+    /// Lets the pods return and waits until they are Ready.
+    pub(super) fn restore(mut self) -> Result<()> {
         self.held = false;
-        self.house.comes_back(self.name)?;
-        self.house.node.stands(&self.house.home, "daemonsets", self.name)
+        self.environment.restore(self.name)?;
+        self.environment.node.stands(&self.environment.namespace, "daemonsets", self.name)
     }
 }
 
-impl Drop for Without<'_> {
+impl Drop for Removed<'_> {
     fn drop(&mut self) {
         if self.held
-            && let Err(error) = self.house.comes_back(self.name)
+            && let Err(error) = self.environment.restore(self.name)
         {
             print(format_args!("{} does not come back: {error:#}", self.name));
         }

@@ -1,4 +1,4 @@
-//! The etcd clusters by themselves, without Durward: what the other cases rest on.
+//! The etcd clusters that other cases rely on, without Durward.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use e2e::context::TestContext;
 use e2e::etcd_cluster::{EtcdCluster, IssuedFor, Release, ServerTls};
 
-/// A member that was away catches up as soon as its leader tries it again.
+/// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]

@@ -1,4 +1,4 @@
-//! What people ask beforehand and afterwards: doctor, and a snapshot to be looked at elsewhere.
+//! `durward doctor etcd`, and a snapshot that is replayed elsewhere.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::context::TestContext;
@@ -6,15 +6,15 @@ use e2e::durward::Durward;
 use e2e::etcd_cluster::EtcdCluster;
 use serde_json::Value;
 
-use super::attempt::try_delete;
-use super::house::{Kind, installed, namespace, workshop};
+use super::environment::{Profile, installed, namespace, scratch};
+use super::requests::dry_run;
 
-/// With the credentials and the permissions that are printed for Durward itself, and with no others.
+/// Uses only the credentials and permissions that are printed for Durward itself.
 #[e2e::case]
 fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestContext) -> Result<()> {
-    let cluster = workshop(context)?;
+    let cluster = scratch(context)?;
     let (installation, _durward) = installed(context, cluster, &[])?;
-    let space = namespace(cluster, "doctor", Kind::Transfer)?;
+    let space = namespace(cluster, "doctor", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let only = format!("--namespace={}", space.name());
@@ -44,16 +44,16 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
     let (live, replayed) = (verdicts(&live.stdout)?, verdicts(&replayed.stdout)?);
     ensure!(live.len() == 3 && live == replayed, "replayed it is {replayed:?}\nand live {live:?}");
     for (pod, verdict) in live {
-        let attempt = try_delete(&pods, &pod)?;
+        let attempt = dry_run(&pods, &pod)?;
         match verdict.as_str() {
             "allow" => attempt.allowed().map(drop)?,
-            _ => attempt.refused().map(drop)?,
+            _ => attempt.denied().map(drop)?,
         }
     }
     Ok(())
 }
 
-/// Of each pod of the only etcd cluster, what would become of its deletion.
+/// Returns the verdict on the deletion of each pod of the only etcd cluster.
 fn verdicts(doctor: &str) -> Result<Vec<(String, String)>> {
     let report: Value = serde_json::from_str(doctor).context("doctor's JSON")?;
     let members = report["ensembles"][0]["members"].as_array().context("doctor tells of no member")?;

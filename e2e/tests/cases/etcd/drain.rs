@@ -1,4 +1,4 @@
-//! `kubectl drain` is told by a 429 to wait, waits, and comes to its end.
+//! `kubectl drain` receives a 429, retries and completes.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use e2e::context::TestContext;
 use e2e::etcd_cluster::EtcdCluster;
 use e2e::wait::{Poll, eventually};
 
-use super::house::{House, Kind, house};
+use super::environment::{Environment, Profile, environment};
 use super::quorum::two_followers;
 
-/// `kubectl drain` tries again every five seconds.
+/// `kubectl drain` retries every five seconds.
 const TRIED_WITHIN: Duration = Duration::from_secs(30);
 
 #[e2e::case]
 fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestContext) -> Result<()> {
-    let House { cluster, durward } = house(context)?;
-    let space = house(context)?.namespace("drain", Kind::Transfer)?;
+    let Environment { cluster, durward } = environment(context)?;
+    let space = environment(context)?.namespace("drain", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let [down, _] = two_followers(&etcd)?;
     let stopped = down.stop()?;
     let leader = etcd.leader()?.name().to_owned();
     let node = pods.node(&leader);
-    // A line of Durward's log for each review.
+    // Each review is a line of Durward's log.
     let denied = || -> Result<usize> {
         let log = durward.log()?;
         let lines =
@@ -34,7 +34,7 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
         let drain =
             scope.spawn(|| cluster.kubectl().run(&["drain", &node, "--ignore-daemonsets", "--timeout=100s"]));
         let mended = || -> Result<()> {
-            // Twice: it was refused, and came again.
+            // Twice: it was denied and tried again.
             eventually("the drain to be refused and to try again", TRIED_WITHIN, || {
                 let times = denied()?;
                 Ok(if times > 1 { Poll::Ready(()) } else { Poll::Pending(format!("refused {times} times")) })
@@ -64,8 +64,8 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
 
 #[e2e::case]
 fn a_dry_run_drain_transfers_nothing(context: &'static TestContext) -> Result<()> {
-    let House { cluster, .. } = house(context)?;
-    let space = house(context)?.namespace("tried", Kind::Transfer)?;
+    let Environment { cluster, .. } = environment(context)?;
+    let space = environment(context)?.namespace("tried", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let leader = etcd.leader()?.name();

@@ -1,4 +1,5 @@
-//! A leader hands over before it goes, is refused, or may go, as the configuration says; and a dry run does nothing.
+//! A leader transfers leadership before it is deleted, is denied, or is allowed, by configuration. A dry run
+//! changes nothing.
 
 use std::time::Duration;
 
@@ -7,37 +8,37 @@ use e2e::context::TestContext;
 use e2e::etcd_cluster::{EtcdCluster, Release};
 use serde_json::json;
 
-use super::attempt::{Way, delete, try_delete};
-use super::house::{House, Kind, controller, house, lease};
+use super::environment::{Environment, Profile, controller, environment, lease};
 use super::quorum::two_followers;
+use super::requests::{Removal, delete, dry_run};
 
-/// A member that was away catches up as soon as its leader tries it again.
+/// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
 fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static TestContext) -> Result<()> {
-    let House { cluster, .. } = house(context)?;
-    let space = house(context)?.namespace("refuse", Kind::Refuse)?;
+    let Environment { cluster, .. } = environment(context)?;
+    let space = environment(context)?.namespace("refuse", Profile::Refuse)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let leader = etcd.leader()?;
-    for way in Way::ALL {
-        let way = way.goes(cluster.api(), &pods, leader.name())?.refused()?;
-        way.saying(&["it leads the ensemble", "leader: refuse", "etcdctl move-leader"])?;
+    for removal in Removal::ALL {
+        let removal = removal.send(cluster.api(), &pods, leader.name())?.denied()?;
+        removal.with_message(&["it leads the ensemble", "leader: refuse", "etcdctl move-leader"])?;
     }
     ensure!(etcd.leader()?.name() == leader.name(), "a refused leader has handed over");
     ensure!(lease(cluster, space.name())?.is_none_or(|lease| !noted(&lease)), "a refused leader is noted");
     let follower = etcd.follower()?.name();
     delete(&pods, follower)?.allowed()?.without_warnings()?;
     pods.replace(follower)?;
-    // Else a rolling update would never come to its end.
+    // Otherwise a rolling update would never complete.
     let set = controller(cluster)?;
-    Way::Delete.goes(&set.api, &pods, leader.name())?.allowed()?.warning("leadership moved to")?;
+    Removal::Delete.send(&set.api, &pods, leader.name())?.allowed()?.with_warning("leadership moved to")?;
     ensure!(etcd.leader()?.name() != leader.name(), "it went and still leads");
     Ok(())
 }
 
-/// Whether anybody is noted to be on the way out.
+/// Returns whether the Lease has a reservation.
 fn noted(lease: &serde_json::Value) -> bool {
     let held = lease["metadata"]["annotations"]["durward.dev/reservations"].as_str();
     held.is_some_and(|held| held != "[]")
@@ -45,25 +46,28 @@ fn noted(lease: &serde_json::Value) -> bool {
 
 #[e2e::case]
 fn leader_allow_warns_and_transfers_nothing(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("allow", Kind::Allow)?;
+    let space = environment(context)?.namespace("allow", Profile::Allow)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let leader = etcd.leader()?;
     let api = space.cluster().api();
-    try_delete(&pods, leader.name())?.allowed()?.warning("it leads")?;
-    Way::Delete
-        .goes_within(api, &pods, leader.name(), 60)?
+    dry_run(&pods, leader.name())?.allowed()?.with_warning("it leads")?;
+    Removal::Delete
+        .send_with_grace(api, &pods, leader.name(), 60)?
         .allowed()?
-        .warning("the ensemble elects another when it is gone")?;
+        .with_warning("the ensemble elects another when it is gone")?;
     ensure!(etcd.leader()?.name() == leader.name(), "it has handed over, which nobody asked for");
-    // It ends, and is told to be quick: that cannot be stopped, and is worth a word.
-    Way::Delete.goes_within(api, &pods, leader.name(), 0)?.allowed()?.warning("it still leads")?;
+    // A terminating pod gets a shorter grace period. This cannot be denied and is a warning.
+    Removal::Delete
+        .send_with_grace(api, &pods, leader.name(), 0)?
+        .allowed()?
+        .with_warning("it still leads")?;
     Ok(())
 }
 
 #[e2e::case]
 fn a_force_deleted_leader_transfers_leadership_first(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("force", Kind::Transfer)?;
+    let space = environment(context)?.namespace("force", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let _pods = etcd.pods_in(&space)?;
     let leader = etcd.leader()?;
@@ -78,31 +82,31 @@ fn a_force_deleted_leader_transfers_leadership_first(context: &'static TestConte
 
 #[e2e::case]
 fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Result<()> {
-    let House { cluster, .. } = house(context)?;
-    let space = house(context)?.namespace("dry", Kind::Transfer)?;
+    let Environment { cluster, .. } = environment(context)?;
+    let space = environment(context)?.namespace("dry", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let (leader, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let term = leader.status()?.term;
-    for way in Way::ALL {
+    for removal in Removal::ALL {
         for attempt in [
-            way.tried(cluster.api(), &pods, leader.name())?,
-            way.tried_by_options(cluster.api(), &pods, leader.name())?,
+            removal.dry_run(cluster.api(), &pods, leader.name())?,
+            removal.dry_run_by_options(cluster.api(), &pods, leader.name())?,
         ] {
-            attempt.allowed()?.warning("it leads, and would hand over to etcd-")?;
+            attempt.allowed()?.with_warning("it leads, and would hand over to etcd-")?;
         }
-        way.tried(cluster.api(), &pods, one.name())?.allowed()?.without_warnings()?;
+        removal.dry_run(cluster.api(), &pods, one.name())?.allowed()?.without_warnings()?;
     }
     ensure!(etcd.leader()?.name() == leader.name(), "a dry run moved the leader");
     ensure!(leader.status()?.term == term, "there was an election");
     ensure!(lease(cluster, space.name())?.is_none(), "a dry run noted something");
     ensure!(pods.staying()?.len() == 3, "a dry run let something go");
     let stopped = other.stop()?;
-    for way in Way::ALL {
-        way.tried(cluster.api(), &pods, one.name())?.refused()?;
-        way.tried_by_options(cluster.api(), &pods, leader.name())?.refused()?;
+    for removal in Removal::ALL {
+        removal.dry_run(cluster.api(), &pods, one.name())?.denied()?;
+        removal.dry_run_by_options(cluster.api(), &pods, leader.name())?.denied()?;
     }
-    // See it written by what is none.
+    // A real deletion writes the Lease, so its absence above means something.
     drop(stopped);
     one.await_reads(BACK_WITHIN)?;
     other.await_reads(BACK_WITHIN)?;
@@ -113,8 +117,8 @@ fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Re
 
 #[e2e::case]
 fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) -> Result<()> {
-    let House { cluster, .. } = house(context)?;
-    let space = house(context)?.namespace("next", Kind::Transfer)?;
+    let Environment { cluster, .. } = environment(context)?;
+    let space = environment(context)?.namespace("next", Profile::Transfer)?;
     let etcd = EtcdCluster::of(5).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let leader = etcd.leader()?;
@@ -124,43 +128,43 @@ fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) 
     cluster.api().merge(&node, &json!({"spec": {"unschedulable": true}}))?.succeeded()?;
     delete(&pods, going.name())?.allowed()?;
     let told = format!("would hand over to {}", next.name());
-    // Of two who are left one leads soon: both are well, and it is the same one every time, or else the other.
-    let verdict = try_delete(&pods, leader.name())?.allowed()?;
-    let verdict = verdict.not_saying(&[going.name(), cordoned.name()])?;
+    // Two followers remain, and either one is a valid target.
+    let verdict = dry_run(&pods, leader.name())?.allowed()?;
+    let verdict = verdict.without_text(&[going.name(), cordoned.name()])?;
     ensure!(
-        verdict.told().contains(&told)
-            || verdict.told().contains(&format!("would hand over to {}", ill.name())),
+        verdict.describe().contains(&told)
+            || verdict.describe().contains(&format!("would hand over to {}", ill.name())),
         "{}",
-        verdict.told()
+        verdict.describe()
     );
     Ok(())
 }
 
 #[e2e::case]
 fn without_the_gateway_users_can_delete_only_followers(context: &'static TestContext) -> Result<()> {
-    let House { cluster, .. } = house(context)?;
+    let Environment { cluster, .. } = environment(context)?;
     for release in Release::ALL {
-        let space = house(context)?.namespace("gateway", Kind::Transfer)?;
+        let space = environment(context)?.namespace("gateway", Profile::Transfer)?;
         let etcd = EtcdCluster::of(3).release(release).flag("--enable-grpc-gateway=false").start(context)?;
         let pods = etcd.pods_in(&space)?;
         let roles = etcd.roles_by_metrics()?;
         let leader = roles.iter().find(|(_, leads)| *leads).context("nobody leads")?.0;
         let follower = roles.iter().find(|(_, leads)| !*leads).context("nobody follows")?.0;
-        try_delete(&pods, leader.name())?.refused()?.saying(&["it leads", "without its JSON gateway"])?;
-        try_delete(&pods, follower.name())?.allowed()?.warning("no JSON gateway")?;
+        dry_run(&pods, leader.name())?.denied()?.with_message(&["it leads", "without its JSON gateway"])?;
+        dry_run(&pods, follower.name())?.allowed()?.with_warning("no JSON gateway")?;
         let set = controller(cluster)?;
-        Way::Delete
-            .tried(&set.api, &pods, leader.name())?
+        Removal::Delete
+            .dry_run(&set.api, &pods, leader.name())?
             .allowed()?
-            .warning("cannot be asked to hand over")?;
-        Way::Delete
-            .tried_at_once(&set.api, &pods, leader.name())?
-            .refused()?
-            .saying(&["without its JSON gateway"])?;
+            .with_warning("cannot be asked to hand over")?;
+        Removal::Delete
+            .dry_run_without_grace(&set.api, &pods, leader.name())?
+            .denied()?
+            .with_message(&["without its JSON gateway"])?;
         let _stopped = follower.stop()?;
         let other = roles.iter().find(|(member, leads)| !*leads && member.name() != follower.name());
         let other = other.context("one follower")?.0;
-        delete(&pods, other.name())?.refused()?.telling(follower.name(), "Silent")?;
+        delete(&pods, other.name())?.denied()?.with_cause(follower.name(), "Silent")?;
     }
     Ok(())
 }

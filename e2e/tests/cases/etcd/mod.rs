@@ -3,15 +3,15 @@
 //! Each case has its own etcd cluster. Members are processes on loopback addresses, and their pods are objects with
 //! these addresses ([`e2e::etcd_cluster`]).
 
-mod attempt;
 mod clusters;
 mod commands;
 mod configuration;
 mod drain;
-pub(in crate::cases) mod house;
+pub(in crate::cases) mod environment;
 mod leader;
 mod outage;
 mod quorum;
+mod requests;
 mod reservations;
 mod teardown;
 mod trust;

@@ -1,4 +1,4 @@
-//! While no Durward answers: members are not let go, and nothing else is held up.
+//! Durward is down: members cannot be deleted, and nothing else is delayed.
 
 use anyhow::{Result, ensure};
 use e2e::context::TestContext;
@@ -6,14 +6,14 @@ use e2e::etcd_cluster::pods::kubelet;
 use e2e::etcd_cluster::{EtcdCluster, pods};
 use serde_json::json;
 
-use super::attempt::{Way, delete};
-use super::house::{Kind, installed, namespace, workshop};
+use super::environment::{Profile, installed, namespace, scratch};
+use super::requests::{Removal, delete};
 
 #[e2e::case]
 fn kubelets_and_unrelated_drains_work_while_durward_is_down(context: &'static TestContext) -> Result<()> {
-    let cluster = workshop(context)?;
+    let cluster = scratch(context)?;
     let (installation, durward) = installed(context, cluster, &[])?;
-    let space = namespace(cluster, "outage", Kind::Transfer)?;
+    let space = namespace(cluster, "outage", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let guarded = etcd.pods_in(&space)?;
     let followers = etcd.followers()?;
@@ -21,29 +21,29 @@ fn kubelets_and_unrelated_drains_work_while_durward_is_down(context: &'static Te
     delete(&guarded, going)?.allowed()?;
     drop(durward);
 
-    // Its own namespace stays guarded: what cannot be judged is not let go.
-    for way in Way::ALL {
-        way.goes(cluster.api(), &guarded, staying)?.unanswered()?;
+    // The namespace stays guarded: without a review no pod is deleted.
+    for removal in Removal::ALL {
+        removal.send(cluster.api(), &guarded, staying)?.not_reviewed()?;
     }
-    // A pod that goes may be asked to go again, and its node's last word counts.
+    // A terminating pod can be deleted again, and the kubelet's final delete counts.
     delete(&guarded, going)?.allowed()?;
     let node = kubelet(cluster, &guarded.node(going))?;
     ensure!(guarded.finish_as(&node, going)?.is_success(), "the kubelet's last delete was refused");
     ensure!(cluster.api().get(&guarded.path(going))?.status == 404, "{going} is still there");
-    // A kubelet that ends a pod which nobody let go is asked about like anybody.
+    // A kubelet that ends a pod without an earlier deletion is reviewed like a user.
     let node = kubelet(cluster, &guarded.node(staying))?;
     ensure!(!guarded.finish_as(&node, staying)?.is_success(), "a kubelet took a member that nobody let go");
-    // A pod of another kind in the same namespace is only evicted by asking: its eviction bears no labels.
+    // Another pod in the namespace is reviewed only on eviction, because an Eviction has no labels.
     let other = |pod: &mut serde_json::Value| pod["metadata"]["labels"] = json!({"app": "web"});
     guarded.add_like("web", e2e::etcd_cluster::address()?, other)?;
-    Way::Delete.goes(cluster.api(), &guarded, "web")?.allowed()?.without_warnings()?;
+    Removal::Delete.send(cluster.api(), &guarded, "web")?.allowed()?.without_warnings()?;
 
-    // Elsewhere nobody is asked, by whatever labels.
+    // Pods in other namespaces are not reviewed, whatever their labels.
     let elsewhere = cluster.namespace("elsewhere")?;
     let free = pods::set(&elsewhere, "etcd", 3, |_| {})?;
-    for (way, name) in Way::ALL.into_iter().zip(["etcd-0", "etcd-1", "etcd-2"]) {
+    for (removal, name) in Removal::ALL.into_iter().zip(["etcd-0", "etcd-1", "etcd-2"]) {
         free.add(name, e2e::etcd_cluster::address()?)?;
-        way.goes(cluster.api(), &free, name)?.allowed()?.without_warnings()?;
+        removal.send(cluster.api(), &free, name)?.allowed()?.without_warnings()?;
     }
     let drained = pods::set(&elsewhere, "web", 1, |_| {})?;
     drained.add("web-0", e2e::etcd_cluster::address()?)?;
@@ -55,7 +55,7 @@ fn kubelets_and_unrelated_drains_work_while_durward_is_down(context: &'static Te
         "--disable-eviction=false",
         "--timeout=1s",
     ])?;
-    // No kubelet ends it, so the drain waits in vain; that it may go is what counts.
+    // No kubelet ends the pod, so the drain times out. Only the eviction counts here.
     ensure!(drained.is_going("web-0")?, "a drain elsewhere is held up: {}", said.stderr);
     drop(installation);
     Ok(())

@@ -1,4 +1,4 @@
-//! The rule of the quorum: a member that can be counted on goes only if the others are a quorum without it.
+//! The quorum rule: a healthy member can be deleted only if the others keep the quorum without it.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use e2e::etcd_cluster::{EtcdCluster, Member, Release};
 use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
-use super::attempt::{Way, delete, evict, try_delete};
-use super::house::{Kind, house, installed, namespace, workshop};
+use super::environment::{Profile, environment, installed, namespace, scratch};
+use super::requests::{Removal, delete, dry_run, evict};
 
-/// A member that hangs costs its own second; two looks at it and what a loaded machine takes.
+/// A hanging member takes its own second; two requests to it, plus time for a loaded machine.
 const ONE_HANGS: Duration = Duration::from_secs(6);
 
-/// A member that was away catches up as soon as its leader tries it again.
+/// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
-/// Two followers; there are no fewer.
+/// Returns the first two followers.
 pub(super) fn two_followers(etcd: &EtcdCluster) -> Result<[&Member; 2]> {
     let followers = etcd.followers()?;
     let two = followers.get(..2).and_then(|two| <[&Member; 2]>::try_from(two).ok());
@@ -40,21 +40,22 @@ fn each_of_three_healthy_members_of_3_6_can_be_deleted(context: &'static TestCon
     each_may_go(context, Release::V3_6)
 }
 
-/// One after another, by every way there is; the leader hands over first.
+/// Deletes the members one after another in every way. The leader transfers leadership first.
 fn each_may_go(context: &'static TestContext, release: Release) -> Result<()> {
-    let space = house(context)?.namespace("three", Kind::Transfer)?;
+    let space = environment(context)?.namespace("three", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).release(release).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let api = space.cluster().api();
     let follower = etcd.follower()?;
     delete(&pods, follower.name())?.allowed()?.without_warnings()?;
     pods.replace(follower.name())?;
-    for way in [Way::Evict, Way::EvictBeta, Way::Delete] {
+    for removal in [Removal::Evict, Removal::EvictBeta, Removal::Delete] {
         let leader = etcd.leader()?;
-        let verdict = way.goes(api, &pods, leader.name())?.allowed()?.warning("leadership moved to etcd-")?;
+        let verdict =
+            removal.send(api, &pods, leader.name())?.allowed()?.with_warning("leadership moved to etcd-")?;
         let next = etcd.leader()?;
-        ensure!(next.name() != leader.name(), "it still leads: {}", verdict.told());
-        verdict.warning(&format!("leadership moved to {}", next.name()))?;
+        ensure!(next.name() != leader.name(), "it still leads: {}", verdict.describe());
+        verdict.with_warning(&format!("leadership moved to {}", next.name()))?;
         ensure!(pods.is_going(leader.name())?, "{} was not let go", leader.name());
         pods.replace(leader.name())?;
     }
@@ -63,32 +64,33 @@ fn each_may_go(context: &'static TestContext, release: Release) -> Result<()> {
 
 #[e2e::case]
 fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("down", Kind::Transfer)?;
+    let space = environment(context)?.namespace("down", Profile::Transfer)?;
     for release in Release::ALL {
         let name = format!("etcd-{}", release.to_string().replace('.', "-"));
         let etcd = EtcdCluster::of(3).named(&name).release(release).start(context)?;
         let pods = etcd.pods_in(&space)?;
         let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
         let stopped = down.stop()?;
-        for way in Way::ALL {
+        for removal in Removal::ALL {
             for name in [up.name(), leader.name()] {
-                way.goes(space.cluster().api(), &pods, name)?
-                    .refused()?
-                    .saying(&[
+                removal
+                    .send(space.cluster().api(), &pods, name)?
+                    .denied()?
+                    .with_message(&[
                         name,
                         "only 1 other member is healthy",
                         "2 of the 3",
                         down.name(),
                         "delete-anyway",
                     ])?
-                    .telling(down.name(), "Silent")?;
+                    .with_cause(down.name(), "Silent")?;
                 ensure!(!pods.is_going(name)?, "{name} was let go");
             }
         }
         ensure!(etcd.leader()?.name() == leader.name(), "a leader that does not go has handed over");
-        try_delete(&pods, down.name())?.allowed()?;
+        dry_run(&pods, down.name())?.allowed()?;
         delete(&pods, down.name())?.allowed()?;
-        // Its pod comes back, and its member: then another may go.
+        // The pod and its member return, and then another one can be deleted.
         pods.replace(down.name())?;
         stopped.start()?;
         down.await_reads(BACK_WITHIN)?;
@@ -100,47 +102,49 @@ fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestCon
 
 #[e2e::case]
 fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("five", Kind::Transfer)?;
+    let space = environment(context)?.namespace("five", Profile::Transfer)?;
     let etcd = EtcdCluster::of(5).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let followers = etcd.followers()?;
     let [one, two, three, four] = followers[..] else { anyhow::bail!("not four of five follow") };
     let first = one.kill()?;
-    try_delete(&pods, two.name())?.allowed()?;
+    dry_run(&pods, two.name())?.allowed()?;
     let second = two.kill()?;
-    delete(&pods, three.name())?.refused()?.saying(&["only 2 other members are healthy", "3 of the 5"])?;
-    evict(&pods, etcd.leader()?.name())?.refused()?;
+    delete(&pods, three.name())?
+        .denied()?
+        .with_message(&["only 2 other members are healthy", "3 of the 5"])?;
+    evict(&pods, etcd.leader()?.name())?.denied()?;
     delete(&pods, one.name())?.allowed()?;
     first.start()?;
     second.start()?;
     one.await_reads(BACK_WITHIN)?;
     two.await_reads(BACK_WITHIN)?;
-    // The one that was let go counts for nothing, whatever it says.
+    // A terminating member does not count, whatever it answers.
     delete(&pods, three.name())?.allowed()?;
     delete(&pods, four.name())?
-        .refused()?
-        .saying(&["only 2 other members are healthy"])?
-        .telling(one.name(), "Leaving")?
-        .telling(three.name(), "Leaving")?;
+        .denied()?
+        .with_message(&["only 2 other members are healthy"])?
+        .with_cause(one.name(), "Leaving")?
+        .with_cause(three.name(), "Leaving")?;
     Ok(())
 }
 
 #[e2e::case]
 fn without_a_quorum_only_members_that_are_down_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("lost", Kind::Transfer)?;
+    let space = environment(context)?.namespace("lost", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let (left, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let (_one, _other) = (one.kill()?, other.kill()?);
-    // A moment after the loss it still takes itself for the leader; nobody else may.
-    delete(&pods, left.name())?.refused()?;
+    // Shortly after the loss it still reports itself as the leader; it cannot be deleted.
+    delete(&pods, left.name())?.denied()?;
     etcd.await_leaderless(left)?;
-    for way in Way::ALL {
-        let refused = way.goes(space.cluster().api(), &pods, left.name())?.refused()?;
-        refused.saying(&["the quorum is lost", "one of the members that are left"])?;
+    for removal in Removal::ALL {
+        let denied = removal.send(space.cluster().api(), &pods, left.name())?.denied()?;
+        denied.with_message(&["the quorum is lost", "one of the members that are left"])?;
     }
     for down in [one, other] {
-        delete(&pods, down.name())?.allowed()?.warning("the others are not known to be a quorum")?;
+        delete(&pods, down.name())?.allowed()?.with_warning("the others are not known to be a quorum")?;
     }
     ensure!(pods.staying()? == [left.name()], "{:?}", pods.staying()?);
     Ok(())
@@ -148,58 +152,61 @@ fn without_a_quorum_only_members_that_are_down_can_be_deleted(context: &'static 
 
 #[e2e::case]
 fn one_or_two_members_are_allowed_with_an_outage_warning(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("small", Kind::Transfer)?;
+    let space = environment(context)?.namespace("small", Profile::Transfer)?;
     for (members, words) in [(1, "it is the only member"), (2, "the ensemble has 2 members")] {
         let etcd = EtcdCluster::of(members).named(&format!("etcd-of-{members}")).start(context)?;
         let pods = etcd.pods_in(&space)?;
         for member in etcd.members() {
-            try_delete(&pods, member.name())?.allowed()?.warning(words)?;
+            dry_run(&pods, member.name())?.allowed()?.with_warning(words)?;
         }
         let last = etcd.members().last().context("no members")?;
-        delete(&pods, last.name())?.allowed()?.warning("nothing can be read or written")?;
+        delete(&pods, last.name())?.allowed()?.with_warning("nothing can be read or written")?;
     }
     Ok(())
 }
 
 #[e2e::case]
 fn a_learner_can_be_deleted_and_is_mentioned(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("learner", Kind::Transfer)?;
+    let space = environment(context)?.namespace("learner", Profile::Transfer)?;
     let mut etcd = EtcdCluster::of(3).start(context)?;
     etcd.add_learner(context)?;
     let pods = etcd.pods_in(&space)?;
     let learner = etcd.member("etcd-3")?;
     let voter = etcd.followers()?.into_iter().find(|member| member.name() != learner.name());
     let voter = voter.context("no voter follows")?;
-    try_delete(&pods, voter.name())?.allowed()?.warning("members that do not vote yet: 1")?;
-    // It counts for nothing: with one of three voters down none of the others goes.
+    dry_run(&pods, voter.name())?.allowed()?.with_warning("members that do not vote yet: 1")?;
+    // A learner does not count: with one of three voters down, no other one can be deleted.
     let away = voter.stop()?;
     let leader = etcd.leader()?;
-    delete(&pods, leader.name())?.refused()?.saying(&["2 of the 3"])?.telling(learner.name(), "Learner")?;
+    delete(&pods, leader.name())?
+        .denied()?
+        .with_message(&["2 of the 3"])?
+        .with_cause(learner.name(), "Learner")?;
     drop(away);
     voter.await_reads(BACK_WITHIN)?;
-    evict(&pods, learner.name())?.allowed()?.warning("no vote that could be missed")?;
+    evict(&pods, learner.name())?.allowed()?.with_warning("no vote that could be missed")?;
     Ok(())
 }
 
 #[e2e::case]
 fn a_member_that_never_started_counts_as_a_voter(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("announced", Kind::Transfer)?;
+    let space = environment(context)?.namespace("announced", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     etcd.announce_member()?;
     delete(&pods, etcd.follower()?.name())?
-        .refused()?
-        .saying(&["only 2 other members are healthy", "3 of the 4"])?;
+        .denied()?
+        .with_message(&["only 2 other members are healthy", "3 of the 4"])?;
     Ok(())
 }
 
 #[e2e::case]
 fn nospace_is_a_warning_and_a_corrupt_member_does_not_count(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("alarm", Kind::Transfer)?;
+    let space = environment(context)?.namespace("alarm", Profile::Transfer)?;
     let full = EtcdCluster::of(3).named("etcd-full").quota(2 << 20).start(context)?;
     let pods = full.pods_in(&space)?;
     full.fill()?;
-    delete(&pods, full.follower()?.name())?.allowed()?.warning("NOSPACE")?;
+    delete(&pods, full.follower()?.name())?.allowed()?.with_warning("NOSPACE")?;
 
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
@@ -207,16 +214,16 @@ fn nospace_is_a_warning_and_a_corrupt_member_does_not_count(context: &'static Te
     corrupt.raises("CORRUPT")?;
     etcd.await_alarm("CORRUPT")?;
     delete(&pods, well.name())?
-        .refused()?
-        .saying(&["only 1 other member is healthy"])?
-        .telling(corrupt.name(), "Corrupt")?;
-    delete(&pods, corrupt.name())?.allowed()?.warning("its data is corrupt")?;
+        .denied()?
+        .with_message(&["only 1 other member is healthy"])?
+        .with_cause(corrupt.name(), "Corrupt")?;
+    delete(&pods, corrupt.name())?.allowed()?.with_warning("its data is corrupt")?;
     Ok(())
 }
 
 #[e2e::case]
 fn a_corrupt_alarm_without_a_member_denies_every_deletion(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("doubt", Kind::Transfer)?;
+    let space = environment(context)?.namespace("doubt", Profile::Transfer)?;
     for release in Release::ALL {
         let name = format!("etcd-{}", release.to_string().replace('.', "-"));
         let etcd = EtcdCluster::of(3).named(&name).release(release).start(context)?;
@@ -225,7 +232,7 @@ fn a_corrupt_alarm_without_a_member_denies_every_deletion(context: &'static Test
         one.raises_of_nobody("CORRUPT")?;
         etcd.await_alarm("CORRUPT")?;
         for member in [etcd.leader()?, one, other] {
-            try_delete(&pods, member.name())?.refused()?.saying(&["names no member", "hashkv"])?;
+            dry_run(&pods, member.name())?.denied()?.with_message(&["names no member", "hashkv"])?;
         }
     }
     Ok(())
@@ -233,77 +240,79 @@ fn a_corrupt_alarm_without_a_member_denies_every_deletion(context: &'static Test
 
 #[e2e::case]
 fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static TestContext) -> Result<()> {
-    let cluster = workshop(context)?;
+    let cluster = scratch(context)?;
     // The default.
     let (_installation, _durward) = installed(context, cluster, &["memberDeadline: 1s"])?;
-    let space = namespace(cluster, "hangs", Kind::Transfer)?;
+    let space = namespace(cluster, "hangs", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let [hangs, well] = two_followers(&etcd)?;
     let frozen = hangs.freeze()?;
-    for way in [Way::Delete, Way::Evict] {
-        way.goes(space.cluster().api(), &pods, well.name())?
-            .refused()?
+    for removal in [Removal::Delete, Removal::Evict] {
+        removal
+            .send(space.cluster().api(), &pods, well.name())?
+            .denied()?
             .within(ONE_HANGS)?
-            .telling(hangs.name(), "Silent")?;
+            .with_cause(hangs.name(), "Silent")?;
     }
-    // The others have a second as well, and both have to answer in it.
+    // The others have one second as well, and both have to answer in it.
     eventually("the one that hangs to be let go", BACK_WITHIN, || {
-        let attempt = try_delete(&pods, hangs.name())?;
+        let attempt = dry_run(&pods, hangs.name())?;
         Ok(if attempt.is_allowed() {
             Poll::Ready(attempt.allowed()?.within(ONE_HANGS)?)
         } else {
-            Poll::Pending(attempt.told())
+            Poll::Pending(attempt.describe())
         })
     })?;
     frozen.thaw()?;
     hangs.await_reads(BACK_WITHIN)?;
-    // Status comes at once, and what a quorum stands behind never: this one's leader and the other one hang.
+    // The status answers at once and a linearizable read never does, because the leader and the other
+    // follower hang.
     let (leader, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let (_one, _other) = (leader.freeze()?, other.freeze()?);
-    delete(&pods, one.name())?.refused()?.within(ONE_HANGS)?;
+    delete(&pods, one.name())?.denied()?.within(ONE_HANGS)?;
     ensure!(pods.staying()?.len() == 3, "one of three was let go");
     Ok(())
 }
 
 #[e2e::case]
 fn a_hook_that_removes_the_member_shrinks_the_quorum(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("leaves", Kind::Transfer)?;
+    let space = environment(context)?.namespace("leaves", Profile::Transfer)?;
     let etcd = EtcdCluster::of(4).start(context)?;
     let hook = json!({"preStop": {"exec": {"command": ["/bin/sh", "-c", "etcdctl member remove $ID; rm -rf /var/lib/etcd"]}}});
     let leaving = etcd.pods_like(&space, |pod| pod["spec"]["containers"][0]["lifecycle"] = hook)?;
     let [down, up] = two_followers(&etcd)?;
     let _stopped = down.stop()?;
-    // Two of three others are healthy: enough where the member leaves the list, and not where it stays.
-    try_delete(&leaving, up.name())?.allowed()?;
-    let staying = house(context)?.namespace("stays", Kind::Transfer)?;
+    // Two of three others are healthy: enough if the member leaves the list, and too few if it stays.
+    dry_run(&leaving, up.name())?.allowed()?;
+    let staying = environment(context)?.namespace("stays", Profile::Transfer)?;
     let staying = etcd.pods_in(&staying)?;
-    try_delete(&staying, up.name())?.refused()?.saying(&["only 2 other members", "3 of the 4"])?;
+    dry_run(&staying, up.name())?.denied()?.with_message(&["only 2 other members", "3 of the 4"])?;
     Ok(())
 }
 
 #[e2e::case]
 fn data_that_is_deleted_with_the_pod_is_a_warning(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("data", Kind::Transfer)?;
+    let space = environment(context)?.namespace("data", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_like(&space, |pod| {
         pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     })?;
     let follower = etcd.follower()?.name();
-    try_delete(&pods, follower)?.allowed()?.warning("what the member has written is lost")?;
+    dry_run(&pods, follower)?.allowed()?.with_warning("what the member has written is lost")?;
     Ok(())
 }
 
-/// Whose pods are all that is asked about: the pods of another etcd cluster in the same namespace are others.
+/// A review covers one etcd cluster only, also with another one in the same namespace.
 #[e2e::case]
 fn etcd_clusters_in_one_namespace_are_separate(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("tenants", Kind::Transfer)?;
+    let space = environment(context)?.namespace("tenants", Profile::Transfer)?;
     let well = EtcdCluster::of(3).named("well").start(context)?;
     let ill = EtcdCluster::of(3).named("ill").start(context)?;
     let (of_well, of_ill): (Pods<'_>, Pods<'_>) = (well.pods_in(&space)?, ill.pods_in(&space)?);
     let [down, up] = two_followers(&ill)?;
     let _stopped = down.stop()?;
-    delete(&of_ill, up.name())?.refused()?.not_saying(&["well-"])?;
+    delete(&of_ill, up.name())?.denied()?.without_text(&["well-"])?;
     delete(&of_well, well.follower()?.name())?.allowed()?.without_warnings()?;
     Ok(())
 }

@@ -1,8 +1,7 @@
-//! Who is on the way out is noted before anybody goes, where every replica of Durward sees it: of two who go at
-//! once the second is judged with the first one gone.
+//! Reservations: a deletion is recorded in a Lease before it is allowed. Every replica of Durward reads the
+//! Lease.
 //!
-//! Two replicas are asked at the very same moment, as two API servers would ask them: what each is sent is what
-//! an API server sends.
+//! The cases send reviews to two replicas at the same moment, as two API servers would do.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
@@ -20,17 +19,17 @@ use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::attempt::{Way, delete, evict, try_delete};
-use super::house::{Kind, await_guard, guards, house, namespace, workshop};
+use super::environment::{Profile, await_guard, environment, guards, namespace, scratch};
 use super::quorum::two_followers;
+use super::requests::{Removal, delete, dry_run, evict};
 
-/// How often it is tried whether two slip through.
+/// Number of attempts to make two deletions pass.
 const ROUNDS: usize = 5;
 
-/// What was let go and is not marked as deleted counts for so long.
+/// A reservation without a deletion expires after this time.
 const VOID_AFTER: Duration = Duration::from_secs(30);
 
-/// A replica, asked as an API server asks.
+/// A replica that the case calls like an API server.
 struct Replica {
     durward: Durward,
     door: Api,
@@ -44,7 +43,7 @@ impl Replica {
         Ok(Self { durward, door: context.api(&way)? })
     }
 
-    /// Whether this pod may be deleted, and what is said.
+    /// Returns whether this pod can be deleted, and the message.
     fn judges(&self, pod: &Value) -> Result<(bool, String)> {
         let name = |field: &str| pod["metadata"][field].clone();
         let review = json!({
@@ -71,7 +70,8 @@ impl Replica {
     }
 }
 
-/// Asks about each of these pods at once, one replica and the other in turn; who may go.
+/// Reviews these pods at the same moment, alternating between the replicas. Returns the names of the allowed
+/// ones.
 fn at_once(replicas: &[Replica; 2], pods: &[Value]) -> Result<BTreeSet<String>> {
     let barrier = Barrier::new(pods.len());
     let judged = std::thread::scope(|scope| {
@@ -90,7 +90,7 @@ fn at_once(replicas: &[Replica; 2], pods: &[Value]) -> Result<BTreeSet<String>> 
     Ok(allowed.filter_map(|(pod, _)| pod["metadata"]["name"].as_str().map(ToOwned::to_owned)).collect())
 }
 
-/// Both replicas behind a Service, and a place for an etcd cluster.
+/// Starts both replicas behind a Service.
 fn two_replicas<'a>(
     context: &'a TestContext,
     installation: &mut Installation<'a>,
@@ -108,18 +108,18 @@ fn two_replicas<'a>(
 
 #[e2e::case]
 fn two_replicas_allow_one_of_two_concurrent_deletions(context: &'static TestContext) -> Result<()> {
-    let cluster = workshop(context)?;
+    let cluster = scratch(context)?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;
     let mut installation = Installation::by_service(context, cluster, &service, &guards(&[]))?;
     let replicas = two_replicas(context, &mut installation, &service)?;
     await_guard(cluster)?;
 
-    let space = namespace(cluster, "three", Kind::Transfer)?;
+    let space = namespace(cluster, "three", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     for round in 0..ROUNDS {
-        // All three, or two of them: with the leader, and without.
+        // All three members, or two of them with or without the leader.
         let names: Vec<&str> = if round == 0 {
             etcd.members().iter().map(e2e::etcd_cluster::Member::name).collect()
         } else if round % 2 == 0 {
@@ -131,16 +131,16 @@ fn two_replicas_allow_one_of_two_concurrent_deletions(context: &'static TestCont
         let went = at_once(&replicas, &asked)?;
         ensure!(went.len() == 1, "round {round}: of {names:?} at once {went:?} may go");
         for name in &went {
-            // Whoever may go is let go when the API server asks again, and then nobody else is.
+            // The allowed pod is allowed again through the API server, and no other one is.
             delete(&pods, name)?.allowed()?;
             for other in names.iter().filter(|other| !went.contains(**other)) {
-                delete(&pods, other)?.refused()?.telling(name, "Leaving")?;
+                delete(&pods, other)?.denied()?.with_cause(name, "Leaving")?;
             }
             pods.replace(name)?;
         }
     }
 
-    let space = namespace(cluster, "five", Kind::Transfer)?;
+    let space = namespace(cluster, "five", Profile::Transfer)?;
     let five = EtcdCluster::of(5).start(context)?;
     let of_five = five.pods_in(&space)?;
     let names: Vec<&str> = five.members().iter().map(e2e::etcd_cluster::Member::name).collect();
@@ -150,19 +150,23 @@ fn two_replicas_allow_one_of_two_concurrent_deletions(context: &'static TestCont
     Ok(())
 }
 
-/// The same by one replica and the API server itself, by whatever way.
+/// One replica and the API server itself, in every way.
 #[e2e::case]
 fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("at-once", Kind::Transfer)?;
+    let space = environment(context)?.namespace("at-once", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let api = space.cluster().api();
-    for (one, other) in [(Way::Evict, Way::Evict), (Way::Evict, Way::Delete), (Way::EvictBeta, Way::Delete)] {
+    for (one, other) in [
+        (Removal::Evict, Removal::Evict),
+        (Removal::Evict, Removal::Delete),
+        (Removal::EvictBeta, Removal::Delete),
+    ] {
         let names = [etcd.leader()?.name(), etcd.follower()?.name()];
         let barrier = Barrier::new(2);
-        let go = |way: Way, name: &str| {
+        let go = |way: Removal, name: &str| {
             barrier.wait();
-            way.goes(api, &pods, name)
+            way.send(api, &pods, name)
         };
         let attempts = std::thread::scope(|scope| {
             let first = scope.spawn(|| go(one, names[0]));
@@ -172,12 +176,12 @@ fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static Tes
                 .unwrap_or_else(|_| Err(Error::msg("an eviction panicked")))
                 .and_then(|a| Ok([a, second?]))
         })?;
-        let told = || format!("{} and {}", attempts[0].told(), attempts[1].told());
+        let told = || format!("{} and {}", attempts[0].describe(), attempts[1].describe());
         let went = attempts.iter().filter(|attempt| attempt.is_allowed()).count();
         ensure!(went == 1, "of two at once {went} went: {}", told());
         let [first, second] = attempts;
-        let (gone, refused) = if first.is_allowed() { (names[0], second) } else { (names[1], first) };
-        refused.refused()?.telling(gone, "Leaving")?;
+        let (gone, denied) = if first.is_allowed() { (names[0], second) } else { (names[1], first) };
+        denied.denied()?.with_cause(gone, "Leaving")?;
         pods.replace(gone)?;
     }
     Ok(())
@@ -185,13 +189,13 @@ fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static Tes
 
 #[e2e::case]
 fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestContext) -> Result<()> {
-    let cluster = workshop(context)?;
+    let cluster = scratch(context)?;
     let door = cluster.namespace("door")?;
     let service = door.service("durward")?;
     let mut installation = Installation::by_service(context, cluster, &service, &guards(&[]))?;
     let [a, b] = two_replicas(context, &mut installation, &service)?;
     await_guard(cluster)?;
-    let space = namespace(cluster, "killed", Kind::Transfer)?;
+    let space = namespace(cluster, "killed", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let [one, other] = two_followers(&etcd)?;
@@ -202,7 +206,7 @@ fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestCo
     service.leads_to(b.durward.reviews())?;
     let (allowed, said) = b.judges(&second)?;
     ensure!(!allowed && said.contains("let go a moment ago"), "{said}");
-    // The same one comes in again.
+    // The same pod is allowed again.
     ensure!(b.judges(&first)?.0, "it may not go a second time");
     eventually("what is noted to be void", VOID_AFTER * 2, || {
         let (allowed, said) = b.judges(&second)?;
@@ -213,13 +217,13 @@ fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestCo
     Ok(())
 }
 
-/// To allow is not to commit: behind the guard a budget refuses, and the pod stays.
+/// An allowed review is not a deletion: a PDB denies the eviction after the guard, and the pod stays.
 #[e2e::case]
 fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("budget", Kind::Transfer)?;
+    let space = environment(context)?.namespace("budget", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
-    // No controller counts for it, so it allows nothing.
+    // No controller updates its status, so it allows no eviction.
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "etcd"},
         "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "etcd"}}},
@@ -228,12 +232,12 @@ fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestConte
     space.cluster().api().create(&path, &budget)?.succeeded()?;
     let [one, other] = two_followers(&etcd)?;
     let attempt = evict(&pods, one.name())?;
-    ensure!(!attempt.is_allowed() && attempt.told().contains("budget"), "{}", attempt.told());
+    ensure!(!attempt.is_allowed() && attempt.describe().contains("budget"), "{}", attempt.describe());
     ensure!(!pods.is_going(one.name())?, "it goes in spite of its budget");
     delete(&pods, other.name())?
-        .refused()?
-        .telling(one.name(), "Leaving")?
-        .saying(&["let go a moment ago"])?;
+        .denied()?
+        .with_cause(one.name(), "Leaving")?
+        .with_message(&["let go a moment ago"])?;
     delete(&pods, one.name())?.allowed()?;
     pods.replace(one.name())?;
     delete(&pods, other.name())?.allowed()?;
@@ -242,33 +246,33 @@ fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestConte
 
 #[e2e::case]
 fn without_a_reservation_no_healthy_member_is_deleted(context: &'static TestContext) -> Result<()> {
-    let cluster = workshop(context)?;
-    let (installation, durward) = super::house::installed(context, cluster, &[])?;
-    let space = namespace(cluster, "unnoted", Kind::Transfer)?;
+    let cluster = scratch(context)?;
+    let (installation, durward) = super::environment::installed(context, cluster, &[])?;
+    let space = namespace(cluster, "unnoted", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods: Pods<'_> = etcd.pods_in(&space)?;
     let [one, other] = two_followers(&etcd)?;
     cluster.kubectl().run(&["-n", "durward-system", "delete", "rolebindings", "--all"])?.succeeded()?;
     eventually("the permission to be gone", Duration::from_secs(30), || {
-        let attempt = try_delete(&pods, one.name())?;
-        Ok(if attempt.is_allowed() { Poll::Pending(attempt.told()) } else { Poll::Ready(()) })
+        let attempt = dry_run(&pods, one.name())?;
+        Ok(if attempt.is_allowed() { Poll::Pending(attempt.describe()) } else { Poll::Ready(()) })
     })?;
     for name in [one.name(), etcd.leader()?.name()] {
-        let refused = delete(&pods, name)?.refused()?;
-        refused.saying(&["it cannot be noted that it leaves", "leases"])?;
+        let denied = delete(&pods, name)?.denied()?;
+        denied.with_message(&["it cannot be noted that it leaves", "leases"])?;
     }
     let stopped = other.stop()?;
     delete(&pods, other.name())?.allowed()?;
     drop(stopped);
     pods.replace(other.name())?;
     other.await_reads(Duration::from_secs(60))?;
-    // One replica that keeps its own book needs no Lease.
+    // A single replica with local reservations needs no Lease.
     installation.configure(&guards(&["reservation: local"]))?;
     durward.signal(Signal::HUP)?;
     eventually("a member to go by the book of one replica", Duration::from_secs(30), || {
         let attempt = delete(&pods, one.name())?;
-        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.told()) })
+        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.describe()) })
     })?;
-    delete(&pods, other.name())?.refused()?.telling(one.name(), "Leaving")?;
+    delete(&pods, other.name())?.denied()?.with_cause(one.name(), "Leaving")?;
     installation.grant()
 }

@@ -1,5 +1,7 @@
-//! What must never be held up: teardown, repair, and what a node has begun. It is known by the state of things,
-//! for some clusters run all their controllers under one name; so the controllers are real, in both ways.
+//! Deletions that are never delayed: teardown, repair, and pods that already terminate.
+//!
+//! The guard recognizes them by the state of objects, because some clusters run all controllers under one
+//! user. The cases run real controllers both ways.
 
 use std::time::Duration;
 
@@ -11,17 +13,17 @@ use e2e::etcd_cluster::{EtcdCluster, FakeMember, pods};
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-use super::attempt::{Way, came_to, delete};
-use super::house::{House, Kind, house, installed, namespace};
+use super::environment::{Environment, Profile, environment, installed, namespace};
 use super::quorum::two_followers;
+use super::requests::{Removal, attempt, delete};
 
-/// Controllers see each other's deeds through watches, and try again what was refused a little later each time.
+/// Controllers learn of changes through watches, and their retries back off.
 const DONE_WITHIN: Duration = Duration::from_secs(120);
 
-/// A member that was away catches up as soon as its leader tries it again.
+/// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
-/// Three pods of whom nobody ever gets an answer.
+/// Returns three pods whose members never answer.
 fn silent<'a>(space: &'a e2e::namespace::Namespace<'a>) -> Result<(Pods<'a>, Vec<FakeMember>)> {
     let pods = pods::set(space, "etcd", 3, |_| {})?;
     let members = (0..3).map(|_| FakeMember::silent()).collect::<Result<Vec<_>>>()?;
@@ -33,69 +35,71 @@ fn silent<'a>(space: &'a e2e::namespace::Namespace<'a>) -> Result<(Pods<'a>, Vec
 
 #[e2e::case]
 fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Result<()> {
-    let House { cluster, .. } = house(context)?;
+    let Environment { cluster, .. } = environment(context)?;
     let api = cluster.api();
-    let space = house(context)?.namespace("teardown", Kind::Transfer)?;
+    let space = environment(context)?.namespace("teardown", Profile::Transfer)?;
     let (pods, members) = silent(&space)?;
-    let by = |ways: &[Way], pods: &Pods<'_>, name: &str, what: &str| -> Result<()> {
-        for way in ways {
-            way.tried(api, pods, name)?.allowed().with_context(|| what.to_owned())?;
+    let by = |removals: &[Removal], pods: &Pods<'_>, name: &str, what: &str| -> Result<()> {
+        for removal in removals {
+            removal.dry_run(api, pods, name)?.allowed().with_context(|| what.to_owned())?;
         }
         let met: usize = members.iter().map(FakeMember::met).sum();
         ensure!(met == 0, "a member was asked {what}");
         Ok(())
     };
-    let all_ways = |pods: &Pods<'_>, name: &str, what: &str| by(&Way::ALL, pods, name, what);
+    let by_all = |pods: &Pods<'_>, name: &str, what: &str| by(&Removal::ALL, pods, name, what);
     let phase = |name: &str, phase: &str| pods.say(name, &json!({"status": {"phase": phase}}));
     phase("etcd-0", "Failed")?;
-    all_ways(&pods, "etcd-0", "about a pod that has failed")?;
+    by_all(&pods, "etcd-0", "about a pod that has failed")?;
     phase("etcd-0", "Running")?;
     let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     let crashed = json!({"status": {"containerStatuses": [{
         "name": "etcd", "image": "x", "imageID": "", "ready": false, "restartCount": 7, "state": waiting,
     }]}});
     pods.say("etcd-0", &crashed)?;
-    all_ways(&pods, "etcd-0", "about a pod whose etcd has crashed")?;
+    by_all(&pods, "etcd-0", "about a pod whose etcd has crashed")?;
     api.delete(&format!("/api/v1/nodes/{}", pods.node("etcd-1")))?.succeeded()?;
-    all_ways(&pods, "etcd-1", "about a pod whose node is gone")?;
+    by_all(&pods, "etcd-1", "about a pod whose node is gone")?;
 
-    // Its owner goes, first in the foreground, in which it stays until the pods are gone.
+    // Foreground deletion: the StatefulSet stays until its pods are gone.
     let foreground = json!({"propagationPolicy": "Foreground"});
     api.delete_with(&pods.set_path(), &foreground)?.succeeded()?;
     ensure!(api.get(&pods.set_path())?.is_success(), "there is a garbage collector here");
-    all_ways(&pods, "etcd-2", "about a pod whose StatefulSet is being deleted")?;
+    by_all(&pods, "etcd-2", "about a pod whose StatefulSet is being deleted")?;
 
-    let (gone, exit) =
-        (house(context)?.namespace("gone", Kind::Transfer)?, "about a pod whose StatefulSet is gone");
+    let (gone, exit) = (
+        environment(context)?.namespace("gone", Profile::Transfer)?,
+        "about a pod whose StatefulSet is gone",
+    );
     let of_gone = pods::set(&gone, "etcd", 3, |_| {})?;
     of_gone.add("etcd-0", members[0].address())?;
     api.delete_with(&of_gone.set_path(), &json!({"propagationPolicy": "Background"}))?.succeeded()?;
-    all_ways(&of_gone, "etcd-0", exit)?;
+    by_all(&of_gone, "etcd-0", exit)?;
 
-    let space = house(context)?.namespace("ends", Kind::Transfer)?;
+    let space = environment(context)?.namespace("ends", Profile::Transfer)?;
     let of_ending = pods::set(&space, "etcd", 3, |_| {})?;
     of_ending.add("etcd-0", members[0].address())?;
     api.delete(&format!("/api/v1/namespaces/{}", space.name()))?.succeeded()?;
-    // The API server itself takes no eviction there.
-    by(&[Way::Delete], &of_ending, "etcd-0", "about a pod whose namespace is being deleted")?;
+    // The API server itself denies evictions there.
+    by(&[Removal::Delete], &of_ending, "etcd-0", "about a pod whose namespace is being deleted")?;
 
-    // One that leaves its pods behind takes none of them along: they are judged like any.
-    let space = house(context)?.namespace("orphans", Kind::Transfer)?;
+    // Orphaned pods are not deleted with their owner, so they are reviewed like others.
+    let space = environment(context)?.namespace("orphans", Profile::Transfer)?;
     let of_orphans = pods::set(&space, "etcd", 3, |_| {})?;
     of_orphans.add("etcd-0", members[0].address())?;
     api.delete_with(&of_orphans.set_path(), &json!({"propagationPolicy": "Orphan"}))?.succeeded()?;
-    delete(&of_orphans, "etcd-0")?.refused()?;
+    delete(&of_orphans, "etcd-0")?.denied()?;
     ensure!(members[0].met() > 0, "nobody was asked");
     Ok(())
 }
 
 #[e2e::case]
 fn a_mirror_pod_is_allowed_with_a_warning(context: &'static TestContext) -> Result<()> {
-    let House { cluster, .. } = house(context)?;
-    let space = house(context)?.namespace("mirror", Kind::Transfer)?;
+    let Environment { cluster, .. } = environment(context)?;
+    let space = environment(context)?.namespace("mirror", Profile::Transfer)?;
     let pods = pods::set(&space, "etcd", 3, |_| {})?;
     let silent = FakeMember::silent()?;
-    // Only a kubelet may make one, and only for its own node.
+    // Only a kubelet can create a mirror pod, and only for its own node.
     pods.add("etcd-0", silent.address())?;
     let node = pods.node("etcd-0");
     let kubelet = kubelet(cluster, &node)?;
@@ -111,9 +115,9 @@ fn a_mirror_pod_is_allowed_with_a_warning(context: &'static TestContext) -> Resu
         "spec": {"nodeName": node, "containers": [{"name": "etcd", "image": "durward.test/etcd:1"}]},
     });
     kubelet.api.create(&space.path("pods"), &mirror)?.succeeded()?;
-    for way in Way::ALL {
-        let tried = way.tried(cluster.api(), &pods, "etcd-static")?.allowed()?;
-        tried.warning("the mirror of a static pod")?;
+    for removal in Removal::ALL {
+        let dry_run = removal.dry_run(cluster.api(), &pods, "etcd-static")?.allowed()?;
+        dry_run.with_warning("the mirror of a static pod")?;
     }
     ensure!(silent.met() == 0, "a member was asked");
     Ok(())
@@ -121,16 +125,16 @@ fn a_mirror_pod_is_allowed_with_a_warning(context: &'static TestContext) -> Resu
 
 #[e2e::case]
 fn deletecollection_keeps_the_quorum(context: &'static TestContext) -> Result<()> {
-    let House { cluster, .. } = house(context)?;
-    let space = house(context)?.namespace("collection", Kind::Transfer)?;
+    let Environment { cluster, .. } = environment(context)?;
+    let space = environment(context)?.namespace("collection", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let collection = format!("{}?labelSelector=app%3Detcd", space.path("pods"));
-    came_to(cluster.api().delete(&format!("{collection}&dryRun=All"))?).allowed()?;
+    attempt(cluster.api().delete(&format!("{collection}&dryRun=All"))?).allowed()?;
     ensure!(pods.staying()?.len() == 3, "a dry run of a collection took something");
-    came_to(cluster.api().delete(&collection)?).refused()?;
+    attempt(cluster.api().delete(&collection)?).denied()?;
     ensure!(pods.staying()?.len() == 2, "of three {:?} stay", pods.staying()?);
-    came_to(cluster.api().delete(&collection)?).refused()?;
+    attempt(cluster.api().delete(&collection)?).denied()?;
     ensure!(pods.staying()?.len() == 2, "the second time of three {:?} stay", pods.staying()?);
     etcd.leader()?.reads()
 }
@@ -163,11 +167,11 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
     }
     let (_installation, durward) = installed(context, &cluster, &[])?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    // Leaders are refused to people here, and rolling updates come to their end all the same.
-    let space = namespace(&cluster, "rolls", Kind::Refuse)?;
+    // Users cannot delete leaders here, and rolling updates complete anyway.
+    let space = namespace(&cluster, "rolls", Profile::Refuse)?;
     let pods = etcd.set_in(&space, |_| {})?;
     pods.run_what_is_made(&etcd)?;
-    delete(&pods, etcd.leader()?.name())?.refused()?;
+    delete(&pods, etcd.leader()?.name())?.denied()?;
     rolls(&cluster, &etcd, &pods)?;
     let asked = if is_each_itself {
         "system:serviceaccount:kube-system:statefulset-controller"
@@ -176,7 +180,7 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
     };
     ensure!(durward.log()?.contains(asked), "{asked} has not asked for anything");
 
-    // Left behind they are guarded as before.
+    // Orphaned pods stay guarded.
     let kubectl = cluster.kubectl();
     kubectl.run(&["-n", space.name(), "delete", "statefulset", "etcd", "--cascade=orphan"])?.succeeded()?;
     eventually("the pods to be without an owner", DONE_WITHIN, || {
@@ -185,7 +189,7 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
     })?;
     let [down, up] = two_followers(&etcd)?;
     let stopped = down.stop()?;
-    delete(&pods, up.name())?.refused()?;
+    delete(&pods, up.name())?.denied()?;
     stopped.start()?;
     down.await_reads(BACK_WITHIN)?;
     ends(&cluster, &pods, || {
@@ -194,8 +198,8 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
         Ok(path)
     })?;
 
-    // The owner goes, and what it owns: all three, whatever they are.
-    let space = namespace(&cluster, "goes", Kind::Refuse)?;
+    // The StatefulSet is deleted with all three pods.
+    let space = namespace(&cluster, "goes", Profile::Refuse)?;
     let pods = etcd.set_in(&space, |_| {})?;
     pods.run_what_is_made(&etcd)?;
     ends(&cluster, &pods, || {
@@ -206,7 +210,8 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
     Ok(())
 }
 
-/// A rolling update, with the case in the kubelets' place: every pod is replaced, and none whose member leads.
+/// Runs a rolling update, with the case as the kubelet. Every pod is replaced, and none while its member
+/// leads.
 fn rolls(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
     let space = pods.namespace().name();
     let uids =
@@ -237,7 +242,7 @@ fn rolls(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Something is deleted whose end takes all pods along; the case is their kubelet.
+/// Deletes an object that all pods depend on, with the case as their kubelet.
 fn ends(cluster: &Cluster, pods: &Pods<'_>, begin: impl FnOnce() -> Result<String>) -> Result<()> {
     let path = begin()?;
     let list = pods.namespace().path("pods");

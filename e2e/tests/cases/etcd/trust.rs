@@ -1,5 +1,5 @@
-//! Whom Durward believes, and to whom it tells a secret: members over TLS, members that ask for a login, and
-//! everything that stands where a member is expected and is none.
+//! TLS, logins, and processes that are not the expected member: which ones Durward trusts, and with which
+//! secrets.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use e2e::namespace::Namespace;
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-use super::attempt::{delete, try_delete};
-use super::house::{Kind, LOGIN, SERVER_NAME, TRUST, house};
+use super::environment::{LOGIN, Profile, SERVER_NAME, TRUST, environment};
 use super::quorum::two_followers;
+use super::requests::{delete, dry_run};
 
-/// What nobody else may be told.
+/// The password that no other process receives.
 const PASSWORD: &str = "a-password-of-etcd";
 
-/// A Secret that is looked at again.
+/// Time until a changed Secret is read again.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 
-/// A member that was away catches up as soon as its leader tries it again.
+/// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
-/// Two looks at members that say nothing, and what a loaded machine takes.
+/// Two requests to members that do not answer, plus time for a loaded machine.
 const IN_TIME: Duration = Duration::from_secs(8);
 
 fn keep(space: &Namespace<'_>, secret: &Value) -> Result<()> {
@@ -38,34 +38,34 @@ fn login(password: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": LOGIN}, "stringData": data})
 }
 
-/// The first to come logs in, which takes etcd a tenth of a second of work for each question: on a machine that does
-/// much else, longer than a member is waited for.
+/// Waits until Durward is logged in. etcd spends a tenth of a second on each login, which can exceed the
+/// member's deadline.
 fn await_login(pods: &Pods<'_>, name: &str) -> Result<()> {
     eventually("the members to have let Durward in", READ_WITHIN, || {
-        let attempt = try_delete(pods, name)?;
-        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.told()) })
+        let attempt = dry_run(pods, name)?;
+        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.describe()) })
     })
 }
 
-/// The whole way over TLS: a follower goes, and a leader hands over.
+/// Deletes the leader over TLS; it transfers leadership first.
 fn goes_well(etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
     let leader = etcd.leader()?.name();
-    delete(pods, leader)?.allowed()?.warning("leadership moved to")?;
+    delete(pods, leader)?.allowed()?.with_warning("leadership moved to")?;
     Ok(())
 }
 
 #[e2e::case]
 fn members_are_verified_by_address_or_name(context: &'static TestContext) -> Result<()> {
-    for (kind, to, asks) in [
-        (Kind::Tls, IssuedFor::Addresses, false),
-        (Kind::Named, IssuedFor::Name(SERVER_NAME.to_owned()), true),
+    for (profile, to, asks) in [
+        (Profile::Tls, IssuedFor::Addresses, false),
+        (Profile::Named, IssuedFor::Name(SERVER_NAME.to_owned()), true),
     ] {
-        let space = house(context)?.namespace("tls", kind)?;
+        let space = environment(context)?.namespace("tls", profile)?;
         let trust = ServerTls::new(to, asks)?;
         keep(&space, &trust.secret(TRUST))?;
         let etcd = EtcdCluster::of(3).tls(trust).start(context)?;
         let pods = etcd.pods_in(&space)?;
-        try_delete(&pods, etcd.follower()?.name())?.allowed()?.without_warnings()?;
+        dry_run(&pods, etcd.follower()?.name())?.allowed()?.without_warnings()?;
         goes_well(&etcd, &pods)?;
     }
     Ok(())
@@ -73,39 +73,39 @@ fn members_are_verified_by_address_or_name(context: &'static TestContext) -> Res
 
 #[e2e::case]
 fn certificates_of_another_ca_or_name_are_not_trusted(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("wrong", Kind::Tls)?;
+    let space = environment(context)?.namespace("wrong", Profile::Tls)?;
     let etcd = EtcdCluster::of(3).tls(ServerTls::new(IssuedFor::Addresses, false)?).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let follower = etcd.follower()?.name();
-    try_delete(&pods, follower)?.refused()?.saying(&["could not be checked", TRUST])?;
+    dry_run(&pods, follower)?.denied()?.with_message(&["could not be checked", TRUST])?;
     keep(&space, &ServerTls::new(IssuedFor::Addresses, false)?.secret(TRUST))?;
     eventually("the authority of somebody else to be read", READ_WITHIN, || {
-        let attempt = try_delete(&pods, follower)?;
-        ensure!(!attempt.is_allowed(), "{}", attempt.told());
-        let told = attempt.told();
+        let attempt = dry_run(&pods, follower)?;
+        ensure!(!attempt.is_allowed(), "{}", attempt.describe());
+        let told = attempt.describe();
         Ok(if told.contains("certificate") { Poll::Ready(()) } else { Poll::Pending(told) })
     })?;
-    // The right one in its place is read without anybody saying so.
+    // The right CA is read without a restart.
     let trust = etcd.trust().context("members without certificates")?;
     keep(&space, &trust.secret(TRUST))?;
     eventually("the authority of the members to be read", READ_WITHIN, || {
-        let attempt = try_delete(&pods, follower)?;
-        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.told()) })
+        let attempt = dry_run(&pods, follower)?;
+        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.describe()) })
     })?;
 
-    let space = house(context)?.namespace("name", Kind::Tls)?;
+    let space = environment(context)?.namespace("name", Profile::Tls)?;
     let trust = ServerTls::new(IssuedFor::Name(SERVER_NAME.to_owned()), false)?;
     keep(&space, &trust.secret(TRUST))?;
     let named = EtcdCluster::of(3).tls(trust).start(context)?;
     let pods = named.pods_in(&space)?;
-    try_delete(&pods, named.follower()?.name())?.refused()?.saying(&["could not be checked"])?;
+    dry_run(&pods, named.follower()?.name())?.denied()?.with_message(&["could not be checked"])?;
     Ok(())
 }
 
 #[e2e::case]
 fn durward_logs_in_if_members_require_it(context: &'static TestContext) -> Result<()> {
     for release in Release::ALL {
-        let space = house(context)?.namespace("login", Kind::Login)?;
+        let space = environment(context)?.namespace("login", Profile::Login)?;
         let trust = ServerTls::new(IssuedFor::Addresses, false)?;
         keep(&space, &trust.secret(TRUST))?;
         keep(&space, &login(PASSWORD))?;
@@ -114,33 +114,33 @@ fn durward_logs_in_if_members_require_it(context: &'static TestContext) -> Resul
         let leader = etcd.leader()?.name();
         etcd.ask_for_logins(PASSWORD)?;
         await_login(&pods, leader)?;
-        delete(&pods, leader)?.allowed()?.warning("leadership moved to")?;
+        delete(&pods, leader)?.allowed()?.with_warning("leadership moved to")?;
     }
-    let space = house(context)?.namespace("open", Kind::Open)?;
+    let space = environment(context)?.namespace("open", Profile::Open)?;
     keep(&space, &login("another"))?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let follower = etcd.follower()?.name();
     etcd.ask_for_logins(PASSWORD)?;
-    try_delete(&pods, follower)?.refused()?.not_saying(&["another", PASSWORD])?;
+    dry_run(&pods, follower)?.denied()?.without_text(&["another", PASSWORD])?;
     keep(&space, &login(PASSWORD))?;
     await_login(&pods, follower)
 }
 
-/// A member that says who may not read is a member that reads.
+/// A member that reports missing permissions can still be reached.
 #[e2e::case]
 fn members_without_a_configured_login_are_still_contacted(context: &'static TestContext) -> Result<()> {
     for release in Release::ALL {
-        let space = house(context)?.namespace("nobody", Kind::Transfer)?;
+        let space = environment(context)?.namespace("nobody", Profile::Transfer)?;
         let etcd = EtcdCluster::of(3).release(release).start(context)?;
         let pods = etcd.pods_in(&space)?;
         let follower = etcd.follower()?.name();
         etcd.ask_for_logins(PASSWORD)?;
         if release == Release::V3_6 {
-            // It tells nobody how it is.
-            try_delete(&pods, follower)?.refused()?.saying(&["could not be checked"])?;
+            // Version 3.6 reports its status only after a login.
+            dry_run(&pods, follower)?.denied()?.with_message(&["could not be checked"])?;
         } else {
-            try_delete(&pods, follower)?.allowed()?;
+            dry_run(&pods, follower)?.allowed()?;
         }
     }
     Ok(())
@@ -148,29 +148,29 @@ fn members_without_a_configured_login_are_still_contacted(context: &'static Test
 
 #[e2e::case]
 fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("rogue", Kind::Transfer)?;
+    let space = environment(context)?.namespace("rogue", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
     let stranger = EtcdCluster::of(1).start(context)?;
     let mimic = FakeMember::passing_for(leader.address())?;
     pods.add("etcd-rogue", stranger.members()[0].address())?;
-    // All is well, and it still is: a pod more is no member more.
-    try_delete(&pods, up.name())?.allowed()?;
+    // An additional pod is not an additional member.
+    dry_run(&pods, up.name())?.allowed()?;
     let stopped = down.stop()?;
-    delete(&pods, up.name())?.refused()?.not_saying(&["2 other members"])?;
-    delete(&pods, leader.name())?.refused()?;
+    delete(&pods, up.name())?.denied()?.without_text(&["2 other members"])?;
+    delete(&pods, leader.name())?.denied()?;
     drop(stopped);
     down.await_reads(BACK_WITHIN)?;
-    delete(&pods, "etcd-rogue")?.allowed()?.warning("another ensemble")?;
+    delete(&pods, "etcd-rogue")?.allowed()?.with_warning("another ensemble")?;
     pods.finish("etcd-rogue")?;
-    // Nor does one vouch that answers with a healthy member's own words.
+    // A pod that answers with the words of a healthy member does not count either.
     pods.add("etcd-mimic", mimic.address())?;
     let _stopped = down.stop()?;
-    delete(&pods, up.name())?.refused()?.saying(&["another pod says that it is the same member"])?;
+    delete(&pods, up.name())?.denied()?.with_message(&["another pod says that it is the same member"])?;
     ensure!(mimic.met() > 0, "the mimic was never asked");
 
-    let space = house(context)?.namespace("secret", Kind::Login)?;
+    let space = environment(context)?.namespace("secret", Profile::Login)?;
     let trust = ServerTls::new(IssuedFor::Addresses, false)?;
     keep(&space, &trust.secret(TRUST))?;
     keep(&space, &login(PASSWORD))?;
@@ -189,7 +189,7 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
 
 #[e2e::case]
 fn a_process_that_is_not_etcd_does_not_count(context: &'static TestContext) -> Result<()> {
-    let space = house(context)?.namespace("odd", Kind::Transfer)?;
+    let space = environment(context)?.namespace("odd", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
@@ -214,11 +214,11 @@ fn a_process_that_is_not_etcd_does_not_count(context: &'static TestContext) -> R
         let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
         pods.say(down.name(), &status)?;
         for name in [up.name(), leader.name()] {
-            let refused = delete(&pods, name)?.refused().with_context(context)?;
-            refused.telling(down.name(), "Silent").and_then(|v| v.within(IN_TIME)).with_context(context)?;
+            let denied = delete(&pods, name)?.denied().with_context(context)?;
+            denied.with_cause(down.name(), "Silent").and_then(|v| v.within(IN_TIME)).with_context(context)?;
         }
-        // The other two are a quorum without whatever that is.
-        try_delete(&pods, down.name())?.allowed().with_context(context)?;
+        // The other two are a quorum without it.
+        dry_run(&pods, down.name())?.allowed().with_context(context)?;
         ensure!(impostor.met() > 0, "what says {what} was never asked");
     }
     ensure!(etcd.leader()?.name() == leader.name(), "the leadership was moved");

@@ -3,6 +3,6 @@
 //! In the area `etcd` the case ends members itself. Here a kubelet ends them, and the cases measure what this costs
 //! the clients of etcd. One case deploys a manifest that many documents copy.
 
-mod house;
+mod environment;
 mod rolling_update;
 mod upstream_manifest;

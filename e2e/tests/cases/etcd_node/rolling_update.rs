@@ -1,6 +1,7 @@
-//! A rolling update of an etcd cluster that does nothing to make it easy: an entry point that swallows SIGTERM, a second
-//! of grace, no probe that tells when a member is back. etcd hands over by itself on a clean SIGTERM, so an easier
-//! one would prove nothing.
+//! A rolling update of an etcd cluster with the worst settings: SIGTERM is ignored, the grace period is a
+//! second, and there is no readiness probe.
+//!
+//! etcd transfers leadership by itself on SIGTERM, so a better setup would prove nothing.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -15,24 +16,26 @@ use e2e::node::Node;
 use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
-use super::house::{House, enter};
-use crate::cases::etcd::house::{Kind, LABEL};
+use super::environment::{Environment, exclusive};
+use crate::cases::etcd::environment::{LABEL, Profile};
 
-/// Three pods, one after another, with what a controller waits when it was refused.
+/// Three pods one after another, plus the controller's backoff after a denial.
 const ROLLED_WITHIN: Duration = Duration::from_secs(240);
 
-/// For as long a member may know of no leader while one hands over to another, which is one vote written to disk.
-/// Where the quorum is lost it lasts until it is there again.
+/// Longest time without a leader during a transfer, which is one vote written to disk. Without a quorum it
+/// lasts much longer.
 const HANDED_OVER_WITHIN: Duration = Duration::from_millis(100);
 
-/// How often a guarded update may be looked at.
+/// Attempts of a guarded update.
 const TRIES: usize = 3;
 
 const MEMBERS: [&str; 3] = ["etcd-0", "etcd-1", "etcd-2"];
 
-/// The first process of a container gets no signal that it has not asked for, and a shell asks for none: etcd, its
-/// child, hears nothing of the end until all of them are killed. Elections take three seconds, as they do across
-/// zones: so what one costs is told from what a loaded machine costs.
+/// The first process of a container gets only signals that it handles, and a shell handles none: etcd gets
+/// SIGKILL.
+///
+/// Elections take three seconds, as across zones, so their cost differs clearly from that of a loaded
+/// machine.
 const DEAF: &str = "etcd --name=$HOSTNAME --data-dir=/data/etcd \
     --listen-client-urls=http://0.0.0.0:2379 --advertise-client-urls=http://$HOSTNAME.etcd:2379 \
     --listen-peer-urls=http://0.0.0.0:2380 --initial-advertise-peer-urls=http://$HOSTNAME.etcd:2380 \
@@ -40,8 +43,8 @@ const DEAF: &str = "etcd --name=$HOSTNAME --data-dir=/data/etcd \
     --heartbeat-interval=100 --election-timeout=3000; \
     echo etcd has ended";
 
-/// Service and `StatefulSet`. What members write lies below `data`, in a folder for each. A label tells the pods from
-/// those of other namespaces, which a drain would take along.
+/// Returns a Service and a `StatefulSet`. Each member has a directory below `data`. A label separates the
+/// pods from those of other namespaces during a drain.
 fn manifest(space: &str, data: &str) -> [(&'static str, Value); 2] {
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd"},
@@ -71,7 +74,7 @@ fn manifest(space: &str, data: &str) -> [(&'static str, Value); 2] {
     [("services", service), ("apps/v1/statefulsets", set)]
 }
 
-/// an etcd cluster that stands in this namespace.
+/// Creates an etcd cluster in this namespace and waits until it is healthy.
 fn stands(context: &TestContext, node: &Node, space: &Namespace<'_>) -> Result<()> {
     let data = context.folder("etcd-data")?;
     for (resource, object) in manifest(space.name(), &data.display().to_string()) {
@@ -92,10 +95,10 @@ fn addresses(node: &Node, space: &Namespace<'_>) -> Result<Vec<Ipv4Addr>> {
     Ok(pods.iter().filter_map(|pod| pod["status"]["podIP"].as_str()?.parse().ok()).collect())
 }
 
-/// What a rolling update costs in a namespace of this kind.
-fn rolls(context: &TestContext, house: &House, kind: Option<Kind>) -> Result<Cost> {
-    let node = house.node;
-    let space = house.namespace("rolls", kind)?;
+/// Measures the cost of a rolling update in a namespace with this guard.
+fn rolls(context: &TestContext, fixture: &Environment, profile: Option<Profile>) -> Result<Cost> {
+    let node = fixture.node;
+    let space = fixture.namespace("rolls", profile)?;
     stands(context, node, &space)?;
     let members = Addresses::default();
     members.are(addresses(node, &space)?);
@@ -122,15 +125,15 @@ fn rolls(context: &TestContext, house: &House, kind: Option<Kind>) -> Result<Cos
     let after = uids()?;
     ensure!(before.iter().all(|uid| !after.contains(uid)), "not every pod was replaced");
     let Cost { acknowledged, gap, leaderless, lost } = &cost;
-    let kind = kind.map_or("nobody", Kind::word);
+    let profile = profile.map_or("nobody", Profile::name);
     print(format_args!(
-        "rolling update, guarded by {kind}: {acknowledged} writes, {} lost, longest gap {gap:?}, longest without a leader {leaderless:?}",
+        "rolling update, guarded by {profile}: {acknowledged} writes, {} lost, longest gap {gap:?}, longest without a leader {leaderless:?}",
         lost.len()
     ));
     Ok(cost)
 }
 
-/// What a guarded update has to hold to, beside one that nobody guards.
+/// Checks the cost of a guarded update against an unguarded one.
 fn holds(cost: &Cost, unguarded: &Cost) -> Result<()> {
     let Cost { acknowledged, lost, gap, leaderless } = cost;
     ensure!(*acknowledged > 100, "there were only {acknowledged} writes");
@@ -144,32 +147,32 @@ fn holds(cost: &Cost, unguarded: &Cost) -> Result<()> {
     Ok(())
 }
 
-/// The cost of a guarded update that holds to it. A machine that does much else makes gaps of its own, and none
-/// shorter: so the best of some is taken, if only all writes are there.
-fn guarded(context: &TestContext, house: &House, unguarded: &Cost) -> Result<Cost> {
+/// Returns the cost of a guarded update that passes the check. A loaded machine adds gaps and never removes
+/// any, so one of several attempts is enough. All writes must be present in each.
+fn guarded(context: &TestContext, fixture: &Environment, unguarded: &Cost) -> Result<Cost> {
     for _ in 1..TRIES {
-        let cost = rolls(context, house, Some(Kind::Transfer))?;
+        let cost = rolls(context, fixture, Some(Profile::Transfer))?;
         ensure!(cost.lost.is_empty(), "acknowledged writes are lost: {:?}", cost.lost);
         if holds(&cost, unguarded).is_ok() {
             return Ok(cost);
         }
     }
-    let cost = rolls(context, house, Some(Kind::Transfer))?;
+    let cost = rolls(context, fixture, Some(Profile::Transfer))?;
     holds(&cost, unguarded)?;
     Ok(cost)
 }
 
 #[e2e::case(Soak)]
 fn only_leadership_transfer_avoids_a_gap_in_writes(context: &'static TestContext) -> Result<()> {
-    let house = enter(context)?;
-    let unguarded = rolls(context, &house, None)?;
+    let fixture = exclusive(context)?;
+    let unguarded = rolls(context, &fixture, None)?;
     ensure!(
         unguarded.gap > Duration::from_secs(1),
         "unguarded it costs nothing, so this proves nothing: {unguarded:?}"
     );
-    let guarded = guarded(context, &house, &unguarded)?;
-    // The same guard without the handing over: the quorum is kept, and every leader is killed.
-    let allowed = rolls(context, &house, Some(Kind::Allow))?;
+    let guarded = guarded(context, &fixture, &unguarded)?;
+    // The same guard without the transfer: the quorum is kept, and every leader is killed.
+    let allowed = rolls(context, &fixture, Some(Profile::Allow))?;
     ensure!(allowed.lost.is_empty(), "acknowledged writes are lost: {:?}", allowed.lost);
     ensure!(
         holds(&allowed, &unguarded).is_err(),
@@ -180,10 +183,10 @@ fn only_leadership_transfer_avoids_a_gap_in_writes(context: &'static TestContext
 
 #[e2e::case(Soak)]
 fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestContext) -> Result<()> {
-    let house = enter(context)?;
-    let node = house.node;
-    // It ends with the case's own words.
-    let space = node.cluster().labelled_namespace("drained", &[(LABEL, Kind::Transfer.word())])?;
+    let fixture = exclusive(context)?;
+    let node = fixture.node;
+    // The case deletes this namespace itself.
+    let space = node.cluster().labelled_namespace("drained", &[(LABEL, Profile::Transfer.name())])?;
     stands(context, node, &space)?;
     let leader = leader(node, &space)?;
     let kubectl = node.cluster().kubectl();
@@ -194,7 +197,7 @@ fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestCo
     let said = format!("{}{}", drained.stdout, drained.stderr);
     ensure!(drained.is_success() && said.contains("leadership moved to"), "{said}");
     node.stands(&space, "statefulsets", "etcd")?;
-    // Everything at once is teardown, whoever leads.
+    // Deleting everything at once is a teardown, also of the leader.
     let path = format!("/api/v1/namespaces/{}", space.name());
     node.cluster().api().delete(&path)?.succeeded()?;
     eventually("the namespace to be gone", ROLLED_WITHIN, || {
@@ -207,7 +210,7 @@ fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestCo
     })
 }
 
-/// The name of the pod whose member leads.
+/// Returns the name of the leader's pod.
 fn leader(node: &Node, space: &Namespace<'_>) -> Result<String> {
     let command = ["etcdctl", "endpoint", "status", "--cluster", "-w", "json"];
     let said = node.pod(space, "etcd-0").exec("etcd", &command)?;

@@ -1,5 +1,5 @@
-//! The manifest that the documents of this guard's ancestors deploy: Kubernetes' own, of its end-to-end tests, whose
-//! preStop hook removes the member, beside a disruption budget.
+//! The etcd manifest of the Kubernetes end-to-end tests, which many documents copy. Its preStop hook removes
+//! the member, and it has a PDB.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use e2e::node::Node;
 use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
-use super::house::enter;
-use crate::cases::etcd::house::Kind;
+use super::environment::exclusive;
+use crate::cases::etcd::environment::Profile;
 
-/// An image like the one that the manifest names: etcd with its first API, which the hook speaks.
+/// An image like the one in the manifest: etcd with API version 2, which the hook uses.
 const IMAGE: &str = "durward.test/etcd-of-the-document:1";
 
-/// What the manifest names. It took names for addresses to listen on, which no later etcd does.
+/// The image in the manifest. Its etcd accepts host names as listen addresses; later versions do not.
 const NAMED: &str = "image: registry.k8s.io/etcd:3.2.24";
 
-/// In front of etcd: names to listen on become the pod's address.
+/// Wraps etcd: replaces host names in listen addresses by the pod's address.
 const WRAPPER: &str = r#"#!/bin/sh
 is_place=
 for argument; do
@@ -33,7 +33,7 @@ done
 exec /usr/local/lib/etcd "$@"
 "#;
 
-/// Three pods, one after another, each of which waits for the others' names.
+/// Three pods start one after another, and each waits for the names of the others.
 const STANDS_WITHIN: Duration = Duration::from_secs(180);
 
 fn image(context: &TestContext, node: &Node) -> Result<()> {
@@ -47,7 +47,7 @@ fn image(context: &TestContext, node: &Node) -> Result<()> {
             .file_as("/usr/local/bin/etcd", &wrapper)
     })?;
     let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    // Else no member may be removed before all have been together for five seconds.
+    // Otherwise a member cannot be removed until all have been connected for five seconds.
     let soon = "ETCD_STRICT_RECONFIG_CHECK=false";
     let recipe = recipe.starting(json!({"Env": [path, "ETCDCTL_API=2", "ETCD_ENABLE_V2=true", soon]}));
     node.import(&recipe.build(&supervisor)?)
@@ -55,10 +55,10 @@ fn image(context: &TestContext, node: &Node) -> Result<()> {
 
 #[e2e::case(Soak)]
 fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Result<()> {
-    let house = enter(context)?;
-    let node = house.node;
+    let fixture = exclusive(context)?;
+    let node = fixture.node;
     image(context, node)?;
-    let space = house.namespace("document", Some(Kind::Refuse))?;
+    let space = fixture.namespace("document", Some(Profile::Refuse))?;
     let folder = Binary::ApiServer
         .sources(&context.supervisor()?)?
         .join("test/e2e/testing-manifests/statefulset/etcd");
@@ -67,7 +67,7 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
         let path = folder.join(name).with_extension("yaml");
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        // Where it is pulled from is a part of the image.
+        // The registry is a part of the image name.
         let text = text.replace(NAMED, &format!("image: {IMAGE}"));
         let text = text.replace("imagePullPolicy: Always", "imagePullPolicy: Never");
         ensure!(name != "statefulset" || text.contains(IMAGE), "upstream names another image: {text}");
@@ -88,7 +88,7 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
     }
     node.stands(&space, "statefulsets", "etcd")?;
 
-    // `8e9e05c52164694d: name=etcd-0 peerURLs=… clientURLs=… isLeader=true`
+    // Output format: `8e9e05c52164694d: name=etcd-0 peerURLs=… clientURLs=… isLeader=true`
     let members = || node.pod(&space, "etcd-0").attempt("etcd", &["etcdctl", "member", "list"]);
     let list = eventually("three members and a leader", STANDS_WITHIN, || {
         let list = members()?.stdout;
@@ -112,7 +112,7 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
     ensure!(refused.stderr.contains("leader: refuse"), "{}", refused.stderr);
     let let_go = delete(&follower)?;
     ensure!(let_go.is_success(), "a follower was refused: {}", let_go.stderr);
-    // Its hook has removed it, and the etcd cluster is one of two: there none may go.
+    // The hook has removed the member. In the remaining cluster of two, none can be deleted.
 
     eventually("the member to be removed", STANDS_WITHIN, || {
         let list = node.pod(&space, &leader).attempt("etcd", &["etcdctl", "member", "list"])?.stdout;

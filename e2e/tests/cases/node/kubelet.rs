@@ -1,4 +1,4 @@
-//! The node's kubelet, as a case may take it away and give it back.
+//! The kubelet of the node stops and starts again.
 
 use std::time::{Duration, Instant};
 
@@ -24,14 +24,14 @@ fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run(context: &TestContex
             .any(|condition| condition["status"] == "Unknown")
     };
     node.becomes("unknown", unknown)?;
-    // The grace counts from the last word of the kubelet, which was at most a renewal before the stop.
+    // The grace period counts from the last lease renewal before the stop.
     let silent = began.elapsed();
     ensure!(silent + Duration::from_secs(5) > node::GRACE, "given up after {silent:?}");
     let refused = web.attempt("app", &["true"])?;
     ensure!(!refused.is_success(), "without a kubelet a command runs in the pod: {refused:?}");
     stopped.start()?;
     node.becomes("Ready", |node| !unknown(node))?;
-    // A kubelet that has just started learns first which pods are its own.
+    // A kubelet that just started first learns its pods.
     let counted: u32 = eventually("a command in the pod", Duration::from_secs(60), || {
         let said = web.attempt("app", &["cat", "/tmp/count"])?;
         Ok(match said.stdout.trim().parse() {
@@ -39,7 +39,7 @@ fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run(context: &TestContex
             _ => Poll::Pending(said.stderr),
         })
     })?;
-    // Five a second: a container that had been started again would have begun anew.
+    // Five per second: a restarted container would have started from zero.
     ensure!(counted > 20, "the pod did not run on: it counted {counted}");
     Ok(())
 }

@@ -1,7 +1,6 @@
-//! The cluster that `make cluster` leaves up: that it can be used, and that nothing of a whole node is left on
-//! this host when it has ended, whatever way it ends.
+//! The cluster of `make cluster`: it works, and nothing of a node is left on the host, however it ends.
 //!
-//! Beside it the run's own node stands, as another run's may: they do not meet.
+//! The node of the run exists at the same time. They are isolated from each other.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,10 +16,10 @@ use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// A cluster from nothing takes six seconds, on an idle machine.
+/// A new cluster takes six seconds on an idle machine.
 const UP_WITHIN: Duration = Duration::from_secs(300);
 
-/// The grace of the parts, and a machine that does much else.
+/// The grace period of the processes, plus time for a loaded machine.
 const CLEAN_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
@@ -39,7 +38,7 @@ fn a_local_cluster_runs_until_it_is_stopped(context: &TestContext) -> Result<()>
     ensure!(again == told, "said again, it is another cluster: {again}");
     cluster.shows_nothing_but_its_names(&before)?;
 
-    // Each has its own pod at the first address of the same network, and sees nothing of the other.
+    // Each pod has the first address of the same network, and neither sees the other.
     let web = node.pod(&shop, "web").is_ready()?;
     ensure!(web.exec("app", &["cat", "/etc/hostname"])? == "web\n", "this is another pod");
     let nodes = cluster.kubectl(&["get", "pods", "-A", "-o", "name"])?;
@@ -47,7 +46,7 @@ fn a_local_cluster_runs_until_it_is_stopped(context: &TestContext) -> Result<()>
 
     let gone = cluster.say("down")?.succeeded()?.stdout;
     ensure!(gone.contains("is gone"), "it says {gone:?}");
-    // No waiting here: whoever ends it is told when all is as before.
+    // No waiting: `down` returns when everything is restored.
     let left = cluster.left(&before)?;
     ensure!(left.is_empty(), "left behind: {left:#?}");
     let again = cluster.say("down")?.succeeded()?.stdout;
@@ -71,7 +70,7 @@ fn the_next_run_cleans_up_the_node_of_a_killed_supervisor(context: &TestContext)
     let before = HostState::now()?;
     let cluster = Standing::up(context)?;
     cluster.runs_a_pod()?;
-    // The holder first stops, for it would do the supervisor's work.
+    // The holder is stopped first, because it would do the supervisor's work.
     let (holder, supervisor) = (cluster.process("holder")?, cluster.process("supervisor")?);
     holder.signal(Signal::STOP);
     supervisor.signal(Signal::KILL);
@@ -87,13 +86,13 @@ fn the_next_run_cleans_up_the_node_of_a_killed_supervisor(context: &TestContext)
     Ok(())
 }
 
-/// A cluster of `e2e-cluster`, in a cache of its own that has the run's binaries and images.
+/// A cluster of `e2e-cluster`, in its own cache with the run's binaries and images.
 struct Standing<'a> {
     context: &'a TestContext,
     cache: PathBuf,
     words: String,
     told: Value,
-    /// Whether the node is to have an LXCFS of its own: `no`, or anything else.
+    /// Whether the node gets its own LXCFS: `no`, or any other value.
     lxcfs: &'static str,
 }
 
@@ -137,7 +136,7 @@ impl<'a> Standing<'a> {
         Ok(supervisor.run(tool, UP_WITHIN)?.succeeded()?.stdout)
     }
 
-    /// As a person tries it: by hand, with what was printed.
+    /// Uses the cluster by hand, with the printed values.
     fn runs_a_pod(&self) -> Result<()> {
         let image = "--image=durward.test/busybox:1";
         self.kubectl(&["run", "tried", image, "--restart=Never", "--", "sleep", "600"])?;
@@ -147,7 +146,7 @@ impl<'a> Standing<'a> {
         Ok(())
     }
 
-    /// What a pod says that looks at the node's folder.
+    /// Returns the output of a pod that reads the node's directory.
     fn told_of_lxcfs(&self) -> Result<String> {
         let looks = json!({"apiVersion": "v1", "spec": {
             "volumes": [{"name": "node", "hostPath": {"path": "/var/lib"}}],
@@ -172,7 +171,7 @@ impl<'a> Standing<'a> {
         Ok(serde_json::from_value(self.told["names"].clone())?)
     }
 
-    /// What this host has of it that it had not before, and the other way round.
+    /// Returns the differences of the host to its earlier state.
     fn left(&self, before: &HostState) -> Result<Vec<String>> {
         Ok(before.difference(&HostState::now()?, &self.names()?))
     }
@@ -180,7 +179,7 @@ impl<'a> Standing<'a> {
     fn shows_nothing_but_its_names(&self, before: &HostState) -> Result<()> {
         let names = self.names()?;
         let seen = self.left(before)?;
-        // A mount would have a name of the run too, and none may come through.
+        // A mount would contain a name of the run too, and none can be visible.
         let is_its_own =
             |line: &str| !line.contains(" mount ") && names.iter().any(|name| line.contains(name.as_str()));
         let more: Vec<_> = seen.iter().filter(|line| !is_its_own(line)).collect();
@@ -188,7 +187,7 @@ impl<'a> Standing<'a> {
         Ok(())
     }
 
-    /// So that a case which finds nothing left has seen that there was something.
+    /// Expects leftovers, so that finding none later means something.
     fn left_something(&self, before: &HostState) -> Result<()> {
         let left = self.left(before)?;
         for kind in ["+ link", "+ addr", "+ cgroup"] {

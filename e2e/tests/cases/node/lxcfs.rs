@@ -1,4 +1,4 @@
-//! The node's own LXCFS, as a case may take it away and give it back.
+//! The LXCFS of the node stops, crashes and starts again.
 
 use anyhow::{Result, ensure};
 use e2e::context::TestContext;
@@ -26,7 +26,7 @@ fn lxcfs_stops_crashes_and_serves_again(context: &TestContext) -> Result<()> {
     let first = looking("first")?.is_ready()?;
     ensure!(total(&first)? == "128", "the pod sees {} MiB", total(&first)?);
 
-    // An administrator's stop: the mount is gone, and so is what the pod had of it.
+    // A regular stop: LXCFS unmounts, and the file of the pod is broken.
     let stopped = node.lxcfs().stop()?;
     ensure!(!node.path(MEMINFO).exists(), "there is still a file");
     let blind = first.attempt("app", &["cat", "/proc/meminfo"])?;
@@ -37,18 +37,19 @@ fn lxcfs_stops_crashes_and_serves_again(context: &TestContext) -> Result<()> {
     let second = second.is_ready()?;
     ensure!(total(&second)? == "128", "the pod that waited sees {} MiB", total(&second)?);
 
-    // A crash: the mount stays, and is dead.
+    // A crash: the mount stays and is dead.
     let killed = node.lxcfs().kill()?;
     let dead = std::fs::read(node.path(MEMINFO)).err().and_then(|error| error.raw_os_error());
     ensure!(dead == Some(NOT_CONNECTED), "reading what a dead LXCFS served gives {dead:?}");
     killed.start()?;
     let third = looking("third")?.is_ready()?;
     ensure!(total(&third)? == "128", "the pod of the time after sees {} MiB", total(&third)?);
-    // However often it was started, the node has a folder of its own below: an LXCFS of this host is not seen there.
+    // However often LXCFS starts, the node's own directory is below its mount: an LXCFS of the host is not
+    // visible there.
     stands_on_a_folder_of_the_node(&node.run(&["cat", "/proc/self/mountinfo"])?.succeeded()?.stdout)
 }
 
-/// One mount of LXCFS, upon one of the run's folder.
+/// Expects one mount of LXCFS on top of a directory of the run.
 fn stands_on_a_folder_of_the_node(mounts: &str) -> Result<()> {
     let mounts: Vec<Vec<&str>> = mounts.lines().map(|line| line.split(' ').collect()).collect();
     let of_the_place: Vec<_> =
@@ -64,7 +65,7 @@ fn stands_on_a_folder_of_the_node(mounts: &str) -> Result<()> {
 /// ENOTCONN, "Transport endpoint is not connected".
 const NOT_CONNECTED: i32 = 107;
 
-/// The total memory in MiB that `free` tells.
+/// Returns the total memory in MiB that `free` prints.
 fn total(pod: &RunningPod<'_>) -> Result<String> {
     let free = pod.exec("app", &["/usr/bin/free", "-m"])?;
     let line = free.lines().nth(1).unwrap_or_default();

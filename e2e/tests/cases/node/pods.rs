@@ -1,4 +1,4 @@
-//! That the node is one: what runs on it runs as on any other.
+//! Pods run on the node as on any other.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! That nothing of a node is left behind, nor seen on this host while it stands.
+//! Nothing of a node's sandbox is left behind or visible on the host.
 //!
-//! The victims here stand on a [`Sandbox`] and do to it what kubelet, containerd, the bridge plugin and LXCFS do:
-//! a bridge with an address, a mount, a FUSE file system, changed settings, and in the cgroup members that no
-//! environment names and that fork faster than anybody reads a list.
+//! The victims do in a [`Sandbox`] what kubelet, containerd, the bridge plugin and LXCFS do: bridges, mounts,
+//! FUSE, sysctls. Processes in its cgroup have no mark in their environment, and fork faster than a list is
+//! read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::{CLEAN_WITHIN, Victim, await_words};
 /// The environment variable that gives a victim a sandbox, unless it is empty.
 pub(super) const WANTED: &str = "DURWARD_E2E_VICTIM_GROUND";
 
-/// A command on the sandbox, on a machine that does much else.
+/// Time for a command in the sandbox, on a loaded machine.
 const AT_ONCE: Duration = Duration::from_secs(60);
 
 #[e2e::case]
@@ -32,7 +32,7 @@ fn a_sandbox_is_not_visible_on_the_host(context: &TestContext) -> Result<()> {
     let seen = before.difference(&HostState::now()?, &ours(&victim));
     let of_the_run = |line: &&String| {
         let is_the_link = line.contains(&word(&victim, "link"));
-        // Its processes are this host's too. A mount that bears its name is what must not be.
+        // Processes of the sandbox are visible on the host. Its mounts must not be.
         let is_a_process = line.starts_with("+ process ");
         is_the_link || is_a_process || line.contains(&word(&victim, "cgroup")) || line.contains("10.99.")
     };
@@ -50,7 +50,7 @@ fn a_sandbox_leaves_nothing_behind_after_a_successful_run(context: &TestContext)
     let before = HostState::now()?;
     let victim = start(context, "pass", None)?;
     ensure!(victim.end()? == Exit::Code(0), "the victim failed: {}", victim.part.log_tail(20));
-    // No waiting here: when the supervisor says that the run is over, all is as before.
+    // No waiting: when the supervisor exits, everything is restored.
     let left = before.difference(&HostState::now()?, &ours(&victim));
     ensure!(left.is_empty(), "left behind: {left:#?}");
     victim.left_nothing()
@@ -96,7 +96,7 @@ fn two_sandboxes_are_isolated_from_each_other(context: &TestContext) -> Result<(
     ensure!(!seen.contains("whose"), "the other node sees the files of the one: {seen}");
     let real = std::fs::read_to_string("/proc/sys/kernel/panic")?;
     ensure!(seen.lines().last() == Some(real.trim()), "the other node sees the settings of the one: {seen}");
-    // Both can use the same addresses of services, and each reaches this host, and this host each.
+    // Both can use the same Service addresses, and each can connect to the host and back.
     for sandbox in [&one, &other] {
         let listener = std::net::TcpListener::bind((sandbox.host_address(), 0))?;
         let port = listener.local_addr()?.port();
@@ -130,7 +130,7 @@ fn a_process_in_a_sandbox_has_its_own_pid_and_signals(context: &TestContext) -> 
     Ok(())
 }
 
-/// A victim with a sandbox, in the cache of another if there is one.
+/// Starts a victim with a sandbox, in the cache of another one if given.
 fn start(context: &TestContext, fate: &str, after: Option<&Victim>) -> Result<Victim> {
     let cache = after.map_or_else(|| context.folder("victim"), |after| Ok(after.cache.clone()))?;
     Victim::start_on(context, fate, cache, true)
@@ -140,7 +140,7 @@ fn word(victim: &Victim, what: &str) -> String {
     victim.told["ground"][what].as_str().unwrap_or_default().trim_start_matches('/').to_owned()
 }
 
-/// The names by which things of this victim are told from those of other runs.
+/// Returns the names that identify the resources of this victim.
 fn ours(victim: &Victim) -> Vec<String> {
     let address = victim.told["address"].as_str().unwrap_or_default().to_owned();
     let work = work_folder(Path::new(victim.told["work"].as_str().unwrap_or_default()));
@@ -166,8 +166,8 @@ fn left_something(before: &HostState, victim: &Victim) -> Result<()> {
     Ok(())
 }
 
-/// Who stays in the victim's cgroup, known by its command line. Of the chain nobody stays long enough to be counted; but a
-/// cgroup in which it went on could not have been removed.
+/// Returns the members of the victim's cgroup by command line. The processes of the chain are too short-lived
+/// to be listed, but the cgroup could not be removed while the chain runs.
 fn members(sandbox: &Value) -> Result<Vec<String>> {
     let name = sandbox["cgroup"].as_str().context("the victim told of no cgroup")?;
     let lines = std::fs::read_dir("/proc")?
@@ -177,7 +177,7 @@ fn members(sandbox: &Value) -> Result<Vec<String>> {
     Ok(lines.collect())
 }
 
-/// Takes a sandbox for a victim and does to it what a node does. Null if none is wanted.
+/// Creates a sandbox for a victim and does what a node does. Returns null if none is wanted.
 pub(super) fn take(supervisor: &Arc<Supervisor>) -> Result<Value> {
     if std::env::var(WANTED).unwrap_or_default().is_empty() {
         return Ok(Value::Null);
@@ -212,8 +212,10 @@ pub(super) fn take(supervisor: &Arc<Supervisor>) -> Result<Value> {
     Ok(json!({"link": sandbox.link(), "cgroup": sandbox.cgroup()}))
 }
 
-/// In the cgroup, a process that stays, and a chain of which each starts the next and ends, a hundred in a second.
-/// They have left their session, and their environment says nothing of the run.
+/// Starts a process that stays in the cgroup, and a chain of processes that start each other a hundred times
+/// a second.
+///
+/// They have their own session, and no mark of the run in their environment.
 fn join_the_cgroup(supervisor: &Arc<Supervisor>, sandbox: &Sandbox) -> Result<Process> {
     let joins = format!(
         "for group in /sys/fs/cgroup{0} /sys/fs/cgroup/*{0}; do

@@ -1,4 +1,4 @@
-//! What an API server says itself of the fields of a pod (`/openapi/v3`).
+//! The fields of a pod, as the API server lists them (`/openapi/v3`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,18 @@ use serde_json::Value;
 
 use super::ROOTS;
 
-/// A kind of object, by the last part of its name, and one of its fields.
+/// A kind, by the last part of its name, and one of its fields.
 pub(super) type Field = (String, String);
 
-/// What an API server says of the objects that it knows.
+/// The schemas of an API server.
 pub(super) struct Schemas(BTreeMap<String, Value>);
 
 impl Schemas {
-    pub(super) fn of(cluster: &Cluster) -> Result<Self> {
+    pub(super) fn read(cluster: &Cluster) -> Result<Self> {
         let told = cluster.api().get("/openapi/v3/api/v1")?.succeeded()?.body;
         let schemas = told["components"]["schemas"].as_object().context("an OpenAPI without schemas")?;
         let short = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
-        // Of kinds that only other objects have there may be two of one short name.
+        // Other API groups have kinds with the same short name.
         let core = |name: &str| name.contains(".core.v1.") || name.contains(".meta.v1.");
         Ok(Self(
             schemas
@@ -30,12 +30,12 @@ impl Schemas {
         ))
     }
 
-    /// The fields of a kind; none of what is no object, such as a quantity.
+    /// Returns the fields of a kind, and none for a plain value such as a quantity.
     fn fields(&self, kind: &str) -> impl Iterator<Item = (&String, &Value)> {
         self.0.get(kind).and_then(|schema| schema["properties"].as_object()).into_iter().flatten()
     }
 
-    /// Every field that a pod can have, at whatever depth.
+    /// Returns every field that a pod can have, at any depth.
     pub(super) fn reachable(&self) -> Result<BTreeSet<Field>> {
         let mut fields = BTreeSet::new();
         let mut kinds: Vec<String> = ROOTS.map(|(_, kind)| kind.to_owned()).into();
@@ -53,7 +53,7 @@ impl Schemas {
         Ok(fields)
     }
 
-    /// The fields that an object of this kind has, with those of all that is in it.
+    /// Adds the fields of an object of this kind, including nested ones.
     pub(super) fn find(&self, kind: &str, value: &Value, found: &mut BTreeSet<Field>) -> Result<()> {
         match value {
             Value::Array(items) => {
@@ -79,7 +79,7 @@ impl Schemas {
     }
 }
 
-/// The kind that a field refers to, in a list or not; none if it is a plain value.
+/// Returns the kind that a field refers to, directly or in a list.
 fn kind_in(schema: &Value) -> Option<String> {
     let direct = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
     match direct {

@@ -1,0 +1,82 @@
+//! The node of the run with a Durward that reviews its pods.
+
+use std::ops::Deref;
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+
+use anyhow::{Context as _, Result};
+use e2e::context::TestContext;
+use e2e::durward::Durward;
+use e2e::fixture::{ConfigurationGuard, ConfigurationLock, FixtureGuard, Lazy};
+use e2e::installation::Installation;
+use e2e::node::Node;
+
+use crate::cases::environment::{DEFAULTS, await_injection};
+
+struct Environment {
+    installation: Installation<'static>,
+    durward: Durward,
+    configuration: ConfigurationLock,
+}
+
+/// Access to the node while Durward reviews its pods.
+pub(super) struct ReviewedNode<G> {
+    _configuration: ConfigurationGuard<'static>,
+    node: FixtureGuard<'static, Node, G>,
+}
+
+/// The node for several cases at the same time.
+pub(super) type SharedNode = ReviewedNode<RwLockReadGuard<'static, ()>>;
+
+/// The node for one case.
+pub(super) type ExclusiveNode = ReviewedNode<RwLockWriteGuard<'static, ()>>;
+
+impl<G> Deref for ReviewedNode<G> {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+/// Shares the node with other cases.
+pub(super) fn shared(context: &'static TestContext) -> Result<SharedNode> {
+    shared_with(context, DEFAULTS)
+}
+
+/// Shares the node with cases that need the same `guards` section.
+pub(super) fn shared_with(context: &'static TestContext, guards: &str) -> Result<SharedNode> {
+    reviewed(context, context.node()?, guards)
+}
+
+/// Waits until no other case uses the node.
+pub(super) fn exclusive(context: &'static TestContext) -> Result<ExclusiveNode> {
+    reviewed(context, context.exclusive_node()?, DEFAULTS)
+}
+
+fn reviewed<G>(
+    context: &'static TestContext,
+    node: FixtureGuard<'static, Node, G>,
+    guards: &str,
+) -> Result<ReviewedNode<G>> {
+    static ENVIRONMENT: Lazy<Environment> = Lazy::new();
+    let environment = ENVIRONMENT
+        .get(|| Environment::start(context, node.fixture()))
+        .context("the Durward of the node does not start")?;
+    let configuration = environment.configuration.acquire(guards, || environment.configure(guards))?;
+    Ok(ReviewedNode { _configuration: configuration, node })
+}
+
+impl Environment {
+    fn start(context: &'static TestContext, node: &'static Node) -> Result<Self> {
+        let mut installation = Installation::by_url(context, node.cluster(), DEFAULTS)?;
+        let durward = installation.serve().named("durward-node").start_ready(context)?;
+        installation.register()?;
+        await_injection(&*node.namespace("probe")?)?;
+        Ok(Self { installation, durward, configuration: ConfigurationLock::new(DEFAULTS) })
+    }
+
+    fn configure(&self, guards: &str) -> Result<()> {
+        self.durward
+            .reload_after(|| self.installation.configure(guards).and_then(|()| self.installation.grant()))
+    }
+}

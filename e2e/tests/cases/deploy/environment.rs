@@ -1,0 +1,345 @@
+//! A node for this area, on which LXCFS comes only from `deploy/lxcfs`.
+//!
+//! The node's own LXCFS is stopped. The environment applies a kustomization that names the images on top of the folder in
+//! this checkout, and a `ConfigMap` with Durward's configuration. Durward itself runs next to the node and is called by URL.
+//!
+//! One case at a time uses it, because most cases remove something ([`super::removal`]). The removed part returns when the
+//! result is dropped, and the next case waits until everything is healthy.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::context::{self, TestContext};
+use e2e::daemon::Stopped;
+use e2e::durward::Durward;
+use e2e::fixture::Lazy;
+use e2e::image::Image;
+use e2e::installation::Installation;
+use e2e::namespace::Namespace;
+use e2e::node::Node;
+use e2e::supervisor::Output;
+use e2e::wait::{Poll, eventually};
+use serde_json::{Value, json};
+
+use super::in_cluster::RESTRICTED_WITH_WARNINGS;
+use crate::cases::environment::{await_injection, opted_in, reviews};
+use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
+
+/// The namespace of the applied folder.
+const NAMESPACE: &str = "durward-system";
+
+/// The `guards` section of this area: it uses everything that the agents on nodes offer.
+pub(super) const GUARDS: &str = "  lxcfs: {backend: auto, nodeReadiness: require}";
+
+// The DaemonSets of the folder.
+pub(super) const LXCFS: &str = "durward-lxcfs";
+pub(super) const LABEL_AGENT: &str = "durward-lxcfs-node";
+pub(super) const DEVICE_PLUGIN: &str = "durward-lxcfs-device";
+pub(super) const LIBRARY: &str = "durward-lxcfs-library";
+
+// The label, annotation and resource of the Node.
+pub(super) const READY: &str = "durward.dev/lxcfs-ready";
+pub(super) const REPORT: &str = "durward.dev/lxcfs-node";
+pub(super) const RESOURCE: &str = "durward.dev/lxcfs";
+
+/// The agents check every two seconds; a loaded machine is slower.
+pub(super) const SEEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// The image of LXCFS that is deployed first.
+pub(super) const FIRST_IMAGE: &str = "durward.test/lxcfs:1";
+
+/// The node and everything that is installed for it.
+pub(super) struct Environment {
+    pub(super) context: &'static TestContext,
+    pub(super) node: &'static Node,
+    pub(super) namespace: Namespace<'static>,
+    /// The node's own LXCFS while it is stopped.
+    own_lxcfs: Option<Stopped<'static>>,
+    pub(super) installation: Installation<'static>,
+    pub(super) durward: Durward,
+    /// The output of the doctor before the folder was applied.
+    pub(super) doctor_before: Output,
+    /// The namespace of a Durward in pods, if it is called instead of the one next to the node.
+    in_pods: Option<&'static Namespace<'static>>,
+}
+
+/// Access for one case.
+pub(super) struct Exclusive(MutexGuard<'static, Environment>);
+
+impl Deref for Exclusive {
+    type Target = Environment;
+
+    fn deref(&self) -> &Environment {
+        &self.0
+    }
+}
+
+/// Waits until no other case uses the environment and everything is healthy.
+pub(super) fn exclusive(context: &'static TestContext) -> Result<Exclusive> {
+    let mut access = lock(context)?;
+    access.0.call_by_url()?;
+    access.await_healthy()?;
+    Ok(access)
+}
+
+/// Does the same with a Durward in pods. Also returns its namespace.
+pub(super) fn exclusive_in_pods(
+    context: &'static TestContext,
+) -> Result<(Exclusive, &'static Namespace<'static>)> {
+    let mut access = lock(context)?;
+    let namespace = access.0.call_in_pods()?;
+    access.await_healthy()?;
+    Ok((access, namespace))
+}
+
+fn lock(context: &'static TestContext) -> Result<Exclusive> {
+    static ENVIRONMENT: Lazy<Mutex<Environment>> = Lazy::new();
+    let environment = ENVIRONMENT.get(|| Environment::start(context).map(Mutex::new));
+    let environment = environment.context("the node with deploy/lxcfs does not start")?;
+    Ok(Exclusive(environment.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+impl Exclusive {
+    /// Starts the node's own LXCFS, as if it were installed there.
+    pub(super) fn start_own_lxcfs(&mut self) -> Result<()> {
+        self.0.own_lxcfs.take().context("the node's own LXCFS runs already")?.start()
+    }
+
+    /// Stops the node's own LXCFS.
+    pub(super) fn stop_own_lxcfs(&mut self) -> Result<()> {
+        self.0.own_lxcfs = Some(self.node.lxcfs().stop()?);
+        Ok(())
+    }
+}
+
+impl Environment {
+    fn start(context: &'static TestContext) -> Result<Self> {
+        // The node lives as long as the process; the supervisor stops it.
+        let node: &'static Node = Box::leak(Box::new(context.own_node()?));
+        let own_lxcfs = Some(node.lxcfs().stop()?);
+        node.image(context, Image::Durward)?;
+        node.image(context, Image::Lxcfs)?;
+        let namespace = node.cluster().exact_namespace(NAMESPACE, &[])?;
+        let mut installation = Installation::by_url(context, node.cluster(), GUARDS)?;
+        let durward = installation.serve().named("durward-deploy").start_ready(context)?;
+        installation.register()?;
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "durward"}});
+        node.cluster().api().create(&namespace.path("configmaps"), &map)?.succeeded()?;
+        let doctor_before = doctor(context, node, &installation)?;
+        let environment =
+            Self { context, node, namespace, own_lxcfs, installation, durward, doctor_before, in_pods: None };
+        environment.configure_agents(GUARDS)?;
+        environment.deploy(FIRST_IMAGE)?;
+        await_injection(&*node.namespace("probe")?)?;
+        Ok(environment)
+    }
+
+    /// Removes a Durward in pods, if one is installed.
+    fn call_by_url(&mut self) -> Result<()> {
+        let Some(namespace) = self.in_pods else { return Ok(()) };
+        self.installation.grant()?;
+        self.installation.register()?;
+        self.await_called(true)?;
+        let path = format!("/api/v1/namespaces/{}", namespace.name());
+        self.node.cluster().api().delete(&path)?.succeeded()?;
+        self.in_pods = None;
+        Ok(())
+    }
+
+    /// Installs a Durward in pods in its own namespace, unless it is installed.
+    fn call_in_pods(&mut self) -> Result<&'static Namespace<'static>> {
+        if let Some(namespace) = self.in_pods {
+            return Ok(namespace);
+        }
+        let namespace = self.node.cluster().labelled_namespace("in-pods", &RESTRICTED_WITH_WARNINGS)?;
+        let namespace = Box::leak(Box::new(namespace));
+        // Before the installation, so that a partial one is removed too.
+        self.in_pods = Some(namespace);
+        self.install(namespace)?;
+        self.await_called(false)?;
+        Ok(namespace)
+    }
+
+    /// Waits until the API server calls the Durward next to the node, or another one.
+    fn await_called(&self, is_by_url: bool) -> Result<()> {
+        let probe = self.node.namespace("probe")?;
+        eventually("the API server to use the new webhooks", SEEN_WITHIN, || {
+            let before = reviews(&self.durward)?;
+            opted_in(&probe, "probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)?;
+            let was_called = reviews(&self.durward)? > before + 0.5;
+            let is_expected = was_called == is_by_url;
+            Ok(if is_expected { Poll::Ready(()) } else { Poll::Pending("it calls the other".to_owned()) })
+        })
+    }
+
+    /// Applies the folder with this image of LXCFS.
+    pub(super) fn deploy(&self, lxcfs: &str) -> Result<()> {
+        let folder = self.kustomization(lxcfs)?;
+        let kubectl = self.node.cluster().kubectl();
+        kubectl.run(&["apply", "-k", &folder.display().to_string()])?.succeeded()?;
+        Ok(())
+    }
+
+    /// Writes a kustomization that names the images.
+    pub(super) fn kustomization(&self, lxcfs: &str) -> Result<PathBuf> {
+        let folder = self.context.folder("kustomization")?;
+        let resources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs");
+        let images = [("lxcfs", lxcfs), ("durward", Image::Durward.name())].map(|(name, image)| {
+            let (new_name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
+            json!({"name": name, "newName": new_name, "newTag": tag})
+        });
+        let text = json!({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+            "resources": [relative(&folder, &resources)?], "images": images,
+        });
+        context::write(&folder, "kustomization.yaml", &text.to_string())?;
+        Ok(folder)
+    }
+
+    /// Returns the pods of a `DaemonSet` of the folder.
+    pub(super) fn pods(&self, name: &str) -> Result<Vec<Value>> {
+        let component = name.trim_start_matches("durward-");
+        let selector = format!("?labelSelector=app.kubernetes.io/component%3D{component}");
+        let path = self.namespace.path("pods") + &selector;
+        let list = self.node.cluster().api().get(&path)?.succeeded()?.body;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Returns the only pod of a `DaemonSet` of the folder.
+    pub(super) fn pod(&self, name: &str) -> Result<Value> {
+        let pods = self.pods(name)?;
+        ensure!(pods.len() == 1, "{name} has {} pods: {}", pods.len(), json!(pods));
+        pods.into_iter().next().context("no pod")
+    }
+
+    /// Returns the name of the only pod of a `DaemonSet` of the folder.
+    pub(super) fn pod_name(&self, name: &str) -> Result<String> {
+        let pod = self.pod(name)?;
+        pod["metadata"]["name"].as_str().map(ToOwned::to_owned).context("a pod without a name")
+    }
+
+    /// Returns the log of the only pod of a `DaemonSet`.
+    pub(super) fn log(&self, name: &str) -> Result<String> {
+        let pod = self.pod_name(name)?;
+        let arguments = ["logs", "-n", NAMESPACE, &pod, "--all-containers"];
+        Ok(self.node.cluster().kubectl().run(&arguments)?.succeeded()?.stdout)
+    }
+
+    /// Waits until the log of the only pod of a `DaemonSet` contains this text.
+    pub(super) fn await_logged(&self, name: &str, text: &str) -> Result<()> {
+        self.await_log(name, &format!("{text:?}"), |log| log.contains(text))
+    }
+
+    /// Waits until `is_expected` accepts the log of the only pod of a `DaemonSet`.
+    pub(super) fn await_log(&self, name: &str, what: &str, is_expected: impl Fn(&str) -> bool) -> Result<()> {
+        eventually(format_args!("{name} to log {what}"), SEEN_WITHIN, || {
+            // While a pod is replaced there are two, or none.
+            Ok(match self.log(name) {
+                Ok(log) if is_expected(&log) => Poll::Ready(()),
+                Ok(log) => Poll::Pending(log),
+                Err(error) => Poll::Pending(format!("{error:#}")),
+            })
+        })
+    }
+
+    /// Returns the report of the agent in the annotation of the Node, or null.
+    pub(super) fn report(&self) -> Result<Value> {
+        let node = self.node.object()?;
+        let text = node["metadata"]["annotations"][REPORT].as_str().unwrap_or_default();
+        Ok(serde_json::from_str(text).unwrap_or_default())
+    }
+
+    /// Waits until `is_expected` accepts the report.
+    pub(super) fn await_report(&self, what: &str, is_expected: impl Fn(&Value) -> bool) -> Result<()> {
+        eventually(format_args!("the Node to report {what}"), SEEN_WITHIN, || {
+            let report = self.report()?;
+            Ok(if is_expected(&report) { Poll::Ready(()) } else { Poll::Pending(report.to_string()) })
+        })
+    }
+
+    /// Waits until the Node has the label, or does not have it.
+    pub(super) fn await_label(&self, is_expected: bool) -> Result<()> {
+        let what = if is_expected { "labeled ready" } else { "without the label" };
+        self.node.becomes(what, |node| has_label(node) == is_expected)
+    }
+
+    /// Waits until the node offers this quantity of the resource.
+    pub(super) fn await_devices(&self, quantity: &str) -> Result<()> {
+        let offered = |node: &Value| node["status"]["allocatable"][RESOURCE].clone();
+        self.node.becomes(&format!("offering {quantity} of {RESOURCE}"), |node| offered(node) == quantity)
+    }
+
+    /// Runs `durward doctor lxcfs` as an administrator of the cluster.
+    pub(super) fn doctor(&self) -> Result<Output> {
+        doctor(self.context, self.node, &self.installation)
+    }
+
+    /// Runs `durward doctor lxcfs` on the node.
+    pub(super) fn doctor_on_node(&self) -> Result<Output> {
+        let program = self.context.durward_program()?.display().to_string();
+        let config = self.installation.config().display().to_string();
+        self.node.run(&[&program, "doctor", "lxcfs", "--here", "--config", &config])
+    }
+
+    /// Returns the pid of the LXCFS that serves the mount of this node. Other nodes of the host have their own.
+    pub(super) fn process(&self) -> Result<i32> {
+        let mount = self.node.run(&["findmnt", "-no", "MAJ:MIN", "/var/lib/lxcfs"])?.succeeded()?.stdout;
+        let device = mount.split_ascii_whitespace().last().context("nothing is mounted")?;
+        let mounted = format!(" {device} / /var/lib/lxcfs ");
+        let read =
+            |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let is_lxcfs = |pid: i32| read(pid, "comm").trim() == "lxcfs";
+        let serves = |&pid: &i32| {
+            // LXCFS forks to enter the namespaces of readers.
+            let is_fork = || parent(pid).is_ok_and(is_lxcfs);
+            is_lxcfs(pid) && read(pid, "mountinfo").contains(&mounted) && !is_fork()
+        };
+        let mut pids = std::fs::read_dir("/proc")?
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(serves);
+        pids.next().with_context(|| format!("no LXCFS has {device} mounted"))
+    }
+
+    /// Sends a signal to a process of the node.
+    pub(super) fn signal(&self, signal: &str, pid: i32) -> Result<()> {
+        self.node.run(&["kill", &format!("-{signal}"), &pid.to_string()])?.succeeded().map(drop)
+    }
+
+    fn await_healthy(&self) -> Result<()> {
+        for name in [LXCFS, LIBRARY, LABEL_AGENT, DEVICE_PLUGIN] {
+            self.node.stands(&self.namespace, "daemonsets", name)?;
+        }
+        self.await_label(true)?;
+        self.await_devices("1k")?;
+        self.await_report("that the library is loaded", |report| report["library"] == "loaded")
+    }
+}
+
+fn doctor(context: &TestContext, node: &Node, installation: &Installation<'_>) -> Result<Output> {
+    let config = installation.config().display().to_string();
+    let admin = node.cluster().kubectl().kubeconfig().display().to_string();
+    Durward::command(context, &["doctor", "lxcfs", "--config", &config, "--kubeconfig", &admin])
+}
+
+/// Returns the parent of a process.
+pub(super) fn parent(pid: i32) -> Result<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    line.and_then(|line| line.trim().parse().ok()).context("a process without a parent")
+}
+
+/// Returns whether a Node has the label that pods select.
+pub(super) fn has_label(node: &Value) -> bool {
+    node["metadata"]["labels"][READY] == "true"
+}
+
+/// Returns the relative path between two directories, which kustomize requires.
+fn relative(from: &Path, to: &Path) -> Result<String> {
+    let (from, to) = (from.canonicalize()?, to.canonicalize()?);
+    // The root counts as a component.
+    let up = "../".repeat(from.components().count().saturating_sub(1));
+    Ok(format!("{up}{}", to.strip_prefix("/")?.display()))
+}

@@ -1,0 +1,188 @@
+//! The control plane of the etcd cases, and the Durward that most of them share.
+//!
+//! A label of the namespace selects how the guard treats the etcd clusters in it. Therefore one Durward is enough for all
+//! cases: [`Environment::namespace`] creates a namespace with a [`Profile`].
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use e2e::context::TestContext;
+use e2e::controlplane::{Cluster, Options, User};
+use e2e::durward::Durward;
+use e2e::etcd_cluster::{self, pods};
+use e2e::fixture::Lazy;
+use e2e::installation::Installation;
+use e2e::namespace::Namespace;
+use e2e::wait::{Poll, eventually};
+use serde_json::{Value, json};
+
+use super::requests::dry_run;
+
+/// The label of a namespace with the name of its profile.
+pub(in crate::cases) const LABEL: &str = "guarded";
+
+/// The Secret with the CA of the members.
+pub(super) const TRUST: &str = "etcd-client";
+
+/// The Secret with Durward's login.
+pub(super) const LOGIN: &str = "etcd-login";
+
+/// The name in the members' certificates that contain no address.
+pub(super) const SERVER_NAME: &str = "etcd.db.svc";
+
+/// Time until a watch of the API server reports the webhooks.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The options of the guard for the etcd clusters in a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cases) enum Profile {
+    /// The defaults: a leader transfers leadership.
+    Transfer,
+    /// Deleting leaders is denied.
+    Refuse,
+    /// Deleting leaders is allowed.
+    Allow,
+    /// TLS, verified by address.
+    Tls,
+    /// TLS, verified by name, with a client certificate.
+    Named,
+    /// TLS with a login.
+    Login,
+    /// A login over plain HTTP.
+    Open,
+}
+
+impl Profile {
+    const ALL: [Self; 7] =
+        [Self::Transfer, Self::Refuse, Self::Allow, Self::Tls, Self::Named, Self::Login, Self::Open];
+
+    /// Returns the value of the label.
+    pub(in crate::cases) fn name(self) -> &'static str {
+        match self {
+            Self::Transfer => "transfer",
+            Self::Refuse => "refuse",
+            Self::Allow => "allow",
+            Self::Tls => "tls",
+            Self::Named => "named",
+            Self::Login => "login",
+            Self::Open => "open",
+        }
+    }
+
+    /// Returns the keys of its entry in the configuration, except the selectors.
+    fn keys(self) -> String {
+        match self {
+            Self::Transfer => String::new(),
+            Self::Refuse => ", leader: refuse".to_owned(),
+            Self::Allow => ", leader: allow".to_owned(),
+            Self::Tls => format!(", client: {{tls: {{secret: {TRUST}}}}}"),
+            Self::Named => format!(", client: {{serverName: {SERVER_NAME}, tls: {{secret: {TRUST}}}}}"),
+            Self::Login => format!(", client: {{tls: {{secret: {TRUST}}}, auth: {{secret: {LOGIN}}}}}"),
+            Self::Open => format!(", client: {{auth: {{secret: {LOGIN}, insecure: true}}}}"),
+        }
+    }
+}
+
+/// The default of one second is too short next to cases that keep every processor busy.
+const LONG_DEADLINE: &str = "memberDeadline: 2s";
+
+/// Returns the `guards` section with these keys and an entry for each profile.
+pub(in crate::cases) fn guards(keys: &[&str]) -> String {
+    let needs_deadline = !keys.iter().any(|key| key.starts_with("memberDeadline"));
+    let keys = keys.iter().copied().chain(needs_deadline.then_some(LONG_DEADLINE)).map(str::to_owned);
+    let entries = Profile::ALL.iter().map(|profile| {
+        let (name, more) = (profile.name(), profile.keys());
+        format!("  - {{namespaceSelector: {{matchLabels: {{{LABEL}: {name}}}}}, selector: app=etcd{more}}}")
+    });
+    let lines: Vec<String> = keys.chain(["ensembles:".to_owned()]).chain(entries).collect();
+    format!("  etcd:\n    {}", lines.join("\n    "))
+}
+
+/// The shared cluster and its Durward.
+pub(super) struct Environment {
+    /// The control plane. It has no controllers, so a `StatefulSet` is only an object.
+    pub(super) cluster: &'static Cluster,
+    pub(super) durward: Durward,
+}
+
+impl Environment {
+    /// Creates a namespace with a unique name and this profile.
+    pub(super) fn namespace(&self, name: &str, profile: Profile) -> Result<Namespace<'static>> {
+        namespace(self.cluster, name, profile)
+    }
+}
+
+/// Creates such a namespace in any cluster.
+pub(super) fn namespace<'a>(cluster: &'a Cluster, name: &str, profile: Profile) -> Result<Namespace<'a>> {
+    cluster.labelled_namespace(name, &[(LABEL, profile.name())])
+}
+
+/// Shares the environment with other cases.
+pub(super) fn environment(context: &'static TestContext) -> Result<&'static Environment> {
+    static ENVIRONMENT: Lazy<Environment> = Lazy::new();
+    ENVIRONMENT.get(|| start(context)).context("the shared Durward of the etcd cases does not start")
+}
+
+fn start(context: &'static TestContext) -> Result<Environment> {
+    // The cluster and the installation live as long as the process; the supervisor stops them.
+    let cluster: &'static Cluster = Box::leak(Box::new(context.cluster(&Options::named("etcd"))?));
+    let mut installation = Installation::by_url(context, cluster, &guards(&[]))?;
+    let durward = installation.serve().named("durward-etcd").start_ready(context)?;
+    installation.register()?;
+    await_guard(cluster)?;
+    std::mem::forget(installation);
+    Ok(Environment { cluster, durward })
+}
+
+/// Returns the cluster for installations of cases, one at a time.
+pub(super) fn scratch(context: &'static TestContext) -> Result<&'static Cluster> {
+    static SCRATCH: Lazy<&Cluster> = Lazy::new();
+    let options = Options::named("etcd-scratch").with_aggregator_routing();
+    let start = || -> Result<&'static Cluster> { Ok(Box::leak(Box::new(context.cluster(&options)?))) };
+    SCRATCH.get(start).copied()
+}
+
+/// Installs a Durward in this cluster, with these keys of the guard.
+pub(super) fn installed<'a>(
+    context: &'a TestContext,
+    cluster: &'a Cluster,
+    keys: &[&str],
+) -> Result<(Installation<'a>, Durward)> {
+    let mut installation = Installation::by_url(context, cluster, &guards(keys))?;
+    let durward = installation.serve().named("durward-etcd-own").start_ready(context)?;
+    installation.register()?;
+    await_guard(cluster)?;
+    Ok((installation, durward))
+}
+
+/// Waits until the API server calls the webhooks and Durward can read the cluster. The probe is a pod without a process,
+/// so the verdict says that the member was not reachable.
+pub(super) fn await_guard(cluster: &Cluster) -> Result<()> {
+    let probe = namespace(cluster, "probe", Profile::Transfer)?;
+    // Without an owner, so that no controller deletes it as surplus.
+    let pods = pods::set(&probe, "probe", 0, |_| {})?;
+    pods.add_like("etcd-0", etcd_cluster::address()?, |pod| {
+        pod["metadata"]["ownerReferences"] = json!([]);
+    })?;
+    eventually("pods of etcd to be guarded", WATCH_TIMEOUT, || {
+        let response = dry_run(&pods, "etcd-0")?.describe();
+        let is_guarded = response.contains("could not be asked for its status");
+        Ok(if is_guarded { Poll::Ready(()) } else { Poll::Pending(response) })
+    })
+}
+
+/// Returns a controller of the control plane. Its name makes it one; the group `system:masters` replaces a binding.
+pub(super) fn controller(cluster: &Cluster) -> Result<User> {
+    cluster.user("system:serviceaccount:kube-system:statefulset-controller", &["system:masters"])
+}
+
+/// Returns the Lease with the reservations of this namespace, if it exists.
+pub(super) fn lease(cluster: &Cluster, namespace: &str) -> Result<Option<Value>> {
+    let path =
+        format!("/apis/coordination.k8s.io/v1/namespaces/durward-system/leases/durward-etcd.{namespace}");
+    let answer = cluster.api().get(&path)?;
+    match answer.status {
+        404 => Ok(None),
+        _ => Ok(Some(answer.succeeded().context("the Lease")?.body)),
+    }
+}

@@ -1,0 +1,40 @@
+//! Durward in pods, installed with the commands of its README.
+
+use anyhow::Result;
+use e2e::context::{self, TestContext};
+use e2e::durward::Durward;
+use e2e::image::Image;
+use e2e::namespace::Namespace;
+use e2e::node::Node;
+use e2e::supervisor::Output;
+use serde_json::json;
+
+/// Creates a certificate and its Secret, applies the output of `durward manifests --image`, and waits for the pods.
+/// Returns the output of `kubectl apply`.
+pub(crate) fn install(
+    context: &TestContext,
+    node: &Node,
+    namespace: &Namespace<'_>,
+    guards: &str,
+) -> Result<Output> {
+    let folder = context.folder("in-pods")?;
+    let tls = folder.join("tls").display().to_string();
+    let service = format!("durward.{}", namespace.name());
+    Durward::command(context, &["certs", "new", "--service", &service, "--out", &tls])?.succeeded()?;
+    let kubectl = node.cluster().kubectl();
+    let (cert, key) = (format!("--cert={tls}/tls.crt"), format!("--key={tls}/tls.key"));
+    kubectl
+        .run(&["-n", namespace.name(), "create", "secret", "tls", "durward-tls", &cert, &key])?
+        .succeeded()?;
+    let server = json!({
+        "tls": {"files": {"cert": "tls/tls.crt", "key": "tls/tls.key", "ca": "tls/ca.crt"}},
+        "registration": {"service": {"name": "durward", "namespace": namespace.name()}},
+    });
+    let text = format!("version: 1\nserver: {server}\nguards:\n{guards}\n");
+    let config = context::write(&folder, "durward.yaml", &text)?.display().to_string();
+    let image = node.image(context, Image::Durward)?;
+    let printed = Durward::command(context, &["manifests", "--config", &config, "--image", image])?;
+    let applied = kubectl.apply(&printed.succeeded()?.stdout)?.succeeded()?;
+    node.stands(namespace, "deployments", "durward")?;
+    Ok(applied)
+}
