@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use config::Problem;
 
 use super::pem::Pem;
-use crate::documents::{Documents, Tree};
+use crate::documents::{Documents, OrderedValue};
 use crate::exit::Stop;
 use crate::input::{self, shown};
 
@@ -34,7 +34,7 @@ pub(super) fn at(path: &Path) -> Result<Vec<Source>, Stop> {
     }
     let mut sources = Vec::new();
     for json in Documents::parse(&name, text)?.iter() {
-        object(&Tree::from_json(json)?, &mut sources)?;
+        object(&OrderedValue::from_json(json)?, &mut sources)?;
     }
     if sources.is_empty() {
         let problem = Problem::new(format!("{name} holds no certificate"));
@@ -77,26 +77,28 @@ fn folder(path: &Path) -> Result<Vec<Source>, Stop> {
     if problems.is_empty() { Ok(sources) } else { Err(problems.into()) }
 }
 
-fn object(tree: &Tree, sources: &mut Vec<Source>) -> Result<(), Problem> {
-    let kind = tree.get("kind").and_then(Tree::text).unwrap_or_default();
-    let name = tree.get("metadata").and_then(|m| m.get("name")).and_then(Tree::text).unwrap_or_default();
-    if let Some(items) = tree.get("items") {
+fn object(value: &OrderedValue, sources: &mut Vec<Source>) -> Result<(), Problem> {
+    let kind = value.get("kind").and_then(OrderedValue::as_str).unwrap_or_default();
+    let name =
+        value.get("metadata").and_then(|m| m.get("name")).and_then(OrderedValue::as_str).unwrap_or_default();
+    if let Some(items) = value.get("items") {
         return items.items().iter().try_for_each(|item| object(item, sources));
     }
     if kind == "Secret" {
-        let Some(Tree::Map(entries)) = tree.get("data") else { return Ok(()) };
+        let Some(OrderedValue::Map(entries)) = value.get("data") else { return Ok(()) };
         for (key, value) in entries {
-            let bytes = STANDARD.decode(value.text().unwrap_or_default()).unwrap_or_default();
+            let bytes = STANDARD.decode(value.as_str().unwrap_or_default()).unwrap_or_default();
             if bytes.starts_with(b"-----BEGIN ") {
                 let name = format!("Secret {name}, {key}");
                 sources.push(Source { pem: Pem::read(&name, &bytes)?, name, trusted: false });
             }
         }
     }
-    for webhook in tree.get("webhooks").map(Tree::items).unwrap_or_default() {
-        let webhook_name = webhook.get("name").and_then(Tree::text).unwrap_or_default();
+    for webhook in value.get("webhooks").map(OrderedValue::items).unwrap_or_default() {
+        let webhook_name = webhook.get("name").and_then(OrderedValue::as_str).unwrap_or_default();
         let origin = format!("{kind} {name}, caBundle of {webhook_name}");
-        let Some(text) = webhook.get("clientConfig").and_then(|c| c.get("caBundle")).and_then(Tree::text)
+        let Some(text) =
+            webhook.get("clientConfig").and_then(|c| c.get("caBundle")).and_then(OrderedValue::as_str)
         else {
             continue;
         };

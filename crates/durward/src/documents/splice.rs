@@ -1,6 +1,7 @@
-//! Applies what a guard adds to JSON text and touches no other byte: white space, order and spelling stay.
+//! Applies a guard's patch to JSON text without touching any other byte.
 //!
-//! Only `add`, as a guard's patch has nothing else. What is added follows the white space of its neighbour.
+//! Only the operation `add` is supported, because a guard's patch contains no other. An addition copies the white space of its
+//! neighbor.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use admission::{JsonError, Scanner, Shape};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The document after `patch` (a JSON array of `add` operations); an error names the operation that does not apply.
+/// Returns the document after `patch`, a JSON array of `add` operations. An error names the operation that does not apply.
 pub(crate) fn apply(document: &str, patch: &[u8]) -> Result<String, String> {
     #[derive(Deserialize)]
     struct Add<'a> {
@@ -45,15 +46,15 @@ fn add(text: &str, path: &str, value: &str) -> Result<String, &'static str> {
     Err("the whole document cannot be added")
 }
 
-/// Where the members of an object stand in its text: key, and span of the value. For an array the keys are indices.
+/// Returns key and byte range of each member of an object. The keys of an array are its indices.
 pub(crate) fn members(text: &str) -> Result<Vec<(String, Range<usize>)>, JsonError> {
     Parent::read(text).map(|parent| parent.members)
 }
 
-/// An object or array that something is added to.
+/// An object or array that receives an addition.
 struct Parent {
     is_array: bool,
-    /// Just behind the opening bracket.
+    /// The offset after the opening bracket.
     open: usize,
     members: Vec<(String, Range<usize>)>,
     /// The white space before the first member or element.
@@ -88,7 +89,7 @@ impl Parent {
         self.members.iter().find(|(key, _)| key == segment).map(|(_, span)| span.clone())
     }
 
-    /// `text` with `value` at `segment` of this parent, which stands at `start` of it.
+    /// Returns `text` with `value` at `segment` of this parent, which begins at offset `start`.
     fn with(
         &self,
         text: &str,
@@ -105,7 +106,7 @@ impl Parent {
         let Self { lead, .. } = self;
         let end = self.members.last().map(|(_, span)| span.end..span.end);
         if !self.is_array {
-            let key = super::tree::quoted(segment);
+            let key = serde_json::Value::from(segment).to_string();
             let colon = if lead.is_empty() { ":" } else { ": " };
             return Ok(match (found, end) {
                 (Some(found), _) => cut(found, value),
@@ -124,7 +125,7 @@ impl Parent {
     }
 }
 
-/// Passes over one value and tells where it stood.
+/// Skips one value and returns its byte range.
 fn span(scanner: &mut Scanner<'_>) -> Result<Range<usize>, JsonError> {
     let length = scanner.value()?.get().len();
     let end = scanner.offset();

@@ -15,7 +15,7 @@ use admission::{Answer, Cause, WebhookType, decode};
 use cluster::{Reader, cause};
 use config::Problem;
 
-use crate::documents::{Documents, Tree, apply, yaml_stream};
+use crate::documents::{Documents, OrderedValue, apply, yaml_stream};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input::{self, shown};
@@ -259,7 +259,7 @@ fn review(pod: &str, name: &str, namespace: &str) -> String {
 fn differences(name: &str, before: &Documents, after: &[String]) -> Result<String, Problem> {
     let mut out = String::new();
     for (index, (old, new)) in before.iter().zip(after).enumerate() {
-        let yaml = |json: &str| Tree::from_json(json).map(|tree| yaml_stream(&[tree]));
+        let yaml = |json: &str| yaml_stream(&[OrderedValue::from_json(json)?]);
         out.push_str(&diff::unified(&format!("{name}#{}", index + 1), &yaml(old)?, &yaml(new)?));
     }
     Ok(out)

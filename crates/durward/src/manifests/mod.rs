@@ -17,7 +17,7 @@ use config::Problem;
 use serde::Serialize;
 
 use crate::certs::{Facts, Pem, bundle, days_until, now, server_name, signs};
-use crate::documents::{Tree, yaml_stream};
+use crate::documents::{OrderedValue, yaml_stream};
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose, Reach};
 use crate::input;
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "# For the cluster in which Durward runs: kubectl apply -f -\n"
         })?;
     }
-    output::data(&yaml_stream(&objects))?;
+    output::data(&yaml_stream(&objects)?)?;
     Ok(Exit::Done)
 }
 
@@ -153,7 +153,7 @@ fn workload_alone(file: &File, args: &Args) -> Outcome {
     let objects = workload::objects(file, args, true)?;
     let home = workload::home(file);
     output::note(format!("note: the namespace {home} must be there: kubectl create namespace {home}"));
-    output::data(&yaml_stream(&objects))?;
+    output::data(&yaml_stream(&objects)?)?;
     Ok(Exit::Done)
 }
 
@@ -224,8 +224,8 @@ pub(crate) fn called(reach: &Reach) -> String {
     }
 }
 
-fn tree(object: &impl Serialize) -> Result<Tree, Problem> {
-    Tree::of(object)
+fn tree(object: &impl Serialize) -> Result<OrderedValue, Problem> {
+    OrderedValue::of(object)
 }
 
 #[cfg(test)]

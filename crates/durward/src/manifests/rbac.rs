@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::planes::Plane;
 use super::{Metadata, NAME, tree};
-use crate::documents::Tree;
+use crate::documents::OrderedValue;
 
 /// What is in members is called otherwise: on Karmada their objects stand beside those of the control plane itself, as templates.
 const MEMBER: &str = "durward-member";
@@ -101,7 +101,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 
 /// What one API server is given: the account, where it has one, its roles and their bindings. `home` is where Durward runs.
-pub(super) fn objects(plane: &Plane<'_>, home: &str) -> Result<Vec<Tree>, Problem> {
+pub(super) fn objects(plane: &Plane<'_>, home: &str) -> Result<Vec<OrderedValue>, Problem> {
     let mut objects = Vec::new();
     if !plane.is_karmada() {
         objects.push(tree(&account(home))?);
@@ -125,7 +125,7 @@ pub(super) fn objects(plane: &Plane<'_>, home: &str) -> Result<Vec<Tree>, Proble
 }
 
 /// What the members are given. On Karmada it goes to the control plane, which brings it to each of them, now and when it joins.
-pub(super) fn in_members(plane: &Plane<'_>, home: &str) -> Result<Vec<Tree>, Problem> {
+pub(super) fn in_members(plane: &Plane<'_>, home: &str) -> Result<Vec<OrderedValue>, Problem> {
     let looking = |guard: &&&_| has_fleet(guard);
     let rules =
         union(plane.guards.iter().filter(looking).flat_map(|guard| guard.configured.permissions().members));
@@ -155,7 +155,7 @@ fn union(all: impl Iterator<Item = Permission>) -> Vec<Permission> {
 }
 
 /// The service account that Durward runs as.
-pub(super) fn service_account(home: &str) -> Result<Tree, Problem> {
+pub(super) fn service_account(home: &str) -> Result<OrderedValue, Problem> {
     tree(&account(home))
 }
 
@@ -182,7 +182,7 @@ fn granted(
     namespace: Option<&str>,
     rules: Vec<Permission>,
     subject: &Subject,
-) -> Result<[Tree; 2], Problem> {
+) -> Result<[OrderedValue; 2], Problem> {
     let (role_kind, binding_kind) = match namespace {
         Some(_) => ("Role", "RoleBinding"),
         None => ("ClusterRole", "ClusterRoleBinding"),

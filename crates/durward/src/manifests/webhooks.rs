@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::planes::Plane;
 use super::{Metadata, NAME, tree};
-use crate::documents::Tree;
+use crate::documents::OrderedValue;
 use crate::file::Reach;
 
 /// Behind the name of every entry; webhook names must be DNS names of three parts.
@@ -71,7 +71,7 @@ pub(super) fn objects(
     plane: &Plane<'_>,
     reach: &Reach,
     bundle: Option<String>,
-) -> Result<Vec<Tree>, Problem> {
+) -> Result<Vec<OrderedValue>, Problem> {
     let bundle = bundle.map(|pem| STANDARD.encode(pem));
     let mut objects = Vec::new();
     for (webhook_type, kind) in [

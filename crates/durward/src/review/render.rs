@@ -3,7 +3,7 @@
 use config::Problem;
 
 use super::answer::Answered;
-use crate::documents::{Tree, yaml_stream};
+use crate::documents::{OrderedValue, yaml_stream};
 use crate::output::Style;
 
 /// What was asked, what the guard says, why; with `verbose` the way it took.
@@ -26,7 +26,7 @@ pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style
     }
     if show_patch && let Some(object) = &one.patched_object {
         lines.push("  after the patch:".to_owned());
-        let yaml = yaml_stream(&[Tree::from_json(object.get())?]);
+        let yaml = yaml_stream(&[OrderedValue::from_json(object.get())?])?;
         lines.extend(yaml.lines().map(|line| format!("    {line}")));
     }
     lines.push(String::new());
