@@ -10,6 +10,8 @@ use std::sync::{
 
 use anyhow::Result;
 
+use crate::console::print;
+
 /// A value that the first caller creates. A failure is returned to all callers.
 #[derive(Debug)]
 pub struct Lazy<T>(OnceLock<Result<T, String>>);
@@ -156,5 +158,27 @@ impl Drop for ConfigurationGuard<'_> {
     fn drop(&mut self) {
         self.0.current().users -= 1;
         self.0.released.notify_all();
+    }
+}
+
+/// Undoes a change on drop, and prints an error if that fails.
+#[must_use = "the change is undone when this is dropped"]
+pub struct Undo<F: FnMut() -> Result<()>> {
+    failure: &'static str,
+    undo: F,
+}
+
+impl<F: FnMut() -> Result<()>> Undo<F> {
+    /// Calls `undo` on drop. `failure` is printed with the error.
+    pub fn new(failure: &'static str, undo: F) -> Self {
+        Self { failure, undo }
+    }
+}
+
+impl<F: FnMut() -> Result<()>> Drop for Undo<F> {
+    fn drop(&mut self) {
+        if let Err(error) = (self.undo)() {
+            print(format_args!("{}: {error:#}", self.failure));
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! A request that a guard reviews, and checks of the response.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use e2e::api::Answer;
+use e2e::wait::{Poll, eventually};
 use serde_json::Value;
 
 /// How a guard denies.
@@ -46,9 +48,20 @@ impl Attempt {
         Self { answer, guard }
     }
 
-    /// Expects a denial by the guard, before the API server gives up. The code is 403 for a deletion and 429 for an
-    /// eviction, so that clients retry the eviction.
+    /// Expects a denial by the guard, before the API server gives up.
     pub(crate) fn denied(self) -> Result<Verdict> {
+        self.check_denied()?;
+        self.in_time()
+    }
+
+    /// Expects an allowed request.
+    pub(crate) fn allowed(self) -> Result<Verdict> {
+        ensure!(self.is_allowed(), "it was denied: {}", self.describe());
+        self.in_time()
+    }
+
+    /// The code of a denial is 403 for a deletion, and 429 for an eviction, so that clients retry it.
+    fn check_denied(&self) -> Result<()> {
         let Answer { what, status, body, .. } = &self.answer;
         ensure!(!self.is_allowed(), "it was allowed: {}", self.describe());
         let is_eviction = what.contains("/eviction");
@@ -59,13 +72,7 @@ impl Attempt {
         ensure!(is_by_guard, "the denial is not the guard's: {}", self.describe());
         let has_cause = causes(&self.answer).iter().any(|cause| cause["reason"] == "DisruptionBudget");
         ensure!(has_cause == is_eviction, "the causes do not match the request: {body}");
-        self.in_time()
-    }
-
-    /// Expects an allowed request.
-    pub(crate) fn allowed(self) -> Result<Verdict> {
-        ensure!(self.is_allowed(), "it was denied: {}", self.describe());
-        self.in_time()
+        Ok(())
     }
 
     fn in_time(self) -> Result<Verdict> {
@@ -85,6 +92,16 @@ impl Attempt {
     /// Returns whether it was allowed.
     pub(crate) fn is_allowed(&self) -> bool {
         self.answer.is_success()
+    }
+
+    /// Returns whether the guard denied it.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.check_denied().is_ok()
+    }
+
+    /// Returns whether the message or a warning contains this text.
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        self.describe().contains(text)
     }
 
     /// Returns whether a warning contains this text.
@@ -153,6 +170,29 @@ impl Verdict {
     pub(crate) fn describe(&self) -> String {
         describe(&self.0)
     }
+}
+
+/// Repeats a request until `is_expected` accepts the response.
+pub(crate) fn retry_until(
+    what: impl Display,
+    within: Duration,
+    send: impl Fn() -> Result<Attempt>,
+    is_expected: impl Fn(&Attempt) -> bool,
+) -> Result<()> {
+    eventually(what, within, || {
+        let attempt = send()?;
+        Ok(if is_expected(&attempt) { Poll::Ready(()) } else { Poll::Pending(attempt.describe()) })
+    })
+}
+
+/// Repeats a request until it is allowed.
+pub(crate) fn await_allowed(what: &str, within: Duration, send: impl Fn() -> Result<Attempt>) -> Result<()> {
+    retry_until(what, within, send, Attempt::is_allowed)
+}
+
+/// Repeats a request until the guard denies it.
+pub(crate) fn await_denied(what: &str, within: Duration, send: impl Fn() -> Result<Attempt>) -> Result<()> {
+    retry_until(what, within, send, Attempt::is_denied)
 }
 
 fn causes(answer: &Answer) -> &[Value] {

@@ -6,16 +6,12 @@
 //! field is added. The pods never run, because they use disks of every vendor.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::context::TestContext;
 use e2e::controlplane::{Cluster, Options};
-use e2e::durward::Durward;
 use e2e::installation::Installation;
 use e2e::namespace::Namespace;
-use e2e::wait::{Poll, eventually};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::cases::environment::{DEFAULTS, OPTED_IN, await_injection};
@@ -67,9 +63,6 @@ const READY: &str = "durward.dev/lxcfs-ready";
 const DEVICE: &str = "durward.dev/lxcfs";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// A signal is handled at once, and the file is read within milliseconds.
-const READ_WITHIN: Duration = Duration::from_secs(60);
-
 /// Where the search starts.
 const ROOTS: [(&str, &str); 2] = [("spec", "PodSpec"), ("metadata", "ObjectMeta")];
 
@@ -115,7 +108,7 @@ fn pods_with_every_field_equal_their_twins_except_our_additions(context: &'stati
     has_every_field(&Schemas::read(&cluster)?, &twins)?;
     for (way, guards) in CONFIGURATIONS {
         if guards != DEFAULTS {
-            configure(&installation, &durward, guards)?;
+            durward.reload_after(|| installation.configure(guards))?;
         }
         let asking = cluster.labelled_namespace(&format!("asking-{way}"), &OPTED_IN)?;
         for (pod, twin) in pods.iter().zip(&twins) {
@@ -244,17 +237,6 @@ fn remove(pod: &mut Value, at: &str, key: &str, which: impl Fn(&str, &Value) -> 
         parent.remove(key);
     }
     taken
-}
-
-fn configure(installation: &Installation<'_>, durward: &Durward, guards: &str) -> Result<()> {
-    let generation = || durward.metrics()?.value("durward_config_generation", &[]);
-    let before = generation()?;
-    installation.configure(guards)?;
-    durward.signal(Signal::HUP)?;
-    eventually("a new configuration to bind", READ_WITHIN, || {
-        let now = generation()?;
-        Ok(if now > before + 0.5 { Poll::Ready(()) } else { Poll::Pending(format!("generation {now}")) })
-    })
 }
 
 /// Returns the stored pod after all changes to it.

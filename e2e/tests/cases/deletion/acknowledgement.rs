@@ -6,12 +6,12 @@ use anyhow::Result;
 use e2e::console::print;
 use e2e::context::TestContext;
 use e2e::fleet::Fleet;
-use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::environment::{GROUPS, exclusive, exclusive_with};
-use super::objects::{await_gone, await_gone_everywhere, delete, dry_run, exists, path_of, remove};
+use super::objects::{await_gone, await_gone_everywhere, exists, path_of, remove};
 use super::overrides::ahead;
+use crate::cases::attempt::Attempt;
 
 const REASON: &str = "durward.dev/acknowledge-unreachable";
 const UNTIL: &str = "durward.dev/acknowledge-until";
@@ -50,7 +50,6 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
     let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
-    let api = fleet.karmada().api();
     let (m1, m2) = (fleet.member("m1")?, fleet.member("m2")?);
     // No cluster reports this pod, and it is deleted: this is what an acknowledgement means.
     m1.runs_pod(&m1.known_namespace(shop.name()), "unseen")?;
@@ -66,22 +65,23 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
         (&json!(" "), &week, "gives no reason"),
     ] {
         mark.annotated(reason, until)?;
-        delete(api, &path)?.denied()?.with_message(&["m1 (no connection", words])?;
+        fleet.delete(&path)?.denied()?.with_message(&["m1 (no connection", words])?;
         exists(fleet.karmada(), &path)?;
     }
 
     mark.annotated(&cut, &week)?;
-    dry_run(api, &path)?
+    fleet
+        .dry_run(&path)?
         .allowed()?
         .with_warning("m1 could not be asked")?
         .with_warning("link cut, ticket 81")?;
     // An acknowledgement replaces a missing answer, not an answer that was given.
     let inside = m2.known_namespace(shop.name());
     m2.runs_pod(&inside, "web")?;
-    delete(api, &path)?.denied()?.with_message(&["m2 (1 pod: web)"])?.with_cause("m1", "Acknowledged")?;
+    fleet.delete(&path)?.denied()?.with_message(&["m2 (1 pod: web)"])?.with_cause("m1", "Acknowledged")?;
     remove(m2, &format!("{}/web", inside.path("pods")))?;
 
-    delete(api, &path)?.allowed()?.with_warning("Karmada carries the deletion out there when it returns")?;
+    fleet.delete(&path)?.allowed()?.with_warning("Karmada carries the deletion out there when it returns")?;
     for name in ["m2", "m3"] {
         await_gone(fleet.member(name)?, name, &path)?;
     }
@@ -98,23 +98,19 @@ fn a_label_acknowledges_only_an_unreachable_cluster(context: &'static TestContex
     let fleet = exclusive_with(context, &["fleet: {karmada: {}}", &acknowledge, GROUPS])?;
     let (shop, busy) = (fleet.namespace("shop")?, fleet.namespace("busy")?);
     let path = path_of(&shop);
-    let api = fleet.karmada().api();
     let m1 = fleet.member("m1")?;
     let mark = AnnotatedM1(&fleet);
     m1.runs_pod(&m1.known_namespace(busy.name()), "web")?;
     {
         let _frozen = m1.freeze()?;
-        dry_run(api, &path)?.denied()?.with_cause("m1", "Unknown")?;
+        fleet.dry_run(&path)?.denied()?.with_cause("m1", "Unknown")?;
         mark.by(&json!({"labels": {"lab.example.org/link": "weak"}}))?;
-        dry_run(api, &path)?.allowed()?.with_warning("weak link")?;
+        fleet.dry_run(&path)?.allowed()?.with_warning("weak link")?;
     }
-    eventually("m1 to answer again", BACK_WITHIN, || {
-        let attempt = dry_run(api, &path_of(&busy))?;
-        let told = attempt.describe();
-        Ok(if attempt.has_warning("weak link") { Poll::Pending(told) } else { Poll::Ready(()) })
-    })?;
+    let is_back = |attempt: &Attempt| !attempt.has_warning("weak link");
+    fleet.await_dry_run("m1 to answer again", BACK_WITHIN, &path_of(&busy), is_back)?;
     // m1 answers, so its answer counts.
-    delete(api, &path_of(&busy))?.denied()?.with_message(&["m1 (1 pod: web)"])?;
-    delete(api, &path)?.allowed()?;
+    fleet.delete(&path_of(&busy))?.denied()?.with_message(&["m1 (1 pod: web)"])?;
+    fleet.delete(&path)?.allowed()?;
     await_gone_everywhere(&fleet, &path)
 }

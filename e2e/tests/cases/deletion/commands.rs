@@ -6,7 +6,7 @@ use e2e::durward::Durward;
 use serde_json::{Value, json};
 
 use super::environment::{exclusive, shared};
-use super::objects::{dry_run, exists, path_of};
+use super::objects::{exists, path_of};
 
 #[e2e::case]
 fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Result<()> {
@@ -52,7 +52,7 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
         ensure!(replayed.code() == live.code(), "replayed it is {:?}: {}", replayed.code(), replayed.stderr);
         let (live, replayed) = (findings(&live.stdout)?, findings(&replayed.stdout)?);
         ensure!(live == replayed, "replayed it is {replayed:?}\nand live {live:?}");
-        dry_run(fleet.karmada().api(), &path_of(namespace))?.denied()?;
+        fleet.dry_run(&path_of(namespace))?.denied()?;
     }
     stopped.start()
 }

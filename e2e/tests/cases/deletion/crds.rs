@@ -1,16 +1,12 @@
 //! Objects that deny deleting a CRD, in any cluster and at any version.
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::api::Answer;
-use e2e::console::print;
 use e2e::context::TestContext;
-use e2e::fleet::Member;
+use e2e::fixture::Undo;
 use serde_json::json;
 
 use super::environment::{exclusive, shared};
-use super::objects::{
-    Crd, annotate, await_answer, await_gone, await_gone_everywhere, delete, dry_run, exists, get, remove,
-};
+use super::objects::{Crd, annotate, await_answer, await_gone, await_gone_everywhere, exists, get, remove};
 
 #[e2e::case]
 fn objects_in_a_member_deny_deleting_a_propagated_crd(context: &'static TestContext) -> Result<()> {
@@ -21,9 +17,9 @@ fn objects_in_a_member_deny_deleting_a_propagated_crd(context: &'static TestCont
     // Karmada does not know this object or its namespace.
     let own = m1.namespace("own")?;
     let object = widgets.make(&own, "v1", "one")?;
-    let api = fleet.karmada().api();
     let told = format!("m1 (1 object: {}/one)", own.name());
-    delete(api, &widgets.path())?
+    fleet
+        .delete(&widgets.path())?
         .denied()?
         .with_message(&[&told, &widgets.name()])?
         .with_cause("m1", "InUse")?;
@@ -32,7 +28,7 @@ fn objects_in_a_member_deny_deleting_a_propagated_crd(context: &'static TestCont
 
     remove(m1, &object)?;
     await_gone(m1, "m1", &object)?;
-    delete(api, &widgets.path())?.allowed()?.without_warnings()?;
+    fleet.delete(&widgets.path())?.allowed()?.without_warnings()?;
     await_gone_everywhere(&fleet, &widgets.path())
 }
 
@@ -43,12 +39,11 @@ fn objects_on_the_control_plane_deny_deleting_a_crd(context: &'static TestContex
     widgets.in_cluster(fleet.karmada())?;
     let shop = fleet.namespace("shop")?;
     let object = widgets.make(&shop, "v1", "one")?;
-    let api = fleet.karmada().api();
     let told = format!("the control plane (1 object: {}/one)", shop.name());
-    delete(api, &widgets.path())?.denied()?.with_message(&[&told])?;
+    fleet.delete(&widgets.path())?.denied()?.with_message(&[&told])?;
     exists(fleet.karmada(), &object)?;
     remove(fleet.karmada(), &object)?;
-    delete(api, &widgets.path())?.allowed()?;
+    fleet.delete(&widgets.path())?.allowed()?;
     await_gone_everywhere(&fleet, &widgets.path())
 }
 
@@ -67,9 +62,9 @@ fn a_member_is_read_at_the_version_that_it_serves(context: &'static TestContext)
     let other = durward.api.get(&fleet.proxied("m1", &path))?;
     ensure!(other.status == 404, "m1 answers {} for {path}", other.status);
 
-    delete(karmada.api(), &widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
+    fleet.delete(&widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
     remove(m1, &object)?;
-    delete(karmada.api(), &widgets.path())?.allowed()?.without_warnings()?;
+    fleet.delete(&widgets.path())?.allowed()?.without_warnings()?;
     await_gone(karmada, "the control plane", &widgets.path())?;
     // Karmada never knew the CRD in m1.
     exists(m1, &widgets.path())
@@ -80,7 +75,8 @@ fn a_crd_of_another_group_is_denied_with_the_missing_line(context: &'static Test
     let fleet = shared(context)?;
     let others = Crd::new(&["v1"]).of_group("other.example.org");
     others.in_cluster(fleet.karmada())?;
-    delete(fleet.karmada().api(), &others.path())?
+    fleet
+        .delete(&others.path())?
         .denied()?
         .with_message(&["could not be checked", "crds: {groups: [shop.example.org, other.example.org]}"])?;
     exists(fleet.karmada(), &others.path())
@@ -135,11 +131,15 @@ fn a_conversion_webhook_that_is_down_makes_a_crd_unknown(context: &'static TestC
     });
     let spec = json!({"spec": changed["spec"]});
     m1.api().merge(&widgets.path(), &spec)?.succeeded()?;
-    let converted = BrokenConversion { member: m1, path: widgets.path() };
+    let converted = Undo::new("a CRD keeps its conversion webhook", || {
+        let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
+        m1.api().merge(&widgets.path(), &none)?.succeeded().map(drop)
+    });
     let read = widgets.objects("v2", own.name());
     await_answer(m1, &read, |status| status == 429 || status >= 500)?;
 
-    delete(karmada.api(), &widgets.path())?
+    fleet
+        .delete(&widgets.path())?
         .denied()?
         .with_message(&["could not be checked in 1 of 4 clusters: m1 ("])?
         .with_cause("m1", "Unknown")?;
@@ -147,26 +147,10 @@ fn a_conversion_webhook_that_is_down_makes_a_crd_unknown(context: &'static TestC
 
     drop(converted);
     await_answer(m1, &read, |status| status == 200)?;
-    dry_run(karmada.api(), &widgets.path())?.denied()?.with_cause("m1", "InUse")?;
+    fleet.dry_run(&widgets.path())?.denied()?.with_cause("m1", "InUse")?;
     remove(m1, &object)?;
-    delete(karmada.api(), &widgets.path())?.allowed()?;
+    fleet.delete(&widgets.path())?.allowed()?;
     await_gone(karmada, "the control plane", &widgets.path())
-}
-
-/// A CRD whose conversion webhook does not run, until this is dropped.
-struct BrokenConversion<'a> {
-    member: &'a Member,
-    path: String,
-}
-
-impl Drop for BrokenConversion<'_> {
-    fn drop(&mut self) {
-        let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
-        let done = self.member.api().merge(&self.path, &none).and_then(Answer::succeeded);
-        if let Err(error) = done {
-            print(format_args!("a definition keeps its conversion webhook: {error:#}"));
-        }
-    }
 }
 
 #[e2e::case]
@@ -182,11 +166,11 @@ fn a_terminating_crd_can_be_deleted_again(context: &'static TestContext) -> Resu
     karmada.api().merge(&object, &held)?.succeeded()?;
     let anyway = json!({"durward.dev/delete-anyway": widgets.name()});
     annotate(karmada, &widgets.path(), &anyway)?;
-    delete(karmada.api(), &widgets.path())?.allowed()?;
+    fleet.delete(&widgets.path())?.allowed()?;
     annotate(karmada, &widgets.path(), &json!({"durward.dev/delete-anyway": null}))?;
     let definition = get(karmada, &widgets.path())?;
     definition["metadata"]["deletionTimestamp"].as_str().context("it is not being deleted")?;
-    delete(karmada.api(), &widgets.path())?.allowed()?;
+    fleet.delete(&widgets.path())?.allowed()?;
     karmada.api().merge(&object, &json!({"metadata": {"finalizers": null}}))?.succeeded()?;
     await_gone(karmada, "the control plane", &widgets.path())
 }

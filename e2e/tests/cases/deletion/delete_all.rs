@@ -7,7 +7,7 @@ use e2e::context::TestContext;
 use e2e::fleet::Fleet;
 
 use super::environment::exclusive;
-use super::objects::{Crd, delete, dry_run, exists, path_of};
+use super::objects::{Crd, exists, path_of};
 
 /// Namespaces that Kubernetes itself never deletes.
 const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -97,19 +97,19 @@ fn deleting_all_crds_judges_each_one(context: &'static TestContext) -> Result<()
 #[e2e::case]
 fn parts_of_karmada_cannot_be_deleted(context: &'static TestContext) -> Result<()> {
     let fleet = super::environment::shared(context)?;
-    let api = fleet.karmada().api();
+    let _api = fleet.karmada().api();
     let works = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/works.work.karmada.io";
     let paths = ["/api/v1/namespaces/karmada-system", "/api/v1/namespaces/karmada-cluster", works];
     for path in paths {
-        delete(api, path)?.denied()?.with_message(&["is a part of Karmada itself"])?;
+        fleet.delete(path)?.denied()?.with_message(&["is a part of Karmada itself"])?;
         exists(fleet.karmada(), path)?;
     }
     let space = "/api/v1/namespaces/karmada-es-m1";
-    delete(api, space)?.denied()?.with_message(&["Unjoin m1 first"])?;
+    fleet.delete(space)?.denied()?.with_message(&["Unjoin m1 first"])?;
     exists(fleet.karmada(), space)?;
     // No cluster has this name, so the execution namespace is an ordinary namespace.
     let left = fleet.karmada().exact_namespace("karmada-es-left-behind", &[])?;
-    dry_run(api, &path_of(&left))?.allowed()?;
+    fleet.dry_run(&path_of(&left))?.allowed()?;
     Ok(())
 }
 

@@ -5,16 +5,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuar
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use e2e::console::print;
 use e2e::context::TestContext;
 use e2e::durward::Durward;
-use e2e::fixture::{ConfigurationGuard, ConfigurationLock, FixtureGuard, Lazy};
+use e2e::fixture::{ConfigurationGuard, ConfigurationLock, FixtureGuard, Lazy, Undo};
 use e2e::fleet::Fleet;
 use e2e::installation::Installation;
-use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 
-use super::objects::{dry_run, path_of};
+use super::objects::{delete, dry_run, path_of};
+use crate::cases::attempt::{Attempt, retry_until};
 
 /// The group of the CRDs of all cases, except those about other groups.
 pub(super) const GROUP: &str = "shop.example.org";
@@ -110,6 +109,27 @@ impl<G> GuardedFleet<G> {
         call(self.environment.durward().as_ref().context("a case has stopped Durward")?)
     }
 
+    /// Deletes the object at this path of the control plane.
+    pub(super) fn delete(&self, path: &str) -> Result<Attempt> {
+        delete(self.karmada().api(), path)
+    }
+
+    /// Deletes the object at this path of the control plane in a dry run.
+    pub(super) fn dry_run(&self, path: &str) -> Result<Attempt> {
+        dry_run(self.karmada().api(), path)
+    }
+
+    /// Repeats a dry run until `is_expected` accepts the response.
+    pub(super) fn await_dry_run(
+        &self,
+        what: &str,
+        within: Duration,
+        path: &str,
+        is_expected: impl Fn(&Attempt) -> bool,
+    ) -> Result<()> {
+        retry_until(what, within, || self.dry_run(path), is_expected)
+    }
+
     /// Returns the number of Unknown results with this cause.
     pub(super) fn unknown(&self, cause: &str) -> Result<f64> {
         let labels = [("guard", "deletion"), ("cause", cause)];
@@ -131,48 +151,20 @@ impl ExclusiveFleet {
         &self,
         context: &'static TestContext,
         url: &str,
-    ) -> Result<OtherControlPlane<'_>> {
+    ) -> Result<Undo<impl FnMut() -> Result<()>>> {
         self.installation().sees_the_cluster_at(url)?;
-        let replaced = OtherControlPlane { fleet: self, context };
+        let undo = Undo::new("the deletion guard does not return to its control plane", move || {
+            self.installation().sees_the_cluster_at(self.karmada().url())?;
+            self.restart_durward(context)
+        });
         self.restart_durward(context)?;
-        Ok(replaced)
+        Ok(undo)
     }
 
     /// Stops the server until the result is dropped.
-    pub(super) fn stop_durward(&self, context: &'static TestContext) -> StoppedDurward {
+    pub(super) fn stop_durward(&self, context: &'static TestContext) -> Undo<impl FnMut() -> Result<()>> {
         drop(self.environment.durward().take());
-        StoppedDurward { environment: self.environment, context }
-    }
-}
-
-/// A server that reads the control plane at another URL. It is replaced on drop.
-#[must_use = "the server is replaced when this is dropped"]
-pub(super) struct OtherControlPlane<'a> {
-    fleet: &'a ExclusiveFleet,
-    context: &'static TestContext,
-}
-
-impl Drop for OtherControlPlane<'_> {
-    fn drop(&mut self) {
-        let restored = self.fleet.installation().sees_the_cluster_at(self.fleet.karmada().url());
-        if let Err(error) = restored.and_then(|()| self.fleet.restart_durward(self.context)) {
-            print(format_args!("the deletion guard is not restored to its control plane: {error:#}"));
-        }
-    }
-}
-
-/// A stopped server. It starts again on drop.
-#[must_use = "the server starts when this is dropped"]
-pub(super) struct StoppedDurward {
-    environment: &'static Environment,
-    context: &'static TestContext,
-}
-
-impl Drop for StoppedDurward {
-    fn drop(&mut self) {
-        if let Err(error) = self.environment.serve(self.context) {
-            print(format_args!("the deletion guard does not start again: {error:#}"));
-        }
+        Undo::new("the deletion guard does not start again", move || self.environment.serve(context))
     }
 }
 
@@ -221,10 +213,9 @@ impl Environment {
         let clusters = self.fleet.members().len() + 1;
         let expected = format!("is in use in {clusters} clusters");
         let path = path_of(&probe);
-        eventually("Durward to read every member", GRANTED_WITHIN, || {
-            let attempt = dry_run(self.fleet.karmada().api(), &path)?;
-            let has_access = attempt.has_warning(&expected);
-            Ok(if has_access { Poll::Ready(()) } else { Poll::Pending(attempt.describe()) })
+        let send = || dry_run(self.fleet.karmada().api(), &path);
+        retry_until("Durward to read every member", GRANTED_WITHIN, send, |attempt| {
+            attempt.has_warning(&expected)
         })
     }
 }

@@ -8,7 +8,7 @@ use e2e::fault::{Fault, Proxy};
 
 use super::environment::exclusive;
 use super::members::{await_allowed, await_through};
-use super::objects::{Crd, dry_run, path_of, remove};
+use super::objects::{Crd, path_of, remove};
 
 /// A member has three of the ten seconds of a review.
 const IN_TIME: Duration = Duration::from_secs(6);
@@ -61,7 +61,7 @@ fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestCont
             let on = if is_whole { proxy.on(on).exactly() } else { proxy.on(on) };
             let rule = on.answers(fault.clone());
             let before = if cause.is_empty() { 0.0 } else { fleet.unknown(cause)? };
-            let attempt = dry_run(fleet.karmada().api(), &path)?;
+            let attempt = fleet.dry_run(&path)?;
             let told = attempt.describe();
             attempt
                 .denied()
@@ -90,7 +90,7 @@ fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestCont
         // One failed List is enough.
         ask("/cronjobs", false, &Fault::Garbage, "garbage")?;
         let mute = proxy.goes_mute();
-        dry_run(fleet.karmada().api(), &path)?.denied()?.within(IN_TIME)?.with_cause("m1", "Unknown")?;
+        fleet.dry_run(&path)?.denied()?.within(IN_TIME)?.with_cause("m1", "Unknown")?;
         ensure!(mute.hits() > 0, "nobody met the silence");
     }
     await_allowed(&fleet, &path)
@@ -111,7 +111,7 @@ fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) 
     let ask = |fault: &Fault| {
         for on in [widgets.path(), objects.clone()] {
             let rule = proxy.on(&on).answers(fault.clone());
-            let attempt = dry_run(fleet.karmada().api(), &widgets.path())?;
+            let attempt = fleet.dry_run(&widgets.path())?;
             let told = attempt.describe();
             attempt
                 .denied()
@@ -124,8 +124,8 @@ fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) 
     for (fault, _) in faults() {
         ask(&fault)?;
     }
-    dry_run(fleet.karmada().api(), &widgets.path())?.allowed()?;
+    fleet.dry_run(&widgets.path())?.allowed()?;
     let object = widgets.make(&m1.known_namespace(shop.name()), "v1", "one")?;
-    dry_run(fleet.karmada().api(), &widgets.path())?.denied()?.with_cause("m1", "InUse")?;
+    fleet.dry_run(&widgets.path())?.denied()?.with_cause("m1", "InUse")?;
     remove(m1, &object)
 }

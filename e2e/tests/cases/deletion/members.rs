@@ -11,8 +11,8 @@ use e2e::wait::{Poll, eventually};
 use serde_json::json;
 
 use super::environment::{ExclusiveFleet, exclusive};
-use super::objects::{await_gone_everywhere, delete, dry_run, exists, path_of};
-use crate::cases::attempt::Verdict;
+use super::objects::{await_gone_everywhere, exists, path_of};
+use crate::cases::attempt::{Attempt, Verdict};
 
 /// A member has three of the ten seconds of a review; the rest allows for a debug build on a loaded machine.
 const IN_TIME: Duration = Duration::from_secs(6);
@@ -38,7 +38,8 @@ fn a_stopped_member_is_named_in_time(context: &'static TestContext) -> Result<()
     // The denial also names what is in use elsewhere.
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
-    delete(fleet.karmada().api(), &path)?
+    fleet
+        .delete(&path)?
         .denied()?
         .with_message(&["m2 (1 pod: web)", "m1 could not be asked (no connection"])?
         .with_cause("m1", "Unknown")?
@@ -46,7 +47,7 @@ fn a_stopped_member_is_named_in_time(context: &'static TestContext) -> Result<()
     stopped.start()?;
     m2.api().delete(&format!("{}/web", shop.path("pods")))?.succeeded()?;
     await_allowed(&fleet, &path)?;
-    delete(fleet.karmada().api(), &path)?.allowed()?;
+    fleet.delete(&path)?.allowed()?;
     await_gone_everywhere(&fleet, &path)
 }
 
@@ -82,7 +83,7 @@ fn a_slow_member_is_awaited_and_a_slower_one_is_named(context: &'static TestCont
     let m1 = fleet.member("m1")?;
     let proxy = Proxy::before(m1.url(), m1.ca())?;
     let _published = fleet.publish("m1", &proxy.url())?;
-    let api = fleet.karmada().api();
+    let _api = fleet.karmada().api();
     {
         let slow = proxy.on("/api").answers(Fault::Slow(Duration::from_millis(700)));
         await_through(&proxy, &fleet, &path)?;
@@ -90,8 +91,7 @@ fn a_slow_member_is_awaited_and_a_slower_one_is_named(context: &'static TestCont
         await_allowed(&fleet, &path)?;
         m1.runs_pod(&m1.known_namespace(shop.name()), "web")?;
         eventually("m1 to be waited for", BACK_WITHIN, || {
-            let told = dry_run(api, &path)?.denied()?.describe();
-            Ok(if told.contains("m1 (1 pod: web)") { Poll::Ready(()) } else { Poll::Pending(told) })
+            Ok(denied_with("m1 (1 pod: web)", fleet.dry_run(&path)?.denied()?))
         })?;
         ensure!(slow.hits() > 0, "nobody was slowed down");
     }
@@ -120,12 +120,12 @@ fn a_cluster_without_an_endpoint_counts_immediately(context: &'static TestContex
     let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
-    let api = fleet.karmada().api();
-    dry_run(api, &path)?.allowed()?;
+    fleet.dry_run(&path)?.allowed()?;
     {
         let _ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
         // Immediately, with the next request to the API server.
-        delete(api, &path)?
+        fleet
+            .delete(&path)?
             .denied()?
             .with_message(&["in 1 of 5 clusters: ghost (", "has no address or no credentials in Karmada"])?
             .with_cause("ghost", "Unknown")?;
@@ -140,21 +140,17 @@ fn a_cluster_that_joins_while_all_connections_hang_counts(context: &'static Test
     let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
-    let api = fleet.karmada().api();
     {
         let relay = Relay::before(fleet.karmada().url())?;
-        let _elsewhere = fleet.reading_from(context, &relay.url())?;
-        dry_run(api, &path)?.allowed()?.with_warning("in 4 clusters")?;
+        let url = relay.url();
+        let _through_relay = fleet.reading_from(context, &url)?;
+        fleet.dry_run(&path)?.allowed()?.with_warning("in 4 clusters")?;
         relay.silences_what_is_open();
         let _ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
         // First no member can be contacted; then, on a new connection, the new one is. It is never left out.
         eventually("the cluster that joined meanwhile to be told", BACK_WITHIN, || {
-            let told = dry_run(api, &path)?.denied()?.within(LISTED_IN_TIME)?.describe();
-            Ok(if told.contains("in 1 of 5 clusters: ghost (") {
-                Poll::Ready(())
-            } else {
-                Poll::Pending(told)
-            })
+            let verdict = fleet.dry_run(&path)?.denied()?.within(LISTED_IN_TIME)?;
+            Ok(denied_with("in 1 of 5 clusters: ghost (", verdict))
         })?;
         ensure!(relay.held() > 0, "nobody met the silence");
     }
@@ -166,18 +162,15 @@ fn a_cluster_that_just_joined_counts(context: &'static TestContext) -> Result<()
     let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
-    let api = fleet.karmada().api();
     {
         let m4 = fleet.join_more(context, NewMember::push("m4"))?;
         fleet.await_propagated(&m4, &path)?;
         m4.runs_pod(&m4.known_namespace(shop.name()), "web")?;
-        let denied = delete(api, &path)?.denied()?;
+        let denied = fleet.delete(&path)?.denied()?;
         // Its permissions can still be missing, but it is not left out.
         denied.with_message(&["m4 ("])?;
         eventually("Durward to see into m4", BACK_WITHIN, || {
-            let attempt = dry_run(api, &path)?.denied()?;
-            let told = attempt.describe();
-            Ok(if told.contains("m4 (1 pod: web)") { Poll::Ready(()) } else { Poll::Pending(told) })
+            Ok(denied_with("m4 (1 pod: web)", fleet.dry_run(&path)?.denied()?))
         })?;
         exists(&m4, &path)?;
     }
@@ -189,28 +182,22 @@ fn without_the_aggregated_api_deletions_are_denied(context: &'static TestContext
     let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
-    let api = fleet.karmada().api();
+    let _api = fleet.karmada().api();
     let before = fleet.unknown("stale-fleet")?;
     let frozen = fleet.aggregated().freeze()?;
-    delete(api, &path)?.denied()?.with_message(&["could not be checked"])?.within(LISTED_IN_TIME)?;
+    fleet.delete(&path)?.denied()?.with_message(&["could not be checked"])?.within(LISTED_IN_TIME)?;
     exists(fleet.karmada(), &path)?;
     ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter tells of it");
     frozen.thaw()?;
-    eventually("the aggregated API to be back", BACK_WITHIN, || {
-        let attempt = dry_run(api, &path)?;
-        Ok(if attempt.has_warning("in 4 clusters") {
-            Poll::Ready(())
-        } else {
-            Poll::Pending(attempt.describe())
-        })
-    })?;
+    let is_back = |attempt: &Attempt| attempt.has_warning("in 4 clusters");
+    fleet.await_dry_run("the aggregated API to be back", BACK_WITHIN, &path, is_back)?;
     let before = fleet.unknown("stale-fleet")?;
     let stopped = fleet.aggregated().stop()?;
-    delete(api, &path)?.denied()?.with_message(&["could not be checked"])?.within(LISTED_IN_TIME)?;
+    fleet.delete(&path)?.denied()?.with_message(&["could not be checked"])?.within(LISTED_IN_TIME)?;
     exists(fleet.karmada(), &path)?;
     // A Cluster cannot be read, so it cannot be acknowledged. The missing list does not allow deleting
     // Karmada's parts either.
-    delete(api, "/api/v1/namespaces/karmada-system")?.denied()?;
+    fleet.delete("/api/v1/namespaces/karmada-system")?.denied()?;
     ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter tells of it");
     stopped.start()?;
     await_allowed(&fleet, &path)
@@ -219,7 +206,8 @@ fn without_the_aggregated_api_deletions_are_denied(context: &'static TestContext
 /// Expects a denial in time that is caused by this member only, with these words as the reason.
 fn unknown(fleet: &ExclusiveFleet, path: &str, member: &str, words: &[&str]) -> Result<Verdict> {
     let share = format!("could not be checked in 1 of 4 clusters: {member} (");
-    let verdict = delete(fleet.karmada().api(), path)?
+    let verdict = fleet
+        .delete(path)?
         .denied()?
         .within(IN_TIME)?
         .with_message(&[&share, "Nothing is in use in the other 3"])?
@@ -238,19 +226,14 @@ fn denied_by_timeout(fleet: &ExclusiveFleet, path: &str, member: &str) -> Result
 
 /// Waits until a dry run is denied with these words, that is until Karmada's proxy knows of a change.
 fn await_unknown(fleet: &ExclusiveFleet, path: &str, words: &str) -> Result<()> {
-    eventually(format_args!("a refusal because of {words}"), BACK_WITHIN, || {
-        let told = dry_run(fleet.karmada().api(), path)?.describe();
-        Ok(if told.contains(words) { Poll::Ready(()) } else { Poll::Pending(told) })
-    })
+    let what = format!("a denial because of {words}");
+    fleet.await_dry_run(&what, BACK_WITHIN, path, |attempt| attempt.contains(words))
 }
 
 /// Waits until requests pass the proxy.
 pub(super) fn await_through(proxy: &Proxy, fleet: &ExclusiveFleet, path: &str) -> Result<()> {
     let before = proxy.asked();
-    eventually("questions to come through the proxy", BACK_WITHIN, || {
-        let told = dry_run(fleet.karmada().api(), path)?.describe();
-        Ok(if proxy.asked() > before { Poll::Ready(()) } else { Poll::Pending(told) })
-    })
+    fleet.await_dry_run("requests to pass the proxy", BACK_WITHIN, path, |_| proxy.asked() > before)
 }
 
 /// Waits until the deletion would be allowed and every initial member was read.
@@ -260,11 +243,17 @@ pub(super) fn await_allowed(fleet: &ExclusiveFleet, path: &str) -> Result<()> {
 
 /// Does the same with another time limit.
 pub(super) fn await_allowed_within(within: Duration, fleet: &ExclusiveFleet, path: &str) -> Result<()> {
-    eventually("the deletion to be allowed again", within, || {
-        let attempt = dry_run(fleet.karmada().api(), path)?;
-        let (told, is_whole) = (attempt.describe(), attempt.has_warning("is in use in 4 clusters"));
-        Ok(if is_whole && attempt.allowed().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
+    fleet.await_dry_run("the deletion to be allowed again", within, path, |attempt| {
+        attempt.is_allowed() && attempt.has_warning("is in use in 4 clusters")
     })
+}
+
+/// Is ready when the denial contains this text. A caller fails if the deletion is allowed meanwhile.
+fn denied_with(text: &str, denial: Verdict) -> Poll<()> {
+    match denial.with_message(&[text]) {
+        Ok(_) => Poll::Ready(()),
+        Err(error) => Poll::Pending(error.to_string()),
+    }
 }
 
 /// An address that drops packets: a listener with a full queue that accepts nothing. The kernel then answers

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::environment::shared;
 use super::objects::{
-    CASCADED_WITHIN, await_gone, await_gone_everywhere, create, delete, deployment, dry_run, exists, get,
-    path_of, remove,
+    CASCADED_WITHIN, await_gone, await_gone_everywhere, create, delete, deployment, exists, get, path_of,
+    remove,
 };
 
 /// The user that deletes the dependents of a deleted owner.
@@ -115,8 +115,7 @@ fn denied_until_empty(
     let inside = member.known_namespace(shop.name());
     fill(member, &inside)?;
 
-    let api = fleet.karmada().api();
-    let denied = delete(api, &path)?.denied()?;
+    let denied = fleet.delete(&path)?.denied()?;
     let told = ["is still in use in 1 of 4 clusters", &format!("{name} ("), told];
     denied.with_message(&told)?.with_cause(name, "InUse")?.with_warning(&format!("{name} has "))?;
     exists(fleet.karmada(), &path)?;
@@ -125,7 +124,7 @@ fn denied_until_empty(
     // One after another: a single remaining object is enough for a denial.
     for (at, part) in paths.iter().enumerate() {
         if at > 0 {
-            dry_run(api, &path)?.denied()?.with_cause(name, "InUse")?;
+            fleet.dry_run(&path)?.denied()?.with_cause(name, "InUse")?;
         }
         let (resource, object) = part.rsplit_once('/').unwrap_or((part, ""));
         let object = format!("{}/{object}", inside.path(resource));
@@ -133,7 +132,7 @@ fn denied_until_empty(
         remove(member, &object)?;
         await_gone(member, name, &object)?;
     }
-    delete(api, &path)?.allowed()?.without_warnings()?;
+    fleet.delete(&path)?.allowed()?.without_warnings()?;
     await_gone_everywhere(&fleet, &path)
 }
 
@@ -143,11 +142,10 @@ fn an_unplaced_resource_template_denies_the_deletion(context: &'static TestConte
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
     let template = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
-    let api = fleet.karmada().api();
-    delete(api, &path)?.denied()?.with_message(&["the control plane (1 deployment: web)"])?;
+    fleet.delete(&path)?.denied()?.with_message(&["the control plane (1 deployment: web)"])?;
     exists(fleet.karmada(), &path)?;
     remove(fleet.karmada(), &template)?;
-    delete(api, &path)?.allowed()?;
+    fleet.delete(&path)?.allowed()?;
     await_gone_everywhere(&fleet, &path)
 }
 
@@ -159,7 +157,7 @@ fn finished_pods_do_not_deny_the_deletion(context: &'static TestContext) -> Resu
         let member = fleet.member(name)?;
         member.has_pod(&member.known_namespace(shop.name()), "done", phase)?;
     }
-    delete(fleet.karmada().api(), &path_of(&shop))?.allowed()?.without_warnings()?;
+    fleet.delete(&path_of(&shop))?.allowed()?.without_warnings()?;
     await_gone_everywhere(&fleet, &path_of(&shop))
 }
 
@@ -175,7 +173,7 @@ fn a_namespace_in_use_everywhere_names_every_cluster(context: &'static TestConte
             member.runs_pod(&inside, &format!("web-{number}"))?;
         }
     }
-    let mut denied = delete(fleet.karmada().api(), &path)?.denied()?;
+    let mut denied = fleet.delete(&path)?.denied()?;
     denied = denied.with_message(&["in use in 4 of 4 clusters", "the control plane (1 deployment: web)"])?;
     for name in ["m1", "m2", "m3"] {
         denied = denied
@@ -227,9 +225,9 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
         "finalizers": ["example.org/held"],
         "annotations": {"durward.dev/delete-anyway": shop.name()},
     }});
-    dry_run(karmada.api(), &path)?.denied()?.with_cause("m2", "InUse")?;
+    fleet.dry_run(&path)?.denied()?.with_cause("m2", "InUse")?;
     karmada.api().merge(&path, &held)?.succeeded()?;
-    delete(karmada.api(), &path)?.allowed()?;
+    fleet.delete(&path)?.allowed()?;
     // While `spec.finalizers` is set, a second DELETE calls no webhook.
     eventually("the namespace to have but the case's finalizer", CASCADED_WITHIN, || {
         let finalizers = &get(karmada, &path)?["spec"]["finalizers"];
@@ -239,7 +237,7 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
     let without = json!({"metadata": {"annotations": {"durward.dev/delete-anyway": null}}});
     karmada.api().merge(&path, &without)?.succeeded()?;
     exists(m2, &format!("{}/web", own.path("pods")))?;
-    delete(karmada.api(), &path)?.allowed()?;
+    fleet.delete(&path)?.allowed()?;
     karmada.api().merge(&path, &json!({"metadata": {"finalizers": null}}))?.succeeded()?;
     await_gone(karmada, "the control plane", &path)
 }

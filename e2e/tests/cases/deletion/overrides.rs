@@ -61,14 +61,14 @@ fn an_administrator_can_override_while_durward_is_down(context: &'static TestCon
     }
     for (path, name) in [(path_of(&shop), shop.name()), (widgets.path(), widgets.name().as_str())] {
         annotate(fleet.karmada(), &path, &json!({ANYWAY: name}))?;
-        delete(api, &path)?.allowed()?;
+        fleet.delete(&path)?.allowed()?;
         await_gone_everywhere(&fleet, &path)?;
     }
     drop(down);
     // The restarted server denies as before.
     let path = path_of(&other);
     m3.runs_pod(&m3.known_namespace(other.name()), "web")?;
-    delete(api, &path)?.denied()?.with_message(&["m3 (1 pod: web)"])?;
+    fleet.delete(&path)?.denied()?.with_message(&["m3 (1 pod: web)"])?;
     Ok(())
 }
 

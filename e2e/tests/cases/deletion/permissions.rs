@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::console::print;
 use e2e::context::TestContext;
-use e2e::wait::{Poll, eventually};
+use e2e::fixture::Undo;
 use serde_json::json;
 
 use super::environment::{ExclusiveFleet, exclusive, shared};
 use super::members::{await_allowed, await_allowed_within};
-use super::objects::{delete, dry_run, exists, path_of};
+use super::objects::{exists, path_of};
+use crate::cases::attempt::Attempt;
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
@@ -23,14 +23,8 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
 const RESTORED_WITHIN: Duration = Duration::from_secs(120);
 
 /// Grants the printed permissions on drop.
-struct Restored<'a>(&'a ExclusiveFleet);
-
-impl Drop for Restored<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.installation().grant() {
-            print(format_args!("Durward's permissions do not come back: {error:#}"));
-        }
-    }
+fn restored(fleet: &ExclusiveFleet) -> Undo<impl FnMut() -> Result<()>> {
+    Undo::new("Durward's permissions are not restored", || fleet.installation().grant())
 }
 
 #[e2e::case(Exclusive)]
@@ -41,7 +35,7 @@ fn a_missing_permission_in_a_member_is_named(context: &'static TestContext) -> R
     let api = fleet.karmada().api();
     let before = fleet.unknown("forbidden")?;
     {
-        let _restored = Restored(&fleet);
+        let _restored = restored(&fleet);
         // First one resource is removed, then the whole binding.
         let role = api.get(&format!("{ROLES}/durward-member"))?.succeeded()?.body;
         let rules = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -49,18 +43,15 @@ fn a_missing_permission_in_a_member_is_named(context: &'static TestContext) -> R
         ensure!(rest.len() + 1 == rules.len(), "no rule is about pods alone: {role}");
         api.merge(&format!("{ROLES}/durward-member"), &json!({"rules": rest}))?.succeeded()?;
         for name in ["m1", "m2", "m3"] {
-            await_denial(
-                &fleet,
-                &path,
-                &format!("not permitted to list pods in {name} (RBAC in {name}: verb list)"),
-            )?;
+            let words = format!("not permitted to list pods in {name} (RBAC in {name}: verb list)");
+            await_denial(&fleet, &path, &words)?;
         }
         api.delete(&format!("{BINDINGS}/durward-member"))?.succeeded()?;
         for name in ["m1", "m2", "m3"] {
             let words = format!("not permitted to get namespaces in {name} (RBAC in {name}: verb get)");
             await_denial(&fleet, &path, &words)?;
         }
-        delete(api, &path)?.denied()?.with_cause("m1", "Unknown")?.with_cause("m3", "Unknown")?;
+        fleet.delete(&path)?.denied()?.with_cause("m1", "Unknown")?.with_cause("m3", "Unknown")?;
         exists(fleet.karmada(), &path)?;
         ensure!(fleet.unknown("forbidden")? > before + 0.5, "no counter tells of it");
     }
@@ -74,7 +65,7 @@ fn a_missing_permission_for_the_proxy_or_clusters_is_named(context: &'static Tes
     let path = path_of(&shop);
     let api = fleet.karmada().api();
     {
-        let _restored = Restored(&fleet);
+        let _restored = restored(&fleet);
         let role = api.get(&format!("{ROLES}/durward"))?.succeeded()?.body;
         let rules = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
         for (resource, words) in
@@ -84,7 +75,7 @@ fn a_missing_permission_for_the_proxy_or_clusters_is_named(context: &'static Tes
             ensure!(rest.len() + 1 == rules.len(), "no rule is about {resource} alone: {role}");
             api.merge(&format!("{ROLES}/durward"), &json!({"rules": rest}))?.succeeded()?;
             await_denial(&fleet, &path, words)?;
-            delete(api, &path)?.denied()?;
+            fleet.delete(&path)?.denied()?;
             exists(fleet.karmada(), &path)?;
         }
     }
@@ -121,13 +112,7 @@ fn durward_can_read_no_secret_and_change_nothing(context: &'static TestContext) 
 
 /// Waits until a dry run is denied with these words.
 fn await_denial(fleet: &ExclusiveFleet, path: &str, words: &str) -> Result<()> {
-    eventually(format_args!("a refusal that says {words:?}"), WATCH_TIMEOUT, || {
-        let attempt = dry_run(fleet.karmada().api(), path)?;
-        let told = attempt.describe();
-        Ok(if attempt.denied().is_ok() && told.contains(words) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending(told)
-        })
-    })
+    let what = format!("a denial with {words:?}");
+    let is_expected = |attempt: &Attempt| attempt.is_denied() && attempt.contains(words);
+    fleet.await_dry_run(&what, WATCH_TIMEOUT, path, is_expected)
 }

@@ -13,6 +13,7 @@ use rustix::process::Signal;
 
 use super::super::environment::{WATCH_TIMEOUT, scratch};
 use super::objects::{create, deployment, dry_run, path_of};
+use crate::cases::attempt::await_denied;
 
 /// Ten seconds of lame duck, plus time for a loaded machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
@@ -33,10 +34,8 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
     let (used, free) = (cluster.namespace("used")?, cluster.namespace("free")?);
     create(&used, "apps/v1/deployments", &deployment("web", 0))?;
     installation.register()?;
-    eventually("a namespace in use to be guarded", WATCH_TIMEOUT, || {
-        let attempt = dry_run(cluster.api(), &path_of(&used))?;
-        let told = attempt.describe();
-        Ok(if attempt.denied().is_ok() { Poll::Ready(()) } else { Poll::Pending(told) })
+    await_denied("a namespace in use to be guarded", WATCH_TIMEOUT, || {
+        dry_run(cluster.api(), &path_of(&used))
     })?;
 
     let serve = |name: &str| installation.serve().named(name).start_ready(context);

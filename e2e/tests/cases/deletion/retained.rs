@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::environment::{GROUPS, shared, shared_with};
 use super::objects::{
-    CASCADED_WITHIN, Crd, annotate, await_gone, await_gone_everywhere, create, delete, deployment, dry_run,
-    exists, path_of,
+    CASCADED_WITHIN, Crd, annotate, await_gone, await_gone_everywhere, create, deployment, exists, path_of,
 };
 
 const ANYWAY: &str = "durward.dev/delete-anyway";
@@ -28,11 +27,11 @@ fn preserve_on_deletion_does_not_allow_the_deletion(context: &'static TestContex
     let m1 = fleet.member("m1")?;
     fleet.await_propagated(m1, &web)?;
     let words = ["the control plane (1 deployment: web)", "m1 (1 deployment: web)"];
-    delete(fleet.karmada().api(), &path)?.denied()?.with_message(&words)?.with_cause("m1", "InUse")?;
+    fleet.delete(&path)?.denied()?.with_message(&words)?.with_cause("m1", "InUse")?;
     exists(m1, &web)?;
     // The denial was right: the Deployment is deleted.
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
-    delete(fleet.karmada().api(), &path)?.allowed()?;
+    fleet.delete(&path)?.allowed()?;
     await_gone(m1, "m1", &web)?;
     await_gone_everywhere(&fleet, &path)
 }
@@ -48,8 +47,7 @@ fn an_unmanaged_namespace_stays_with_its_content(context: &'static TestContext) 
     for name in ["m2", "m3"] {
         fleet.await_propagated(fleet.member(name)?, &path)?;
     }
-    let api = fleet.karmada().api();
-    delete(api, &path)?.allowed()?.with_warning("m1 would keep 1 pod: web")?;
+    fleet.delete(&path)?.allowed()?.with_warning("m1 would keep 1 pod: web")?;
     for name in ["m2", "m3"] {
         await_gone(fleet.member(name)?, name, &path)?;
     }
@@ -67,12 +65,11 @@ fn everything_in_a_propagated_namespace_counts(context: &'static TestContext) ->
     let m3 = fleet.member("m3")?;
     let inside = m3.known_namespace(shop.name());
     m3.runs_pod(&inside, "web")?;
-    let api = fleet.karmada().api();
-    delete(api, &path)?.denied()?.with_message(&["m3 (1 pod: web)"])?;
+    fleet.delete(&path)?.denied()?.with_message(&["m3 (1 pod: web)"])?;
     exists(fleet.karmada(), &path)?;
     // The denial was right: the pod is deleted.
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
-    delete(api, &path)?.allowed()?;
+    fleet.delete(&path)?.allowed()?;
     await_gone(m3, "m3", &format!("{}/web", inside.path("pods")))?;
     await_gone_everywhere(&fleet, &path)
 }
@@ -94,12 +91,12 @@ fn pods_of_a_propagated_deployment_are_deleted(context: &'static TestContext) ->
         Ok(list["items"].as_array().map_or(0, Vec::len))
     };
     await_count("the Deployment to have its pod", 2, count)?;
-    let denied = delete(fleet.karmada().api(), &path)?.denied()?;
+    let denied = fleet.delete(&path)?.denied()?;
     // The cluster has two pods, and one of them is deleted.
     denied.with_message(&["m1 (1 pod, 1 deployment: web-"])?.with_cause("m1", "InUse")?;
     exists(m1, &web)?;
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
-    delete(fleet.karmada().api(), &path)?.allowed()?;
+    fleet.delete(&path)?.allowed()?;
     await_gone(m1, "m1", &web)?;
     await_count("the Deployment's pod to go", 1, count)?;
     await_gone(fleet.karmada(), "the control plane", &path)?;
@@ -115,7 +112,7 @@ fn objects_of_an_unmanaged_crd_stay(context: &'static TestContext) -> Result<()>
     widgets.in_cluster(fleet.karmada())?;
     widgets.in_cluster(m1)?;
     let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
-    delete(fleet.karmada().api(), &widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
+    fleet.delete(&widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
     await_gone(fleet.karmada(), "the control plane", &widgets.path())?;
     await_no_works(&fleet, "m1", &widgets.name())?;
     exists(m1, &widgets.path())?;
@@ -129,11 +126,10 @@ fn all_objects_of_a_propagated_crd_are_deleted(context: &'static TestContext) ->
     let widgets = Crd::new(&["v1"]);
     widgets.propagated(&fleet, false)?;
     let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
-    let api = fleet.karmada().api();
-    delete(api, &widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
+    fleet.delete(&widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
     exists(m1, &object)?;
     annotate(fleet.karmada(), &widgets.path(), &json!({ANYWAY: widgets.name()}))?;
-    delete(api, &widgets.path())?.allowed()?;
+    fleet.delete(&widgets.path())?.allowed()?;
     await_gone(m1, "m1", &object)?;
     await_gone_everywhere(&fleet, &widgets.path())
 }
@@ -145,8 +141,7 @@ fn a_preserved_crd_stays_with_its_unmanaged_objects(context: &'static TestContex
     let widgets = Crd::new(&["v1"]);
     widgets.propagated(&fleet, true)?;
     let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
-    let api = fleet.karmada().api();
-    delete(api, &widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
+    fleet.delete(&widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
     await_gone(fleet.karmada(), "the control plane", &widgets.path())?;
     let binding = format!(
         "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/{}-customresourcedefinition",
@@ -166,11 +161,11 @@ fn unmanaged_resources_deny_the_deletion_by_default(context: &'static TestContex
     m1.runs_pod(&own, "web")?;
     let shop = fleet.karmada().exact_namespace(own.name(), &[])?;
     let path = path_of(&shop);
-    dry_run(fleet.karmada().api(), &path)?.denied()?.with_message(&["m1 (1 pod: web)"])?;
+    fleet.dry_run(&path)?.denied()?.with_message(&["m1 (1 pod: web)"])?;
     let widgets = Crd::new(&["v1"]);
     widgets.propagated(&fleet, true)?;
     widgets.make(&own, "v1", "one")?;
-    dry_run(fleet.karmada().api(), &widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
+    fleet.dry_run(&widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
     Ok(())
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use e2e::context::TestContext;
 use e2e::controlplane::Cluster;
-use e2e::wait::{Poll, eventually};
 
 use super::environment::exclusive;
-use super::objects::{delete, dry_run, exists, path_of};
+use super::objects::{exists, path_of};
+use crate::cases::attempt::Attempt;
 
 /// The member's API server caches a token for ten seconds, and that of a deleted account for longer.
 const REVOKED_WITHIN: Duration = Duration::from_secs(300);
@@ -18,16 +18,16 @@ fn a_revoked_token_is_named_with_its_secret(context: &'static TestContext) -> Re
     let fleet = exclusive(context)?;
     let shop = fleet.namespace("shop")?;
     let path = path_of(&shop);
-    let api = fleet.karmada().api();
     {
         // Karmada uses this account in members; its token is in a Secret of the member.
         revoke(fleet.member("m1")?)?;
-        let told = eventually("the token to be refused", REVOKED_WITHIN, || {
-            let told = dry_run(api, &path)?.describe();
-            Ok(if told.contains("credentials of m1") { Poll::Ready(told) } else { Poll::Pending(told) })
-        })?;
-        ensure!(told.contains("karmada-cluster/m1-impersonator"), "the Secret is not named: {told}");
-        delete(api, &path)?.denied()?.with_cause("m1", "Unknown")?;
+        let is_revoked = |attempt: &Attempt| attempt.contains("credentials of m1");
+        fleet.await_dry_run("the token to be rejected", REVOKED_WITHIN, &path, is_revoked)?;
+        fleet
+            .delete(&path)?
+            .denied()?
+            .with_message(&["karmada-cluster/m1-impersonator"])?
+            .with_cause("m1", "Unknown")?;
         exists(fleet.karmada(), &path)?;
     }
     // A revoked token stays revoked: the member has to join again.

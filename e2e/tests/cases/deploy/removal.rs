@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use e2e::console::print;
+use e2e::fixture::Undo;
 use e2e::wait::{Poll, eventually};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::environment::{DEVICE_PLUGIN, Environment, GUARDS, LABEL_AGENT, SEEN_WITHIN};
@@ -32,21 +32,14 @@ impl Environment {
     }
 
     /// Configures the webhook until the result is dropped. The agents on nodes keep their configuration.
-    pub(super) fn configured(&self, guards: &str) -> Result<Configured<'_>> {
-        let configured = Configured(self);
+    pub(super) fn configured(&self, guards: &str) -> Result<Undo<impl FnMut() -> Result<()>>> {
+        let undo = Undo::new("the configuration is not restored", || self.configure(GUARDS));
         self.configure(guards)?;
-        Ok(configured)
+        Ok(undo)
     }
 
     fn configure(&self, guards: &str) -> Result<()> {
-        let generation = || self.durward.metrics()?.value("durward_config_generation", &[]);
-        let before = generation()?;
-        self.installation.configure(guards)?;
-        self.durward.signal(Signal::HUP)?;
-        eventually("a new configuration to bind", SEEN_WITHIN, || {
-            let now = generation()?;
-            Ok(if now > before + 0.5 { Poll::Ready(()) } else { Poll::Pending(format!("generation {now}")) })
-        })
+        self.durward.reload_after(|| self.installation.configure(guards))
     }
 
     /// Configures the agents on nodes, as soon as their pods see the change.
@@ -61,18 +54,6 @@ impl Environment {
             api.merge(&format!("{}/{name}", self.namespace.path("pods")), &mark)?.succeeded()?;
         }
         Ok(())
-    }
-}
-
-/// Restores the configuration on drop.
-#[must_use = "the room's configuration binds again at once when this is dropped"]
-pub(super) struct Configured<'a>(&'a Environment);
-
-impl Drop for Configured<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.configure(GUARDS) {
-            print(format_args!("the room's configuration does not bind again: {error:#}"));
-        }
     }
 }
 

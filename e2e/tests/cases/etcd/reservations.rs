@@ -22,9 +22,13 @@ use serde_json::{Value, json};
 use super::environment::{Profile, await_guard, environment, guards, namespace, scratch};
 use super::quorum::two_followers;
 use super::requests::{Removal, delete, dry_run, evict};
+use crate::cases::attempt::{await_allowed, await_denied};
 
 /// Number of attempts to make two deletions pass.
 const ROUNDS: usize = 5;
+
+/// Time until the API server uses changed permissions, and Durward a changed configuration.
+const RBAC_WITHIN: Duration = Duration::from_secs(30);
 
 /// A reservation without a deletion expires after this time.
 const VOID_AFTER: Duration = Duration::from_secs(30);
@@ -253,10 +257,8 @@ fn without_a_reservation_no_healthy_member_is_deleted(context: &'static TestCont
     let pods: Pods<'_> = etcd.pods_in(&space)?;
     let [one, other] = two_followers(&etcd)?;
     cluster.kubectl().run(&["-n", "durward-system", "delete", "rolebindings", "--all"])?.succeeded()?;
-    eventually("the permission to be gone", Duration::from_secs(30), || {
-        let attempt = dry_run(&pods, one.name())?;
-        Ok(if attempt.is_allowed() { Poll::Pending(attempt.describe()) } else { Poll::Ready(()) })
-    })?;
+    let try_one = || dry_run(&pods, one.name());
+    await_denied("the permission to be removed", RBAC_WITHIN, try_one)?;
     for name in [one.name(), etcd.leader()?.name()] {
         let denied = delete(&pods, name)?.denied()?;
         denied.with_message(&["it cannot be noted that it leaves", "leases"])?;
@@ -269,10 +271,7 @@ fn without_a_reservation_no_healthy_member_is_deleted(context: &'static TestCont
     // A single replica with local reservations needs no Lease.
     installation.configure(&guards(&["reservation: local"]))?;
     durward.signal(Signal::HUP)?;
-    eventually("a member to go by the book of one replica", Duration::from_secs(30), || {
-        let attempt = delete(&pods, one.name())?;
-        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.describe()) })
-    })?;
+    await_allowed("a deletion with a local reservation", RBAC_WITHIN, || delete(&pods, one.name()))?;
     delete(&pods, other.name())?.denied()?.with_cause(one.name(), "Leaving")?;
     installation.grant()
 }

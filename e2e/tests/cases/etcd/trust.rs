@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::environment::{LOGIN, Profile, SERVER_NAME, TRUST, environment};
 use super::quorum::two_followers;
 use super::requests::{delete, dry_run};
+use crate::cases::attempt::await_allowed;
 
 /// The password that no other process receives.
 const PASSWORD: &str = "a-password-of-etcd";
@@ -41,10 +42,7 @@ fn login(password: &str) -> Value {
 /// Waits until Durward is logged in. etcd spends a tenth of a second on each login, which can exceed the
 /// member's deadline.
 fn await_login(pods: &Pods<'_>, name: &str) -> Result<()> {
-    eventually("the members to have let Durward in", READ_WITHIN, || {
-        let attempt = dry_run(pods, name)?;
-        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.describe()) })
-    })
+    await_allowed("the members to have let Durward in", READ_WITHIN, || dry_run(pods, name))
 }
 
 /// Deletes the leader over TLS; it transfers leadership first.
@@ -88,10 +86,7 @@ fn certificates_of_another_ca_or_name_are_not_trusted(context: &'static TestCont
     // The right CA is read without a restart.
     let trust = etcd.trust().context("members without certificates")?;
     keep(&space, &trust.secret(TRUST))?;
-    eventually("the authority of the members to be read", READ_WITHIN, || {
-        let attempt = dry_run(&pods, follower)?;
-        Ok(if attempt.is_allowed() { Poll::Ready(()) } else { Poll::Pending(attempt.describe()) })
-    })?;
+    await_allowed("the authority of the members to be read", READ_WITHIN, || dry_run(&pods, follower))?;
 
     let space = environment(context)?.namespace("name", Profile::Tls)?;
     let trust = ServerTls::new(IssuedFor::Name(SERVER_NAME.to_owned()), false)?;
