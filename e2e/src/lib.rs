@@ -40,6 +40,7 @@ pub mod node;
 pub mod plain_http;
 pub mod pods;
 pub mod ports;
+pub mod prelude;
 pub mod registry;
 pub mod service;
 pub mod supervisor;

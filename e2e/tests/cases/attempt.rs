@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use e2e::api::Answer;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::Value;
 
 /// How a guard denies.

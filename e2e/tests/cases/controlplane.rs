@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::binaries::Binary;
-use e2e::context::TestContext;
-use e2e::controlplane::Options;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{common, restricted, scratch};

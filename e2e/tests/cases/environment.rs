@@ -7,14 +7,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use e2e::context::TestContext;
-use e2e::controlplane::{Cluster, Options};
-use e2e::durward::Durward;
-use e2e::fixture::{Exclusive, Fixture, Lazy, Shared, SharedFixture};
-use e2e::installation::Installation;
-use e2e::namespace::Namespace;
-use e2e::pods::Pod;
-use e2e::wait::{Poll, eventually};
+use e2e::fixture::{Exclusive, Fixture, Shared, SharedFixture};
+use e2e::prelude::*;
 
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 

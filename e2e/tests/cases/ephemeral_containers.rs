@@ -1,8 +1,7 @@
 //! Ephemeral containers of running pods.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{OPTED_IN, WATCH_TIMEOUT, opted_in, shared};

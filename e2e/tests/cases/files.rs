@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::pods::Admitted;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 /// The files that a pod gets by default.

@@ -4,10 +4,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, ensure};
-use e2e::context::TestContext;
 use e2e::fixture::Fixture as _;
-use e2e::fleet::{Fleet, Member, NewMember};
-use e2e::wait::{Poll, eventually};
+use e2e::fleet::NewMember;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 /// A binding becomes an impersonation rule in every member, and a policy a role: two rounds of Karmada.

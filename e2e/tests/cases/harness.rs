@@ -1,11 +1,8 @@
 //! The harness itself: its assertions accept and reject what they should.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::controlplane::Cluster;
-use e2e::namespace::Namespace;
+use e2e::prelude::*;
 use e2e::third_party::Webhook;
-use e2e::wait::{Poll, eventually};
 use serde_json::{Value, json};
 
 use super::environment::{WATCH_TIMEOUT, common};

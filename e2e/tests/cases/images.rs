@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
-use e2e::image::Image;
-use e2e::supervisor::{Exit, Tool};
+use e2e::prelude::*;
+use e2e::supervisor::Tool;
 use rustix::process::Signal;
 
 #[e2e::case]

@@ -1,12 +1,8 @@
 //! Durward in pods, installed with the commands of its README.
 
 use anyhow::Result;
-use e2e::context::{self, TestContext};
-use e2e::durward::Durward;
-use e2e::image::Image;
-use e2e::namespace::Namespace;
-use e2e::node::Node;
-use e2e::supervisor::Output;
+use e2e::context;
+use e2e::prelude::*;
 use serde_json::json;
 
 /// Creates a certificate and its Secret, applies the output of `durward manifests --image`, and waits for the pods.

@@ -1,9 +1,8 @@
 //! Durward can be installed and removed as the other cases do it, and rejects an invalid configuration.
 
 use anyhow::{Result, ensure};
-use e2e::context::{TestContext, write};
-use e2e::durward::Durward;
-use e2e::installation::Installation;
+use e2e::context::write;
+use e2e::prelude::*;
 
 use super::environment::{DEFAULTS, scratch};
 

@@ -5,9 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use e2e::namespace::Namespace;
-use e2e::pods::{Admitted, Pod};
-use e2e::wait::{Poll, SetOnDrop, eventually};
+use e2e::prelude::*;
+use e2e::wait::SetOnDrop;
 
 use super::environment::opted_in;
 

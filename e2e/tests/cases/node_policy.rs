@@ -4,10 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::api::Api;
-use e2e::context::TestContext;
-use e2e::controlplane::{Cluster, Options};
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/lxcfs/rbac.yaml");

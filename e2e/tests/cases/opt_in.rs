@@ -1,11 +1,8 @@
 //! How a pod opts in to the files, and how it reaches the API server.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
 use e2e::fault::{Fault, Proxy};
-use e2e::installation::Installation;
-use e2e::namespace::Namespace;
-use e2e::pods::Pod;
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{

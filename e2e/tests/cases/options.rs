@@ -1,9 +1,7 @@
 //! Options that change the webhooks or the patch, against the API server.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::installation::Installation;
-use e2e::pods::{Admitted, Pod};
+use e2e::prelude::*;
 use rustix::process::Signal;
 use serde_json::json;
 

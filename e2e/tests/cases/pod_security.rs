@@ -1,10 +1,7 @@
 //! Namespaces whose Pod Security level denies the volumes of the files.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::installation::Installation;
-use e2e::namespace::Namespace;
-use e2e::pods::{Admitted, Pod};
+use e2e::prelude::*;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

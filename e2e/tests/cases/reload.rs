@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::durward::Durward;
-use e2e::installation::Installation;
-use e2e::pods::Admitted;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use rustix::process::Signal;
 
 use super::environment::{await_injection, scratch};

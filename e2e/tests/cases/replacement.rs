@@ -4,12 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::certificates;
-use e2e::context::TestContext;
-use e2e::durward::Durward;
-use e2e::installation::Installation;
+use e2e::prelude::*;
 use e2e::service::Service;
-use e2e::supervisor::Exit;
-use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 
 use super::environment::{await_injection, reviews, scratch};

@@ -1,9 +1,7 @@
 //! Only pods that can opt in cause a review, and none causes two.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::controlplane::Cluster;
-use e2e::pods::Pod;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{Environment, OLD_OPT_IN, OPT_IN, OPTED_IN, exclusive, opted_in, reviews};

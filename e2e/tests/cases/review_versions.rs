@@ -1,8 +1,7 @@
 //! Versions of `AdmissionReview`.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::installation::Installation;
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{await_injection, opted_in, reviews, scratch};

@@ -1,8 +1,7 @@
 //! Pods that cannot have all files are admitted and get a warning.
 
 use anyhow::Result;
-use e2e::context::TestContext;
-use e2e::pods::Admitted;
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{OPT_IN, opted_in, shared};

@@ -11,10 +11,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
+use e2e::prelude::*;
 use e2e::supervisor::process::{Identity, marked};
-use e2e::supervisor::{Exit, Process, Supervisor, Tool, journal};
-use e2e::wait::{Poll, eventually};
+use e2e::supervisor::{Process, Supervisor, Tool, journal};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 

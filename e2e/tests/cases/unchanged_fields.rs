@@ -1,9 +1,7 @@
 //! A pod keeps all its fields. The injector that Durward replaces dropped some.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::namespace::Namespace;
-use e2e::pods::Pod;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{OPTED_IN, shared};

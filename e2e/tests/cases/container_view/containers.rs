@@ -3,11 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::namespace::Namespace;
 use e2e::node;
-use e2e::pods::Pod;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{shared, shared_with};

@@ -4,11 +4,8 @@ use std::ops::Deref;
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use anyhow::{Context as _, Result};
-use e2e::context::TestContext;
-use e2e::durward::Durward;
-use e2e::fixture::{ConfigurationGuard, ConfigurationLock, FixtureGuard, Lazy};
-use e2e::installation::Installation;
-use e2e::node::Node;
+use e2e::fixture::{ConfigurationGuard, ConfigurationLock, FixtureGuard};
+use e2e::prelude::*;
 
 use crate::cases::environment::{DEFAULTS, await_injection};
 

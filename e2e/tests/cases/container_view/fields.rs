@@ -8,10 +8,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
-use e2e::controlplane::{Cluster, Options};
-use e2e::installation::Installation;
-use e2e::namespace::Namespace;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use crate::cases::environment::{DEFAULTS, OPTED_IN, await_injection};

@@ -2,9 +2,8 @@
 //! under "When it does not work".
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::namespace::Namespace;
-use e2e::node::{self, NAME, RunningPod};
+use e2e::node::{self, NAME};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{ExclusiveNode, exclusive, shared_with};

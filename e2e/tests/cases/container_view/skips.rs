@@ -1,8 +1,8 @@
 //! Pods that the guard skips run without files and get a warning.
 
 use anyhow::Result;
-use e2e::context::TestContext;
 use e2e::node;
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::shared;

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::namespace::Namespace;
-use e2e::node::{self, Node, RunningPod};
-use e2e::pods::{Admitted, Pod};
+use e2e::node;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 /// Commands that print the view. A container can run them as its own command; [`ContainerView::parse`] reads

@@ -3,10 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use e2e::context::TestContext;
-use e2e::namespace::Namespace;
-use e2e::node::{self, Node, RunningPod};
-use e2e::wait::{Poll, eventually};
+use e2e::node;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::shared;

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use e2e::console::print;
-use e2e::context::TestContext;
-use e2e::fleet::Fleet;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{GROUPS, exclusive, exclusive_with};

@@ -1,8 +1,7 @@
 //! The commands of Durward on a real fleet.
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
-use e2e::durward::Durward;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{exclusive, shared};

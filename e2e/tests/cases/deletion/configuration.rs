@@ -1,8 +1,8 @@
 //! Other configurations: audit mode, hidden names, and clusters without Karmada.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::installation::Installation;
+
+use e2e::prelude::*;
 
 use super::super::environment::{WATCH_TIMEOUT, scratch};
 use super::environment::{GROUPS, shared_with};

@@ -1,8 +1,7 @@
 //! Objects that deny deleting a CRD, in any cluster and at any version.
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
-use e2e::fixture::Undo;
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{exclusive, shared};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
-use e2e::fleet::Fleet;
+
+use e2e::prelude::*;
 
 use super::environment::exclusive;
 use super::objects::{Crd, exists, path_of};

@@ -5,11 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuar
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use e2e::context::TestContext;
-use e2e::durward::Durward;
-use e2e::fixture::{ConfigurationGuard, ConfigurationLock, FixtureGuard, Lazy, Undo};
-use e2e::fleet::Fleet;
-use e2e::installation::Installation;
+use e2e::fixture::{ConfigurationGuard, ConfigurationLock, FixtureGuard};
+use e2e::prelude::*;
 use rustix::process::Signal;
 
 use super::objects::{delete, dry_run, path_of};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
 use e2e::fault::{Fault, Proxy};
+use e2e::prelude::*;
 
 use super::environment::exclusive;
 use super::members::{await_allowed, await_through};

@@ -4,10 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
 use e2e::fault::{Fault, Proxy, Relay};
 use e2e::fleet::NewMember;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{ExclusiveFleet, exclusive};

@@ -1,12 +1,7 @@
 //! Resources that deny deleting a namespace, in each kind of cluster.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::controlplane::Cluster;
-use e2e::durward::Durward;
-use e2e::fleet::Member;
-use e2e::namespace::Namespace;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::shared;

@@ -4,11 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::api::Api;
-use e2e::controlplane::Cluster;
-use e2e::fleet::{Fleet, Member};
-use e2e::namespace::Namespace;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::GROUP;

@@ -3,8 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
-use e2e::durward::Durward;
+use e2e::prelude::*;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 

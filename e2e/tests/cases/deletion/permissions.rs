@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::fixture::Undo;
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{ExclusiveFleet, exclusive, shared};

@@ -4,11 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
-use e2e::context::TestContext;
-use e2e::durward::Durward;
-use e2e::installation::Installation;
-use e2e::supervisor::Exit;
-use e2e::wait::{Poll, SetOnDrop, eventually};
+use e2e::prelude::*;
+use e2e::wait::SetOnDrop;
 use rustix::process::Signal;
 
 use super::super::environment::{WATCH_TIMEOUT, scratch};

@@ -1,10 +1,7 @@
 //! Resources that stay in a member after a deletion. Each case deletes for real and looks afterwards.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::fleet::Fleet;
-use e2e::namespace::Namespace;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{GROUPS, shared, shared_with};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use e2e::context::TestContext;
-use e2e::controlplane::Cluster;
+
+use e2e::prelude::*;
 
 use super::environment::exclusive;
 use super::objects::{exists, path_of};

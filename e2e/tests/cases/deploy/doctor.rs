@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
 use e2e::daemon::await_frozen;
-use e2e::supervisor::Output;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 
 use super::environment::{Environment, FIRST_IMAGE, LXCFS, READY, REPORT, exclusive, parent};
 

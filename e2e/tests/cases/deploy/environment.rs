@@ -12,16 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::{self, TestContext};
+use e2e::context;
 use e2e::daemon::Stopped;
-use e2e::durward::Durward;
-use e2e::fixture::Lazy;
-use e2e::image::Image;
-use e2e::installation::Installation;
-use e2e::namespace::Namespace;
-use e2e::node::Node;
-use e2e::supervisor::Output;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::in_cluster::RESTRICTED_WITH_WARNINGS;

@@ -6,11 +6,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::{self, TestContext};
-use e2e::durward::Durward;
-use e2e::image::Image;
-use e2e::namespace::Namespace;
-use e2e::wait::{Poll, eventually};
+use e2e::context;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{Environment, exclusive_in_pods};

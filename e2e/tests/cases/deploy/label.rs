@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
-use e2e::namespace::Namespace;
 use e2e::node::{self, NAME};
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{GUARDS, LABEL_AGENT, LXCFS, READY, REPORT, exclusive, has_label};

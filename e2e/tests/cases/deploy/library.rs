@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::binaries::cache;
-use e2e::context::TestContext;
-use e2e::image::Image;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 
 use super::environment::{Environment, FIRST_IMAGE, LXCFS, exclusive};
 use super::pods::{count_reads, has_256_mib, limited_pod, reading_pod};

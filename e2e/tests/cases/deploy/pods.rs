@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::namespace::Namespace;
-use e2e::node::{self, RunningPod};
-use e2e::pods::Pod;
-use e2e::wait::{Poll, eventually};
+use e2e::node;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use crate::cases::environment::OPT_IN;

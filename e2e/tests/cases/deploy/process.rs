@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
-use e2e::node::{NAME, RunningPod};
-use e2e::wait::{Poll, eventually};
+use e2e::node::NAME;
+use e2e::prelude::*;
 
 use super::environment::{LXCFS, exclusive};
 use super::pods::{has_256_mib, limited_pod, restarted};

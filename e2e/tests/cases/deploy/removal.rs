@@ -1,9 +1,7 @@
 //! Parts that a case removes or reconfigures, and their restoration on drop.
 
 use anyhow::{Context as _, Result};
-use e2e::console::print;
-use e2e::fixture::Undo;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{DEVICE_PLUGIN, Environment, GUARDS, LABEL_AGENT, SEEN_WITHIN};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
 use e2e::etcd_cluster::{EtcdCluster, IssuedFor, Release, ServerTls};
+use e2e::prelude::*;
 
 /// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);

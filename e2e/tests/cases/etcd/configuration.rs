@@ -6,9 +6,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
-use e2e::controlplane::Cluster;
 use e2e::etcd_cluster::{EtcdCluster, FakeMember, pods};
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{Profile, controller, installed, namespace, scratch};

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
-use e2e::context::TestContext;
 use e2e::etcd_cluster::EtcdCluster;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 
 use super::environment::{Environment, Profile, environment};
 use super::quorum::two_followers;

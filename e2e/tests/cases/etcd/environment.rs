@@ -6,14 +6,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use e2e::context::TestContext;
-use e2e::controlplane::{Cluster, Options, User};
-use e2e::durward::Durward;
+use e2e::controlplane::User;
 use e2e::etcd_cluster::{self, pods};
-use e2e::fixture::Lazy;
-use e2e::installation::Installation;
-use e2e::namespace::Namespace;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::requests::dry_run;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
 use e2e::etcd_cluster::{EtcdCluster, Release};
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{Environment, Profile, controller, environment, lease};

@@ -1,9 +1,9 @@
 //! Durward is down: members cannot be deleted, and nothing else is delayed.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
 use e2e::etcd_cluster::pods::kubelet;
 use e2e::etcd_cluster::{EtcdCluster, pods};
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{Profile, installed, namespace, scratch};

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
 use e2e::etcd_cluster::pods::Pods;
 use e2e::etcd_cluster::{EtcdCluster, Member, Release};
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{Profile, environment, installed, namespace, scratch};

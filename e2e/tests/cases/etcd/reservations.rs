@@ -8,14 +8,10 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use anyhow::{Error, Result, ensure};
-use e2e::api::Api;
 use e2e::certificates;
-use e2e::context::TestContext;
-use e2e::durward::Durward;
 use e2e::etcd_cluster::EtcdCluster;
 use e2e::etcd_cluster::pods::Pods;
-use e2e::installation::Installation;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

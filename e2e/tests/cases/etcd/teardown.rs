@@ -6,11 +6,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
-use e2e::controlplane::{Cluster, Options};
 use e2e::etcd_cluster::pods::{Pods, kubelet};
 use e2e::etcd_cluster::{EtcdCluster, FakeMember, pods};
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{Environment, Profile, environment, installed, namespace};

@@ -4,11 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
 use e2e::etcd_cluster::pods::Pods;
 use e2e::etcd_cluster::{EtcdCluster, FakeMember, IssuedFor, Release, ServerTls};
-use e2e::namespace::Namespace;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{LOGIN, Profile, SERVER_NAME, TRUST, environment};

@@ -4,11 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use e2e::context::TestContext;
-use e2e::fixture::Lazy;
-use e2e::image::Image;
-use e2e::node::{self, Node, TemporaryNamespace};
-use e2e::wait::{Poll, eventually};
+use e2e::node::{self, TemporaryNamespace};
+use e2e::prelude::*;
 use serde_json::json;
 
 use crate::cases::etcd::environment::{LABEL, Profile, guards};

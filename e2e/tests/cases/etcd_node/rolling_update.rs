@@ -7,13 +7,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::console::print;
-use e2e::context::TestContext;
 use e2e::etcd_cluster::writer::{Addresses, Cost, under_writes};
-use e2e::image::Image;
-use e2e::namespace::Namespace;
-use e2e::node::Node;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{Environment, exclusive};

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::binaries::Binary;
-use e2e::context::{self, TestContext};
-use e2e::image::Image;
-use e2e::node::Node;
-use e2e::wait::{Poll, eventually};
+use e2e::context;
+use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::exclusive;

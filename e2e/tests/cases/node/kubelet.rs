@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
 use e2e::node;
-use e2e::wait::{Poll, eventually};
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 #[e2e::case(Exclusive)]

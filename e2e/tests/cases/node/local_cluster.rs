@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::binaries::{Binary, cache};
-use e2e::context::TestContext;
 use e2e::node;
+use e2e::prelude::*;
+use e2e::supervisor::Tool;
 use e2e::supervisor::host_state::HostState;
 use e2e::supervisor::process::Identity;
-use e2e::supervisor::{Output, Tool};
-use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

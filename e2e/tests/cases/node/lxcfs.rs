@@ -1,8 +1,8 @@
 //! The LXCFS of the node stops, crashes and starts again.
 
 use anyhow::{Result, ensure};
-use e2e::context::TestContext;
-use e2e::node::{self, RunningPod};
+use e2e::node;
+use e2e::prelude::*;
 use serde_json::{Value, json};
 
 /// A file that LXCFS serves.

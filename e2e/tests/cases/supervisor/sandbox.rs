@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
 use e2e::node::Sandbox;
+use e2e::prelude::*;
 use e2e::supervisor::host_state::{HostState, work_folder};
-use e2e::supervisor::{Exit, Process, Supervisor, Tool, journal};
-use e2e::wait::{Poll, eventually};
+use e2e::supervisor::{Process, Supervisor, Tool, journal};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
