@@ -8,6 +8,7 @@ use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{common, restricted, scratch};
+use crate::cases::objects::contains_all;
 
 #[e2e::case]
 fn the_api_server_reports_the_pinned_version(context: &TestContext) -> Result<()> {
@@ -118,8 +119,9 @@ fn two_api_servers_share_an_etcd_but_no_objects(context: &TestContext) -> Result
 fn an_api_server_that_cannot_start_reports_why(context: &TestContext) -> Result<()> {
     let started = context.own_cluster(&Options::named("broken").flag("--no-such-flag=1"));
     let error = format!("{:#}", started.err().context("it started")?);
-    for words in ["kube-apiserver-broken", "unknown flag: --no-such-flag", "kube-apiserver-broken.log"] {
-        ensure!(error.contains(words), "the error does not say {words:?}: {error}");
-    }
+    contains_all(
+        &error,
+        &["kube-apiserver-broken", "unknown flag: --no-such-flag", "kube-apiserver-broken.log"],
+    )?;
     Ok(())
 }

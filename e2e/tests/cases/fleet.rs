@@ -9,6 +9,8 @@ use e2e::fleet::NewMember;
 use e2e::prelude::*;
 use serde_json::{Value, json};
 
+use super::objects::{allow, await_gone, list, name_of, ready_status};
+
 /// A binding becomes an impersonation rule in every member, and a policy a role: two rounds of Karmada.
 const GRANTED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -16,31 +18,22 @@ const GRANTED_WITHIN: Duration = Duration::from_secs(60);
 /// costs another round.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(120);
 
+const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+
 /// A frozen member delays a caller until the caller's timeout.
 const PATIENCE: Duration = Duration::from_secs(3);
-
-const RBAC: &str = "rbac.authorization.k8s.io";
 
 #[e2e::case]
 fn two_push_members_and_one_pull_member_are_ready(context: &TestContext) -> Result<()> {
     let fleet = context.fleet()?;
-    let clusters = fleet.karmada().kubectl().get(&["clusters"])?;
-    let mut seen: Vec<(&str, &str, bool)> = clusters["items"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|cluster| {
-            let conditions = cluster["status"]["conditions"].as_array();
-            let ready = conditions
-                .into_iter()
-                .flatten()
-                .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-            (text(&cluster["metadata"]["name"]), text(&cluster["spec"]["syncMode"]), ready)
-        })
-        .collect();
-    seen.sort_unstable();
-    let expected = [("m1", "Push", true), ("m2", "Push", true), ("m3", "Pull", true)];
-    ensure!(seen == expected, "the fleet is {seen:?}");
+    let clusters = list(fleet.karmada().api(), CLUSTERS)?;
+    let mode = |cluster: &Value| cluster["spec"]["syncMode"].as_str().unwrap_or_default().to_owned();
+    let mut members: Vec<_> =
+        clusters.iter().map(|cluster| (name_of(cluster), mode(cluster), ready_status(cluster))).collect();
+    members.sort_unstable();
+    let expected = [("m1", "Push"), ("m2", "Push"), ("m3", "Pull")];
+    let expected = expected.map(|(name, mode)| (name, mode.to_owned(), "True"));
+    ensure!(members == expected, "the fleet is {members:?}");
     Ok(())
 }
 
@@ -78,10 +71,7 @@ fn deleting_a_namespace_removes_it_from_every_member(context: &TestContext) -> R
     fleet.karmada().api().merge(&path, &anyway)?.succeeded()?;
     fleet.karmada().api().delete(&path)?.succeeded()?;
     for member in fleet.members() {
-        eventually(format_args!("{path} to go from {}", member.name()), COLLECTED_WITHIN, || {
-            let answer = member.api().get(&path)?;
-            Ok(if answer.status == 404 { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
-        })?;
+        await_gone(member, &path, COLLECTED_WITHIN)?;
     }
     Ok(())
 }
@@ -103,16 +93,11 @@ fn two_bindings_let_a_plain_user_read_every_member(context: &TestContext) -> Res
         let path = fleet.proxied(member.name(), "/api/v1/namespaces");
         eventually(format_args!("{path} to answer the onlooker"), GRANTED_WITHIN, || {
             let answer = onlooker.api.get(&path)?;
-            Ok(if answer.is_success() {
-                Poll::Ready(())
-            } else {
-                Poll::Pending(format!("{} {}", answer.status, answer.body))
-            })
+            Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
         })?;
-        let proxied = onlooker.api.get(&path)?.succeeded()?.body;
         let own = member.api().get("/api/v1/namespaces/kube-system")?.succeeded()?.body;
-        let items = proxied["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let same = items.iter().any(|item| item["metadata"]["uid"] == own["metadata"]["uid"]);
+        let same =
+            list(&onlooker.api, &path)?.iter().any(|item| item["metadata"]["uid"] == own["metadata"]["uid"]);
         ensure!(same, "what {path} shows is not {}", member.name());
     }
     // The permission allows this and no more.
@@ -144,7 +129,7 @@ fn a_frozen_member_delays_callers_and_a_stopped_one_refuses_them(context: &TestC
     ensure!(m1.api().get("/readyz")?.is_success(), "m1 was not started again");
 
     let stopped = fleet.aggregated().stop()?;
-    let gone = ask("/apis/cluster.karmada.io/v1alpha1/clusters")?;
+    let gone = ask(CLUSTERS)?;
     ensure!(!gone.is_success(), "the aggregated API answered though it is gone: {}", gone.stdout);
     stopped.start()?;
     fleet.await_restored()
@@ -198,9 +183,8 @@ fn one_is_published_elsewhere(fleet: &Fleet, _stage: &TestContext) -> Result<()>
 }
 
 fn cluster_names(fleet: &Fleet) -> Result<Vec<String>> {
-    let clusters = fleet.karmada().kubectl().get(&["clusters"])?;
-    let items = clusters["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    Ok(items.iter().map(|item| text(&item["metadata"]["name"]).to_owned()).collect())
+    let clusters = list(fleet.karmada().api(), CLUSTERS)?;
+    Ok(clusters.iter().map(|cluster| name_of(cluster).to_owned()).collect())
 }
 
 /// Lets a user read namespaces of every member through Karmada: the proxy on the control plane, and a role
@@ -208,43 +192,23 @@ fn cluster_names(fleet: &Fleet) -> Result<Vec<String>> {
 ///
 /// Karmada impersonates the user in members because of the first binding.
 fn grant(fleet: &Fleet, user: &str) -> Result<()> {
-    let fleet_role = format!("{user}-fleet");
     let member_role = format!("{user}-members");
     let names: Vec<&str> = fleet.members().iter().map(Member::name).collect();
     let selectors: Vec<Value> = ["ClusterRole", "ClusterRoleBinding"]
         .iter()
-        .map(|kind| json!({"apiVersion": format!("{RBAC}/v1"), "kind": kind, "name": member_role}))
+        .map(|kind| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "name": member_role}))
         .collect();
     let clusters = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"], "verbs": ["get", "list", "watch"]});
     let proxy =
         json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["get"]});
     let namespaces = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list"]});
-    let mut objects = role(&fleet_role, &json!([clusters, proxy]), user);
-    objects.extend(role(&member_role, &json!([namespaces]), user));
-    objects.push(json!({
-        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy",
+    let karmada = fleet.karmada();
+    allow(karmada, &format!("{user}-fleet"), &json!([clusters, proxy]), user)?;
+    allow(karmada, &member_role, &json!([namespaces]), user)?;
+    let policy = json!({
         "metadata": {"name": member_role},
         "spec": {"resourceSelectors": selectors, "placement": {"clusterAffinity": {"clusterNames": names}}},
-    }));
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    fleet.karmada().kubectl().apply(&list.to_string())?.succeeded()?;
-    Ok(())
-}
-
-fn role(name: &str, rules: &Value, user: &str) -> Vec<Value> {
-    vec![
-        json!({
-            "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole",
-            "metadata": {"name": name}, "rules": rules,
-        }),
-        json!({
-            "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
-        }),
-    ]
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
+    });
+    let path = "/apis/policy.karmada.io/v1alpha1/clusterpropagationpolicies";
+    karmada.api().create(path, &policy)?.succeeded().map(drop)
 }

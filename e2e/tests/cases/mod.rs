@@ -19,6 +19,7 @@ mod installation;
 mod load;
 mod node;
 mod node_policy;
+mod objects;
 mod opt_in;
 mod options;
 mod other_webhooks;

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use super::environment::{await_injection, scratch};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 use super::load::under_load;
+use crate::cases::objects::contains_all;
 
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
@@ -44,9 +45,7 @@ fn a_valid_configuration_is_reloaded_and_an_invalid_one_ignored(context: &'stati
         await_metric(&durward, "durward_config_stale", 1.0)?;
         let page = durward.page("/readyz?verbose")?;
         ensure!(page.status == 200, "a bad file made a server unready: {}", page.body);
-        for words in ["configuration", "generation 2 stays in force", "memifno"] {
-            ensure!(page.body.contains(words), "/readyz?verbose does not say {words:?}: {}", page.body);
-        }
+        contains_all(&page.body, &["configuration", "generation 2 stays in force", "memifno"])?;
         ensure!(durward.log()?.contains("memifno"), "the log does not say what is wrong with the new file");
         load.await_more(20)?;
 

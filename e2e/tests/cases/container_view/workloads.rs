@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::environment::shared;
 use super::view::{ContainerView, VIEW_SCRIPT, common_limits, idle_pod, ready};
 use crate::cases::environment::OPT_IN;
+use crate::cases::objects::{list, name_of};
 
 /// A controller creates a pod within a second; this allows for a loaded machine.
 const MADE_WITHIN: Duration = Duration::from_secs(60);
@@ -83,12 +84,9 @@ fn template(maker: &str, container: &Value, restart: &str) -> Value {
 /// Waits for the pod of a template.
 fn made_by<'a>(node: &Node, namespace: &Namespace<'a>, maker: &str) -> Result<RunningPod<'a>> {
     let path = format!("{}?labelSelector=made-by%3D{maker}", namespace.path("pods"));
-    let name = eventually(format_args!("a pod made by {maker}"), MADE_WITHIN, || {
-        let pods = node.cluster().api().get(&path)?.succeeded()?.body;
-        Ok(match pods["items"][0]["metadata"]["name"].as_str() {
-            Some(name) => Poll::Ready(name.to_owned()),
-            None => Poll::Pending("none".to_owned()),
-        })
+    let pod = eventually(format_args!("a pod made by {maker}"), MADE_WITHIN, || {
+        let pod = list(node.cluster().api(), &path)?.pop();
+        Ok(pod.map_or_else(|| Poll::Pending("none".to_owned()), Poll::Ready))
     })?;
-    Ok(node.pod(namespace, &name))
+    Ok(node.pod(namespace, name_of(&pod)))
 }

@@ -81,7 +81,7 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
 
     fleet.delete(&path)?.allowed()?.with_warning("Karmada carries the deletion out there when it returns")?;
     for name in ["m2", "m3"] {
-        await_gone(fleet.member(name)?, name, &path)?;
+        await_gone(fleet.member(name)?, &path)?;
     }
     stopped.start()?;
     await_gone_everywhere(&fleet, &path)

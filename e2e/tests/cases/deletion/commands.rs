@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::environment::{exclusive, shared};
 use super::objects::{exists, path_of};
+use crate::cases::objects::contains_all;
 
 #[e2e::case]
 fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Result<()> {
@@ -18,9 +19,7 @@ fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Resul
 
     let told = installation.command(&["impact", &used])?;
     ensure!(told.code() == Some(1), "impact of what is in use ended with {:?}: {}", told.code(), told.stderr);
-    for words in ["m2", "1 pod", "web"] {
-        ensure!(told.stdout.contains(words), "impact does not say {words:?}: {}", told.stdout);
-    }
+    contains_all(&told.stdout, &["m2", "1 pod", "web"])?;
     let json = installation.command(&["impact", &used, "--output=json"])?;
     let impact: Value = serde_json::from_str(&json.stdout).context("impact's JSON")?;
     ensure!(impact.to_string().contains("\"web\""), "impact's JSON does not name the pod: {impact}");

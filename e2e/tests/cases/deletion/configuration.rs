@@ -55,7 +55,7 @@ fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestCon
     delete(cluster.api(), &path_of(&guarded))?.denied()?.with_message(&[&words])?;
     delete(cluster.api(), &path_of(&preview))?.allowed()?.without_warnings()?;
     cluster.api().delete(&web)?.succeeded()?;
-    await_gone(&cluster, "the cluster", &web)?;
+    await_gone(&cluster, &web)?;
     delete(cluster.api(), &path_of(&guarded))?.allowed()?;
     Ok(())
 }

@@ -8,6 +8,7 @@ use e2e::prelude::*;
 
 use super::environment::exclusive;
 use super::objects::{Crd, exists, path_of};
+use crate::cases::objects::name_of;
 
 /// Namespaces that Kubernetes itself never deletes.
 const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -115,6 +116,5 @@ fn parts_of_karmada_cannot_be_deleted(context: &'static TestContext) -> Result<(
 
 fn names(fleet: &Fleet, resource: &str) -> Result<BTreeSet<String>> {
     let list = fleet.karmada().kubectl().get(&[resource])?;
-    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    Ok(items.iter().filter_map(|item| Some(item["metadata"]["name"].as_str()?.to_owned())).collect())
+    Ok(list["items"].as_array().into_iter().flatten().map(|item| name_of(item).to_owned()).collect())
 }

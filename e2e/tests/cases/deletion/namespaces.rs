@@ -9,6 +9,7 @@ use super::objects::{
     CASCADED_WITHIN, await_gone, await_gone_everywhere, create, delete, deployment, exists, get, path_of,
     remove,
 };
+use crate::cases::objects::contains_all;
 
 /// The user that deletes the dependents of a deleted owner.
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
@@ -125,7 +126,7 @@ fn denied_until_empty(
         let object = format!("{}/{object}", inside.path(resource));
         exists(member, &object)?;
         remove(member, &object)?;
-        await_gone(member, name, &object)?;
+        await_gone(member, &object)?;
     }
     fleet.delete(&path)?.allowed()?.without_warnings()?;
     await_gone_everywhere(&fleet, &path)
@@ -190,9 +191,10 @@ fn a_dry_run_reports_the_usage_and_changes_nothing(context: &'static TestContext
 
     let denied = tried(shop.name())?;
     ensure!(!denied.is_success(), "the dry run passed: {}", denied.stdout);
-    for words in ["Warning: deletion: m2 has 1 pod: web", "(Forbidden)", "denied the request"] {
-        ensure!(denied.stderr.contains(words), "kubectl does not say {words:?}: {}", denied.stderr);
-    }
+    contains_all(
+        &denied.stderr,
+        &["Warning: deletion: m2 has 1 pod: web", "(Forbidden)", "denied the request"],
+    )?;
     let passed = tried(empty.name())?.succeeded()?;
     let words = format!("nothing of namespace \"{}\" is in use in 4 clusters", empty.name());
     ensure!(passed.stderr.contains(&words), "kubectl does not say {words:?}: {}", passed.stderr);
@@ -234,7 +236,7 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
     exists(m2, &format!("{}/web", own.path("pods")))?;
     fleet.delete(&path)?.allowed()?;
     karmada.api().merge(&path, &json!({"metadata": {"finalizers": null}}))?.succeeded()?;
-    await_gone(karmada, "the control plane", &path)
+    await_gone(karmada, &path)
 }
 
 #[e2e::case]

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::environment::GROUP;
 use crate::cases::attempt::{Attempt, DELETION};
+use crate::cases::objects;
 
 /// Karmada deletes in several steps, and then the members' own controllers do.
 pub(super) const CASCADED_WITHIN: Duration = Duration::from_secs(90);
@@ -32,19 +33,16 @@ pub(super) fn path_of(namespace: &Namespace<'_>) -> String {
 }
 
 /// Waits until the API server returns 404 for this path.
-pub(super) fn await_gone(cluster: &Cluster, whose: &str, path: &str) -> Result<()> {
-    eventually(format_args!("{path} to go from {whose}"), CASCADED_WITHIN, || {
-        let answer = cluster.api().get(path)?;
-        Ok(if answer.status == 404 { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
-    })
+pub(super) fn await_gone(cluster: &Cluster, path: &str) -> Result<()> {
+    objects::await_gone(cluster, path, CASCADED_WITHIN)
 }
 
 /// Waits for 404 on the control plane and in every member.
 pub(super) fn await_gone_everywhere(fleet: &Fleet, path: &str) -> Result<()> {
     for member in fleet.members() {
-        await_gone(member, member.name(), path)?;
+        await_gone(member, path)?;
     }
-    await_gone(fleet.karmada(), "the control plane", path)
+    await_gone(fleet.karmada(), path)
 }
 
 /// Returns the object at this path.

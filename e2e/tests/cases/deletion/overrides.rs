@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::environment::{exclusive, shared};
 use super::objects::{Crd, annotate, await_gone_everywhere, delete, dry_run, exists, path_of};
+use crate::cases::objects::allow;
 
 const ANYWAY: &str = "durward.dev/delete-anyway";
 const REASON: &str = "durward.dev/delete-reason";
@@ -81,18 +82,9 @@ fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestCo
     m1.runs_pod(&m1.known_namespace(shop.name()), "web")?;
     let name = format!("deleter-of-{}", shop.name());
     let ann = karmada.user(&name, &["system:authenticated"])?;
-    let may = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
-            "rules": [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "delete", "patch"]}],
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
-        },
-    ]});
-    karmada.kubectl().apply(&may.to_string())?.succeeded()?;
+    let rules =
+        json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "delete", "patch"]}]);
+    allow(karmada, &name, &rules, &name)?;
     ann.await_permitted(&path)?;
 
     let (soon, later) = (ahead(Duration::from_secs(3600))?, ahead(Duration::from_secs(48 * 3600))?);

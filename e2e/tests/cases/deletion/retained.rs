@@ -8,6 +8,7 @@ use super::environment::{GROUPS, shared, shared_with};
 use super::objects::{
     CASCADED_WITHIN, Crd, annotate, await_gone, await_gone_everywhere, create, deployment, exists, path_of,
 };
+use crate::cases::objects::list;
 
 const ANYWAY: &str = "durward.dev/delete-anyway";
 
@@ -29,7 +30,7 @@ fn preserve_on_deletion_does_not_allow_the_deletion(context: &'static TestContex
     // The denial was right: the Deployment is deleted.
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
     fleet.delete(&path)?.allowed()?;
-    await_gone(m1, "m1", &web)?;
+    await_gone(m1, &web)?;
     await_gone_everywhere(&fleet, &path)
 }
 
@@ -46,9 +47,9 @@ fn an_unmanaged_namespace_stays_with_its_content(context: &'static TestContext) 
     }
     fleet.delete(&path)?.allowed()?.with_warning("m1 would keep 1 pod: web")?;
     for name in ["m2", "m3"] {
-        await_gone(fleet.member(name)?, name, &path)?;
+        await_gone(fleet.member(name)?, &path)?;
     }
-    await_gone(fleet.karmada(), "the control plane", &path)?;
+    await_gone(fleet.karmada(), &path)?;
     await_no_works(&fleet, "m1", shop.name())?;
     exists(m1, &path)?;
     exists(m1, &format!("{}/web", own.path("pods")))
@@ -67,7 +68,7 @@ fn everything_in_a_propagated_namespace_counts(context: &'static TestContext) ->
     // The denial was right: the pod is deleted.
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
     fleet.delete(&path)?.allowed()?;
-    await_gone(m3, "m3", &format!("{}/web", inside.path("pods")))?;
+    await_gone(m3, &format!("{}/web", inside.path("pods")))?;
     await_gone_everywhere(&fleet, &path)
 }
 
@@ -83,10 +84,7 @@ fn pods_of_a_propagated_deployment_are_deleted(context: &'static TestContext) ->
     propagate(&shop, "web", false)?;
     fleet.await_propagated(m1, &web)?;
     let pods = own.path("pods");
-    let count = || -> Result<usize> {
-        let list = m1.api().get(&pods)?.succeeded()?.body;
-        Ok(list["items"].as_array().map_or(0, Vec::len))
-    };
+    let count = || list(m1.api(), &pods).map(|pods| pods.len());
     await_count("the Deployment to have its pod", 2, count)?;
     let denied = fleet.delete(&path)?.denied()?;
     // The cluster has two pods, and one of them is deleted.
@@ -94,9 +92,9 @@ fn pods_of_a_propagated_deployment_are_deleted(context: &'static TestContext) ->
     exists(m1, &web)?;
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
     fleet.delete(&path)?.allowed()?;
-    await_gone(m1, "m1", &web)?;
+    await_gone(m1, &web)?;
     await_count("the Deployment's pod to go", 1, count)?;
-    await_gone(fleet.karmada(), "the control plane", &path)?;
+    await_gone(fleet.karmada(), &path)?;
     exists(m1, &path)?;
     exists(m1, &format!("{pods}/own"))
 }
@@ -110,7 +108,7 @@ fn objects_of_an_unmanaged_crd_stay(context: &'static TestContext) -> Result<()>
     widgets.in_cluster(m1)?;
     let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
     fleet.delete(&widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
-    await_gone(fleet.karmada(), "the control plane", &widgets.path())?;
+    await_gone(fleet.karmada(), &widgets.path())?;
     await_no_works(&fleet, "m1", &widgets.name())?;
     exists(m1, &widgets.path())?;
     exists(m1, &object)
@@ -127,7 +125,7 @@ fn all_objects_of_a_propagated_crd_are_deleted(context: &'static TestContext) ->
     exists(m1, &object)?;
     annotate(fleet.karmada(), &widgets.path(), &json!({ANYWAY: widgets.name()}))?;
     fleet.delete(&widgets.path())?.allowed()?;
-    await_gone(m1, "m1", &object)?;
+    await_gone(m1, &object)?;
     await_gone_everywhere(&fleet, &widgets.path())
 }
 
@@ -139,12 +137,12 @@ fn a_preserved_crd_stays_with_its_unmanaged_objects(context: &'static TestContex
     widgets.propagated(&fleet, true)?;
     let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
     fleet.delete(&widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
-    await_gone(fleet.karmada(), "the control plane", &widgets.path())?;
+    await_gone(fleet.karmada(), &widgets.path())?;
     let binding = format!(
         "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/{}-customresourcedefinition",
         widgets.name()
     );
-    await_gone(fleet.karmada(), "the control plane", &binding)?;
+    await_gone(fleet.karmada(), &binding)?;
     await_no_works(&fleet, "m1", &widgets.name())?;
     exists(m1, &widgets.path())?;
     exists(m1, &object)
@@ -184,13 +182,12 @@ fn propagate(namespace: &Namespace<'_>, deployment: &str, preserved: bool) -> Re
 fn await_no_works(fleet: &Fleet, member: &str, name: &str) -> Result<()> {
     let path = format!("/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-{member}/works");
     eventually(format_args!("Karmada to be done with {name} in {member}"), CASCADED_WITHIN, || {
-        let works = fleet.karmada().api().get(&path)?.succeeded()?.body;
-        let items = works["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let works = list(fleet.karmada().api(), &path)?;
         let about = |work: &&Value| {
             let manifests = work["spec"]["workload"]["manifests"].as_array();
             manifests.into_iter().flatten().any(|manifest| manifest["metadata"]["name"] == name)
         };
-        Ok(match items.iter().find(about) {
+        Ok(match works.iter().find(about) {
             Some(work) => Poll::Pending(work["metadata"].to_string()),
             None => Poll::Ready(()),
         })

@@ -9,6 +9,7 @@ use e2e::prelude::*;
 use super::environment::exclusive;
 use super::objects::{exists, path_of};
 use crate::cases::attempt::Attempt;
+use crate::cases::objects::{list, name_of};
 
 /// The member's API server caches a token for ten seconds, and that of a deleted account for longer.
 const REVOKED_WITHIN: Duration = Duration::from_secs(300);
@@ -38,12 +39,10 @@ fn a_revoked_token_is_named_with_its_secret(context: &'static TestContext) -> Re
 /// Deletes the token that Karmada uses in this member.
 fn revoke(member: &Cluster) -> Result<()> {
     let secrets = "/api/v1/namespaces/karmada-cluster/secrets";
-    let list = member.api().get(secrets)?.succeeded()?.body;
-    let its = list["items"].as_array().into_iter().flatten().find(|secret| {
+    let secret = list(member.api(), secrets)?.into_iter().find(|secret| {
         secret["metadata"]["annotations"]["kubernetes.io/service-account.name"] == "karmada-impersonator"
     });
-    let name = its.and_then(|secret| secret["metadata"]["name"].as_str());
-    let name = name.context("the member has no token of karmada-impersonator")?;
-    member.api().delete(&format!("{secrets}/{name}"))?.succeeded()?;
+    let secret = secret.context("the member has no token of karmada-impersonator")?;
+    member.api().delete(&format!("{secrets}/{}", name_of(&secret)))?.succeeded()?;
     Ok(())
 }

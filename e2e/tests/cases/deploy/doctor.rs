@@ -7,6 +7,7 @@ use e2e::daemon::await_frozen;
 use e2e::prelude::*;
 
 use super::environment::{Environment, FIRST_IMAGE, LXCFS, READY, REPORT, exclusive, parent};
+use crate::cases::objects::contains_all;
 
 /// The agents check every two seconds, and their reads of hanging files time out after two.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
@@ -16,14 +17,13 @@ fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Res
     let fixture = exclusive(context)?;
     for said in [fixture.doctor()?, fixture.doctor_on_node()?] {
         ensure!(said.code() == Some(0), "the doctor ends with {said:?}");
-        for word in ["LXCFS 5.0.3", "meminfo, swaps: the container's memory limit", "nothing to mend"] {
-            ensure!(said.stdout.contains(word), "it does not say {word:?}: {}", said.stdout);
-        }
+        contains_all(
+            &said.stdout,
+            &["LXCFS 5.0.3", "meminfo, swaps: the container's memory limit", "nothing to mend"],
+        )?;
     }
     let through_the_api = fixture.doctor()?.stdout;
-    for word in ["1 of 1 nodes serve", "node-1  serves", "label", "1000 devices"] {
-        ensure!(through_the_api.contains(word), "it does not say {word:?}: {through_the_api}");
-    }
+    contains_all(&through_the_api, &["1 of 1 nodes serve", "node-1  serves", "label", "1000 devices"])?;
     Ok(())
 }
 
@@ -32,11 +32,10 @@ fn reports_a_node_without_the_agent(context: &'static TestContext) -> Result<()>
     let fixture = exclusive(context)?;
     let said = &fixture.doctor_before;
     ensure!(said.code() == Some(1), "the doctor ends with {said:?}");
-    for word in
-        ["0 of 1 nodes", "node-1  unknown", "nothing tells of LXCFS on node-1", "apply -k deploy/lxcfs"]
-    {
-        ensure!(said.stdout.contains(word), "it does not say {word:?}: {}", said.stdout);
-    }
+    contains_all(
+        &said.stdout,
+        &["0 of 1 nodes", "node-1  unknown", "nothing tells of LXCFS on node-1", "apply -k deploy/lxcfs"],
+    )?;
     Ok(())
 }
 

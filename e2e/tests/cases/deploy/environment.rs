@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::in_cluster::RESTRICTED_WITH_WARNINGS;
 use crate::cases::environment::{await_injection, opted_in, reviews};
 use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
+use crate::cases::objects::list;
 
 /// The namespace of the applied folder.
 const NAMESPACE: &str = "durward-system";
@@ -197,8 +198,7 @@ impl Environment {
         let component = name.trim_start_matches("durward-");
         let selector = format!("?labelSelector=app.kubernetes.io/component%3D{component}");
         let path = self.namespace.path("pods") + &selector;
-        let list = self.node.cluster().api().get(&path)?.succeeded()?.body;
-        Ok(list["items"].as_array().cloned().unwrap_or_default())
+        list(self.node.cluster().api(), &path)
     }
 
     /// Returns the only pod of a `DaemonSet` of the folder.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::context;
 use e2e::prelude::*;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use super::pods::{has_256_mib, limited_pod};
 use crate::cases::environment::{OPTED_IN, await_injection};
 use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
 use crate::cases::load::{Load, under_load_of};
+use crate::cases::objects::{list, name_of, ready_status};
 
 /// The namespace denies pods that violate the level, and warns of workloads that do.
 pub(super) const RESTRICTED_WITH_WARNINGS: [(&str, &str); 2] =
@@ -149,14 +150,9 @@ impl Environment {
 
 /// Returns the names of Durward's pods that are Ready and not terminating.
 fn replicas(namespace: &Namespace<'_>) -> Result<Vec<String>> {
-    let list = namespace.cluster().api().get(&namespace.path("pods"))?.succeeded()?.body;
-    let pods = list["items"].as_array().context("a list without items")?.iter();
-    let is_ready = |pod: &&Value| {
-        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        conditions.filter(|one| one["type"] == "Ready").any(|one| one["status"] == "True")
-    };
-    let fixture = pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).filter(is_ready);
-    Ok(fixture.filter_map(|pod| pod["metadata"]["name"].as_str().map(ToOwned::to_owned)).collect())
+    let pods = list(namespace.cluster().api(), &namespace.path("pods"))?;
+    let serves = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null() && ready_status(pod) == "True";
+    Ok(pods.iter().filter(serves).map(|pod| name_of(pod).to_owned()).collect())
 }
 
 /// Waits until two pods are ready and none of these is among them.
@@ -171,8 +167,7 @@ fn replaced(namespace: &Namespace<'_>, names: &[String]) -> Result<()> {
 /// Waits until the terminating pods are gone.
 fn gone(namespace: &Namespace<'_>) -> Result<()> {
     eventually("the old replicas to be gone", REPLACED_WITHIN, || {
-        let pods = namespace.cluster().api().get(&namespace.path("pods"))?.succeeded()?.body;
-        let count = pods["items"].as_array().map_or(0, Vec::len);
+        let count = list(namespace.cluster().api(), &namespace.path("pods"))?.len();
         Ok(if count == 2 { Poll::Ready(()) } else { Poll::Pending(format!("{count} pods")) })
     })
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::environment::{GUARDS, LABEL_AGENT, LXCFS, READY, REPORT, exclusive, has_label};
 use super::pods::{has_256_mib, limited_pod};
 use crate::cases::environment::OPT_IN;
+use crate::cases::objects::list;
 
 /// A controller creates a pod within a second; this allows for a loaded machine.
 const MADE_WITHIN: Duration = Duration::from_secs(60);
@@ -197,10 +198,7 @@ fn of_a_daemon_set(shop: &Namespace<'_>) -> Result<Value> {
     api.create(&shop.path("apps/v1/daemonsets"), &set)?.succeeded()?;
     let path = format!("{}?labelSelector=app%3Deverywhere", shop.path("pods"));
     eventually("a pod of the DaemonSet", MADE_WITHIN, || {
-        let pods = api.get(&path)?.succeeded()?.body;
-        Ok(match pods["items"].get(0) {
-            Some(pod) => Poll::Ready(pod.clone()),
-            None => Poll::Pending("none".to_owned()),
-        })
+        let pod = list(api, &path)?.pop();
+        Ok(pod.map_or_else(|| Poll::Pending("none".to_owned()), Poll::Ready))
     })
 }

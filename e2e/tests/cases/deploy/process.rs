@@ -8,6 +8,7 @@ use e2e::prelude::*;
 
 use super::environment::{LXCFS, exclusive};
 use super::pods::{has_256_mib, limited_pod, restarted};
+use crate::cases::objects::{list, name_of};
 
 /// The kubelet restarts a container at once, and later with a growing backoff.
 const AGAIN_WITHIN: Duration = Duration::from_secs(120);
@@ -65,9 +66,9 @@ fn the_documented_commands_replace_it_on_a_drained_node(context: &'static TestCo
     ensure!(fixture.process()? != before, "it is the same process");
     fixture.node.stands(&shop, "deployments", "web")?;
     let path = format!("{}?labelSelector=e2e.durward.dev/deployment%3Dweb", shop.path("pods"));
-    let pods = fixture.node.cluster().api().get(&path)?.succeeded()?.body;
-    let name = pods["items"][0]["metadata"]["name"].as_str().context("the Deployment has no pod")?;
-    has_256_mib(&fixture.node.pod(&shop, name).is_ready()?)
+    let pods = list(fixture.node.cluster().api(), &path)?;
+    let pod = pods.first().context("the Deployment has no pod")?;
+    has_256_mib(&fixture.node.pod(&shop, name_of(pod)).is_ready()?)
 }
 
 #[e2e::case]

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::environment::{Profile, controller, installed, namespace, scratch};
 use super::requests::{Removal, attempt, delete, dry_run};
+use crate::cases::objects::allow;
 
 #[e2e::case]
 fn unknown_policy_differs_for_users_and_controllers(context: &'static TestContext) -> Result<()> {
@@ -124,21 +125,6 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
     Ok(())
 }
 
-/// Binds a `ClusterRole` with these rules to a user.
-fn allowed_to(cluster: &Cluster, user: &str, rules: &serde_json::Value) -> Result<()> {
-    let rbac = "/apis/rbac.authorization.k8s.io/v1";
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": user}, "rules": rules,
-    });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": user},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-    });
-    cluster.api().create(&format!("{rbac}/clusterroles"), &role)?.succeeded()?;
-    cluster.api().create(&format!("{rbac}/clusterrolebindings"), &binding)?.succeeded().map(drop)
-}
-
 #[e2e::case]
 fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
@@ -150,7 +136,7 @@ fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContex
     let _stopped = followers[0].stop()?;
     let name = followers[1].name();
     let may_delete = json!({"apiGroups": [""], "resources": ["pods", "pods/eviction"], "verbs": ["*"]});
-    allowed_to(cluster, "glass-alice", &json!([may_delete]))?;
+    allow(cluster, "glass-alice", &json!([may_delete]), "glass-alice")?;
     let alice = cluster.user("glass-alice", &[])?;
     alice.await_permitted(&pods.path(name))?;
     let annotate = |annotations: serde_json::Value| {

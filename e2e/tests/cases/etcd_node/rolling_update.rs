@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::environment::{Environment, exclusive};
 use crate::cases::etcd::environment::{LABEL, Profile};
+use crate::cases::objects::{await_gone, list};
 
 /// Three pods one after another, plus the controller's backoff after a denial.
 const ROLLED_WITHIN: Duration = Duration::from_secs(240);
@@ -85,8 +86,7 @@ fn stands(context: &TestContext, node: &Node, space: &Namespace<'_>) -> Result<(
 }
 
 fn addresses(node: &Node, space: &Namespace<'_>) -> Result<Vec<Ipv4Addr>> {
-    let list = node.cluster().api().get(&space.path("pods"))?.succeeded()?.body;
-    let pods = list["items"].as_array().context("a list without items")?;
+    let pods = list(node.cluster().api(), &space.path("pods"))?;
     Ok(pods.iter().filter_map(|pod| pod["status"]["podIP"].as_str()?.parse().ok()).collect())
 }
 
@@ -195,14 +195,7 @@ fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestCo
     // Deleting everything at once is a teardown, also of the leader.
     let path = format!("/api/v1/namespaces/{}", space.name());
     node.cluster().api().delete(&path)?.succeeded()?;
-    eventually("the namespace to be gone", ROLLED_WITHIN, || {
-        let answer = node.cluster().api().get(&path)?;
-        Ok(if answer.status == 404 {
-            Poll::Ready(())
-        } else {
-            Poll::Pending(answer.body["status"].to_string())
-        })
-    })
+    await_gone(node.cluster(), &path, ROLLED_WITHIN)
 }
 
 /// Returns the name of the leader's pod.

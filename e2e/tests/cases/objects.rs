@@ -1,0 +1,56 @@
+//! Objects of a cluster: lists, fields that many checks read, and permissions.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::prelude::*;
+use serde_json::{Value, json};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Returns the objects of a collection.
+pub(crate) fn list(api: &Api, path: &str) -> Result<Vec<Value>> {
+    let mut list = api.get(path)?.succeeded()?.body;
+    serde_json::from_value(list["items"].take()).with_context(|| format!("{path} is not a list"))
+}
+
+/// Returns the name of an object.
+pub(crate) fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// Returns the status of the condition `Ready`.
+pub(crate) fn ready_status(object: &Value) -> &str {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
+    ready.and_then(|condition| condition["status"].as_str()).unwrap_or_default()
+}
+
+/// Waits until the API server returns 404 for this path.
+pub(crate) fn await_gone(cluster: &Cluster, path: &str, within: Duration) -> Result<()> {
+    eventually(format_args!("{path} to be gone"), within, || {
+        let answer = cluster.api().get(path)?;
+        Ok(if answer.status == 404 { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
+    })
+}
+
+/// Creates a `ClusterRole` with these rules, and binds it to a user.
+pub(crate) fn allow(cluster: &Cluster, role: &str, rules: &Value, user: &str) -> Result<()> {
+    let path = format!("/apis/{RBAC}/v1");
+    let metadata = json!({"name": role});
+    let binding = json!({
+        "metadata": metadata,
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+    });
+    let role = json!({"metadata": metadata, "rules": rules});
+    cluster.api().create(&format!("{path}/clusterroles"), &role)?.succeeded()?;
+    cluster.api().create(&format!("{path}/clusterrolebindings"), &binding)?.succeeded().map(drop)
+}
+
+/// Expects all of these parts in a text.
+pub(crate) fn contains_all(text: &str, parts: &[&str]) -> Result<()> {
+    let missing: Vec<_> = parts.iter().filter(|part| !text.contains(**part)).collect();
+    ensure!(missing.is_empty(), "the text does not contain {missing:?}: {text}");
+    Ok(())
+}
