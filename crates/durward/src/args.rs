@@ -56,7 +56,7 @@ pub(crate) struct ServerArgs {
     pub(crate) tls_key: Option<PathBuf>,
 }
 
-/// Which world the guards look at.
+/// Selects the cluster or the snapshot that guards read.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ClusterArgs {
     /// The cluster to look at; within a pod its own cluster needs no flag

@@ -1,4 +1,4 @@
-//! The command line: joins the arguments of all commands. Each command owns its arguments and what it does.
+//! The command line: joins the arguments of all commands. Each command owns its arguments and its code.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -23,12 +23,12 @@ use crate::{
     max_term_width = 110
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Shows the whole product in a few seconds: a real server on loopback, real reviews over HTTPS
@@ -118,7 +118,7 @@ fn try_parse(line: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&parser.try_get_matches_from(line)?)
 }
 
-/// What a line calls, as far as it names commands that there are: `durward doctor fleet`. Flags stand behind the command.
+/// Returns the command that a line names, as far as it exists: `durward doctor fleet`.
 fn called(line: &[OsString]) -> String {
     let root = command(line.first().map_or(Path::new("durward"), Path::new));
     let mut called = root.get_bin_name().unwrap_or("durward").to_owned();
@@ -131,7 +131,7 @@ fn called(line: &[OsString]) -> String {
     called
 }
 
-/// The parser, speaking of itself by the name that it was called by: `kubectl-durward` is `kubectl durward` to its user.
+/// Returns the parser. Called as `kubectl-durward`, it calls itself `kubectl durward` in help and errors.
 pub(crate) fn command(program: &Path) -> clap::Command {
     let plugin = program.file_stem().is_some_and(|name| name == "kubectl-durward");
     Cli::command().bin_name(if plugin { "kubectl durward" } else { "durward" })

@@ -1,5 +1,5 @@
-//! `config schema|check|defaults`: all three from what the readers of the file ask for. `check` also looks at the door as the API
-//! server will: whether the certificate is good for the name that it calls.
+//! Command `config`: `schema`, `check` and `defaults`, all derived from the code that reads the configuration. `check` also
+//! tests whether the API server accepts the serving certificate.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ::server::look_at_file;
 use config::{Key, Problem, Shape};
 
-use crate::certs::{door, now};
+use crate::certs::{api_server, now};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{self, File, Purpose, Reach};
 use crate::input;
@@ -53,7 +53,7 @@ fn schema() -> serde_json::Value {
     schema
 }
 
-/// What stands at `server.tls.files`, though it has no default, so that what is printed can be used as it is.
+/// Values for `server.tls.files`, which has no default. With them the printed file is complete.
 const CERTIFICATE: [(&str, &str); 3] =
     [("cert", "tls/tls.crt"), ("key", "tls/tls.key"), ("ca", "tls/ca.crt")];
 
@@ -71,7 +71,7 @@ fn defaults() -> String {
     )
 }
 
-/// The key at a path.
+/// Returns the key at a path.
 fn find<'k>(keys: &'k mut [Key], path: &[&str]) -> Option<&'k mut Key> {
     let (first, rest) = path.split_first()?;
     let key = keys.iter_mut().find(|key| key.name == *first)?;
@@ -87,7 +87,8 @@ fn find<'k>(keys: &'k mut [Key], path: &[&str]) -> Option<&'k mut Key> {
 fn check(path: &Path) -> Result<(), Stop> {
     let purpose = Purpose::Serving { cert_given: false, key_given: false };
     let file = File::load(path, purpose)?;
-    let problems: Vec<Problem> = at_the_door(&file).into_iter().chain(of_guards(&file)).collect();
+    let problems: Vec<Problem> =
+        certificate_problems(&file).into_iter().chain(missing_guard_files(&file)).collect();
     if !problems.is_empty() {
         return Err(problems.into());
     }
@@ -95,8 +96,8 @@ fn check(path: &Path) -> Result<(), Stop> {
     output::data(&format!("{} is right; guards: {}\n", path.display(), on.join(", ")))
 }
 
-/// Files that guards read and that are not there. A guard that cannot read one refuses by its stance, one review after the other.
-fn of_guards(file: &File) -> Vec<Problem> {
+/// Reports missing files that guards read. A guard that cannot read its file reports Unknown for every review.
+fn missing_guard_files(file: &File) -> Vec<Problem> {
     let mut problems = Vec::new();
     for guard in &file.guards {
         for (key, path) in guard.configured.requirements().files {
@@ -112,11 +113,11 @@ fn of_guards(file: &File) -> Vec<Problem> {
     problems
 }
 
-/// For what the API server would refuse the certificate, or Durward itself its key.
-fn at_the_door(file: &File) -> Vec<Problem> {
+/// Returns reasons why the API server would reject the certificate, or the server its key.
+fn certificate_problems(file: &File) -> Vec<Problem> {
     let tls = &file.server.tls;
     let Some(cert) = &tls.cert else { return Vec::new() };
-    let files = door::Files { cert, key: tls.key.as_deref(), ca: tls.ca.as_deref() };
+    let files = api_server::Files { cert, key: tls.key.as_deref(), ca: tls.ca.as_deref() };
     let called = called(&file.server.registration.reach);
     let names = match &file.server.registration.reach {
         Reach::Service { name, namespace, .. } => format!("--service {name}.{namespace}"),
@@ -128,5 +129,5 @@ fn at_the_door(file: &File) -> Vec<Problem> {
         "make another: durward certs new {names} --out {} (--force replaces what stands there)",
         folder.display()
     );
-    door::refusals(files, &called, &make, now())
+    api_server::refusals(files, &called, &make, now())
 }

@@ -1,4 +1,4 @@
-//! `completions`, `man`, and what kubectl asks when a person presses Tab: all from the command line's own definition.
+//! Shell completions and man pages, generated from the command line parser.
 
 use std::fs;
 use std::path::Path;
@@ -33,16 +33,16 @@ pub(crate) struct ManArgs {
 /// `__complete`
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompleteArgs {
-    /// The words so far, the last one unfinished.
+    /// The words of the command line; the last one is incomplete.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<String>,
 }
 
-/// kubectl runs a program of the name `kubectl_complete-<plugin>` with the words so far
+/// kubectl completes a plugin by running a program named `kubectl_complete-<plugin>` with the words so far
 /// (`k8s.io/kubectl/pkg/cmd/plugin/plugin_completion.go`).
 const KUBECTL: &str = "#!/bin/sh\n# Completion of `kubectl durward`. Call it kubectl_complete-durward, executable, somewhere in the PATH.\nexec kubectl-durward __complete \"$@\"\n";
 
-/// No file names beside our words, and file names: cobra's `ShellCompDirective`.
+/// Values of cobra's `ShellCompDirective`: without file names, and with file names.
 const ONLY_THESE: &str = ":4";
 const FILES: &str = ":0";
 
@@ -79,7 +79,7 @@ pub(crate) fn man(args: &ManArgs, mut command: clap::Command) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// A page for the command and for each below it that people may see.
+/// Returns a page for the command and for each visible subcommand.
 fn pages(name: &str, command: clap::Command) -> Vec<(String, clap::Command)> {
     let below: Vec<_> = command
         .get_subcommands()
@@ -103,7 +103,7 @@ pub(crate) fn complete(args: &CompleteArgs, command: &clap::Command) -> Outcome 
     Ok(Exit::Done)
 }
 
-/// What may stand in place of the last word, one a line with what it does, and whether files may.
+/// Returns the candidates for the last word, one a line with its help, and cobra's directive.
 pub(crate) fn candidates(words: &[String], root: &clap::Command) -> String {
     let (last, before) =
         words.split_last().map_or(("", [].as_slice()), |(last, before)| (last.as_str(), before));
@@ -138,7 +138,7 @@ pub(crate) fn candidates(words: &[String], root: &clap::Command) -> String {
     lines(found, last, takes_files)
 }
 
-/// The flag that a word names.
+/// Returns the flag that a word names.
 fn named<'c>(command: &'c clap::Command, word: &str) -> Option<&'c clap::Arg> {
     command.get_arguments().find(|flag| {
         let long = flag.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));

@@ -1,10 +1,10 @@
-//! How a command ends: the exit code, and what is told.
+//! How a command ends: exit code and problems.
 //!
-//! 0 is done and nothing to object, 1 is a "no" (denied, does not fit, a fault while serving), 2 is bad input.
+//! Exit code 0 means success, 1 a negative result (denied, doesn't match, a fault while serving), 2 bad input.
 
 use config::Problem;
 
-/// What a command that ran to its end found.
+/// The result of a command that completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// 0
@@ -16,7 +16,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// The process's exit code.
+    /// Returns the exit code of the process.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -26,26 +26,26 @@ impl Exit {
     }
 }
 
-/// Why a command could not go on.
+/// The reason why a command stopped early.
 #[derive(Debug)]
 pub(crate) struct Stop {
-    /// The code to leave with.
+    /// The exit code.
     pub(crate) exit: Exit,
-    /// Everything that is wrong, all at once; none where nobody is left to tell (a closed pipe).
+    /// All problems at once. Empty if standard output is closed, because there is no reader left.
     pub(crate) problems: Vec<Problem>,
 }
 
-/// How a command ends.
+/// The outcome of a command.
 pub(crate) type Outcome = Result<Exit, Stop>;
 
 impl Stop {
-    /// Something outside failed that is no mistake in the input.
+    /// Creates a fault of something outside, as opposed to bad input.
     pub(crate) fn fault(problem: Problem) -> Self {
         Self { exit: Exit::No, problems: vec![problem] }
     }
 
-    /// Whoever read our output has gone: nothing more to do, and nothing wrong.
-    pub(crate) fn unheard() -> Self {
+    /// Stops quietly because the reader of standard output has closed it.
+    pub(crate) fn broken_pipe() -> Self {
         Self { exit: Exit::Done, problems: Vec::new() }
     }
 }

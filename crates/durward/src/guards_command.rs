@@ -1,4 +1,4 @@
-//! `guards`: what each guard protects, needs and leaves alone, as it stands with its defaults or in a configuration file.
+//! Command `guards`: prints scope, permissions and webhook entries of each guard.
 
 use admission::{LabelSelector, SelectorOperator, WebhookEntry, WebhookType};
 use config::read;
@@ -22,21 +22,21 @@ pub(crate) struct Args {
     pub(crate) output: Format,
 }
 
-/// One guard in the JSON of `guards`.
+/// A guard in the JSON of `guards`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Guard {
     name: &'static str,
     protects: &'static str,
     permissions: Vec<Permission>,
-    /// The same within one namespace each.
+    /// Permissions within single namespaces.
     permissions_within: Vec<Within>,
-    /// What the world keeps at hand for it, as `plural.group/version`.
+    /// Resources that are watched, as `plural.group/version`.
     watches: Vec<String>,
     webhooks: Vec<Webhook>,
 }
 
-/// What a guard needs in one namespace.
+/// The permissions of a guard within one namespace.
 #[derive(Debug, Serialize)]
 struct Within {
     namespace: String,
@@ -54,7 +54,7 @@ struct Webhook {
     timeout_seconds: u8,
     namespace_selector: LabelSelector,
     object_selector: LabelSelector,
-    /// Expressions that must all hold: what is left alone by name stands here.
+    /// Expressions that must all be true. They exclude exempt objects by name.
     match_conditions: Vec<admission::MatchCondition>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     };
     match args.output {
         Format::Json => output::json(&guards)?,
-        Format::Text => output::data(&text(&guards, Style::of_stdout()))?,
+        Format::Text => output::data(&text(&guards, Style::stdout()))?,
     }
     Ok(Exit::Done)
 }
@@ -158,7 +158,7 @@ fn needed(permission: &Permission) -> String {
     format!("{} {names}{of}", permission.verbs.join("/"))
 }
 
-/// A selector as kubectl's `-l` has it.
+/// Formats a selector as the value of kubectl's `-l`.
 fn selected(selector: &LabelSelector) -> String {
     let labels = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
     let expressions = selector.match_expressions.iter().map(|r| {

@@ -23,7 +23,7 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<Arc<dyn LogContro
             .next("write for instance: info, or info,server=debug")
     })?;
     let (filtering, handle) = reload::Layer::new(targets);
-    let lines = fmt::layer().with_writer(io::stderr).with_ansi(Style::of_stderr().is_coloured());
+    let lines = fmt::layer().with_writer(io::stderr).with_ansi(Style::stderr().uses_color());
     let lines = match format {
         LogFormat::Json => {
             lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()

@@ -1,4 +1,4 @@
-//! The only place that writes to the terminal: data on standard output, words on standard error.
+//! Writes to the terminal: data to standard output, messages to standard error. No other module does.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
@@ -8,62 +8,61 @@ use serde::Serialize;
 
 use crate::exit::Stop;
 
-/// Writes data as it is.
+/// Writes data without changes.
 pub(crate) fn data(text: &str) -> Result<(), Stop> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
         if error.kind() == ErrorKind::BrokenPipe {
-            return Stop::unheard();
+            return Stop::broken_pipe();
         }
         Stop::fault(Problem::new("standard output cannot be written").why(error.to_string()))
     })
 }
 
-/// Writes a value as JSON, readable, with a line end.
+/// Writes a value as indented JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Stop> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Stop::fault(Problem::new("the answer is no JSON").why(error.to_string())))?;
     data(&format!("{text}\n"))
 }
 
-/// Says something beside the data.
+/// Writes a message to standard error.
 pub(crate) fn note(text: impl Display) {
     words(&format!("{text}\n"));
 }
 
-/// Tells everything that is wrong.
+/// Writes all problems to standard error.
 pub(crate) fn problems(problems: &[Problem]) {
-    let style = Style::of_stderr();
+    let style = Style::stderr();
     words(&lines(problems.iter().map(|problem| format!("{} {problem}", style.red("error:")))));
 }
 
-/// Lines as a text, each with its end.
+/// Joins lines, each with a newline.
 pub(crate) fn lines(lines: impl IntoIterator<Item = String>) -> String {
     lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
 fn words(text: &str) {
-    // A standard error that is closed leaves nobody to tell.
+    // Nobody reads a closed standard error.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// A line on the terminal that is written over while something is waited for, and taken away in the end; nothing where standard
-/// error is no terminal.
+/// A progress line that is overwritten in place and removed on drop. Without a terminal it prints nothing.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct ProgressLine {
     is_shown: bool,
 }
 
-impl Live {
-    /// Shows nothing yet.
-    pub(crate) fn on_terminal() -> Self {
+impl ProgressLine {
+    /// Creates an empty line.
+    pub(crate) fn new() -> Self {
         Self {
             is_shown: io::stderr().is_terminal()
                 && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
         }
     }
 
-    /// Shows this from now on. What comes from a cluster moves no cursor, and what is longer than a line does not break it.
+    /// Replaces the text of the line. Control characters are removed and the text is cut to one line.
     pub(crate) fn show(&self, text: &str) {
         if self.is_shown {
             let line: String = text.chars().filter(|c| !c.is_control()).take(78).collect();
@@ -72,7 +71,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.is_shown {
             words("\r\u{1b}[2K");
@@ -80,65 +79,65 @@ impl Drop for Live {
     }
 }
 
-/// Colours, or none: only on a terminal that wants them.
+/// Colors of the terminal, if it has any.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
-    coloured: bool,
+    uses_color: bool,
 }
 
 impl Style {
-    /// For what goes to standard output.
-    pub(crate) fn of_stdout() -> Self {
-        Self { coloured: io::stdout().is_terminal() && wanted() }
+    /// Returns the colors of standard output.
+    pub(crate) fn stdout() -> Self {
+        Self { uses_color: io::stdout().is_terminal() && is_color_wanted() }
     }
 
-    /// For what goes to standard error.
-    pub(crate) fn of_stderr() -> Self {
-        Self { coloured: io::stderr().is_terminal() && wanted() }
+    /// Returns the colors of standard error.
+    pub(crate) fn stderr() -> Self {
+        Self { uses_color: io::stderr().is_terminal() && is_color_wanted() }
     }
 
-    /// Whether colours are shown at all.
-    pub(crate) fn is_coloured(self) -> bool {
-        self.coloured
+    /// Returns whether colors are used.
+    pub(crate) fn uses_color(self) -> bool {
+        self.uses_color
     }
 
-    /// For refusals and faults.
+    /// Marks denials and faults.
     pub(crate) fn red(self, text: &str) -> String {
         self.paint("31", text)
     }
 
-    /// For what is as it should be.
+    /// Marks success.
     pub(crate) fn green(self, text: &str) -> String {
         self.paint("32", text)
     }
 
-    /// For what someone should look at.
+    /// Marks warnings.
     pub(crate) fn yellow(self, text: &str) -> String {
         self.paint("33", text)
     }
 
-    /// For what changes.
+    /// Marks changes.
     pub(crate) fn cyan(self, text: &str) -> String {
         self.paint("36", text)
     }
 
-    /// For headings.
+    /// Marks headings.
     pub(crate) fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
-    /// For what may be passed over.
+    /// Marks details.
     pub(crate) fn dim(self, text: &str) -> String {
         self.paint("2", text)
     }
 
     fn paint(self, code: &str, text: &str) -> String {
-        if self.coloured { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.uses_color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 }
 
-/// <https://no-color.org>: set to anything but nothing turns colours off.
-fn wanted() -> bool {
+/// Returns whether the user wants colors: see <https://no-color.org>.
+fn is_color_wanted() -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

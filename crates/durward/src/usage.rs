@@ -1,4 +1,4 @@
-//! What is wrong with a command line, as a [`Problem`] like everything else that a person is told.
+//! Reports errors of the command line as a [`Problem`], like all other errors.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use config::Problem;
@@ -6,17 +6,14 @@ use config::Problem;
 use crate::exit::{Exit, Stop};
 use crate::output;
 
-/// Turns what the parser says into what is told: help and version are data, the rest is a problem. `command` is what was called,
-/// with its subcommands.
+/// Handles the parser's error. Help and version are printed as data; everything else is a problem. `command` is the called
+/// command with its subcommands.
 pub(crate) fn stop(error: &Error, root: clap::Command, command: &str) -> Stop {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let text = error.render();
-            let shown = if output::Style::of_stdout().is_coloured() {
-                text.ansi().to_string()
-            } else {
-                text.to_string()
-            };
+            let shown =
+                if output::Style::stdout().uses_color() { text.ansi().to_string() } else { text.to_string() };
             output::data(&rendered(&shown)).err().unwrap_or(Stop { exit: Exit::Done, problems: Vec::new() })
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -87,7 +84,8 @@ fn text(value: &ContextValue) -> String {
     }
 }
 
-/// The variable of the environment that stands for a flag of what was called, written as the parser writes it: `--node <NAME>`.
+/// Returns the environment variable that can replace a flag of a command. `flag` is written as the parser writes it: `--node
+/// <NAME>`.
 fn variable(mut root: clap::Command, called: &str, flag: &str) -> Option<String> {
     root.build();
     let mut at = &root;
@@ -98,10 +96,10 @@ fn variable(mut root: clap::Command, called: &str, flag: &str) -> Option<String>
     Some(argument.get_env()?.to_string_lossy().into_owned())
 }
 
-/// Stands for a space at which the parser may not break a line. What renders its words puts spaces back: [`rendered`].
+/// Replaces a space at which the parser must not break a line. [`rendered`] restores the spaces.
 const HELD: char = '\u{a0}';
 
-/// The same parser, whose help leaves the lines of examples whole: one that is broken cannot be copied.
+/// Returns the parser with a help text in which lines of examples are not wrapped, so that they can be copied.
 pub(crate) fn keep_examples_whole(command: clap::Command) -> clap::Command {
     let held = command.get_after_help().map(|help| {
         let text = help.to_string();
@@ -118,7 +116,7 @@ pub(crate) fn keep_examples_whole(command: clap::Command) -> clap::Command {
     command.mut_subcommands(keep_examples_whole)
 }
 
-/// What the parser says, as it is told.
+/// Returns the parser's text with its spaces restored.
 pub(crate) fn rendered(text: &str) -> String {
     text.replace(HELD, " ")
 }

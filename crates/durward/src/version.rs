@@ -1,4 +1,4 @@
-//! `version`: what this binary is.
+//! Command `version`.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ pub(crate) struct Args {
     pub(crate) output: Format,
 }
 
-/// The release.
+/// The version of the release.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The JSON of `version`.
@@ -22,9 +22,9 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[serde(rename_all = "camelCase")]
 struct Told {
     version: &'static str,
-    /// The versions of `AdmissionReview` that are answered.
+    /// The supported versions of `AdmissionReview`.
     review_versions: [&'static str; 2],
-    /// The guards that this binary has.
+    /// The guards of this binary.
     guards: Vec<&'static str>,
     /// The version of the configuration format.
     configuration: u8,

@@ -1,4 +1,4 @@
-//! What a certificate says of itself.
+//! The fields of a certificate that commands print and compare.
 
 use config::Problem;
 use rustls::pki_types::CertificateDer;
@@ -8,19 +8,19 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::time::rfc3339;
 
-/// A certificate, as far as anyone asks. The JSON of `certs show`.
+/// The fields of a certificate, as `certs show -o json` prints them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Facts {
-    /// Whose it is.
+pub(crate) struct CertificateFacts {
+    /// The distinguished name of the subject.
     pub(crate) subject: String,
-    /// Who signed it.
+    /// The distinguished name of the issuer.
     pub(crate) issuer: String,
-    /// In hexadecimal.
+    /// The serial number in hexadecimal.
     pub(crate) serial: String,
-    /// DNS names and addresses that it is good for.
+    /// DNS names and IP addresses of the certificate.
     pub(crate) names: Vec<String>,
-    /// Whether it may sign others.
+    /// Whether this is a CA certificate.
     pub(crate) authority: bool,
     /// RFC 3339.
     pub(crate) not_before: String,
@@ -32,13 +32,13 @@ pub(crate) struct Facts {
     /// In seconds since 1970.
     #[serde(skip)]
     pub(crate) ends: i64,
-    /// The public key, as it stands in the certificate.
+    /// The public key in DER.
     #[serde(skip)]
     pub(crate) public_key: Vec<u8>,
 }
 
-impl Facts {
-    /// Reads a certificate; `name` is what errors call it.
+impl CertificateFacts {
+    /// Parses a certificate. `name` is its name in errors.
     pub(crate) fn of(name: &str, certificate: &CertificateDer<'_>) -> Result<Self, Problem> {
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| {
             Problem::new(format!("a certificate in {name} cannot be read")).why(error.to_string())

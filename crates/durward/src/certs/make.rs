@@ -1,4 +1,4 @@
-//! `certs new`: an authority and a serving certificate, into a folder or into memory.
+//! Creates a CA and a serving certificate, in a directory or in memory.
 
 use clap::ArgGroup;
 use std::fs;
@@ -15,7 +15,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType,
 };
 
-use super::facts::Facts;
+use super::facts::CertificateFacts;
 use super::pem::Pem;
 use super::time::{now, rfc3339};
 use crate::exit::{Exit, Outcome};
@@ -49,15 +49,15 @@ pub(crate) struct Args {
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Certificates begin this much before now: clocks in a cluster differ.
+/// How long before now a certificate becomes valid, because clocks in a cluster differ.
 const SKEW: Duration = Duration::from_secs(300);
 
-/// What a serving certificate is good for.
+/// The names of a serving certificate.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Vec<SanType>);
 
 impl Names {
-    /// The names by which clients in a cluster call a Service; the API server calls it by the first.
+    /// Adds the DNS names of a Service. The API server calls the first one.
     fn service(&mut self, service: &str) -> Result<(), Problem> {
         let wrong = || {
             let problem = Problem::new(format!("--service {service:?}")).why("is not NAME.NAMESPACE");
@@ -73,10 +73,10 @@ impl Names {
         Ok(())
     }
 
-    /// A DNS name; `flag` is what errors call it.
+    /// Adds a DNS name. `flag` is its source in errors.
     pub(crate) fn dns(&mut self, flag: &str, name: &str) -> Result<(), Problem> {
         let wrong = || Problem::new(format!("{flag} {name:?}")).why("is no DNS name");
-        if super::fit::server_name(name)
+        if super::verify::server_name(name)
             .is_none_or(|name| matches!(name, rustls::pki_types::ServerName::IpAddress(_)))
         {
             return Err(wrong().next("give addresses by --address"));
@@ -85,7 +85,7 @@ impl Names {
         Ok(())
     }
 
-    /// An address.
+    /// Adds an IP address.
     pub(crate) fn address(&mut self, address: IpAddr) {
         self.0.push(SanType::IpAddress(address));
     }
@@ -99,21 +99,21 @@ impl Names {
     }
 }
 
-/// An authority that can sign.
+/// A CA with its key.
 pub(crate) struct Authority {
-    /// Its certificate, PEM.
+    /// The certificate in PEM.
     pub(crate) cert: String,
-    /// Its key, PEM.
+    /// The key in PEM.
     pub(crate) key: String,
     issuer: Issuer<'static, KeyPair>,
     ends: SystemTime,
 }
 
-/// A serving certificate.
+/// A serving certificate with its key.
 pub(crate) struct Leaf {
-    /// PEM.
+    /// The certificate in PEM.
     pub(crate) cert: String,
-    /// PEM.
+    /// The key in PEM.
     pub(crate) key: String,
 }
 
@@ -122,14 +122,14 @@ fn failed(error: &rcgen::Error) -> Problem {
 }
 
 impl Authority {
-    /// A new one, good from now for `lasts`.
+    /// Creates a CA that is valid from now for `lasts`.
     pub(crate) fn make(lasts: Duration) -> Result<Self, Problem> {
         let key = KeyPair::generate().map_err(|error| failed(&error))?;
         let begins = SystemTime::now() - SKEW;
         let ends = SystemTime::now() + lasts;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        // The moment makes it tell apart from its predecessor in a bundle of two.
+        // The time distinguishes this CA from its predecessor in a bundle of both.
         params.distinguished_name.push(DnType::CommonName, format!("Durward authority {}", rfc3339(now())));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -140,7 +140,7 @@ impl Authority {
         Ok(Self { cert, key: pem, issuer: Issuer::new(params, key), ends })
     }
 
-    /// The one whose `ca.crt` and `ca.key` stand in `folder`.
+    /// Reads `ca.crt` and `ca.key` from `folder`.
     fn open(folder: &Path) -> Result<Self, Problem> {
         let read = |name: &str| {
             let path = folder.join(name);
@@ -156,7 +156,7 @@ impl Authority {
             .certificates
             .first()
             .ok_or_else(|| Problem::new(format!("{name} holds no certificate")))?;
-        let facts = Facts::of(&name, first)?;
+        let facts = CertificateFacts::of(&name, first)?;
         if !facts.authority {
             return Err(Problem::new(format!("{name} is not an authority"))
                 .why("its certificate may not sign others"));
@@ -170,7 +170,7 @@ impl Authority {
         })?;
         let key_der = Pem::read(&name, key.as_bytes())?;
         let fits =
-            key_der.keys.first().is_some_and(|key| super::fit::opens(key, &facts.public_key) == Ok(true));
+            key_der.keys.first().is_some_and(|key| super::verify::opens(key, &facts.public_key) == Ok(true));
         if !fits {
             return Err(
                 Problem::new(format!("--ca {}", folder.display())).why("ca.key does not belong to ca.crt")
@@ -182,7 +182,7 @@ impl Authority {
         Ok(Self { cert, key, issuer, ends })
     }
 
-    /// Signs a serving certificate that is good from now for `lasts`, but never longer than the authority itself.
+    /// Signs a serving certificate that is valid from now for `lasts`, and at most as long as the CA.
     pub(crate) fn sign(&self, names: Names, lasts: Duration) -> Result<Leaf, Problem> {
         let key = KeyPair::generate().map_err(|error| failed(&error))?;
         let mut params = CertificateParams::default();
@@ -234,7 +234,7 @@ pub(crate) fn new(args: &Args) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Writes files that appear whole or not at all; without `force` none is replaced, and then nothing is written.
+/// Writes files atomically. Without `force`, an existing file is an error and no file is written.
 fn write_all(folder: &Path, files: &[(&str, &String, u32)], force: bool) -> Result<(), Vec<Problem>> {
     let cannot = |path: &Path, error: std::io::Error| {
         vec![Problem::new(format!("{} cannot be written", path.display())).why(error.to_string())]
@@ -255,7 +255,7 @@ fn write_all(folder: &Path, files: &[(&str, &String, u32)], force: bool) -> Resu
     for (name, text, mode) in files {
         let path = folder.join(name);
         let beside = folder.join(format!(".{name}.new"));
-        // What an interrupted run left has perhaps another mode.
+        // A file left by an interrupted run can have another mode.
         let _ = fs::remove_file(&beside);
         let written = fs::OpenOptions::new()
             .write(true)

@@ -1,23 +1,23 @@
-//! Certificates: made for a start and read.
+//! Command `certs`: creates and inspects certificates.
 //!
-//! Elliptic curve P-256 throughout. A running server reads its files itself; this is for people.
+//! All keys are on the elliptic curve P-256. A running server loads its certificate files itself.
 
-pub(crate) mod door;
+pub(crate) mod api_server;
 mod facts;
-mod fit;
 mod make;
 mod pem;
 mod show;
 mod sources;
 mod time;
+mod verify;
 
 use crate::exit::Outcome;
 
-pub(crate) use facts::Facts;
-pub(crate) use fit::{is_for, server_name, signs};
+pub(crate) use facts::CertificateFacts;
 pub(crate) use make::{Authority, Names};
 pub(crate) use pem::{Pem, bundle};
 pub(crate) use time::{days_until, now};
+pub(crate) use verify::{is_for, server_name, signs};
 
 /// `certs`
 #[derive(Debug, clap::Subcommand)]

@@ -1,4 +1,4 @@
-//! PEM: certificates and keys out of a text, and certificates back into one.
+//! Reads certificates and keys from PEM text, and writes certificates to PEM text.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,17 +6,17 @@ use config::Problem;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// What stands in a PEM text.
+/// The contents of a PEM text.
 #[derive(Debug, Default)]
 pub(crate) struct Pem {
-    /// In the order of the text.
+    /// Certificates in the order of the text.
     pub(crate) certificates: Vec<CertificateDer<'static>>,
-    /// In the order of the text.
+    /// Keys in the order of the text.
     pub(crate) keys: Vec<PrivateKeyDer<'static>>,
 }
 
 impl Pem {
-    /// Reads a text; `name` is what errors call it.
+    /// Parses a text. `name` is its source in errors.
     pub(crate) fn read(name: &str, text: &[u8]) -> Result<Self, Problem> {
         let unreadable = |error: rustls::pki_types::pem::Error| {
             Problem::new(format!("{name} cannot be read as PEM")).why(format!("{error:?}"))
@@ -35,7 +35,7 @@ impl Pem {
     }
 }
 
-/// Certificates as one PEM text, which is what a caBundle is.
+/// Returns certificates as one PEM text, the format of a caBundle.
 pub(crate) fn bundle(certificates: &[CertificateDer<'_>]) -> String {
     let mut out = String::new();
     for certificate in certificates {

@@ -1,13 +1,13 @@
-//! `certs show`: what certificates hold, whether they fit together, when they end.
+//! `certs show`: prints certificates and reports expired ones and ones that don't match.
 
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use std::path::PathBuf;
 
-use super::facts::Facts;
-use super::fit::{opens, server_name, signs};
+use super::facts::CertificateFacts;
 use super::sources::{self, Source};
 use super::time::{days_until, now};
+use super::verify::{opens, server_name, signs};
 use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::output::{self, Style};
@@ -29,29 +29,29 @@ pub(crate) struct Args {
 struct Shown {
     certificates: Vec<Certificate>,
     keys: Vec<Key>,
-    /// What is wrong; empty where all is well.
+    /// Problems found, or empty.
     problems: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Certificate {
-    /// Where it was found.
+    /// The file or object that contains it.
     from: String,
     #[serde(flatten)]
-    facts: Facts,
-    /// Whole days until it ends; negative once it has.
+    facts: CertificateFacts,
+    /// Whole days until it expires; negative afterwards.
     days_left: i64,
-    /// Where its key was found, if it was.
+    /// The file or object that contains its key.
     key: Option<String>,
-    /// Whether one of the authorities found signs it; none where no authority was given.
+    /// Whether one of the given CAs signed it; `None` if no CA was given.
     signed: Option<bool>,
 }
 
 #[derive(Debug, Serialize)]
 struct Key {
     from: String,
-    /// Whether a certificate was found that it belongs to.
+    /// Whether one of the certificates has this key.
     fits: bool,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn show(args: &Args) -> Outcome {
     let shown = judge(&found, now())?;
     match args.output {
         Format::Json => output::json(&shown)?,
-        Format::Text => output::data(&text(&shown, Style::of_stdout()))?,
+        Format::Text => output::data(&text(&shown, Style::stdout()))?,
     }
     Ok(if shown.problems.is_empty() { Exit::Done } else { Exit::No })
 }
@@ -82,7 +82,7 @@ fn judge(sources: &[Source], now: i64) -> Result<Shown, config::Problem> {
     let mut facts = Vec::new();
     for source in sources {
         for certificate in &source.pem.certificates {
-            let known = Facts::of(&source.name, certificate)?;
+            let known = CertificateFacts::of(&source.name, certificate)?;
             if known.authority || source.trusted {
                 authorities.push(certificate.clone());
             }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_or_not_begun_is_told_and_still_judged_by_its_signature() {
+    fn reports_expired_certificates_and_still_checks_their_signatures() {
         let sources = sources();
         let now = now();
         assert_eq!(judge(&sources, now).unwrap().problems, [""; 0]);

@@ -1,4 +1,4 @@
-//! Where `certs show` finds certificates: PEM files, folders of them, and Kubernetes objects that carry some.
+//! Finds certificates in PEM files, directories of them, and Kubernetes objects.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,17 +12,17 @@ use crate::documents::{Documents, OrderedValue};
 use crate::exit::Stop;
 use crate::input::{self, shown};
 
-/// A text with certificates or keys, and where it was found.
+/// A PEM text and its origin.
 pub(super) struct Source {
-    /// As people call it.
+    /// The origin in messages.
     pub(super) name: String,
-    /// What stands in it.
+    /// The parsed text.
     pub(super) pem: Pem,
-    /// Whether everything in it is an authority by being in a caBundle.
+    /// Whether all its certificates are trusted CAs, because it is a caBundle.
     pub(super) trusted: bool,
 }
 
-/// Everything that stands at `path`.
+/// Reads all certificates and keys at `path`.
 pub(super) fn at(path: &Path) -> Result<Vec<Source>, Stop> {
     if path.is_dir() {
         return folder(path);
@@ -47,8 +47,8 @@ fn looks_like_an_object(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("kind:") || line.trim_start().starts_with("\"kind\""))
 }
 
-/// The files of a folder that end as certificates and keys do. A mounted Secret keeps its versions in folders that begin with
-/// two dots.
+/// Reads the certificate and key files of a directory. A mounted Secret keeps its versions in hidden directories, which are
+/// skipped.
 fn folder(path: &Path) -> Result<Vec<Source>, Stop> {
     let cannot = |error: std::io::Error| {
         Problem::new(format!("{} cannot be read", path.display())).why(error.to_string())

@@ -1,4 +1,4 @@
-//! A client as the API server is one: HTTPS over one kept connection, trusting one authority and nobody else.
+//! An HTTPS client that sends reviews as the API server does: one kept connection, one trusted CA.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::certs::Pem;
 
-/// Nothing here takes long; whoever waits longer waits for something broken.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Timeout of each step. On loopback a step takes milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// An open connection.
 pub(super) struct Client {
@@ -26,7 +26,7 @@ pub(super) struct Client {
     address: SocketAddr,
 }
 
-/// An answer, and how long it took.
+/// An answer and the time it took.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
@@ -34,7 +34,7 @@ pub(super) struct Answer {
 }
 
 impl Client {
-    /// Connects to `address`, trusting `authority` (PEM).
+    /// Connects to `address` and trusts `authority`, a CA in PEM.
     pub(super) async fn connect(address: SocketAddr, authority: &str) -> Result<Self, Problem> {
         let failed =
             |why: String| Problem::new(format!("the demo's server at {address} cannot be reached")).why(why);
@@ -54,13 +54,13 @@ impl Client {
             tcp.set_nodelay(true)?;
             TlsConnector::from(Arc::new(config)).connect(ServerName::from(address.ip()), tcp).await
         };
-        let tls = tokio::time::timeout(PATIENCE, connecting)
+        let tls = tokio::time::timeout(TIMEOUT, connecting)
             .await
             .map_err(|_| failed("no answer".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
         let (sender, connection) =
             handshake(TokioIo::new(tls)).await.map_err(|error| failed(error.to_string()))?;
-        // Ends when the sender is dropped; what goes wrong shows in the next request.
+        // The task ends when the sender is dropped. The next request reports errors.
         tokio::spawn(async move { drop(connection.await) });
         Ok(Self { sender, address })
     }
@@ -81,7 +81,7 @@ impl Client {
             let status = response.status();
             Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
         };
-        let (status, body) = tokio::time::timeout(PATIENCE, asking)
+        let (status, body) = tokio::time::timeout(TIMEOUT, asking)
             .await
             .map_err(|_| failed("no answer".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;

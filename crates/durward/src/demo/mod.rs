@@ -1,11 +1,13 @@
-//! `demo`: the whole product in a few seconds with nothing else installed. A world on disk, a certificate made on the spot, the
-//! real server on a free loopback port, real reviews over HTTPS; ends by itself, with 1 if any verdict is not the expected one.
+//! Command `demo`: shows all guards with the real server on loopback and reviews over HTTPS.
+//!
+//! It writes cluster snapshots and a certificate to a temporary directory. The exit code is 1 if a verdict is not the expected
+//! one.
 
 mod client;
+mod environment;
+mod report;
 mod scenario;
 mod scenarios;
-mod stage;
-mod tell;
 
 use clap::builder::PossibleValuesParser;
 use std::time::Instant;
@@ -18,8 +20,8 @@ use tokio::task::JoinHandle;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::output::{self, Style};
 use client::Client;
+use environment::{DemoEnvironment, scenes};
 use scenario::{SCENARIOS, Scenario};
-use stage::{Stage, scenes};
 
 /// `demo`
 #[derive(Debug, clap::Args)]
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     runtime.block_on(play(&scenarios, args.keep))
 }
 
-/// What `--scenario` takes: the guards, each of which has one.
+/// Returns the values of `--scenario`: the names of the guards.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     SCENARIOS.iter().map(|scenario| scenario.guard)
 }
@@ -53,18 +55,18 @@ fn chosen(name: Option<&str>) -> Vec<&'static Scenario> {
 }
 
 async fn play(scenarios: &[&'static Scenario], keep: bool) -> Outcome {
-    // Before there is anything that a signal would leave behind.
+    // Handlers are installed before there is a directory to clean up.
     let mut signals = Shutdown::on_signals()
         .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
     let (stop, by_hand) = Shutdown::by_hand();
     let shutdown = if keep { signals.clone() } else { by_hand };
-    let Shown { stage, serving, wrong } = tokio::select! {
+    let Shown { environment, serving, wrong } = tokio::select! {
         shown = show(scenarios, shutdown) => shown?,
-        // What was shown is dropped, and its folder with it.
+        // Dropping the future removes the directory.
         () = signals.asked() => return Err(Stop::fault(Problem::new("the demo was interrupted"))),
     };
     if keep {
-        output::data(&to_try(&stage, scenarios))?;
+        output::data(&to_try(&environment, scenarios))?;
     }
     stop.ask();
     let stopped = serving
@@ -73,23 +75,23 @@ async fn play(scenarios: &[&'static Scenario], keep: bool) -> Outcome {
     Ok(if wrong == 0 && stopped == Stopped::Clean { Exit::Done } else { Exit::No })
 }
 
-/// What is there once everything was shown.
+/// The state after all scenarios.
 struct Shown {
-    /// Its folder goes when it is dropped.
-    stage: Stage,
+    /// Dropping it removes its directory.
+    environment: DemoEnvironment,
     serving: JoinHandle<Stopped>,
-    /// How many verdicts were not the expected ones.
+    /// The number of unexpected verdicts.
     wrong: u32,
 }
 
-/// Builds the stage, plays every scene on it and tells what comes of it.
+/// Starts the server, sends the reviews of every scene, and prints the answers.
 async fn show(scenarios: &[&'static Scenario], shutdown: Shutdown) -> Result<Shown, Stop> {
-    let style = Style::of_stdout();
+    let style = Style::stdout();
     let began = Instant::now();
-    let (mut stage, bound) = Stage::build(scenarios).await?;
+    let (mut environment, bound) = DemoEnvironment::build(scenarios).await?;
     let serving = tokio::spawn(bound.serve(shutdown));
-    let mut client = Client::connect(stage.addresses.listen, &stage.authority).await?;
-    output::data(&opening(&stage, scenarios, began, style))?;
+    let mut client = Client::connect(environment.addresses.listen, &environment.authority).await?;
+    output::data(&opening(&environment, scenarios, began, style))?;
 
     let (mut number, mut wrong) = (0, 0);
     let mut guard = "";
@@ -101,35 +103,35 @@ async fn show(scenarios: &[&'static Scenario], shutdown: Shutdown) -> Result<Sho
             output::data(&format!("{}  {summary}\n\n", style.bold(guard)))?;
         }
         if number > 0 {
-            stage.show(scenario, index)?;
+            environment.show(scenario, index)?;
         }
         output::data(&format!(" {}\n\n", scene.title))?;
         for step in scene.steps {
             number += 1;
             let answer = client.ask(scenario.guard, step.review).await?;
-            let told = tell::step(number, step, &answer, style)?;
-            wrong += u32::from(!told.is_right);
+            let told = report::step(number, step, &answer, style)?;
+            wrong += u32::from(!told.is_expected);
             output::data(&told.text)?;
         }
     }
     output::data(&ending(number, wrong, began, style))?;
-    Ok(Shown { stage, serving, wrong })
+    Ok(Shown { environment, serving, wrong })
 }
 
-fn opening(stage: &Stage, scenarios: &[&Scenario], began: Instant, style: Style) -> String {
+fn opening(environment: &DemoEnvironment, scenarios: &[&Scenario], began: Instant, style: Style) -> String {
     let guards: Vec<_> = scenarios.iter().map(|scenario| scenario.guard).collect();
     format!(
         "{}\n\n  {}  {}\n  {}  {}\n  {}  https://{} with the guards: {}\n  {}  after {}\n\n",
         style.bold("Durward, the keeper of the API server's door: real reviews over HTTPS"),
         style.dim("world      "),
-        stage.folder().join("worlds").display(),
+        environment.folder().join("worlds").display(),
         style.dim("certificate"),
         "made just now, good for 127.0.0.1, signed by an authority that only this demo trusts",
         style.dim("server     "),
-        stage.addresses.listen,
+        environment.addresses.listen,
         guards.join(", "),
         style.dim("ready      "),
-        tell::time(began.elapsed()),
+        report::time(began.elapsed()),
     )
 }
 
@@ -141,12 +143,12 @@ fn ending(number: usize, wrong: u32, began: Instant, style: Style) -> String {
     let next = "  durward impact ns/shop --world examples/fleet/world   what a deletion would reach, before anybody deletes; in the repository\n  \
                 durward demo --keep                                   leaves the server running and tells what to try\n  \
                 durward config defaults > durward.yaml                every key, with what it does\n";
-    format!("{verdict}, in {}.\n\nNext:\n{next}", tell::time(began.elapsed()))
+    format!("{verdict}, in {}.\n\nNext:\n{next}", report::time(began.elapsed()))
 }
 
-fn to_try(stage: &Stage, scenarios: &[&Scenario]) -> String {
-    let folder = stage.folder().display();
-    let server::Addresses { listen, admin, .. } = stage.addresses;
+fn to_try(environment: &DemoEnvironment, scenarios: &[&Scenario]) -> String {
+    let folder = environment.folder().display();
+    let server::Addresses { listen, admin, .. } = environment.addresses;
     let guard = scenarios.first().map_or("", |scenario| scenario.guard);
     let impact = match guard {
         "deletion" => format!(

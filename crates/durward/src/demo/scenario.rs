@@ -1,53 +1,53 @@
-//! What the demo plays: for each guard a scenario in a file of its own, made of the same examples that the documentation uses.
+//! Scenarios of the demo: one file for each guard, made of the examples of the documentation.
 
 use super::scenarios;
 
-/// Every scenario; one for each guard. A new guard adds its file and its line here.
+/// All scenarios, one for each guard. A new guard adds its file and its line here.
 pub(super) static SCENARIOS: &[&Scenario] =
     &[&scenarios::deletion::SCENARIO, &scenarios::lxcfs::SCENARIO, &scenarios::etcd::SCENARIO];
 
 /// The scenario of one guard.
 pub(super) struct Scenario {
-    /// The guard, as in `KINDS`.
+    /// The name of the guard.
     pub(super) guard: &'static str,
-    /// Its section of the configuration, YAML in one line.
+    /// The configuration section of the guard, as YAML in one line.
     pub(super) section: &'static str,
-    /// In the order in which they are played.
+    /// Scenes in order.
     pub(super) scenes: &'static [Scene],
 }
 
-/// Reviews under one state of the world.
+/// Reviews against one state of the clusters.
 pub(super) struct Scene {
-    /// What the world is like.
+    /// The state of the clusters, as a heading.
     pub(super) title: &'static str,
-    /// The world as files: path and text.
+    /// The cluster snapshot: path and text of each file.
     pub(super) world: &'static [(&'static str, &'static str)],
-    /// What is asked.
+    /// Reviews in order.
     pub(super) steps: &'static [Step],
 }
 
-/// One review and what must come of it.
+/// One review and its expected verdict.
 pub(super) struct Step {
-    /// What happens, for a newcomer.
+    /// The heading of the review.
     pub(super) title: &'static str,
     /// The `AdmissionReview`.
     pub(super) review: &'static str,
-    /// The verdict that the guard must find.
+    /// The expected verdict.
     pub(super) expected: Verdict,
-    /// A part of the warning that the person must get; none where there must be no warning.
+    /// A part of the expected warning; `None` if no warning is expected.
     pub(super) warning: Option<&'static str>,
 }
 
-/// What an answer says.
+/// The verdict of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Allowed as it is.
+    /// Allowed without changes.
     Allow,
-    /// Allowed, changed.
+    /// Allowed with changes.
     Mutate,
-    /// Refused.
+    /// Denied.
     Deny,
-    /// Not decidable; the guard's stance made something of it.
+    /// Not decidable; `onUnknown` of the guard applies.
     Unknown,
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_guard_has_its_scenario_with_an_allow_and_an_unknown() {
+    fn every_guard_has_a_scenario_with_an_allowed_and_an_unknown_review() {
         for kind in GUARD_KINDS {
             let scenario = SCENARIOS.iter().find(|scenario| scenario.guard == kind.name());
             let scenario = scenario.unwrap_or_else(|| panic!("{} has no scenario", kind.name()));

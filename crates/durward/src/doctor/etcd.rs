@@ -23,7 +23,7 @@ use crate::args::Format;
 use crate::ensembles::{self, Eyes};
 use crate::exit::{Exit, Outcome};
 use crate::fleet::{self, ANSWER_WITHIN};
-use crate::output::{self, Live, Style};
+use crate::output::{self, ProgressLine, Style};
 use crate::review::runtime;
 use judge::Mends;
 
@@ -88,14 +88,14 @@ pub(super) fn run(args: &Args) -> Outcome {
         let told = look(&eyes, &args.namespace).await;
         match args.output {
             Format::Json => output::json(&told)?,
-            Format::Text => output::data(&text(&told, Style::of_stdout()))?,
+            Format::Text => output::data(&text(&told, Style::stdout()))?,
         }
         Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
     })
 }
 
 async fn look(eyes: &Eyes, only: &[String]) -> Told {
-    let line = Live::on_terminal();
+    let line = ProgressLine::new();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces were looked into"));
     let surveyed = eyes.survey.look(eyes.world.as_ref(), only, &progress).await;
     drop(line);

@@ -20,7 +20,7 @@ use super::finding::Finding;
 use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::fleet::{self, ANSWER_WITHIN, Eyes, Subject, all_pages};
-use crate::output::{self, Live, Style};
+use crate::output::{self, ProgressLine, Style};
 use crate::review::runtime;
 use mend::Mends;
 
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let told = look(&eyes).await;
         match args.output {
             Format::Json => output::json(&told)?,
-            Format::Text => output::data(&text(&told, eyes.here(), Style::of_stdout()))?,
+            Format::Text => output::data(&text(&told, eyes.here(), Style::stdout()))?,
         }
         Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
     })
@@ -81,7 +81,7 @@ async fn look(eyes: &Eyes) -> Told {
     let whom = std::iter::once(Cluster::Here).chain(members.iter().map(|member| member.cluster.clone()));
     let resources = eyes.guard.requirements().probes.map(|probes| probes.resources).unwrap_or_default();
     let of = members.len() + 1;
-    let line = Live::on_terminal();
+    let line = ProgressLine::new();
     let mut asked = stream::iter(whom.enumerate().map(async |(at, cluster)| {
         let found = visit(world, &cluster, &resources, eyes).await;
         (at, cluster, found)

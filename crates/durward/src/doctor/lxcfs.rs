@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let told = look(args, file.as_ref(), on_node).await?;
         match args.output {
             Format::Json => output::json(&told)?,
-            Format::Text => output::data(&text(&told, Style::of_stdout()))?,
+            Format::Text => output::data(&text(&told, Style::stdout()))?,
         }
         Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
     })

@@ -14,7 +14,7 @@ use guards::deletion::{Impact as Found, Progress, What};
 use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::fleet::{self, Asked};
-use crate::output::{self, Live, Style};
+use crate::output::{self, ProgressLine, Style};
 use crate::review::runtime;
 
 /// `impact`
@@ -47,9 +47,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
         let things = asked.things(&eyes).await?;
         let (mut found, mut problems) = (Vec::new(), Vec::new());
-        let style = Style::of_stdout();
+        let style = Style::stdout();
         for (number, what) in things.iter().enumerate() {
-            let line = Live::on_terminal();
+            let line = ProgressLine::new();
             let progress = |at: Progress<'_>| line.show(&told(what, (number, things.len()), at, eyes.here()));
             let deadline = Instant::now() + PATIENCE;
             let impact = eyes.survey.impact(eyes.world.as_ref(), what.clone(), deadline, &progress).await;

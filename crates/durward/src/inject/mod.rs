@@ -185,7 +185,7 @@ async fn injected(
             return Err(problem.why(why).next(next));
         }
         for warning in settled.warnings.iter() {
-            output::note(format!("{} {}: {warning}", Style::of_stderr().yellow("warning:"), found.owner));
+            output::note(format!("{} {}: {warning}", Style::stderr().yellow("warning:"), found.owner));
         }
         match settled.answer {
             Answer::Allow => {}

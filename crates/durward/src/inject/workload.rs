@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_into_lists_and_passes_over_the_rest() {
+    fn finds_pods_in_lists_and_ignores_other_kinds() {
         let list = r#"{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Service","metadata":{}},
             {"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"j","namespace":"n"},"spec":{"template":{}}}]}"#;
         assert_eq!(owners(list), ["Job j = {}"]);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_missing() {
+    fn reports_missing_fields() {
         assert_eq!(
             find(r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"w"},"spec":{}}"#)
                 .unwrap_err(),

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use config::Problem;
 use serde::Serialize;
 
-use crate::certs::{Facts, Pem, bundle, days_until, now, server_name, signs};
+use crate::certs::{CertificateFacts, Pem, bundle, days_until, now, server_name, signs};
 use crate::documents::{OrderedValue, yaml_stream};
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose, Reach};
@@ -179,7 +179,7 @@ fn authority(path: &Path) -> Result<Pem, Problem> {
             .next("keep only the certificate in that file"));
     }
     for certificate in &pem.certificates {
-        let facts = Facts::of(&name, certificate)?;
+        let facts = CertificateFacts::of(&name, certificate)?;
         if facts.ends <= now() {
             let problem =
                 Problem::new(format!("server.tls.files.ca: {} ended at {}", facts.subject, facts.not_after));
@@ -191,8 +191,12 @@ fn authority(path: &Path) -> Result<Pem, Problem> {
 
 /// What is worth knowing before it is applied: the certificate may lie here too.
 fn notes(file: &File, authorities: &Pem) {
-    let ends =
-        authorities.certificates.iter().filter_map(|c| Facts::of("ca", c).ok()).map(|facts| facts.ends).min();
+    let ends = authorities
+        .certificates
+        .iter()
+        .filter_map(|c| CertificateFacts::of("ca", c).ok())
+        .map(|facts| facts.ends)
+        .min();
     if let Some(days) = ends.map(|ends| days_until(ends, now())).filter(|days| *days < 30) {
         output::note(format!("note: the authority ends in {days} days; after that no call succeeds"));
     }
@@ -233,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_that_is_called_is_the_one_in_the_address() {
+    fn takes_the_server_name_from_the_url() {
         let service = Reach::Service { name: "d".into(), namespace: "s".into(), port: 443 };
         assert_eq!(called(&service), "d.s.svc");
         for (url, name) in [

@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     match args.output {
         Format::Json => output::json(&answered)?,
         Format::Text => {
-            let style = Style::of_stdout();
+            let style = Style::stdout();
             for one in &answered {
                 output::data(&render::text(one, args.verbose, args.show_patch, style)?)?;
             }

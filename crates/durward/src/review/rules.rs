@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_fit_as_the_api_server_fits_them() {
+    fn matches_rules_as_the_api_server_does() {
         let all = Scope::All;
         assert!(is_asked(("CREATE", "", "pods", all), "pods", "", "shop"));
         assert!(is_asked(("*", "*", "*", all), "pods", "", "shop"));

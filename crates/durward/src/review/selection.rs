@@ -163,7 +163,7 @@ mod tests {
     const POD: (&str, &str, &str) = ("CREATE", "pods", "shop");
 
     #[test]
-    fn a_namespace_is_selected_by_its_labels_and_by_the_name_that_every_one_has() {
+    fn selects_namespaces_by_their_labels_and_by_name() {
         let entries = [entry("a", "pods", team(&["x"])), entry("b", "pods", team(&["x", "y"]))];
         assert_eq!(told(&entries, POD, given(&[("team", "x")]).as_ref()), "a+b");
         assert_eq!(told(&entries, POD, given(&[("team", "y")]).as_ref()), "b");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_nobody_knows_are_unknown_unless_no_selector_needs_them() {
+    fn reports_unknown_labels_only_if_a_selector_needs_them() {
         let needy = entry("a", "pods", team(&["x"]));
         let any = entry("b", "pods", LabelSelector::default());
         assert_eq!(told(std::slice::from_ref(&needy), POD, &Offline), "a unknown no-world");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lives_in_no_namespace_passes_every_selector_and_a_namespace_brings_its_own_labels() {
+    fn selects_cluster_scoped_objects_and_reads_labels_of_a_namespace_from_itself() {
         let of = |resource: &str, value: &str| [entry("a", resource, team(&[value]))];
         assert_eq!(told(&of("nodes", "x"), ("CREATE", "nodes", ""), &Offline), "a");
         let world = given(&[("team", "stored")]);

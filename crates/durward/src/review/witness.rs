@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn every_question_goes_on_to_the_world_and_every_answer_comes_back_and_is_a_fact() {
+    fn forwards_every_request_and_records_every_answer() {
         let odd = Arc::new(Odd::default());
         let witness = Witness::over(Arc::clone(&odd) as Arc<dyn Reader>);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

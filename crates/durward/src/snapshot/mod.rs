@@ -23,7 +23,7 @@ use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose};
 use crate::fleet::{self, Asked, Eyes, Subject};
 use crate::impact::PATIENCE;
-use crate::output::{self, Live};
+use crate::output::{self, ProgressLine};
 use crate::review::runtime;
 use crate::world::access;
 use recorder::Recorder;
@@ -105,7 +105,7 @@ async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, fil
 async fn impacts(args: &Args, eyes: &Eyes, things: &[What], recorder: &Recorder<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (number, what) in things.iter().enumerate() {
-        let line = Live::on_terminal();
+        let line = ProgressLine::new();
         line.show(&format!("{} of {}", number + 1, things.len()));
         let progress = |at: guards::deletion::Progress<'_>| {
             let which = format!("{} of {}", number + 1, things.len());
@@ -128,7 +128,7 @@ async fn impacts(args: &Args, eyes: &Eyes, things: &[What], recorder: &Recorder<
 
 /// Every ensemble, by the questions that a review asks. Gives how many members did not answer.
 async fn of_members(recorder: &Recorder<'_>, survey: &Survey) -> usize {
-    let line = Live::on_terminal();
+    let line = ProgressLine::new();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces with ensembles"));
     let found = survey.look(recorder, &[], &progress).await;
     drop(line);

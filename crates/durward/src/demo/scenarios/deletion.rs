@@ -1,8 +1,8 @@
-//! The deletion guard: what is in use in any cluster of a fleet is not deleted.
+//! Demo of the deletion guard.
 
 use crate::demo::scenario::{Scenario, Scene, Step, Verdict};
 
-/// The files of a world of the examples.
+/// The files of a snapshot in `examples/`.
 macro_rules! world {
     ($folder:literal: $($file:literal)*) => {
         &[$(($file, include_str!(concat!("../../../../../examples/fleet/", $folder, "/", $file)))),*]
@@ -15,7 +15,7 @@ macro_rules! review {
     };
 }
 
-/// The scenario.
+/// The scenario of the deletion guard.
 pub(in crate::demo) const SCENARIO: Scenario = Scenario {
     guard: "deletion",
     section: "deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}}",

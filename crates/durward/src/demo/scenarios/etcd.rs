@@ -1,8 +1,8 @@
-//! The etcd guard: an ensemble stays above its quorum, and its leader hands over before it goes.
+//! Demo of the etcd guard.
 
 use crate::demo::scenario::{Scenario, Scene, Step, Verdict};
 
-/// The files of a world of the examples.
+/// The files of a snapshot in `examples/`.
 macro_rules! world {
     ($folder:literal) => {
         world!($folder:
@@ -28,7 +28,7 @@ macro_rules! review {
     };
 }
 
-/// The scenario.
+/// The scenario of the etcd guard.
 pub(in crate::demo) const SCENARIO: Scenario = Scenario {
     guard: "etcd",
     section: "etcd: {ensembles: [{namespace: db, selector: app=etcd}]}",

@@ -1,8 +1,8 @@
-//! The LXCFS guard: pods that ask for it see their own limits. It never denies.
+//! Demo of the lxcfs guard.
 
 use crate::demo::scenario::{Scenario, Scene, Step, Verdict};
 
-/// The scenario.
+/// The scenario of the lxcfs guard.
 pub(in crate::demo) const SCENARIO: Scenario = Scenario {
     guard: "lxcfs",
     section: "lxcfs: {}",

@@ -1,4 +1,4 @@
-//! A file for each guard.
+//! Scenarios, one file for each guard.
 
 pub(super) mod deletion;
 pub(super) mod etcd;

@@ -55,7 +55,7 @@ pub(super) async fn run(args: &Args, on_node: &OnNode) -> Outcome {
     };
     match args.output {
         Format::Json => output::json(&told)?,
-        Format::Text => output::data(&text(&told, &sight, on_node, Style::of_stdout()))?,
+        Format::Text => output::data(&text(&told, &sight, on_node, Style::stdout()))?,
     }
     Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
 }

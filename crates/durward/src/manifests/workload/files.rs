@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_taken_as_its_text_leads() {
+    fn normalizes_paths_as_text() {
         for (path, leads) in [
             ("/etc/durward/./tls/../a", "/etc/durward/a"),
             ("/etc/durward/../certs/b", "/etc/certs/b"),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_hide_the_image_or_the_configuration_gets_no_place() {
+    fn rejects_mounts_that_hide_the_image_or_the_configuration() {
         for bad in [
             "/tls.crt",
             "/etc/tls.crt",
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_of_one_name_have_two_keys_and_one_that_is_named_twice_has_one() {
+    fn gives_each_file_one_key() {
         let mut named = Vec::new();
         for path in ["a/b", "a-b", "a/b", "ü"] {
             push_more(&mut named, "k".into(), Path::new(FOLDER).join(path), None);

@@ -1,31 +1,31 @@
-//! Whether the API server takes the certificate that a configuration names, called as its registration says.
+//! Checks that the API server accepts the configured serving certificate.
 //!
-//! Told where a file is checked: an API server that takes the certificate for another's does not ask, and with
-//! `failurePolicy: Fail` refuses everything that it would have asked about. Serving itself goes on with any certificate and says so
-//! in the log, since the right one may come while it runs.
+//! `config check` runs this check. An API server that rejects the certificate does not call Durward, and `failurePolicy: Fail`
+//! then denies every matching request. `serve` only logs the problem, because the right certificate can be written while the
+//! server runs.
 
 use std::path::Path;
 
 use config::Problem;
 
-use super::facts::Facts;
-use super::fit::{is_for, opens, server_name, signs};
+use super::facts::CertificateFacts;
 use super::pem::Pem;
+use super::verify::{is_for, opens, server_name, signs};
 use crate::input;
 
-/// What stands at `server.tls.files`.
+/// The files of `server.tls.files`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Files<'f> {
     /// `cert`
     pub(crate) cert: &'f Path,
     /// `key`
     pub(crate) key: Option<&'f Path>,
-    /// `ca`; without it the API server trusts what its system trusts.
+    /// `ca`. Without it the API server trusts the CAs of its system.
     pub(crate) ca: Option<&'f Path>,
 }
 
-/// Everything for which an API server that calls `called` at the moment `now` would refuse these files, or the server itself would.
-/// `make` is the command that makes a better one.
+/// Returns each reason why an API server that calls `called` at time `now` would reject these files, or why the server could
+/// not use them. `make` is the command that creates a valid certificate.
 pub(crate) fn refusals(files: Files<'_>, called: &str, make: &str, now: i64) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut read = |key: &str, path: &Path| match pem(key, path) {
@@ -43,7 +43,7 @@ pub(crate) fn refusals(files: Files<'_>, called: &str, make: &str, now: i64) -> 
         problems.push(problem.why("holds no certificate").next(make));
         return problems;
     };
-    let facts = match Facts::of(&files.cert.display().to_string(), leaf) {
+    let facts = match CertificateFacts::of(&files.cert.display().to_string(), leaf) {
         Ok(facts) => facts,
         Err(problem) => {
             problems.push(problem.next(make));
@@ -59,7 +59,7 @@ pub(crate) fn refusals(files: Files<'_>, called: &str, make: &str, now: i64) -> 
     {
         refuse(format!("the key {} is not this certificate's", path.display()), make);
     }
-    // What is no name is told where the registration is read.
+    // The reader of the configuration reports an invalid name.
     let Some(name) = server_name(called) else { return problems };
     if !is_for(leaf, &name) {
         let names = if facts.names.is_empty() { "no name".to_owned() } else { facts.names.join(", ") };
@@ -70,7 +70,7 @@ pub(crate) fn refusals(files: Files<'_>, called: &str, make: &str, now: i64) -> 
             &format!("{make}; or register a name that it is good for"),
         );
     } else if let (Some(Some(ca)), Some(path)) = (ca, files.ca)
-        // Go takes a certificate that is trusted itself, whoever signed it.
+        // Go accepts a certificate that is itself in the trusted bundle, whoever signed it.
         && !ca.certificates.contains(leaf)
         && let Err(why) = signs(&ca.certificates, &cert.certificates, &name, now)
     {
@@ -111,7 +111,7 @@ mod tests {
             folder
         }
 
-        /// Another authority with another certificate, under names that begin so.
+        /// Writes another CA and certificate to files whose names have the prefix `begin`.
         fn make(&self, begin: &str, names: &[&str]) {
             let mut good_for = Names::default();
             for name in names {
@@ -135,7 +135,7 @@ mod tests {
     const OWN: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 
     #[test]
-    fn what_fits_is_taken_by_each_of_its_names() {
+    fn accepts_a_certificate_under_each_of_its_names() {
         let folder = Snapshot::with(&["d.a.svc", "*.example.org"]);
         for called in ["d.a.svc", "door.example.org"] {
             assert_eq!(folder.told(OWN, called, now()), [""; 0], "{called}");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_for_another_name_is_refused_with_the_name_that_is_called() {
+    fn rejects_a_certificate_for_another_name() {
         let told = Snapshot::with(&["d.a.svc"]).told(OWN, "d.b.svc", now());
         assert_eq!(told.len(), 1);
         assert!(told[0].contains(
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn another_authority_another_key_and_an_end_are_each_refused() {
+    fn rejects_another_ca_another_key_and_an_expired_certificate() {
         let folder = Snapshot::with(&["d.a.svc"]);
         folder.make("other-", &["d.a.svc"]);
         for (files, at, expected) in [

@@ -1,4 +1,4 @@
-//! The demo's stage: a folder with worlds, certificate and configuration, and the real server on it.
+//! The environment of the demo: a directory with snapshots, certificate and configuration, and the server that uses it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ use crate::version::VERSION;
 use crate::world::recorded;
 use crate::worlds::Worlds;
 
-/// For how long the certificate lasts: `--keep` may run for days.
+/// Lifetime of the certificate. With `--keep` the server can run for days.
 const LASTS: Duration = Duration::from_secs(30 * 86_400);
 
-/// The folder and what is in it.
-pub(super) struct Stage {
+/// The directory and the state of the server.
+pub(super) struct DemoEnvironment {
     folder: TempDir,
-    /// The authority, PEM.
+    /// The CA in PEM.
     pub(super) authority: String,
-    /// Where the server listens.
+    /// The addresses of the server.
     pub(super) addresses: Addresses,
     file: File,
     cell: PlanCell,
@@ -36,8 +36,8 @@ pub(super) struct Stage {
     generation: u64,
 }
 
-impl Stage {
-    /// Writes everything and binds the server; it serves when [`Bound::serve`] is called.
+impl DemoEnvironment {
+    /// Writes all files and binds the server. [`Bound::serve`] starts serving.
     pub(super) async fn build(scenarios: &[&Scenario]) -> Result<(Self, Bound), Stop> {
         let folder = tempfile::Builder::new()
             .prefix("durward-demo-")
@@ -70,12 +70,12 @@ impl Stage {
         Ok((Self { folder, authority, addresses, file, cell, metrics, generation: 1 }, bound))
     }
 
-    /// The folder.
+    /// Returns the directory.
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Puts the guards before another world, as a reload of the configuration puts another plan in force.
+    /// Replaces the plan by one for the snapshot of another scene, as a reload of the configuration does.
     pub(super) fn show(&mut self, scenario: &Scenario, index: usize) -> Result<(), Stop> {
         let worlds = Worlds::only(recorded(&world_folder(self.folder.path(), scenario, index))?);
         self.generation += 1;
@@ -84,7 +84,7 @@ impl Stage {
     }
 }
 
-/// Where a scene's world lies.
+/// Returns the directory of the snapshot of a scene.
 pub(super) fn world_folder(folder: &Path, scenario: &Scenario, index: usize) -> PathBuf {
     folder.join("worlds").join(format!("{}-{}", scenario.guard, index + 1))
 }
@@ -97,7 +97,7 @@ fn configuration(scenarios: &[&Scenario]) -> String {
     )
 }
 
-/// Authority and certificate, made by what `certs new` makes them by. Gives the authority.
+/// Writes a CA and a certificate as `certs new` does, and returns the CA.
 fn certificate(folder: &Path) -> Result<String, Stop> {
     let mut names = Names::default();
     names.address([127, 0, 0, 1].into());
@@ -116,7 +116,7 @@ fn write(path: &Path, text: &str) -> Result<(), Stop> {
     })
 }
 
-/// The scenes of all scenarios, each with the place of its world.
+/// Returns the scenes of all scenarios with their indices.
 pub(super) fn scenes<'s>(
     scenarios: &'s [&'s Scenario],
 ) -> impl Iterator<Item = (&'s Scenario, usize, &'s Scene)> {

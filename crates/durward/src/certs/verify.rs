@@ -1,4 +1,4 @@
-//! Whether certificates fit together, judged by the code that TLS clients judge by.
+//! Checks whether keys, certificates and CAs match, with the verifier that TLS clients use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-/// Whether something fits, and why not.
+/// A successful check, or the reason why it failed.
 pub(crate) type Verdict = Result<(), String>;
 
-/// Whether a client that trusts `authorities` and calls the server `name` takes `chain` at the moment `now`.
+/// Checks whether a client that trusts `authorities` and calls `name` accepts `chain` at time `now`.
 pub(crate) fn signs(
     authorities: &[CertificateDer<'static>],
     chain: &[CertificateDer<'static>],
@@ -33,19 +33,19 @@ pub(crate) fn signs(
     verifier.verify_server_cert(leaf, between, name, &[], now).map(drop).map_err(|error| error.to_string())
 }
 
-/// Whether a client that calls the server `name` takes `certificate`, as far as names go.
+/// Returns whether `certificate` contains `name`.
 pub(crate) fn is_for(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
     let parsed = rustls::server::ParsedCertificate::try_from(certificate);
     parsed.is_ok_and(|parsed| rustls::client::verify_server_name(&parsed, name).is_ok())
 }
 
-/// Whether `key` is the one that a certificate with `public_key` was made for.
+/// Returns whether `key` belongs to a certificate with `public_key`.
 pub(super) fn opens(key: &PrivateKeyDer<'_>, public_key: &[u8]) -> Result<bool, String> {
     let key = aws_lc_rs::sign::any_supported_type(key).map_err(|error| error.to_string())?;
     Ok(key.public_key().is_some_and(|own| own.as_ref() == public_key))
 }
 
-/// A name in a certificate as a client would call it; a wildcard is called by some name under it.
+/// Returns a certificate name as a client calls it. For a wildcard, this is one name that the wildcard covers.
 pub(crate) fn server_name(name: &str) -> Option<ServerName<'static>> {
     let called = name.strip_prefix("*.").map_or_else(|| name.to_owned(), |rest| format!("any.{rest}"));
     ServerName::try_from(called).ok()

@@ -1,4 +1,4 @@
-//! What the demo says: question, verdict, reason and time, for someone who sees it for the first time.
+//! Prints request, verdict, reason and time of each review.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::client::Answer;
 use super::scenario::{Step, Verdict};
 use crate::output::Style;
 
-/// An answer, read.
-pub(super) struct Told {
-    /// What is printed.
+/// A printed answer.
+pub(super) struct StepReport {
+    /// The text to print.
     pub(super) text: String,
-    /// Whether it is what was expected.
-    pub(super) is_right: bool,
+    /// Whether the verdict is the expected one.
+    pub(super) is_expected: bool,
 }
 
 #[derive(Deserialize)]
@@ -55,8 +55,8 @@ impl Response {
     }
 }
 
-/// Tells one step.
-pub(super) fn step(number: usize, step: &Step, answer: &Answer, style: Style) -> Result<Told, Problem> {
+/// Formats one step.
+pub(super) fn step(number: usize, step: &Step, answer: &Answer, style: Style) -> Result<StepReport, Problem> {
     let unreadable =
         |why: String| Problem::new(format!("the answer to review {number} cannot be read")).why(why);
     if !answer.status.is_success() {
@@ -74,9 +74,9 @@ pub(super) fn step(number: usize, step: &Step, answer: &Answer, style: Style) ->
         Some(part) => response.warnings.iter().any(|warning| warning.contains(part)),
         None => response.warnings.is_empty(),
     };
-    let is_right = verdict == step.expected && warned && response.uid == request.uid;
+    let is_expected = verdict == step.expected && warned && response.uid == request.uid;
 
-    // A namespace is in none, though the API server says that it is in itself.
+    // In a review of a Namespace, the API server sets the namespace to the object itself.
     let within = match request.namespace.as_ref() {
         "" => String::new(),
         _ if request.kind.kind == "Namespace" => String::new(),
@@ -93,28 +93,28 @@ pub(super) fn step(number: usize, step: &Step, answer: &Answer, style: Style) ->
             style.dim(&time(answer.took))
         ),
     ];
-    let mut tell = |what: &str, text: &str| {
+    let mut report = |what: &str, text: &str| {
         let text = text.replace('\n', "\n             ");
         lines.push(format!("     {} {text}", style.dim(&format!("{what:<7}"))));
     };
     if let Some(status) = &response.status {
-        tell("reason", &status.message);
+        report("reason", &status.message);
     }
     for change in response.patch.as_deref().map(changes).unwrap_or_default() {
-        tell("change", &change);
+        report("change", &change);
     }
     response
         .warnings
         .iter()
-        .for_each(|warning| tell("kubectl", &format!("{} {warning}", style.yellow("Warning:"))));
+        .for_each(|warning| report("kubectl", &format!("{} {warning}", style.yellow("Warning:"))));
     if verdict == Verdict::Allow && response.warnings.is_empty() {
-        tell("reason", "nothing to object to, nothing to add");
+        report("reason", "nothing to object to, nothing to add");
     }
-    if !is_right {
+    if !is_expected {
         let expected = format!("expected {:?}, warning {:?}", step.expected, step.warning);
         lines.push(format!("     {}", style.red(&expected)));
     }
-    Ok(Told { text: format!("{}\n\n", lines.join("\n")), is_right })
+    Ok(StepReport { text: format!("{}\n\n", lines.join("\n")), is_expected })
 }
 
 fn painted(verdict: Verdict, allowed: bool, style: Style) -> String {
@@ -127,7 +127,7 @@ fn painted(verdict: Verdict, allowed: bool, style: Style) -> String {
     }
 }
 
-/// Each addition of a patch, in a line.
+/// Returns a line for each addition of a patch.
 fn changes(patch: &str) -> Vec<String> {
     use base64::Engine as _;
     #[derive(Deserialize)]
@@ -148,7 +148,7 @@ fn changes(patch: &str) -> Vec<String> {
     told.collect()
 }
 
-/// A time to a tenth of a millisecond.
+/// Formats a time to a tenth of a millisecond.
 pub(super) fn time(took: Duration) -> String {
     format!("{:.1} ms", took.as_secs_f64() * 1000.0)
 }
@@ -160,34 +160,34 @@ mod tests {
     use super::*;
     use crate::demo::scenario::SCENARIOS;
 
-    fn told(expected: Verdict, warning: Option<&'static str>, response: &str) -> Result<Told, Problem> {
+    fn told(expected: Verdict, warning: Option<&'static str>, response: &str) -> Result<StepReport, Problem> {
         let review = SCENARIOS[0].scenes[0].steps[0].review;
         let uid = "5b1d3c1e-0002-4000-8000-000000000001";
         let body = format!(r#"{{"response":{{"uid":"{uid}",{response}}}}}"#);
         let answer = Answer { status: StatusCode::OK, body: body.into(), took: Duration::from_micros(1500) };
-        step(1, &Step { title: "t", review, expected, warning }, &answer, Style::of_stdout())
+        step(1, &Step { title: "t", review, expected, warning }, &answer, Style::stdout())
     }
 
     #[test]
-    fn a_verdict_that_was_not_expected_is_wrong() {
+    fn reports_an_unexpected_verdict() {
         let allow = r#""allowed":true"#;
         let deny = r#""allowed":false,"status":{"message":"in use"}"#;
-        assert!(told(Verdict::Allow, None, allow).unwrap().is_right);
-        assert!(!told(Verdict::Mutate, None, allow).unwrap().is_right);
-        assert!(!told(Verdict::Allow, Some("careful"), allow).unwrap().is_right);
-        assert!(!told(Verdict::Allow, None, r#""allowed":true,"warnings":["careful"]"#).unwrap().is_right);
+        assert!(told(Verdict::Allow, None, allow).unwrap().is_expected);
+        assert!(!told(Verdict::Mutate, None, allow).unwrap().is_expected);
+        assert!(!told(Verdict::Allow, Some("careful"), allow).unwrap().is_expected);
+        assert!(!told(Verdict::Allow, None, r#""allowed":true,"warnings":["careful"]"#).unwrap().is_expected);
         let refused = told(Verdict::Deny, None, deny).unwrap();
-        assert!(refused.is_right && refused.text.contains("1.5 ms") && refused.text.contains("in use"));
+        assert!(refused.is_expected && refused.text.contains("1.5 ms") && refused.text.contains("in use"));
         let blind = r#""allowed":false,"auditAnnotations":{"unknown":"x"},"status":{"message":"x"}"#;
-        assert!(told(Verdict::Unknown, None, blind).unwrap().is_right);
+        assert!(told(Verdict::Unknown, None, blind).unwrap().is_expected);
     }
 
     #[test]
-    fn an_answer_that_is_none_stops_the_demo() {
+    fn stops_at_an_answer_that_is_not_a_review() {
         let answer =
             Answer { status: StatusCode::NOT_FOUND, body: "nothing here\n".into(), took: Duration::ZERO };
         let first = &SCENARIOS[0].scenes[0].steps[0];
-        let problem = step(1, first, &answer, Style::of_stdout()).err().unwrap();
+        let problem = step(1, first, &answer, Style::stdout()).err().unwrap();
         assert!(problem.to_string().contains("404 Not Found: nothing here"));
     }
 }
