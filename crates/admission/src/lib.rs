@@ -31,7 +31,6 @@ mod settle;
 pub mod text;
 mod verdict;
 mod warnings;
-mod webhook;
 
 pub use denial::{Code, Denial, DenialCause};
 pub use envelope::{ApiVersion, Malformed, Review, decode};
@@ -46,7 +45,3 @@ pub use settle::{Mode, OnUnknown, SettlePolicy, Settled, settle};
 pub use text::one_line;
 pub use verdict::{Answer, Cause, Ruling, SKIPPED, Verdict};
 pub use warnings::{Audit, Warnings};
-pub use webhook::{
-    FailurePolicy, LabelSelector, MatchCondition, Reinvocation, Requirement, Rule, Scope, SelectorOperator,
-    SideEffects, WebhookEntry, WebhookType,
-};

@@ -16,8 +16,11 @@ mod shape;
 pub mod time;
 mod units;
 
+/// Label selectors as kube has them.
+pub use kube_core::{Expression, Selector, SelectorExt};
 pub use node::{Node, Value, parse};
 pub use problem::nearest;
 pub use problem::{Place, Problem};
 pub use section::{Section, read};
+pub use selector::requires_label;
 pub use shape::{Key, Shape};

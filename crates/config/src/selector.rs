@@ -1,54 +1,53 @@
-//! A label selector in configuration: the same two keys as in Kubernetes.
+//! Label selectors in a configuration, with the two keys that Kubernetes has.
 
-use admission::{LabelSelector, Requirement, SelectorOperator};
+use kube_core::{Expression, Selector};
 
 use super::names::{LABEL_KEY, LABEL_VALUE, label_key, label_value};
 use super::section::Section;
 
-const OPERATORS: [(&str, SelectorOperator); 4] = [
-    ("In", SelectorOperator::In),
-    ("NotIn", SelectorOperator::NotIn),
-    ("Exists", SelectorOperator::Exists),
-    ("DoesNotExist", SelectorOperator::DoesNotExist),
-];
-
 impl Section<'_> {
-    /// A label selector; none where the key is absent or selects by nothing. An empty selector would select everything, which
-    /// nobody means who leaves one empty.
-    pub fn selector(&mut self, key: &'static str, doc: &'static str) -> Option<LabelSelector> {
-        let selector = self.section(key, doc, read);
-        (!selector.is_empty()).then_some(selector)
+    /// Reads a label selector. Returns none if the key is absent or selects by nothing: an empty selector would select
+    /// everything, which is never meant.
+    pub fn selector(&mut self, key: &'static str, doc: &'static str) -> Option<Selector> {
+        let selector = self.section(key, doc, |section| section.label_selector());
+        (!selector.selects_all()).then_some(selector)
     }
 
-    /// The two keys of a label selector, which this section is.
-    pub fn label_selector(&mut self) -> LabelSelector {
-        read(self)
-    }
-}
-
-fn read(section: &mut Section<'_>) -> LabelSelector {
-    LabelSelector {
-        match_labels: section.labels("matchLabels", "Labels that must have these values."),
-        match_expressions: section.sections(
-            "matchExpressions",
-            "Requirements that must all hold.",
-            requirement,
-        ),
+    /// Reads the two keys of a label selector from this section.
+    pub fn label_selector(&mut self) -> Selector {
+        let labels = self.labels("matchLabels", "Labels that must have these values.");
+        let labels = labels.into_iter().map(|(key, value)| Expression::Equal(key, value));
+        let expressions = self.sections("matchExpressions", "Requirements that must all hold.", expression);
+        labels.chain(expressions).collect()
     }
 }
 
-fn requirement(section: &mut Section<'_>) -> Requirement {
+fn expression(section: &mut Section<'_>) -> Expression {
     let key = section.required_name("key", LABEL_KEY, "The label.", label_key);
-    let operator = section.choice("operator", "How it is compared.", &OPERATORS, SelectorOperator::In);
+    let words = ["In", "NotIn", "Exists", "DoesNotExist"].map(|word| (word, word));
+    let operator = section.choice("operator", "How it is compared.", &words, "In");
     let values =
         section.names("values", LABEL_VALUE, "With what; none for Exists and DoesNotExist.", label_value);
-    // A value that is wrong is told already; it is there nevertheless.
+    // An invalid value is already reported, so it counts here.
     let has_values = section.has("values") && !section.is_empty_list("values");
-    let wants_values = matches!(operator, SelectorOperator::In | SelectorOperator::NotIn);
-    if section.is_written() && wants_values != has_values {
-        let word =
-            if wants_values { "In and NotIn need values" } else { "Exists and DoesNotExist take no values" };
-        section.problem("values", word, None);
+    let needs_values = matches!(operator, "In" | "NotIn");
+    if section.is_written() && needs_values != has_values {
+        let text =
+            if needs_values { "In and NotIn need values" } else { "Exists and DoesNotExist take no values" };
+        section.problem("values", text, None);
     }
-    Requirement { key, operator, values }
+    let values = values.into_iter().collect();
+    match operator {
+        "In" => Expression::In(key, values),
+        "NotIn" => Expression::NotIn(key, values),
+        "Exists" => Expression::Exists(key),
+        _ => Expression::DoesNotExist(key),
+    }
+}
+
+/// Returns whether the selector leaves out objects without labels.
+pub fn requires_label(selector: &Selector) -> bool {
+    let requires =
+        |expression| matches!(expression, Expression::In(..) | Expression::Equal(..) | Expression::Exists(_));
+    selector.clone().into_iter().any(requires)
 }

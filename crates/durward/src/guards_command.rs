@@ -1,8 +1,9 @@
 //! Command `guards`: prints scope, permissions and webhook entries of each guard.
 
-use admission::{LabelSelector, SelectorOperator, WebhookEntry, WebhookType};
-use config::read;
-use guards::{Configured, GUARD_KINDS, GuardKind, Permission};
+use config::{Selector, read};
+use guards::{Configured, GUARD_KINDS, GuardKind, Permission, WebhookEntry, WebhookType};
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -50,12 +51,12 @@ struct Webhook {
     name: String,
     mutating: bool,
     asked_about: Vec<String>,
-    failure_policy: admission::FailurePolicy,
+    failure_policy: &'static str,
     timeout_seconds: u8,
     namespace_selector: LabelSelector,
     object_selector: LabelSelector,
     /// Expressions that must all be true. They exclude exempt objects by name.
-    match_conditions: Vec<admission::MatchCondition>,
+    match_conditions: Vec<MatchCondition>,
 }
 
 /// `guards`
@@ -101,16 +102,17 @@ fn told(name: &'static str, protects: &'static str, configured: &dyn Configured)
 
 fn webhook(entry: WebhookEntry) -> Webhook {
     let asked = entry.rules.iter().flat_map(|rule| {
-        rule.resources.iter().map(|resource| format!("{} {resource}", rule.operations.join("/")))
+        let operations = rule.operations.as_deref().unwrap_or_default().join("/");
+        rule.resources.iter().flatten().map(move |resource| format!("{operations} {resource}"))
     });
     Webhook {
         asked_about: asked.collect(),
         name: entry.name,
         mutating: entry.webhook_type == WebhookType::Mutating,
-        failure_policy: entry.failure_policy,
+        failure_policy: entry.failure_policy.as_str(),
         timeout_seconds: entry.timeout_seconds,
-        namespace_selector: entry.namespace_selector,
-        object_selector: entry.object_selector,
+        namespace_selector: entry.namespace_selector.into(),
+        object_selector: entry.object_selector.into(),
         match_conditions: entry.match_conditions,
     }
 }
@@ -132,13 +134,14 @@ fn text(guards: &[Guard], style: Style) -> String {
         for webhook in &guard.webhooks {
             lines.push(format!("  is asked by  {}: {}", webhook.name, webhook.asked_about.join(", ")));
             let failing =
-                format!("{:?} after {} s without an answer", webhook.failure_policy, webhook.timeout_seconds);
+                format!("{} after {} s without an answer", webhook.failure_policy, webhook.timeout_seconds);
             lines.push(format!("    if silent  {failing}"));
             for (what, selector) in
                 [("namespaces", &webhook.namespace_selector), ("objects", &webhook.object_selector)]
             {
-                if !selector.is_empty() {
-                    lines.push(format!("    {what:<9}  {}", selected(selector)));
+                let selected = selected(selector.clone());
+                if !selected.is_empty() {
+                    lines.push(format!("    {what:<9}  {selected}"));
                 }
             }
             for condition in &webhook.match_conditions {
@@ -158,17 +161,8 @@ fn needed(permission: &Permission) -> String {
     format!("{} {names}{of}", permission.verbs.join("/"))
 }
 
-/// Formats a selector as the value of kubectl's `-l`.
-fn selected(selector: &LabelSelector) -> String {
-    let labels = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
-    let expressions = selector.match_expressions.iter().map(|r| {
-        let values = r.values.join(",");
-        match r.operator {
-            SelectorOperator::In => format!("{} in ({values})", r.key),
-            SelectorOperator::NotIn => format!("{} notin ({values})", r.key),
-            SelectorOperator::Exists => r.key.clone(),
-            SelectorOperator::DoesNotExist => format!("!{}", r.key),
-        }
-    });
-    labels.chain(expressions).collect::<Vec<_>>().join(", ")
+/// Returns a selector as kubectl's `-l` takes it.
+fn selected(selector: LabelSelector) -> String {
+    let selector = Selector::try_from(selector).unwrap_or_default();
+    selector.into_iter().map(|expression| expression.to_string()).collect::<Vec<_>>().join(", ")
 }

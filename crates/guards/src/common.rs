@@ -1,10 +1,11 @@
 //! The common_config on which every guard serves: mode, stance when blind, exemptions, and how it is registered. The keys are the same
 //! in each guard's section; only the defaults differ.
 
-use admission::{FailurePolicy, Glob, LabelSelector, Mode, OnUnknown, Request, SettlePolicy};
+use admission::{Glob, Mode, OnUnknown, Request, SettlePolicy};
 
 use crate::exempt::{Exempt, Exemption};
-use ::config::{Section, names};
+use crate::webhook::FailurePolicy;
+use ::config::{Section, Selector, names};
 
 /// Where Durward is installed unless the configuration says otherwise.
 pub const INSTALL_NAMESPACE: &str = "durward-system";
@@ -39,7 +40,7 @@ pub struct CommonConfig {
     /// `webhook.reviewVersions`.
     pub review_versions: Vec<String>,
     /// `webhook.namespaceSelector`, in addition to what the guard itself selects.
-    pub namespace_selector: LabelSelector,
+    pub namespace_selector: Selector,
     /// `installNamespace`: left alone by name, so that a Durward that is down can be put up again.
     pub install_namespace: String,
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use admission::{Glob, LabelSelector, Request};
+use admission::{Glob, Request};
 
-use ::config::{Section, names};
+use ::config::{Section, Selector, SelectorExt as _, names};
 
 /// The `exempt` section, the same for every guard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Exempt {
     groups: Vec<Glob>,
     service_accounts: Vec<Glob>,
     namespaces: Vec<Glob>,
-    namespace_selector: Option<LabelSelector>,
+    namespace_selector: Option<Selector>,
 }
 
 const SERVICE_ACCOUNTS: &str = "namespace/name, as ci/runner; * is any run of characters";
@@ -116,8 +116,7 @@ impl Exempt {
 
     /// Whether the labels of the request's namespace exempt it.
     pub fn selects(&self, namespace_labels: &BTreeMap<String, String>) -> bool {
-        let label = |key: &str| namespace_labels.get(key).map(String::as_str);
-        self.namespace_selector.as_ref().is_some_and(|selector| selector.matches(label))
+        self.namespace_selector.as_ref().is_some_and(|selector| selector.matches(namespace_labels))
     }
 }
 

@@ -7,9 +7,10 @@ use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use admission::{Guard, WebhookEntry};
+use admission::Guard;
 use serde::Serialize;
 
+use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::fleet::ProbeTargets;
 use cluster::live::Access;

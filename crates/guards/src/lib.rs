@@ -12,10 +12,12 @@ mod common;
 mod exempt;
 mod kind;
 mod overrides;
+mod webhook;
 
 pub use common::{CommonConfig, Defaults, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY};
 pub use exempt::{Exempt, Exemption};
 pub use kind::{Configured, GuardKind, Permission, Permissions, Requirements};
+pub use webhook::{FailurePolicy, WebhookEntry, WebhookType};
 
 /// All kinds of guards.
 pub static GUARD_KINDS: &[&dyn GuardKind] = &[&deletion::Deletion, &lxcfs::Lxcfs, &etcd::Etcd];

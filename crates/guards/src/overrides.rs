@@ -10,8 +10,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use admission::MatchCondition;
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
+use crate::webhook::{self, cel_string};
 use ::config::Section;
 use ::config::time;
 
@@ -134,13 +135,13 @@ pub(crate) fn deeds(name: &str, now: SystemTime) -> String {
 
 /// Lets callers with the verb pass who have annotated what the review brings as its old object.
 pub(crate) fn condition(guard: &str) -> MatchCondition {
-    let anyway = serde_json::Value::from(DELETE_ANYWAY);
+    let anyway = cel_string(DELETE_ANYWAY);
     let expression = format!(
         "!(oldObject != null && has(oldObject.metadata.annotations) && {anyway} in oldObject.metadata.annotations && \
          oldObject.metadata.annotations[{anyway}] == oldObject.metadata.name && \
          authorizer.group(\"durward.dev\").resource(\"guards\").name(\"{guard}\").check(\"break-glass\").allowed())"
     );
-    MatchCondition { name: "no-break-glass".to_owned(), expression }
+    webhook::condition("no-break-glass", expression)
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use admission::{Answer, Cause, WebhookType, decode};
+use admission::{Answer, Cause, decode};
 use cluster::{Reader, cause};
 use config::Problem;
+use guards::WebhookType;
 
 use crate::documents::{Documents, OrderedValue, apply, yaml_stream};
 use crate::exit::{Exit, Outcome, Stop};

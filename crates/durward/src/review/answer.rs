@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admission::{Answer, OnUnknown, Request, SettlePolicy, Settled, WebhookEntry};
+use admission::{Answer, OnUnknown, Request, SettlePolicy, Settled};
 use cluster::cause;
 use config::Problem;
+use guards::WebhookEntry;
 use serde::Serialize;
 use serde_json::value::RawValue;
 

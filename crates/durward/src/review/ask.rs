@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admission::{
-    Answer, Cause, Fields, Guard, Review, Ruling, Settled, WebhookEntry, decode, encode, settle,
-};
+use admission::{Answer, Cause, Fields, Guard, Review, Ruling, Settled, decode, encode, settle};
 use cluster::Reader;
 use config::Problem;
+use guards::WebhookEntry;
 
 use super::answer::Answered;
 use super::selection::{Selection, selection};

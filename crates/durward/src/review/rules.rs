@@ -3,23 +3,27 @@
 //! Facts: `apiserver/pkg/admission/plugin/webhook/predicates/rules`. What comes after the rules is
 //! [`selection`](mod@super::selection)'s.
 
-use admission::{Request, Rule, Scope, WebhookEntry};
+use admission::Request;
+use guards::WebhookEntry;
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 /// Whether one of the entry's rules fits the request.
 pub(crate) fn fits(entry: &WebhookEntry, request: &Request<'_>) -> bool {
     entry.rules.iter().any(|rule| rule_fits(rule, request))
 }
 
-fn rule_fits(rule: &Rule, request: &Request<'_>) -> bool {
-    let among = |list: &[String], word: &str| list.iter().any(|entry| entry == "*" || entry == word);
+fn rule_fits(rule: &RuleWithOperations, request: &Request<'_>) -> bool {
+    let among = |list: &Option<Vec<String>>, word: &str| {
+        list.iter().flatten().any(|entry| entry == "*" || entry == word)
+    };
     among(&rule.operations, request.operation.as_str())
         && among(&rule.api_groups, &request.resource.group)
         && among(&rule.api_versions, &request.resource.version)
-        && rule.resources.iter().any(|resource| resource_fits(resource, request))
-        && match rule.scope {
-            Scope::All => true,
-            Scope::Namespaced => is_namespaced(request),
-            Scope::Cluster => !is_namespaced(request),
+        && rule.resources.iter().flatten().any(|resource| resource_fits(resource, request))
+        && match rule.scope.as_deref() {
+            Some("Namespaced") => is_namespaced(request),
+            Some("Cluster") => !is_namespaced(request),
+            _ => true,
         }
 }
 
@@ -45,14 +49,14 @@ mod tests {
 
     use super::*;
 
-    fn is_asked(rule: (&str, &str, &str, Scope), resource: &str, subresource: &str, namespace: &str) -> bool {
+    fn is_asked(rule: (&str, &str, &str, &str), resource: &str, subresource: &str, namespace: &str) -> bool {
         let (operations, group, resources, scope) = rule;
-        let rule = Rule {
-            operations: vec![operations.into()],
-            api_groups: vec![group.into()],
-            api_versions: vec!["v1".into()],
-            resources: vec![resources.into()],
-            scope,
+        let rule = RuleWithOperations {
+            operations: Some(vec![operations.into()]),
+            api_groups: Some(vec![group.into()]),
+            api_versions: Some(vec!["v1".into()]),
+            resources: Some(vec![resources.into()]),
+            scope: Some(scope.into()),
         };
         let body = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE",
@@ -63,7 +67,7 @@ mod tests {
 
     #[test]
     fn matches_rules_as_the_api_server_does() {
-        let all = Scope::All;
+        let all = "*";
         assert!(is_asked(("CREATE", "", "pods", all), "pods", "", "shop"));
         assert!(is_asked(("*", "*", "*", all), "pods", "", "shop"));
         assert!(is_asked(("*", "*", "*/*", all), "pods", "eviction", "shop"));
@@ -74,8 +78,8 @@ mod tests {
         assert!(!is_asked(("*", "*", "*", all), "pods", "eviction", "shop"));
         assert!(!is_asked(("UPDATE", "", "pods", all), "pods", "", "shop"));
         assert!(!is_asked(("CREATE", "apps", "pods", all), "pods", "", "shop"));
-        assert!(!is_asked(("CREATE", "", "namespaces", Scope::Namespaced), "namespaces", "", ""));
-        assert!(is_asked(("CREATE", "", "namespaces", Scope::Cluster), "namespaces", "", ""));
-        assert!(!is_asked(("CREATE", "", "pods", Scope::Cluster), "pods", "", "shop"));
+        assert!(!is_asked(("CREATE", "", "namespaces", "Namespaced"), "namespaces", "", ""));
+        assert!(is_asked(("CREATE", "", "namespaces", "Cluster"), "namespaces", "", ""));
+        assert!(!is_asked(("CREATE", "", "pods", "Cluster"), "pods", "", "shop"));
     }
 }

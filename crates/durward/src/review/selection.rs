@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use admission::{Cause, Operation, Request, WebhookEntry};
+use ::config::SelectorExt as _;
+use admission::{Cause, Operation, Request};
 use cluster::{Address, Reader, Resource, cause};
+use guards::WebhookEntry;
 
 use super::rules::{fits, is_namespace, is_namespaced};
 
@@ -40,19 +42,18 @@ pub(crate) async fn selection<'e>(
         return Selection::NoRule;
     }
     let by_namespace = is_namespaced(request) || is_namespace(request);
-    if !by_namespace || fitting.iter().all(|entry| entry.namespace_selector.is_empty()) {
+    if !by_namespace || fitting.iter().all(|entry| entry.namespace_selector.selects_all()) {
         return Selection::Asked(fitting);
     }
     match labels(request, world, deadline).await {
         Ok(labels) => {
-            let label = |key: &str| labels.get(key).map(String::as_str);
-            let selects = |entry: &&WebhookEntry| entry.namespace_selector.matches(label);
+            let selects = |entry: &&WebhookEntry| entry.namespace_selector.matches(&labels);
             let selecting: Vec<_> = fitting.into_iter().filter(selects).collect();
             if selecting.is_empty() { Selection::NotSelected } else { Selection::Asked(selecting) }
         }
         Err(cause) => {
             let (certain, open): (Vec<_>, Vec<_>) =
-                fitting.into_iter().partition(|entry| entry.namespace_selector.is_empty());
+                fitting.into_iter().partition(|entry| entry.namespace_selector.selects_all());
             if certain.is_empty() { Selection::Unknown(open, cause) } else { Selection::Asked(certain) }
         }
     }
@@ -96,39 +97,42 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use admission::{
-        FailurePolicy, Fields, LabelSelector, Reinvocation, Rule, Scope, SelectorOperator, SideEffects,
-        WebhookType, decode,
-    };
+    use ::config::{Expression, Selector};
+    use admission::{Fields, decode};
     use cluster::Offline;
+    use guards::{FailurePolicy, WebhookType};
+    use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
     use super::*;
     use crate::world::Given;
 
-    fn entry(name: &str, resource: &str, selector: LabelSelector) -> WebhookEntry {
+    fn entry(name: &str, resource: &str, selector: Selector) -> WebhookEntry {
         WebhookEntry {
             webhook_type: WebhookType::Mutating,
             name: name.to_owned(),
-            rules: vec![Rule {
-                operations: vec!["*".into()],
-                api_groups: vec![String::new()],
-                api_versions: vec!["v1".into()],
-                resources: vec![resource.into()],
-                scope: Scope::All,
+            rules: vec![RuleWithOperations {
+                operations: Some(vec!["*".into()]),
+                api_groups: Some(vec![String::new()]),
+                api_versions: Some(vec!["v1".into()]),
+                resources: Some(vec![resource.into()]),
+                scope: Some("*".into()),
             }],
             namespace_selector: selector,
-            object_selector: LabelSelector::default(),
+            object_selector: Selector::default(),
             match_conditions: vec![],
             failure_policy: FailurePolicy::Fail,
-            side_effects: SideEffects::None,
+            has_side_effects: false,
             timeout_seconds: 5,
-            reinvocation: Reinvocation::Never,
             review_versions: vec!["v1".into()],
         }
     }
 
-    fn team(values: &[&str]) -> LabelSelector {
-        LabelSelector::default().and("team", SelectorOperator::In, values)
+    fn one_of(label: &str, values: &[&str]) -> Selector {
+        Expression::In(label.to_owned(), values.iter().map(|value| (*value).to_owned()).collect()).into()
+    }
+
+    fn team(values: &[&str]) -> Selector {
+        one_of("team", values)
     }
 
     fn given(pairs: &[(&str, &str)]) -> Arc<dyn Reader> {
@@ -169,9 +173,7 @@ mod tests {
         assert_eq!(told(&entries, POD, given(&[("team", "y")]).as_ref()), "b");
         assert_eq!(told(&entries, POD, given(&[]).as_ref()), "not selected");
         assert_eq!(told(&entries, ("CREATE", "services", "shop"), given(&[]).as_ref()), "no rule");
-        let named = |name: &str| {
-            [entry("a", "pods", LabelSelector::default().and(NAME_LABEL, SelectorOperator::In, &[name]))]
-        };
+        let named = |name: &str| [entry("a", "pods", one_of(NAME_LABEL, &[name]))];
         assert_eq!(told(&named("shop"), POD, given(&[]).as_ref()), "a");
         assert_eq!(told(&named("bank"), POD, given(&[]).as_ref()), "not selected");
     }
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn reports_unknown_labels_only_if_a_selector_needs_them() {
         let needy = entry("a", "pods", team(&["x"]));
-        let any = entry("b", "pods", LabelSelector::default());
+        let any = entry("b", "pods", Selector::default());
         assert_eq!(told(std::slice::from_ref(&needy), POD, &Offline), "a unknown no-world");
         assert_eq!(told(&[needy, any.clone()], POD, &Offline), "b");
         assert_eq!(told(&[any], POD, &Offline), "b");

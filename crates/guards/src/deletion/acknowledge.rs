@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use admission::Cause;
 
 use super::config::{Config, Whom};
-use ::config::time;
+use ::config::{SelectorExt as _, time};
 use cluster::cause;
 use cluster::fleet::Member;
 
@@ -60,10 +60,9 @@ pub(super) struct Judged {
 /// All that are meant for a member, those of the configuration first.
 pub(super) fn all(config: &Config, member: &Member, now: SystemTime) -> impl Iterator<Item = Judged> {
     let name = member.cluster.name();
-    let label = |key: &str| member.metadata.labels.get(key).map(String::as_str);
     let ours = config.acknowledged.iter().filter(move |entry| match &entry.whom {
         Whom::Named(named) => named == name,
-        Whom::Labelled(selector) => selector.matches(label),
+        Whom::Labelled(selector) => selector.matches(&member.metadata.labels),
     });
     let configured = ours.map(move |entry| {
         let judged = judged(name, &entry.reason, entry.until, now, CONFIGURED);

@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use admission::{LabelSelector, SelectorOperator};
 use k8s_openapi::jiff::Timestamp;
 
 use super::questions::{self, Question};
 use crate::common::{CommonConfig, Defaults};
 use crate::overrides::BreakGlass;
-use ::config::Section;
+use ::config::{Section, Selector, requires_label};
 use cluster::Resource;
 use cluster::fleet::Fleet;
 use cluster::live::Access;
@@ -131,7 +130,7 @@ pub(super) enum Whom {
     /// The one of this name.
     Named(String),
     /// Those whose Cluster object has these labels.
-    Labelled(LabelSelector),
+    Labelled(Selector),
 }
 
 /// Reads the section.
@@ -367,7 +366,7 @@ fn acknowledged(section: &mut Section<'_>) -> Acknowledged {
             );
         }
     }
-    if selector.as_ref().is_some_and(|selector| !asks_for_a_label(selector)) {
+    if selector.as_ref().is_some_and(|selector| !requires_label(selector)) {
         let next = "add matchLabels, or an expression with In or Exists".to_owned();
         section.problem(
             "clusterSelector",
@@ -381,12 +380,6 @@ fn acknowledged(section: &mut Section<'_>) -> Acknowledged {
     };
     let until = until.map_or(SystemTime::UNIX_EPOCH, |until| until.0.into());
     Acknowledged { whom, until, reason }
-}
-
-/// Whether a cluster without labels is not meant. What a selector does not exclude is deleted unseen.
-fn asks_for_a_label(selector: &LabelSelector) -> bool {
-    let asks = |operator| matches!(operator, SelectorOperator::In | SelectorOperator::Exists);
-    !selector.match_labels.is_empty() || selector.match_expressions.iter().any(|r| asks(r.operator))
 }
 
 #[cfg(test)]

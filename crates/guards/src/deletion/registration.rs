@@ -8,9 +8,7 @@
 //! The way through asks for a deed and the verb together: the verb alone is held by every cluster administrator (`verbs: ["*"]`),
 //! for whom this guard is made (facts: run on kube-apiserver 1.35.4).
 
-use admission::{
-    LabelSelector, MatchCondition, Reinvocation, Rule, Scope, SideEffects, WebhookEntry, WebhookType,
-};
+use ::config::Expression;
 
 use super::NAME;
 use super::config::{Config, Select};
@@ -18,6 +16,7 @@ use super::own;
 use super::select::{LABEL, VALUE};
 use super::target::{DEFINITIONS, DEFINITIONS_GROUP};
 use crate::overrides;
+use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
 
 /// The one entry.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
@@ -32,46 +31,25 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     if !config.is_karmada() && !install.is_empty() {
         conditions.push(condition(
             "not-the-install-namespace",
-            format!("!({})", is_namespace(&format!("== {}", text(install)))),
+            format!("!({})", is_namespace(&format!("== {}", cel_string(install)))),
         ));
     }
     // Labelled only: the API server chooses by itself, which anybody may lean on who may set labels anyway. On Karmada its
     // own parts have to come too, and they bear no label.
-    let mut object_selector = LabelSelector::default();
+    let rules = vec![
+        rule("DELETE", "", "namespaces", "Cluster"),
+        rule("DELETE", DEFINITIONS_GROUP, DEFINITIONS, "Cluster"),
+    ];
+    let mut entry = WebhookEntry::new(WebhookType::Validating, "deletion", rules, &config.common_config);
     match (config.select, config.is_karmada()) {
         (Select::All, _) => {}
         (Select::Labelled, false) => {
-            drop(object_selector.match_labels.insert(LABEL.to_owned(), VALUE.to_owned()));
+            entry.object_selector.extend(Expression::Equal(LABEL.to_owned(), VALUE.to_owned()));
         }
         (Select::Labelled, true) => conditions.push(condition("labelled-or-karmadas-own", labelled_or_own())),
     }
-    vec![WebhookEntry {
-        webhook_type: WebhookType::Validating,
-        name: "deletion".to_owned(),
-        rules: vec![rule("", "namespaces"), rule(DEFINITIONS_GROUP, DEFINITIONS)],
-        namespace_selector: config.common_config.namespace_selector.clone(),
-        object_selector,
-        match_conditions: conditions,
-        failure_policy: config.common_config.failure_policy,
-        side_effects: SideEffects::None,
-        timeout_seconds: config.common_config.timeout_seconds,
-        reinvocation: Reinvocation::Never,
-        review_versions: config.common_config.review_versions.clone(),
-    }]
-}
-
-fn rule(group: &str, resource: &str) -> Rule {
-    Rule {
-        operations: vec!["DELETE".to_owned()],
-        api_groups: vec![group.to_owned()],
-        api_versions: vec!["v1".to_owned()],
-        resources: vec![resource.to_owned()],
-        scope: Scope::Cluster,
-    }
-}
-
-fn condition(name: &str, expression: String) -> MatchCondition {
-    MatchCondition { name: name.to_owned(), expression }
+    entry.match_conditions = conditions;
+    vec![entry]
 }
 
 fn is_namespace(named: &str) -> String {
@@ -81,26 +59,21 @@ fn is_namespace(named: &str) -> String {
 }
 
 fn labelled_or_own() -> String {
-    let (label, value) = (text(LABEL), text(VALUE));
-    let names = own::NAMESPACES.map(text).join(", ");
-    let group = text(&format!(".{}", own::GROUP));
+    let (label, value) = (cel_string(LABEL), cel_string(VALUE));
+    let names = own::NAMESPACES.map(cel_string).join(", ");
+    let group = cel_string(&format!(".{}", own::GROUP));
     format!(
         "oldObject == null || \
          (has(oldObject.metadata.labels) && {label} in oldObject.metadata.labels && oldObject.metadata.labels[{label}] == {value}) || \
          ({}) || oldObject.metadata.name.startsWith({}) || oldObject.metadata.name.endsWith({group})",
         is_namespace(&format!("in [{names}]")),
-        text(own::SPACE),
+        cel_string(own::SPACE),
     )
-}
-
-/// A CEL string; JSON's escapes are CEL's too.
-fn text(value: &str) -> String {
-    serde_json::Value::from(value).to_string()
 }
 
 #[cfg(test)]
 mod tests {
-    use admission::FailurePolicy;
+    use crate::webhook::FailurePolicy;
     use serde_json::json;
 
     use super::super::fixture::config;
@@ -127,7 +100,7 @@ mod tests {
                  "resources": ["customresourcedefinitions"], "scope": "Cluster"},
             ])
         );
-        assert_eq!((entry.webhook_type, entry.side_effects), (WebhookType::Validating, SideEffects::None));
+        assert_eq!((entry.webhook_type, entry.has_side_effects), (WebhookType::Validating, false));
         assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Fail, 10));
     }
 
@@ -144,12 +117,12 @@ mod tests {
 
     #[test]
     fn only_labelled_objects_come_where_that_is_asked_for_and_karmadas_own_parts_anyway() {
-        let labels = |yaml: &str| the_entry(yaml).object_selector.match_labels;
-        assert_eq!(labels("{}"), [("durward.dev/guard".to_owned(), "deletion".to_owned())].into());
+        let labels = |yaml: &str| the_entry(yaml).object_selector.to_string();
+        assert_eq!(labels("{}"), "durward.dev/guard=deletion");
         assert!(labels("select: all").is_empty());
         assert!(labels("fleet: {contexts: [a]}").is_empty());
         let karmada = the_entry("fleet: {karmada: {}}\nselect: labelled");
-        assert!(karmada.object_selector.is_empty());
+        assert!(karmada.object_selector.selects_all());
         assert_eq!(names(&karmada).last(), Some(&"labelled-or-karmadas-own"));
         let expression = &karmada.match_conditions[2].expression;
         for part in [

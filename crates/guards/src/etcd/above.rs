@@ -20,6 +20,7 @@ use super::group;
 use super::pod::Pod;
 use super::target::{ANNOTATIONS, DELETION, NAME, broken};
 use super::tell;
+use ::config::SelectorExt as _;
 use cluster::cause;
 
 /// What is to be done.
@@ -213,10 +214,9 @@ fn entry<'c>(
     json: &str,
 ) -> Result<Option<(&'c Ensemble, Pod)>, Cause> {
     let pod = Pod { namespace: case.request.namespace.to_string(), ..Pod::read(json, 0)? };
-    let label = |key: &str| namespace.labels.get(key).map(String::as_str);
     let found = group::entry(case.config, &pod, json).find(|(ensemble, _)| match &ensemble.within {
         Within::Named(_) => true,
-        Within::Labelled(selector) => selector.matches(label),
+        Within::Labelled(selector) => selector.matches(&namespace.labels),
     });
     Ok(found.map(|(ensemble, _)| (ensemble, pod)))
 }

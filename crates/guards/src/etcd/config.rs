@@ -4,12 +4,10 @@ mod client;
 
 use std::time::Duration;
 
-use admission::LabelSelector;
-
 use super::labels;
 use crate::common::{CommonConfig, Defaults};
 use crate::overrides::BreakGlass;
-use ::config::{Section, names};
+use ::config::{Section, Selector, names};
 use cluster::Resource;
 
 pub(super) use client::ClientConfig;
@@ -87,7 +85,7 @@ pub(super) struct Ensemble {
     /// In which namespaces.
     pub(super) within: Within,
     /// Which pods there; those with a container that runs etcd where none.
-    pub(super) selector: Option<LabelSelector>,
+    pub(super) selector: Option<Selector>,
     /// Which of them are one ensemble.
     pub(super) group_by: GroupBy,
     /// What they belong to where that is no `StatefulSet`: an operator's own kind.
@@ -118,7 +116,7 @@ pub(super) enum Within {
     /// In this one.
     Named(String),
     /// In those with these labels.
-    Labelled(LabelSelector),
+    Labelled(Selector),
 }
 
 /// Which pods are one ensemble.

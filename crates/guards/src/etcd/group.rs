@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use admission::LabelSelector;
-
 use super::config::{Config, Ensemble, GroupBy, OwnerKind, Within};
-use super::labels;
 use super::pod::{self, Pod};
+use ::config::{Selector, SelectorExt as _};
 use cluster::etcd::{Client, Peer};
 use cluster::writer::Lease;
 
@@ -43,8 +41,8 @@ pub(super) fn chooses(ensemble: &Ensemble, pod: &Pod, json: &str) -> bool {
     }
 }
 
-fn is_selected(selector: &LabelSelector, pod: &Pod) -> bool {
-    selector.matches(|key: &str| pod.labels.get(key).map(String::as_str))
+fn is_selected(selector: &Selector, pod: &Pod) -> bool {
+    selector.matches(&pod.labels)
 }
 
 /// The pods that are one ensemble.
@@ -69,7 +67,8 @@ impl Group {
         let is_by_set = ensemble.group_by == GroupBy::StatefulSet;
         let set = pod.made_by(ensemble.owner.as_ref()).filter(|_| is_by_set);
         // Maps of a selector are sorted, so the same selector is always written the same.
-        let selector = ensemble.selector.as_ref().map_or_else(|| "recognised".to_owned(), labels::told);
+        let selector =
+            ensemble.selector.as_ref().map_or_else(|| "recognised".to_owned(), ToString::to_string);
         Self {
             namespace: pod.namespace.clone(),
             set: set.map(|owner| (owner.uid.clone(), owner.name.clone())),

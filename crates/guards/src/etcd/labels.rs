@@ -2,16 +2,14 @@
 
 use std::str::FromStr;
 
-use admission::{LabelSelector, Requirement, SelectorOperator};
-
-use ::config::{Section, names};
+use ::config::{Expression, Section, Selector, names, requires_label};
 
 /// What kubectl's `-l` takes, for people.
 const SELECTOR: &str = "label selector as kubectl takes it, as app=etcd or app=etcd,tier in (a, b); or a map: {matchLabels: {app: etcd}}";
 
 /// Reads a selector in either form; none where the key is absent, or where what stands there is wrong, which is reported.
-pub(super) fn read(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> Option<LabelSelector> {
-    let mut found = LabelSelector::default();
+pub(super) fn read(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> Option<Selector> {
+    let mut found = Selector::default();
     let text = section.parsed_or_section::<Labels, _>(key, SELECTOR, doc, |inner| {
         found = inner.label_selector();
         None
@@ -19,61 +17,38 @@ pub(super) fn read(section: &mut Section<'_>, key: &'static str, doc: &'static s
     if let Some(Labels(selector)) = text {
         return Some(selector);
     }
-    if section.is_map(key) && !asks(&found) {
+    if section.is_map(key) && !requires_label(&found) {
         let next = "add matchLabels, or an expression with In or Exists".to_owned();
         section.problem(key, NOBODY, Some(next));
     }
-    Some(found).filter(asks)
-}
-
-/// The same as kubectl takes it.
-pub(super) fn told(selector: &LabelSelector) -> String {
-    let labels = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
-    let expressions = selector.match_expressions.iter().map(|Requirement { key, operator, values }| {
-        let values = values.join(",");
-        match operator {
-            SelectorOperator::In => format!("{key} in ({values})"),
-            SelectorOperator::NotIn => format!("{key} notin ({values})"),
-            SelectorOperator::Exists => key.clone(),
-            SelectorOperator::DoesNotExist => format!("!{key}"),
-        }
-    });
-    labels.chain(expressions).collect::<Vec<_>>().join(",")
+    Some(found).filter(requires_label)
 }
 
 /// Why a selector is refused.
 const NOBODY: &str = "asks for no label, so it chooses what nobody labelled too";
 
-/// Whether it asks for a label.
-fn asks(selector: &LabelSelector) -> bool {
-    let asks = |r: &Requirement| matches!(r.operator, SelectorOperator::In | SelectorOperator::Exists);
-    !selector.match_labels.is_empty() || selector.match_expressions.iter().any(asks)
-}
-
 /// A selector that was written as one text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Labels(pub(super) LabelSelector);
+pub(super) struct Labels(pub(super) Selector);
 
 impl FromStr for Labels {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut selector = LabelSelector::default();
+        let mut all: Vec<Expression> = Vec::new();
         for part in split(text)? {
-            let requirement = requirement(part.trim())?;
-            names::label_key(&requirement.key).map_err(|why| format!("{:?} {why}", requirement.key))?;
-            for value in &requirement.values {
-                names::label_value(value).map_err(|why| format!("{value:?} {why}"))?;
-            }
-            let plain = requirement.operator == SelectorOperator::In && requirement.values.len() == 1;
-            match requirement.values.first() {
-                Some(value) if plain && !selector.match_labels.contains_key(&requirement.key) => {
-                    selector.match_labels.insert(requirement.key, value.clone());
+            all.push(match expression(part.trim())? {
+                // A selector has one value for a label in its map, so a second one is written as an expression.
+                Expression::Equal(key, value)
+                    if all.iter().any(|e| matches!(e, Expression::Equal(k, _) if *k == key)) =>
+                {
+                    Expression::In(key, [value].into())
                 }
-                _ => selector.match_expressions.push(requirement),
-            }
+                other => other,
+            });
         }
-        if !asks(&selector) {
+        let selector: Selector = all.into_iter().collect();
+        if !requires_label(&selector) {
             return Err(NOBODY.to_owned());
         }
         Ok(Self(selector))
@@ -102,52 +77,60 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
     Ok(parts)
 }
 
-fn requirement(part: &str) -> Result<Requirement, String> {
-    let of = |key: &str, operator, values: Vec<String>| Requirement {
-        key: key.trim().to_owned(),
-        operator,
-        values,
-    };
+fn expression(part: &str) -> Result<Expression, String> {
     if part.is_empty() {
         return Err("has an empty part".to_owned());
     }
     if let Some(rest) = part.strip_suffix(')') {
         let (before, values) = rest.split_once('(').unwrap_or((rest, ""));
+        let values = values.split(',').map(value).collect::<Result<_, _>>();
         let mut words = before.split_whitespace();
-        let operator = match (words.next(), words.next(), words.next()) {
-            (Some(key), Some("in"), None) => Some((key, SelectorOperator::In)),
-            (Some(key), Some("notin"), None) => Some((key, SelectorOperator::NotIn)),
-            _ => None,
+        return match (words.next(), words.next(), words.next()) {
+            (Some(name), Some("in"), None) => Ok(Expression::In(key(name)?, values?)),
+            (Some(name), Some("notin"), None) => Ok(Expression::NotIn(key(name)?, values?)),
+            _ => Err(format!("{part:?} is no part of a selector")),
         };
-        let (key, operator) = operator.ok_or_else(|| format!("{part:?} is no part of a selector"))?;
-        let values = values.split(',').map(|value| value.trim().to_owned()).collect();
-        return Ok(of(key, operator, values));
     }
-    if let Some((key, value)) = part.split_once("!=") {
-        return Ok(of(key, SelectorOperator::NotIn, vec![value.trim().to_owned()]));
+    if let Some((name, text)) = part.split_once("!=") {
+        return Ok(Expression::NotEqual(key(name)?, value(text)?));
     }
-    if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-        return Ok(of(key, SelectorOperator::In, vec![value.trim().to_owned()]));
+    if let Some((name, text)) = part.split_once("==").or_else(|| part.split_once('=')) {
+        return Ok(Expression::Equal(key(name)?, value(text)?));
     }
-    Ok(match part.strip_prefix('!') {
-        Some(key) => of(key, SelectorOperator::DoesNotExist, Vec::new()),
-        None => of(part, SelectorOperator::Exists, Vec::new()),
-    })
+    match part.strip_prefix('!') {
+        Some(name) => Ok(Expression::DoesNotExist(key(name)?)),
+        None => Ok(Expression::Exists(key(part)?)),
+    }
+}
+
+fn key(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    names::label_key(text).map_err(|why| format!("{text:?} {why}"))?;
+    Ok(text.to_owned())
+}
+
+fn value(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    names::label_value(text).map_err(|why| format!("{text:?} {why}"))?;
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use ::config::SelectorExt as _;
+
     use super::*;
 
     #[test]
     fn every_form_that_kubectl_takes_is_taken() {
         let Labels(selector) =
             "app=etcd, tier in (a, b),env notin (dev),x!=y,z==1,seen,!gone".parse().unwrap();
-        let labels = |pairs: &'static [(&'static str, &'static str)]| {
-            move |key: &str| pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
+        let labels = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
-        assert_eq!(selector.match_labels.len(), 2);
-        assert!(selector.matches(labels(&[("app", "etcd"), ("tier", "b"), ("z", "1"), ("seen", "")])));
+        assert!(selector.matches(&labels(&[("app", "etcd"), ("tier", "b"), ("z", "1"), ("seen", "")])));
         for other in [
             &[("app", "web"), ("tier", "b"), ("z", "1"), ("seen", "")][..],
             &[("app", "etcd"), ("tier", "c"), ("z", "1"), ("seen", "")],
@@ -156,18 +139,18 @@ mod tests {
             &[("app", "etcd"), ("tier", "b"), ("z", "1")],
             &[("app", "etcd"), ("tier", "b"), ("z", "1"), ("seen", ""), ("gone", "")],
         ] {
-            let label = |key: &str| other.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
-            assert!(!selector.matches(label), "{other:?}");
+            assert!(!selector.matches(&labels(other)), "{other:?}");
         }
         // Twice the same key is a contradiction, and stays one.
         let Labels(both) = "a=b,a=c".parse().unwrap();
-        assert!(!both.matches(|_| Some("b")) && !both.matches(|_| Some("c")));
+        assert!(!both.matches(&labels(&[("a", "b")])) && !both.matches(&labels(&[("a", "c")])));
+        assert_eq!(both.to_string(), "a=b,a in (c)");
     }
 
     #[test]
     fn what_is_told_can_be_read_again() {
         let Labels(selector) = "app=etcd,tier in (a, b),env notin (dev),seen,!gone".parse().unwrap();
-        let told = told(&selector);
+        let told = selector.to_string();
         assert_eq!(told, "app=etcd,tier in (a,b),env notin (dev),seen,!gone");
         assert_eq!(told.parse::<Labels>().unwrap(), Labels(selector));
     }

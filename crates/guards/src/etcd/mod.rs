@@ -48,12 +48,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use admission::{
-    BoxFuture, FailurePolicy, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy, WebhookEntry,
-};
+use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
 use crate::common::Defaults;
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
+use crate::webhook::{FailurePolicy, WebhookEntry};
 use ::config::Section;
 use cluster::Reader;
 use cluster::writer::Writer;

@@ -9,24 +9,21 @@
 //! What a node has begun never comes: a kubelet's last delete of a pod that is going, and whatever else is about a pod that is
 //! going, unless its time is made shorter to nothing.
 
-use std::collections::BTreeMap;
-
-use admission::{
-    LabelSelector, MatchCondition, Reinvocation, Rule, Scope, SelectorOperator, SideEffects, WebhookEntry,
-    WebhookType,
-};
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::NAME;
 use super::config::{Also, Config, Within};
 use crate::overrides;
+use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
+use ::config::{Expression, Selector};
 
 /// The label that every namespace bears with its own name (1.21 and later).
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// Namespaces that one selector chooses, and those of their pods that one selector chooses, if there is one.
 struct Place<'c> {
-    namespaces: LabelSelector,
-    pods: Option<&'c LabelSelector>,
+    namespaces: Selector,
+    pods: Option<&'c Selector>,
 }
 
 /// All entries.
@@ -36,15 +33,15 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     of_pods.extend(install.clone());
     let deletions = numbered(places(config).into_iter()).map(|(number, Place { namespaces, pods })| {
         let name = format!("etcd-pods{number}");
-        let rules = vec![rule("", "pods", "DELETE")];
+        let rules = vec![rule("DELETE", "", "pods", "Namespaced")];
         entry(config, name, rules, &namespaces, pods, of_pods.clone())
     });
     let evictions = numbered(everywhere(config).into_iter()).map(|(number, namespaces)| {
         let name = format!("etcd-evictions{number}");
-        let rules = vec![rule("", "pods/eviction", "CREATE")];
+        let rules = vec![rule("CREATE", "", "pods/eviction", "Namespaced")];
         entry(config, name, rules, &namespaces, None, install.iter().cloned().collect())
     });
-    let rules: Vec<Rule> = config.also.iter().flat_map(|also| above(*also)).collect();
+    let rules: Vec<RuleWithOperations> = config.also.iter().flat_map(|also| above(*also)).collect();
     let above = everywhere(config).into_iter().filter(|_| !rules.is_empty());
     let mut of_above = vec![overrides::condition(NAME)];
     of_above.extend(config.also.contains(&Also::Scale).then(fewer_replicas));
@@ -63,30 +60,25 @@ fn numbered<T>(all: impl Iterator<Item = T>) -> impl Iterator<Item = (String, T)
 fn entry(
     config: &Config,
     name: String,
-    rules: Vec<Rule>,
-    namespaces: &LabelSelector,
-    pods: Option<&LabelSelector>,
+    rules: Vec<RuleWithOperations>,
+    namespaces: &Selector,
+    pods: Option<&Selector>,
     conditions: Vec<MatchCondition>,
 ) -> WebhookEntry {
+    let common = &config.common_config;
     WebhookEntry {
-        webhook_type: WebhookType::Validating,
-        name,
-        rules,
-        namespace_selector: both(&config.common_config.namespace_selector, namespaces),
+        namespace_selector: both(&common.namespace_selector, namespaces),
         object_selector: pods.cloned().unwrap_or_default(),
         match_conditions: conditions,
-        failure_policy: config.common_config.failure_policy,
-        side_effects: SideEffects::NoneOnDryRun,
-        timeout_seconds: config.common_config.timeout_seconds,
-        reinvocation: Reinvocation::Never,
-        review_versions: config.common_config.review_versions.clone(),
+        has_side_effects: true,
+        ..WebhookEntry::new(WebhookType::Validating, name, rules, common)
     }
 }
 
 /// Where pods are chosen by the same selector: all named namespaces together, and each selector of namespaces by itself. An entry
 /// that recognises its pods has no selector, and then the guard chooses.
 fn places(config: &Config) -> Vec<Place<'_>> {
-    let mut named: Vec<(Option<&LabelSelector>, Vec<&str>)> = Vec::new();
+    let mut named: Vec<(Option<&Selector>, Vec<&str>)> = Vec::new();
     let mut labelled: Vec<Place<'_>> = Vec::new();
     for ensemble in &config.ensembles {
         let pods = ensemble.selector.as_ref();
@@ -108,9 +100,9 @@ fn places(config: &Config) -> Vec<Place<'_>> {
 }
 
 /// The same, whatever pods are chosen there.
-fn everywhere(config: &Config) -> Vec<LabelSelector> {
+fn everywhere(config: &Config) -> Vec<Selector> {
     let mut names: Vec<&str> = Vec::new();
-    let mut labelled: Vec<LabelSelector> = Vec::new();
+    let mut labelled: Vec<Selector> = Vec::new();
     for ensemble in &config.ensembles {
         match &ensemble.within {
             Within::Named(name) => names.push(name),
@@ -125,51 +117,38 @@ fn everywhere(config: &Config) -> Vec<LabelSelector> {
 }
 
 /// The namespaces with these names.
-fn called(mut names: Vec<&str>) -> LabelSelector {
-    names.sort_unstable();
-    names.dedup();
-    LabelSelector::default().and(NAMESPACE_NAME, SelectorOperator::In, &names)
+fn called(names: Vec<&str>) -> Selector {
+    let names = names.into_iter().map(str::to_owned).collect();
+    Expression::In(NAMESPACE_NAME.to_owned(), names).into()
 }
 
-/// What both select. The same label with two values is written out, as a map has room for one.
-fn both(one: &LabelSelector, other: &LabelSelector) -> LabelSelector {
-    let mut both = other.clone();
-    both.match_expressions.extend(one.match_expressions.iter().cloned());
-    let mut labels: BTreeMap<String, String> = std::mem::take(&mut both.match_labels);
-    for (key, value) in &one.match_labels {
-        if labels.contains_key(key) {
-            both = both.and(key, SelectorOperator::In, &[value]);
-        } else {
-            labels.insert(key.clone(), value.clone());
-        }
+/// Returns the selector of objects that both select. A second value for the same label becomes an expression, because a map has
+/// one value for a key.
+fn both(one: &Selector, other: &Selector) -> Selector {
+    let mut both: Vec<Expression> = other.clone().into_iter().collect();
+    for expression in one.clone() {
+        both.push(match expression {
+            Expression::Equal(key, value)
+                if both.iter().any(|e| matches!(e, Expression::Equal(other, _) if *other == key)) =>
+            {
+                Expression::In(key, [value].into())
+            }
+            other => other,
+        });
     }
-    both.match_labels = labels;
-    both
+    both.into_iter().collect()
 }
 
-fn rule(group: &str, resource: &str, operation: &str) -> Rule {
-    Rule {
-        operations: vec![operation.to_owned()],
-        api_groups: vec![group.to_owned()],
-        api_versions: vec!["v1".to_owned()],
-        resources: vec![resource.to_owned()],
-        scope: Scope::Namespaced,
-    }
-}
-
-fn above(also: Also) -> Vec<Rule> {
+fn above(also: Also) -> Vec<RuleWithOperations> {
     match also {
         Also::Scale => {
-            vec![rule("apps", "statefulsets", "UPDATE"), rule("apps", "statefulsets/scale", "UPDATE")]
+            let update = |resource| rule("UPDATE", "apps", resource, "Namespaced");
+            vec![update("statefulsets"), update("statefulsets/scale")]
         }
-        Also::StatefulSets => vec![rule("apps", "statefulsets", "DELETE")],
-        Also::Claims => vec![rule("", "persistentvolumeclaims", "DELETE")],
-        Also::Budgets => vec![rule("policy", "poddisruptionbudgets", "DELETE")],
+        Also::StatefulSets => vec![rule("DELETE", "apps", "statefulsets", "Namespaced")],
+        Also::Claims => vec![rule("DELETE", "", "persistentvolumeclaims", "Namespaced")],
+        Also::Budgets => vec![rule("DELETE", "policy", "poddisruptionbudgets", "Namespaced")],
     }
-}
-
-fn condition(name: &str, expression: String) -> MatchCondition {
-    MatchCondition { name: name.to_owned(), expression }
 }
 
 /// Of changes of a `StatefulSet` only those come that take replicas away, so that the rest is held up by nobody. In a Scale 0 is left
@@ -199,17 +178,12 @@ fn not_terminating() -> MatchCondition {
 fn not_the_install_namespace(config: &Config) -> Option<MatchCondition> {
     let name = config.common_config.install_namespace.as_str();
     (!name.is_empty())
-        .then(|| condition("not-the-install-namespace", format!("request.namespace != {}", text(name))))
-}
-
-/// A CEL string; JSON's escapes are CEL's too.
-fn text(value: &str) -> String {
-    serde_json::Value::from(value).to_string()
+        .then(|| condition("not-the-install-namespace", format!("request.namespace != {}", cel_string(name))))
 }
 
 #[cfg(test)]
 mod tests {
-    use admission::FailurePolicy;
+    use crate::webhook::FailurePolicy;
     use serde_json::json;
 
     use super::super::fixture::{LEAST, config};
@@ -235,14 +209,11 @@ mod tests {
                 json!([{"operations": [operation], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], "scope": "Namespaced"}])
             );
             assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Fail, 10));
-            assert_eq!(entry.side_effects, SideEffects::NoneOnDryRun);
-            assert_eq!(
-                serde_json::to_value(&entry.namespace_selector).unwrap(),
-                json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["db"]}]})
-            );
+            assert!(entry.has_side_effects);
+            assert_eq!(entry.namespace_selector.to_string(), "kubernetes.io/metadata.name in (db)");
         }
-        assert_eq!(entries[0].object_selector.match_labels, [("app".to_owned(), "etcd".to_owned())].into());
-        assert!(entries[1].object_selector.is_empty());
+        assert_eq!(entries[0].object_selector.to_string(), "app=etcd");
+        assert!(entries[1].object_selector.selects_all());
     }
 
     #[test]
@@ -254,19 +225,16 @@ mod tests {
             names(&entries),
             ["etcd-pods", "etcd-pods-2", "etcd-pods-3", "etcd-evictions", "etcd-evictions-2"]
         );
-        assert_eq!(entries[0].namespace_selector.match_expressions[0].values, ["a", "b"]);
-        assert_eq!(entries[0].object_selector.match_labels.len(), 1);
+        assert_eq!(entries[0].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,b)");
+        assert_eq!(entries[0].object_selector.to_string(), "app=etcd");
         for at in [1, 2, 4] {
-            assert_eq!(
-                entries[at].namespace_selector.match_labels,
-                [("t".to_owned(), "u".to_owned())].into()
-            );
+            assert_eq!(entries[at].namespace_selector.to_string(), "t=u");
         }
-        assert_eq!(entries[3].namespace_selector.match_expressions[0].values, ["a", "b"]);
-        assert_eq!(entries[1].object_selector.match_labels, [("x".to_owned(), "y".to_owned())].into());
-        assert_eq!(entries[2].object_selector.match_labels, [("z".to_owned(), "y".to_owned())].into());
+        assert_eq!(entries[3].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,b)");
+        assert_eq!(entries[1].object_selector.to_string(), "x=y");
+        assert_eq!(entries[2].object_selector.to_string(), "z=y");
         let recognised = all("recognise: true\nensembles: [{namespace: db}]");
-        assert!(recognised[0].object_selector.is_empty());
+        assert!(recognised[0].object_selector.selects_all());
     }
 
     #[test]
@@ -275,25 +243,17 @@ mod tests {
             "ensembles: [{namespace: a, selector: app=etcd}, {namespace: b, selector: app=db}, {namespace: c, selector: app=etcd}]",
         );
         assert_eq!(names(&entries), ["etcd-pods", "etcd-pods-2", "etcd-evictions"]);
-        assert_eq!(entries[0].namespace_selector.match_expressions[0].values, ["a", "c"]);
-        assert_eq!(entries[1].namespace_selector.match_expressions[0].values, ["b"]);
-        assert_eq!(entries[1].object_selector.match_labels, [("app".to_owned(), "db".to_owned())].into());
-        assert_eq!(entries[2].namespace_selector.match_expressions[0].values, ["a", "b", "c"]);
+        assert_eq!(entries[0].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,c)");
+        assert_eq!(entries[1].namespace_selector.to_string(), "kubernetes.io/metadata.name in (b)");
+        assert_eq!(entries[1].object_selector.to_string(), "app=db");
+        assert_eq!(entries[2].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,b,c)");
     }
 
     #[test]
     fn what_the_section_selects_beside_is_selected_too() {
         let yaml = "webhook: {namespaceSelector: {matchLabels: {t: v, w: x}}}\nensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: x=y}]";
         let selector = all(yaml).remove(0).namespace_selector;
-        let label = |t: &'static str| {
-            move |key: &str| match key {
-                "t" => Some(t),
-                "w" => Some("x"),
-                _ => None,
-            }
-        };
-        assert!(!selector.matches(label("u")) && !selector.matches(label("v")));
-        assert_eq!(selector.match_labels.len(), 2);
+        assert_eq!(selector.to_string(), "t=u,t in (v),w=x");
     }
 
     #[test]
@@ -338,8 +298,12 @@ mod tests {
         );
         let without = all(&format!("{LEAST}\nalsoGuard: [statefulsets]"));
         assert_eq!(conditions(&without[2]), ["no-break-glass", "not-the-install-namespace"]);
-        let resources: Vec<&str> =
-            entries[2].rules.iter().flat_map(|rule| &rule.resources).map(String::as_str).collect();
+        let resources: Vec<&str> = entries[2]
+            .rules
+            .iter()
+            .flat_map(|rule| rule.resources.iter().flatten())
+            .map(String::as_str)
+            .collect();
         assert_eq!(
             resources,
             [

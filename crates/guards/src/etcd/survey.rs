@@ -23,6 +23,7 @@ use super::pod::{self, Pod};
 use super::table::{Row, State, Table};
 use super::target::{Deed, Target};
 use super::tell;
+use ::config::SelectorExt as _;
 use cluster::fleet::{Object, Part};
 use cluster::writer::{Lease, Reservations};
 use cluster::{Reader, Resource};
@@ -133,8 +134,10 @@ impl Survey {
             let look = Look { world, end: Instant::now() + PATIENCE };
             match look.listed(&Resource::NAMESPACES, "", Part::Metadata).await {
                 Ok(all) => names.extend(all.into_iter().filter_map(|object| {
-                    let label = |key: &str| object.metadata.labels.get(key).map(String::as_str);
-                    selectors.iter().any(|selector| selector.matches(label)).then_some(object.name)
+                    selectors
+                        .iter()
+                        .any(|selector| selector.matches(&object.metadata.labels))
+                        .then_some(object.name)
                 })),
                 Err(why) => unseen = Some(why),
             }
@@ -330,9 +333,7 @@ impl Survey {
 fn is_within(ensemble: &config::Ensemble, name: &str, namespace: &Namespace) -> bool {
     match &ensemble.within {
         Within::Named(named) => named == name,
-        Within::Labelled(selector) => {
-            selector.matches(|key: &str| namespace.labels.get(key).map(String::as_str))
-        }
+        Within::Labelled(selector) => selector.matches(&namespace.labels),
     }
 }
 

@@ -26,6 +26,7 @@ use super::pod::Pod;
 use super::table::Table;
 use super::target::{Deed, Target};
 use super::tell;
+use ::config::SelectorExt as _;
 use cluster::etcd::Id;
 use cluster::writer::{Lease, Moved, Reservation, Reservations, Writer, Written};
 use cluster::{Reader, cause};
@@ -247,9 +248,8 @@ impl<'w> Way<'w> {
             if namespace.is_none() {
                 namespace = Some(self.look().namespace(&pod.namespace).await?);
             }
-            let labels = namespace.as_ref().map(|namespace| &namespace.labels);
-            let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
-            if matches!(&ensemble.within, Within::Labelled(selector) if selector.matches(label)) {
+            let labels = namespace.as_ref().map(|namespace| namespace.labels.clone()).unwrap_or_default();
+            if matches!(&ensemble.within, Within::Labelled(selector) if selector.matches(&labels)) {
                 chosen = Some(ensemble);
                 break;
             }

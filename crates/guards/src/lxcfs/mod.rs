@@ -39,12 +39,11 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-use admission::{
-    BoxFuture, Cause, FailurePolicy, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy, WebhookEntry,
-};
+use admission::{BoxFuture, Cause, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
 use crate::common::Defaults;
 use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
+use crate::webhook::{FailurePolicy, WebhookEntry};
 use ::config::Section;
 use cluster::{Address, Reader, Resource, cause};
 

@@ -5,29 +5,32 @@
 //! selectors first and matchConditions last (`plugin/webhook/generic/webhook.go`); an expression that fails follows
 //! failurePolicy without a call, so every map is looked for before it is looked into.
 
-use admission::{
-    LabelSelector, MatchCondition, Reinvocation, Rule, Scope, SelectorOperator, SideEffects, WebhookEntry,
-    WebhookType,
-};
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use super::config::{Config, OptIn};
 use super::decide::LEFT_ALONE;
 use super::wish::{OLD_NO, OLD_SWITCH, SWITCH};
+use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
+use ::config::{Expression, Selector};
 
 /// The entries that the configuration asks for.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     let by = config.opt_in;
     let mut entries = Vec::new();
     let not_out = condition("not-opted-out", not_opted_out(by));
+    let enabled = || (SWITCH.to_owned(), ["enabled".to_owned()].into());
+    let selector = || config.common_config.namespace_selector.clone();
     if by.namespace_label {
-        let selector =
-            config.common_config.namespace_selector.clone().and(SWITCH, SelectorOperator::In, &["enabled"]);
+        let (key, values) = enabled();
+        let mut selector = selector();
+        selector.extend(Expression::In(key, values));
         entries.push(entry(config, "lxcfs-namespaces", selector, vec![not_out.clone()]));
     }
     if by.annotation || by.label {
-        let mut selector = config.common_config.namespace_selector.clone();
+        let mut selector = selector();
         if by.namespace_label {
-            selector = selector.and(SWITCH, SelectorOperator::NotIn, &["enabled"]);
+            let (key, values) = enabled();
+            selector.extend(Expression::NotIn(key, values));
         }
         let wants = condition("pod-opts-in", opts_in(by));
         entries.push(entry(config, "lxcfs-pods", selector, vec![wants, not_out]));
@@ -38,39 +41,17 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
 fn entry(
     config: &Config,
     name: &str,
-    namespace_selector: LabelSelector,
+    namespace_selector: Selector,
     conditions: Vec<MatchCondition>,
 ) -> WebhookEntry {
     let mut match_conditions = vec![condition("not-left-alone", not_left_alone(config))];
     match_conditions.extend(conditions);
-    WebhookEntry {
-        webhook_type: WebhookType::Mutating,
-        name: name.to_owned(),
-        rules: vec![rule("CREATE", "pods"), rule("UPDATE", "pods/ephemeralcontainers")],
-        namespace_selector,
-        object_selector: LabelSelector::default(),
-        match_conditions,
-        failure_policy: config.common_config.failure_policy,
-        side_effects: SideEffects::None,
-        timeout_seconds: config.common_config.timeout_seconds,
-        // A webhook after us may add a container, which then lacks the files.
-        reinvocation: Reinvocation::IfNeeded,
-        review_versions: config.common_config.review_versions.clone(),
-    }
-}
-
-fn rule(operation: &str, resource: &str) -> Rule {
-    Rule {
-        operations: vec![operation.to_owned()],
-        api_groups: vec![String::new()],
-        api_versions: vec!["v1".to_owned()],
-        resources: vec![resource.to_owned()],
-        scope: Scope::Namespaced,
-    }
-}
-
-fn condition(name: &str, expression: String) -> MatchCondition {
-    MatchCondition { name: name.to_owned(), expression }
+    let rules = vec![
+        rule("CREATE", "", "pods", "Namespaced"),
+        rule("UPDATE", "", "pods/ephemeralcontainers", "Namespaced"),
+    ];
+    let entry = WebhookEntry::new(WebhookType::Mutating, name, rules, &config.common_config);
+    WebhookEntry { namespace_selector, match_conditions, ..entry }
 }
 
 fn not_left_alone(config: &Config) -> String {
@@ -80,7 +61,7 @@ fn not_left_alone(config: &Config) -> String {
     {
         names.push(&config.common_config.install_namespace);
     }
-    format!("!(request.namespace in [{}])", names.into_iter().map(text).collect::<Vec<_>>().join(", "))
+    format!("!(request.namespace in [{}])", names.into_iter().map(cel_string).collect::<Vec<_>>().join(", "))
 }
 
 /// Word for word what [`Wish::wanted`](super::wish::Wish::wanted) takes for No: `disabled` beats everything, and the older
@@ -111,37 +92,32 @@ fn opts_in(by: OptIn) -> String {
 
 /// In whatever case, as [`Wish`](super::wish::Wish) compares the word.
 fn older_is_no() -> String {
-    let words = OLD_NO.map(text).join(", ");
+    let words = OLD_NO.map(cel_string).join(", ");
     format!("{}.lowerAscii() in [{words}]", at("annotations", OLD_SWITCH))
 }
 
 fn has(map: &str, key: &str) -> String {
-    format!("has(object.metadata.{map}) && {} in object.metadata.{map}", text(key))
+    format!("has(object.metadata.{map}) && {} in object.metadata.{map}", cel_string(key))
 }
 
 fn at(map: &str, key: &str) -> String {
-    format!("object.metadata.{map}[{}]", text(key))
+    format!("object.metadata.{map}[{}]", cel_string(key))
 }
 
 fn entry_is(map: &str, key: &str, value: &str) -> String {
-    format!("{} && {} == {}", has(map, key), at(map, key), text(value))
-}
-
-/// A CEL string; JSON's escapes are CEL's too.
-fn text(value: &str) -> String {
-    serde_json::Value::from(value).to_string()
+    format!("{} && {} == {}", has(map, key), at(map, key), cel_string(value))
 }
 
 #[cfg(test)]
 mod tests {
-    use admission::FailurePolicy;
-    use serde_json::{Value, json};
+    use crate::webhook::FailurePolicy;
+    use serde_json::json;
 
     use super::super::fixture::config;
     use super::*;
 
-    fn selector(entry: &WebhookEntry) -> Value {
-        serde_json::to_value(&entry.namespace_selector).unwrap()
+    fn selector(entry: &WebhookEntry) -> String {
+        entry.namespace_selector.to_string()
     }
 
     fn expressions(entry: &WebhookEntry) -> Vec<(&str, &str)> {
@@ -177,14 +153,8 @@ mod tests {
         assert_eq!(entries.len(), 2);
         let [namespaces, pods] = entries.as_slice() else { panic!() };
         assert_eq!((namespaces.name.as_str(), pods.name.as_str()), ("lxcfs-namespaces", "lxcfs-pods"));
-        assert_eq!(
-            selector(namespaces),
-            json!({"matchExpressions": [{"key": "durward.dev/lxcfs", "operator": "In", "values": ["enabled"]}]})
-        );
-        assert_eq!(
-            selector(pods),
-            json!({"matchExpressions": [{"key": "durward.dev/lxcfs", "operator": "NotIn", "values": ["enabled"]}]})
-        );
+        assert_eq!(selector(namespaces), "durward.dev/lxcfs in (enabled)");
+        assert_eq!(selector(pods), "durward.dev/lxcfs notin (enabled)");
         assert_eq!(expressions(namespaces), [NOT_ALONE, NOT_OUT]);
         let either = format!("{BY_ANNOTATION} || {BY_LABEL}");
         assert_eq!(expressions(pods), [NOT_ALONE, ("pod-opts-in", either.as_str()), NOT_OUT]);
@@ -201,9 +171,9 @@ mod tests {
                     {"operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/ephemeralcontainers"], "scope": "Namespaced"},
                 ])
             );
-            assert!(entry.object_selector.is_empty());
+            assert!(entry.object_selector.selects_all());
             assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Ignore, 5));
-            assert_eq!((entry.side_effects, entry.reinvocation), (SideEffects::None, Reinvocation::IfNeeded));
+            assert!(!entry.has_side_effects);
             assert_eq!(entry.review_versions, ["v1"]);
         }
     }
@@ -215,7 +185,7 @@ mod tests {
 
         let only_pods = entries(&config("optIn: {namespaceLabel: false, annotation: false}"));
         let [pods] = only_pods.as_slice() else { panic!() };
-        assert!(pods.namespace_selector.is_empty());
+        assert!(pods.namespace_selector.selects_all());
         assert_eq!(expressions(pods)[1], ("pod-opts-in", BY_LABEL));
     }
 
@@ -245,8 +215,7 @@ mod tests {
         let config =
             config("webhook: {namespaceSelector: {matchLabels: {team: shop}}}\ninstallNamespace: guards");
         for entry in entries(&config) {
-            assert_eq!(selector(&entry)["matchLabels"], json!({"team": "shop"}));
-            assert_eq!(entry.namespace_selector.match_expressions.len(), 1);
+            assert!(selector(&entry).starts_with("team=shop,durward.dev/lxcfs "));
             assert_eq!(expressions(&entry)[0].1, r#"!(request.namespace in ["kube-system", "guards"])"#);
         }
     }

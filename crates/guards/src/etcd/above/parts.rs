@@ -1,11 +1,13 @@
 //! What a member stands on: its claim, and the budget that holds while Durward is not asked.
 
-use admission::{Cause, LabelSelector};
+use admission::Cause;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 
 use super::super::ground::{PODS, whole};
 use super::super::pod::Pod;
 use super::{Case, Objection, Subject, entry};
+use ::config::{Selector, SelectorExt as _};
 use cluster::cause;
 
 #[derive(Deserialize)]
@@ -39,12 +41,14 @@ pub(super) async fn claim_gone(case: Case<'_>, subject: &Subject<'_>) -> Result<
 }
 
 pub(super) async fn budget_gone(case: Case<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
-    let budget: Budget = serde_json::from_str(&subject.json).map_err(|error| {
+    let unreadable = |error: &dyn std::fmt::Display| {
         Cause::new(cause::GARBAGE, format!("the PodDisruptionBudget cannot be read: {error}"))
-    })?;
+    };
+    let budget: Budget = serde_json::from_str(&subject.json).map_err(|error| unreadable(&error))?;
     let Some(selector) = budget.spec.selector else { return Ok(Vec::new()) };
+    let selector = Selector::try_from(selector).map_err(|error| unreadable(&error))?;
     let members = members(case, subject).await?;
-    let is_over = |pod: &&Pod| selector.matches(|key: &str| pod.labels.get(key).map(String::as_str));
+    let is_over = |pod: &&Pod| selector.matches(&pod.labels);
     let over = members.iter().filter(is_over).count();
     if over == 0 {
         return Ok(Vec::new());
