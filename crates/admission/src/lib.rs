@@ -19,6 +19,7 @@
 //! # Ok::<(), admission::Malformed>(())
 //! ```
 
+pub mod budget;
 mod denial;
 mod envelope;
 mod fields;
