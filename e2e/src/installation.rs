@@ -70,6 +70,19 @@ impl<'a> Installation<'a> {
         Self::new(context, cluster, Some(HOME), (&registration, guards), listener, Vec::new())
     }
 
+    /// Installs Durward by URL, starts a server with this name for its log, and registers it.
+    pub fn start(
+        context: &'a TestContext,
+        cluster: &'a Cluster,
+        guards: &str,
+        name: &str,
+    ) -> Result<(Self, Durward)> {
+        let mut installation = Self::by_url(context, cluster, guards)?;
+        let durward = installation.serve().named(name).start_ready(context)?;
+        installation.register()?;
+        Ok((installation, durward))
+    }
+
     /// Registered with a Karmada control plane, reached at a URL on 127.0.0.1: one server at a time.
     pub fn on_karmada(context: &'a TestContext, fleet: &'a Fleet, guards: &str) -> Result<Self> {
         let port = ports::free()?;

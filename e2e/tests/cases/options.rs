@@ -27,9 +27,7 @@ fn with_init_containers(pod: Pod<'_>) -> Pod<'_> {
 #[e2e::case]
 fn init_containers_get_files_if_configured_or_named(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
-    let durward = installation.serve().named("durward-init").start_ready(context)?;
-    installation.register()?;
+    let (installation, durward) = Installation::start(context, &cluster, DEFAULTS, "durward-init")?;
     let shop = cluster.namespace("shop")?;
     await_injection(&shop)?;
     let pod = |name| with_init_containers(opted_in(&shop, name));
@@ -50,9 +48,8 @@ fn init_containers_get_files_if_configured_or_named(context: &'static TestContex
 #[e2e::case]
 fn audit_mode_changes_nothing_and_warns(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let mut installation = Installation::by_url(context, &cluster, "  lxcfs: {mode: audit}")?;
-    let _durward = installation.serve().named("durward-audit").start_ready(context)?;
-    installation.register()?;
+    let (_installation, _durward) =
+        Installation::start(context, &cluster, "  lxcfs: {mode: audit}", "durward-audit")?;
     let shop = cluster.namespace("shop")?;
     eventually_ok("a warning of the auditing guard", || {
         let audited = opted_in(&shop, "probe").as_dry_run().by_kubectl_apply().is_admitted()?;
@@ -69,9 +66,7 @@ fn webhooks_follow_the_selector_and_the_opt_in_options(context: &'static TestCon
     let cluster = context.cluster(&scratch())?;
     let guards = "  lxcfs:\n    optIn: {annotation: true, label: false, namespaceLabel: false}\n    \
         webhook: {namespaceSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [system]}]}}";
-    let mut installation = Installation::by_url(context, &cluster, guards)?;
-    let durward = installation.serve().named("durward-narrow").start_ready(context)?;
-    installation.register()?;
+    let (mut installation, durward) = Installation::start(context, &cluster, guards, "durward-narrow")?;
     let (shop, system) =
         (cluster.namespace("shop")?, cluster.labelled_namespace("shop", &[("tier", "system")])?);
     let asking = cluster.labelled_namespace("asking", &OPTED_IN)?;

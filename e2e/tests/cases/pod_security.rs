@@ -22,10 +22,12 @@ fn careful<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
 #[e2e::case]
 fn pods_that_pod_security_would_deny_get_no_files(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&restricted())?;
-    let mut installation =
-        Installation::by_url(context, &cluster, "  lxcfs: {podSecurityDefault: restricted}")?;
-    let durward = installation.serve().named("durward-restricted").start_ready(context)?;
-    installation.register()?;
+    let (installation, durward) = Installation::start(
+        context,
+        &cluster,
+        "  lxcfs: {podSecurityDefault: restricted}",
+        "durward-restricted",
+    )?;
     let silent = cluster.namespace("silent")?;
     let lenient = cluster.labelled_namespace("lenient", &[(ENFORCE, "privileged")])?;
     await_injection(&lenient)?;
@@ -79,9 +81,8 @@ fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'stati
         format!("  lxcfs: {{podSecurityDefault: restricted, backend: auto, nodeReadiness: {readiness}}}")
     };
     let cluster = context.cluster(&restricted())?;
-    let mut installation = Installation::by_url(context, &cluster, &guard("require"))?;
-    let durward = installation.serve().named("durward-device").start_ready(context)?;
-    installation.register()?;
+    let (installation, durward) =
+        Installation::start(context, &cluster, &guard("require"), "durward-device")?;
     let silent = cluster.namespace("silent")?;
     let lenient = cluster.labelled_namespace("lenient", &[(ENFORCE, "privileged")])?;
     await_injection(&lenient)?;

@@ -18,10 +18,12 @@ const FEWER: [&str; 2] = ["meminfo", "uptime"];
 #[e2e::case(Slow)]
 fn a_valid_configuration_is_reloaded_and_an_invalid_one_ignored(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let mut installation =
-        Installation::by_url(context, &cluster, "  lxcfs: {webhook: {failurePolicy: Fail}}")?;
-    let durward = installation.serve().named("durward-reloaded").start_ready(context)?;
-    installation.register()?;
+    let (installation, durward) = Installation::start(
+        context,
+        &cluster,
+        "  lxcfs: {webhook: {failurePolicy: Fail}}",
+        "durward-reloaded",
+    )?;
     let shop = cluster.namespace("shop")?;
     await_injection(&shop)?;
     let unknown = unknown(&durward)?;

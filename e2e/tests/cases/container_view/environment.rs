@@ -65,9 +65,7 @@ fn reviewed<G>(
 
 impl Environment {
     fn start(context: &'static TestContext, node: &'static Node) -> Result<Self> {
-        let mut installation = Installation::by_url(context, node.cluster(), DEFAULTS)?;
-        let durward = installation.serve().named("durward-node").start_ready(context)?;
-        installation.register()?;
+        let (installation, durward) = Installation::start(context, node.cluster(), DEFAULTS, "durward-node")?;
         await_injection(&*node.namespace("probe")?)?;
         Ok(Self { installation, durward, configuration: ConfigurationLock::new(DEFAULTS) })
     }

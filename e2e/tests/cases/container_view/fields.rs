@@ -91,9 +91,7 @@ fn pods_with_every_field_equal_their_twins_except_our_additions(context: &'stati
     let gates = FEATURES.map(|feature| format!("{feature}=true"));
     let options = Options::named("every-field").flag(format!("--feature-gates={}", gates.join(",")));
     let cluster = context.own_cluster(&options)?;
-    let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
-    let durward = installation.serve().named("durward-every-field").start_ready(context)?;
-    installation.register()?;
+    let (installation, durward) = Installation::start(context, &cluster, DEFAULTS, "durward-every-field")?;
     make_classes(&cluster)?;
     let silent = cluster.namespace("silent")?;
     await_injection(&silent)?;

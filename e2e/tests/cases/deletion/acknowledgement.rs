@@ -46,8 +46,7 @@ impl Drop for AnnotatedM1<'_> {
 #[e2e::case(Exclusive)]
 fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     let (m1, m2) = (fleet.member("m1")?, fleet.member("m2")?);
     // No cluster reports this pod, and it is deleted: this is what an acknowledgement means.
     m1.runs_pod(&m1.known_namespace(shop.name()), "unseen")?;
@@ -98,7 +97,7 @@ fn a_label_acknowledges_only_an_unreachable_cluster(context: &'static TestContex
     let path = path_of(&shop);
     let m1 = fleet.member("m1")?;
     let mark = AnnotatedM1(&fleet);
-    m1.runs_pod(&m1.known_namespace(busy.name()), "web")?;
+    fleet.run_pod("m1", &busy, "web")?;
     {
         let _frozen = m1.freeze()?;
         fleet.dry_run(&path)?.denied()?.with_cause("m1", "Unknown")?;

@@ -12,8 +12,7 @@ use crate::cases::objects::contains_all;
 fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
-    let m2 = fleet.member("m2")?;
-    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    fleet.run_pod("m2", &shop, "web")?;
     let installation = fleet.installation();
     let (used, free) = (format!("ns/{}", shop.name()), format!("ns/{}", empty.name()));
 
@@ -33,8 +32,7 @@ fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Resul
 fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
-    let m3 = fleet.member("m3")?;
-    m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
+    fleet.run_pod("m3", &shop, "web")?;
     let installation = fleet.installation();
     let folder = context.folder("snapshot")?.join("world");
     let out = format!("--out={}", folder.display());

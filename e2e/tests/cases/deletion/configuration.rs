@@ -42,9 +42,8 @@ fn names_count_hides_object_names(context: &'static TestContext) -> Result<()> {
 #[e2e::case]
 fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let mut installation = Installation::by_url(context, &cluster, "  deletion: {}")?;
-    let _durward = installation.serve().named("durward-alone").start_ready(context)?;
-    installation.register()?;
+    let (_installation, _durward) =
+        Installation::start(context, &cluster, "  deletion: {}", "durward-alone")?;
     let guarded = cluster.labelled_namespace("guarded", &[("durward.dev/guard", "deletion")])?;
     let preview = cluster.namespace("preview")?;
     let web = create(&guarded, "apps/v1/deployments", &deployment("web", 0))?;

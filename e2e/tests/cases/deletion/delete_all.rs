@@ -17,8 +17,7 @@ const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
 fn deleting_all_namespaces_judges_each_one(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
     let (used, free) = (fleet.namespace("used")?, fleet.namespace("free")?);
-    let m3 = fleet.member("m3")?;
-    m3.runs_pod(&m3.known_namespace(used.name()), "web")?;
+    fleet.run_pod("m3", &used, "web")?;
     let all = names(&fleet, "namespaces")?;
     let tried = fleet.karmada().kubectl().run(&["delete", "namespaces", "--all", "--dry-run=server"])?;
     ensure!(!tried.is_success(), "the dry run passed");

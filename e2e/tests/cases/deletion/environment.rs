@@ -101,6 +101,19 @@ impl<G> GuardedFleet<G> {
         self.environment.installation()
     }
 
+    /// Creates a namespace with a unique name. Returns it with its path.
+    pub(super) fn new_namespace(&self, name: &str) -> Result<(Namespace<'_>, String)> {
+        let namespace = self.namespace(name)?;
+        let path = path_of(&namespace);
+        Ok((namespace, path))
+    }
+
+    /// Creates a running pod in a propagated namespace of a member.
+    pub(super) fn run_pod(&self, member: &str, namespace: &Namespace<'_>, name: &str) -> Result<()> {
+        let member = self.member(member)?;
+        member.runs_pod(&member.known_namespace(namespace.name()), name)
+    }
+
     /// Calls a function with the running server.
     pub(super) fn durward<T>(&self, call: impl FnOnce(&Durward) -> Result<T>) -> Result<T> {
         call(self.environment.durward().as_ref().context("a case has stopped Durward")?)

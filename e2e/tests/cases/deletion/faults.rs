@@ -50,8 +50,7 @@ fn faults() -> Vec<(Fault, &'static str)> {
 #[e2e::case(Exclusive)]
 fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     let m1 = fleet.member("m1")?;
     let proxy = Proxy::before(m1.url(), m1.ca())?;
     {

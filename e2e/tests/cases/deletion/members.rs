@@ -10,7 +10,7 @@ use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{ExclusiveFleet, exclusive};
-use super::objects::{await_gone_everywhere, exists, path_of};
+use super::objects::{await_gone_everywhere, exists};
 use crate::cases::attempt::{Attempt, Verdict};
 
 /// A member has three of the ten seconds of a review; the rest allows for a debug build on a loaded machine.
@@ -28,15 +28,14 @@ const BACK_WITHIN: Duration = Duration::from_secs(60);
 #[e2e::case(Exclusive)]
 fn a_stopped_member_is_named_in_time(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     let before = fleet.unknown("unreachable")?;
     let stopped = fleet.member("m1")?.stop()?;
     unknown(&fleet, &path, "m1", &["no connection from Karmada to m1", "connection refused"])?;
     ensure!(fleet.unknown("unreachable")? > before + 0.5, "no counter tells of it");
     // The denial also names what is in use elsewhere.
     let m2 = fleet.member("m2")?;
-    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    fleet.run_pod("m2", &shop, "web")?;
     fleet
         .delete(&path)?
         .denied()?
@@ -53,8 +52,7 @@ fn a_stopped_member_is_named_in_time(context: &'static TestContext) -> Result<()
 #[e2e::case(Exclusive)]
 fn a_frozen_member_takes_its_deadline_and_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (_, path) = fleet.new_namespace("shop")?;
     let before = fleet.unknown("timeout")?;
     let frozen = fleet.member("m2")?.freeze()?;
     denied_by_timeout(&fleet, &path, "m2")?;
@@ -66,8 +64,7 @@ fn a_frozen_member_takes_its_deadline_and_is_named(context: &'static TestContext
 #[e2e::case(Exclusive)]
 fn a_frozen_pull_member_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (_, path) = fleet.new_namespace("shop")?;
     let frozen = fleet.member("m3")?.freeze()?;
     denied_by_timeout(&fleet, &path, "m3")?;
     frozen.thaw()?;
@@ -77,8 +74,7 @@ fn a_frozen_pull_member_is_named(context: &'static TestContext) -> Result<()> {
 #[e2e::case(Exclusive)]
 fn a_slow_member_is_awaited_and_a_slower_one_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     let m1 = fleet.member("m1")?;
     let proxy = Proxy::before(m1.url(), m1.ca())?;
     let _published = fleet.publish("m1", &proxy.url())?;
@@ -88,7 +84,7 @@ fn a_slow_member_is_awaited_and_a_slower_one_is_named(context: &'static TestCont
         await_through(&proxy, &fleet, &path)?;
         // Each of the two requests has its own round trip, which is not always in time on a loaded machine.
         await_allowed(&fleet, &path)?;
-        m1.runs_pod(&m1.known_namespace(shop.name()), "web")?;
+        fleet.run_pod("m1", &shop, "web")?;
         eventually("m1 to be waited for", BACK_WITHIN, || {
             Ok(denied_with("m1 (1 pod: web)", fleet.dry_run(&path)?.denied()?))
         })?;
@@ -103,8 +99,7 @@ fn a_slow_member_is_awaited_and_a_slower_one_is_named(context: &'static TestCont
 #[e2e::case(Exclusive)]
 fn a_member_that_drops_packets_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (_, path) = fleet.new_namespace("shop")?;
     {
         let hole = Blackhole::open()?;
         let _published = fleet.publish("m1", &hole.url()?)?;
@@ -117,8 +112,7 @@ fn a_member_that_drops_packets_is_named(context: &'static TestContext) -> Result
 #[e2e::case(Exclusive)]
 fn a_cluster_without_an_endpoint_counts_immediately(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (_, path) = fleet.new_namespace("shop")?;
     fleet.dry_run(&path)?.allowed()?;
     {
         let _ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
@@ -137,8 +131,7 @@ fn a_cluster_without_an_endpoint_counts_immediately(context: &'static TestContex
 #[e2e::case(Exclusive)]
 fn a_cluster_that_joins_while_all_connections_hang_counts(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (_, path) = fleet.new_namespace("shop")?;
     {
         let relay = Relay::before(fleet.karmada().url())?;
         let url = relay.url();
@@ -159,8 +152,7 @@ fn a_cluster_that_joins_while_all_connections_hang_counts(context: &'static Test
 #[e2e::case(Exclusive)]
 fn a_cluster_that_just_joined_counts(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     {
         let m4 = fleet.join_more(context, NewMember::push("m4"))?;
         fleet.await_propagated(&m4, &path)?;
@@ -179,8 +171,7 @@ fn a_cluster_that_just_joined_counts(context: &'static TestContext) -> Result<()
 #[e2e::case(Exclusive)]
 fn without_the_aggregated_api_deletions_are_denied(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (_, path) = fleet.new_namespace("shop")?;
     let _api = fleet.karmada().api();
     let before = fleet.unknown("stale-fleet")?;
     let frozen = fleet.aggregated().freeze()?;

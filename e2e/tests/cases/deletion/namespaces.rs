@@ -105,8 +105,7 @@ fn denied_until_empty(
     fill: impl Fn(&Member, &Namespace<'_>) -> Result<()>,
 ) -> Result<()> {
     let fleet = shared(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     let member = fleet.member(name)?;
     let inside = member.known_namespace(shop.name());
     fill(member, &inside)?;
@@ -135,8 +134,7 @@ fn denied_until_empty(
 #[e2e::case]
 fn an_unplaced_resource_template_denies_the_deletion(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     let template = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
     fleet.delete(&path)?.denied()?.with_message(&["the control plane (1 deployment: web)"])?;
     exists(fleet.karmada(), &path)?;
@@ -160,8 +158,7 @@ fn finished_pods_do_not_deny_the_deletion(context: &'static TestContext) -> Resu
 #[e2e::case]
 fn a_namespace_in_use_everywhere_names_every_cluster(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
     for member in fleet.members() {
         let inside = member.known_namespace(shop.name());
@@ -185,7 +182,7 @@ fn a_dry_run_reports_the_usage_and_changes_nothing(context: &'static TestContext
     let fleet = shared(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     let m2 = fleet.member("m2")?;
-    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    fleet.run_pod("m2", &shop, "web")?;
     let kubectl = fleet.karmada().kubectl();
     let tried = |name: &str| kubectl.run(&["delete", "namespace", name, "--dry-run=server"]);
 
@@ -243,8 +240,7 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
 fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
     let karmada: &Cluster = fleet.karmada();
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     let m1 = fleet.member("m1")?;
     let inside = m1.known_namespace(shop.name());
     m1.runs_pod(&inside, "web")?;

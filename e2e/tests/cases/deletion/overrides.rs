@@ -24,10 +24,8 @@ pub(super) fn ahead(by: Duration) -> Result<String> {
 #[e2e::case]
 fn an_administrator_needs_only_the_annotation(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
-    let m2 = fleet.member("m2")?;
-    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    let (shop, path) = fleet.new_namespace("shop")?;
+    fleet.run_pod("m2", &shop, "web")?;
     let root = fleet.karmada().certified("root", Some("system:masters"))?;
     delete(&root.api, &path)?.denied()?.with_message(&["m2 (1 pod: web)"])?;
 
@@ -49,8 +47,7 @@ fn an_administrator_can_override_while_durward_is_down(context: &'static TestCon
     let widgets = Crd::new(&["v1"]);
     widgets.in_cluster(fleet.karmada())?;
     widgets.make(&other, "v1", "one")?;
-    let m3 = fleet.member("m3")?;
-    m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
+    fleet.run_pod("m3", &shop, "web")?;
     let api = fleet.karmada().api();
     let down = fleet.stop_durward(context);
     for path in [path_of(&shop), path_of(&other), widgets.path()] {
@@ -67,7 +64,7 @@ fn an_administrator_can_override_while_durward_is_down(context: &'static TestCon
     drop(down);
     // The restarted server denies as before.
     let path = path_of(&other);
-    m3.runs_pod(&m3.known_namespace(other.name()), "web")?;
+    fleet.run_pod("m3", &other, "web")?;
     fleet.delete(&path)?.denied()?.with_message(&["m3 (1 pod: web)"])?;
     Ok(())
 }
@@ -76,10 +73,8 @@ fn an_administrator_can_override_while_durward_is_down(context: &'static TestCon
 fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
     let karmada = fleet.karmada();
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
-    let m1 = fleet.member("m1")?;
-    m1.runs_pod(&m1.known_namespace(shop.name()), "web")?;
+    let (shop, path) = fleet.new_namespace("shop")?;
+    fleet.run_pod("m1", &shop, "web")?;
     let name = format!("deleter-of-{}", shop.name());
     let ann = karmada.user(&name, &["system:authenticated"])?;
     let rules =

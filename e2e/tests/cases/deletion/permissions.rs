@@ -29,8 +29,7 @@ fn restored(fleet: &ExclusiveFleet) -> Undo<impl FnMut() -> Result<()>> {
 #[e2e::case(Exclusive)]
 fn a_missing_permission_in_a_member_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (_, path) = fleet.new_namespace("shop")?;
     let api = fleet.karmada().api();
     let before = fleet.unknown("forbidden")?;
     {
@@ -60,8 +59,7 @@ fn a_missing_permission_in_a_member_is_named(context: &'static TestContext) -> R
 #[e2e::case(Exclusive)]
 fn a_missing_permission_for_the_proxy_or_clusters_is_named(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (_, path) = fleet.new_namespace("shop")?;
     let api = fleet.karmada().api();
     {
         let _restored = restored(&fleet);

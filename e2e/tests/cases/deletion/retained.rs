@@ -18,8 +18,7 @@ const IGNORING: [&str; 3] = ["fleet: {karmada: {}}", "unmanaged: ignore", GROUPS
 #[e2e::case]
 fn preserve_on_deletion_does_not_allow_the_deletion(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     let web = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
     propagate(&shop, "web", true)?;
     let m1 = fleet.member("m1")?;
@@ -58,8 +57,7 @@ fn an_unmanaged_namespace_stays_with_its_content(context: &'static TestContext) 
 #[e2e::case(Reconfigures)]
 fn everything_in_a_propagated_namespace_counts(context: &'static TestContext) -> Result<()> {
     let fleet = shared_with(context, &IGNORING)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (shop, path) = fleet.new_namespace("shop")?;
     let m3 = fleet.member("m3")?;
     let inside = m3.known_namespace(shop.name());
     m3.runs_pod(&inside, "web")?;

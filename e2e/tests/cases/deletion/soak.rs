@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use e2e::prelude::*;
 
 use super::environment::exclusive;
-use super::objects::{exists, path_of};
+use super::objects::exists;
 use crate::cases::attempt::Attempt;
 use crate::cases::objects::{list, name_of};
 
@@ -17,8 +17,7 @@ const REVOKED_WITHIN: Duration = Duration::from_secs(300);
 #[e2e::case(Soak)]
 fn a_revoked_token_is_named_with_its_secret(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
-    let shop = fleet.namespace("shop")?;
-    let path = path_of(&shop);
+    let (_, path) = fleet.new_namespace("shop")?;
     {
         // Karmada uses this account in members; its token is in a Secret of the member.
         revoke(fleet.member("m1")?)?;

@@ -117,9 +117,7 @@ impl Environment {
         node.image(context, Image::Durward)?;
         node.image(context, Image::Lxcfs)?;
         let namespace = node.cluster().exact_namespace(NAMESPACE, &[])?;
-        let mut installation = Installation::by_url(context, node.cluster(), GUARDS)?;
-        let durward = installation.serve().named("durward-deploy").start_ready(context)?;
-        installation.register()?;
+        let (installation, durward) = Installation::start(context, node.cluster(), GUARDS, "durward-deploy")?;
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "durward"}});
         node.cluster().api().create(&namespace.path("configmaps"), &map)?.succeeded()?;
         let doctor_before = doctor(context, node, &installation)?;

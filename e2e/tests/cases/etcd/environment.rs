@@ -121,9 +121,7 @@ pub(super) fn environment(context: &'static TestContext) -> Result<&'static Envi
 fn start(context: &'static TestContext) -> Result<Environment> {
     // The cluster and the installation live as long as the process; the supervisor stops them.
     let cluster: &'static Cluster = Box::leak(Box::new(context.cluster(&Options::named("etcd"))?));
-    let mut installation = Installation::by_url(context, cluster, &guards(&[]))?;
-    let durward = installation.serve().named("durward-etcd").start_ready(context)?;
-    installation.register()?;
+    let (installation, durward) = Installation::start(context, cluster, &guards(&[]), "durward-etcd")?;
     await_guard(cluster)?;
     std::mem::forget(installation);
     Ok(Environment { cluster, durward })
@@ -143,9 +141,7 @@ pub(super) fn installed<'a>(
     cluster: &'a Cluster,
     keys: &[&str],
 ) -> Result<(Installation<'a>, Durward)> {
-    let mut installation = Installation::by_url(context, cluster, &guards(keys))?;
-    let durward = installation.serve().named("durward-etcd-own").start_ready(context)?;
-    installation.register()?;
+    let (installation, durward) = Installation::start(context, cluster, &guards(keys), "durward-etcd-own")?;
     await_guard(cluster)?;
     Ok((installation, durward))
 }
