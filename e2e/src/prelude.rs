@@ -13,4 +13,4 @@ pub use crate::namespace::Namespace;
 pub use crate::node::{Node, RunningPod};
 pub use crate::pods::{Admitted, Pod};
 pub use crate::supervisor::{Exit, Output};
-pub use crate::wait::{Poll, eventually};
+pub use crate::wait::{Poll, WAIT_LIMIT, eventually, until};

@@ -51,3 +51,17 @@ pub fn eventually<T>(
         std::thread::sleep(PAUSE);
     }
 }
+
+/// Longest wait of a case for something that usually takes seconds. A loaded machine takes much longer.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(300);
+
+/// Waits until `check` returns true. It also returns what it saw, for the error.
+pub fn until<S: std::fmt::Display>(
+    what: impl std::fmt::Display,
+    mut check: impl FnMut() -> Result<(bool, S)>,
+) -> Result<()> {
+    eventually(what, WAIT_LIMIT, || {
+        let (is_done, seen) = check()?;
+        Ok(if is_done { Poll::Ready(()) } else { Poll::Pending(seen.to_string()) })
+    })
+}

@@ -1,6 +1,5 @@
 //! A request that a guard reviews, and checks of the response.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -174,25 +173,24 @@ impl Verdict {
 
 /// Repeats a request until `is_expected` accepts the response.
 pub(crate) fn retry_until(
-    what: impl Display,
-    within: Duration,
+    what: &str,
     send: impl Fn() -> Result<Attempt>,
     is_expected: impl Fn(&Attempt) -> bool,
 ) -> Result<()> {
-    eventually(what, within, || {
+    until(what, || {
         let attempt = send()?;
-        Ok(if is_expected(&attempt) { Poll::Ready(()) } else { Poll::Pending(attempt.describe()) })
+        Ok((is_expected(&attempt), attempt.describe()))
     })
 }
 
 /// Repeats a request until it is allowed.
-pub(crate) fn await_allowed(what: &str, within: Duration, send: impl Fn() -> Result<Attempt>) -> Result<()> {
-    retry_until(what, within, send, Attempt::is_allowed)
+pub(crate) fn await_allowed(what: &str, send: impl Fn() -> Result<Attempt>) -> Result<()> {
+    retry_until(what, send, Attempt::is_allowed)
 }
 
 /// Repeats a request until the guard denies it.
-pub(crate) fn await_denied(what: &str, within: Duration, send: impl Fn() -> Result<Attempt>) -> Result<()> {
-    retry_until(what, within, send, Attempt::is_denied)
+pub(crate) fn await_denied(what: &str, send: impl Fn() -> Result<Attempt>) -> Result<()> {
+    retry_until(what, send, Attempt::is_denied)
 }
 
 fn causes(answer: &Answer) -> &[Value] {

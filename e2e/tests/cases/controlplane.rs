@@ -1,7 +1,5 @@
 //! The control plane of the tests is a real one, without Durward.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use e2e::binaries::Binary;
 use e2e::prelude::*;
@@ -92,9 +90,9 @@ fn a_user_can_do_only_what_a_binding_allows(context: &TestContext) -> Result<()>
     });
     cluster.api().create(&shop.path("rbac.authorization.k8s.io/v1/rolebindings"), &binding)?.succeeded()?;
     // The authorizer learns of a new binding through a watch.
-    eventually("the binding to count", Duration::from_secs(30), || {
+    until("the binding to count", || {
         let answer = jane.api.get(&shop.path("pods"))?;
-        Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })
+        Ok((answer.is_success(), answer.message().to_owned()))
     })?;
     shop.pod("web").by(&jane).is_admitted()?;
     let output = jane.kubectl.run(&["get", "nodes"])?;

@@ -4,8 +4,6 @@
 //! control planes: [`common`] with one Durward for the whole run, [`scratch`] for installations of the cases
 //! themselves, one at a time, and [`restricted`].
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use e2e::fixture::{Exclusive, Fixture, Shared, SharedFixture};
 use e2e::prelude::*;
@@ -26,9 +24,6 @@ pub(crate) const PODS_WEBHOOK: &str = "lxcfs-pods.durward.dev";
 
 /// The `guards` section with the default options.
 pub(crate) const DEFAULTS: &str = "  lxcfs: {}";
-
-/// Time until a watch of the API server reports a change of webhooks, endpoints or labels.
-pub(crate) const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns the options of the shared cluster, which has controllers and webhooks behind Services.
 pub(crate) fn common() -> Options {
@@ -97,7 +92,7 @@ pub(crate) fn await_injection(namespace: &Namespace<'_>) -> Result<()> {
 
 /// Waits until `check` succeeds. It is called several times and must not change anything.
 pub(crate) fn eventually_ok<T>(what: &str, check: impl Fn() -> Result<T>) -> Result<T> {
-    eventually(what, WATCH_TIMEOUT, || {
+    eventually(what, WAIT_LIMIT, || {
         Ok(match check() {
             Ok(value) => Poll::Ready(value),
             Err(error) => Poll::Pending(format!("{error:#}")),

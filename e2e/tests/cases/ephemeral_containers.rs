@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use e2e::prelude::*;
 use serde_json::json;
 
-use super::environment::{OPTED_IN, WATCH_TIMEOUT, opted_in, shared};
+use super::environment::{OPTED_IN, opted_in, shared};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _, check_mounts, check_volumes};
 
 #[e2e::case]
@@ -54,7 +54,7 @@ fn an_ephemeral_container_of_a_pod_without_files_warns(context: &'static TestCon
     let path = format!("{}/web/ephemeralcontainers?dryRun=All", shop.path("pods"));
     let debug =
         json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "images.example/debug:1"}]}});
-    let answer = eventually("a warning about the missing volumes", WATCH_TIMEOUT, || {
+    let answer = eventually("a warning about the missing volumes", WAIT_LIMIT, || {
         let answer = api.merge(&path, &debug)?.succeeded()?;
         let warned = answer.warnings.iter().any(|warning| warning.contains("made without volumes of LXCFS"));
         Ok(if warned { Poll::Ready(answer) } else { Poll::Pending(format!("{:?}", answer.warnings)) })

@@ -11,13 +11,6 @@ use serde_json::{Value, json};
 
 use super::objects::{allow, await_gone, list, name_of, ready_status};
 
-/// A binding becomes an impersonation rule in every member, and a policy a role: two rounds of Karmada.
-const GRANTED_WITHIN: Duration = Duration::from_secs(60);
-
-/// Karmada's garbage collector discovers new kinds every 30 s. A discovery that fails in part during startup
-/// costs another round.
-const COLLECTED_WITHIN: Duration = Duration::from_secs(120);
-
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
 /// A frozen member delays a caller until the caller's timeout.
@@ -71,7 +64,7 @@ fn deleting_a_namespace_removes_it_from_every_member(context: &TestContext) -> R
     fleet.karmada().api().merge(&path, &anyway)?.succeeded()?;
     fleet.karmada().api().delete(&path)?.succeeded()?;
     for member in fleet.members() {
-        await_gone(member, &path, COLLECTED_WITHIN)?;
+        await_gone(member, &path)?;
     }
     Ok(())
 }
@@ -91,9 +84,9 @@ fn two_bindings_let_a_plain_user_read_every_member(context: &TestContext) -> Res
     grant(&fleet, "onlooker")?;
     for member in fleet.members() {
         let path = fleet.proxied(member.name(), "/api/v1/namespaces");
-        eventually(format_args!("{path} to answer the onlooker"), GRANTED_WITHIN, || {
+        until(format_args!("{path} to answer the onlooker"), || {
             let answer = onlooker.api.get(&path)?;
-            Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
+            Ok((answer.is_success(), answer.body.to_string()))
         })?;
         let own = member.api().get("/api/v1/namespaces/kube-system")?.succeeded()?.body;
         let same =

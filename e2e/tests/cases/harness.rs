@@ -5,7 +5,7 @@ use e2e::prelude::*;
 use e2e::third_party::Webhook;
 use serde_json::{Value, json};
 
-use super::environment::{WATCH_TIMEOUT, common};
+use super::environment::common;
 
 #[e2e::case]
 fn every_way_to_create_a_pod_returns_that_pod(context: &TestContext) -> Result<()> {
@@ -123,7 +123,7 @@ fn the_api_server_counts_calls_to_a_missing_webhook(context: &TestContext) -> Re
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]});
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gone";
     cluster.api().merge(path, &unreachable)?.succeeded()?;
-    eventually("a pod to be refused", WATCH_TIMEOUT, || {
+    eventually("a pod to be refused", WAIT_LIMIT, || {
         let pod = shop.pod("web").as_dry_run();
         Ok(match pod.is_denied_with("failed calling webhook") {
             Ok(refused) => Poll::Ready(refused),
@@ -146,9 +146,9 @@ fn annotate(value: &str) -> Value {
 
 /// Waits until the webhook annotates pods with this value. No pod is denied meanwhile.
 fn await_call(namespace: &Namespace<'_>, value: &str) -> Result<()> {
-    eventually(format_args!("the webhook to annotate pods with {value}"), WATCH_TIMEOUT, || {
+    until(format_args!("the webhook to annotate pods with {value}"), || {
         let admitted = namespace.pod("probe").as_dry_run().is_admitted()?;
         let has = admitted.pod["metadata"]["annotations"]["foreign"].clone();
-        Ok(if has == value { Poll::Ready(()) } else { Poll::Pending(has.to_string()) })
+        Ok((has == value, has.to_string()))
     })
 }

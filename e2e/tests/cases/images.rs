@@ -67,17 +67,13 @@ fn pause_exits_with_zero_on_a_signal(context: &TestContext) -> Result<()> {
     for signal in [Signal::TERM, Signal::INT] {
         let part = context.supervisor()?.start_process(Tool::new("pause", &program))?;
         // The process can get a signal before its first statement, which would end it with another status.
-        e2e::wait::eventually("pause to wait for signals", Duration::from_secs(20), || {
+        until("pause to wait for signals", || {
             let status = std::fs::read_to_string(format!("/proc/{}/status", part.pid()))?;
             let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(str::trim);
             let caught = u64::from_str_radix(caught.context("no SigCgt")?, 16)?;
             let all = [Signal::TERM, Signal::INT, Signal::CHILD];
             let is_caught = all.iter().all(|signal| caught & (1 << (signal.as_raw() - 1)) != 0);
-            Ok(if is_caught {
-                e2e::wait::Poll::Ready(())
-            } else {
-                e2e::wait::Poll::Pending(format!("it catches {caught:#x}"))
-            })
+            Ok((is_caught, format!("it catches {caught:#x}")))
         })?;
         part.signal(signal)?;
         let exit = part.wait(Duration::from_secs(20))?;

@@ -16,9 +16,6 @@ const CREATORS: usize = 3;
 /// Pause between two pods of one creator, which leaves processor time for the step under load.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A pod takes milliseconds; this allows for a loaded machine.
-const CREATED_WITHIN: Duration = Duration::from_secs(60);
-
 /// The load stops after this many errors.
 const TOLD: usize = 5;
 
@@ -81,17 +78,13 @@ pub(crate) fn under_load_of<T>(
 impl Load<'_> {
     /// Waits for this many more pods, so that the last step ran under load.
     pub(crate) fn await_more(&self, pods: usize) -> Result<()> {
-        let until = self.created.load(Ordering::Relaxed) + pods;
-        eventually(format_args!("{pods} more pods under load"), CREATED_WITHIN, || {
+        let expected = self.created.load(Ordering::Relaxed) + pods;
+        until(format_args!("{pods} more pods under load"), || {
             let created = self.created.load(Ordering::Relaxed);
             if self.stopped.load(Ordering::Relaxed) {
                 bail!("the load has ended after {created} pods");
             }
-            Ok(if created >= until {
-                Poll::Ready(())
-            } else {
-                Poll::Pending(format!("{created} of {until}"))
-            })
+            Ok((created >= expected, format!("{created} of {expected}")))
         })
     }
 

@@ -1,8 +1,6 @@
 //! The `ValidatingAdmissionPolicy` of `deploy/lxcfs/rbac.yaml` on a real API server: what a stolen token of
 //! an `lxcfs-node` pod can change.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
 use serde_json::{Value, json};
@@ -11,9 +9,6 @@ const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/lxcfs/rbac.ya
 
 const LABEL: &str = "durward.dev/lxcfs-ready";
 const ANNOTATION: &str = "durward.dev/lxcfs-node";
-
-/// The API server compiles a policy after its watch reports it.
-const IN_FORCE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Returns the account of `lxcfs-node` with the token of a pod on this node, or without a node.
 fn thief(context: &TestContext, cluster: &Cluster, node: Option<&str>) -> Result<Api> {
@@ -48,10 +43,10 @@ fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestConte
     let (thief, held) = (thief(context, &cluster, Some("n1"))?, thief(context, &cluster, Some("held"))?);
     let (own, other) = ("/api/v1/nodes/n1", "/api/v1/nodes/n2");
     let labelled = |key: &str, value: Value| json!({"metadata": {"labels": {key: value}}});
-    eventually("the policy to be in force", IN_FORCE_WITHIN, || {
+    until("the policy to be in force", || {
         let answer = thief.merge(&format!("{other}?dryRun=All"), &labelled(LABEL, "true".into()))?;
         let is_refused = answer.message().contains("only the Node on which it runs");
-        Ok(if is_refused { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })
+        Ok((is_refused, answer.message().to_owned()))
     })?;
 
     let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "1-2-3"});

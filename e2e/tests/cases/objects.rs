@@ -1,7 +1,5 @@
 //! Objects of a cluster: lists, fields that many checks read, and permissions.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
 use serde_json::{Value, json};
@@ -27,10 +25,10 @@ pub(crate) fn ready_status(object: &Value) -> &str {
 }
 
 /// Waits until the API server returns 404 for this path.
-pub(crate) fn await_gone(cluster: &Cluster, path: &str, within: Duration) -> Result<()> {
-    eventually(format_args!("{path} to be gone"), within, || {
+pub(crate) fn await_gone(cluster: &Cluster, path: &str) -> Result<()> {
+    until(format_args!("{path} to be gone"), || {
         let answer = cluster.api().get(path)?;
-        Ok(if answer.status == 404 { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
+        Ok((answer.status == 404, answer.body.to_string()))
     })
 }
 

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::environment::{
-    DEFAULTS, OPTED_IN, PODS_WEBHOOK, WATCH_TIMEOUT, await_injection, eventually_ok, opted_in, scratch,
+    DEFAULTS, OPTED_IN, PODS_WEBHOOK, await_injection, eventually_ok, opted_in, scratch,
 };
 use super::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS};
 
@@ -30,10 +30,10 @@ fn policy_ignore_admits_pods_unchanged_while_durward_is_down(context: &'static T
     let (shop, asking) = (cluster.namespace("shop")?, cluster.labelled_namespace("asking", &OPTED_IN)?);
     let before = failed_open(&cluster)?;
     installation.register()?;
-    eventually("the API server to call in vain", WATCH_TIMEOUT, || {
+    until("the API server to call in vain", || {
         opted_in(&shop, "probe").as_dry_run().is_admitted()?.untouched()?;
         let failed = failed_open(&cluster)? - before;
-        Ok(if failed > 0.5 { Poll::Ready(()) } else { Poll::Pending("no call failed".to_owned()) })
+        Ok((failed > 0.5, "no call failed".to_owned()))
     })?;
     opted_in(&shop, "web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
     asking.pod("web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
@@ -113,9 +113,9 @@ fn namespaces_are_read_one_by_one_without_the_watch(context: &'static TestContex
     let only_get = json!({"rules": [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}]});
     cluster.api().merge(role, &only_get)?.succeeded()?;
     let account = cluster.service_account("durward-system", "durward")?;
-    eventually("Durward's account to be refused a list of namespaces", WATCH_TIMEOUT, || {
+    until("Durward's account to be refused a list of namespaces", || {
         let status = account.api.get("/api/v1/namespaces")?.status;
-        Ok(if status == 403 { Poll::Ready(()) } else { Poll::Pending(status.to_string()) })
+        Ok((status == 403, status.to_string()))
     })?;
 
     // Durward knows no namespace in advance, so each verdict comes from a read for the pod.

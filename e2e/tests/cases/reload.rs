@@ -1,7 +1,5 @@
 //! The configuration is reloaded while pods are created.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::prelude::*;
 use rustix::process::Signal;
@@ -10,8 +8,6 @@ use super::environment::{await_injection, scratch};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 use super::load::under_load;
 use crate::cases::objects::contains_all;
-
-const READ_WITHIN: Duration = Duration::from_secs(30);
 
 const FEWER: [&str; 2] = ["meminfo", "uptime"];
 
@@ -69,8 +65,8 @@ fn unknown(durward: &Durward) -> Result<f64> {
 }
 
 fn await_metric(durward: &Durward, name: &str, expected: f64) -> Result<()> {
-    eventually(format_args!("{name} to be {expected}"), READ_WITHIN, || {
+    until(format_args!("{name} to be {expected}"), || {
         let value = durward.metrics()?.value(name, &[])?;
-        Ok(if (value - expected).abs() < 0.5 { Poll::Ready(()) } else { Poll::Pending(value.to_string()) })
+        Ok(((value - expected).abs() < 0.5, value.to_string()))
     })
 }

@@ -13,9 +13,6 @@ use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 use super::load::{Load, under_load};
 use super::outage::{failed_calls, failed_open};
 
-/// A server reads its certificate files every ten seconds.
-const SWAPPED_WITHIN: Duration = Duration::from_secs(60);
-
 /// Ten seconds of lame duck, as behind a Service, plus time for a loaded machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -59,13 +56,13 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
             serial(&old)? != serial(&new.der)?,
             "the new certificate has the serial number of the old one"
         );
-        eventually("the new certificate to be served", SWAPPED_WITHIN, || {
+        until("the new certificate to be served", || {
             let now = served()?;
             ensure!(
                 now == old || now == new.der,
                 "a certificate is served that is neither the old nor the new one"
             );
-            Ok(if now == new.der { Poll::Ready(()) } else { Poll::Pending("the old one".to_owned()) })
+            Ok((now == new.der, "the old one".to_owned()))
         })?;
         load.await_more(BETWEEN)?;
         // New connections of the API server get the new certificate.
@@ -119,9 +116,9 @@ fn replaced(
             // Not ready, but the API server still calls it: it must serve, also new connections.
             old.await_unready()?;
             let before = reviews(old)?;
-            eventually("a server that is about to end to be asked once more", ENDED_WITHIN, || {
+            until("a server that is about to end to be asked once more", || {
                 let asked = reviews(old)? - before;
-                Ok(if asked > 0.5 { Poll::Ready(()) } else { Poll::Pending(asked.to_string()) })
+                Ok((asked > 0.5, asked.to_string()))
             })?;
             service.leads_to(new.reviews())?;
         }

@@ -1,6 +1,6 @@
 //! All kinds of containers in one pod, each with its own values.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use e2e::node;
@@ -12,9 +12,6 @@ use super::view::{
     ContainerView, VIEW_SCRIPT, common_limits, cpus, idle_pod, limits, one_cpu, ready, with_short_grace,
 };
 use crate::cases::environment::OPT_IN;
-
-/// A container starts in a second.
-const STARTED_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
 fn two_containers_each_see_their_own_limits(context: &'static TestContext) -> Result<()> {
@@ -106,11 +103,11 @@ fn an_ephemeral_container_sees_its_target_or_the_whole_pod(context: &'static Tes
     };
     debug("into", Some("app"))?;
     debug("beside", None)?;
-    eventually("both ephemeral containers to run", STARTED_WITHIN, || {
+    until("both ephemeral containers to run", || {
         let states = pod.object()?["status"]["ephemeralContainerStatuses"].clone();
         let states = states.as_array().map(Vec::as_slice).unwrap_or_default();
         let running = states.iter().filter(|state| state["state"]["running"].is_object()).count();
-        Ok(if running == 2 { Poll::Ready(()) } else { Poll::Pending(json!(states).to_string()) })
+        Ok((running == 2, json!(states).to_string()))
     })?;
     // In the process namespace of its target it counts as the target.
     let seen = ContainerView::read(&pod, "into")?.with_memory(256)?.with_cpus(one_cpu(&node)?)?;
@@ -138,10 +135,10 @@ fn only_busybox_cat_truncates_a_file(context: &'static TestContext) -> Result<()
         .is_admitted()?;
     let pod = ready(&node, &shop, &admitted)?;
     // The size can come from another reader.
-    eventually("busybox's cat to cut cpuinfo", STARTED_WITHIN, || {
+    until("busybox's cat to cut cpuinfo", || {
         let copied = pod.exec("large", &["/bin/cat", "/proc/cpuinfo"])?;
         let listed = copied.lines().filter(|line| line.starts_with("processor")).count();
-        Ok(if listed == one { Poll::Ready(()) } else { Poll::Pending(format!("{listed} processors")) })
+        Ok((listed == one, format!("{listed} processors")))
     })?;
     ContainerView::read(&pod, "large")?.with_cpus(all)?;
     Ok(())

@@ -1,6 +1,6 @@
 //! Pods that controllers create.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use e2e::node;
@@ -11,9 +11,6 @@ use super::environment::shared;
 use super::view::{ContainerView, VIEW_SCRIPT, common_limits, idle_pod, ready};
 use crate::cases::environment::OPT_IN;
 use crate::cases::objects::{list, name_of};
-
-/// A controller creates a pod within a second; this allows for a loaded machine.
-const MADE_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
 fn pods_of_deployments_and_stateful_sets_see_their_limits(context: &'static TestContext) -> Result<()> {
@@ -84,7 +81,7 @@ fn template(maker: &str, container: &Value, restart: &str) -> Value {
 /// Waits for the pod of a template.
 fn made_by<'a>(node: &Node, namespace: &Namespace<'a>, maker: &str) -> Result<RunningPod<'a>> {
     let path = format!("{}?labelSelector=made-by%3D{maker}", namespace.path("pods"));
-    let pod = eventually(format_args!("a pod made by {maker}"), MADE_WITHIN, || {
+    let pod = eventually(format_args!("a pod made by {maker}"), WAIT_LIMIT, || {
         let pod = list(node.cluster().api(), &path)?.pop();
         Ok(pod.map_or_else(|| Poll::Pending("none".to_owned()), Poll::Ready))
     })?;

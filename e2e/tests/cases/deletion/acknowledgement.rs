@@ -7,17 +7,15 @@ use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{GROUPS, exclusive, exclusive_with};
-use super::objects::{await_gone, await_gone_everywhere, exists, path_of, remove};
+use super::objects::{await_gone_everywhere, exists, path_of, remove};
 use super::overrides::ahead;
 use crate::cases::attempt::Attempt;
+use crate::cases::objects::await_gone;
 
 const REASON: &str = "durward.dev/acknowledge-unreachable";
 const UNTIL: &str = "durward.dev/acknowledge-until";
 const M1: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/m1";
 const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// Time until a frozen member answers in time again.
-const BACK_WITHIN: Duration = Duration::from_secs(60);
 
 /// Annotations and labels on the Cluster m1, which are removed on drop.
 struct AnnotatedM1<'a>(&'a Fleet);
@@ -105,7 +103,7 @@ fn a_label_acknowledges_only_an_unreachable_cluster(context: &'static TestContex
         fleet.dry_run(&path)?.allowed()?.with_warning("weak link")?;
     }
     let is_back = |attempt: &Attempt| !attempt.has_warning("weak link");
-    fleet.await_dry_run("m1 to answer again", BACK_WITHIN, &path_of(&busy), is_back)?;
+    fleet.await_dry_run("m1 to answer again", &path_of(&busy), is_back)?;
     // m1 answers, so its answer counts.
     fleet.delete(&path_of(&busy))?.denied()?.with_message(&["m1 (1 pod: web)"])?;
     fleet.delete(&path)?.allowed()?;

@@ -4,12 +4,11 @@ use anyhow::{Result, ensure};
 
 use e2e::prelude::*;
 
-use super::super::environment::{WATCH_TIMEOUT, scratch};
+use super::super::environment::scratch;
 use super::environment::{GROUPS, shared_with};
-use super::objects::{
-    await_gone, await_gone_everywhere, create, delete, deployment, dry_run, exists, path_of,
-};
+use super::objects::{await_gone_everywhere, create, delete, deployment, dry_run, exists, path_of};
 use crate::cases::attempt::{await_allowed, await_denied, retry_until};
+use crate::cases::objects::await_gone;
 
 #[e2e::case(Reconfigures)]
 fn audit_mode_allows_the_deletion_and_warns(context: &'static TestContext) -> Result<()> {
@@ -49,7 +48,7 @@ fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestCon
     let web = create(&guarded, "apps/v1/deployments", &deployment("web", 0))?;
     create(&preview, "apps/v1/deployments", &deployment("web", 0))?;
     let try_guarded = || dry_run(cluster.api(), &path_of(&guarded));
-    await_denied("the labeled namespace to be guarded", WATCH_TIMEOUT, try_guarded)?;
+    await_denied("the labeled namespace to be guarded", try_guarded)?;
     let words = format!("namespace \"{}\" is still in use: 1 deployment: web", guarded.name());
     delete(cluster.api(), &path_of(&guarded))?.denied()?.with_message(&[&words])?;
     delete(cluster.api(), &path_of(&preview))?.allowed()?.without_warnings()?;
@@ -73,7 +72,7 @@ fn only_labeled_namespaces_and_karmada_itself_are_reviewed(context: &'static Tes
     let own = cluster.exact_namespace("karmada-system", &[])?;
     let blind = "the list of the fleet's clusters could not be read";
     let send = || dry_run(cluster.api(), &path_of(&guarded));
-    retry_until("a review of the labeled namespace", WATCH_TIMEOUT, send, |attempt| attempt.contains(blind))?;
+    retry_until("a review of the labeled namespace", send, |attempt| attempt.contains(blind))?;
     delete(cluster.api(), &path_of(&own))?.denied()?.with_message(&[blind])?;
     let reviews =
         || Ok::<_, anyhow::Error>(durward.metrics()?.sum("durward_reviews_total", &[("guard", "deletion")]));
@@ -82,7 +81,7 @@ fn only_labeled_namespaces_and_karmada_itself_are_reviewed(context: &'static Tes
     delete(cluster.api(), &path_of(&other))?.allowed()?.without_warnings()?;
     ensure!(reviews()? < before + 0.5, "Durward was asked about what is not labelled");
     drop(installation);
-    await_allowed("the webhooks to be removed", WATCH_TIMEOUT, || dry_run(cluster.api(), &path_of(&own)))?;
+    await_allowed("the webhooks to be removed", || dry_run(cluster.api(), &path_of(&own)))?;
     delete(cluster.api(), &path_of(&own))?.allowed()?;
     Ok(())
 }

@@ -5,8 +5,8 @@ use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{exclusive, shared};
-use super::objects::{Crd, annotate, await_answer, await_gone, await_gone_everywhere, exists, get, remove};
-use crate::cases::objects::contains_all;
+use super::objects::{Crd, annotate, await_answer, await_gone_everywhere, exists, get, remove};
+use crate::cases::objects::{await_gone, contains_all};
 
 #[e2e::case]
 fn objects_in_a_member_deny_deleting_a_propagated_crd(context: &'static TestContext) -> Result<()> {

@@ -21,9 +21,6 @@ pub(super) const GROUPS: &str = "crds: {groups: [shop.example.org]}";
 /// The configuration of most cases.
 const DEFAULTS: &[&str] = &["fleet: {karmada: {}}", GROUPS];
 
-/// A binding becomes an impersonation rule in every member, and a policy a role: two rounds of Karmada.
-const GRANTED_WITHIN: Duration = Duration::from_secs(90);
-
 /// Time for a server to stop.
 const STOPPED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -133,11 +130,10 @@ impl<G> GuardedFleet<G> {
     pub(super) fn await_dry_run(
         &self,
         what: &str,
-        within: Duration,
         path: &str,
         is_expected: impl Fn(&Attempt) -> bool,
     ) -> Result<()> {
-        retry_until(what, within, || self.dry_run(path), is_expected)
+        retry_until(what, || self.dry_run(path), is_expected)
     }
 
     /// Returns the number of Unknown results with this cause.
@@ -224,8 +220,6 @@ impl Environment {
         let expected = format!("is in use in {clusters} clusters");
         let path = path_of(&probe);
         let send = || dry_run(self.fleet.karmada().api(), &path);
-        retry_until("Durward to read every member", GRANTED_WITHIN, send, |attempt| {
-            attempt.has_warning(&expected)
-        })
+        retry_until("Durward to read every member", send, |attempt| attempt.has_warning(&expected))
     }
 }

@@ -22,9 +22,6 @@ const WAITED: Duration = Duration::from_millis(2_500);
 /// The list of the fleet has five seconds.
 const LISTED_IN_TIME: Duration = Duration::from_secs(8);
 
-/// Time until a restored member answers again, also through Karmada.
-const BACK_WITHIN: Duration = Duration::from_secs(60);
-
 #[e2e::case(Exclusive)]
 fn a_stopped_member_is_named_in_time(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
@@ -85,7 +82,7 @@ fn a_slow_member_is_awaited_and_a_slower_one_is_named(context: &'static TestCont
         // Each of the two requests has its own round trip, which is not always in time on a loaded machine.
         await_allowed(&fleet, &path)?;
         fleet.run_pod("m1", &shop, "web")?;
-        eventually("m1 to be waited for", BACK_WITHIN, || {
+        eventually("m1 to be waited for", WAIT_LIMIT, || {
             Ok(denied_with("m1 (1 pod: web)", fleet.dry_run(&path)?.denied()?))
         })?;
         ensure!(slow.hits() > 0, "nobody was slowed down");
@@ -140,7 +137,7 @@ fn a_cluster_that_joins_while_all_connections_hang_counts(context: &'static Test
         relay.silences_what_is_open();
         let _ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
         // First no member can be contacted; then, on a new connection, the new one is. It is never left out.
-        eventually("the cluster that joined meanwhile to be told", BACK_WITHIN, || {
+        eventually("the cluster that joined meanwhile to be told", WAIT_LIMIT, || {
             let verdict = fleet.dry_run(&path)?.denied()?.within(LISTED_IN_TIME)?;
             Ok(denied_with("in 1 of 5 clusters: ghost (", verdict))
         })?;
@@ -160,7 +157,7 @@ fn a_cluster_that_just_joined_counts(context: &'static TestContext) -> Result<()
         let denied = fleet.delete(&path)?.denied()?;
         // Its permissions can still be missing, but it is not left out.
         denied.with_message(&["m4 ("])?;
-        eventually("Durward to see into m4", BACK_WITHIN, || {
+        eventually("Durward to see into m4", WAIT_LIMIT, || {
             Ok(denied_with("m4 (1 pod: web)", fleet.dry_run(&path)?.denied()?))
         })?;
         exists(&m4, &path)?;
@@ -180,7 +177,7 @@ fn without_the_aggregated_api_deletions_are_denied(context: &'static TestContext
     ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter tells of it");
     frozen.thaw()?;
     let is_back = |attempt: &Attempt| attempt.has_warning("in 4 clusters");
-    fleet.await_dry_run("the aggregated API to be back", BACK_WITHIN, &path, is_back)?;
+    fleet.await_dry_run("the aggregated API to be back", &path, is_back)?;
     let before = fleet.unknown("stale-fleet")?;
     let stopped = fleet.aggregated().stop()?;
     fleet.delete(&path)?.denied()?.with_message(&["could not be checked"])?.within(LISTED_IN_TIME)?;
@@ -217,23 +214,18 @@ fn denied_by_timeout(fleet: &ExclusiveFleet, path: &str, member: &str) -> Result
 /// Waits until a dry run is denied with these words, that is until Karmada's proxy knows of a change.
 fn await_unknown(fleet: &ExclusiveFleet, path: &str, words: &str) -> Result<()> {
     let what = format!("a denial because of {words}");
-    fleet.await_dry_run(&what, BACK_WITHIN, path, |attempt| attempt.contains(words))
+    fleet.await_dry_run(&what, path, |attempt| attempt.contains(words))
 }
 
 /// Waits until requests pass the proxy.
 pub(super) fn await_through(proxy: &Proxy, fleet: &ExclusiveFleet, path: &str) -> Result<()> {
     let before = proxy.asked();
-    fleet.await_dry_run("requests to pass the proxy", BACK_WITHIN, path, |_| proxy.asked() > before)
+    fleet.await_dry_run("requests to pass the proxy", path, |_| proxy.asked() > before)
 }
 
 /// Waits until the deletion would be allowed and every initial member was read.
 pub(super) fn await_allowed(fleet: &ExclusiveFleet, path: &str) -> Result<()> {
-    await_allowed_within(BACK_WITHIN, fleet, path)
-}
-
-/// Does the same with another time limit.
-pub(super) fn await_allowed_within(within: Duration, fleet: &ExclusiveFleet, path: &str) -> Result<()> {
-    fleet.await_dry_run("the deletion to be allowed again", within, path, |attempt| {
+    fleet.await_dry_run("the deletion to be allowed again", path, |attempt| {
         attempt.is_allowed() && attempt.has_warning("is in use in 4 clusters")
     })
 }

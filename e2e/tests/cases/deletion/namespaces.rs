@@ -5,11 +5,8 @@ use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::shared;
-use super::objects::{
-    CASCADED_WITHIN, await_gone, await_gone_everywhere, create, delete, deployment, exists, get, path_of,
-    remove,
-};
-use crate::cases::objects::contains_all;
+use super::objects::{await_gone_everywhere, create, delete, deployment, exists, get, path_of, remove};
+use crate::cases::objects::{await_gone, contains_all};
 
 /// The user that deletes the dependents of a deleted owner.
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
@@ -223,10 +220,10 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
     karmada.api().merge(&path, &held)?.succeeded()?;
     fleet.delete(&path)?.allowed()?;
     // While `spec.finalizers` is set, a second DELETE calls no webhook.
-    eventually("the namespace to have but the case's finalizer", CASCADED_WITHIN, || {
+    until("the namespace to have but the case's finalizer", || {
         let finalizers = &get(karmada, &path)?["spec"]["finalizers"];
         let left = finalizers.as_array().map_or(0, Vec::len);
-        Ok(if left == 0 { Poll::Ready(()) } else { Poll::Pending(finalizers.to_string()) })
+        Ok((left == 0, finalizers.to_string()))
     })?;
     let without = json!({"metadata": {"annotations": {"durward.dev/delete-anyway": null}}});
     karmada.api().merge(&path, &without)?.succeeded()?;
@@ -261,7 +258,7 @@ fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()
     });
     karmada.api().merge(&path, &json!({"metadata": {"ownerReferences": [reference]}}))?.succeeded()?;
     remove(karmada, &format!("{roles}/owner-of-{}", shop.name()))?;
-    eventually("the garbage collector to be refused", CASCADED_WITHIN, || {
+    eventually("the garbage collector to be refused", WAIT_LIMIT, || {
         let log = fleet.durward(Durward::log)?;
         let its = |line: &&str| line.contains(GARBAGE_COLLECTOR) && line.contains(shop.name());
         Ok(match log.lines().rfind(its) {

@@ -1,7 +1,6 @@
 //! Objects that cases create in clusters, and checks for them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::prelude::*;
@@ -9,10 +8,7 @@ use serde_json::{Value, json};
 
 use super::environment::GROUP;
 use crate::cases::attempt::{Attempt, DELETION};
-use crate::cases::objects;
-
-/// Karmada deletes in several steps, and then the members' own controllers do.
-pub(super) const CASCADED_WITHIN: Duration = Duration::from_secs(90);
+use crate::cases::objects::await_gone;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -30,11 +26,6 @@ pub(super) fn dry_run(api: &Api, path: &str) -> Result<Attempt> {
 /// Returns the API path of a namespace.
 pub(super) fn path_of(namespace: &Namespace<'_>) -> String {
     format!("/api/v1/namespaces/{}", namespace.name())
-}
-
-/// Waits until the API server returns 404 for this path.
-pub(super) fn await_gone(cluster: &Cluster, path: &str) -> Result<()> {
-    objects::await_gone(cluster, path, CASCADED_WITHIN)
 }
 
 /// Waits for 404 on the control plane and in every member.
@@ -217,18 +208,18 @@ impl Crd {
 
     fn await_served(&self, cluster: &Cluster) -> Result<()> {
         let path = self.objects(self.versions.last().copied().unwrap_or_default(), "default");
-        eventually(format_args!("{path} to be served"), CASCADED_WITHIN, || {
+        until(format_args!("{path} to be served"), || {
             let answer = cluster.api().get(&path)?;
-            Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
+            Ok((answer.is_success(), answer.body.to_string()))
         })
     }
 }
 
 /// Waits until a GET of this path returns a matching status.
 pub(super) fn await_answer(cluster: &Cluster, path: &str, fits: impl Fn(u16) -> bool) -> Result<()> {
-    eventually(format_args!("{path} to be answered otherwise"), CASCADED_WITHIN, || {
+    until(format_args!("{path} to be answered otherwise"), || {
         let answer = cluster.api().get(path)?;
         let told = format!("{} {}", answer.status, answer.message());
-        Ok(if fits(answer.status) { Poll::Ready(()) } else { Poll::Pending(told) })
+        Ok((fits(answer.status), told))
     })
 }

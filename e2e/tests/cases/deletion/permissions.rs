@@ -1,25 +1,16 @@
 //! The printed permissions are sufficient and minimal, and a missing one is named.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::prelude::*;
 use serde_json::json;
 
 use super::environment::{ExclusiveFleet, exclusive, shared};
-use super::members::{await_allowed, await_allowed_within};
+use super::members::await_allowed;
 use super::objects::{exists, path_of};
 use crate::cases::attempt::Attempt;
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
-
-/// Time until a member or the API server has seen a change.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Time until members have their permissions back. Karmada's view of them can be stale, and it then repairs
-/// them in a later round.
-const RESTORED_WITHIN: Duration = Duration::from_secs(120);
 
 /// Grants the printed permissions on drop.
 fn restored(fleet: &ExclusiveFleet) -> Undo<impl FnMut() -> Result<()>> {
@@ -53,7 +44,7 @@ fn a_missing_permission_in_a_member_is_named(context: &'static TestContext) -> R
         exists(fleet.karmada(), &path)?;
         ensure!(fleet.unknown("forbidden")? > before + 0.5, "no counter tells of it");
     }
-    await_allowed_within(RESTORED_WITHIN, &fleet, &path)
+    await_allowed(&fleet, &path)
 }
 
 #[e2e::case(Exclusive)]
@@ -111,5 +102,5 @@ fn durward_can_read_no_secret_and_change_nothing(context: &'static TestContext) 
 fn await_denial(fleet: &ExclusiveFleet, path: &str, words: &str) -> Result<()> {
     let what = format!("a denial with {words:?}");
     let is_expected = |attempt: &Attempt| attempt.is_denied() && attempt.contains(words);
-    fleet.await_dry_run(&what, WATCH_TIMEOUT, path, is_expected)
+    fleet.await_dry_run(&what, path, is_expected)
 }

@@ -8,7 +8,7 @@ use e2e::prelude::*;
 use e2e::wait::SetOnDrop;
 use rustix::process::Signal;
 
-use super::super::environment::{WATCH_TIMEOUT, scratch};
+use super::super::environment::scratch;
 use super::objects::{create, deployment, dry_run, path_of};
 use crate::cases::attempt::await_denied;
 
@@ -31,9 +31,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
     let (used, free) = (cluster.namespace("used")?, cluster.namespace("free")?);
     create(&used, "apps/v1/deployments", &deployment("web", 0))?;
     installation.register()?;
-    await_denied("a namespace in use to be guarded", WATCH_TIMEOUT, || {
-        dry_run(cluster.api(), &path_of(&used))
-    })?;
+    await_denied("a namespace in use to be guarded", || dry_run(cluster.api(), &path_of(&used)))?;
 
     let serve = |name: &str| installation.serve().named(name).start_ready(context);
     let (over, judged) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -54,10 +52,10 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
         });
         let more = || {
             let before = judged.load(Ordering::Relaxed);
-            eventually("more deletions to be judged", WATCH_TIMEOUT, || {
+            until("more deletions to be judged", || {
                 let now = judged.load(Ordering::Relaxed) - before;
                 let is_enough = now >= BETWEEN || over.load(Ordering::Relaxed);
-                Ok(if is_enough { Poll::Ready(()) } else { Poll::Pending(now.to_string()) })
+                Ok((is_enough, now.to_string()))
             })
         };
         let replace = || -> Result<[Durward; 2]> {

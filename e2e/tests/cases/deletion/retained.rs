@@ -5,10 +5,8 @@ use e2e::prelude::*;
 use serde_json::{Value, json};
 
 use super::environment::{GROUPS, shared, shared_with};
-use super::objects::{
-    CASCADED_WITHIN, Crd, annotate, await_gone, await_gone_everywhere, create, deployment, exists, path_of,
-};
-use crate::cases::objects::list;
+use super::objects::{Crd, annotate, await_gone_everywhere, create, deployment, exists, path_of};
+use crate::cases::objects::{await_gone, list};
 
 const ANYWAY: &str = "durward.dev/delete-anyway";
 
@@ -179,7 +177,7 @@ fn propagate(namespace: &Namespace<'_>, deployment: &str, preserved: bool) -> Re
 /// final.
 fn await_no_works(fleet: &Fleet, member: &str, name: &str) -> Result<()> {
     let path = format!("/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-{member}/works");
-    eventually(format_args!("Karmada to be done with {name} in {member}"), CASCADED_WITHIN, || {
+    eventually(format_args!("Karmada to be done with {name} in {member}"), WAIT_LIMIT, || {
         let works = list(fleet.karmada().api(), &path)?;
         let about = |work: &&Value| {
             let manifests = work["spec"]["workload"]["manifests"].as_array();
@@ -193,9 +191,9 @@ fn await_no_works(fleet: &Fleet, member: &str, name: &str) -> Result<()> {
 }
 
 fn await_count(what: &str, expected: usize, count: impl Fn() -> Result<usize>) -> Result<()> {
-    eventually(what, CASCADED_WITHIN, || {
+    until(what, || {
         let now = count()?;
         ensure!(now < 100, "there are {now}");
-        Ok(if now == expected { Poll::Ready(()) } else { Poll::Pending(format!("{now}")) })
+        Ok((now == expected, format!("{now}")))
     })
 }

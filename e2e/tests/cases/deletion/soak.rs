@@ -1,7 +1,5 @@
 //! Cases that take a minute or more: `make soak`.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 
 use e2e::prelude::*;
@@ -11,9 +9,6 @@ use super::objects::exists;
 use crate::cases::attempt::Attempt;
 use crate::cases::objects::{list, name_of};
 
-/// The member's API server caches a token for ten seconds, and that of a deleted account for longer.
-const REVOKED_WITHIN: Duration = Duration::from_secs(300);
-
 #[e2e::case(Soak)]
 fn a_revoked_token_is_named_with_its_secret(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
@@ -22,7 +17,7 @@ fn a_revoked_token_is_named_with_its_secret(context: &'static TestContext) -> Re
         // Karmada uses this account in members; its token is in a Secret of the member.
         revoke(fleet.member("m1")?)?;
         let is_revoked = |attempt: &Attempt| attempt.contains("credentials of m1");
-        fleet.await_dry_run("the token to be rejected", REVOKED_WITHIN, &path, is_revoked)?;
+        fleet.await_dry_run("the token to be rejected", &path, is_revoked)?;
         fleet
             .delete(&path)?
             .denied()?

@@ -1,16 +1,11 @@
 //! `durward doctor lxcfs` reports each state of a node with a fix, through the API and on the node.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::daemon::await_frozen;
 use e2e::prelude::*;
 
 use super::environment::{Environment, FIRST_IMAGE, LXCFS, READY, REPORT, exclusive, parent};
 use crate::cases::objects::contains_all;
-
-/// The agents check every two seconds, and their reads of hanging files time out after two.
-const TOLD_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
 fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Result<()> {
@@ -106,9 +101,9 @@ fn the_documented_removal_leaves_nothing_on_the_node(context: &'static TestConte
     kubectl.run(&["label", "nodes", "--all", &format!("{READY}-")])?.succeeded()?;
     kubectl.run(&["annotate", "nodes", "--all", &format!("{REPORT}-")])?.succeeded()?;
     let seen = (|| {
-        eventually("LXCFS to be gone", TOLD_WITHIN, || {
+        until("LXCFS to be gone", || {
             let mounted = fixture.node.run(&["findmnt", "-no", "FSTYPE", "/var/lib/lxcfs"])?.stdout;
-            Ok(if mounted.contains("lxcfs") { Poll::Pending(mounted) } else { Poll::Ready(()) })
+            Ok((!mounted.contains("lxcfs"), mounted))
         })?;
         fixture.await_devices("0")?;
         // The kubelet still lists the resource, with a quantity of zero.
@@ -138,9 +133,9 @@ impl Environment {
 }
 
 fn told(wherefrom: &str, words: &[&str], ask: impl Fn() -> Result<Output>) -> Result<()> {
-    eventually(format_args!("the doctor {wherefrom} to say {words:?}"), TOLD_WITHIN, || {
+    until(format_args!("the doctor {wherefrom} to say {words:?}"), || {
         let said = ask()?;
         let is_so = said.code() == Some(1) && words.iter().all(|word| said.stdout.contains(word));
-        Ok(if is_so { Poll::Ready(()) } else { Poll::Pending(format!("{said:?}")) })
+        Ok((is_so, format!("{said:?}")))
     })
 }

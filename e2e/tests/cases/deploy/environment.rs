@@ -9,7 +9,6 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::context;
@@ -38,9 +37,6 @@ pub(super) const LIBRARY: &str = "durward-lxcfs-library";
 pub(super) const READY: &str = "durward.dev/lxcfs-ready";
 pub(super) const REPORT: &str = "durward.dev/lxcfs-node";
 pub(super) const RESOURCE: &str = "durward.dev/lxcfs";
-
-/// The agents check every two seconds; a loaded machine is slower.
-pub(super) const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// The image of LXCFS that is deployed first.
 pub(super) const FIRST_IMAGE: &str = "durward.test/lxcfs:1";
@@ -158,12 +154,12 @@ impl Environment {
     /// Waits until the API server calls the Durward next to the node, or another one.
     fn await_called(&self, is_by_url: bool) -> Result<()> {
         let probe = self.node.namespace("probe")?;
-        eventually("the API server to use the new webhooks", SEEN_WITHIN, || {
+        until("the API server to use the new webhooks", || {
             let before = reviews(&self.durward)?;
             opted_in(&probe, "probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)?;
             let was_called = reviews(&self.durward)? > before + 0.5;
             let is_expected = was_called == is_by_url;
-            Ok(if is_expected { Poll::Ready(()) } else { Poll::Pending("it calls the other".to_owned()) })
+            Ok((is_expected, "it calls the other".to_owned()))
         })
     }
 
@@ -226,7 +222,7 @@ impl Environment {
 
     /// Waits until `is_expected` accepts the log of the only pod of a `DaemonSet`.
     pub(super) fn await_log(&self, name: &str, what: &str, is_expected: impl Fn(&str) -> bool) -> Result<()> {
-        eventually(format_args!("{name} to log {what}"), SEEN_WITHIN, || {
+        eventually(format_args!("{name} to log {what}"), WAIT_LIMIT, || {
             // While a pod is replaced there are two, or none.
             Ok(match self.log(name) {
                 Ok(log) if is_expected(&log) => Poll::Ready(()),
@@ -245,9 +241,9 @@ impl Environment {
 
     /// Waits until `is_expected` accepts the report.
     pub(super) fn await_report(&self, what: &str, is_expected: impl Fn(&Value) -> bool) -> Result<()> {
-        eventually(format_args!("the Node to report {what}"), SEEN_WITHIN, || {
+        until(format_args!("the Node to report {what}"), || {
             let report = self.report()?;
-            Ok(if is_expected(&report) { Poll::Ready(()) } else { Poll::Pending(report.to_string()) })
+            Ok((is_expected(&report), report.to_string()))
         })
     }
 

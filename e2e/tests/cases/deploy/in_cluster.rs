@@ -3,8 +3,6 @@
 //!
 //! The API server calls the pods over the pod network. Their namespace enforces Pod Security `restricted`.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::context;
 use e2e::prelude::*;
@@ -23,12 +21,6 @@ pub(super) const RESTRICTED_WITH_WARNINGS: [(&str, &str); 2] =
 
 /// Pods between two steps.
 const BETWEEN: usize = 30;
-
-/// The disruption controller counts Ready pods.
-const COUNTED_WITHIN: Duration = Duration::from_secs(60);
-
-/// A replica stops after its lame duck of ten seconds, when another one is ready.
-const REPLACED_WITHIN: Duration = Duration::from_secs(120);
 
 #[e2e::case]
 fn the_documented_installation_runs_two_replicas(context: &'static TestContext) -> Result<()> {
@@ -50,11 +42,11 @@ fn the_documented_installation_runs_two_replicas(context: &'static TestContext) 
     let replicas = replicas(namespace)?;
     ensure!(replicas.len() == 2, "there are {} replicas", replicas.len());
     let budget = format!("{}/durward", namespace.path("policy/v1/poddisruptionbudgets"));
-    eventually("the budget to count both", COUNTED_WITHIN, || {
+    until("the budget to count both", || {
         let budget = namespace.cluster().api().get(&budget)?.succeeded()?.body;
         let status = &budget["status"];
         let is_counted = status["disruptionsAllowed"] == 1 && status["expectedPods"] == 2;
-        Ok(if is_counted { Poll::Ready(()) } else { Poll::Pending(status.to_string()) })
+        Ok((is_counted, status.to_string()))
     })
 }
 
@@ -75,9 +67,9 @@ fn replacing_replicas_under_load_fails_no_pod(context: &'static TestContext) -> 
 
         // One of two healthy pods can be evicted at a time.
         let names = replicas(namespace)?;
-        eventually("a replica to be evicted", REPLACED_WITHIN, || {
+        until("a replica to be evicted", || {
             let answer = evict(&names[0])?;
-            Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })
+            Ok((answer.is_success(), answer.message().to_owned()))
         })?;
         let second = evict(&names[1])?;
         ensure!(second.status == 429, "the other one is evicted too: {}", second.message());
@@ -157,17 +149,17 @@ fn replicas(namespace: &Namespace<'_>) -> Result<Vec<String>> {
 
 /// Waits until two pods are ready and none of these is among them.
 fn replaced(namespace: &Namespace<'_>, names: &[String]) -> Result<()> {
-    eventually(format_args!("{names:?} to be replaced"), REPLACED_WITHIN, || {
+    until(format_args!("{names:?} to be replaced"), || {
         let now = replicas(namespace)?;
         let is_so = now.len() == 2 && !now.iter().any(|name| names.contains(name));
-        Ok(if is_so { Poll::Ready(()) } else { Poll::Pending(format!("{now:?}")) })
+        Ok((is_so, format!("{now:?}")))
     })
 }
 
 /// Waits until the terminating pods are gone.
 fn gone(namespace: &Namespace<'_>) -> Result<()> {
-    eventually("the old replicas to be gone", REPLACED_WITHIN, || {
+    until("the old replicas to be gone", || {
         let count = list(namespace.cluster().api(), &namespace.path("pods"))?.len();
-        Ok(if count == 2 { Poll::Ready(()) } else { Poll::Pending(format!("{count} pods")) })
+        Ok((count == 2, format!("{count} pods")))
     })
 }

@@ -1,7 +1,5 @@
 //! The label and the annotation of the Node, and the pods that depend on them.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use e2e::node::{self, NAME};
 use e2e::prelude::*;
@@ -11,9 +9,6 @@ use super::environment::{GUARDS, LABEL_AGENT, LXCFS, READY, REPORT, exclusive, h
 use super::pods::{has_256_mib, limited_pod};
 use crate::cases::environment::OPT_IN;
 use crate::cases::objects::list;
-
-/// A controller creates a pod within a second; this allows for a loaded machine.
-const MADE_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
 fn label_and_annotation_follow_lxcfs_and_outlast_the_agent(context: &'static TestContext) -> Result<()> {
@@ -197,7 +192,7 @@ fn of_a_daemon_set(shop: &Namespace<'_>) -> Result<Value> {
     });
     api.create(&shop.path("apps/v1/daemonsets"), &set)?.succeeded()?;
     let path = format!("{}?labelSelector=app%3Deverywhere", shop.path("pods"));
-    eventually("a pod of the DaemonSet", MADE_WITHIN, || {
+    eventually("a pod of the DaemonSet", WAIT_LIMIT, || {
         let pod = list(api, &path)?.pop();
         Ok(pod.map_or_else(|| Poll::Pending("none".to_owned()), Poll::Ready))
     })

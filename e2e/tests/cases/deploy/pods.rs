@@ -1,7 +1,5 @@
 //! The pods of this area, and checks in them.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::node;
 use e2e::prelude::*;
@@ -11,9 +9,6 @@ use crate::cases::environment::OPT_IN;
 
 /// The labels of a namespace that denies hostPath volumes.
 pub(super) const RESTRICTED: [(&str, &str); 1] = [("pod-security.kubernetes.io/enforce", "restricted")];
-
-/// The pod writes many times per second.
-const COUNTED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Reads as fast as possible, counts, and prints every value that is not 256 MiB.
 const READER: &str = "trap 'exit 0' TERM; n=0; \
@@ -75,7 +70,7 @@ pub(super) fn count_reads(pod: &RunningPod<'_>) -> Result<u64> {
     let said = pod.logs("app")?;
     ensure!(said.is_empty(), "pod {} did not read 256 MiB all the time: {said}", pod.name());
     // The file is empty for a moment in each iteration.
-    eventually("the pod to say how often it has read", COUNTED_WITHIN, || {
+    eventually("the pod to say how often it has read", WAIT_LIMIT, || {
         let count = pod.exec("app", &["cat", "/tmp/count"])?;
         Ok(count.trim().parse().map_or_else(|_| Poll::Pending(format!("it counts {count:?}")), Poll::Ready))
     })

@@ -1,7 +1,5 @@
 //! The process of LXCFS: its end, its restart, and an LXCFS that is installed on the node.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use e2e::node::NAME;
 use e2e::prelude::*;
@@ -9,9 +7,6 @@ use e2e::prelude::*;
 use super::environment::{LXCFS, exclusive};
 use super::pods::{has_256_mib, limited_pod, restarted};
 use crate::cases::objects::{list, name_of};
-
-/// The kubelet restarts a container at once, and later with a growing backoff.
-const AGAIN_WITHIN: Duration = Duration::from_secs(120);
 
 #[e2e::case]
 fn deleting_the_pod_breaks_files_until_containers_restart(context: &'static TestContext) -> Result<()> {
@@ -52,10 +47,10 @@ fn the_documented_commands_replace_it_on_a_drained_node(context: &'static TestCo
             .map(drop)
     };
     // Pods without a controller block a drain until they are gone.
-    let drained = eventually("the node to be drained", AGAIN_WITHIN, || {
+    let drained = until("the node to be drained", || {
         let drain = ["drain", NAME, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=30s"];
         let said = kubectl.run(&drain)?;
-        Ok(if said.is_success() { Poll::Ready(()) } else { Poll::Pending(said.stderr) })
+        Ok((said.is_success(), said.stderr))
     });
     let replaced = drained
         .and_then(|()| of_lxcfs(&["delete", "pod"]))
@@ -78,7 +73,7 @@ fn a_killed_lxcfs_restarts_and_its_mount_is_cleaned_up(context: &'static TestCon
     let before = fixture.process()?;
     fixture.signal("KILL", before)?;
     // The dead mount has no process and cannot be read. The next mount can get the same device number.
-    eventually("LXCFS to serve again", AGAIN_WITHIN, || {
+    eventually("LXCFS to serve again", WAIT_LIMIT, || {
         let read = fixture.node.run(&["cat", "/var/lib/lxcfs/proc/meminfo"])?;
         Ok(match fixture.process() {
             Ok(pid) if pid != before && read.is_success() => Poll::Ready(()),

@@ -4,16 +4,16 @@ use anyhow::{Context as _, Result};
 use e2e::prelude::*;
 use serde_json::{Value, json};
 
-use super::environment::{DEVICE_PLUGIN, Environment, GUARDS, LABEL_AGENT, SEEN_WITHIN};
+use super::environment::{DEVICE_PLUGIN, Environment, GUARDS, LABEL_AGENT};
 
 impl Environment {
     /// Removes the pods of a `DaemonSet` and waits until they are gone.
     pub(super) fn remove(&self, name: &'static str) -> Result<Removed<'_>> {
         self.select(name, &json!("nowhere"))?;
         let remove = Removed { environment: self, name, held: true };
-        eventually(format_args!("the pods of {name} to be gone"), SEEN_WITHIN, || {
+        until(format_args!("the pods of {name} to be gone"), || {
             let pods = self.pods(name)?;
-            Ok(if pods.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{}", json!(pods))) })
+            Ok((pods.is_empty(), format!("{}", json!(pods))))
         })?;
         Ok(remove)
     }

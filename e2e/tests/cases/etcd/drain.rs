@@ -1,16 +1,11 @@
 //! `kubectl drain` receives a 429, retries and completes.
 
-use std::time::Duration;
-
 use anyhow::{Error, Result, ensure};
 use e2e::etcd_cluster::EtcdCluster;
 use e2e::prelude::*;
 
 use super::environment::{Environment, Profile, environment};
 use super::quorum::two_followers;
-
-/// `kubectl drain` retries every five seconds.
-const TRIED_WITHIN: Duration = Duration::from_secs(30);
 
 #[e2e::case]
 fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestContext) -> Result<()> {
@@ -34,19 +29,13 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
             scope.spawn(|| cluster.kubectl().run(&["drain", &node, "--ignore-daemonsets", "--timeout=100s"]));
         let mended = || -> Result<()> {
             // Twice: it was denied and tried again.
-            eventually("the drain to be refused and to try again", TRIED_WITHIN, || {
+            until("the drain to be refused and to try again", || {
                 let times = denied()?;
-                Ok(if times > 1 { Poll::Ready(()) } else { Poll::Pending(format!("refused {times} times")) })
+                Ok((times > 1, format!("refused {times} times")))
             })?;
             ensure!(!pods.is_going(&leader)?, "it was let go with a member down");
             stopped.start()?;
-            eventually("the pod to be let go", TRIED_WITHIN * 2, || {
-                Ok(if pods.is_going(&leader)? {
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending("it stays".to_owned())
-                })
-            })?;
+            until("the pod to be let go", || Ok((pods.is_going(&leader)?, "it stays".to_owned())))?;
             pods.finish(&leader)
         };
         let mended = mended();

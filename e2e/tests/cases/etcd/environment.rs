@@ -3,8 +3,6 @@
 //! A label of the namespace selects how the guard treats the etcd clusters in it. Therefore one Durward is enough for all
 //! cases: [`Environment::namespace`] creates a namespace with a [`Profile`].
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use e2e::controlplane::User;
 use e2e::etcd_cluster::{self, pods};
@@ -24,9 +22,6 @@ pub(super) const LOGIN: &str = "etcd-login";
 
 /// The name in the members' certificates that contain no address.
 pub(super) const SERVER_NAME: &str = "etcd.db.svc";
-
-/// Time until a watch of the API server reports the webhooks.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The options of the guard for the etcd clusters in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,10 +150,10 @@ pub(super) fn await_guard(cluster: &Cluster) -> Result<()> {
     pods.add_like("etcd-0", etcd_cluster::address()?, |pod| {
         pod["metadata"]["ownerReferences"] = json!([]);
     })?;
-    eventually("pods of etcd to be guarded", WATCH_TIMEOUT, || {
+    until("pods of etcd to be guarded", || {
         let response = dry_run(&pods, "etcd-0")?.describe();
         let is_guarded = response.contains("could not be asked for its status");
-        Ok(if is_guarded { Poll::Ready(()) } else { Poll::Pending(response) })
+        Ok((is_guarded, response))
     })
 }
 

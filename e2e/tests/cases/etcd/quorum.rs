@@ -255,7 +255,7 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
             .with_cause(hangs.name(), "Silent")?;
     }
     // The others have one second as well, and both have to answer in it.
-    eventually("the one that hangs to be let go", BACK_WITHIN, || {
+    eventually("the one that hangs to be let go", WAIT_LIMIT, || {
         let attempt = dry_run(&pods, hangs.name())?;
         Ok(if attempt.is_allowed() {
             Poll::Ready(attempt.allowed()?.within(ONE_HANGS)?)

@@ -23,9 +23,6 @@ use crate::cases::attempt::{await_allowed, await_denied};
 /// Number of attempts to make two deletions pass.
 const ROUNDS: usize = 5;
 
-/// Time until the API server uses changed permissions, and Durward a changed configuration.
-const RBAC_WITHIN: Duration = Duration::from_secs(30);
-
 /// A reservation without a deletion expires after this time.
 const VOID_AFTER: Duration = Duration::from_secs(30);
 
@@ -208,9 +205,9 @@ fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestCo
     ensure!(!allowed && said.contains("let go a moment ago"), "{said}");
     // The same pod is allowed again.
     ensure!(b.judges(&first)?.0, "it may not go a second time");
-    eventually("what is noted to be void", VOID_AFTER * 2, || {
+    until("what is noted to be void", || {
         let (allowed, said) = b.judges(&second)?;
-        Ok(if allowed { Poll::Ready(()) } else { Poll::Pending(said) })
+        Ok((allowed, said))
     })?;
     let held = began.elapsed();
     ensure!(held > VOID_AFTER, "it held for {held:?} only");
@@ -254,7 +251,7 @@ fn without_a_reservation_no_healthy_member_is_deleted(context: &'static TestCont
     let [one, other] = two_followers(&etcd)?;
     cluster.kubectl().run(&["-n", "durward-system", "delete", "rolebindings", "--all"])?.succeeded()?;
     let try_one = || dry_run(&pods, one.name());
-    await_denied("the permission to be removed", RBAC_WITHIN, try_one)?;
+    await_denied("the permission to be removed", try_one)?;
     for name in [one.name(), etcd.leader()?.name()] {
         let denied = delete(&pods, name)?.denied()?;
         denied.with_message(&["it cannot be noted that it leaves", "leases"])?;
@@ -267,7 +264,7 @@ fn without_a_reservation_no_healthy_member_is_deleted(context: &'static TestCont
     // A single replica with local reservations needs no Lease.
     installation.configure(&guards(&["reservation: local"]))?;
     durward.signal(Signal::HUP)?;
-    await_allowed("a deletion with a local reservation", RBAC_WITHIN, || delete(&pods, one.name()))?;
+    await_allowed("a deletion with a local reservation", || delete(&pods, one.name()))?;
     delete(&pods, other.name())?.denied()?.with_cause(one.name(), "Leaving")?;
     installation.grant()
 }

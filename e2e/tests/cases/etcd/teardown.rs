@@ -15,9 +15,6 @@ use super::environment::{Environment, Profile, environment, installed, namespace
 use super::quorum::two_followers;
 use super::requests::{Removal, attempt, delete};
 
-/// Controllers learn of changes through watches, and their retries back off.
-const DONE_WITHIN: Duration = Duration::from_secs(120);
-
 /// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
@@ -181,9 +178,9 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
     // Orphaned pods stay guarded.
     let kubectl = cluster.kubectl();
     kubectl.run(&["-n", space.name(), "delete", "statefulset", "etcd", "--cascade=orphan"])?.succeeded()?;
-    eventually("the pods to be without an owner", DONE_WITHIN, || {
+    until("the pods to be without an owner", || {
         let owners = pods.object("etcd-0")?["metadata"]["ownerReferences"].clone();
-        Ok(if owners.is_null() { Poll::Ready(()) } else { Poll::Pending(owners.to_string()) })
+        Ok((owners.is_null(), owners.to_string()))
     })?;
     let [down, up] = two_followers(&etcd)?;
     let stopped = down.stop()?;
@@ -218,7 +215,7 @@ fn rolls(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
     let term = etcd.leader()?.status()?.term;
     cluster.kubectl().run(&["-n", space, "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
     for _ in etcd.members() {
-        let going = eventually("the next pod to be let go", DONE_WITHIN, || {
+        let going = eventually("the next pod to be let go", WAIT_LIMIT, || {
             for member in etcd.members() {
                 if pods.is_going(member.name())? {
                     return Ok(Poll::Ready(member));
@@ -244,7 +241,7 @@ fn rolls(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
 fn ends(cluster: &Cluster, pods: &Pods<'_>, begin: impl FnOnce() -> Result<String>) -> Result<()> {
     let path = begin()?;
     let list = pods.namespace().path("pods");
-    eventually(format_args!("{path} to be gone"), DONE_WITHIN, || {
+    until(format_args!("{path} to be gone"), || {
         let found = cluster.api().get(&list)?.succeeded()?.body;
         for pod in found["items"].as_array().map(Vec::as_slice).unwrap_or_default() {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -254,6 +251,6 @@ fn ends(cluster: &Cluster, pods: &Pods<'_>, begin: impl FnOnce() -> Result<Strin
         }
         let left: &[Value] = found["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         let gone = cluster.api().get(&path)?.status == 404 && left.is_empty();
-        Ok(if gone { Poll::Ready(()) } else { Poll::Pending(format!("{} pods are left", left.len())) })
+        Ok((gone, format!("{} pods are left", left.len())))
     })
 }

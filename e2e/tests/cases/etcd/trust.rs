@@ -17,9 +17,6 @@ use crate::cases::attempt::await_allowed;
 /// The password that no other process receives.
 const PASSWORD: &str = "a-password-of-etcd";
 
-/// Time until a changed Secret is read again.
-const READ_WITHIN: Duration = Duration::from_secs(60);
-
 /// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
@@ -40,7 +37,7 @@ fn login(password: &str) -> Value {
 /// Waits until Durward is logged in. etcd spends a tenth of a second on each login, which can exceed the
 /// member's deadline.
 fn await_login(pods: &Pods<'_>, name: &str) -> Result<()> {
-    await_allowed("the members to have let Durward in", READ_WITHIN, || dry_run(pods, name))
+    await_allowed("the members to have let Durward in", || dry_run(pods, name))
 }
 
 /// Deletes the leader over TLS; it transfers leadership first.
@@ -75,16 +72,16 @@ fn certificates_of_another_ca_or_name_are_not_trusted(context: &'static TestCont
     let follower = etcd.follower()?.name();
     dry_run(&pods, follower)?.denied()?.with_message(&["could not be checked", TRUST])?;
     keep(&space, &ServerTls::new(IssuedFor::Addresses, false)?.secret(TRUST))?;
-    eventually("the authority of somebody else to be read", READ_WITHIN, || {
+    until("the authority of somebody else to be read", || {
         let attempt = dry_run(&pods, follower)?;
         ensure!(!attempt.is_allowed(), "{}", attempt.describe());
         let told = attempt.describe();
-        Ok(if told.contains("certificate") { Poll::Ready(()) } else { Poll::Pending(told) })
+        Ok((told.contains("certificate"), told))
     })?;
     // The right CA is read without a restart.
     let trust = etcd.trust().context("members without certificates")?;
     keep(&space, &trust.secret(TRUST))?;
-    await_allowed("the authority of the members to be read", READ_WITHIN, || dry_run(&pods, follower))?;
+    await_allowed("the authority of the members to be read", || dry_run(&pods, follower))?;
 
     let space = environment(context)?.namespace("name", Profile::Tls)?;
     let trust = ServerTls::new(IssuedFor::Name(SERVER_NAME.to_owned()), false)?;

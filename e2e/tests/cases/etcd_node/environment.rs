@@ -1,7 +1,6 @@
 //! A node for this area, with Durward in pods. One case at a time uses it, because the cases measure times.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use e2e::node::{self, TemporaryNamespace};
@@ -10,9 +9,6 @@ use serde_json::json;
 
 use crate::cases::etcd::environment::{LABEL, Profile, guards};
 use crate::cases::in_pods;
-
-/// Time until watches of the API server report the webhooks and endpoints.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The node and its cluster.
 pub(super) struct Environment {
@@ -39,12 +35,12 @@ impl Environment {
         probe.pod("etcd").labelled("app", "etcd").container_like("etcd", container).is_admitted()?;
         self.node.pod(&probe, "etcd").is_ready()?;
         let path = format!("{}/etcd?dryRun=All", probe.path("pods"));
-        eventually("pods of etcd to be guarded", WATCH_TIMEOUT, || {
+        until("pods of etcd to be guarded", || {
             let answer = self.node.cluster().api().delete(&path)?;
             let (status, message) = (answer.status, answer.message());
             let is_guarded = message.contains("could not be asked");
             let seen = || format!("{status}: {message:?}, {:?}", answer.warnings);
-            Ok(if is_guarded { Poll::Ready(()) } else { Poll::Pending(seen()) })
+            Ok((is_guarded, seen()))
         })
         .context("Durward in pods")
     }

@@ -15,9 +15,6 @@ use super::environment::{Environment, exclusive};
 use crate::cases::etcd::environment::{LABEL, Profile};
 use crate::cases::objects::{await_gone, list};
 
-/// Three pods one after another, plus the controller's backoff after a denial.
-const ROLLED_WITHIN: Duration = Duration::from_secs(240);
-
 /// Longest time without a leader during a transfer, which is one vote written to disk. Without a quorum it
 /// lasts much longer.
 const HANDED_OVER_WITHIN: Duration = Duration::from_millis(100);
@@ -78,10 +75,10 @@ fn stands(context: &TestContext, node: &Node, space: &Namespace<'_>) -> Result<(
     }
     node.stands(space, "statefulsets", "etcd")?;
     node.pod(space, "etcd-0").is_ready()?;
-    eventually("the etcd to be healthy", ROLLED_WITHIN, || {
+    until("the etcd to be healthy", || {
         let said =
             node.pod(space, "etcd-0").attempt("etcd", &["etcdctl", "endpoint", "health", "--cluster"])?;
-        Ok(if said.is_success() { Poll::Ready(()) } else { Poll::Pending(said.stderr) })
+        Ok((said.is_success(), said.stderr))
     })
 }
 
@@ -106,7 +103,7 @@ fn rolls(context: &TestContext, fixture: &Environment, profile: Option<Profile>)
         let kubectl = node.cluster().kubectl();
         kubectl.run(&["-n", space.name(), "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
         let set = format!("{}/etcd", space.path("apps/v1/statefulsets"));
-        eventually("every pod to be replaced", ROLLED_WITHIN, || {
+        until("every pod to be replaced", || {
             members.are(addresses(node, &space)?);
             let set = node.cluster().api().get(&set)?.succeeded()?.body;
             let status = &set["status"];
@@ -114,7 +111,7 @@ fn rolls(context: &TestContext, fixture: &Environment, profile: Option<Profile>)
                 && status["updatedReplicas"] == 3
                 && status["readyReplicas"] == 3
                 && status["currentRevision"] == status["updateRevision"];
-            Ok(if is_done { Poll::Ready(()) } else { Poll::Pending(status.to_string()) })
+            Ok((is_done, status.to_string()))
         })
     })?;
     let after = uids()?;
@@ -195,7 +192,7 @@ fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestCo
     // Deleting everything at once is a teardown, also of the leader.
     let path = format!("/api/v1/namespaces/{}", space.name());
     node.cluster().api().delete(&path)?.succeeded()?;
-    await_gone(node.cluster(), &path, ROLLED_WITHIN)
+    await_gone(node.cluster(), &path)
 }
 
 /// Returns the name of the leader's pod.

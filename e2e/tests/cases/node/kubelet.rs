@@ -31,7 +31,7 @@ fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run(context: &TestContex
     stopped.start()?;
     node.becomes("Ready", |node| !unknown(node))?;
     // A kubelet that just started first learns its pods.
-    let counted: u32 = eventually("a command in the pod", Duration::from_secs(60), || {
+    let counted: u32 = eventually("a command in the pod", WAIT_LIMIT, || {
         let said = web.attempt("app", &["cat", "/tmp/count"])?;
         Ok(match said.stdout.trim().parse() {
             Ok(count) if said.is_success() => Poll::Ready(count),

@@ -1,7 +1,6 @@
 //! Pods run on the node as on any other.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::node;
@@ -65,9 +64,9 @@ fn pods_resolve_the_api_server_and_each_other(context: &TestContext) -> Result<(
     let address = web.object()?["status"]["podIP"].as_str().unwrap_or_default().to_owned();
     ensure!(address.starts_with("10.244.0."), "the pod's address is {address:?}");
     let name = format!("web.{}.svc.cluster.local", shop.name());
-    eventually("the pod's name to lead to it", Duration::from_secs(60), || {
+    until("the pod's name to lead to it", || {
         let said = guest.attempt("app", &["wget", "-q", "-O", "-", &format!("http://{name}/")])?;
-        Ok(if said.stdout == "it is me\n" { Poll::Ready(()) } else { Poll::Pending(format!("{said:?}")) })
+        Ok((said.stdout == "it is me\n", format!("{said:?}")))
     })
 }
 
