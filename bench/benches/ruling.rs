@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use admission::{BoxFuture, Guard, Request, decode, encode, settle};
-use cluster::{Address, Answer, Metadata, Reader};
+use cluster::{Address, Clients, Metadata, MetadataResult, Reader};
 use guards::GUARD_KINDS;
 use stats_alloc::{Region, StatsAlloc};
 
@@ -24,23 +24,23 @@ mod review;
 #[global_allocator]
 static ALLOCATOR: StatsAlloc<System> = StatsAlloc::system();
 
-/// A world in which every namespace exists and has no labels: as quick as a cache can be.
+/// A reader for which every namespace exists and has no labels, as fast as a cache can be.
 struct Cached(Arc<Metadata>);
 
 impl Reader for Cached {
-    fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, Answer> {
+    fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
         Box::pin(std::future::ready(Ok(Some(Arc::clone(&self.0)))))
     }
 }
 
 fn main() {
     let body = review::opted_in_pod();
-    let world: Arc<dyn Reader> = Arc::new(Cached(Arc::new(Metadata::default())));
+    let clients = Clients::reader_only(Arc::new(Cached(Arc::new(Metadata::default()))));
     // The deletion guard's time is the fleet's: `durward-bench fleet`.
     for kind in GUARD_KINDS.iter().filter(|kind| kind.name() != "deletion") {
         let (configured, _, problems) = config::read("-", None, |section| kind.read(section));
         assert!(problems.is_empty(), "the defaults of {} are no configuration", kind.name());
-        let guard = configured.build(&world);
+        let guard = configured.build(&clients);
         let guard = guard.as_ref();
         println!("{}, a review of {} bytes", kind.name(), body.len());
         let whole = |body: &[u8]| {

@@ -1,13 +1,12 @@
-//! Who looks at the ensembles: a process of its own, with the live world, the hands and the etcd guard that `durward serve` has.
+//! Who looks at the ensembles: a process of its own, with the clients and the etcd guard that `durward serve` has.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use admission::Guard;
-use cluster::Reader;
+use cluster::Clients;
 use cluster::live::{Access, Live};
-use cluster::writer::{LiveWriter, Writer};
 use futures_util::future::join_all;
 use guards::{Configured, GUARD_KINDS};
 use serde_json::{Value, json};
@@ -28,9 +27,7 @@ pub(crate) fn look(order: &str) -> Result<bool> {
     let (took, gone) = runtime.block_on(async {
         let access = Access { kubeconfig: Some(kubeconfig), context: None };
         let live = Live::connect(&access).await.map_err(|problem| problem.to_string())?;
-        let hands: Arc<dyn Writer> = Arc::new(LiveWriter::of(&live));
-        let world: Arc<dyn Reader> = Arc::new(live);
-        let guard = configured(port)?.build_with(&world, &hands);
+        let guard = configured(port)?.build(&Clients::live(&Arc::new(live)));
         match how.as_str() {
             "crowd" => crowd(&*guard).await,
             "race" => race(&*guard).await,

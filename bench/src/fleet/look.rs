@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{Guard, decode, encode, settle};
-use cluster::Reader;
+use cluster::Clients;
 use cluster::live::{Access, Live};
 use config;
 use guards::{Configured, GUARD_KINDS};
@@ -72,12 +72,11 @@ async fn verdicts(
     times: &mut Times,
 ) -> Result<()> {
     let access = Access { kubeconfig: Some(kubeconfig), context: None };
-    let live = Live::connect(&access).await.map_err(|problem| problem.to_string())?;
-    let world: Arc<dyn Reader> = Arc::new(live);
+    let live = Arc::new(Live::connect(&access).await.map_err(|problem| problem.to_string())?);
     let configured = configured()?;
-    let guard = configured.build(&world);
+    let guard = configured.build(&Clients::live(&live));
     if goes_rounds {
-        world.start_probes(configured.requirements().probes.ok_or("the guard makes no rounds")?);
+        live.start_probes(configured.requirements().probes.ok_or("the guard makes no rounds")?);
     }
     let expected = match shape {
         Shape { pods: 1.., .. } => "deny",
@@ -93,7 +92,7 @@ async fn verdicts(
             return Err(format!("the verdict is {verdict}, not {expected}: {answer}").into());
         }
     }
-    if goes_rounds { round_is_made(&*world, shape.members).await } else { Ok(()) }
+    if goes_rounds { round_is_made(&live, shape.members).await } else { Ok(()) }
 }
 
 /// The guard as it is configured on a Karmada control plane.
@@ -133,10 +132,10 @@ pub(crate) async fn verdict(guard: &dyn Guard, body: &[u8]) -> Result<(&'static 
 }
 
 /// Waits until the round has been at every cluster, and looks whether all were well.
-async fn round_is_made(world: &dyn Reader, members: usize) -> Result<()> {
+async fn round_is_made(live: &Live, members: usize) -> Result<()> {
     let since = Instant::now();
     while since.elapsed() < ROUND_WITHIN {
-        let health = world.health();
+        let health = live.health();
         if health.len() > members {
             let ill = health.iter().find_map(|health| health.failures.first().map(|why| (health, why)));
             return ill.map_or(Ok(()), |(health, (_, why))| {

@@ -51,7 +51,7 @@ pub const NOT_RESERVED: &str = "not-reserved";
 /// The recording does not hold it.
 pub const NOT_RECORDED: &str = "not-recorded";
 /// There is neither an API server nor a recording.
-pub const NO_WORLD: &str = "no-world";
+pub const NO_CLUSTER: &str = "no-world";
 
 /// Every code.
 pub const ALL: [&str; 24] = [
@@ -78,7 +78,7 @@ pub const ALL: [&str; 24] = [
     UNCLEAR,
     NOT_RESERVED,
     NOT_RECORDED,
-    NO_WORLD,
+    NO_CLUSTER,
 ];
 
 /// Those that a recording may give for something that could not be read.

@@ -18,7 +18,7 @@ pub type Id = u64;
 
 /// One member that may be asked: a pod, and how its etcd is reached. Only pods of a configured ensemble ever become one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Peer {
+pub struct Endpoint {
     /// The pod's namespace.
     pub namespace: String,
     /// The pod's name.
@@ -31,10 +31,10 @@ pub struct Peer {
     /// The port on which clients are served.
     pub port: u16,
     /// How to speak to it.
-    pub client: Arc<Client>,
+    pub client: Arc<ClientOptions>,
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
@@ -42,7 +42,7 @@ impl fmt::Display for Peer {
 
 /// How one speaks to the members of an ensemble. Equal ones may share connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Client {
+pub struct ClientOptions {
     /// None is plain HTTP.
     pub tls: Option<Tls>,
     /// Who asks, where the ensemble has authentication on. Shown only over TLS whose server was verified, unless that is
@@ -103,7 +103,7 @@ pub enum Login {
 
 /// What a member is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Question {
+pub enum EtcdRequest {
     /// `Maintenance.Status`: what the member itself knows, without asking others.
     Status,
     /// `Cluster.MemberList`, as the member has it, which may be old: also without quorum.
@@ -121,7 +121,7 @@ pub enum Question {
     Metrics,
 }
 
-impl Question {
+impl EtcdRequest {
     /// Every question.
     pub const ALL: [Self; 7] = [
         Self::Status,
@@ -147,7 +147,7 @@ impl Question {
     }
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for EtcdRequest {
     /// As the end of "could not be asked for".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -165,11 +165,11 @@ impl fmt::Display for Question {
 /// What a member answered: the variant that belongs to the question. A world that gives another has a fault, and whoever asked
 /// takes it for [`GARBAGE`](super::cause::GARBAGE).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum EtcdResponse {
     /// To [`Question::Status`].
     Status(Box<Status>),
     /// To [`Question::Members`] and [`Question::MembersByQuorum`].
-    Members(Members),
+    Members(MemberList),
     /// To [`Question::Alarms`].
     Alarms(Vec<Alarm>),
     /// To [`Question::Read`].
@@ -177,11 +177,11 @@ pub enum Answer {
     /// To [`Question::Health`].
     Health(Health),
     /// To [`Question::Metrics`].
-    Metrics(Metrics),
+    Metrics(MemberMetrics),
 }
 
 /// An answer, or why there is none; its code is one of [`cause::ALL`](super::cause::ALL).
-pub type Answered = Result<Answer, Cause>;
+pub type EtcdResult = Result<EtcdResponse, Cause>;
 
 /// What a member says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -210,7 +210,7 @@ pub struct Status {
 
 /// The members of an ensemble.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Members {
+pub struct MemberList {
     /// The ensemble that the list is of. Never zero.
     pub cluster: Id,
     /// In the order in which they came. No id twice, none zero: such a list is garbage.
@@ -273,7 +273,7 @@ pub struct Health {
 
 /// What `/metrics` says, as far as it tells of roles; what is not there is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Metrics {
+pub struct MemberMetrics {
     /// `etcd_server_is_leader`.
     pub is_leader: Option<bool>,
     /// `etcd_server_has_leader`.

@@ -20,7 +20,7 @@ pub const MEMBER: &str = "member";
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cluster {
     /// The one whose API server sends the reviews.
-    Here,
+    Local,
     /// A member of the Karmada fleet whose control plane is here, through `clusters/NAME/proxy`.
     Member(Arc<str>),
     /// A context of the kubeconfig that leads here.
@@ -33,7 +33,7 @@ impl Cluster {
     /// What people call it, and its folder's name in a recording.
     pub fn name(&self) -> &str {
         match self {
-            Self::Here => super::snapshot::HERE,
+            Self::Local => super::snapshot::LOCAL,
             Self::Member(name) | Self::Context(name) | Self::Secret(_, name) => name,
         }
     }
@@ -49,7 +49,7 @@ impl fmt::Display for Cluster {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Fleet {
     /// No others.
-    Alone,
+    None,
     /// The Clusters of the Karmada control plane that is here.
     Karmada,
     /// These contexts of the kubeconfig that leads here.
@@ -69,7 +69,7 @@ pub(super) fn no_secret(namespace: &str) -> String {
 
 /// One cluster of a fleet, as the list of the fleet has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct FleetMember {
     /// How it is reached.
     pub cluster: Cluster,
     /// Labels and annotations of its Cluster (or Secret); empty for a context.
@@ -87,19 +87,19 @@ pub enum Part {
 
 /// One page of a List of one cluster.
 #[derive(Debug, Clone, Copy)]
-pub struct Query<'a> {
+pub struct ListQuery<'a> {
     /// Objects of what.
     pub resource: &'a Resource,
     /// In which namespace; empty for all, and for what has none.
     pub namespace: &'a str,
     /// A field selector, as `spec.type=LoadBalancer`; empty for none.
-    pub fields: &'a str,
+    pub field_selector: &'a str,
     /// How much of each.
     pub part: Part,
     /// How many at most.
     pub limit: u32,
     /// Where the page before ended.
-    pub from: Option<&'a str>,
+    pub continue_token: Option<&'a str>,
 }
 
 /// How many objects a page of a List is asked for. Whoever answers with more than Durward reads is asked again for a tenth of
@@ -171,13 +171,13 @@ pub struct Page {
 
 /// Found, certainly not there, or why neither can be said. Absence is believed only from who could know: a 404 that names this
 /// very object.
-pub type Found = Result<Option<Object>, Cause>;
+pub type ObjectResult = Result<Option<Object>, Cause>;
 
 /// A page, or why there is none.
-pub type Listed = Result<Page, Cause>;
+pub type PageResult = Result<Page, Cause>;
 
 /// The members of a fleet, or why nobody knows them.
-pub type Members = Result<Arc<[Member]>, Cause>;
+pub type MembersResult = Result<Arc<[FleetMember]>, Cause>;
 
 /// What the world should try now and then at each cluster of a fleet, so that a missing permission is seen before it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,7 +190,7 @@ pub struct ProbeTargets {
 
 /// How the last round went at one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
+pub struct ClusterHealth {
     /// The cluster's name.
     pub cluster: String,
     /// What could not be read and why; nothing when all is well.
@@ -199,7 +199,7 @@ pub struct Health {
 
 /// A question that names one object of one cluster.
 #[derive(Debug, Clone, Copy)]
-pub struct Look<'a> {
+pub struct GetQuery<'a> {
     /// Which object.
     pub address: Address<'a>,
     /// How much of it.

@@ -16,7 +16,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::cause;
-use super::etcd::{Alarm, AlarmKind, Answer, Health, Id, Member, Members, Question, Read, Status};
+use super::etcd::{
+    Alarm, AlarmKind, EtcdRequest, EtcdResponse, Health, Id, Member, MemberList, Read, Status,
+};
 
 /// Longer than any name, version or URL of a member that people have to read.
 const LONGEST: usize = 1024;
@@ -30,50 +32,52 @@ const SERVED: &str = "served";
 const DENIED: &str = "denied";
 
 /// The answer to a question. The cause's text is the end of a sentence about the member.
-pub(super) fn read(question: Question, body: &[u8]) -> Result<Answer, Cause> {
+pub(super) fn read(question: EtcdRequest, body: &[u8]) -> Result<EtcdResponse, Cause> {
     match question {
-        Question::Status => status(body).map(|status| Answer::Status(Box::new(status))),
-        Question::Members | Question::MembersByQuorum => members(body).map(Answer::Members),
-        Question::Alarms => alarms(body).map(Answer::Alarms),
-        Question::Read => {
+        EtcdRequest::Status => status(body).map(|status| EtcdResponse::Status(Box::new(status))),
+        EtcdRequest::Members | EtcdRequest::MembersByQuorum => members(body).map(EtcdResponse::Members),
+        EtcdRequest::Alarms => alarms(body).map(EtcdResponse::Alarms),
+        EtcdRequest::Read => {
             header(parsed::<Bare>(body)?.header.as_ref())?;
-            Ok(Answer::Read(Read::Served))
+            Ok(EtcdResponse::Read(Read::Served))
         }
-        Question::Health => health(body).map(Answer::Health),
-        Question::Metrics => metrics::read(body).map(Answer::Metrics),
+        EtcdRequest::Health => health(body).map(EtcdResponse::Health),
+        EtcdRequest::Metrics => metrics::read(body).map(EtcdResponse::Metrics),
     }
 }
 
 /// An answer out of a recording: the body, as it came, or a word where only that tells. The error is the end of a sentence.
-pub(super) fn recorded(question: Question, value: &Value) -> Result<Answer, String> {
+pub(super) fn recorded(question: EtcdRequest, value: &Value) -> Result<EtcdResponse, String> {
     let of = |body: &[u8]| read(question, body).map_err(|cause| cause.text);
     match (question, value) {
-        (Question::Read, Value::String(word)) if word == SERVED => Ok(Answer::Read(Read::Served)),
-        (Question::Read, Value::String(word)) if word == DENIED => Ok(Answer::Read(Read::Denied)),
-        (Question::Read, _) => Err(format!("is neither {SERVED:?} nor {DENIED:?}")),
-        (Question::Metrics, Value::String(text)) => of(text.as_bytes()),
-        (Question::Metrics, _) => Err("is no text".to_owned()),
+        (EtcdRequest::Read, Value::String(word)) if word == SERVED => Ok(EtcdResponse::Read(Read::Served)),
+        (EtcdRequest::Read, Value::String(word)) if word == DENIED => Ok(EtcdResponse::Read(Read::Denied)),
+        (EtcdRequest::Read, _) => Err(format!("is neither {SERVED:?} nor {DENIED:?}")),
+        (EtcdRequest::Metrics, Value::String(text)) => of(text.as_bytes()),
+        (EtcdRequest::Metrics, _) => Err("is no text".to_owned()),
         _ => of(value.to_string().as_bytes()),
     }
 }
 
 /// An answer as [`recorded`] reads it.
-pub(super) fn written(answer: &Answer) -> Value {
+pub(super) fn written(answer: &EtcdResponse) -> Value {
     match answer {
-        Answer::Status(status) => status_written(status),
-        Answer::Members(members) => {
+        EtcdResponse::Status(status) => status_written(status),
+        EtcdResponse::Members(members) => {
             let all: Vec<Value> = members.members.iter().map(member_written).collect();
             json!({"header": {"cluster_id": members.cluster.to_string()}, "members": all})
         }
-        Answer::Alarms(alarms) => {
+        EtcdResponse::Alarms(alarms) => {
             let alarm =
                 |alarm: &Alarm| json!({"memberID": alarm.member.to_string(), "alarm": alarm.kind.word()});
             json!({"alarms": alarms.iter().map(alarm).collect::<Vec<_>>()})
         }
-        Answer::Read(Read::Served) => SERVED.into(),
-        Answer::Read(Read::Denied) => DENIED.into(),
-        Answer::Health(health) => json!({"health": health.is_healthy.to_string(), "reason": health.reason}),
-        Answer::Metrics(metrics) => metrics::written(metrics).into(),
+        EtcdResponse::Read(Read::Served) => SERVED.into(),
+        EtcdResponse::Read(Read::Denied) => DENIED.into(),
+        EtcdResponse::Health(health) => {
+            json!({"health": health.is_healthy.to_string(), "reason": health.reason})
+        }
+        EtcdResponse::Metrics(metrics) => metrics::written(metrics).into(),
     }
 }
 
@@ -226,7 +230,7 @@ fn status(body: &[u8]) -> Result<Status, Cause> {
     })
 }
 
-fn members(body: &[u8]) -> Result<Members, Cause> {
+fn members(body: &[u8]) -> Result<MemberList, Cause> {
     let wire: MembersWire = parsed(body)?;
     let (cluster, _) = header(wire.header.as_ref())?;
     let wires = wire.members.filter(|members| !members.is_empty());
@@ -250,7 +254,7 @@ fn members(body: &[u8]) -> Result<Members, Cause> {
             is_learner: wire.is_learner.unwrap_or_default(),
         });
     }
-    Ok(Members { cluster, members })
+    Ok(MemberList { cluster, members })
 }
 
 fn alarms(body: &[u8]) -> Result<Vec<Alarm>, Cause> {

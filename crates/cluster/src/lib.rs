@@ -1,11 +1,13 @@
-//! The one seam between guards and everything outside.
+//! Access to API servers and etcd members for guards.
 //!
-//! A guard asks the world and gets an answer or a named [`Cause`]; nothing a guard cannot see is reported as empty. There are
-//! three worlds: [`Live`](live::Live), an API server that is watched and asked; [`Snapshot`](snapshot::Snapshot), a recording on
-//! disk out of which a verdict can be replayed (its format is in the README here); and [`Offline`], for a Durward that was
-//! given neither. The world outlives plans: a configuration reload empties no cache and makes nothing unknown.
+//! A guard reads through [`Reader`] and [`EtcdClient`] and changes things through [`writer::Writer`]. Every failure is a named
+//! [`Cause`]: data that could not be read is never reported as empty. There are three implementations:
 //!
-//! The world only looks. What changes something goes another way.
+//! - [`Live`](live::Live): an API server, the fleet behind it, and etcd members,
+//! - [`Snapshot`](snapshot::Snapshot): what a command recorded on disk, so that a verdict can be replayed,
+//! - [`Offline`]: no cluster at all; every answer is Unknown.
+//!
+//! Clients outlive plans: reloading the configuration empties no cache.
 
 pub mod cause;
 pub mod etcd;
@@ -14,6 +16,7 @@ pub mod live;
 pub mod snapshot;
 pub mod writer;
 
+mod clients;
 mod encode;
 mod gateway;
 mod metadata;
@@ -21,107 +24,88 @@ mod objects;
 mod offline;
 mod resource;
 
+use std::future::ready;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
-use std::future::ready;
 
-use fleet::{Cluster, Fleet, Found, Health, Listed, Look, Members, ProbeTargets, Query};
+use etcd::{Endpoint, EtcdRequest, EtcdResult};
+use fleet::{Cluster, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
+
+pub use clients::{Clients, Context};
 pub use metadata::Metadata;
 pub use offline::Offline;
-use offline::nowhere;
+use offline::no_cluster;
 pub use resource::{Address, Resource};
 
-/// An answer: the object, the certainty that there is none, or why neither can be said.
-pub type Answer = Result<Option<Arc<Metadata>>, Cause>;
+/// The metadata of an object, `None` if it certainly does not exist, or why neither is known.
+pub type MetadataResult = Result<Option<Arc<Metadata>>, Cause>;
 
-/// Everything outside, as a guard sees it.
+/// Reads objects of the local cluster and of the member clusters of a fleet.
+///
+/// Every method answers before its deadline, early enough for the caller to act on the answer. Callers need no timeout of
+/// their own. Dropping a future cancels its request. Methods that an implementation does not override report Unknown.
 pub trait Reader: Send + Sync {
-    /// The metadata of one object of the API server that asks. What is watched and known to be fresh is answered at once;
-    /// what is not in the cache is fetched, because a namespace may be younger than the watch's last word.
+    /// Reads the metadata of one object of the local cluster. A watched object may come from the cache while the cache is
+    /// fresh. An object that the cache does not hold is requested, because it may be younger than the last watch event.
     ///
-    /// `Ok(None)` is certainty: whoever could have known was asked and said that there is no such object. The answer comes
-    /// before `deadline`, early enough to be made use of; dropping the future is safe. The code of a [`Cause`] is one of
-    /// [`cause::ALL`].
-    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer>;
+    /// `Ok(None)` is certain: the API server answered that this object does not exist.
+    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult>;
 
-    /// The same, asked for now: never out of memory, and never the answer to a question that is older than this one. For a
-    /// guard that knows something which contradicts what [`get`](Self::get) said. It costs a request to the API server, so it
-    /// has no place where every review passes. A world that has no memory of its own answers as `get` does.
-    fn ask<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+    /// Reads the metadata of one object of the local cluster with a request that is sent after this call. For guards that
+    /// know something that contradicts the answer of [`get`](Self::get).
+    fn get_uncached<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
         self.get(address, deadline)
     }
 
-    /// Asks the world to keep the objects of a resource at hand from now on. Asking twice is asking once. A world that has
-    /// everything at hand (or nothing) has nothing to do.
-    fn watch(&self, _resource: &Resource) {}
-
-    /// The clusters of a fleet, as they are now: read for this question, or for several that all began before it was read. Never
-    /// an older one: a cluster that joined a second ago counts. Without the one that asks.
-    fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
-        Box::pin(ready(Err(nowhere("the clusters of the fleet"))))
-    }
-
-    /// One object of one cluster, asked for now.
-    fn find<'a>(&'a self, _of: &'a Cluster, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
-        Box::pin(ready(Err(nowhere(&look.address.to_string()))))
-    }
-
-    /// One page of a List of one cluster, asked for now.
-    fn list<'a>(&'a self, _of: &'a Cluster, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
-        Box::pin(ready(Err(nowhere(&query.resource.to_string()))))
-    }
-
-    /// Asks one member of an etcd ensemble, now: never out of memory. Who asks the same of the same peer at the same time may share
-    /// an answer only if all of them asked before the question was sent, so that no answer is older than what somebody did
-    /// before asking. The answer comes before `deadline`; a member that hangs costs nobody else anything.
-    fn etcd<'a>(
+    /// Reads one object of one cluster, uncached.
+    fn get_object<'a>(
         &'a self,
-        peer: &'a etcd::Peer,
-        question: etcd::Question,
+        _of: &'a Cluster,
+        query: GetQuery<'a>,
         _deadline: Instant,
-    ) -> BoxFuture<'a, etcd::Answered> {
-        Box::pin(ready(Err(nowhere(&format!("{question} of {}/{}", peer.namespace, peer.name)))))
+    ) -> BoxFuture<'a, ObjectResult> {
+        Box::pin(ready(Err(no_cluster(&query.address.to_string()))))
     }
 
-    /// Asks the world to try what guards read at each cluster, every minute from now on, in place of what it was told before.
-    fn start_probes(&self, _rounds: ProbeTargets) {}
-
-    /// How the last round went, cluster by cluster; nothing before the first one.
-    fn health(&self) -> Vec<Health> {
-        Vec::new()
+    /// Reads one page of a List of one cluster, uncached.
+    fn list<'a>(
+        &'a self,
+        _of: &'a Cluster,
+        query: ListQuery<'a>,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, PageResult> {
+        Box::pin(ready(Err(no_cluster(&query.resource.to_string()))))
     }
 
-    /// The API server that is looked at as the one that asks, for people; none where it is none, as a recording.
-    fn here(&self) -> Option<&str> {
-        None
-    }
-
-    /// What time it is: a recording's is when it was made.
-    fn now(&self) -> SystemTime {
-        SystemTime::now()
-    }
-
-    /// Whether all answers were given long ago, so that the same question gets the same answer however often it is asked.
-    fn is_recorded(&self) -> bool {
-        false
-    }
-
-    /// What `/readyz` says of the world: one line for each thing that it keeps at hand.
-    fn readiness(&self) -> Vec<Readiness> {
-        Vec::new()
+    /// Lists the member clusters of a fleet, without the local cluster. The request is sent after this call, so a cluster
+    /// that joined a second ago is in the list.
+    fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, MembersResult> {
+        Box::pin(ready(Err(no_cluster("the clusters of the fleet"))))
     }
 }
 
-/// Whether one thing that the world keeps at hand is there, and how fresh it is.
+/// Sends requests to single etcd members.
+pub trait EtcdClient: Send + Sync {
+    /// Sends one request to one etcd member, after this call and uncached. Answers before the deadline. A member that hangs
+    /// delays only its own callers.
+    fn call<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+        request: EtcdRequest,
+        deadline: Instant,
+    ) -> BoxFuture<'a, EtcdResult>;
+}
+
+/// Whether one watched resource is in the cache. `/readyz` has a line for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readiness {
-    /// What it is: `namespaces`, `deployments.apps`.
+    /// The resource: `namespaces`, `deployments.apps`.
     pub name: String,
-    /// Whether it has been read at all. It stays so when the API server cannot be reached later: every replica sees the same
-    /// API server, and none would be better off if all of them took themselves out of service.
+    /// Whether the resource has been listed once. It stays true when the API server becomes unreachable: every replica
+    /// depends on the same API server, and removing all of them from service helps none.
     pub ok: bool,
-    /// How it stands right now: `watched, last word 3 s ago`.
+    /// The present state: `watched, last word 3 s ago`.
     pub reason: String,
 }

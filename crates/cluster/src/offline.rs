@@ -1,34 +1,47 @@
-//! The world of a Durward that was given neither an API server nor a recording, as `durward review` without `--world`.
+//! Clients of a Durward without cluster and snapshot, as `durward review` without `--world`.
 
 use std::future::ready;
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
 
-use super::fleet::{Fleet, Members};
-use super::{Address, Answer, Reader, cause};
+use super::etcd::{Endpoint, EtcdRequest, EtcdResult};
+use super::fleet::{Fleet, MembersResult};
+use super::{Address, EtcdClient, MetadataResult, Reader, cause};
 
-/// Sees nothing, and says how it could see.
+/// Reports everything as Unknown, with the flag that would help.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Offline;
 
 impl Reader for Offline {
-    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, Answer> {
-        Box::pin(ready(Err(nowhere(&address.to_string()))))
+    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, MetadataResult> {
+        Box::pin(ready(Err(no_cluster(&address.to_string()))))
     }
 
-    fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
-        // Whoever asks says what could not be read.
-        Box::pin(ready(Err(Cause::new(cause::NO_WORLD, NONE))))
+    fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, MembersResult> {
+        // The caller's message names the list already.
+        Box::pin(ready(Err(Cause::new(cause::NO_CLUSTER, HINT))))
     }
 }
 
-/// What would help. Not `--kubeconfig`: commands that have it are never blind.
-const NONE: &str = "no world was given (--world DIR)";
+impl EtcdClient for Offline {
+    fn call<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+        request: EtcdRequest,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, EtcdResult> {
+        let what = format!("{request} of {}/{}", endpoint.namespace, endpoint.name);
+        Box::pin(ready(Err(no_cluster(&what))))
+    }
+}
 
-/// The answer to everything where there is nothing to look at.
-pub(super) fn nowhere(what: &str) -> Cause {
-    Cause::new(cause::NO_WORLD, format!("{what} could not be looked up: {NONE}"))
+/// Names `--world` only: commands that have `--kubeconfig` are never offline.
+const HINT: &str = "no world was given (--world DIR)";
+
+/// The answer to every request without a cluster.
+pub(super) fn no_cluster(what: &str) -> Cause {
+    Cause::new(cause::NO_CLUSTER, format!("{what} could not be looked up: {HINT}"))
 }
 
 #[cfg(test)]
@@ -37,7 +50,7 @@ mod tests {
     use crate::Resource;
 
     #[tokio::test]
-    async fn knows_nothing_and_says_what_to_give() {
+    async fn reports_unknown_and_the_flag_that_helps() {
         let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
         let cause = Offline.get(address, Instant::now()).await.unwrap_err();
         assert_eq!(cause.code, "no-world");

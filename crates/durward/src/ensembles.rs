@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cluster::Reader;
+use cluster::Clients;
 use cluster::live::Access;
 use cluster::writer::LiveWriter;
 use config::Problem;
@@ -15,14 +15,14 @@ use crate::file::{File, Purpose};
 use crate::fleet;
 use crate::world::{access, recorded};
 
-/// The guard's eyes, and a world before them.
+/// The guard, and what it reads.
 pub(crate) struct Eyes {
     /// What the guard would find.
     pub(crate) survey: Survey,
-    /// The world.
-    pub(crate) world: Arc<dyn Reader>,
-    /// Hands in it, where it is live; only ever used to try whether they may.
-    pub(crate) hands: Option<LiveWriter>,
+    /// The control plane or the snapshot.
+    pub(crate) clients: Clients,
+    /// The writer of a live control plane, for dry-run requests only.
+    pub(crate) writer: Option<LiveWriter>,
     /// The file, for commands that are told.
     pub(crate) config: String,
     /// By which kubeconfig the cluster is asked, for the same.
@@ -34,7 +34,7 @@ pub(crate) fn of(file: &File) -> Option<Survey> {
     file.guards.iter().find_map(|guard| etcd::survey(guard.configured.as_ref()))
 }
 
-/// Opens what flags and file name. Live worlds must be opened within the runtime that they then live in.
+/// Opens what flags and file name. A live control plane must be opened within the runtime that its tasks run in.
 pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
     let file = File::load(path, Purpose::Guards)?;
     let survey = of(&file).ok_or_else(|| {
@@ -42,12 +42,11 @@ pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop>
         problem.next("under guards: add etcd: {ensembles: [{namespace: db, selector: app=etcd}]}")
     })?;
     let access = access(flags, &file.cluster);
-    let (world, hands): (Arc<dyn Reader>, _) = if let Some(folder) = &flags.world {
+    let (clients, writer) = if let Some(folder) = &flags.world {
         (recorded(folder)?, None)
     } else {
-        let live = fleet::connect(&access).await?;
-        let hands = LiveWriter::of(&live);
-        (Arc::new(live), Some(hands))
+        let live = Arc::new(fleet::connect(&access).await?);
+        (Clients::live(&live), Some(LiveWriter::new(&live)))
     };
-    Ok(Eyes { survey, world, hands, config: path.display().to_string(), access })
+    Ok(Eyes { survey, clients, writer, config: path.display().to_string(), access })
 }

@@ -7,8 +7,7 @@ use crate::args::ServerArgs;
 use crate::file::{File, ServerSection};
 use crate::worlds::Worlds;
 
-/// The guards of a file, ready to rule. What they watch is asked of the world here; it stays asked. Where the world is live they
-/// have hands in it.
+/// Builds the guards of a file and starts their watches, which go on after this plan.
 pub(crate) fn plan(
     file: &File,
     generation: u64,
@@ -17,14 +16,9 @@ pub(crate) fn plan(
 ) -> Result<Plan, Problem> {
     let mut guards = Vec::with_capacity(file.guards.len());
     for guard in &file.guards {
-        let world = worlds.of(guard)?;
-        for resource in guard.configured.requirements().watches {
-            world.watch(&resource);
-        }
-        guards.push(match worlds.hands(guard) {
-            Some(hands) => guard.configured.build_with(&world, &hands),
-            None => guard.configured.build(&world),
-        });
+        let clients = worlds.of(guard)?;
+        worlds.watch(guard);
+        guards.push(guard.configured.build(&clients));
     }
     Plan::new(generation, guards, metrics).map_err(|error| Problem::new(error.to_string()))
 }

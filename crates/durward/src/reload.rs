@@ -219,7 +219,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use cluster::Offline;
+    use cluster::Clients;
     use cluster::live::Access;
     use tokio::signal::unix::{SignalKind, signal};
 
@@ -230,7 +230,7 @@ mod tests {
 
     fn reload(path: &Path) -> (Reload, PlanCell, Checks) {
         let file = File::load(path, Purpose::Guards).unwrap();
-        let worlds = Arc::new(Worlds::only(Arc::new(Offline)));
+        let worlds = Arc::new(Worlds::only(Clients::offline()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
         let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics).unwrap());
         (Reload::new(file, Purpose::Guards, cell.clone(), worlds, metrics, &checks), cell, checks)
@@ -283,7 +283,7 @@ mod tests {
         let path = folder.path().join("durward.yaml");
         fs::write(&path, GOOD).unwrap();
         let file = File::load(&path, Purpose::Guards).unwrap();
-        let worlds = Arc::new(Worlds::beside(Arc::new(Offline), Access::default()));
+        let worlds = Arc::new(Worlds::beside(Clients::offline(), Access::default()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
         let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics).unwrap());
         let reload = Reload::new(file, Purpose::Guards, cell.clone(), Arc::clone(&worlds), metrics, &checks);

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use admission::one_line;
-use cluster::fleet::Health;
+use cluster::fleet::ClusterHealth;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -48,7 +48,7 @@ impl Told {
     }
 
     /// Tells how the last rounds went; none where no guard wants any.
-    pub(crate) fn tell(&self, health: Option<&[Health]>) {
+    pub(crate) fn tell(&self, health: Option<&[ClusterHealth]>) {
         self.count(health.unwrap_or_default());
         match health {
             // Nobody ever wanted to know.
@@ -62,7 +62,7 @@ impl Told {
         }
     }
 
-    fn count(&self, health: &[Health]) {
+    fn count(&self, health: &[ClusterHealth]) {
         // Two control planes may have members of one name: it is ready if both are.
         let mut ready: BTreeMap<&str, bool> = BTreeMap::new();
         for one in health {
@@ -85,8 +85,8 @@ impl Told {
 }
 
 /// What an operator should know; nothing where all is well.
-fn note(health: &[Health]) -> Option<String> {
-    let failing: Vec<&Health> = health.iter().filter(|one| !one.failures.is_empty()).collect();
+fn note(health: &[ClusterHealth]) -> Option<String> {
+    let failing: Vec<&ClusterHealth> = health.iter().filter(|one| !one.failures.is_empty()).collect();
     if failing.is_empty() {
         return None;
     }
@@ -101,7 +101,7 @@ fn note(health: &[Health]) -> Option<String> {
     Some(note)
 }
 
-fn line(health: &Health) -> String {
+fn line(health: &ClusterHealth) -> String {
     let Some((resource, cause)) = health.failures.first() else { return String::new() };
     let more = match health.failures.len() {
         0 | 1 => String::new(),
@@ -120,9 +120,9 @@ mod tests {
 
     use super::*;
 
-    fn health(cluster: &str, failures: &[(&'static str, &str)]) -> Health {
+    fn health(cluster: &str, failures: &[(&'static str, &str)]) -> ClusterHealth {
         let failures = failures.iter().map(|(code, text)| (Resource::NAMESPACES, Cause::new(code, *text)));
-        Health { cluster: cluster.to_owned(), failures: failures.collect() }
+        ClusterHealth { cluster: cluster.to_owned(), failures: failures.collect() }
     }
 
     #[test]
@@ -170,7 +170,8 @@ mod tests {
     fn a_fleet_of_any_size_is_told_within_bounds_what_fails_first() {
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
         let told = Told::new(checks.clone(), &metrics);
-        let mut all: Vec<Health> = (0..CLUSTERS + 10).map(|n| health(&format!("a{n:05}"), &[])).collect();
+        let mut all: Vec<ClusterHealth> =
+            (0..CLUSTERS + 10).map(|n| health(&format!("a{n:05}"), &[])).collect();
         all.extend((0..30).map(|n| health(&format!("z{n}"), &[("timeout", "x")])));
         told.tell(Some(&all));
         let text = metrics.encode();

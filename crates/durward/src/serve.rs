@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use cluster::Readiness;
+use cluster::fleet::ClusterHealth;
 use config::Problem;
 use server::{
     Addresses, BindError, Bound, CertificateSource, Checks, LogControl, Metrics, PlanCell, Server, Settings,
@@ -25,7 +27,6 @@ use crate::manifests::called;
 use crate::reload::{self, Reload};
 use crate::rounds::Told;
 use crate::version::VERSION;
-use crate::worlds::Worlds;
 use crate::{log, plan, world};
 
 /// `serve`
@@ -98,7 +99,8 @@ async fn start(
     // Both end when this is dropped, at the end of serving.
     let mut beside = JoinSet::new();
     beside.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
-    beside.spawn(follow_worlds(worlds, checks, metrics));
+    let look = move || (worlds.readiness(), worlds.health());
+    beside.spawn(follow_worlds(look, checks, metrics));
     Ok(serve(bound, shutdown).await)
 }
 
@@ -164,20 +166,26 @@ async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
 
 /// Keeps `/readyz` and the numbers true to what the worlds have at hand, and to how the rounds went. The first look is taken before this returns: no probe may find a server
 /// ready that has not looked yet.
-fn follow_worlds(worlds: Arc<Worlds>, checks: Checks, metrics: Metrics) -> impl Future<Output = ()> + Send {
-    let was_ready = Arc::new(AtomicBool::new(tell_of_worlds(&worlds, &checks, false)));
+fn follow_worlds(
+    look: impl Fn() -> (Vec<Readiness>, Option<Vec<ClusterHealth>>) + Send + Sync + 'static,
+    checks: Checks,
+    metrics: Metrics,
+) -> impl Future<Output = ()> + Send {
+    let look = Arc::new(look);
+    let was_ready = Arc::new(AtomicBool::new(tell_of_worlds(&look().0, &checks, false)));
     let told = Arc::new(Told::new(checks.clone(), &metrics));
     keep_running("world", metrics, move || {
-        let (worlds, checks, was_ready) = (Arc::clone(&worlds), checks.clone(), Arc::clone(&was_ready));
+        let (look, checks, was_ready) = (Arc::clone(&look), checks.clone(), Arc::clone(&was_ready));
         let told = Arc::clone(&told);
         async move {
             let mut ticks = tokio::time::interval(LOOKS);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
             loop {
                 ticks.tick().await;
-                let is_ready = tell_of_worlds(&worlds, &checks, was_ready.load(Ordering::Relaxed));
+                let (readiness, health) = look();
+                let is_ready = tell_of_worlds(&readiness, &checks, was_ready.load(Ordering::Relaxed));
                 was_ready.store(is_ready, Ordering::Relaxed);
-                told.tell(worlds.health().as_deref());
+                told.tell(health.as_deref());
             }
         }
     })
@@ -186,9 +194,8 @@ fn follow_worlds(worlds: Arc<Worlds>, checks: Checks, metrics: Metrics) -> impl 
 /// Writes into `/readyz` what the world has at hand, and returns whether everything has been read once. Until then it makes the
 /// server unready; afterwards it only tells: every replica sees the same API server, and none is better off if all take
 /// themselves away. So what a reload adds to be watched does not make a serving server unready either.
-fn tell_of_worlds(worlds: &Worlds, checks: &Checks, was_ready: bool) -> bool {
-    let all = worlds.readiness();
-    for one in &all {
+fn tell_of_worlds(all: &[Readiness], checks: &Checks, was_ready: bool) -> bool {
+    for one in all {
         let check = checks.add(format!("world-{}", one.name));
         match (one.ok, was_ready) {
             (true, _) => check.note(&one.reason),
@@ -207,64 +214,31 @@ fn tell_of_worlds(worlds: &Worlds, checks: &Checks, was_ready: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
-    use std::time::Instant;
-
-    use admission::BoxFuture;
-    use cluster::{Address, Answer, Offline, Reader, Readiness};
 
     use super::*;
 
-    /// Has namespaces at hand as soon as it is told so.
-    #[derive(Default)]
-    struct Slow(AtomicBool);
-
-    impl Reader for Slow {
-        fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-            Offline.get(address, deadline)
-        }
-
-        fn readiness(&self) -> Vec<Readiness> {
-            let ok = self.0.load(Ordering::Relaxed);
-            vec![Readiness { name: "namespaces".to_owned(), ok, reason: "as told".to_owned() }]
-        }
+    fn namespaces(ok: bool) -> Vec<Readiness> {
+        vec![Readiness { name: "namespaces".to_owned(), ok, reason: "as told".to_owned() }]
     }
 
     #[test]
     fn a_server_is_not_ready_before_its_world_was_looked_at() {
         let checks = Checks::new();
-        let never_polled = follow_worlds(
-            Arc::new(Worlds::only(Arc::new(Slow::default()))),
-            checks.clone(),
-            Metrics::new("t"),
-        );
+        let never_polled = follow_worlds(|| (namespaces(false), None), checks.clone(), Metrics::new("t"));
         assert!(!checks.readiness().ready, "{}", checks.readiness().text);
         drop(never_polled);
-    }
-
-    /// Panics at its second look, and only then.
-    #[derive(Default)]
-    struct Faulty(AtomicUsize);
-
-    impl Reader for Faulty {
-        fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-            Offline.get(address, deadline)
-        }
-
-        fn readiness(&self) -> Vec<Readiness> {
-            let look = self.0.fetch_add(1, Ordering::Relaxed);
-            assert_ne!(look, 1, "this look fails");
-            vec![Readiness { name: "namespaces".to_owned(), ok: look > 1, reason: "as told".to_owned() }]
-        }
     }
 
     #[tokio::test]
     async fn a_look_at_the_world_that_panics_is_not_the_last() {
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
-        let following = follow_worlds(
-            Arc::new(Worlds::only(Arc::new(Faulty::default()))),
-            checks.clone(),
-            metrics.clone(),
-        );
+        let looks = AtomicUsize::new(0);
+        let panics_once = move || {
+            let look = looks.fetch_add(1, Ordering::Relaxed);
+            assert_ne!(look, 1, "this look fails");
+            (namespaces(look > 1), None)
+        };
+        let following = follow_worlds(panics_once, checks.clone(), metrics.clone());
         let ready = async {
             while !checks.readiness().ready {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -279,14 +253,11 @@ mod tests {
 
     #[test]
     fn a_server_that_was_ready_stays_so_whatever_it_is_to_read_besides() {
-        let (slow, checks) = (Arc::new(Slow::default()), Checks::new());
-        let worlds = Worlds::only(Arc::clone(&slow) as Arc<dyn Reader>);
-        assert!(!tell_of_worlds(&worlds, &checks, false));
-        slow.0.store(true, Ordering::Relaxed);
-        assert!(tell_of_worlds(&worlds, &checks, false));
+        let checks = Checks::new();
+        assert!(!tell_of_worlds(&namespaces(false), &checks, false));
+        assert!(tell_of_worlds(&namespaces(true), &checks, false));
         assert!(checks.readiness().ready);
-        slow.0.store(false, Ordering::Relaxed);
-        assert!(tell_of_worlds(&worlds, &checks, true));
+        assert!(tell_of_worlds(&namespaces(false), &checks, true));
         assert!(checks.readiness().ready);
         assert!(
             checks.readiness().text.contains("as told (added while serving)"),

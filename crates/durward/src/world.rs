@@ -8,8 +8,7 @@ use std::time::Instant;
 use admission::BoxFuture;
 use cluster::live::{Access, Live};
 use cluster::snapshot::Snapshot;
-use cluster::writer::LiveWriter;
-use cluster::{Address, Answer, Metadata, Offline, Reader, Resource};
+use cluster::{Address, Clients, Metadata, MetadataResult, Offline, Reader, Resource};
 use config::Problem;
 
 use crate::args::ClusterArgs;
@@ -22,7 +21,9 @@ use crate::worlds::Worlds;
 /// for kubectl; where there is none, guards that look at nothing outside still work.
 pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<Worlds, Stop> {
     if let Some(folder) = &flags.world {
-        return Ok(Worlds::only(recorded(folder)?));
+        let snapshot = Snapshot::open(folder)?;
+        let readiness = snapshot.readiness();
+        return Ok(Worlds::only(Clients::snapshot(snapshot)).with_readiness(readiness));
     }
     let access = access(flags, &file.cluster);
     input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
@@ -31,13 +32,12 @@ pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<Worlds, Sto
     let worlds = match Live::connect(&access).await {
         Ok(live) => {
             tracing::info!(cluster = live.server(), "guards look at this cluster");
-            let hands = Arc::new(LiveWriter::of(&live));
-            Worlds::beside(Arc::new(live), access).with_hands(hands)
+            Worlds::live(Arc::new(live), access)
         }
         Err(problem) if is_needed => return Err(problem.into()),
         Err(problem) => {
             tracing::warn!(why = %problem, "no cluster is looked at; the guards that are on do not need this one");
-            Worlds::beside(Arc::new(Offline), access)
+            Worlds::beside(Clients::offline(), access)
         }
     };
     worlds.connect(file).await?;
@@ -56,14 +56,14 @@ pub(crate) fn access(flags: &ClusterArgs, file: &Cluster) -> Access {
     }
 }
 
-/// The world in a folder.
-pub(crate) fn recorded(folder: &PathBuf) -> Result<Arc<dyn Reader>, Stop> {
-    Ok(Arc::new(Snapshot::open(folder)?))
+/// Opens a snapshot.
+pub(crate) fn recorded(directory: &PathBuf) -> Result<Clients, Stop> {
+    Ok(Clients::snapshot(Snapshot::open(directory)?))
 }
 
-/// The world in a folder, or none: for commands that work without a cluster.
-pub(crate) fn offline(folder: Option<&PathBuf>) -> Result<Arc<dyn Reader>, Stop> {
-    folder.map_or_else(|| Ok(Arc::new(Offline) as Arc<dyn Reader>), recorded)
+/// Opens a snapshot, if there is one, for commands that work without a cluster.
+pub(crate) fn offline(directory: Option<&PathBuf>) -> Result<Clients, Stop> {
+    directory.map_or_else(|| Ok(Clients::offline()), recorded)
 }
 
 /// A world in which every namespace has the labels that a person gave, and nothing else is known.
@@ -78,7 +78,7 @@ impl Given {
 }
 
 impl Reader for Given {
-    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
         if *address.resource == Resource::NAMESPACES {
             return Box::pin(std::future::ready(Ok(Some(Arc::clone(&self.0)))));
         }

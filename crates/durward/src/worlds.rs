@@ -5,27 +5,28 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cluster::fleet::{Fleet, Health, ProbeTargets};
+use cluster::fleet::{ClusterHealth, Fleet, ProbeTargets};
 use cluster::live::{Access, Live};
-use cluster::writer::{LiveWriter, Writer};
-use cluster::{Reader, Readiness};
+use cluster::{Clients, Readiness};
 use config::Problem;
 use tokio::runtime::Handle;
 
 use crate::file::{File, Guarded};
 use crate::input;
 
-/// All worlds.
+/// The control planes that the guards of this process read.
 pub(crate) struct Worlds {
-    /// The one that every guard looks at which names no other.
-    common: Arc<dyn Reader>,
-    /// The way to it; none where it stands for every other one too.
+    /// Clients of every guard that names no control plane of its own.
+    common: Clients,
+    /// The common control plane, if it is live.
+    live: Option<Arc<Live>>,
+    /// Readiness of the common clients if they are not live.
+    readiness: Vec<Readiness>,
+    /// How to connect to others. `None` if the common clients stand for every control plane.
     way: Option<Way>,
-    /// Hands in the common one, where it is live.
-    hands: Option<Arc<dyn Writer>>,
     others: Mutex<Vec<Other>>,
-    /// Those in which rounds are being made.
-    walked: Mutex<Vec<Arc<dyn Reader>>>,
+    /// Control planes whose clusters are probed.
+    probed: Mutex<Vec<Arc<Live>>>,
 }
 
 struct Way {
@@ -33,27 +34,38 @@ struct Way {
     runtime: Handle,
 }
 
-/// A control plane of a guard's own. It is always live.
+/// A control plane of one guard.
 struct Other {
     access: Access,
-    world: Arc<dyn Reader>,
-    hands: Arc<dyn Writer>,
+    live: Arc<Live>,
 }
 
 impl Worlds {
-    /// One world for all: a recording holds every cluster that there is.
-    pub(crate) fn only(world: Arc<dyn Reader>) -> Self {
-        Self { common: world, way: None, hands: None, others: Mutex::default(), walked: Mutex::default() }
+    /// The same clients for all guards: a snapshot holds every cluster.
+    pub(crate) fn only(common: Clients) -> Self {
+        Self {
+            common,
+            live: None,
+            readiness: Vec::new(),
+            way: None,
+            others: Mutex::default(),
+            probed: Mutex::default(),
+        }
     }
 
-    /// The world that `access` leads to; others are reached beside it. Must be called within the runtime that they then live in.
-    pub(crate) fn beside(world: Arc<dyn Reader>, access: Access) -> Self {
-        Self { way: Some(Way { access, runtime: Handle::current() }), ..Self::only(world) }
+    /// These clients, which `access` leads to. Must be called within the runtime in which other control planes are connected.
+    pub(crate) fn beside(common: Clients, access: Access) -> Self {
+        Self { way: Some(Way { access, runtime: Handle::current() }), ..Self::only(common) }
     }
 
-    /// The same with hands in the common world.
-    pub(crate) fn with_hands(self, hands: Arc<dyn Writer>) -> Self {
-        Self { hands: Some(hands), ..self }
+    /// The same for a live control plane.
+    pub(crate) fn live(live: Arc<Live>, access: Access) -> Self {
+        Self { live: Some(Arc::clone(&live)), ..Self::beside(Clients::live(&live), access) }
+    }
+
+    /// Sets the readiness of common clients that are not live.
+    pub(crate) fn with_readiness(self, readiness: Vec<Readiness>) -> Self {
+        Self { readiness, ..self }
     }
 
     /// Connects to what the guards of a file look at and is not connected yet.
@@ -66,8 +78,7 @@ impl Worlds {
             input::look_at_kubeconfig(access.kubeconfig.as_deref()).map_err(named)?;
             let live = Live::connect(&access).await.map_err(named)?;
             tracing::info!(guard = name, cluster = live.server(), "this guard looks at a cluster of its own");
-            let hands = Arc::new(LiveWriter::of(&live));
-            self.lock().push(Other { access, world: Arc::new(live), hands });
+            self.lock().push(Other { access, live: Arc::new(live) });
         }
         Ok(())
     }
@@ -80,51 +91,62 @@ impl Worlds {
         }
     }
 
-    /// The world that a guard looks at.
-    pub(crate) fn of(&self, guard: &Guarded) -> Result<Arc<dyn Reader>, Problem> {
-        let Some(access) = self.own(guard) else { return Ok(Arc::clone(&self.common)) };
-        let others = self.lock();
-        let found = others.iter().find(|other| other.access == access).map(|other| Arc::clone(&other.world));
-        found.ok_or_else(|| {
-            Problem::new(format!("the guard {}", guard.kind.name())).why("its control plane is not connected")
-        })
+    /// The clients of a guard.
+    pub(crate) fn of(&self, guard: &Guarded) -> Result<Clients, Problem> {
+        match self.own(guard) {
+            None => Ok(self.common.clone()),
+            Some(access) => self.other(&access).map(|live| Clients::live(&live)).ok_or_else(|| {
+                let problem = Problem::new(format!("the guard {}", guard.kind.name()));
+                problem.why("its control plane is not connected")
+            }),
+        }
     }
 
-    /// The hands of a guard in the world that it looks at; none where that is no live one.
-    pub(crate) fn hands(&self, guard: &Guarded) -> Option<Arc<dyn Writer>> {
-        let Some(access) = self.own(guard) else { return self.hands.clone() };
-        self.lock().iter().find(|other| other.access == access).map(|other| Arc::clone(&other.hands))
+    /// Starts the watches of a guard, if its control plane is live.
+    pub(crate) fn watch(&self, guard: &Guarded) {
+        let Some(live) = self.live_of(guard) else { return };
+        for resource in guard.configured.requirements().watches {
+            live.watch(&resource);
+        }
     }
 
-    /// The file is in force: rounds are made for its guards from now on, and for no others; worlds that no guard looks at any
-    /// more end with the last review in them.
+    fn live_of(&self, guard: &Guarded) -> Option<Arc<Live>> {
+        self.own(guard).map_or_else(|| self.live.clone(), |access| self.other(&access))
+    }
+
+    fn other(&self, access: &Access) -> Option<Arc<Live>> {
+        self.lock().iter().find(|other| other.access == *access).map(|other| Arc::clone(&other.live))
+    }
+
+    /// Puts a file in force: probes the clusters of its guards and no others, and drops control planes that no guard uses.
     pub(crate) fn in_force(&self, file: &File) {
         let used: Vec<Access> = file.guards.iter().filter_map(|guard| self.own(guard)).collect();
         self.lock().retain(|other| used.contains(&other.access));
-        let mut walked: Vec<Arc<dyn Reader>> = Vec::new();
-        // In a recording nothing changes, and nobody goes round.
-        for guard in file.guards.iter().filter(|_| self.way.is_some()) {
-            if let (Some(rounds), Ok(world)) = (guard.configured.requirements().probes, self.of(guard)) {
-                world.start_probes(rounds);
-                walked.push(world);
+        let mut probed: Vec<Arc<Live>> = Vec::new();
+        for guard in &file.guards {
+            if let (Some(targets), Some(live)) = (guard.configured.requirements().probes, self.live_of(guard))
+            {
+                live.start_probes(targets);
+                probed.push(live);
             }
         }
-        let before = std::mem::replace(&mut *guarded(&self.walked), walked.clone());
-        for world in before.iter().filter(|old| !walked.iter().any(|new| Arc::ptr_eq(old, new))) {
-            world.start_probes(ProbeTargets { fleet: Fleet::Alone, resources: Vec::new() });
+        let before = std::mem::replace(&mut *guarded(&self.probed), probed.clone());
+        for live in before.iter().filter(|old| !probed.iter().any(|new| Arc::ptr_eq(old, new))) {
+            live.start_probes(ProbeTargets { fleet: Fleet::None, resources: Vec::new() });
         }
     }
 
-    /// How the last rounds went; none where no guard wants any.
-    pub(crate) fn health(&self) -> Option<Vec<Health>> {
-        let walked = guarded(&self.walked);
-        (!walked.is_empty()).then(|| walked.iter().flat_map(|world| world.health()).collect())
+    /// The results of the last probes, or `None` if no guard asks for probes.
+    pub(crate) fn health(&self) -> Option<Vec<ClusterHealth>> {
+        let probed = guarded(&self.probed);
+        (!probed.is_empty()).then(|| probed.iter().flat_map(|live| live.health()).collect())
     }
 
-    /// What all of them have at hand.
+    /// A line for each resource that is in a cache or in the snapshot.
     pub(crate) fn readiness(&self) -> Vec<Readiness> {
-        let others: Vec<_> = self.lock().iter().flat_map(|other| other.world.readiness()).collect();
-        self.common.readiness().into_iter().chain(others).collect()
+        let others = self.lock().iter().map(|other| Arc::clone(&other.live)).collect::<Vec<_>>();
+        let live = self.live.iter().chain(&others).flat_map(|live| live.readiness());
+        self.readiness.iter().cloned().chain(live).collect()
     }
 
     /// The way of a guard to a control plane that is not the common one. Without a kubeconfig it is another context of the
@@ -157,7 +179,7 @@ fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::path::Path;
 
-    use cluster::Offline;
+    use cluster::{Offline, Reader};
 
     use super::*;
     use crate::file::Purpose;
@@ -173,7 +195,7 @@ mod tests {
     }
 
     fn world_of(worlds: &Worlds, file: &File, guard: &str) -> Arc<dyn Reader> {
-        worlds.of(file.guard(guard).unwrap()).ok().unwrap()
+        worlds.of(file.guard(guard).unwrap()).ok().unwrap().reader
     }
 
     #[tokio::test]
@@ -181,7 +203,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("karmada.config"), KUBECONFIG).unwrap();
         let common: Arc<dyn Reader> = Arc::new(Offline);
-        let worlds = Worlds::beside(Arc::clone(&common), Access::default());
+        let worlds = Worlds::beside(Clients::reader_only(Arc::clone(&common)), Access::default());
         let first = file(folder.path(), "{kubeconfig: karmada.config}");
         assert!(worlds.of(first.guard("deletion").unwrap()).is_err(), "before it is connected");
         worlds.connect(&first).await.unwrap();
@@ -190,8 +212,8 @@ mod tests {
         assert!(Arc::ptr_eq(&world_of(&worlds, &first, "lxcfs"), &common));
         assert!(!Arc::ptr_eq(&karmada, &common));
         assert!(worlds.health().is_some());
-        assert!(worlds.hands(first.guard("deletion").unwrap()).is_some(), "its world is live");
-        assert!(worlds.hands(first.guard("lxcfs").unwrap()).is_none(), "the common one is none");
+        let has_writer = |guard| worlds.of(first.guard(guard).unwrap()).ok().unwrap().writer.is_some();
+        assert!(has_writer("deletion") && !has_writer("lxcfs"), "only a live control plane has a writer");
 
         let again = file(folder.path(), "{kubeconfig: ./karmada.config, context: b}");
         worlds.connect(&again).await.unwrap();
@@ -208,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn a_control_plane_that_cannot_be_reached_at_all_is_a_problem_with_the_guards_name() {
         let folder = tempfile::tempdir().unwrap();
-        let worlds = Worlds::beside(Arc::new(Offline), Access::default());
+        let worlds = Worlds::beside(Clients::offline(), Access::default());
         let problem =
             worlds.connect(&file(folder.path(), "{kubeconfig: gone}")).await.unwrap_err().to_string();
         assert!(
@@ -223,7 +245,7 @@ mod tests {
         let path = folder.path().join("karmada.config");
         std::fs::write(&path, KUBECONFIG).unwrap();
         let common = Access { kubeconfig: Some(path), context: Some("a".to_owned()) };
-        let worlds = Worlds::beside(Arc::new(Offline), common);
+        let worlds = Worlds::beside(Clients::offline(), common);
         worlds.connect(&file(folder.path(), "{context: b}")).await.unwrap();
         assert_eq!(worlds.lock().len(), 1);
         worlds.connect(&file(folder.path(), "{context: a}")).await.unwrap();
@@ -235,7 +257,7 @@ mod tests {
     fn a_recording_is_the_world_of_every_guard() {
         let folder = tempfile::tempdir().unwrap();
         let common: Arc<dyn Reader> = Arc::new(Offline);
-        let worlds = Worlds::only(Arc::clone(&common));
+        let worlds = Worlds::only(Clients::reader_only(Arc::clone(&common)));
         let file = file(folder.path(), "{kubeconfig: gone}");
         worlds.connect_and_wait(&file).unwrap();
         assert!(Arc::ptr_eq(&world_of(&worlds, &file, "deletion"), &common));

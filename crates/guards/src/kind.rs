@@ -14,8 +14,7 @@ use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::fleet::ProbeTargets;
 use cluster::live::Access;
-use cluster::writer::Writer;
-use cluster::{Reader, Resource};
+use cluster::{Clients, Resource};
 
 /// One kind of guard. Its name is the path, the metric label and the configuration key.
 pub trait GuardKind: Sync {
@@ -47,13 +46,9 @@ pub trait Configured: Any + Send + Sync {
     /// Returns the other things that the guard needs while it serves.
     fn requirements(&self) -> Requirements;
 
-    /// Builds a guard that only reads. A guard that changes something reports what it would change.
-    fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard>;
-
-    /// Builds a guard that can also write.
-    fn build_with(&self, world: &Arc<dyn Reader>, _hands: &Arc<dyn Writer>) -> Arc<dyn Guard> {
-        self.build(world)
-    }
+    /// Builds the guard. Starts nothing in the background. A guard that changes things reports the step that it would take
+    /// if `clients` has no writer.
+    fn build(&self, clients: &Clients) -> Arc<dyn Guard>;
 }
 
 /// Permissions by place.

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{Answer, BoxFuture, Cause, Guard, Settled, decode, settle};
-use cluster::{self, Address, Metadata, Reader, cause};
+use cluster::{self, Address, Clients, Metadata, Reader, cause};
 use guards::{GUARD_KINDS, GuardKind};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
@@ -85,12 +85,12 @@ fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
     let body = fs::read(case.join("review.json")).map_err(|error| format!("review.json: {error}"))?;
     let clusters = case.join("fleet.yaml");
     let members = case.join("ensemble.yaml");
-    let world: Arc<dyn Reader> = match (fs::read_to_string(&clusters), fs::read_to_string(&members)) {
-        (Ok(text), _) => Arc::new(fleet::Told::read(&text, &clusters)?),
-        (_, Ok(text)) => Arc::new(ensemble::Told::read(&text, &members)?),
-        _ => Arc::new(Facts::read(&case.join("facts.yaml"))?),
+    let clients = match (fs::read_to_string(&clusters), fs::read_to_string(&members)) {
+        (Ok(text), _) => fleet::Told::read(&text, &clusters)?.clients(),
+        (_, Ok(text)) => ensemble::Told::read(&text, &members)?.clients(),
+        _ => Clients::reader_only(Arc::new(Facts::read(&case.join("facts.yaml"))?)),
     };
-    let guard = guard(kind, &case.join("config.yaml"), &world)?;
+    let guard = guard(kind, &case.join("config.yaml"), &clients)?;
     let settled = reviewed(&*guard, &body)?;
     compare(Ruling::of(&settled), &case.join("ruling.yaml"))?;
     if let Answer::Mutate(patch) = &settled.answer {
@@ -119,14 +119,14 @@ fn compare(actual: Ruling, file: &Path) -> Result<(), Failed> {
     }
 }
 
-fn guard(kind: &dyn GuardKind, file: &Path, world: &Arc<dyn Reader>) -> Result<Arc<dyn Guard>, Failed> {
+fn guard(kind: &dyn GuardKind, file: &Path, clients: &Clients) -> Result<Arc<dyn Guard>, Failed> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let problems = |problems: Vec<config::Problem>| {
         problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
     let root = config::parse("config.yaml", &text).map_err(problems)?;
     let (configured, _, wrong) = config::read("config.yaml", root.as_ref(), |section| kind.read(section));
-    if wrong.is_empty() { Ok(configured.build(world)) } else { Err(problems(wrong).into()) }
+    if wrong.is_empty() { Ok(configured.build(clients)) } else { Err(problems(wrong).into()) }
 }
 
 fn reviewed(guard: &dyn Guard, body: &[u8]) -> Result<Settled, Failed> {
@@ -188,14 +188,14 @@ impl Facts {
         })
     }
 
-    fn cached(&self, address: Address<'_>) -> cluster::Answer {
+    fn cached(&self, address: Address<'_>) -> cluster::MetadataResult {
         match &self.fact(address)?.cached {
             Some(labels) => Ok(Some(Arc::new(Metadata { labels: labels.clone(), ..Metadata::default() }))),
             None => self.answer(address),
         }
     }
 
-    fn answer(&self, address: Address<'_>) -> cluster::Answer {
+    fn answer(&self, address: Address<'_>) -> cluster::MetadataResult {
         let fact = self.fact(address)?;
         if let Some(unknown) = &fact.unknown {
             // `read` accepts these codes only.
@@ -213,11 +213,15 @@ impl Facts {
 }
 
 impl Reader for Facts {
-    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
+    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::MetadataResult> {
         Box::pin(std::future::ready(self.cached(address)))
     }
 
-    fn ask<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
+    fn get_uncached<'a>(
+        &'a self,
+        address: Address<'a>,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, cluster::MetadataResult> {
         Box::pin(std::future::ready(self.answer(address)))
     }
 }

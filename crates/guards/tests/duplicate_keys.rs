@@ -3,11 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by them")]
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{Guard, OnUnknown, Ruling, Verdict, decode};
-use cluster::{Offline, Reader};
+use cluster::Clients;
 use guards::GUARD_KINDS;
 
 fn ruled(guard: &dyn Guard, body: &str) -> Ruling {
@@ -53,12 +52,12 @@ fn no_guard_takes_an_object_with_a_key_twice_for_one_that_has_no_fields() {
         r#""metadata":{"name":"web","labels":{},"annotations":{"durward.dev/lxcfs":"enabled"},"labels":{}}"#,
     ];
     const ONCE: &str = r#""metadata":{"name":"web","annotations":{"durward.dev/lxcfs":"enabled"}}"#;
-    let blind: Arc<dyn Reader> = Arc::new(Offline);
+    let offline = Clients::offline();
     for kind in GUARD_KINDS {
         let section = config::parse("-", section(kind.name())).unwrap();
         let (configured, _, problems) = config::read("-", section.as_ref(), |section| kind.read(section));
         assert_eq!(problems, [], "{}", kind.name());
-        let guard = configured.build(&blind);
+        let guard = configured.build(&offline);
         // None of its business, so it leaves no trace.
         let silent = |ruling: &Ruling| {
             ruling.verdict == Verdict::Allow

@@ -4,7 +4,7 @@ use admission::Cause;
 
 use super::garbage;
 use crate::cause;
-use crate::etcd::Metrics;
+use crate::etcd::MemberMetrics;
 
 /// Everything that is etcd's own begins so; what only Go and its gRPC library count says nothing of who answers.
 const OWN: &str = "etcd_";
@@ -17,9 +17,9 @@ const IS_APPLYING: &str = "etcd_server_snapshot_apply_in_progress_total";
 const ID: &str = "etcd_server_id";
 const VERSION: &str = "etcd_server_version";
 
-pub(super) fn read(body: &[u8]) -> Result<Metrics, Cause> {
+pub(super) fn read(body: &[u8]) -> Result<MemberMetrics, Cause> {
     let text = std::str::from_utf8(body).map_err(|_| garbage("its metrics are not UTF-8"))?;
-    let (mut metrics, mut is_etcd) = (Metrics::default(), false);
+    let (mut metrics, mut is_etcd) = (MemberMetrics::default(), false);
     for line in text.lines().map(str::trim).filter(|line| line.starts_with(OWN)) {
         let Some((series, value)) = line.rsplit_once(' ') else { continue };
         is_etcd = true;
@@ -62,7 +62,7 @@ fn label<'t>(labels: &'t str, name: &str) -> Option<&'t str> {
 }
 
 /// The same again.
-pub(super) fn written(metrics: &Metrics) -> String {
+pub(super) fn written(metrics: &MemberMetrics) -> String {
     let flags = [
         (IS_LEADER, metrics.is_leader),
         (HAS_LEADER, metrics.has_leader),

@@ -8,13 +8,13 @@ const STATUS_3_6: &str = r#"{"header":{"cluster_id":"4243591272617494381", "memb
 const STATUS_3_3: &str = r#"{"header":{"cluster_id":"1","member_id":"2","raft_term":"2"},"version":"3.3.27","dbSize":"20480","leader":"2","raftIndex":"9","raftTerm":"2"}"#;
 
 fn status_of(text: &str) -> Status {
-    match read(Question::Status, text.as_bytes()) {
-        Ok(Answer::Status(status)) => *status,
+    match read(EtcdRequest::Status, text.as_bytes()) {
+        Ok(EtcdResponse::Status(status)) => *status,
         other => panic!("{other:?}"),
     }
 }
 
-fn why(question: Question, text: &str) -> Cause {
+fn why(question: EtcdRequest, text: &str) -> Cause {
     read(question, text.as_bytes()).expect_err("it is no answer")
 }
 
@@ -70,7 +70,7 @@ fn what_is_half_an_answer_or_somebody_elses_is_named_so() {
             "cannot be printed",
         ),
     ] {
-        let told = why(Question::Status, text);
+        let told = why(EtcdRequest::Status, text);
         assert_eq!(told.code, code, "{text}: {}", told.text);
         assert!(told.text.contains(says), "{text}: {}", told.text);
     }
@@ -82,7 +82,9 @@ fn a_list_of_members_is_whole_or_none() {
     let good = list(
         r#"[{"ID":"18119753876222195308","name":"m2","peerURLs":["http://a:2380"],"clientURLs":["http://a:2379"]},{"ID":"5","peerURLs":["http://b:2380"],"isLearner":true}]"#,
     );
-    let Ok(Answer::Members(read_list)) = read(Question::MembersByQuorum, good.as_bytes()) else { panic!() };
+    let Ok(EtcdResponse::Members(read_list)) = read(EtcdRequest::MembersByQuorum, good.as_bytes()) else {
+        panic!()
+    };
     assert_eq!((read_list.cluster, read_list.members.len()), (7, 2));
     assert_eq!(read_list.members[0].id, 18_119_753_876_222_195_308);
     let added = &read_list.members[1];
@@ -98,56 +100,56 @@ fn a_list_of_members_is_whole_or_none() {
         (r#"["5"]"#, "cannot be understood"),
         ("{}", "cannot be understood"),
     ] {
-        let told = why(Question::Members, &list(members));
+        let told = why(EtcdRequest::Members, &list(members));
         assert_eq!(told.code, cause::GARBAGE, "{members}");
         assert!(told.text.contains(says), "{members}: {}", told.text);
     }
-    assert_eq!(why(Question::Members, r#"{"members":[{"ID":"5"}]}"#).code, cause::NOT_ETCD);
+    assert_eq!(why(EtcdRequest::Members, r#"{"members":[{"ID":"5"}]}"#).code, cause::NOT_ETCD);
 }
 
 #[test]
 fn alarms_are_none_in_3_4_without_a_header_and_never_half_told() {
-    let of = |text: &str| read(Question::Alarms, text.as_bytes());
-    assert_eq!(of("{}"), Ok(Answer::Alarms(Vec::new())));
-    assert_eq!(of(r#"{"header":{"cluster_id":"7"}}"#), Ok(Answer::Alarms(Vec::new())));
+    let of = |text: &str| read(EtcdRequest::Alarms, text.as_bytes());
+    assert_eq!(of("{}"), Ok(EtcdResponse::Alarms(Vec::new())));
+    assert_eq!(of(r#"{"header":{"cluster_id":"7"}}"#), Ok(EtcdResponse::Alarms(Vec::new())));
     let raised = r#"{"alarms":[{"memberID":"18119753876222195308","alarm":"NOSPACE"},{"memberID":"5","alarm":"CORRUPT"},{"memberID":"6","alarm":"WET"}]}"#;
-    let Ok(Answer::Alarms(alarms)) = of(raised) else { panic!() };
+    let Ok(EtcdResponse::Alarms(alarms)) = of(raised) else { panic!() };
     assert_eq!(alarms[0], Alarm { member: 18_119_753_876_222_195_308, kind: AlarmKind::NoSpace });
     assert_eq!(alarms[1].kind, AlarmKind::Corrupt);
     assert_eq!(alarms[2].kind, AlarmKind::Other("WET".to_owned()));
     for text in [r#"{"alarms":[{"memberID":"5"}]}"#, r#"{"alarms":[{}]}"#, r#"{"alarms":7}"#] {
-        assert_eq!(why(Question::Alarms, text).code, cause::GARBAGE, "{text}");
+        assert_eq!(why(EtcdRequest::Alarms, text).code, cause::GARBAGE, "{text}");
     }
-    assert_eq!(why(Question::Alarms, r#"{"kind":"Status"}"#).code, cause::NOT_ETCD);
+    assert_eq!(why(EtcdRequest::Alarms, r#"{"kind":"Status"}"#).code, cause::NOT_ETCD);
 }
 
 #[test]
 fn an_alarm_that_etcd_raises_without_a_member_is_read_and_recorded() {
     // As 3.5.7 and later write it where hashes differ and none of them is the majority's: a zero is left out.
     let text = r#"{"header":{"cluster_id":"7","member_id":"1"},"alarms":[{"alarm":"CORRUPT"}]}"#;
-    let told = Answer::Alarms(vec![Alarm { member: 0, kind: AlarmKind::Corrupt }]);
-    assert_eq!(read(Question::Alarms, text.as_bytes()), Ok(told.clone()));
-    assert_eq!(recorded(Question::Alarms, &written(&told)), Ok(told));
+    let told = EtcdResponse::Alarms(vec![Alarm { member: 0, kind: AlarmKind::Corrupt }]);
+    assert_eq!(read(EtcdRequest::Alarms, text.as_bytes()), Ok(told.clone()));
+    assert_eq!(recorded(EtcdRequest::Alarms, &written(&told)), Ok(told));
 }
 
 #[test]
 fn a_read_is_served_where_the_header_says_of_which_ensemble() {
     let served = br#"{"header":{"cluster_id":"7","member_id":"5","revision":"1","raft_term":"2"}}"#;
-    assert_eq!(read(Question::Read, served), Ok(Answer::Read(Read::Served)));
-    assert_eq!(why(Question::Read, "{}").code, cause::NOT_ETCD);
-    assert_eq!(why(Question::Read, r#"{"header":{}}"#).code, cause::GARBAGE);
+    assert_eq!(read(EtcdRequest::Read, served), Ok(EtcdResponse::Read(Read::Served)));
+    assert_eq!(why(EtcdRequest::Read, "{}").code, cause::NOT_ETCD);
+    assert_eq!(why(EtcdRequest::Read, r#"{"header":{}}"#).code, cause::GARBAGE);
 }
 
 #[test]
 fn health_is_true_or_false_as_a_word_or_as_json() {
-    let of = |text: &str| read(Question::Health, text.as_bytes());
-    let good = Ok(Answer::Health(Health { is_healthy: true, reason: String::new() }));
+    let of = |text: &str| read(EtcdRequest::Health, text.as_bytes());
+    let good = Ok(EtcdResponse::Health(Health { is_healthy: true, reason: String::new() }));
     assert_eq!(of(r#"{"health":"true"}"#), good);
     assert_eq!(of(r#"{"health":true,"reason":""}"#), good);
     let bad = Health { is_healthy: false, reason: "RAFT NO LEADER".to_owned() };
-    assert_eq!(of(r#"{"health":"false","reason":"RAFT NO LEADER"}"#), Ok(Answer::Health(bad)));
-    assert_eq!(why(Question::Health, r#"{"health":"yes"}"#).code, cause::GARBAGE);
-    assert_eq!(why(Question::Health, r#"{"status":"UP"}"#).code, cause::NOT_ETCD);
+    assert_eq!(of(r#"{"health":"false","reason":"RAFT NO LEADER"}"#), Ok(EtcdResponse::Health(bad)));
+    assert_eq!(why(EtcdRequest::Health, r#"{"health":"yes"}"#).code, cause::GARBAGE);
+    assert_eq!(why(EtcdRequest::Health, r#"{"status":"UP"}"#).code, cause::NOT_ETCD);
 }
 
 #[test]
@@ -158,7 +160,7 @@ fn of_metrics_only_etcds_own_count() {
         etcd_server_snapshot_apply_in_progress_total 1\n\
         etcd_server_id{server_id=\"fb75e01f965c95d5\"} 1\n\
         etcd_server_version{server_version=\"3.4.23\"} 1\nprocess_open_fds 17\n";
-    let Ok(Answer::Metrics(metrics)) = read(Question::Metrics, text.as_bytes()) else { panic!() };
+    let Ok(EtcdResponse::Metrics(metrics)) = read(EtcdRequest::Metrics, text.as_bytes()) else { panic!() };
     assert_eq!(
         (metrics.is_leader, metrics.has_leader, metrics.is_learner),
         (Some(true), Some(true), Some(false))
@@ -166,7 +168,7 @@ fn of_metrics_only_etcds_own_count() {
     assert_eq!((metrics.member, metrics.version.as_deref()), (Some(0xfb75_e01f_965c_95d5), Some("3.4.23")));
     assert_eq!((metrics.is_defragmenting, metrics.is_applying_snapshot), (Some(false), Some(true)));
     let old = "etcd_server_has_leader 1\n";
-    let Ok(Answer::Metrics(old)) = read(Question::Metrics, old.as_bytes()) else { panic!() };
+    let Ok(EtcdResponse::Metrics(old)) = read(EtcdRequest::Metrics, old.as_bytes()) else { panic!() };
     assert_eq!((old.is_leader, old.is_learner, old.member), (None, None, None));
     for (text, code) in [
         ("process_open_fds 17\n", cause::NOT_ETCD),
@@ -175,7 +177,7 @@ fn of_metrics_only_etcds_own_count() {
         ("etcd_server_is_leader -1", cause::GARBAGE),
         ("etcd_server_id{server_id=\"xyz\"} 1", cause::GARBAGE),
     ] {
-        assert_eq!(why(Question::Metrics, text).code, code, "{text}");
+        assert_eq!(why(EtcdRequest::Metrics, text).code, code, "{text}");
     }
 }
 
@@ -197,7 +199,7 @@ mod properties {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::etcd::Metrics;
+    use crate::etcd::MemberMetrics;
 
     fn statuses() -> impl Strategy<Value = Status> {
         let numbers =
@@ -220,15 +222,15 @@ mod properties {
         )
     }
 
-    fn metrics() -> impl Strategy<Value = Metrics> {
+    fn metrics() -> impl Strategy<Value = MemberMetrics> {
         let flags = (any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<bool>>());
         (flags, proptest::option::of(1..=u64::MAX)).prop_map(
-            |((is_leader, has_leader, is_learner), member)| Metrics {
+            |((is_leader, has_leader, is_learner), member)| MemberMetrics {
                 is_leader,
                 has_leader,
                 is_learner,
                 member,
-                ..Metrics::default()
+                ..MemberMetrics::default()
             },
         )
     }
@@ -238,7 +240,7 @@ mod properties {
         fn whatever_a_member_says_is_an_answer_or_a_cause_on_one_line(
             body in prop_oneof![any::<Vec<u8>>(), "[{}\\[\\]\":,a-z0-9\n\u{1b}]{0,80}".prop_map(String::into_bytes)]
         ) {
-            for question in Question::ALL {
+            for question in EtcdRequest::ALL {
                 if let Err(cause) = read(question, &body) {
                     prop_assert!(cause::ALL.contains(&cause.code));
                     prop_assert!(!cause.text.chars().any(char::is_control), "{:?}", cause.text);
@@ -249,8 +251,8 @@ mod properties {
         #[test]
         fn what_is_recorded_is_read_again_as_it_was(status in statuses(), metrics in metrics()) {
             for (question, answer) in [
-                (Question::Status, Answer::Status(Box::new(status))),
-                (Question::Metrics, Answer::Metrics(metrics)),
+                (EtcdRequest::Status, EtcdResponse::Status(Box::new(status))),
+                (EtcdRequest::Metrics, EtcdResponse::Metrics(metrics)),
             ] {
                 prop_assert_eq!(recorded(question, &written(&answer)), Ok(answer));
             }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::failure::{Failure, Status, brief, is_about, is_unprintable, not_understood, refusal};
 use super::member;
-use crate::fleet::{Cluster, Look, Object, Owner, Page, Part, Query};
+use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Owner, Page, Part};
 use crate::metadata::{Allowance, Wire};
 use crate::{Resource, cause};
 
@@ -53,11 +53,11 @@ struct ManyMetadata {
 /// The answer to the question for one object.
 pub(super) fn found(
     of: &Cluster,
-    look: Look<'_>,
+    look: GetQuery<'_>,
     status: StatusCode,
     body: &[u8],
 ) -> Result<Option<Object>, Failure> {
-    let Look { address, part } = look;
+    let GetQuery { address, part } = look;
     if status == StatusCode::NOT_FOUND && is_about(body, address) && !member::is_gone(of, body) {
         return Ok(None);
     }
@@ -69,8 +69,8 @@ pub(super) fn found(
         .map_err(|failure| unusable(of, &failure))
 }
 
-fn one<'b>(look: Look<'_>, body: &'b [u8]) -> Result<(Wire, &'b RawValue), Failure> {
-    let Look { address, part } = look;
+fn one<'b>(look: GetQuery<'_>, body: &'b [u8]) -> Result<(Wire, &'b RawValue), Failure> {
+    let GetQuery { address, part } = look;
     let raw: &RawValue = parsed(body)?;
     let one: One = parsed(raw.get().as_bytes())?;
     let is_the_one = one.metadata.name == address.name && one.metadata.namespace == address.namespace;
@@ -85,7 +85,7 @@ fn one<'b>(look: Look<'_>, body: &'b [u8]) -> Result<(Wire, &'b RawValue), Failu
 /// The answer to the question for a page.
 pub(super) fn listed(
     of: &Cluster,
-    query: &Query<'_>,
+    query: &ListQuery<'_>,
     status: StatusCode,
     body: &[u8],
 ) -> Result<Page, Failure> {
@@ -112,7 +112,7 @@ fn object(wire: Wire, raw: Option<Box<RawValue>>) -> Object {
 /// The same, of which something else is kept than objects; and where the next page begins.
 pub(super) fn page<T>(
     of: &Cluster,
-    query: &Query<'_>,
+    query: &ListQuery<'_>,
     status: StatusCode,
     body: &[u8],
     keep: impl FnMut(Wire, &RawValue) -> T,
@@ -124,7 +124,7 @@ pub(super) fn page<T>(
 }
 
 fn many<T>(
-    query: &Query<'_>,
+    query: &ListQuery<'_>,
     body: &[u8],
     mut keep: impl FnMut(Wire, &RawValue) -> T,
 ) -> Result<(Vec<T>, Option<String>), Failure> {
@@ -148,7 +148,7 @@ fn many<T>(
 
 /// Says whose answer it is that makes no sense.
 fn unusable(of: &Cluster, failure: &Failure) -> Failure {
-    let who = if *of == Cluster::Here { "the API server" } else { of.name() };
+    let who = if *of == Cluster::Local { "the API server" } else { of.name() };
     Failure::new(failure.cause.code, format!("{who}'s answer cannot be used: {}", failure.cause.text))
 }
 
@@ -218,7 +218,7 @@ fn refused(of: &Cluster, status: StatusCode, body: &[u8], verb: &str, resource: 
     };
     match of {
         Cluster::Member(member) => member::refusal(member, status, body, verb, resource),
-        Cluster::Here => own(),
+        Cluster::Local => own(),
         Cluster::Context(name) | Cluster::Secret(_, name) => {
             let failure = own();
             let cause = Cause::new(failure.cause.code, format!("{name}: {}", failure.cause.text));
@@ -260,7 +260,7 @@ impl One {
     }
 
     /// Items of a List need not say what they are (those of Kubernetes' own kinds do not), but must not say anything else.
-    fn check_item(&self, query: &Query<'_>) -> Result<(), String> {
+    fn check_item(&self, query: &ListQuery<'_>) -> Result<(), String> {
         let says_nothing = self.kind.is_empty() && self.api_version.is_empty();
         if !says_nothing && !self.is_of(query.resource, query.part) {
             let what = format!("{} {}", self.api_version, self.kind);
@@ -279,7 +279,7 @@ impl One {
 }
 
 impl Many<'_> {
-    fn check(&self, query: &Query<'_>) -> Result<(), String> {
+    fn check(&self, query: &ListQuery<'_>) -> Result<(), String> {
         let is_of_kind = match self.kind.strip_suffix("List") {
             Some("PartialObjectMetadata") => {
                 query.part == Part::Metadata && self.api_version == "meta.k8s.io/v1"
@@ -297,7 +297,7 @@ impl Many<'_> {
         if next.is_empty() && self.metadata.remaining_item_count.is_some_and(|count| count > 0) {
             return Err("the List says that there is more, and not where".to_owned());
         }
-        if !next.is_empty() && Some(next) == query.from {
+        if !next.is_empty() && Some(next) == query.continue_token {
             return Err("the List does not end: a page names itself as the next one".to_owned());
         }
         Ok(())
@@ -327,7 +327,7 @@ impl<'b> Visitor<'b> for AtMost {
         #[serde(field_identifier, rename_all = "camelCase")]
         enum Key {
             ApiVersion,
-            GuardKind,
+            Kind,
             Metadata,
             Items,
             #[serde(other)]
@@ -337,7 +337,7 @@ impl<'b> Visitor<'b> for AtMost {
         while let Some(key) = map.next_key()? {
             let is_second = match key {
                 Key::ApiVersion => api_version.replace(map.next_value()?).is_some(),
-                Key::GuardKind => kind.replace(map.next_value()?).is_some(),
+                Key::Kind => kind.replace(map.next_value()?).is_some(),
                 Key::Metadata => metadata.replace(map.next_value()?).is_some(),
                 Key::Items => items.replace(map.next_value_seed(Items(self.0))?).is_some(),
                 Key::Other => map.next_value::<IgnoredAny>().map(|_| false)?,

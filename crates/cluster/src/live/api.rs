@@ -15,7 +15,7 @@ use super::failure::{Failure, SERVER, brief, is_about, not_sent, not_understood,
 use super::path;
 use super::transport::{self, Lane};
 use crate::metadata::Wire;
-use crate::{Address, Answer, Metadata, Resource, cause};
+use crate::{Address, Metadata, MetadataResult, Resource, cause};
 use admission::Cause;
 
 /// 4 MiB: no object is larger than etcd takes in one request (1.5 MiB, at most 3 MiB by common configuration).
@@ -68,7 +68,7 @@ impl Api {
     }
 
     /// One object, or the certainty that there is none.
-    pub(super) async fn get(&self, address: Address<'_>) -> Answer {
+    pub(super) async fn get(&self, address: Address<'_>) -> MetadataResult {
         self.look_up(address).await.map_err(|failure| {
             Cause::new(
                 failure.cause.code,

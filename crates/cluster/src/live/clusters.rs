@@ -22,7 +22,8 @@ use super::lanes::For;
 use super::roads::{Road, Roads};
 use super::{answer, member, path};
 use crate::fleet::{
-    Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, PageSize, Part, Query, no_secret,
+    Cluster, FLEET, Fleet, FleetMember, GetQuery, ListQuery, MEMBER, MembersResult, ObjectResult, PageResult,
+    PageSize, Part, no_secret,
 };
 use crate::metadata::Wire;
 use crate::{Address, Metadata, Resource, cause};
@@ -52,7 +53,7 @@ const BEGINS: usize = 4;
 /// Everything beside the single look-ups and watches here.
 pub(super) struct Clusters {
     roads: Arc<Roads>,
-    gathering: Gathering<Fleet, Members>,
+    gathering: Gathering<Fleet, MembersResult>,
 }
 
 impl Clusters {
@@ -64,10 +65,10 @@ impl Clusters {
     pub(super) async fn find(
         &self,
         of: &Cluster,
-        look: Look<'_>,
+        look: GetQuery<'_>,
         on_behalf: For,
         deadline: Instant,
-    ) -> Found {
+    ) -> ObjectResult {
         let accept = if look.part == Part::Whole { WHOLE } else { ONE };
         let path = path::object(look.address).ok_or("there can be no object of that name");
         let asked = self.ask(of, path, accept, OBJECT_LIMIT, on_behalf, deadline).await;
@@ -76,7 +77,7 @@ impl Clusters {
         let (namespace, name) = (look.address.namespace.to_owned(), look.address.name.to_owned());
         let read = move |body: &[u8]| {
             let address = Address { resource: &resource, namespace: &namespace, name: &name };
-            answer::found(&cluster, Look { address, part }, status, body)
+            answer::found(&cluster, GetQuery { address, part }, status, body)
         };
         match self.read(of, body, deadline, read).await {
             Ok(found) => Ok(found),
@@ -88,17 +89,17 @@ impl Clusters {
     pub(super) async fn list(
         &self,
         of: &Cluster,
-        query: Query<'_>,
+        query: ListQuery<'_>,
         on_behalf: For,
         deadline: Instant,
-    ) -> Listed {
+    ) -> PageResult {
         let accept = if query.part == Part::Whole { WHOLE } else { MANY };
         let path = path::page(&query).ok_or("there can be no namespace of that name");
         let limit = match query {
-            Query { part: Part::Whole, .. } => WHOLE_LIMIT,
-            Query { limit: 1, .. } if on_behalf == For::Round => FIRST_LIMIT,
-            Query { limit: 1, .. } => OBJECT_LIMIT,
-            Query { .. } => METADATA_LIMIT,
+            ListQuery { part: Part::Whole, .. } => WHOLE_LIMIT,
+            ListQuery { limit: 1, .. } if on_behalf == For::Round => FIRST_LIMIT,
+            ListQuery { limit: 1, .. } => OBJECT_LIMIT,
+            ListQuery { .. } => METADATA_LIMIT,
         };
         let asked = self.ask(of, path, accept, limit, on_behalf, deadline).await;
         let (status, body) = asked.map_err(short)?;
@@ -142,7 +143,7 @@ impl Clusters {
             Cluster::Member(name) => {
                 path::through(name).ok_or_else(|| refused("there can be no cluster of that name"))?
             }
-            Cluster::Here | Cluster::Context(_) | Cluster::Secret(..) => String::new(),
+            Cluster::Local | Cluster::Context(_) | Cluster::Secret(..) => String::new(),
         };
         let path = before + &path.map_err(refused)?;
         if began >= deadline {
@@ -159,7 +160,7 @@ impl Clusters {
             first => first,
         };
         asked?.map_err(|Failure { cause: Cause { code, text }, .. }| {
-            let text = if *of == Cluster::Here { text } else { format!("{who} could not be asked: {text}") };
+            let text = if *of == Cluster::Local { text } else { format!("{who} could not be asked: {text}") };
             Cause::new(code, text)
         })
     }
@@ -174,7 +175,7 @@ impl Clusters {
         let now = Instant::now();
         let limit = now + NAMED_WITHIN.min(deadline.saturating_duration_since(now) / 2);
         let path = path::object(Address { resource: &Resource::CLUSTERS, namespace: "", name }).ok_or("");
-        match self.ask(&Cluster::Here, path, WHOLE, OBJECT_LIMIT, on_behalf, limit).await {
+        match self.ask(&Cluster::Local, path, WHOLE, OBJECT_LIMIT, on_behalf, limit).await {
             Ok((StatusCode::UNAUTHORIZED, _)) => Cause::new(
                 cause::CREDENTIALS,
                 "the control plane does not accept Durward's credentials (401)",
@@ -191,7 +192,7 @@ impl Clusters {
     }
 
     /// The clusters of a fleet, as they are now.
-    pub(super) async fn members(&self, fleet: &Fleet, deadline: Instant) -> Members {
+    pub(super) async fn members(&self, fleet: &Fleet, deadline: Instant) -> MembersResult {
         let unread = |code, why: &str| {
             Cause::new(code, format!("the list of the fleet's clusters could not be read: {why}"))
         };
@@ -206,7 +207,7 @@ impl Clusters {
             return Err(stale("there was no time left to ask"));
         }
         match fleet {
-            Fleet::Alone => Ok(Arc::default()),
+            Fleet::None => Ok(Arc::default()),
             Fleet::Contexts(names) => {
                 let access = self.roads.access.clone();
                 let reading = tokio::task::spawn_blocking(move || access.contexts());
@@ -251,7 +252,7 @@ async fn one_way(
     // From here on: a member is not silent while Durward waits for a place.
     let began = Instant::now();
     let asking = road.api.fetch(path, accept, place.lane(), limit);
-    let who = if *of == Cluster::Here { road.api.called() } else { of.name() };
+    let who = if *of == Cluster::Local { road.api.called() } else { of.name() };
     let asked = timeout_at(deadline, asking).await.map_err(|_| silent(who, began, deadline))?;
     match &asked {
         Ok(_) => place.spoke_http2(true),
@@ -262,7 +263,7 @@ async fn one_way(
 }
 
 fn called(of: &Cluster) -> &str {
-    if *of == Cluster::Here { "the API server" } else { of.name() }
+    if *of == Cluster::Local { "the API server" } else { of.name() }
 }
 
 fn silent(who: &str, began: Instant, deadline: Instant) -> Cause {
@@ -280,32 +281,39 @@ struct Asked {
     from: Option<String>,
 }
 
-impl From<&Query<'_>> for Asked {
-    fn from(query: &Query<'_>) -> Self {
+impl From<&ListQuery<'_>> for Asked {
+    fn from(query: &ListQuery<'_>) -> Self {
         Self {
             resource: query.resource.clone(),
             namespace: query.namespace.to_owned(),
-            fields: query.fields.to_owned(),
+            fields: query.field_selector.to_owned(),
             part: query.part,
             limit: query.limit,
-            from: query.from.map(ToOwned::to_owned),
+            from: query.continue_token.map(ToOwned::to_owned),
         }
     }
 }
 
 impl Asked {
-    fn query(&self) -> Query<'_> {
+    fn query(&self) -> ListQuery<'_> {
         let Self { resource, namespace, fields, part, limit, from } = self;
-        Query { resource, namespace, fields, part: *part, limit: *limit, from: from.as_deref() }
+        ListQuery {
+            resource,
+            namespace,
+            field_selector: fields,
+            part: *part,
+            limit: *limit,
+            continue_token: from.as_deref(),
+        }
     }
 }
 
-fn contexts(names: &[String], there: &Contexts) -> Result<Arc<[Member]>, String> {
+fn contexts(names: &[String], there: &Contexts) -> Result<Arc<[FleetMember]>, String> {
     let Contexts { versions, source } = there;
     let member = |name: &String| {
         if versions.iter().any(|(known, _)| known == name) {
             let cluster = Cluster::Context(name.as_str().into());
-            return Ok(Member { cluster, metadata: Metadata::default() });
+            return Ok(FleetMember { cluster, metadata: Metadata::default() });
         }
         let known: Vec<&str> = versions.iter().map(|(name, _)| name.as_str()).collect();
         Err(format!("there is no context {name:?} in {source}; it has: {}", known.join(", ")))
@@ -314,7 +322,7 @@ fn contexts(names: &[String], there: &Contexts) -> Result<Arc<[Member]>, String>
 }
 
 /// Reads the list of a fleet, all its pages, from the newest state.
-fn read(roads: Arc<Roads>, fleet: Fleet) -> BoxFuture<'static, Members> {
+fn read(roads: Arc<Roads>, fleet: Fleet) -> BoxFuture<'static, MembersResult> {
     async move {
         let mut expired = None;
         for _ in 0..BEGINS {
@@ -330,25 +338,32 @@ fn read(roads: Arc<Roads>, fleet: Fleet) -> BoxFuture<'static, Members> {
     .boxed()
 }
 
-async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failure> {
+async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[FleetMember]>, Failure> {
     let (resource, namespace) = match fleet {
         Fleet::Secrets { namespace } => (&Resource::SECRETS, namespace.as_str()),
-        Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => (&Resource::CLUSTERS, ""),
+        Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => (&Resource::CLUSTERS, ""),
     };
     let mut size = PageSize::of(u32::try_from(PAGE_ITEMS).unwrap_or(u32::MAX));
     let mut from: Option<String> = None;
-    let mut members: Vec<Member> = Vec::new();
+    let mut members: Vec<FleetMember> = Vec::new();
     let mut versions = HashMap::new();
     loop {
         let (part, limit) = (Part::Metadata, size.limit());
-        let query = Query { resource, namespace, fields: "", part, limit, from: from.as_deref() };
+        let query = ListQuery {
+            resource,
+            namespace,
+            field_selector: "",
+            part,
+            limit,
+            continue_token: from.as_deref(),
+        };
         let path = path::page(&query)
             .ok_or_else(|| Failure::new(cause::REFUSED, "there can be no namespace of that name"))?;
         let path = match fleet {
             Fleet::Secrets { .. } => {
                 format!("{path}&labelSelector={}", path::encoded(&format!("{FLEET}={MEMBER}")))
             }
-            Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => path,
+            Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => path,
         };
         // By the connection of single look-ups, before which no crowd of questions stands.
         let (status, body) = match roads.here.api.fetch(&path, MANY, None, FLEET_LIMIT).await {
@@ -357,7 +372,7 @@ async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failur
         };
         let (asked, of) = (Asked::from(&query), fleet.clone());
         let read = move |body: &[u8]| {
-            answer::page(&Cluster::Here, &asked.query(), status, body, |wire, _| member_of(&of, wire))
+            answer::page(&Cluster::Local, &asked.query(), status, body, |wire, _| member_of(&of, wire))
         };
         // Each who waits for it has a deadline of its own, which is sooner.
         let Some(read) = roads.here.api.room.parsed(body, Instant::now() + READ_WITHIN, read).await else {
@@ -386,11 +401,11 @@ async fn read_once(roads: &Roads, fleet: &Fleet) -> Result<Arc<[Member]>, Failur
 }
 
 /// A cluster of a fleet out of its metadata, and at which version that is.
-fn member_of(fleet: &Fleet, wire: Wire) -> (String, Member) {
+fn member_of(fleet: &Fleet, wire: Wire) -> (String, FleetMember) {
     let name: Arc<str> = wire.name.as_str().into();
     let cluster = match fleet {
         Fleet::Secrets { namespace } => Cluster::Secret(namespace.as_str().into(), name),
-        Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => Cluster::Member(name),
+        Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => Cluster::Member(name),
     };
-    (wire.resource_version.clone(), Member { cluster, metadata: wire.kept() })
+    (wire.resource_version.clone(), FleetMember { cluster, metadata: wire.kept() })
 }

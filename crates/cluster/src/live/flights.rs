@@ -11,13 +11,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::{Shared, WeakShared};
 use tokio::time::Instant;
 
-use crate::{Address, Answer, Resource};
+use crate::{Address, MetadataResult, Resource};
 
 /// A question under way. It goes on while anyone waits for it, and no longer.
-pub(super) type Flight = Shared<BoxFuture<'static, Answer>>;
+pub(super) type Flight = Shared<BoxFuture<'static, MetadataResult>>;
 
 /// The same, without keeping it going; and since when it is under way.
-type Known = (Instant, WeakShared<BoxFuture<'static, Answer>>);
+type Known = (Instant, WeakShared<BoxFuture<'static, MetadataResult>>);
 
 /// All questions under way.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Flights {
         key: Key,
         not_before: Instant,
         now: Instant,
-        start: impl FnOnce(Key) -> BoxFuture<'static, Answer>,
+        start: impl FnOnce(Key) -> BoxFuture<'static, MetadataResult>,
     ) -> (Flight, bool) {
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((began, weak)) = under_way.get(&key)

@@ -37,9 +37,11 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::etcd::{Answered, Peer, Question};
-use super::fleet::{Cluster, Fleet, Found, Health, Listed, Look, Members, ProbeTargets, Query};
-use super::{Address, Answer, Reader, Readiness, Resource, cause};
+use super::etcd::{Endpoint, EtcdRequest, EtcdResult};
+use super::fleet::{
+    Cluster, ClusterHealth, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult, ProbeTargets,
+};
+use super::{Address, EtcdClient, MetadataResult, Reader, Readiness, Resource, cause};
 use api::Api;
 use clusters::Clusters;
 use config::Problem;
@@ -137,6 +139,36 @@ impl Live {
         &self.server
     }
 
+    /// Starts a watch of this resource, whose objects [`Reader::get`] then answers from the cache. Does nothing if the
+    /// resource is watched already.
+    pub fn watch(&self, resource: &Resource) {
+        let mut watches = self.watches.write().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Vacant(entry) = watches.entry(resource.clone()) {
+            let watch = Arc::new(Watch::new(resource.clone()));
+            let task = self.runtime.spawn(follow::follow(self.api.clone(), Arc::clone(&watch)));
+            entry.insert(Kept { watch, task: task.abort_handle() });
+        }
+    }
+
+    /// Probes each cluster of a fleet every minute, from now on. Replaces the targets of an earlier call.
+    pub fn start_probes(&self, targets: ProbeTargets) {
+        self.rounds.go(targets, Arc::clone(&self.clusters), &self.runtime);
+    }
+
+    /// Returns the results of the last probes, one for each cluster. Empty before the first probes end.
+    pub fn health(&self) -> Vec<ClusterHealth> {
+        self.rounds.health()
+    }
+
+    /// Returns a line for `/readyz` for each watched resource.
+    pub fn readiness(&self) -> Vec<Readiness> {
+        let now = Instant::now();
+        let watches = self.watches.read().unwrap_or_else(PoisonError::into_inner);
+        let mut lines: Vec<_> = watches.values().map(|kept| kept.watch.readiness(now)).collect();
+        lines.sort_by(|a, b| a.name.cmp(&b.name));
+        lines
+    }
+
     fn held(&self, address: Address<'_>, now: Instant) -> Held {
         let watches = self.watches.read().unwrap_or_else(PoisonError::into_inner);
         watches
@@ -144,7 +176,7 @@ impl Live {
             .map_or(Held::Nothing, |kept| kept.watch.held(address.namespace, address.name, now))
     }
 
-    async fn look_up(&self, address: Address<'_>, deadline: Instant) -> Answer {
+    async fn look_up(&self, address: Address<'_>, deadline: Instant) -> MetadataResult {
         let now = Instant::now();
         let left = deadline.saturating_duration_since(now);
         let limit = match self.held(address, now) {
@@ -171,8 +203,8 @@ impl Live {
         address: Address<'_>,
         now: Instant,
         limit: Instant,
-        will_do: fn(&Answer) -> bool,
-    ) -> Answer {
+        will_do: fn(&MetadataResult) -> bool,
+    ) -> MetadataResult {
         let late = || {
             let waited = limit.saturating_duration_since(now).as_secs_f64();
             let text = format!(
@@ -193,7 +225,7 @@ impl Live {
         timeout_at(limit, flight).await.unwrap_or_else(|_| Err(late()))
     }
 
-    fn question(&self, key: Key) -> BoxFuture<'static, Answer> {
+    fn question(&self, key: Key) -> BoxFuture<'static, MetadataResult> {
         let api = self.api.clone();
         Box::pin(async move { api.get(key.address()).await })
     }
@@ -205,15 +237,23 @@ fn nearly(now: Instant, left: Duration) -> Instant {
 }
 
 impl Reader for Live {
-    fn get<'a>(&'a self, address: Address<'a>, deadline: std::time::Instant) -> BoxFuture<'a, Answer> {
-        // What is fresh needs no future made and polled: this is the way of nearly every review.
+    fn get<'a>(
+        &'a self,
+        address: Address<'a>,
+        deadline: std::time::Instant,
+    ) -> BoxFuture<'a, MetadataResult> {
+        // Most reviews take this path; a ready future costs no task switch.
         match self.held(address, Instant::now()) {
             Held::Fresh(object) => Box::pin(ready(Ok(Some(object)))),
             Held::Recent(_) | Held::Nothing => Box::pin(self.look_up(address, Instant::from_std(deadline))),
         }
     }
 
-    fn ask<'a>(&'a self, address: Address<'a>, deadline: std::time::Instant) -> BoxFuture<'a, Answer> {
+    fn get_uncached<'a>(
+        &'a self,
+        address: Address<'a>,
+        deadline: std::time::Instant,
+    ) -> BoxFuture<'a, MetadataResult> {
         let deadline = Instant::from_std(deadline);
         Box::pin(async move {
             let now = Instant::now();
@@ -222,64 +262,37 @@ impl Reader for Live {
         })
     }
 
-    fn watch(&self, resource: &Resource) {
-        let mut watches = self.watches.write().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Vacant(entry) = watches.entry(resource.clone()) {
-            let watch = Arc::new(Watch::new(resource.clone()));
-            let task = self.runtime.spawn(follow::follow(self.api.clone(), Arc::clone(&watch)));
-            entry.insert(Kept { watch, task: task.abort_handle() });
-        }
-    }
-
-    fn members<'a>(&'a self, fleet: &'a Fleet, deadline: std::time::Instant) -> BoxFuture<'a, Members> {
-        Box::pin(self.clusters.members(fleet, Instant::from_std(deadline)))
-    }
-
-    fn find<'a>(
+    fn get_object<'a>(
         &'a self,
         of: &'a Cluster,
-        look: Look<'a>,
+        query: GetQuery<'a>,
         deadline: std::time::Instant,
-    ) -> BoxFuture<'a, Found> {
-        Box::pin(self.clusters.find(of, look, For::Review, Instant::from_std(deadline)))
+    ) -> BoxFuture<'a, ObjectResult> {
+        Box::pin(self.clusters.find(of, query, For::Review, Instant::from_std(deadline)))
     }
 
     fn list<'a>(
         &'a self,
         of: &'a Cluster,
-        query: Query<'a>,
+        query: ListQuery<'a>,
         deadline: std::time::Instant,
-    ) -> BoxFuture<'a, Listed> {
+    ) -> BoxFuture<'a, PageResult> {
         Box::pin(self.clusters.list(of, query, For::Review, Instant::from_std(deadline)))
     }
 
-    fn etcd<'a>(
+    fn members<'a>(&'a self, fleet: &'a Fleet, deadline: std::time::Instant) -> BoxFuture<'a, MembersResult> {
+        Box::pin(self.clusters.members(fleet, Instant::from_std(deadline)))
+    }
+}
+
+impl EtcdClient for Live {
+    fn call<'a>(
         &'a self,
-        peer: &'a Peer,
-        question: Question,
+        endpoint: &'a Endpoint,
+        request: EtcdRequest,
         deadline: std::time::Instant,
-    ) -> BoxFuture<'a, Answered> {
-        Box::pin(self.ensembles.ask(peer, question, Instant::from_std(deadline)))
-    }
-
-    fn start_probes(&self, rounds: ProbeTargets) {
-        self.rounds.go(rounds, Arc::clone(&self.clusters), &self.runtime);
-    }
-
-    fn here(&self) -> Option<&str> {
-        Some(&self.server)
-    }
-
-    fn health(&self) -> Vec<Health> {
-        self.rounds.health()
-    }
-
-    fn readiness(&self) -> Vec<Readiness> {
-        let now = Instant::now();
-        let watches = self.watches.read().unwrap_or_else(PoisonError::into_inner);
-        let mut lines: Vec<_> = watches.values().map(|kept| kept.watch.readiness(now)).collect();
-        lines.sort_by(|a, b| a.name.cmp(&b.name));
-        lines
+    ) -> BoxFuture<'a, EtcdResult> {
+        Box::pin(self.ensembles.ask(endpoint, request, Instant::from_std(deadline)))
     }
 }
 

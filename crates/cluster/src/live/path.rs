@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 pub(super) use crate::encode::encoded;
-use crate::fleet::Query;
+use crate::fleet::ListQuery;
 use crate::{Address, Resource};
 
 /// `/api/v1/namespaces`, `/apis/apps/v1/deployments`.
@@ -40,8 +40,8 @@ pub(super) fn made(address: Address<'_>) -> Option<String> {
 }
 
 /// The path of a page of a List; none where a part of it would lead elsewhere.
-pub(super) fn page(query: &Query<'_>) -> Option<String> {
-    let Query { resource, namespace, fields, limit, from, .. } = *query;
+pub(super) fn page(query: &ListQuery<'_>) -> Option<String> {
+    let ListQuery { resource, namespace, field_selector: fields, limit, continue_token: from, .. } = *query;
     if matches!(namespace, "." | "..") {
         return None;
     }

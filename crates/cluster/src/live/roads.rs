@@ -120,7 +120,7 @@ impl Roads {
     /// The road to a cluster.
     pub(super) async fn to(&self, of: &Cluster) -> Made {
         match of {
-            Cluster::Here | Cluster::Member(_) => Ok(Arc::clone(&self.here)),
+            Cluster::Local | Cluster::Member(_) => Ok(Arc::clone(&self.here)),
             Cluster::Context(_) | Cluster::Secret(..) => self.other(of).await,
         }
     }
@@ -146,7 +146,7 @@ impl Roads {
                 let (room, plugins) = (self.here.api.room.clone(), Arc::clone(&self.plugins));
                 by_context(access, room, plugins, Arc::clone(&attempt)).boxed()
             }
-            Cluster::Here | Cluster::Member(_) => std::future::ready(Ok(Arc::clone(&self.here))).boxed(),
+            Cluster::Local | Cluster::Member(_) => std::future::ready(Ok(Arc::clone(&self.here))).boxed(),
         };
         // A task of its own: a plugin that takes longer than one review has must be done for the next.
         let task = self.runtime.spawn(making);

@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::clusters::Clusters;
 use super::lanes::For;
-use crate::fleet::{Cluster, Fleet, Health, Part, ProbeTargets, Query};
+use crate::fleet::{Cluster, ClusterHealth, Fleet, ListQuery, Part, ProbeTargets};
 use crate::{Resource, cause};
 
 /// As often as Karmada's own look at members would be noticed late: a token is revoked for about a minute before it bites.
@@ -44,7 +44,7 @@ struct State {
     task: Option<AbortHandle>,
     /// Which rounds these are: a round of earlier ones that ends late has nothing to say.
     generation: u64,
-    health: Vec<Health>,
+    health: Vec<ClusterHealth>,
 }
 
 impl Drop for Keeper {
@@ -73,7 +73,7 @@ impl Keeper {
         state.task = Some(runtime.spawn(task).abort_handle());
     }
 
-    pub(super) fn health(&self) -> Vec<Health> {
+    pub(super) fn health(&self) -> Vec<ClusterHealth> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).health.clone()
     }
 }
@@ -94,8 +94,8 @@ async fn keep(rounds: ProbeTargets, clusters: Arc<Clusters>, state: Arc<Mutex<St
 }
 
 /// One round. Here is a cluster too, and the first.
-async fn round(rounds: &ProbeTargets, clusters: &Clusters) -> Vec<Health> {
-    let mut whom = vec![Cluster::Here];
+async fn round(rounds: &ProbeTargets, clusters: &Clusters) -> Vec<ClusterHealth> {
+    let mut whom = vec![Cluster::Local];
     let members = clusters.members(&rounds.fleet, Instant::now() + ANSWER_WITHIN).await;
     let unlisted = match members {
         Ok(members) => {
@@ -107,9 +107,10 @@ async fn round(rounds: &ProbeTargets, clusters: &Clusters) -> Vec<Health> {
     let asked = whom.into_iter().enumerate();
     let asked = asked.map(async |(at, of)| (at, visit(of, &rounds.resources, clusters).await));
     // Not in their order: one that hangs would keep the next ones from being begun.
-    let mut visited: Vec<(usize, Health)> = stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+    let mut visited: Vec<(usize, ClusterHealth)> =
+        stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
     visited.sort_by_key(|(at, _)| *at);
-    let mut health: Vec<Health> = visited.into_iter().map(|(_, health)| health).collect();
+    let mut health: Vec<ClusterHealth> = visited.into_iter().map(|(_, health)| health).collect();
     if let (Some(cause), Some(here)) = (unlisted, health.first_mut()) {
         here.failures.insert(0, (list_of(&rounds.fleet), cause));
     }
@@ -120,11 +121,11 @@ async fn round(rounds: &ProbeTargets, clusters: &Clusters) -> Vec<Health> {
 fn list_of(fleet: &Fleet) -> Resource {
     match fleet {
         Fleet::Secrets { .. } => Resource::SECRETS,
-        Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => Resource::CLUSTERS,
+        Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => Resource::CLUSTERS,
     }
 }
 
-async fn visit(of: Cluster, resources: &[Resource], clusters: &Clusters) -> Health {
+async fn visit(of: Cluster, resources: &[Resource], clusters: &Clusters) -> ClusterHealth {
     let mut failures: Vec<(Resource, Cause)> = Vec::new();
     for resource in resources {
         // A cluster that is not there is not there for the next kind either, and each would take its whole time.
@@ -133,15 +134,21 @@ async fn visit(of: Cluster, resources: &[Resource], clusters: &Clusters) -> Heal
         let answer = if let Some(cause) = is_away {
             Err(cause)
         } else {
-            let query =
-                Query { resource, namespace: "", fields: "", part: Part::Metadata, limit: 1, from: None };
+            let query = ListQuery {
+                resource,
+                namespace: "",
+                field_selector: "",
+                part: Part::Metadata,
+                limit: 1,
+                continue_token: None,
+            };
             clusters.list(&of, query, For::Round, Instant::now() + ANSWER_WITHIN).await
         };
         if let Err(cause) = answer {
             failures.push((resource.clone(), cause));
         }
     }
-    Health { cluster: of.name().to_owned(), failures }
+    ClusterHealth { cluster: of.name().to_owned(), failures }
 }
 
 fn is_of_cluster(found: &Cause) -> bool {
@@ -157,13 +164,13 @@ fn is_of_cluster(found: &Cause) -> bool {
 }
 
 /// Says what has changed since the last round.
-fn tell(old: &[Health], new: &[Health]) {
-    let signs = |health: &Health| -> Vec<(Resource, &'static str)> {
+fn tell(old: &[ClusterHealth], new: &[ClusterHealth]) {
+    let signs = |health: &ClusterHealth| -> Vec<(Resource, &'static str)> {
         health.failures.iter().map(|(resource, cause)| (resource.clone(), cause.code)).collect()
     };
     let before: HashMap<&str, _> =
         old.iter().map(|health| (health.cluster.as_str(), signs(health))).collect();
-    let changed: Vec<&Health> = new
+    let changed: Vec<&ClusterHealth> = new
         .iter()
         .filter(|health| before.get(health.cluster.as_str()).cloned().unwrap_or_default() != signs(health))
         .collect();

@@ -10,8 +10,8 @@ use super::api::Api;
 use super::etcd::Ensembles;
 use super::failure::{refusal, short};
 use super::nearly;
-use crate::etcd::{Id, Peer};
-use crate::writer::Moved;
+use crate::etcd::{Endpoint, Id};
+use crate::writer::TransferResult;
 use crate::{Address, cause};
 
 /// The way of one live world, for hands.
@@ -97,8 +97,13 @@ impl Tools {
     }
 
     /// Has a leader hand over, once.
-    pub(crate) async fn move_leader(&self, leader: &Peer, to: Id, deadline: Instant) -> Moved {
-        self.ensembles.move_leader(leader, to, deadline).await
+    pub(crate) async fn transfer_leadership(
+        &self,
+        leader: &Endpoint,
+        to: Id,
+        deadline: Instant,
+    ) -> TransferResult {
+        self.ensembles.transfer_leadership(leader, to, deadline).await
     }
 }
 

@@ -5,33 +5,34 @@ use std::sync::Arc;
 use admission::Cause;
 
 use super::recorded::Recorded;
-use super::{HERE, INDEX, Snapshot, index, name_of};
+use super::{INDEX, LOCAL, Snapshot, index, recorded_name};
 use crate::fleet::{
-    Cluster, FLEET, Fleet, Found, Listed, Look, MEMBER, Member, Members, Page, Part, Query, no_secret,
+    Cluster, FLEET, Fleet, FleetMember, GetQuery, ListQuery, MEMBER, MembersResult, ObjectResult, Page,
+    PageResult, Part, no_secret,
 };
-use crate::{Address, Answer, Metadata, Resource, cause};
+use crate::{Address, Metadata, MetadataResult, Resource, cause};
 
 impl Snapshot {
-    pub(super) fn look_up(&self, address: Address<'_>) -> Answer {
+    pub(super) fn look_up(&self, address: Address<'_>) -> MetadataResult {
         let what = || format!("{address} could not be looked up");
-        let list = self.recorded(HERE, address.resource, what)?;
+        let list = self.recorded(LOCAL, address.resource, what)?;
         let found = list.metadata(address.namespace, address.name);
-        found.map_err(|why| self.not_told(HERE, address.resource, &what(), &why))
+        found.map_err(|why| self.not_told(LOCAL, address.resource, &what(), &why))
     }
 
-    pub(super) fn found(&self, of: &Cluster, look: Look<'_>) -> Found {
-        let Look { address, part } = look;
+    pub(super) fn found(&self, of: &Cluster, look: GetQuery<'_>) -> ObjectResult {
+        let GetQuery { address, part } = look;
         let what = || format!("{address} {} could not be looked up", place(of));
-        let cluster = name_of(of);
+        let cluster = recorded_name(of);
         let list = self.recorded(cluster, address.resource, what)?;
         let found = list.object(address.namespace, address.name, part);
         found.map_err(|why| self.not_told(cluster, address.resource, &what(), &why))
     }
 
     /// The whole List is one page.
-    pub(super) fn listed(&self, of: &Cluster, query: &Query<'_>) -> Listed {
+    pub(super) fn listed(&self, of: &Cluster, query: &ListQuery<'_>) -> PageResult {
         let what = || format!("{} {} could not be listed", query.resource, place(of));
-        let cluster = name_of(of);
+        let cluster = recorded_name(of);
         let list = self.recorded(cluster, query.resource, what)?;
         match list.objects(query) {
             Ok(objects) => Ok(Page { objects, next: None }),
@@ -39,9 +40,9 @@ impl Snapshot {
         }
     }
 
-    pub(super) fn members_of(&self, fleet: &Fleet) -> Members {
+    pub(super) fn members_of(&self, fleet: &Fleet) -> MembersResult {
         let members = match fleet {
-            Fleet::Alone => Ok(Vec::new()),
+            Fleet::None => Ok(Vec::new()),
             Fleet::Karmada => self.clusters_of_karmada(),
             Fleet::Contexts(names) => names.iter().map(|name| self.context(name)).collect(),
             Fleet::Secrets { namespace } => self.secrets(namespace),
@@ -52,48 +53,55 @@ impl Snapshot {
         })
     }
 
-    fn clusters_of_karmada(&self) -> Result<Vec<Member>, String> {
+    fn clusters_of_karmada(&self) -> Result<Vec<FleetMember>, String> {
         let cluster = |name: &str| Cluster::Member(name.into());
         Ok(self
             .listed_here(&Resource::CLUSTERS, "")?
             .into_iter()
-            .map(|(name, metadata)| Member { cluster: cluster(&name), metadata })
+            .map(|(name, metadata)| FleetMember { cluster: cluster(&name), metadata })
             .collect())
     }
 
-    fn context(&self, name: &str) -> Result<Member, String> {
+    fn context(&self, name: &str) -> Result<FleetMember, String> {
         let cluster = Cluster::Context(name.into());
-        if !self.clusters.contains_key(name_of(&cluster)) {
+        if !self.clusters.contains_key(recorded_name(&cluster)) {
             return Err(format!("{INDEX} has no other cluster {name:?}"));
         }
-        Ok(Member { cluster, metadata: Metadata::default() })
+        Ok(FleetMember { cluster, metadata: Metadata::default() })
     }
 
     /// Those of the recorded Secrets, with their labels, that are of the fleet; or else every other cluster of the recording.
-    fn secrets(&self, namespace: &str) -> Result<Vec<Member>, String> {
-        let member = |name: &str, metadata| Member {
+    fn secrets(&self, namespace: &str) -> Result<Vec<FleetMember>, String> {
+        let member = |name: &str, metadata| FleetMember {
             cluster: Cluster::Secret(namespace.into(), name.into()),
             metadata,
         };
-        let here = self.clusters.get(HERE);
+        let here = self.clusters.get(LOCAL);
         if here.is_some_and(|here| here.is_told(&Resource::SECRETS)) {
             let secrets = self.listed_here(&Resource::SECRETS, namespace)?;
             let is_member =
                 |metadata: &Metadata| metadata.labels.get(FLEET).is_some_and(|value| value == MEMBER);
-            let members: Vec<Member> = secrets
+            let members: Vec<FleetMember> = secrets
                 .into_iter()
                 .filter(|(_, metadata)| is_member(metadata))
                 .map(|(name, metadata)| member(&name, metadata))
                 .collect();
             return if members.is_empty() { Err(no_secret(namespace)) } else { Ok(members) };
         }
-        let members: Vec<Member> = self.others().map(|name| member(name, Metadata::default())).collect();
-        if members.is_empty() { Err(format!("{INDEX} has no cluster beside {HERE}")) } else { Ok(members) }
+        let members: Vec<FleetMember> = self.others().map(|name| member(name, Metadata::default())).collect();
+        if members.is_empty() { Err(format!("{INDEX} has no cluster beside {LOCAL}")) } else { Ok(members) }
     }
 
     fn listed_here(&self, resource: &Resource, namespace: &str) -> Result<Vec<(String, Metadata)>, String> {
-        let query = Query { resource, namespace, fields: "", part: Part::Metadata, limit: 0, from: None };
-        let page = self.listed(&Cluster::Here, &query).map_err(|cause| cause.text)?;
+        let query = ListQuery {
+            resource,
+            namespace,
+            field_selector: "",
+            part: Part::Metadata,
+            limit: 0,
+            continue_token: None,
+        };
+        let page = self.listed(&Cluster::Local, &query).map_err(|cause| cause.text)?;
         Ok(page.objects.into_iter().map(|object| (object.name, object.metadata)).collect())
     }
 
@@ -138,5 +146,5 @@ const WHEN: &str = " when the world was recorded: ";
 
 /// Where something is, as part of a sentence.
 fn place(of: &Cluster) -> String {
-    if *of == Cluster::Here { HERE.to_owned() } else { format!("in {of}") }
+    if *of == Cluster::Local { LOCAL.to_owned() } else { format!("in {of}") }
 }

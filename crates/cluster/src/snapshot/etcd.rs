@@ -9,8 +9,8 @@ use std::path::Path;
 use admission::Cause;
 use serde_json::{Map, Value, json};
 
-use super::{HERE, Snapshot, entries, text};
-use crate::etcd::{Answer, Answered, Peer, Question};
+use super::{LOCAL, Snapshot, entries, text};
+use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult};
 use crate::{cause, gateway};
 use config::Problem;
 
@@ -27,7 +27,7 @@ pub(super) type Pods = BTreeMap<(String, String), Pod>;
 #[derive(Debug)]
 pub(super) struct Pod {
     uid: String,
-    answers: BTreeMap<Question, Answered>,
+    answers: BTreeMap<EtcdRequest, EtcdResult>,
 }
 
 /// Reads the folder, if it is there.
@@ -66,9 +66,9 @@ fn of(text: &str) -> Result<Pod, String> {
     };
     let mut answers = BTreeMap::new();
     for (word, value) in &all {
-        let question = Question::ALL.into_iter().find(|question| question.word() == word);
+        let question = EtcdRequest::ALL.into_iter().find(|question| question.word() == word);
         let question = question.ok_or_else(|| {
-            let words = Question::ALL.map(Question::word).join(", ");
+            let words = EtcdRequest::ALL.map(EtcdRequest::word).join(", ");
             format!("has {word:?} in it, which is no question (there are: uid, {words})")
         })?;
         let answer = match value.get(UNKNOWN) {
@@ -89,8 +89,8 @@ fn unknown(value: &Value) -> Result<Cause, String> {
 }
 
 impl Snapshot {
-    pub(super) fn answered(&self, peer: &Peer, question: Question) -> Answered {
-        let file = self.path.join(HERE).join(FOLDER).join(name(&peer.namespace, &peer.name));
+    pub(super) fn answered(&self, peer: &Endpoint, question: EtcdRequest) -> EtcdResult {
+        let file = self.path.join(LOCAL).join(FOLDER).join(name(&peer.namespace, &peer.name));
         let not_told = |why: String| {
             let what = format!("{peer} could not be asked for {question}");
             Err(Cause::new(cause::NOT_RECORDED, format!("{what}: {why}")))
@@ -117,8 +117,8 @@ pub(super) fn name(namespace: &str, pod: &str) -> String {
 }
 
 /// The text of a file, which [`read`] reads.
-pub(super) fn written(uid: &str, answers: &BTreeMap<Question, Answered>) -> String {
-    let told = |answer: &Answered| match answer {
+pub(super) fn written(uid: &str, answers: &BTreeMap<EtcdRequest, EtcdResult>) -> String {
+    let told = |answer: &EtcdResult| match answer {
         Ok(answer) => gateway::written(answer),
         Err(Cause { code, text }) => {
             let code = if cause::RECORDED.contains(code) { code } else { cause::BUSY };
@@ -132,15 +132,15 @@ pub(super) fn written(uid: &str, answers: &BTreeMap<Question, Answered>) -> Stri
 }
 
 /// Whether an answer is one to this question: what a world gives beside it is not recorded.
-pub(super) fn belongs(question: Question, answer: &Answered) -> bool {
+pub(super) fn belongs(question: EtcdRequest, answer: &EtcdResult) -> bool {
     matches!(
         (question, answer),
         (_, Err(_))
-            | (Question::Status, Ok(Answer::Status(_)))
-            | (Question::Members | Question::MembersByQuorum, Ok(Answer::Members(_)))
-            | (Question::Alarms, Ok(Answer::Alarms(_)))
-            | (Question::Read, Ok(Answer::Read(_)))
-            | (Question::Health, Ok(Answer::Health(_)))
-            | (Question::Metrics, Ok(Answer::Metrics(_)))
+            | (EtcdRequest::Status, Ok(EtcdResponse::Status(_)))
+            | (EtcdRequest::Members | EtcdRequest::MembersByQuorum, Ok(EtcdResponse::Members(_)))
+            | (EtcdRequest::Alarms, Ok(EtcdResponse::Alarms(_)))
+            | (EtcdRequest::Read, Ok(EtcdResponse::Read(_)))
+            | (EtcdRequest::Health, Ok(EtcdResponse::Health(_)))
+            | (EtcdRequest::Metrics, Ok(EtcdResponse::Metrics(_)))
     )
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{ANOTHER_HERE, HERE};
+use super::{LOCAL, OTHER_LOCAL};
 use crate::encode::encoded;
 use crate::{Resource, cause};
 use config::{Place, Problem, Section, parse, read as read_section};
@@ -43,7 +43,7 @@ pub(super) struct Unread {
 pub(super) fn is_name(name: &str) -> bool {
     // 80: percent-encoded it is a file's name yet, which may have 255 bytes.
     let is_short = (1..=80).contains(&name.len());
-    (is_short && !name.starts_with('.') && !name.chars().any(char::is_control)) || name == ANOTHER_HERE
+    (is_short && !name.starts_with('.') && !name.chars().any(char::is_control)) || name == OTHER_LOCAL
 }
 
 /// The folder of a cluster's Lists: its name, percent-encoded.
@@ -86,11 +86,11 @@ fn index(section: &mut Section<'_>) -> Index {
     let clusters =
         section.sections("clusters", "The clusters, that of the API server which asks among them.", cluster);
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
-    if section.is_written() && !names.contains(&HERE) {
+    if section.is_written() && !names.contains(&LOCAL) {
         section.problem(
             "clusters",
-            format!("there is none named {HERE:?}"),
-            Some(format!("add the cluster whose API server asks: - name: {HERE}")),
+            format!("there is none named {LOCAL:?}"),
+            Some(format!("add the cluster whose API server asks: - name: {LOCAL}")),
         );
     }
     if let Some(twice) =

@@ -77,11 +77,11 @@ pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Record
 /// Whether its items are whole objects, each of them.
 fn is_whole(list: &List<'_>) -> bool {
     #[derive(Deserialize)]
-    struct GuardKind {
+    struct Kind {
         kind: Option<String>,
     }
     let is_metadata = |item: &&RawValue| {
-        let kind = serde_json::from_str(item.get()).ok().and_then(|GuardKind { kind }| kind);
+        let kind = serde_json::from_str(item.get()).ok().and_then(|Kind { kind }| kind);
         kind.as_deref() == Some("PartialObjectMetadata")
     };
     list.kind != "PartialObjectMetadataList" && !list.items.iter().any(is_metadata)

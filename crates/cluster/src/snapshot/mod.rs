@@ -23,9 +23,9 @@ use std::time::{Instant, SystemTime};
 
 use admission::BoxFuture;
 
-use super::etcd::{Answered, Peer, Question};
-use super::fleet::{Cluster as Whom, Fleet, Found, Listed, Look, Members, Query};
-use super::{Address, Answer, Reader, Readiness, Resource};
+use super::etcd::{Endpoint, EtcdRequest, EtcdResult};
+use super::fleet::{Cluster as Whom, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
+use super::{Address, EtcdClient, MetadataResult, Reader, Readiness, Resource};
 use config::Problem;
 use index::{Index, Unread};
 use recorded::Recorded;
@@ -33,23 +33,23 @@ use recorded::Recorded;
 pub use write::{ClusterRecording, ListRecording, PodRecording, Recording, Unseen, write};
 
 /// The cluster whose API server asks. It has a name of its own, because no cluster knows what its neighbours call it.
-pub const HERE: &str = "here";
+pub const LOCAL: &str = "here";
 
 /// How a member is recorded that is called like it. Nothing else is: no other name in a recording begins with a dot.
-const ANOTHER_HERE: &str = ".here";
+const OTHER_LOCAL: &str = ".here";
 
 /// Under which name a cluster is recorded.
-pub fn name_of(of: &Whom) -> &str {
+pub fn recorded_name(of: &Whom) -> &str {
     match of {
-        Whom::Here => HERE,
-        other if other.name() == HERE => ANOTHER_HERE,
+        Whom::Local => LOCAL,
+        other if other.name() == LOCAL => OTHER_LOCAL,
         other => other.name(),
     }
 }
 
 /// What the cluster is called that is recorded under this name, the one that asks aside.
-pub fn called(recorded: &str) -> &str {
-    if recorded == ANOTHER_HERE { HERE } else { recorded }
+pub fn display_name(recorded: &str) -> &str {
+    if recorded == OTHER_LOCAL { LOCAL } else { recorded }
 }
 
 /// The file that makes a folder a world.
@@ -109,7 +109,7 @@ impl Snapshot {
             let kept = Cluster { kubernetes: cluster.kubernetes, unread: cluster.unread, lists };
             read.insert(cluster.name, kept);
         }
-        let pods = etcd::read(&root, &path.join(HERE).join(etcd::FOLDER), &mut problems);
+        let pods = etcd::read(&root, &path.join(LOCAL).join(etcd::FOLDER), &mut problems);
         if problems.is_empty() {
             Ok(Self { path: path.to_owned(), time, clusters: read, pods })
         } else {
@@ -122,59 +122,69 @@ impl Snapshot {
         self.time
     }
 
-    /// The names under which clusters are recorded, [`HERE`] among them.
+    /// The names under which clusters are recorded, [`LOCAL`] among them.
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         self.clusters.keys().map(String::as_str)
     }
 
     /// What the clusters are called beside the one that asks.
     pub fn others(&self) -> impl Iterator<Item = &str> {
-        self.clusters().filter(|name| *name != HERE).map(called)
+        self.clusters().filter(|name| *name != LOCAL).map(display_name)
     }
 
     /// The version of Kubernetes that a cluster runs (`v1.35.4`), if it was recorded.
     pub fn kubernetes(&self, cluster: &str) -> Option<&str> {
         self.clusters.get(cluster)?.kubernetes.as_deref()
     }
-}
 
-impl Reader for Snapshot {
-    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, Answer> {
-        Box::pin(ready(self.look_up(address)))
-    }
-
-    fn members<'a>(&'a self, fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
-        Box::pin(ready(self.members_of(fleet)))
-    }
-
-    fn find<'a>(&'a self, of: &'a Whom, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
-        Box::pin(ready(self.found(of, look)))
-    }
-
-    fn list<'a>(&'a self, of: &'a Whom, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
-        Box::pin(ready(self.listed(of, &query)))
-    }
-
-    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, _deadline: Instant) -> BoxFuture<'a, Answered> {
-        Box::pin(ready(self.answered(peer, question)))
-    }
-
-    fn now(&self) -> SystemTime {
-        self.time
-    }
-
-    fn is_recorded(&self) -> bool {
-        true
-    }
-
-    fn readiness(&self) -> Vec<Readiness> {
-        let lists = self.clusters.get(HERE).into_iter().flat_map(|cluster| &cluster.lists);
+    /// Returns a line for `/readyz` for each List of the local cluster.
+    pub fn readiness(&self) -> Vec<Readiness> {
+        let lists = self.clusters.get(LOCAL).into_iter().flat_map(|cluster| &cluster.lists);
         let line = |(resource, objects): (&Resource, &Recorded)| Readiness {
             name: resource.to_string(),
             ok: true,
             reason: format!("recorded, {} of them", objects.len()),
         };
         lists.map(line).collect()
+    }
+}
+
+impl Reader for Snapshot {
+    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, MetadataResult> {
+        Box::pin(ready(self.look_up(address)))
+    }
+
+    fn get_object<'a>(
+        &'a self,
+        of: &'a Whom,
+        query: GetQuery<'a>,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, ObjectResult> {
+        Box::pin(ready(self.found(of, query)))
+    }
+
+    fn list<'a>(
+        &'a self,
+        of: &'a Whom,
+        query: ListQuery<'a>,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, PageResult> {
+        Box::pin(ready(self.listed(of, &query)))
+    }
+
+    fn members<'a>(&'a self, fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, MembersResult> {
+        Box::pin(ready(self.members_of(fleet)))
+    }
+}
+
+impl EtcdClient for Snapshot {
+    fn call<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+        request: EtcdRequest,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, EtcdResult> {
+        Box::pin(ready(self.answered(endpoint, request)))
     }
 }
 
@@ -189,7 +199,7 @@ fn lists(
     if !path.exists() {
         return lists;
     }
-    let of_etcd = root.join(HERE).join(etcd::FOLDER);
+    let of_etcd = root.join(LOCAL).join(etcd::FOLDER);
     for file in entries(path, problems) {
         if file.canonicalize().is_ok_and(|real| real == of_etcd) {
             continue;
@@ -242,7 +252,7 @@ fn strangers(path: &Path, clusters: &[index::Cluster]) -> Vec<Problem> {
             problems.push(
                 problem
                     .why("nothing is read from here")
-                    .next(format!("Lists stand in a cluster's folder, as {HERE}/{name}")),
+                    .next(format!("Lists stand in a cluster's folder, as {LOCAL}/{name}")),
             );
         }
     }

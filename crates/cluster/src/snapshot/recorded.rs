@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::selector::Selector;
 use crate::Metadata;
-use crate::fleet::{Object, Part, Query};
+use crate::fleet::{ListQuery, Object, Part};
 
 /// One List.
 #[derive(Debug)]
@@ -91,20 +91,23 @@ impl Recorded {
     }
 
     /// What a query asks for, all at once. The error says why the List does not tell.
-    pub(super) fn objects(&self, query: &Query<'_>) -> Result<Vec<Object>, String> {
+    pub(super) fn objects(&self, query: &ListQuery<'_>) -> Result<Vec<Object>, String> {
         let scope = &self.scope;
         scope.check_part(query.part)?;
         scope.check_namespace(query.namespace)?;
         if scope.names.is_some() {
             return Err("only some names were recorded".to_owned());
         }
-        let is_selected = scope.fields == query.fields;
-        let selector = Selector::parse(if is_selected { "" } else { query.fields })?;
+        let is_selected = scope.fields == query.field_selector;
+        let selector = Selector::parse(if is_selected { "" } else { query.field_selector })?;
         if !is_selected && !scope.fields.is_empty() {
             return Err(format!("only what {:?} selects was recorded", scope.fields));
         }
         if !scope.is_whole && !selector.is_of_metadata() {
-            return Err(format!("only metadata was recorded, which does not tell {:?}", query.fields));
+            return Err(format!(
+                "only metadata was recorded, which does not tell {:?}",
+                query.field_selector
+            ));
         }
         let mut objects = Vec::new();
         for (namespace, names) in &self.objects {

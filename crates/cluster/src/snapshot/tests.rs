@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Address, Answer, cause};
+use crate::{Address, MetadataResult, cause};
 
 const INDEX_TEXT: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n";
 const NAMESPACES: &str = "here/core_v1_namespaces.json";
@@ -43,7 +43,7 @@ pub(super) fn opened(files: &[(&str, &str)]) -> (TempDir, Snapshot) {
     (folder, opened)
 }
 
-async fn get(world: &Snapshot, name: &str) -> Answer {
+async fn get(world: &Snapshot, name: &str) -> MetadataResult {
     let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
     world.get(address, Instant::now()).await
 }

@@ -9,29 +9,30 @@ use super::tests::{folder, opened, problems};
 use super::*;
 use crate::cause;
 use crate::etcd::{
-    Alarm, AlarmKind, Answer as Told, Client, Health, Member, Members as Listing, Metrics, Read, Status,
+    Alarm, AlarmKind, ClientOptions, EtcdResponse as Told, Health, Member, MemberList as Listing,
+    MemberMetrics, Read, Status,
 };
 
 const WORLD: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
 const FILE: &str = "here/etcd/shop_etcd-0.json";
 
-fn peer(uid: &str) -> Peer {
-    Peer {
+fn peer(uid: &str) -> Endpoint {
+    Endpoint {
         namespace: "shop".to_owned(),
         name: "etcd-0".to_owned(),
         uid: uid.to_owned(),
         address: "10.0.0.1".to_owned(),
         port: 2379,
-        client: Arc::new(Client::default()),
+        client: Arc::new(ClientOptions::default()),
     }
 }
 
-async fn ask(world: &Snapshot, uid: &str, question: Question) -> Answered {
-    world.etcd(&peer(uid), question, Instant::now()).await
+async fn ask(world: &Snapshot, uid: &str, question: EtcdRequest) -> EtcdResult {
+    world.call(&peer(uid), question, Instant::now()).await
 }
 
 /// One answer to each question, with ids over 2^63.
-fn answers() -> BTreeMap<Question, Answered> {
+fn answers() -> BTreeMap<EtcdRequest, EtcdResult> {
     let (id, other) = (u64::MAX - 1, 1 << 63);
     let status = Status {
         cluster: id,
@@ -54,34 +55,34 @@ fn answers() -> BTreeMap<Question, Answered> {
     };
     let added = Member { id: 5, is_learner: true, ..Member::default() };
     let alarms = [(AlarmKind::NoSpace, 5), (AlarmKind::Corrupt, 6), (AlarmKind::Other("WET".to_owned()), 7)];
-    let metrics = Metrics {
+    let metrics = MemberMetrics {
         is_leader: Some(true),
         has_leader: Some(false),
         member: Some(other),
         version: Some("3.4.23".to_owned()),
         is_defragmenting: Some(true),
-        ..Metrics::default()
+        ..MemberMetrics::default()
     };
     BTreeMap::from([
-        (Question::Status, Ok(Told::Status(Box::new(status)))),
-        (Question::Members, Ok(Told::Members(Listing { cluster: id, members: vec![started, added] }))),
-        (Question::MembersByQuorum, Err(Cause::new(cause::UNSUPPORTED, "3.4 cannot"))),
-        (Question::Alarms, Ok(Told::Alarms(alarms.map(|(kind, member)| Alarm { member, kind }).into()))),
-        (Question::Read, Ok(Told::Read(Read::Denied))),
+        (EtcdRequest::Status, Ok(Told::Status(Box::new(status)))),
+        (EtcdRequest::Members, Ok(Told::Members(Listing { cluster: id, members: vec![started, added] }))),
+        (EtcdRequest::MembersByQuorum, Err(Cause::new(cause::UNSUPPORTED, "3.4 cannot"))),
+        (EtcdRequest::Alarms, Ok(Told::Alarms(alarms.map(|(kind, member)| Alarm { member, kind }).into()))),
+        (EtcdRequest::Read, Ok(Told::Read(Read::Denied))),
         (
-            Question::Health,
+            EtcdRequest::Health,
             Ok(Told::Health(Health { is_healthy: false, reason: "RAFT NO LEADER".to_owned() })),
         ),
-        (Question::Metrics, Ok(Told::Metrics(metrics))),
+        (EtcdRequest::Metrics, Ok(Told::Metrics(metrics))),
     ])
 }
 
 fn recording(pods: Vec<PodRecording>) -> Recording {
-    let here = ClusterRecording { name: HERE.to_owned(), ..ClusterRecording::default() };
+    let here = ClusterRecording { name: LOCAL.to_owned(), ..ClusterRecording::default() };
     Recording { time: SystemTime::UNIX_EPOCH + Duration::from_secs(1), clusters: vec![here], pods }
 }
 
-fn pod(answers: BTreeMap<Question, Answered>) -> PodRecording {
+fn pod(answers: BTreeMap<EtcdRequest, EtcdResult>) -> PodRecording {
     PodRecording { namespace: "shop".to_owned(), name: "etcd-0".to_owned(), uid: "u".to_owned(), answers }
 }
 
@@ -95,28 +96,28 @@ async fn what_was_answered_is_answered_again_and_what_was_not_is_that_cause_agai
         assert_eq!(ask(&world, "u", question).await, expected, "{question:?}");
     }
     // A metric that says nothing is still a member's.
-    let nothing = BTreeMap::from([(Question::Metrics, Ok(Told::Metrics(Metrics::default())))]);
+    let nothing = BTreeMap::from([(EtcdRequest::Metrics, Ok(Told::Metrics(MemberMetrics::default())))]);
     let path = place.path().join("v");
     write(&path, &recording(vec![pod(nothing.clone())])).unwrap();
     let world = Snapshot::open(&path).unwrap();
-    assert_eq!(ask(&world, "u", Question::Metrics).await, nothing[&Question::Metrics]);
+    assert_eq!(ask(&world, "u", EtcdRequest::Metrics).await, nothing[&EtcdRequest::Metrics]);
 }
 
 #[tokio::test]
 async fn another_pod_of_the_name_another_question_and_a_pod_without_a_file_are_not_recorded() {
     let file = r#"{"uid": "u", "read": "served"}"#;
     let (_folder, world) = opened(&[(INDEX, WORLD), (FILE, file)]);
-    assert_eq!(ask(&world, "u", Question::Read).await, Ok(Told::Read(Read::Served)));
+    assert_eq!(ask(&world, "u", EtcdRequest::Read).await, Ok(Told::Read(Read::Served)));
     for (uid, question, why) in [
-        ("v", Question::Read, "is of another pod of that name"),
-        ("u", Question::Status, "has no \"status\""),
+        ("v", EtcdRequest::Read, "is of another pod of that name"),
+        ("u", EtcdRequest::Status, "has no \"status\""),
     ] {
         let cause = ask(&world, uid, question).await.unwrap_err();
         assert_eq!(cause.code, cause::NOT_RECORDED);
         assert!(cause.text.contains(why), "{}", cause.text);
     }
-    let other = Peer { name: "etcd-1".to_owned(), ..peer("u") };
-    let cause = world.etcd(&other, Question::Read, Instant::now()).await.unwrap_err();
+    let other = Endpoint { name: "etcd-1".to_owned(), ..peer("u") };
+    let cause = world.call(&other, EtcdRequest::Read, Instant::now()).await.unwrap_err();
     assert!(
         cause.text.contains("there is no") && cause.text.contains("etcd/shop_etcd-1.json"),
         "{}",
@@ -160,7 +161,7 @@ async fn a_cluster_may_be_called_etcd() {
 #[test]
 fn what_could_not_be_read_again_is_not_written() {
     let place = tempfile::tempdir().unwrap();
-    let wrong = BTreeMap::from([(Question::Status, Ok(Told::Read(Read::Served)))]);
+    let wrong = BTreeMap::from([(EtcdRequest::Status, Ok(Told::Read(Read::Served)))]);
     let slash = PodRecording { name: "../x".to_owned(), ..pod(answers()) };
     for pods in [vec![pod(wrong)], vec![slash], vec![pod(answers()), pod(answers())]] {
         let told = write(&place.path().join("w"), &recording(pods)).unwrap_err().to_string();

@@ -9,8 +9,10 @@ use admission::Cause;
 use serde_json::value::RawValue;
 
 use super::tests::{folder, opened, problems};
-use super::{ClusterRecording, INDEX, ListRecording, Recording, Snapshot, Unseen, name_of, write};
-use crate::fleet::{Cluster, Fleet, Found, Listed, Look, Members, Object, Owner, Part, Query};
+use super::{ClusterRecording, INDEX, ListRecording, Recording, Snapshot, Unseen, recorded_name, write};
+use crate::fleet::{
+    Cluster, Fleet, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Owner, PageResult, Part,
+};
 use crate::{Address, Metadata, Reader as _, Resource, cause};
 
 const FLEET: &str =
@@ -33,9 +35,16 @@ async fn list(
     namespace: &str,
     fields: &str,
     part: Part,
-) -> Listed {
+) -> PageResult {
     let resource = resource(stem);
-    let query = Query { resource: &resource, namespace, fields, part, limit: 500, from: None };
+    let query = ListQuery {
+        resource: &resource,
+        namespace,
+        field_selector: fields,
+        part,
+        limit: 500,
+        continue_token: None,
+    };
     world.list(of, query, Instant::now()).await
 }
 
@@ -45,13 +54,20 @@ async fn pods(world: &Snapshot, fields: &str, part: Part) -> Result<Vec<String>,
     Ok(page.objects.into_iter().map(|object| object.name).collect())
 }
 
-async fn find(world: &Snapshot, of: &Cluster, stem: &str, namespace: &str, name: &str, part: Part) -> Found {
+async fn find(
+    world: &Snapshot,
+    of: &Cluster,
+    stem: &str,
+    namespace: &str,
+    name: &str,
+    part: Part,
+) -> ObjectResult {
     let resource = resource(stem);
     let address = Address { resource: &resource, namespace, name };
-    world.find(of, Look { address, part }, Instant::now()).await
+    world.get_object(of, GetQuery { address, part }, Instant::now()).await
 }
 
-async fn members(world: &Snapshot, fleet: &Fleet) -> Members {
+async fn members(world: &Snapshot, fleet: &Fleet) -> MembersResult {
     world.members(fleet, Instant::now()).await
 }
 
@@ -82,7 +98,6 @@ async fn a_whole_list_tells_objects_pages_and_what_a_selector_lets_through() {
     assert_eq!((found.uid.as_str(), found.owners[0].name.as_str(), found.raw.is_some()), ("1", "web", true));
     let absent = find(&world, &member("m1"), "core_v1_pods", "shop", "x", Part::Whole).await;
     assert!(absent.unwrap().is_none());
-    assert_eq!(world.now(), world.time());
 }
 
 #[tokio::test]
@@ -184,7 +199,7 @@ async fn other_fleets_are_the_clusters_beside_here() {
     let index =
         "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: admin@m1}, {name: m2}]\n";
     let (_folder, world) = opened(&[(INDEX, index), ("admin%40m1/core_v1_pods.json", WHOLE_PODS)]);
-    assert!(members(&world, &Fleet::Alone).await.unwrap().is_empty());
+    assert!(members(&world, &Fleet::None).await.unwrap().is_empty());
     let contexts = |name: &str| Fleet::Contexts(vec![name.to_owned()]);
     let read = members(&world, &contexts("admin@m1")).await.unwrap();
     assert_eq!(read[0].cluster, Cluster::Context(Arc::from("admin@m1")));
@@ -289,7 +304,7 @@ async fn what_was_written_is_read_again() {
     let path = place.path().join("world");
     write(&path, &recording()).unwrap();
     let world = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
-    assert_eq!((world.now(), world.kubernetes("here")), (recording().time, Some("v1.35.4")));
+    assert_eq!((world.time(), world.kubernetes("here")), (recording().time, Some("v1.35.4")));
     let m1 = Cluster::Context(Arc::from("admin@m1"));
     let page = list(&world, &m1, "core_v1_pods", "shop", ACTIVE, Part::Metadata).await.unwrap();
     let written = &recording().clusters[1].lists[0].objects[0];
@@ -312,7 +327,8 @@ async fn what_was_written_is_read_again() {
         "too many questions",
     );
     let stem = "apiextensions.k8s.io_v1_customresourcedefinitions";
-    let crd = find(&world, &Cluster::Here, stem, "", "mice.example.org", Part::Whole).await.unwrap().unwrap();
+    let crd =
+        find(&world, &Cluster::Local, stem, "", "mice.example.org", Part::Whole).await.unwrap().unwrap();
     assert!(crd.raw.unwrap().get().contains("example.org"));
     // Nothing is left beside it.
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
@@ -331,9 +347,9 @@ async fn a_member_that_is_called_like_the_one_that_asks_is_another_one_in_a_reco
         objects: vec![Object { namespace: "shop".into(), name: name.into(), ..Object::default() }],
     };
     let context = Cluster::Context(Arc::from("here"));
-    let clusters = [(&Cluster::Here, "of-here"), (&context, "of-the-member")];
+    let clusters = [(&Cluster::Local, "of-here"), (&context, "of-the-member")];
     let clusters = clusters.map(|(of, pod)| ClusterRecording {
-        name: name_of(of).to_owned(),
+        name: recorded_name(of).to_owned(),
         lists: vec![pods(pod)],
         ..ClusterRecording::default()
     });
@@ -346,7 +362,7 @@ async fn a_member_that_is_called_like_the_one_that_asks_is_another_one_in_a_reco
         let members = members(&world, &fleet).await.unwrap();
         let [only] = &members[..] else { panic!("{members:?}") };
         assert_eq!(only.cluster.name(), "here");
-        for (of, pod) in [(&Cluster::Here, "of-here"), (&only.cluster, "of-the-member")] {
+        for (of, pod) in [(&Cluster::Local, "of-here"), (&only.cluster, "of-the-member")] {
             let page = list(&world, of, "core_v1_pods", "shop", "", Part::Metadata).await.unwrap();
             assert_eq!(page.objects[0].name, pod, "{of:?}");
         }

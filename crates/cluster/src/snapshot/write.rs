@@ -13,8 +13,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::index::{self, EVERYTHING, is_name};
-use super::{HERE, INDEX, etcd};
-use crate::etcd::{Answered, Question};
+use super::{INDEX, LOCAL, etcd};
+use crate::etcd::{EtcdRequest, EtcdResult};
 use crate::fleet::{Object, Part};
 use crate::{Metadata, Resource, cause};
 use config::Problem;
@@ -24,7 +24,7 @@ use config::Problem;
 pub struct Recording {
     /// When it was begun to look.
     pub time: SystemTime,
-    /// Each cluster once, [`HERE`] among them.
+    /// Each cluster once, [`LOCAL`] among them.
     pub clusters: Vec<ClusterRecording>,
     /// The members of etcd ensembles that were asked, each pod once.
     pub pods: Vec<PodRecording>,
@@ -40,13 +40,13 @@ pub struct PodRecording {
     /// Its uid.
     pub uid: String,
     /// What it was asked, and what came of it.
-    pub answers: BTreeMap<Question, Answered>,
+    pub answers: BTreeMap<EtcdRequest, EtcdResult>,
 }
 
 /// What was seen of one cluster.
 #[derive(Debug, Default)]
 pub struct ClusterRecording {
-    /// Under which it is recorded, see [`name_of`](super::name_of).
+    /// Under which it is recorded, see [`recorded_name`](super::recorded_name).
     pub name: String,
     /// The version of Kubernetes it runs, if that is known.
     pub kubernetes: Option<String>,
@@ -151,7 +151,7 @@ fn check(recording: &Recording) -> Result<(), String> {
             return Err(format!("two pods are called {namespace}/{name}"));
         }
     }
-    if names.contains(HERE) { Ok(()) } else { Err(format!("there is no cluster {HERE:?}")) }
+    if names.contains(LOCAL) { Ok(()) } else { Err(format!("there is no cluster {LOCAL:?}")) }
 }
 
 fn fill(folder: &Path, recording: &Recording) -> std::io::Result<()> {
@@ -168,7 +168,7 @@ fn fill(folder: &Path, recording: &Recording) -> std::io::Result<()> {
         }
     }
     if !recording.pods.is_empty() {
-        let folder = folder.join(HERE).join(etcd::FOLDER);
+        let folder = folder.join(LOCAL).join(etcd::FOLDER);
         fs::create_dir_all(&folder)?;
         for PodRecording { namespace, name, uid, answers } in &recording.pods {
             fs::write(folder.join(etcd::name(namespace, name)), etcd::written(uid, answers))?;

@@ -1,26 +1,26 @@
-//! Writer that reach what a live world looks at: Leases on its API server, leaders of ensembles.
+//! Writes Leases to the API server of a [`Live`] and sends leadership transfers to etcd members.
 
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
 
-use super::{Lease, Moved, Reservations, Writer, Written};
-use crate::etcd::{Id, Peer};
+use super::{Lease, Reservations, TransferResult, WriteResult, Writer};
+use crate::etcd::{Endpoint, Id};
 use crate::live::{Live, Tools, Unwritten};
 
-/// Writer by the connections and with the credentials of a live world.
+/// A [`Writer`] that shares the connections and credentials of a [`Live`].
 #[derive(Clone)]
 pub struct LiveWriter {
     tools: Tools,
 }
 
 impl LiveWriter {
-    /// Those that belong to this world.
-    pub fn of(world: &Live) -> Self {
-        Self { tools: world.tools() }
+    /// Creates the writer of this control plane.
+    pub fn new(live: &Live) -> Self {
+        Self { tools: live.tools() }
     }
 
-    /// Whether the Lease may be made and changed, tried without storing anything.
+    /// Checks with dry-run requests whether the Lease can be created and updated.
     pub async fn may_write(&self, lease: &Lease, deadline: Instant) -> Result<(), Cause> {
         let body = Reservations::default().body(lease);
         for is_new in [true, false] {
@@ -29,17 +29,16 @@ impl LiveWriter {
         Ok(())
     }
 
-    async fn put(&self, lease: &Lease, set: &Reservations, deadline: Instant) -> Written {
+    async fn put(&self, lease: &Lease, set: &Reservations, deadline: Instant) -> WriteResult {
         let is_new = set.version.is_none();
         let outcome = self.tools.write(lease.address(), is_new, &set.body(lease), deadline.into()).await;
         match outcome {
-            Ok(()) => Written::Written,
-            // Somebody made it before, or changed it since.
-            Err(Unwritten { status: Some(409), .. }) => Written::Raced,
-            // Leases are made by a PUT too, so that one that was taken away is written anew, with all that was read of it; other
-            // API servers say that it is not there.
-            Err(Unwritten { status: Some(404), .. }) if !is_new => Written::Raced,
-            Err(Unwritten { why, .. }) => Written::Refused(why),
+            Ok(()) => WriteResult::Written,
+            // Another replica created or changed it.
+            Err(Unwritten { status: Some(409), .. }) => WriteResult::Conflict,
+            // Some API servers create a Lease by PUT; others answer 404 if the Lease was deleted meanwhile.
+            Err(Unwritten { status: Some(404), .. }) if !is_new => WriteResult::Conflict,
+            Err(Unwritten { why, .. }) => WriteResult::Failed(why),
         }
     }
 }
@@ -50,11 +49,16 @@ impl Writer for LiveWriter {
         lease: &'a Lease,
         set: &'a Reservations,
         deadline: Instant,
-    ) -> BoxFuture<'a, Written> {
+    ) -> BoxFuture<'a, WriteResult> {
         Box::pin(self.put(lease, set, deadline))
     }
 
-    fn move_leader<'a>(&'a self, leader: &'a Peer, to: Id, deadline: Instant) -> BoxFuture<'a, Moved> {
-        Box::pin(self.tools.move_leader(leader, to, deadline.into()))
+    fn transfer_leadership<'a>(
+        &'a self,
+        leader: &'a Endpoint,
+        to: Id,
+        deadline: Instant,
+    ) -> BoxFuture<'a, TransferResult> {
+        Box::pin(self.tools.transfer_leadership(leader, to, deadline.into()))
     }
 }

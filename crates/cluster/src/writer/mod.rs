@@ -1,10 +1,7 @@
-//! What changes something outside: the other way than the world, which only looks.
+//! What guards can change: Leases with reservations, and the leader of an etcd cluster.
 //!
-//! There are few such deeds, each a method here, and only the `act.rs` of a room calls them. Live only: in a world on disk, and in a
-//! dry run, the room tells the step that it would take and takes none. Whoever puts guards into service gives them hands by
-//! [`Configured::build_with`](crate::Configured::build_with); a guard that was built without has none.
-//!
-//! A deed is done once. Nothing here is tried again by itself: what became of it may be unknown, and the guard decides.
+//! Only a live control plane has a writer. A guard without one reports the step that it would take. The writer retries nothing:
+//! after a timeout the outcome is unknown, and the guard decides.
 
 mod live;
 mod reservations;
@@ -16,47 +13,52 @@ use admission::{BoxFuture, Cause};
 pub use live::LiveWriter;
 pub use reservations::{Lease, Reservation, Reservations};
 
-use crate::etcd::{Id, Peer};
+use crate::etcd::{Endpoint, Id};
 
-/// Everything that guards may do outside.
+/// Changes things outside of Durward.
 pub trait Writer: Send + Sync {
-    /// Writes the set into the Lease, if the Lease is still the one that the set was read of: a PUT with
-    /// [`version`](Reservations::version) as `metadata.resourceVersion`, or a POST where there was none. The body is
-    /// [`Reservations::body`]. The Lease is read through the world ([`Lease::RESOURCE`], whole).
+    /// Writes the set into the Lease if the Lease still has the version that the set was read from: a PUT with
+    /// [`version`](Reservations::version) as `metadata.resourceVersion`, or a POST if the Lease did not exist. The body is
+    /// [`Reservations::body`]. Guards read the Lease through [`Reader::get_object`](crate::Reader::get_object).
     fn write<'a>(
         &'a self,
         lease: &'a Lease,
         set: &'a Reservations,
         deadline: Instant,
-    ) -> BoxFuture<'a, Written>;
+    ) -> BoxFuture<'a, WriteResult>;
 
-    /// `Maintenance.MoveLeader`, sent to `leader`: hand over to the member with the id `to`. Comes back when etcd says that it is
-    /// done, or at the deadline; that the others have seen it is the guard's to look at.
-    fn move_leader<'a>(&'a self, leader: &'a Peer, to: Id, deadline: Instant) -> BoxFuture<'a, Moved>;
+    /// Sends `Maintenance.MoveLeader` to `leader`, with the member `to` as the next leader. Returns when etcd confirms the
+    /// transfer, or at the deadline. The guard checks whether the other members follow the new leader.
+    fn transfer_leadership<'a>(
+        &'a self,
+        leader: &'a Endpoint,
+        to: Id,
+        deadline: Instant,
+    ) -> BoxFuture<'a, TransferResult>;
 }
 
-/// What became of a Lease.
+/// The outcome of writing a Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Written {
-    /// It is in etcd.
+pub enum WriteResult {
+    /// The API server stored it.
     Written,
-    /// Somebody else was faster (409): read it again.
-    Raced,
-    /// It was not written, or nobody knows: no answer in time may also be that.
-    Refused(Cause),
+    /// Another replica changed it first (409). Read it again.
+    Conflict,
+    /// The write failed, or its outcome is unknown (no answer in time).
+    Failed(Cause),
 }
 
-/// What became of a leader.
+/// The outcome of a leadership transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Moved {
-    /// It says that it handed over.
-    Moved,
-    /// It was not the leader any more (412, `etcdserver: not leader`).
+pub enum TransferResult {
+    /// etcd confirmed the transfer.
+    Transferred,
+    /// The member was not the leader (412, `etcdserver: not leader`).
     NotLeader,
-    /// The other one cannot lead (412, `bad leader transferee`): a learner, or nobody.
+    /// The other member cannot lead (412, `bad leader transferee`): it is a learner or unknown.
     BadTarget,
-    /// This etcd cannot be asked for it: 3.2, or its gateway is off.
+    /// This etcd has no such request: version 3.2, or its gateway is off.
     Unsupported,
-    /// Nobody knows: no answer in time, or one that says neither (`leader transfer took too long`).
+    /// The outcome is unknown: no answer in time, or an answer that says neither (`leader transfer took too long`).
     Unknown(Cause),
 }

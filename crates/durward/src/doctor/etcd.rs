@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 async fn look(eyes: &Eyes, only: &[String]) -> Told {
     let line = ProgressLine::new();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces were looked into"));
-    let surveyed = eyes.survey.look(eyes.world.as_ref(), only, &progress).await;
+    let surveyed = eyes.survey.look(&eyes.clients, only, &progress).await;
     drop(line);
     let mends = Mends {
         kubectl: fleet::kubectl(&eyes.access),
@@ -117,7 +117,7 @@ async fn look(eyes: &Eyes, only: &[String]) -> Told {
 /// Whether it can be noted who leaves: tried, and nothing stored. A recording cannot be tried. Leases that cannot be written for the
 /// same reason are one finding.
 async fn unwritable(eyes: &Eyes, surveyed: &Surveyed, mends: &Mends) -> Option<Found> {
-    let hands = eyes.hands.as_ref()?;
+    let writer = eyes.writer.as_ref()?;
     // What cannot be read is told already.
     let readable = surveyed.ensembles.iter().filter(|one| one.lease_unread.is_none());
     let mut leases: Vec<(&str, &str)> =
@@ -127,7 +127,7 @@ async fn unwritable(eyes: &Eyes, surveyed: &Surveyed, mends: &Mends) -> Option<F
     for some in leases.chunks(AT_ONCE) {
         let tried = some.iter().map(async |(namespace, name)| {
             let lease = Lease { namespace: (*namespace).to_owned(), name: (*name).to_owned() };
-            hands.may_write(&lease, Instant::now() + ANSWER_WITHIN).await.err()
+            writer.may_write(&lease, Instant::now() + ANSWER_WITHIN).await.err()
         });
         if let Some(why) = join_all(tried).await.into_iter().flatten().next() {
             return Some(judge::unnoted(None, &Why::from(&why), mends));

@@ -6,10 +6,10 @@ mod mend;
 
 use crate::args::ClusterArgs;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use cluster::fleet::{Cluster, Fleet, Member, Object, Part, Query};
-use cluster::snapshot::HERE;
+use cluster::fleet::{Cluster, Fleet, FleetMember, ListQuery, Object, Part};
+use cluster::snapshot::LOCAL;
 use cluster::{Reader, Resource, cause};
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -74,16 +74,16 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 async fn look(eyes: &Eyes) -> Told {
-    let world = eyes.world.as_ref();
+    let reader = eyes.clients.reader.as_ref();
     let fleet = eyes.survey.fleet();
-    let listed = world.members(fleet, Instant::now() + ANSWER_WITHIN).await;
+    let listed = reader.members(fleet, Instant::now() + ANSWER_WITHIN).await;
     let members = listed.as_ref().map(|members| members.to_vec()).unwrap_or_default();
-    let whom = std::iter::once(Cluster::Here).chain(members.iter().map(|member| member.cluster.clone()));
+    let whom = std::iter::once(Cluster::Local).chain(members.iter().map(|member| member.cluster.clone()));
     let resources = eyes.guard.requirements().probes.map(|probes| probes.resources).unwrap_or_default();
     let of = members.len() + 1;
     let line = ProgressLine::new();
     let mut asked = stream::iter(whom.enumerate().map(async |(at, cluster)| {
-        let found = visit(world, &cluster, &resources, eyes).await;
+        let found = visit(reader, &cluster, &resources, eyes).await;
         (at, cluster, found)
     }))
     .buffer_unordered(AT_ONCE);
@@ -100,7 +100,7 @@ async fn look(eyes: &Eyes) -> Told {
     let mends = Mends::of(eyes);
     let mut findings: Vec<Finding> = match &listed {
         Err(why) if !is_away => vec![unlisted(&why.text, &mends)],
-        Ok(_) if members.is_empty() && *fleet != Fleet::Alone => vec![bare(&mends)],
+        Ok(_) if members.is_empty() && *fleet != Fleet::None => vec![bare(&mends)],
         _ => Vec::new(),
     };
     let mut clusters = Vec::with_capacity(of);
@@ -108,9 +108,9 @@ async fn look(eyes: &Eyes) -> Told {
         clusters.push(Asked { cluster: cluster.name().to_owned(), ready: found.is_empty() });
         findings.extend(found);
     }
-    findings.extend(definitions(world, &eyes.survey).await);
-    findings.extend(left_open(world, &mends).await);
-    findings.extend(acknowledgements(&eyes.survey, &members, world, &mends));
+    findings.extend(definitions(reader, &eyes.survey).await);
+    findings.extend(left_open(reader, &mends).await);
+    findings.extend(acknowledgements(&eyes.survey, &members, eyes.clients.context.now(), &mends));
     Told { clusters, findings, is_listed: listed.is_ok() }
 }
 
@@ -137,11 +137,18 @@ fn bare(mends: &Mends<'_>) -> Finding {
 }
 
 /// One cluster by one object of each kind; what fails for the same reason is one finding.
-async fn visit(world: &dyn Reader, of: &Cluster, resources: &[Resource], eyes: &Eyes) -> Vec<Finding> {
+async fn visit(reader: &dyn Reader, of: &Cluster, resources: &[Resource], eyes: &Eyes) -> Vec<Finding> {
     let mut found: Vec<(admission::Cause, Vec<String>)> = Vec::new();
     for resource in resources {
-        let query = Query { resource, namespace: "", fields: "", part: Part::Metadata, limit: 1, from: None };
-        let Err(why) = world.list(of, query, Instant::now() + ANSWER_WITHIN).await else { continue };
+        let query = ListQuery {
+            resource,
+            namespace: "",
+            field_selector: "",
+            part: Part::Metadata,
+            limit: 1,
+            continue_token: None,
+        };
+        let Err(why) = reader.list(of, query, Instant::now() + ANSWER_WITHIN).await else { continue };
         // A cluster that is not there is not there for the next kind either.
         if is_of_cluster(why.code) {
             return vec![finding(of, &why, &[], eyes)];
@@ -183,8 +190,8 @@ fn finding(of: &Cluster, why: &admission::Cause, kinds: &[String], eyes: &Eyes) 
 
 /// Definitions here whose objects may not be read. Those in members alone are deleted there, and not here; Karmada's own are
 /// never looked into.
-async fn definitions(world: &dyn Reader, survey: &Survey) -> Option<Finding> {
-    let objects = all_pages(world, &Cluster::Here, &Subject::Definition.resource()).await.ok()?;
+async fn definitions(reader: &dyn Reader, survey: &Survey) -> Option<Finding> {
+    let objects = all_pages(reader, &Cluster::Local, &Subject::Definition.resource()).await.ok()?;
     let is_karmadas = |group: &str| {
         *survey.fleet() == Fleet::Karmada && (group == "karmada.io" || group.ends_with(".karmada.io"))
     };
@@ -219,12 +226,12 @@ async fn definitions(world: &dyn Reader, survey: &Survey) -> Option<Finding> {
 }
 
 /// Namespaces and definitions here on which the way through in spite of all was left open.
-async fn left_open(world: &dyn Reader, mends: &Mends<'_>) -> Vec<Finding> {
+async fn left_open(reader: &dyn Reader, mends: &Mends<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (subject, word) in [(Subject::Namespace, "ns"), (Subject::Definition, "crd")] {
         // What cannot be listed is among the findings of this cluster already.
         let objects: Vec<Object> =
-            all_pages(world, &Cluster::Here, &subject.resource()).await.unwrap_or_default();
+            all_pages(reader, &Cluster::Local, &subject.resource()).await.unwrap_or_default();
         for object in objects.iter().filter(|object| !object.metadata.deleting) {
             let Some(deed) = Survey::deed(&object.metadata) else { continue };
             let name = &object.name;
@@ -252,13 +259,13 @@ async fn left_open(world: &dyn Reader, mends: &Mends<'_>) -> Vec<Finding> {
 /// Acknowledgements that do not hold, or not for long.
 fn acknowledgements(
     survey: &Survey,
-    members: &[Member],
-    world: &dyn Reader,
+    members: &[FleetMember],
+    now: SystemTime,
     mends: &Mends<'_>,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in members {
-        for one in survey.acknowledgements(member, world.now()) {
+        for one in survey.acknowledgements(member, now) {
             let name = &one.cluster;
             let (what, why) = match one.holds {
                 Holds::Yes => continue,
@@ -289,7 +296,7 @@ fn acknowledgements(
         }
     }
     // Without the list every name would be a stranger's.
-    if !members.is_empty() || *survey.fleet() == Fleet::Alone {
+    if !members.is_empty() || *survey.fleet() == Fleet::None {
         for name in survey.acknowledged_strangers(members) {
             findings.push(Finding {
                 cluster: Some(name),
@@ -312,9 +319,9 @@ fn text(told: &Told, here: &str, style: Style) -> String {
         all => format!("{ready} of {all} clusters can be read as guards need\n"),
     };
     // A member may be called like it; then it is left as it is.
-    let is_here = told.clusters.iter().filter(|one| one.cluster == HERE).count() == 1;
+    let is_here = told.clusters.iter().filter(|one| one.cluster == LOCAL).count() == 1;
     for finding in &told.findings {
-        let of_here = is_here && finding.cluster.as_deref() == Some(HERE);
+        let of_here = is_here && finding.cluster.as_deref() == Some(LOCAL);
         let cluster = if of_here { Some(here.to_owned()) } else { finding.cluster.clone() };
         out.push('\n');
         out.push_str(&Finding { cluster, ..finding.clone() }.text(style));

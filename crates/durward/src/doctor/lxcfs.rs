@@ -16,7 +16,7 @@ use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cluster::Reader;
+use cluster::Clients;
 use guards::INSTALL_NAMESPACE;
 use guards::lxcfs::{File as Served, OnNode};
 use serde::Serialize;
@@ -102,27 +102,28 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 async fn look(args: &Args, file: Option<&File>, on_node: Option<OnNode>) -> Result<Told, Stop> {
     let access = access(&args.world, file.map_or(&Cluster::default(), |file| &file.cluster));
-    let world: Arc<dyn Reader> = match &args.world.world {
+    let clients = match &args.world.world {
         Some(folder) => recorded(folder)?,
-        None => Arc::new(fleet::connect(&access).await?),
+        None => Clients::live(&Arc::new(fleet::connect(&access).await?)),
     };
+    let reader = clients.reader.as_ref();
     let home = file.map_or(INSTALL_NAMESPACE, |file| file.home.as_str());
     let promise = Promise {
         is_configured: on_node.is_some(),
         on_node: on_node.unwrap_or_default(),
         home: home.to_owned(),
         kubectl: fleet::kubectl(&access),
-        now: world.now(),
+        now: clients.context.now(),
     };
     let mut findings = Vec::new();
-    let nodes = match facts::nodes(world.as_ref()).await {
+    let nodes = match facts::nodes(reader).await {
         Ok(nodes) => nodes,
         Err(why) => {
             findings.push(promise.unlisted("nodes", &why.text));
             return Ok(Told { nodes: Vec::new(), findings });
         }
     };
-    let pods = match facts::pods(world.as_ref(), home).await {
+    let pods = match facts::pods(reader, home).await {
         Ok(pods) => Some(pods),
         Err(why) => {
             findings.push(promise.unlisted("pods", &why.text));

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::fleet::{Cluster as Whom, Fleet, Part, Query};
+use cluster::fleet::{Cluster as Whom, Fleet, ListQuery, Part};
 use cluster::live::{Access, Live};
 use cluster::snapshot::Snapshot;
-use cluster::{Reader, Resource, cause};
+use cluster::{Clients, Reader, Resource, cause};
 use config::{Problem, parse, read};
 use guards::deletion::{self, Deletion, Survey};
 use guards::{Configured, GuardKind, etcd};
@@ -31,7 +31,7 @@ pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The file's name in problems with a configuration that nobody wrote.
 const NOBODYS: &str = "the defaults";
 
-/// A guard's eyes, and a world before them.
+/// The guard, and what it reads.
 pub(crate) struct Eyes {
     /// What the guard would find.
     pub(crate) survey: Survey,
@@ -39,8 +39,8 @@ pub(crate) struct Eyes {
     pub(crate) guard: Box<dyn Configured>,
     /// What the other guards of the file have at hand.
     pub(crate) watches: Vec<Resource>,
-    /// The world.
-    pub(crate) world: Arc<dyn Reader>,
+    /// The control plane or the snapshot.
+    pub(crate) clients: Clients,
     /// The file, if there is one, for commands that are told.
     pub(crate) config: Option<String>,
     /// By which kubeconfig the control plane is asked, for the same.
@@ -76,7 +76,7 @@ fn next_for(code: &str, access: &Access, otherwise: &str) -> String {
     }
 }
 
-/// Opens what flags and file name. Live worlds must be opened within the runtime that they then live in.
+/// Opens what flags and file name. A live control plane must be opened within the runtime that its tasks run in.
 pub(crate) async fn open(config: Option<&Path>, flags: &ClusterArgs) -> Result<Eyes, Stop> {
     match config {
         Some(path) => configured(path, flags).await,
@@ -105,16 +105,16 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
         None => file.cluster,
     };
     let access = access(flags, &base);
-    let world: Arc<dyn Reader> = match &flags.world {
-        Some(folder) => Arc::new(Snapshot::open(folder)?),
-        None => Arc::new(connect(&access).await?),
+    let clients = match &flags.world {
+        Some(folder) => Clients::snapshot(Snapshot::open(folder)?),
+        None => Clients::live(&Arc::new(connect(&access).await?)),
     };
     let watches = file.guards.iter().flat_map(|other| other.configured.requirements().watches).collect();
     Ok(Eyes {
         survey,
         guard: guard.configured,
         watches,
-        world,
+        clients,
         config: Some(path.display().to_string()),
         access,
     })
@@ -122,10 +122,10 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
 
 async fn found_out(flags: &ClusterArgs) -> Result<Eyes, Stop> {
     let access = access(flags, &Cluster::default());
-    let (world, fleet): (Arc<dyn Reader>, String) = if let Some(folder) = &flags.world {
+    let (clients, fleet) = if let Some(folder) = &flags.world {
         let folder = Snapshot::open(folder)?;
         let fleet = recorded_fleet(&folder).await;
-        (Arc::new(folder), fleet)
+        (Clients::snapshot(folder), fleet)
     } else {
         let live = connect(&access).await?;
         let fleet = live_fleet(&live, &access).await?;
@@ -135,10 +135,10 @@ async fn found_out(flags: &ClusterArgs) -> Result<Eyes, Stop> {
                 live.server()
             ));
         }
-        (Arc::new(live), fleet)
+        (Clients::live(&Arc::new(live)), fleet)
     };
     let (survey, guard) = with_defaults(&fleet)?;
-    Ok(Eyes { survey, guard, watches: Vec::new(), world, config: None, access })
+    Ok(Eyes { survey, guard, watches: Vec::new(), clients, config: None, access })
 }
 
 /// Connects; nobody is asked yet.
@@ -148,11 +148,17 @@ pub(crate) async fn connect(access: &Access) -> Result<Live, Stop> {
 }
 
 /// One Cluster of a Karmada control plane, if it is one.
-async fn karmada(world: &dyn Reader) -> Result<(), admission::Cause> {
+async fn karmada(reader: &dyn Reader) -> Result<(), admission::Cause> {
     let Some(clusters) = Resource::from_stem("cluster.karmada.io_v1alpha1_clusters") else { return Ok(()) };
-    let query =
-        Query { resource: &clusters, namespace: "", fields: "", part: Part::Metadata, limit: 1, from: None };
-    world.list(&Whom::Here, query, Instant::now() + ANSWER_WITHIN).await.map(drop)
+    let query = ListQuery {
+        resource: &clusters,
+        namespace: "",
+        field_selector: "",
+        part: Part::Metadata,
+        limit: 1,
+        continue_token: None,
+    };
+    reader.list(&Whom::Local, query, Instant::now() + ANSWER_WITHIN).await.map(drop)
 }
 
 const KARMADA: &str = "{karmada: {}}";

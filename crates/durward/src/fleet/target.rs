@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Instant;
 
-use cluster::fleet::{Cluster, Object, PageSize, Part, Query};
+use cluster::fleet::{Cluster, ListQuery, Object, PageSize, Part};
 use cluster::{Reader, Resource};
 use config::{Problem, nearest};
 use guards::deletion::What;
@@ -160,7 +160,7 @@ impl Asked {
 
 /// Every object of a kind on the control plane, metadata only, to the last page.
 async fn every(eyes: &Eyes, resource: &Resource) -> Result<Vec<Object>, Stop> {
-    all_pages(eyes.world.as_ref(), &Cluster::Here, resource).await.map_err(|why| {
+    all_pages(eyes.clients.reader.as_ref(), &Cluster::Local, resource).await.map_err(|why| {
         let problem = Problem::new(format!("{resource} of {} cannot be listed", eyes.here())).why(why.text);
         let next = next_for(why.code, &eyes.access, "name those that you want, as ns/NAME");
         Stop::fault(problem.next(next))
@@ -169,21 +169,21 @@ async fn every(eyes: &Eyes, resource: &Resource) -> Result<Vec<Object>, Stop> {
 
 /// The same of any cluster.
 pub(crate) async fn all_pages(
-    world: &dyn Reader,
+    reader: &dyn Reader,
     of: &Cluster,
     resource: &Resource,
 ) -> Result<Vec<Object>, admission::Cause> {
     let (mut objects, mut from, mut size) = (Vec::new(), None::<String>, PageSize::of(500));
     loop {
-        let query = Query {
+        let query = ListQuery {
             resource,
             namespace: "",
-            fields: "",
+            field_selector: "",
             part: Part::Metadata,
             limit: size.limit(),
-            from: from.as_deref(),
+            continue_token: from.as_deref(),
         };
-        let page = match world.list(of, query, Instant::now() + ANSWER_WITHIN).await {
+        let page = match reader.list(of, query, Instant::now() + ANSWER_WITHIN).await {
             Err(why) if size.shrinks_for(&why) => continue,
             listed => listed?,
         };
@@ -200,13 +200,13 @@ pub(crate) async fn all_pages(
 }
 
 /// That there is no such thing, and what was perhaps meant.
-pub(crate) async fn missing(world: &dyn Reader, what: &What) -> Problem {
+pub(crate) async fn missing(reader: &dyn Reader, what: &What) -> Problem {
     let (subject, name, kind) = match what {
         What::Namespace(name) => (Subject::Namespace, name, "namespace"),
         What::Definition(name) => (Subject::Definition, name, "CustomResourceDefinition"),
     };
     let problem = Problem::new(format!("there is no {kind} {name:?}"));
-    let objects = all_pages(world, &Cluster::Here, &subject.resource()).await.unwrap_or_default();
+    let objects = all_pages(reader, &Cluster::Local, &subject.resource()).await.unwrap_or_default();
     match nearest(name, objects.iter().map(|object| object.name.as_str())) {
         Some(meant) => problem.next(format!("did you mean {meant}?")),
         None => problem.next("what members have under that name is not reached by a deletion here"),

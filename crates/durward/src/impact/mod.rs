@@ -8,7 +8,7 @@ use crate::fleet::Target;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cluster::snapshot::HERE;
+use cluster::snapshot::LOCAL;
 use guards::deletion::{Impact as Found, Progress, What};
 
 use crate::args::Format;
@@ -52,10 +52,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
             let line = ProgressLine::new();
             let progress = |at: Progress<'_>| line.show(&told(what, (number, things.len()), at, eyes.here()));
             let deadline = Instant::now() + PATIENCE;
-            let impact = eyes.survey.impact(eyes.world.as_ref(), what.clone(), deadline, &progress).await;
+            let impact = eyes.survey.impact(&eyes.clients, what.clone(), deadline, &progress).await;
             drop(line);
             if impact.exists == Some(false) {
-                problems.push(fleet::missing(eyes.world.as_ref(), what).await);
+                problems.push(fleet::missing(eyes.clients.reader.as_ref(), what).await);
             }
             if args.output == Format::Text {
                 output::data(&text::told(&impact, things.len() > 1, eyes.here(), style))?;
@@ -81,6 +81,6 @@ fn exit(found: &[Found]) -> Exit {
 fn told(what: &What, (number, of): (usize, usize), at: Progress<'_>, here: &str) -> String {
     let (What::Namespace(name) | What::Definition(name)) = what;
     let which = if of > 1 { format!("{} of {of}, ", number + 1) } else { String::new() };
-    let last = if at.cluster == HERE { here } else { at.cluster };
+    let last = if at.cluster == LOCAL { here } else { at.cluster };
     format!("{which}{name}: {} of {} clusters have answered, {last} last", at.done, at.of)
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use admission::{Answer, Cause, decode};
-use cluster::{Reader, cause};
+use cluster::{Clients, Reader, cause};
 use config::Problem;
 use guards::WebhookType;
 
@@ -61,8 +61,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         output::note(format!("note: {name} holds no pod and no workload; nothing changes"));
     }
     let default = args.namespace.as_deref().unwrap_or("default");
-    let world = world(args, default, &found)?;
-    let guards = guards_of_pods(&file, &world)?;
+    let clients = clients(args, default, &found)?;
+    let guards = guards_of_pods(&file, &clients)?;
     let runtime = runtime()?;
     let (mut after, mut problems) = (Vec::new(), Vec::new());
     for (document, pods) in documents.iter().zip(&found) {
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         for pod in pods.iter().rev() {
             let namespace = pod.namespace.as_deref().unwrap_or(default);
             let old = text.get(pod.span.clone()).unwrap_or_default().to_owned();
-            match runtime.block_on(injected(&guards, world.as_ref(), &old, (pod, namespace))) {
+            match runtime.block_on(injected(&guards, clients.reader.as_ref(), &old, (pod, namespace))) {
                 Ok(new) => text.replace_range(pod.span.clone(), &new),
                 Err(problem) => problems.push(problem),
             }
@@ -111,7 +111,7 @@ fn pods(name: &str, documents: &Documents) -> Result<Vec<Vec<Found>>, Vec<Proble
 }
 
 /// What is known of namespaces: what a person gave for one, or what a folder tells of all.
-fn world(args: &Args, default: &str, found: &[Vec<Found>]) -> Result<Arc<dyn Reader>, Stop> {
+fn clients(args: &Args, default: &str, found: &[Vec<Found>]) -> Result<Clients, Stop> {
     let Some(text) = &args.namespace_labels else { return offline(args.world.as_ref()) };
     let labels = labels("--namespace-labels", text)?;
     let names: BTreeSet<&str> =
@@ -122,12 +122,12 @@ fn world(args: &Args, default: &str, found: &[Vec<Found>]) -> Result<Arc<dyn Rea
         let problem = problem.why(format!("the objects are in {}", names.join(", ")));
         return Err(problem.next("give a world that knows them all: --world DIR").into());
     }
-    Ok(Arc::new(Given::new(labels)))
+    Ok(Clients::reader_only(Arc::new(Given::new(labels))))
 }
 
 /// The guards that change pods when they are made.
-fn guards_of_pods(file: &File, world: &Arc<dyn Reader>) -> Result<Vec<Asked>, Problem> {
-    let mut guards = crate::review::guards(file, world);
+fn guards_of_pods(file: &File, clients: &Clients) -> Result<Vec<Asked>, Problem> {
+    let mut guards = crate::review::guards(file, clients);
     let review = review("{}", "", "default");
     let asked = decode(review.as_bytes(), &admission::Fields::none())
         .map_err(|error| Problem::new("the review of a pod cannot be made").why(error.to_string()))?;
@@ -147,7 +147,7 @@ fn guards_of_pods(file: &File, world: &Arc<dyn Reader>) -> Result<Vec<Asked>, Pr
 /// The pod after every guard.
 async fn injected(
     guards: &[Asked],
-    world: &dyn Reader,
+    reader: &dyn Reader,
     pod: &str,
     (found, namespace): (&Found, &str),
 ) -> Result<String, Problem> {
@@ -158,7 +158,7 @@ async fn injected(
         // What is added is added to the text itself, which keeps the owners that it has: a template has none.
         let made = as_made(&text, found).map_err(unreadable)?;
         let body = review(&made, &found.name, namespace);
-        let doubt = match selected(asked, world, &body).await.map_err(unreadable)? {
+        let doubt = match selected(asked, reader, &body).await.map_err(unreadable)? {
             Selected::Yes => None,
             Selected::Unknown(cause) => Some(cause),
             Selected::No => {
@@ -175,7 +175,7 @@ async fn injected(
         if let Some(cause) = settled.causes.first() {
             let problem = Problem::new(format!("{}: it is unknown what comes of it", found.owner));
             // Nothing else is looked up for a pod; the guard speaks to whoever has made one, which nobody has here.
-            let why = if cause.code == cause::NO_WORLD {
+            let why = if cause.code == cause::NO_CLUSTER {
                 format!("the labels of namespace {namespace} are not given")
             } else {
                 cause.text.clone()
@@ -210,11 +210,11 @@ enum Selected {
     Unknown(Cause),
 }
 
-async fn selected(asked: &Asked, world: &dyn Reader, body: &str) -> Result<Selected, String> {
+async fn selected(asked: &Asked, reader: &dyn Reader, body: &str) -> Result<Selected, String> {
     let review =
         decode(body.as_bytes(), &admission::Fields::none()).map_err(|malformed| malformed.to_string())?;
     let deadline = Instant::now() + PATIENCE;
-    Ok(match selection(&asked.entries, &review.request, world, deadline).await {
+    Ok(match selection(&asked.entries, &review.request, reader, deadline).await {
         Selection::Asked(_) => Selected::Yes,
         Selection::Unknown(_, cause) => Selected::Unknown(cause),
         Selection::NoRule | Selection::NotSelected => Selected::No,

@@ -26,7 +26,7 @@ impl Plane<'_> {
     /// Whether its guards look at clusters of their own beside it.
     pub(super) fn has_members(&self) -> bool {
         let fleets = self.guards.iter().filter_map(|guard| guard.configured.requirements().probes);
-        fleets.into_iter().any(|rounds| rounds.fleet != Fleet::Alone)
+        fleets.into_iter().any(|rounds| rounds.fleet != Fleet::None)
     }
 
     /// How it calls Durward. A Karmada control plane has no Services of its own, so it calls one of the cluster in which it runs

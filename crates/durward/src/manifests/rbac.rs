@@ -141,7 +141,7 @@ pub(super) fn in_members(plane: &Plane<'_>, home: &str) -> Result<Vec<OrderedVal
 }
 
 fn has_fleet(guard: &crate::file::Guarded) -> bool {
-    guard.configured.requirements().probes.is_some_and(|probes| probes.fleet != Fleet::Alone)
+    guard.configured.requirements().probes.is_some_and(|probes| probes.fleet != Fleet::None)
 }
 
 fn union(all: impl Iterator<Item = Permission>) -> Vec<Permission> {

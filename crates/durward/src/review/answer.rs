@@ -108,7 +108,7 @@ fn microseconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<
 impl Answered {
     /// Whether it is unknown because there was no world to look at.
     pub(super) fn saw_nothing(&self) -> bool {
-        self.causes.iter().any(|why| why.code == cause::NO_WORLD)
+        self.causes.iter().any(|why| why.code == cause::NO_CLUSTER)
     }
 
     /// What `guard` said.

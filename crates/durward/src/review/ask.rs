@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{Answer, Cause, Fields, Guard, Review, Ruling, Settled, decode, encode, settle};
-use cluster::Reader;
+use cluster::{Clients, Reader};
 use config::Problem;
 use guards::WebhookEntry;
 
@@ -24,10 +24,10 @@ pub(crate) struct Asked {
     pub(crate) entries: Vec<WebhookEntry>,
 }
 
-/// The guards of a file, looking at `world`.
-pub(crate) fn guards(file: &File, world: &Arc<dyn Reader>) -> Vec<Asked> {
+/// The guards of a file with these clients.
+pub(crate) fn guards(file: &File, clients: &Clients) -> Vec<Asked> {
     let all = file.guards.iter().map(|guard| &guard.configured);
-    all.map(|configured| Asked { guard: configured.build(world), entries: configured.webhooks() }).collect()
+    all.map(|configured| Asked { guard: configured.build(clients), entries: configured.webhooks() }).collect()
 }
 
 /// One guard's ruling on one review. With a `doubt` whether it is asked at all, only what is the same either way counts: that
@@ -54,7 +54,7 @@ pub(crate) async fn ask(
     named: Option<&str>,
     source: &str,
     document: &str,
-    (witness, world): (&Witness, &dyn Reader),
+    (witness, reader): (&Witness, &dyn Reader),
 ) -> Result<Vec<Answered>, Problem> {
     let malformed = |why: String| {
         let problem =
@@ -66,7 +66,7 @@ pub(crate) async fn ask(
     for asked in guards {
         let name = asked.guard.name();
         let deadline = Instant::now() + PATIENCE;
-        let selection = match selection(&asked.entries, &plain.request, world, deadline).await {
+        let selection = match selection(&asked.entries, &plain.request, reader, deadline).await {
             _ if named.is_some_and(|named| named != name) => continue,
             Selection::NotSelected if named.is_none() => {
                 let namespace = &plain.request.namespace;

@@ -10,7 +10,6 @@ mod witness;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cluster::Reader;
 use config::Problem;
 
 pub(crate) use ask::{Asked, PATIENCE, guards, rule};
@@ -63,9 +62,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return Err(problem.next(format!("on are: {}", on.join(", "))).into());
     }
     let unwitnessed = offline(args.world.as_ref())?;
-    let witness = Arc::new(Witness::over(Arc::clone(&unwitnessed)));
-    let world: Arc<dyn Reader> = Arc::clone(&witness) as Arc<dyn Reader>;
-    let asked = ask::guards(&file, &world);
+    let witness = Arc::new(Witness::over(unwitnessed.clone()));
+    let asked = ask::guards(&file, &witness.clients());
     let standard_input = [PathBuf::from("-")];
     let files = if args.files.is_empty() { &standard_input[..] } else { &args.files[..] };
 
@@ -81,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
                         args.guard.as_deref(),
                         &source,
                         document,
-                        (&witness, unwitnessed.as_ref()),
+                        (&witness, unwitnessed.reader.as_ref()),
                     ));
                     match found {
                         Ok(all) => answered.extend(all),

@@ -34,7 +34,7 @@ pub(crate) enum Selection<'e> {
 pub(crate) async fn selection<'e>(
     entries: &'e [WebhookEntry],
     request: &Request<'_>,
-    world: &dyn Reader,
+    reader: &dyn Reader,
     deadline: Instant,
 ) -> Selection<'e> {
     let fitting: Vec<&WebhookEntry> = entries.iter().filter(|entry| fits(entry, request)).collect();
@@ -45,7 +45,7 @@ pub(crate) async fn selection<'e>(
     if !by_namespace || fitting.iter().all(|entry| entry.namespace_selector.selects_all()) {
         return Selection::Asked(fitting);
     }
-    match labels(request, world, deadline).await {
+    match labels(request, reader, deadline).await {
         Ok(labels) => {
             let selects = |entry: &&WebhookEntry| entry.namespace_selector.matches(&labels);
             let selecting: Vec<_> = fitting.into_iter().filter(selects).collect();
@@ -62,7 +62,7 @@ pub(crate) async fn selection<'e>(
 /// The labels that the API server holds against a namespaceSelector.
 async fn labels(
     request: &Request<'_>,
-    world: &dyn Reader,
+    reader: &dyn Reader,
     deadline: Instant,
 ) -> Result<BTreeMap<String, String>, Cause> {
     let name = if is_namespace(request) { request.name.as_ref() } else { request.namespace.as_ref() };
@@ -73,7 +73,7 @@ async fn labels(
         own_labels(request)
     } else {
         let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
-        match world.get(address, deadline).await? {
+        match reader.get(address, deadline).await? {
             Some(namespace) => namespace.labels.clone(),
             None => {
                 return Err(Cause::new(cause::REFUSED, format!("namespace {name:?} does not exist")));
@@ -143,7 +143,7 @@ mod tests {
     fn told(
         entries: &[WebhookEntry],
         (operation, resource, namespace): (&str, &str, &str),
-        world: &dyn Reader,
+        reader: &dyn Reader,
     ) -> String {
         let body = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"{operation}",
@@ -156,7 +156,7 @@ mod tests {
         let names = |entries: &[&WebhookEntry]| {
             entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join("+")
         };
-        match runtime.block_on(selection(entries, &review.request, world, deadline)) {
+        match runtime.block_on(selection(entries, &review.request, reader, deadline)) {
             Selection::Asked(entries) => names(&entries),
             Selection::NoRule => "no rule".to_owned(),
             Selection::NotSelected => "not selected".to_owned(),

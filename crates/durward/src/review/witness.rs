@@ -2,23 +2,28 @@
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
-use cluster::etcd::{self, Answered, Peer, Question};
-use cluster::fleet::{Cluster, Fleet, Found, Health, Listed, Look, Members, ProbeTargets, Query};
-use cluster::{Address, Answer, Reader, Readiness, Resource};
+use cluster::etcd::{self, Endpoint, EtcdRequest, EtcdResult};
+use cluster::fleet::{Cluster, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
+use cluster::{Address, Clients, EtcdClient, MetadataResult, Reader};
 
 /// Another world, and what it was asked.
 pub(crate) struct Witness {
-    world: Arc<dyn Reader>,
+    inner: Clients,
     facts: Mutex<Vec<String>>,
 }
 
 impl Witness {
-    /// Over this world.
-    pub(crate) fn over(world: Arc<dyn Reader>) -> Self {
-        Self { world, facts: Mutex::default() }
+    /// Records what is read through these clients.
+    pub(crate) fn over(inner: Clients) -> Self {
+        Self { inner, facts: Mutex::default() }
+    }
+
+    /// Clients that read through this recorder.
+    pub(crate) fn clients(self: &Arc<Self>) -> Clients {
+        Clients { context: self.inner.context.clone(), ..Clients::new(Arc::clone(self)) }
     }
 
     /// What was asked since the last call, and what the answer was.
@@ -36,7 +41,7 @@ impl Witness {
         }
     }
 
-    fn note_labels(&self, address: Address<'_>, answer: &Answer) {
+    fn note_labels(&self, address: Address<'_>, answer: &MetadataResult) {
         let told = answer.as_ref().map(|found| match found {
             None => "is not there".to_owned(),
             Some(found) if found.labels.is_empty() => "has no labels".to_owned(),
@@ -53,7 +58,7 @@ impl Witness {
 /// So many names of clusters are told.
 const NAMED: usize = 10;
 
-fn named(members: &Members) -> Result<String, &Cause> {
+fn named(members: &MembersResult) -> Result<String, &Cause> {
     let members = members.as_ref()?;
     let names: Vec<_> = members.iter().take(NAMED).map(|member| member.cluster.name()).collect();
     Ok(match (names.is_empty(), members.len().saturating_sub(NAMED)) {
@@ -63,16 +68,16 @@ fn named(members: &Members) -> Result<String, &Cause> {
     })
 }
 
-fn counted(listed: &Listed) -> Result<String, &Cause> {
+fn counted(listed: &PageResult) -> Result<String, &Cause> {
     let page = listed.as_ref()?;
     let more = if page.next.is_some() { " and more" } else { "" };
     Ok(format!("are {}{more}", page.objects.len()))
 }
 
 /// What is worth knowing of a member's answer, in a few words.
-fn in_short(answer: &etcd::Answer) -> String {
+fn in_short(answer: &etcd::EtcdResponse) -> String {
     match answer {
-        etcd::Answer::Status(status) => {
+        etcd::EtcdResponse::Status(status) => {
             let role = match status.leader {
                 _ if status.is_learner => "is a learner".to_owned(),
                 Some(leader) if leader == status.member => "leads".to_owned(),
@@ -81,13 +86,13 @@ fn in_short(answer: &etcd::Answer) -> String {
             };
             format!("is {:x}, {role} in term {}", status.member, status.term)
         }
-        etcd::Answer::Members(list) => format!("has {} members", list.members.len()),
-        etcd::Answer::Alarms(alarms) => format!("are {}", alarms.len()),
-        etcd::Answer::Read(etcd::Read::Served) => "was served".to_owned(),
-        etcd::Answer::Read(etcd::Read::Denied) => "was denied to who asks".to_owned(),
-        etcd::Answer::Health(health) if health.is_healthy => "is good".to_owned(),
-        etcd::Answer::Health(health) => format!("is not good: {}", health.reason),
-        etcd::Answer::Metrics(metrics) => match metrics.is_leader {
+        etcd::EtcdResponse::Members(list) => format!("has {} members", list.members.len()),
+        etcd::EtcdResponse::Alarms(alarms) => format!("are {}", alarms.len()),
+        etcd::EtcdResponse::Read(etcd::Read::Served) => "was served".to_owned(),
+        etcd::EtcdResponse::Read(etcd::Read::Denied) => "was denied to who asks".to_owned(),
+        etcd::EtcdResponse::Health(health) if health.is_healthy => "is good".to_owned(),
+        etcd::EtcdResponse::Health(health) => format!("is not good: {}", health.reason),
+        etcd::EtcdResponse::Metrics(metrics) => match metrics.is_leader {
             Some(true) => "say that it leads".to_owned(),
             Some(false) => "say that it does not lead".to_owned(),
             None => "say nothing of its role".to_owned(),
@@ -96,47 +101,45 @@ fn in_short(answer: &etcd::Answer) -> String {
 }
 
 impl Reader for Witness {
-    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
         Box::pin(async move {
-            let answer = self.world.get(address, deadline).await;
+            let answer = self.inner.reader.get(address, deadline).await;
             self.note_labels(address, &answer);
             answer
         })
     }
 
-    fn ask<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+    fn get_uncached<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
         Box::pin(async move {
-            let answer = self.world.ask(address, deadline).await;
+            let answer = self.inner.reader.get_uncached(address, deadline).await;
             self.note_labels(address, &answer);
             answer
         })
     }
 
-    fn watch(&self, resource: &Resource) {
-        self.world.watch(resource);
-    }
-
-    fn members<'a>(&'a self, fleet: &'a Fleet, deadline: Instant) -> BoxFuture<'a, Members> {
+    fn get_object<'a>(
+        &'a self,
+        of: &'a Cluster,
+        query: GetQuery<'a>,
+        deadline: Instant,
+    ) -> BoxFuture<'a, ObjectResult> {
         Box::pin(async move {
-            let members = self.world.members(fleet, deadline).await;
-            self.note(&"the fleet", named(&members));
-            members
-        })
-    }
-
-    fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, deadline: Instant) -> BoxFuture<'a, Found> {
-        Box::pin(async move {
-            let found = self.world.find(of, look, deadline).await;
+            let found = self.inner.reader.get_object(of, query, deadline).await;
             let told = found.as_ref().map(|found| if found.is_some() { "is there" } else { "is not there" });
-            self.note(&format_args!("{of}: {}", look.address), told.map(str::to_owned));
+            self.note(&format_args!("{of}: {}", query.address), told.map(str::to_owned));
             found
         })
     }
 
-    fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, deadline: Instant) -> BoxFuture<'a, Listed> {
+    fn list<'a>(
+        &'a self,
+        of: &'a Cluster,
+        query: ListQuery<'a>,
+        deadline: Instant,
+    ) -> BoxFuture<'a, PageResult> {
         Box::pin(async move {
-            let listed = self.world.list(of, query, deadline).await;
-            let Query { resource, namespace, .. } = query;
+            let listed = self.inner.reader.list(of, query, deadline).await;
+            let ListQuery { resource, namespace, .. } = query;
             let place =
                 if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace:?}") };
             self.note(&format_args!("{of}: {resource}{place}"), counted(&listed));
@@ -144,36 +147,27 @@ impl Reader for Witness {
         })
     }
 
-    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, deadline: Instant) -> BoxFuture<'a, Answered> {
+    fn members<'a>(&'a self, fleet: &'a Fleet, deadline: Instant) -> BoxFuture<'a, MembersResult> {
         Box::pin(async move {
-            let answer = self.world.etcd(peer, question, deadline).await;
-            self.note(&format_args!("{peer}: {question}"), answer.as_ref().map(in_short));
-            answer
+            let members = self.inner.reader.members(fleet, deadline).await;
+            self.note(&"the fleet", named(&members));
+            members
         })
     }
+}
 
-    fn start_probes(&self, rounds: ProbeTargets) {
-        self.world.start_probes(rounds);
-    }
-
-    fn health(&self) -> Vec<Health> {
-        self.world.health()
-    }
-
-    fn here(&self) -> Option<&str> {
-        self.world.here()
-    }
-
-    fn is_recorded(&self) -> bool {
-        self.world.is_recorded()
-    }
-
-    fn now(&self) -> SystemTime {
-        self.world.now()
-    }
-
-    fn readiness(&self) -> Vec<Readiness> {
-        self.world.readiness()
+impl EtcdClient for Witness {
+    fn call<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+        request: EtcdRequest,
+        deadline: Instant,
+    ) -> BoxFuture<'a, EtcdResult> {
+        Box::pin(async move {
+            let answer = self.inner.etcd.call(endpoint, request, deadline).await;
+            self.note(&format_args!("{endpoint}: {request}"), answer.as_ref().map(in_short));
+            answer
+        })
     }
 }
 
@@ -182,98 +176,82 @@ mod tests {
     use std::future::ready;
     use std::time::Duration;
 
-    use cluster::fleet::{Member, Object, Page, Part};
-    use cluster::{Metadata, cause};
+    use cluster::fleet::{FleetMember, Object, Page, Part};
+    use cluster::{Metadata, Resource, cause};
 
     use super::*;
 
-    /// Says something of its own to every question, and remembers what it was asked to do.
-    #[derive(Default)]
-    struct Odd {
-        done: Mutex<Vec<&'static str>>,
-    }
-
-    impl Odd {
-        fn did(&self, what: &'static str) {
-            self.done.lock().unwrap().push(what);
-        }
-    }
+    /// Answers each request in its own way.
+    struct Odd;
 
     impl Reader for Odd {
-        fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, Answer> {
+        fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
             Box::pin(ready(Ok(Some(Arc::new(Metadata::default())))))
         }
 
-        fn ask<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, Answer> {
+        fn get_uncached<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
             Box::pin(ready(Ok(None)))
         }
 
-        fn watch(&self, _: &Resource) {
-            self.did("watch");
-        }
-
-        fn members<'a>(&'a self, _: &'a Fleet, _: Instant) -> BoxFuture<'a, Members> {
-            let member =
-                |name: &str| Member { cluster: Cluster::Member(name.into()), metadata: Metadata::default() };
+        fn members<'a>(&'a self, _: &'a Fleet, _: Instant) -> BoxFuture<'a, MembersResult> {
+            let member = |name: &str| FleetMember {
+                cluster: Cluster::Member(name.into()),
+                metadata: Metadata::default(),
+            };
             Box::pin(ready(Ok([member("m1"), member("m2")].into())))
         }
 
-        fn find<'a>(&'a self, _: &'a Cluster, _: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+        fn get_object<'a>(
+            &'a self,
+            _: &'a Cluster,
+            _: GetQuery<'a>,
+            _: Instant,
+        ) -> BoxFuture<'a, ObjectResult> {
             Box::pin(ready(Ok(Some(Object { name: "web".to_owned(), ..Object::default() }))))
         }
 
-        fn list<'a>(&'a self, of: &'a Cluster, _: Query<'a>, _: Instant) -> BoxFuture<'a, Listed> {
+        fn list<'a>(&'a self, of: &'a Cluster, _: ListQuery<'a>, _: Instant) -> BoxFuture<'a, PageResult> {
             let page = Page { objects: vec![Object::default()], next: Some("2".to_owned()) };
             let gone = Cause::new(cause::TIMEOUT, "no answer");
-            Box::pin(ready(if *of == Cluster::Here { Ok(page) } else { Err(gone) }))
+            Box::pin(ready(if *of == Cluster::Local { Ok(page) } else { Err(gone) }))
         }
+    }
 
-        fn etcd<'a>(&'a self, _: &'a Peer, question: Question, _: Instant) -> BoxFuture<'a, Answered> {
+    impl EtcdClient for Odd {
+        fn call<'a>(
+            &'a self,
+            _: &'a Endpoint,
+            question: EtcdRequest,
+            _: Instant,
+        ) -> BoxFuture<'a, EtcdResult> {
             Box::pin(ready(match question {
-                Question::Status => {
+                EtcdRequest::Status => {
                     let status = etcd::Status { member: 10, leader: Some(10), term: 2, ..Default::default() };
-                    Ok(etcd::Answer::Status(Box::new(status)))
+                    Ok(etcd::EtcdResponse::Status(Box::new(status)))
                 }
-                Question::Read => Ok(etcd::Answer::Read(etcd::Read::Served)),
+                EtcdRequest::Read => Ok(etcd::EtcdResponse::Read(etcd::Read::Served)),
                 _ => Err(Cause::new(cause::NO_QUORUM, "no leader")),
             }))
-        }
-
-        fn start_probes(&self, _: ProbeTargets) {
-            self.did("go_rounds");
-        }
-
-        fn health(&self) -> Vec<Health> {
-            vec![Health { cluster: "m1".to_owned(), failures: Vec::new() }]
-        }
-
-        fn now(&self) -> SystemTime {
-            SystemTime::UNIX_EPOCH + Duration::from_secs(7)
-        }
-
-        fn readiness(&self) -> Vec<Readiness> {
-            vec![Readiness { name: "pods".to_owned(), ok: true, reason: String::new() }]
         }
     }
 
     #[test]
     fn forwards_every_request_and_records_every_answer() {
-        let odd = Arc::new(Odd::default());
-        let witness = Witness::over(Arc::clone(&odd) as Arc<dyn Reader>);
+        let witness = Witness::over(Clients::new(Arc::new(Odd)));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
         let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
         let member = Cluster::Member("m1".into());
-        let look = Look { address, part: Part::Metadata };
-        let query = Query {
+        let look = GetQuery { address, part: Part::Metadata };
+        let query = ListQuery {
             resource: &Resource::NAMESPACES,
             namespace: "",
-            fields: "",
+            field_selector: "",
             part: Part::Metadata,
             limit: 1,
-            from: None,
+            continue_token: None,
         };
-        let peer = Peer {
+        let peer = Endpoint {
             namespace: "shop".to_owned(),
             name: "etcd-0".to_owned(),
             uid: "u".to_owned(),
@@ -283,22 +261,17 @@ mod tests {
         };
         runtime.block_on(async {
             assert!(witness.get(address, deadline).await.unwrap().is_some());
-            assert!(witness.ask(address, deadline).await.unwrap().is_none());
+            assert!(witness.get_uncached(address, deadline).await.unwrap().is_none());
             assert_eq!(witness.members(&Fleet::Karmada, deadline).await.unwrap().len(), 2);
-            assert_eq!(witness.find(&member, look, deadline).await.unwrap().unwrap().name, "web");
-            assert!(witness.list(&Cluster::Here, query, deadline).await.unwrap().next.is_some());
+            assert_eq!(witness.get_object(&member, look, deadline).await.unwrap().unwrap().name, "web");
+            assert!(witness.list(&Cluster::Local, query, deadline).await.unwrap().next.is_some());
             assert_eq!(witness.list(&member, query, deadline).await.unwrap_err().code, cause::TIMEOUT);
-            assert!(witness.etcd(&peer, Question::Status, deadline).await.is_ok());
-            assert!(witness.etcd(&peer, Question::Read, deadline).await.is_ok());
-            let alarms = witness.etcd(&peer, Question::Alarms, deadline).await;
+            assert!(witness.call(&peer, EtcdRequest::Status, deadline).await.is_ok());
+            assert!(witness.call(&peer, EtcdRequest::Read, deadline).await.is_ok());
+            let alarms = witness.call(&peer, EtcdRequest::Alarms, deadline).await;
             assert_eq!(alarms.unwrap_err().code, cause::NO_QUORUM);
         });
-        witness.watch(&Resource::NAMESPACES);
-        witness.start_probes(ProbeTargets { fleet: Fleet::Karmada, resources: Vec::new() });
-        assert_eq!(*odd.done.lock().unwrap(), ["watch", "go_rounds"]);
-        assert_eq!((witness.health(), witness.now()), (odd.health(), odd.now()));
-        assert_eq!(witness.readiness(), odd.readiness());
-        let here = Cluster::Here;
+        let here = Cluster::Local;
         assert_eq!(
             witness.facts(),
             [

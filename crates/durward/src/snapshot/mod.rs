@@ -10,10 +10,11 @@ mod recording;
 use crate::args::ClusterArgs;
 use crate::fleet::Target;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use cluster::fleet::Part;
-use cluster::snapshot::HERE;
+use cluster::snapshot::LOCAL;
 use config::Problem;
 use guards::deletion::{self, What};
 use guards::etcd::Survey;
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         match (&args.config, &of_ensembles, file) {
             (Some(path), Some(_), Some(file)) if !has_fleet && args.targets.is_empty() => {
                 let eyes = ensembles::open(path, &args.world).await?;
-                let recorder = Recorder::over(eyes.world.as_ref());
+                let recorder = Recorder::over(eyes.clients.clone());
                 for resource in file.guards.iter().flat_map(|guard| guard.configured.requirements().watches) {
                     recorder.read_all(&resource, Part::Metadata).await;
                 }
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, file: Option<&File>) -> Outcome {
     let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
     let things = asked.things(&eyes).await?;
-    let recorder = Recorder::over(eyes.world.as_ref());
+    let recorder = Recorder::over(eyes.clients.clone());
     let problems = impacts(args, &eyes, &things, &recorder).await;
     for resource in &eyes.watches {
         recorder.read_all(resource, Part::Metadata).await;
@@ -102,7 +103,7 @@ async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, fil
 }
 
 /// What deletions would reach. Gives the slips among what was named.
-async fn impacts(args: &Args, eyes: &Eyes, things: &[What], recorder: &Recorder<'_>) -> Vec<Problem> {
+async fn impacts(args: &Args, eyes: &Eyes, things: &[What], recorder: &Arc<Recorder>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (number, what) in things.iter().enumerate() {
         let line = ProgressLine::new();
@@ -112,10 +113,10 @@ async fn impacts(args: &Args, eyes: &Eyes, things: &[What], recorder: &Recorder<
             line.show(&format!("{which}: {} of {} clusters have answered", at.done, at.of));
         };
         let deadline = Instant::now() + PATIENCE;
-        let impact = eyes.survey.impact(recorder, what.clone(), deadline, &progress).await;
+        let impact = eyes.survey.impact(&recorder.clients(), what.clone(), deadline, &progress).await;
         // One of all there are may be deleted meanwhile; one that was named is a slip.
         if impact.exists == Some(false) && !args.targets.is_empty() {
-            problems.push(fleet::missing(eyes.world.as_ref(), what).await);
+            problems.push(fleet::missing(eyes.clients.reader.as_ref(), what).await);
         }
     }
     if args.targets.is_empty() {
@@ -127,10 +128,10 @@ async fn impacts(args: &Args, eyes: &Eyes, things: &[What], recorder: &Recorder<
 }
 
 /// Every ensemble, by the questions that a review asks. Gives how many members did not answer.
-async fn of_members(recorder: &Recorder<'_>, survey: &Survey) -> usize {
+async fn of_members(recorder: &Arc<Recorder>, survey: &Survey) -> usize {
     let line = ProgressLine::new();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces with ensembles"));
-    let found = survey.look(recorder, &[], &progress).await;
+    let found = survey.look(&recorder.clients(), &[], &progress).await;
     drop(line);
     let members = found.ensembles.iter().flat_map(|one| &one.members);
     let silent: Vec<_> = members.filter_map(|member| member.unseen.as_ref()).collect();
@@ -141,7 +142,7 @@ async fn of_members(recorder: &Recorder<'_>, survey: &Survey) -> usize {
 }
 
 /// Writes the folder, and tells what is not in it and how it is replayed.
-async fn written(args: &Args, recorder: Recorder<'_>, unread: usize, replay: &str) -> Outcome {
+async fn written(args: &Args, recorder: Arc<Recorder>, unread: usize, replay: &str) -> Outcome {
     recorder.read_to_the_end().await;
     let (recording, beside) = recorder.recording();
     cluster::snapshot::write(&args.out, &recording)?;
@@ -153,10 +154,10 @@ async fn written(args: &Args, recorder: Recorder<'_>, unread: usize, replay: &st
         unread += cluster.unread.len();
         for unseen in &cluster.unread {
             let what = unseen.what.as_ref().map_or_else(|| "everything".to_owned(), ToString::to_string);
-            let whose = if cluster.name == HERE {
-                HERE.to_owned()
+            let whose = if cluster.name == LOCAL {
+                LOCAL.to_owned()
             } else {
-                format!("of {}", cluster::snapshot::called(&cluster.name))
+                format!("of {}", cluster::snapshot::display_name(&cluster.name))
             };
             output::note(format!("unread: {what} {whose}: {}", unseen.cause.text));
         }

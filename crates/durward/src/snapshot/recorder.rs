@@ -1,13 +1,16 @@
 //! A world that keeps what was asked of another one, and what came of it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
-use cluster::etcd::{Answered, Peer, Question};
-use cluster::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Object, PageSize, Part, Query};
+use cluster::etcd::{Endpoint, EtcdRequest, EtcdResult};
+use cluster::fleet::{
+    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, PageResult,
+    PageSize, Part,
+};
 use cluster::snapshot::Recording;
-use cluster::{Address, Answer, Reader, Resource, cause};
+use cluster::{Address, Clients, Context, EtcdClient, MetadataResult, Reader, Resource, cause};
 
 use super::recording::{List, Log};
 use crate::fleet::ANSWER_WITHIN;
@@ -16,22 +19,29 @@ use crate::fleet::ANSWER_WITHIN;
 const PAGE: u32 = 500;
 
 /// Another world, and what it told.
-pub(super) struct Recorder<'w> {
-    world: &'w dyn Reader,
+pub(super) struct Recorder {
+    inner: Clients,
     time: SystemTime,
     log: Mutex<Log>,
 }
 
-impl<'w> Recorder<'w> {
-    /// Nothing is recorded yet.
-    pub(super) fn over(world: &'w dyn Reader) -> Self {
-        Self { world, time: world.now(), log: Mutex::default() }
+impl Recorder {
+    /// Records what is read through these clients.
+    pub(super) fn over(inner: Clients) -> Arc<Self> {
+        let time = inner.context.now();
+        Arc::new(Self { inner, time, log: Mutex::default() })
+    }
+
+    /// Clients that read through this recorder.
+    pub(super) fn clients(self: &Arc<Self>) -> Clients {
+        let context = Context { fixed_time: Some(self.time), ..self.inner.context.clone() };
+        Clients { context, ..Clients::new(Arc::clone(self)) }
     }
 
     /// Lists a resource of the control plane, all of it.
     pub(super) async fn read_all(&self, resource: &Resource, part: Part) {
         let list = List { namespace: String::new(), fields: String::new(), part };
-        self.read(&Cluster::Here, resource, &list).await;
+        self.read(&Cluster::Local, resource, &list).await;
     }
 
     /// Reads to their last page the Lists of which only the beginning was looked at: a recording must not say that there is no
@@ -48,8 +58,8 @@ impl<'w> Recorder<'w> {
     }
 
     /// What is to be written, and what could be read in part only.
-    pub(super) fn recording(self) -> (Recording, Vec<String>) {
-        let mut log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn recording(&self) -> (Recording, Vec<String>) {
+        let mut log = std::mem::take(&mut *self.log());
         let pods = log.pods();
         let (clusters, beside) = log.clusters();
         (Recording { time: self.time, clusters, pods }, beside)
@@ -59,7 +69,7 @@ impl<'w> Recorder<'w> {
         let (mut objects, mut from, mut size) = (Vec::new(), None::<String>, PageSize::of(PAGE));
         let end: Result<(), Cause> = loop {
             let query = list.query(resource, size.limit(), from.as_deref());
-            let page = match self.world.list(of, query, Instant::now() + ANSWER_WITHIN).await {
+            let page = match self.inner.reader.list(of, query, Instant::now() + ANSWER_WITHIN).await {
                 Ok(page) => page,
                 Err(why) if size.shrinks_for(&why) => continue,
                 Err(why) => break Err(why),
@@ -84,62 +94,72 @@ impl<'w> Recorder<'w> {
     }
 
     /// The list of the fleet is itself a List of the control plane's; that of contexts is not of any cluster's.
-    fn fleet(&self, fleet: &Fleet, members: &Members) {
+    fn fleet(&self, fleet: &Fleet, members: &MembersResult) {
         let (stem, namespace) = match fleet {
             Fleet::Karmada => ("cluster.karmada.io_v1alpha1_clusters", ""),
             Fleet::Secrets { namespace } => ("core_v1_secrets", namespace.as_str()),
-            Fleet::Alone | Fleet::Contexts(_) => ("", ""),
+            Fleet::None | Fleet::Contexts(_) => ("", ""),
         };
         let mut log = self.log();
-        log.is_there(&Cluster::Here);
+        log.is_there(&Cluster::Local);
         for member in members.iter().flat_map(|members| members.iter()) {
             log.is_there(&member.cluster);
         }
         let Some(resource) = Resource::from_stem(stem) else { return };
         let list = List { namespace: namespace.to_owned(), fields: String::new(), part: Part::Metadata };
-        let object = |member: &Member| Object {
+        let object = |member: &FleetMember| Object {
             namespace: namespace.to_owned(),
             name: member.cluster.name().to_owned(),
             metadata: member.metadata.clone(),
             ..Object::default()
         };
         let objects = members.iter().flat_map(|members| members.iter()).map(object).collect();
-        log.listed(&Cluster::Here, &resource, &list, objects);
-        log.ended(&Cluster::Here, &resource, &list, members.as_ref().map(drop).map_err(Clone::clone));
+        log.listed(&Cluster::Local, &resource, &list, objects);
+        log.ended(&Cluster::Local, &resource, &list, members.as_ref().map(drop).map_err(Clone::clone));
     }
 }
 
-impl Reader for Recorder<'_> {
-    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-        self.world.get(address, deadline)
+impl Reader for Recorder {
+    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
+        self.inner.reader.get(address, deadline)
     }
 
-    fn ask<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
-        self.world.ask(address, deadline)
+    fn get_uncached<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
+        self.inner.reader.get_uncached(address, deadline)
     }
 
-    fn members<'a>(&'a self, fleet: &'a Fleet, deadline: Instant) -> BoxFuture<'a, Members> {
+    fn members<'a>(&'a self, fleet: &'a Fleet, deadline: Instant) -> BoxFuture<'a, MembersResult> {
         Box::pin(async move {
-            let members = self.world.members(fleet, deadline).await;
+            let members = self.inner.reader.members(fleet, deadline).await;
             self.fleet(fleet, &members);
             members
         })
     }
 
-    fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, deadline: Instant) -> BoxFuture<'a, Found> {
+    fn get_object<'a>(
+        &'a self,
+        of: &'a Cluster,
+        look: GetQuery<'a>,
+        deadline: Instant,
+    ) -> BoxFuture<'a, ObjectResult> {
         Box::pin(async move {
             let asked = self.log().asked(of, look.address.resource);
-            let found = self.world.find(of, look, deadline).await;
+            let found = self.inner.reader.get_object(of, look, deadline).await;
             self.log().found(asked, look, &found);
             found
         })
     }
 
-    fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, deadline: Instant) -> BoxFuture<'a, Listed> {
+    fn list<'a>(
+        &'a self,
+        of: &'a Cluster,
+        query: ListQuery<'a>,
+        deadline: Instant,
+    ) -> BoxFuture<'a, PageResult> {
         Box::pin(async move {
             let list = List::of(&query);
             let asked = self.log().asked(of, query.resource);
-            let listed = self.world.list(of, query, deadline).await;
+            let listed = self.inner.reader.list(of, query, deadline).await;
             let mut log = self.log();
             log.answered(asked);
             match &listed {
@@ -153,33 +173,28 @@ impl Reader for Recorder<'_> {
                 // It is asked for again in smaller pages.
                 Err(why) if why.code == cause::TOO_LONG && query.limit > 1 => {}
                 // Its beginning is there: whether the rest can be read shows when there is time for it.
-                Err(_) if query.from.is_some() => log.begun(of, query.resource, &list),
+                Err(_) if query.continue_token.is_some() => log.begun(of, query.resource, &list),
                 Err(why) => log.ended(of, query.resource, &list, Err(why.clone())),
             }
             drop(log);
             listed
         })
     }
+}
 
-    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, deadline: Instant) -> BoxFuture<'a, Answered> {
+impl EtcdClient for Recorder {
+    fn call<'a>(
+        &'a self,
+        peer: &'a Endpoint,
+        question: EtcdRequest,
+        deadline: Instant,
+    ) -> BoxFuture<'a, EtcdResult> {
         Box::pin(async move {
             self.log().asked_of(peer, question);
-            let answer = self.world.etcd(peer, question, deadline).await;
+            let answer = self.inner.etcd.call(peer, question, deadline).await;
             self.log().answered_by(peer, question, answer.clone());
             answer
         })
-    }
-
-    fn here(&self) -> Option<&str> {
-        self.world.here()
-    }
-
-    fn is_recorded(&self) -> bool {
-        self.world.is_recorded()
-    }
-
-    fn now(&self) -> SystemTime {
-        self.time
     }
 }
 
@@ -202,17 +217,24 @@ mod tests {
     }
 
     impl Reader for Fake {
-        fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+        fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
             Offline.get(address, deadline)
         }
 
-        fn members<'a>(&'a self, _: &'a Fleet, _: Instant) -> BoxFuture<'a, Members> {
-            let member =
-                |name: &str| Member { cluster: Cluster::Member(name.into()), metadata: Metadata::default() };
+        fn members<'a>(&'a self, _: &'a Fleet, _: Instant) -> BoxFuture<'a, MembersResult> {
+            let member = |name: &str| FleetMember {
+                cluster: Cluster::Member(name.into()),
+                metadata: Metadata::default(),
+            };
             Box::pin(ready(Ok([member("m1"), member("m2")].into())))
         }
 
-        fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+        fn get_object<'a>(
+            &'a self,
+            of: &'a Cluster,
+            look: GetQuery<'a>,
+            _: Instant,
+        ) -> BoxFuture<'a, ObjectResult> {
             let object = Object { namespace: String::new(), ..named(look.address.name) };
             Box::pin(ready(match of.name() {
                 "here" => Ok(None),
@@ -220,8 +242,13 @@ mod tests {
             }))
         }
 
-        fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, _: Instant) -> BoxFuture<'a, Listed> {
-            let page = match (of.name(), query.from) {
+        fn list<'a>(
+            &'a self,
+            of: &'a Cluster,
+            query: ListQuery<'a>,
+            _: Instant,
+        ) -> BoxFuture<'a, PageResult> {
+            let page = match (of.name(), query.continue_token) {
                 (_, None) => Ok(Page { objects: vec![named("a")], next: Some("1".to_owned()) }),
                 ("m2", Some(_)) => Err(Cause::new(cause::BUSY, "the page expired")),
                 (_, Some("1")) => Ok(Page { objects: vec![named("b")], next: Some("2".to_owned()) }),
@@ -241,15 +268,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_of_which_one_page_was_looked_at_is_recorded_to_its_end_or_not_at_all() {
-        let recorder = Recorder::over(&Fake);
+        let recorder = Recorder::over(Clients::reader_only(Arc::new(Fake)));
         let pods = Resource::from_stem("core_v1_pods").unwrap();
-        let query = Query {
+        let query = ListQuery {
             resource: &pods,
             namespace: "shop",
-            fields: "status.phase!=Failed",
+            field_selector: "status.phase!=Failed",
             part: Part::Metadata,
             limit: 1,
-            from: None,
+            continue_token: None,
         };
         let members = recorder.members(&Fleet::Karmada, soon()).await.unwrap();
         for member in members.iter() {
@@ -271,11 +298,16 @@ mod tests {
     async fn what_comes_in_smaller_pages_or_later_is_recorded_and_not_that_it_first_did_not() {
         struct Long(std::sync::atomic::AtomicBool);
         impl Reader for Long {
-            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
                 Offline.get(address, deadline)
             }
-            fn list<'a>(&'a self, _: &'a Cluster, query: Query<'a>, _: Instant) -> BoxFuture<'a, Listed> {
-                Box::pin(ready(match (query.limit, query.from) {
+            fn list<'a>(
+                &'a self,
+                _: &'a Cluster,
+                query: ListQuery<'a>,
+                _: Instant,
+            ) -> BoxFuture<'a, PageResult> {
+                Box::pin(ready(match (query.limit, query.continue_token) {
                     (51.., _) => Err(Cause::new(cause::TOO_LONG, "longer than 8 MiB")),
                     (_, None) => Ok(Page { objects: vec![named("a")], next: Some("1".to_owned()) }),
                     _ if !self.0.swap(true, std::sync::atomic::Ordering::Relaxed) => {
@@ -285,19 +317,18 @@ mod tests {
                 }))
             }
         }
-        let world = Long(false.into());
-        let recorder = Recorder::over(&world);
+        let recorder = Recorder::over(Clients::reader_only(Arc::new(Long(false.into()))));
         let pods = Resource::from_stem("core_v1_pods").unwrap();
-        let query = |limit, from| Query {
+        let query = |limit, from| ListQuery {
             resource: &pods,
             namespace: "shop",
-            fields: "",
+            field_selector: "",
             part: Part::Metadata,
             limit,
-            from,
+            continue_token: from,
         };
         for (limit, from) in [(500, None), (50, None), (50, Some("1"))] {
-            drop(recorder.list(&Cluster::Here, query(limit, from), soon()).await);
+            drop(recorder.list(&Cluster::Local, query(limit, from), soon()).await);
         }
         recorder.read_to_the_end().await;
         let (recording, beside) = recorder.recording();
@@ -307,14 +338,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_looked_up_says_which_names() {
-        let recorder = Recorder::over(&Fake);
-        let look = |name| Look {
+        let recorder = Recorder::over(Clients::reader_only(Arc::new(Fake)));
+        let look = |name| GetQuery {
             address: Address { resource: &Resource::NAMESPACES, namespace: "", name },
             part: Part::Metadata,
         };
         let m1 = Cluster::Member("m1".into());
-        for (of, name) in [(&Cluster::Here, "shop"), (&m1, "shop"), (&m1, "docs")] {
-            recorder.find(of, look(name), soon()).await.unwrap();
+        for (of, name) in [(&Cluster::Local, "shop"), (&m1, "shop"), (&m1, "docs")] {
+            recorder.get_object(of, look(name), soon()).await.unwrap();
         }
         let (recording, beside) = recorder.recording();
         let [here, m1] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
@@ -328,19 +359,24 @@ mod tests {
     async fn a_question_that_was_given_up_is_recorded_as_unanswered() {
         struct Silent;
         impl Reader for Silent {
-            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
                 Offline.get(address, deadline)
             }
-            fn find<'a>(&'a self, _: &'a Cluster, _: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+            fn get_object<'a>(
+                &'a self,
+                _: &'a Cluster,
+                _: GetQuery<'a>,
+                _: Instant,
+            ) -> BoxFuture<'a, ObjectResult> {
                 Box::pin(std::future::pending())
             }
         }
-        let recorder = Recorder::over(&Silent);
-        let look = Look {
+        let recorder = Recorder::over(Clients::reader_only(Arc::new(Silent)));
+        let look = GetQuery {
             address: Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" },
             part: Part::Metadata,
         };
-        let asked = recorder.find(&Cluster::Here, look, soon());
+        let asked = recorder.get_object(&Cluster::Local, look, soon());
         assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
         let (recording, beside) = recorder.recording();
         assert_eq!(recording.clusters[0].unread[0].cause.code, cause::TIMEOUT);
@@ -351,52 +387,67 @@ mod tests {
     async fn what_members_of_an_ensemble_answered_is_recorded_and_what_they_did_not() {
         struct Etcd;
         impl Reader for Etcd {
-            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
                 Offline.get(address, deadline)
             }
-            fn etcd<'a>(&'a self, _: &'a Peer, question: Question, _: Instant) -> BoxFuture<'a, Answered> {
+        }
+        impl EtcdClient for Etcd {
+            fn call<'a>(
+                &'a self,
+                _: &'a Endpoint,
+                question: EtcdRequest,
+                _: Instant,
+            ) -> BoxFuture<'a, EtcdResult> {
                 match question {
-                    Question::Read => Box::pin(ready(Ok(etcd::Answer::Read(etcd::Read::Served)))),
+                    EtcdRequest::Read => Box::pin(ready(Ok(etcd::EtcdResponse::Read(etcd::Read::Served)))),
                     _ => Box::pin(std::future::pending()),
                 }
             }
         }
-        let peer = Peer {
+        let peer = Endpoint {
             namespace: "shop".to_owned(),
             name: "etcd-0".to_owned(),
             uid: "u".to_owned(),
             address: "10.0.0.1".to_owned(),
             port: 2379,
-            client: std::sync::Arc::default(),
+            client: Arc::default(),
         };
-        let recorder = Recorder::over(&Etcd);
-        recorder.etcd(&peer, Question::Read, soon()).await.unwrap();
-        let given_up = recorder.etcd(&peer, Question::Status, soon());
+        let recorder = Recorder::over(Clients::new(Arc::new(Etcd)));
+        recorder.call(&peer, EtcdRequest::Read, soon()).await.unwrap();
+        let given_up = recorder.call(&peer, EtcdRequest::Status, soon());
         assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
         let (recording, _) = recorder.recording();
         let [pod] = &recording.pods[..] else { panic!("{:?}", recording.pods) };
         assert_eq!((pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_str()), ("shop", "etcd-0", "u"));
-        assert_eq!(pod.answers[&Question::Read], Ok(etcd::Answer::Read(etcd::Read::Served)));
-        assert_eq!(pod.answers[&Question::Status].as_ref().unwrap_err().code, cause::TIMEOUT);
+        assert_eq!(pod.answers[&EtcdRequest::Read], Ok(etcd::EtcdResponse::Read(etcd::Read::Served)));
+        assert_eq!(pod.answers[&EtcdRequest::Status].as_ref().unwrap_err().code, cause::TIMEOUT);
     }
 
     #[tokio::test]
     async fn what_failed_beside_something_certain_is_told() {
         struct Once(std::sync::atomic::AtomicBool);
         impl Reader for Once {
-            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, Answer> {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
                 Offline.get(address, deadline)
             }
-            fn find<'a>(&'a self, _: &'a Cluster, _: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+            fn get_object<'a>(
+                &'a self,
+                _: &'a Cluster,
+                _: GetQuery<'a>,
+                _: Instant,
+            ) -> BoxFuture<'a, ObjectResult> {
                 let was_asked = self.0.swap(true, std::sync::atomic::Ordering::Relaxed);
                 Box::pin(ready(if was_asked { Err(Cause::new(cause::BUSY, "later")) } else { Ok(None) }))
             }
         }
-        let world = Once(false.into());
-        let recorder = Recorder::over(&world);
+        let recorder = Recorder::over(Clients::reader_only(Arc::new(Once(false.into()))));
         for name in ["shop", "docs"] {
             let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
-            drop(recorder.find(&Cluster::Here, Look { address, part: Part::Metadata }, soon()).await);
+            drop(
+                recorder
+                    .get_object(&Cluster::Local, GetQuery { address, part: Part::Metadata }, soon())
+                    .await,
+            );
         }
         let (recording, beside) = recorder.recording();
         assert_eq!(recording.clusters[0].lists[0].names.clone().unwrap(), ["shop".to_owned()].into());

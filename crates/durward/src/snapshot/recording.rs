@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use admission::Cause;
-use cluster::etcd::{Answered, Peer, Question};
-use cluster::fleet::{Cluster, Found, Look, Object, Part, Query};
-use cluster::snapshot::{ClusterRecording, ListRecording, PodRecording, Unseen, name_of};
+use cluster::etcd::{Endpoint, EtcdRequest, EtcdResult};
+use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Part};
+use cluster::snapshot::{ClusterRecording, ListRecording, PodRecording, Unseen, recorded_name};
 use cluster::{Resource, cause};
 
 /// What one List is of.
@@ -18,8 +18,12 @@ pub(super) struct List {
 }
 
 impl List {
-    pub(super) fn of(query: &Query<'_>) -> Self {
-        Self { namespace: query.namespace.to_owned(), fields: query.fields.to_owned(), part: query.part }
+    pub(super) fn of(query: &ListQuery<'_>) -> Self {
+        Self {
+            namespace: query.namespace.to_owned(),
+            fields: query.field_selector.to_owned(),
+            part: query.part,
+        }
     }
 
     pub(super) fn query<'q>(
@@ -27,9 +31,9 @@ impl List {
         resource: &'q Resource,
         limit: u32,
         from: Option<&'q str>,
-    ) -> Query<'q> {
+    ) -> ListQuery<'q> {
         let Self { namespace, fields, part } = self;
-        Query { resource, namespace, fields, part: *part, limit, from }
+        ListQuery { resource, namespace, field_selector: fields, part: *part, limit, continue_token: from }
     }
 }
 
@@ -86,7 +90,7 @@ impl Log {
     }
 
     /// One object was looked up.
-    pub(super) fn found(&mut self, asked: Pending, look: Look<'_>, found: &Found) {
+    pub(super) fn found(&mut self, asked: Pending, look: GetQuery<'_>, found: &ObjectResult) {
         let (of, resource) = (asked.of.clone(), asked.resource.clone());
         self.answered(asked);
         let read = self.read(&of, &resource);
@@ -129,7 +133,7 @@ impl Log {
     }
 
     /// A member of an ensemble is asked. Whoever gives it up leaves it without an answer.
-    pub(super) fn asked_of(&mut self, peer: &Peer, question: Question) {
+    pub(super) fn asked_of(&mut self, peer: &Endpoint, question: EtcdRequest) {
         let silent = Cause::new(
             cause::TIMEOUT,
             format!("{peer} could not be asked for {question}: no answer in time"),
@@ -138,7 +142,7 @@ impl Log {
     }
 
     /// It has answered, or there is a reason why not.
-    pub(super) fn answered_by(&mut self, peer: &Peer, question: Question, answer: Answered) {
+    pub(super) fn answered_by(&mut self, peer: &Endpoint, question: EtcdRequest, answer: EtcdResult) {
         self.pod(peer).answers.insert(question, answer);
     }
 
@@ -147,7 +151,7 @@ impl Log {
         std::mem::take(&mut self.pods).into_values().collect()
     }
 
-    fn pod(&mut self, peer: &Peer) -> &mut PodRecording {
+    fn pod(&mut self, peer: &Endpoint) -> &mut PodRecording {
         let new = || PodRecording {
             namespace: peer.namespace.clone(),
             name: peer.name.clone(),
@@ -205,7 +209,7 @@ impl Log {
     /// What is to be written, the cluster that asks first; and what failed beside something that is certain, which the
     /// recording cannot say: it is not in it, and so unknown.
     pub(super) fn clusters(mut self) -> (Vec<ClusterRecording>, Vec<String>) {
-        self.is_there(&Cluster::Here);
+        self.is_there(&Cluster::Local);
         let mut beside = Vec::new();
         let clusters = self.clusters.into_iter();
         let clusters = clusters.map(|(of, resources)| of_cluster(&of, resources, &mut beside)).collect();
@@ -222,7 +226,8 @@ fn of_cluster(
     resources: BTreeMap<Resource, Read>,
     beside: &mut Vec<String>,
 ) -> ClusterRecording {
-    let mut recording = ClusterRecording { name: name_of(of).to_owned(), ..ClusterRecording::default() };
+    let mut recording =
+        ClusterRecording { name: recorded_name(of).to_owned(), ..ClusterRecording::default() };
     for (resource, mut read) in resources {
         let silent = || Cause::new(cause::TIMEOUT, format!("{resource}: no answer in time"));
         let failure = read.failure.take().or_else(|| (read.under_way > 0).then(silent));

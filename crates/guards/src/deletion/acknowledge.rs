@@ -11,7 +11,7 @@ use admission::Cause;
 use super::config::{Config, Whom};
 use ::config::{SelectorExt as _, time};
 use cluster::cause;
-use cluster::fleet::Member;
+use cluster::fleet::FleetMember;
 
 /// On a Cluster: why it need not answer.
 const REASON: &str = "durward.dev/acknowledge-unreachable";
@@ -36,7 +36,7 @@ pub(super) struct Acknowledgement {
 /// not count; nothing where there is none.
 pub(super) fn of(
     config: &Config,
-    member: &Member,
+    member: &FleetMember,
     now: SystemTime,
 ) -> Option<Result<Acknowledgement, String>> {
     let mut wrong = None;
@@ -58,7 +58,7 @@ pub(super) struct Judged {
 }
 
 /// All that are meant for a member, those of the configuration first.
-pub(super) fn all(config: &Config, member: &Member, now: SystemTime) -> impl Iterator<Item = Judged> {
+pub(super) fn all(config: &Config, member: &FleetMember, now: SystemTime) -> impl Iterator<Item = Judged> {
     let name = member.cluster.name();
     let ours = config.acknowledged.iter().filter(move |entry| match &entry.whom {
         Whom::Named(named) => named == name,
@@ -96,7 +96,7 @@ pub(super) fn covers(unseen: &[Cause]) -> Result<(), &'static str> {
     unseen.iter().find_map(not).map_or(Ok(()), Err)
 }
 
-fn annotated(member: &Member, now: SystemTime) -> Option<Result<Acknowledgement, String>> {
+fn annotated(member: &FleetMember, now: SystemTime) -> Option<Result<Acknowledgement, String>> {
     let annotation = |key: &str| member.metadata.annotations.get(key).map(String::as_str);
     let (reason, until) = (annotation(REASON), annotation(UNTIL));
     if reason.is_none() && until.is_none() {

@@ -162,7 +162,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         let next = "name each: {cluster: NAME, until: …, reason: …}".to_owned();
         section.problem("acknowledge", "has a clusterSelector, and contexts have no labels", Some(next));
     }
-    let every = if fleet == Fleet::Alone { Select::Labelled } else { Select::All };
+    let every = if fleet == Fleet::None { Select::Labelled } else { Select::All };
     let select = section.optional_choice(
         "select",
         "Which objects are guarded: all (default where there is a fleet), or those with the label durward.dev/guard: deletion (default without).",
@@ -242,7 +242,7 @@ fn fleet(section: &mut Section<'_>, install_namespace: &str) -> (Fleet, Option<A
                 Fleet::Contexts(contexts)
             }
             [.., true] => Fleet::Secrets { namespace: install_namespace.to_owned() },
-            _ => Fleet::Alone,
+            _ => Fleet::None,
         };
         (fleet, ((access != Access::default()).then_some(access), user), is_clear)
     });

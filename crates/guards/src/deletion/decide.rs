@@ -170,7 +170,7 @@ impl<'f> Whole<'f> {
         }
         // The space of one cluster is looked at without the others.
         let is_space = matches!(Own::of(config, target), Some(Own::Space(_)));
-        whole.is_bare = config.fleet != Fleet::Alone
+        whole.is_bare = config.fleet != Fleet::None
             && !is_space
             && matches!(&facts.members, Ok(members) if members.is_empty());
         if let Override::Refused(why) = target.glass(config.break_glass, facts.now) {
@@ -217,7 +217,7 @@ fn unsure(facts: &Facts) -> Option<Cause> {
         Err(why) => return Some(Cause::new(cause::STALE_FLEET, why.text.clone())),
     };
     let seen: HashSet<_> = facts.seen.iter().map(|seen| &seen.member.cluster).collect();
-    let here = cluster::fleet::Cluster::Here;
+    let here = cluster::fleet::Cluster::Local;
     let missing = std::iter::once(&here).chain(members.iter().map(|member| &member.cluster));
     let missing = missing.filter(|cluster| !seen.contains(cluster)).count();
     let text = match missing {

@@ -20,8 +20,8 @@ use super::own::{Own, Standing};
 use super::owners::Room;
 use super::sight::Sight;
 use super::target::{Subject, Target};
-use cluster::fleet::{Cluster, Fleet, Member, Members};
-use cluster::{Metadata, Reader, cause};
+use cluster::fleet::{Cluster, Fleet, FleetMember, MembersResult};
+use cluster::{Clients, Metadata, cause};
 
 /// Everything that a decision rests on.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(super) struct Facts {
     /// What time it is.
     pub(super) now: SystemTime,
     /// The clusters of the fleet, without the one that asks.
-    pub(super) members: Members,
+    pub(super) members: MembersResult,
     /// The clusters that were looked at: the one that asks first, the others in the order of the list.
     pub(super) seen: Vec<Seen>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Facts {
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     /// Which, with what its Cluster says of it; the one that asks has no Cluster.
-    pub(super) member: Member,
+    pub(super) member: FleetMember,
     /// What was seen there.
     pub(super) sight: Sight,
 }
@@ -46,7 +46,7 @@ pub(super) struct Seen {
 impl Seen {
     /// Whether it is the cluster that asks.
     pub(super) fn is_here(&self) -> bool {
-        self.member.cluster == Cluster::Here
+        self.member.cluster == Cluster::Local
     }
 }
 
@@ -79,17 +79,17 @@ const FOR_THE_ANSWER: Duration = Duration::from_millis(200);
 const LIST_SHARE: u32 = 2;
 
 fn seen_here(sight: Sight) -> Seen {
-    Seen { member: Member { cluster: Cluster::Here, metadata: Metadata::default() }, sight }
+    Seen { member: FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, sight }
 }
 
-fn facts(now: SystemTime, (here, (members, of_members)): (Seen, (Members, Vec<Seen>))) -> Facts {
+fn facts(now: SystemTime, (here, (members, of_members)): (Seen, (MembersResult, Vec<Seen>))) -> Facts {
     Facts { now, members, seen: std::iter::once(here).chain(of_members).collect() }
 }
 
 /// One gathering.
 pub(super) struct Gathering<'g> {
     /// Whom to ask.
-    pub(super) world: &'g dyn Reader,
+    pub(super) clients: &'g Clients,
     /// About what.
     pub(super) config: &'g Config,
     /// Told of each cluster.
@@ -105,7 +105,7 @@ impl Gathering<'_> {
         let left = deadline.saturating_duration_since(begun);
         let end = deadline - FOR_THE_ANSWER.min(left / 10);
         let list_end = begun + end.saturating_duration_since(begun) / LIST_SHARE;
-        let now = self.world.now();
+        let now = self.clients.context.now();
         let own = Own::of(self.config, target);
         if let Some(own) = own {
             // Whether it may be looked at at all depends on the list.
@@ -116,7 +116,7 @@ impl Gathering<'_> {
                 (Ok(_), true) => {
                     // The list was read here, so it says something only if this is where the target stands.
                     let time = Time::until(self.end_of_here(end));
-                    let here = seen_here(self.look(&Cluster::Here).is_here(target, time).await);
+                    let here = seen_here(self.look(&Cluster::Local).is_here(target, time).await);
                     Facts { now, members: Ok(Arc::from([])), seen: vec![here] }
                 }
                 (Ok(Standing::Local), _) => {
@@ -136,7 +136,7 @@ impl Gathering<'_> {
 
     /// A look that takes nothing for preserved.
     fn look<'l>(&'l self, cluster: &'l Cluster) -> Look<'l> {
-        Look { world: self.world, config: self.config, cluster, preserved: false, room: self.room }
+        Look { clients: self.clients, config: self.config, cluster, preserved: false, room: self.room }
     }
 
     /// How long the one that asks is waited for.
@@ -144,12 +144,12 @@ impl Gathering<'_> {
         end.min(Instant::now() + HERE.max(self.config.member_deadline))
     }
 
-    async fn members(&self, end: Instant) -> Members {
-        if self.config.fleet == Fleet::Alone {
+    async fn members(&self, end: Instant) -> MembersResult {
+        if self.config.fleet == Fleet::None {
             return Ok(Arc::from([]));
         }
         let time = Time::until(end);
-        time.limit(self.world.members(&self.config.fleet, end.into_std())).await.map_err(|why| {
+        time.limit(self.clients.reader.members(&self.config.fleet, end.into_std())).await.map_err(|why| {
             let told = "the list of the fleet's clusters could not be read";
             if why.text.starts_with(told) {
                 why
@@ -160,11 +160,16 @@ impl Gathering<'_> {
     }
 
     async fn here(&self, target: &Target, end: Instant) -> Seen {
-        seen_here(self.look(&Cluster::Here).at(target, Time::until(self.end_of_here(end))).await)
+        seen_here(self.look(&Cluster::Local).at(target, Time::until(self.end_of_here(end))).await)
     }
 
     /// What is seen of the members, in the order of the list.
-    async fn with_members(&self, target: &Target, members: Members, end: Instant) -> (Members, Vec<Seen>) {
+    async fn with_members(
+        &self,
+        target: &Target,
+        members: MembersResult,
+        end: Instant,
+    ) -> (MembersResult, Vec<Seen>) {
         let Ok(list) = &members else { return (members, Vec::new()) };
         let preserved = self.is_preserved(target, end).await;
         let mut sights = self.sights(target, list, preserved, end).await;
@@ -179,19 +184,19 @@ impl Gathering<'_> {
     async fn sights(
         &self,
         target: &Target,
-        members: &[Member],
+        members: &[FleetMember],
         preserved: bool,
         end: Instant,
     ) -> Vec<(usize, Sight)> {
-        let now = self.world.now();
-        let is_last = |member: &Member| matches!(acknowledge::of(self.config, member, now), Some(Ok(_)));
+        let now = self.clients.context.now();
+        let is_last = |member: &FleetMember| matches!(acknowledge::of(self.config, member, now), Some(Ok(_)));
         let (last, first): (Vec<_>, Vec<_>) =
             members.iter().enumerate().partition(|(_, member)| is_last(member));
         let turns = u32::try_from(last.len().div_ceil(AT_ONCE)).unwrap_or(u32::MAX).max(1);
         let whole = first.into_iter().map(|one| (one, 1));
         let mut waiting = whole.chain(last.into_iter().map(|one| (one, turns)));
         let mut asked: FuturesUnordered<_> = FuturesUnordered::new();
-        let one = async |((at, member), turns): ((usize, &'_ Member), u32)| {
+        let one = async |((at, member), turns): ((usize, &'_ FleetMember), u32)| {
             let cluster = member.cluster.clone();
             let sight = self.member(target, &cluster, preserved, end, turns).await;
             (at, cluster, sight)
@@ -231,7 +236,7 @@ impl Gathering<'_> {
                 return Sight::blind(Cause::new(cause::CROWDED, text));
             }
             let sight = look.at(target, Time::until(end.min(begun + given))).await;
-            if !sight.is_crowded() || self.world.is_recorded() || Instant::now() + pause >= end {
+            if !sight.is_crowded() || self.clients.context.is_snapshot || Instant::now() + pause >= end {
                 return sight;
             }
             sleep(pause).await;
@@ -248,7 +253,7 @@ impl Gathering<'_> {
         if !matters {
             return false;
         }
-        self.look(&Cluster::Here)
+        self.look(&Cluster::Local)
             .is_preserved(target, Time::until(end.min(Instant::now() + self.config.member_deadline)))
             .await
     }

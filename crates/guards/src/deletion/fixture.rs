@@ -12,7 +12,7 @@ use super::target::{DEFINITIONS_GROUP, POINTERS, Subject, Target};
 use ::config::time;
 use ::config::{parse, read};
 use cluster::Metadata;
-use cluster::fleet::{Cluster, Member};
+use cluster::fleet::{Cluster, FleetMember};
 
 /// What time it is in tests.
 pub(super) const NOW: &str = "2026-11-21T10:00:00Z";
@@ -85,10 +85,10 @@ pub(super) fn definition(name: &str) -> Target {
 }
 
 /// A member of a Karmada fleet.
-pub(super) fn member(name: &str, annotations: &[(&str, &str)], labels: &[(&str, &str)]) -> Member {
+pub(super) fn member(name: &str, annotations: &[(&str, &str)], labels: &[(&str, &str)]) -> FleetMember {
     let map =
         |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    Member {
+    FleetMember {
         cluster: Cluster::Member(Arc::from(name)),
         metadata: Metadata { labels: map(labels), annotations: map(annotations), deleting: false },
     }

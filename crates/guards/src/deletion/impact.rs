@@ -14,8 +14,8 @@ use super::sight::{Count, Finding, Sight};
 use super::target::{Subject, Target};
 use super::tell;
 use ::config::time;
-use cluster::fleet::{Cluster, Look, Part};
-use cluster::{Address, Reader};
+use cluster::fleet::{Cluster, GetQuery, Part};
+use cluster::{Address, Clients};
 
 /// A deletion guard that is asked by a person and refuses nobody. See [`survey`](super::survey).
 #[derive(Debug, Clone)]
@@ -127,20 +127,20 @@ impl Survey {
     /// Looks at every cluster, before `deadline`. `progress` is told of each as it comes.
     pub async fn impact(
         &self,
-        world: &dyn Reader,
+        clients: &Clients,
         what: What,
         deadline: Instant,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Impact {
-        let (target, exists) = self.target(world, what, deadline).await;
+        let (target, exists) = self.target(clients, what, deadline).await;
         let room = Room::default();
-        let gathering = Gathering { world, config: &self.config, progress, room: &room };
+        let gathering = Gathering { clients, config: &self.config, progress, room: &room };
         let facts = gathering.about(&target, deadline.into(), false).await;
         self.told(&target, exists, &facts)
     }
 
     /// The target as it stands here; one without labels where it does not, or cannot be seen.
-    async fn target(&self, world: &dyn Reader, what: What, deadline: Instant) -> (Target, Option<bool>) {
+    async fn target(&self, clients: &Clients, what: What, deadline: Instant) -> (Target, Option<bool>) {
         let (subject, name) = match what {
             What::Namespace(name) => (Subject::Namespace, name),
             What::Definition(name) => (Subject::Definition, name),
@@ -149,7 +149,10 @@ impl Survey {
         let address = Address { resource: &resource, namespace: "", name: &name };
         let now = Instant::now();
         let soon = (now + self.config.member_deadline).min(now + deadline.saturating_duration_since(now) / 2);
-        let found = world.find(&Cluster::Here, Look { address, part: Part::Metadata }, soon).await;
+        let found = clients
+            .reader
+            .get_object(&Cluster::Local, GetQuery { address, part: Part::Metadata }, soon)
+            .await;
         let exists = found.as_ref().ok().map(Option::is_some);
         let metadata = found.ok().flatten().map(|object| object.metadata).unwrap_or_default();
         let target = Target {

@@ -17,8 +17,8 @@ use super::owners::{Held, Hoard, Room, is_managed, staying};
 use super::questions::{Noun, Question, Rule};
 use super::sight::{Count, Sight};
 use super::target::{Subject, Target};
-use cluster::fleet::{self, Cluster, Object, PageSize, Part, Query};
-use cluster::{Address, Reader, Resource, cause};
+use cluster::fleet::{self, Cluster, ListQuery, Object, PageSize, Part};
+use cluster::{Address, Clients, Resource, cause};
 
 /// One page; as many as kubectl asks for.
 const PAGE: u32 = 500;
@@ -169,7 +169,7 @@ impl<'r> Listing<'r> {
 #[derive(Clone, Copy)]
 pub(super) struct Look<'l> {
     /// Through this.
-    pub(super) world: &'l dyn Reader,
+    pub(super) clients: &'l Clients,
     /// For this guard.
     pub(super) config: &'l Config,
     /// At this one.
@@ -191,7 +191,7 @@ impl<'l> Look<'l> {
     }
 
     async fn namespace(&self, target: &Target, time: Time) -> Result<Sight, Cause> {
-        if *self.cluster == Cluster::Here {
+        if *self.cluster == Cluster::Local {
             // It is there, if this is the API server that asks: that costs no time of its own.
             let (stands, contents) =
                 join(self.stands(target, time), self.contents(target, Reach::Everything, time)).await;
@@ -225,7 +225,7 @@ impl<'l> Look<'l> {
 
     async fn definition(&self, target: &Target, time: Time) -> Result<Sight, Cause> {
         let found = self.find(&target.subject.resource(), &target.name, Part::Whole, time).await?;
-        if *self.cluster == Cluster::Here {
+        if *self.cluster == Cluster::Local {
             self.is_the_one(target, found.as_ref())?;
         }
         let Some(found) = found else { return Ok(Sight::default()) };
@@ -266,7 +266,8 @@ impl<'l> Look<'l> {
             Some(_) => "another",
         };
         let told = target.told();
-        let server = self.world.here().map(|server| format!(" ({server})")).unwrap_or_default();
+        let server =
+            self.clients.context.server.as_deref().map(|server| format!(" ({server})")).unwrap_or_default();
         let text = format!(
             "the cluster that Durward looks at{server} has {what} {told}, so it is not the one that asks, unless that was deleted a moment ago"
         );
@@ -278,7 +279,7 @@ impl<'l> Look<'l> {
         let all = goes_itself
             || self.config.unmanaged == Unmanaged::Deny
             || !self.config.is_karmada()
-            || *self.cluster == Cluster::Here;
+            || *self.cluster == Cluster::Local;
         if all { Reach::Everything } else { Reach::Managed }
     }
 
@@ -303,8 +304,8 @@ impl<'l> Look<'l> {
         part: Part,
         time: Time,
     ) -> Result<Option<Object>, Cause> {
-        let look = fleet::Look { address: Address { resource, namespace: "", name }, part };
-        time.limit(self.world.find(self.cluster, look, time.end.into_std())).await
+        let look = fleet::GetQuery { address: Address { resource, namespace: "", name }, part };
+        time.limit(self.clients.reader.get_object(self.cluster, look, time.end.into_std())).await
     }
 
     /// Reads a List, page by page, until something on a page is enough to refuse, or to the end, or as far as it goes. A page
@@ -322,18 +323,18 @@ impl<'l> Look<'l> {
         let mut from: Option<String> = None;
         let (mut size, mut course) = (PageSize::of(PAGE), Course::default());
         loop {
-            let query = Query {
+            let query = ListQuery {
                 resource,
                 namespace,
-                fields: question.fields,
+                field_selector: question.fields,
                 part: question.part,
                 limit: size.limit(),
-                from: from.as_deref(),
+                continue_token: from.as_deref(),
             };
-            let page = time.limit(self.world.list(self.cluster, query, time.end.into_std())).await;
+            let page = time.limit(self.clients.reader.list(self.cluster, query, time.end.into_std())).await;
             let page = match page {
                 Ok(page) => page,
-                Err(why) if !self.world.is_recorded() && size.shrinks_for(&why) => {
+                Err(why) if !self.clients.context.is_snapshot && size.shrinks_for(&why) => {
                     course.too_long = Some(why);
                     continue;
                 }

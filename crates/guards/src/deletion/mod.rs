@@ -44,7 +44,7 @@ use crate::common::Defaults;
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
 use crate::webhook::{FailurePolicy, WebhookEntry};
 use ::config::Section;
-use cluster::Reader;
+use cluster::Clients;
 use cluster::fleet::ProbeTargets;
 
 use config::Config;
@@ -114,10 +114,10 @@ impl Configured for Config {
         }
     }
 
-    fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard> {
+    fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
         Arc::new(DeletionGuard {
             config: self.clone(),
-            world: Arc::clone(world),
+            clients: clients.clone(),
             fields: Fields::new(&target::POINTERS),
             room: Room::default(),
         })
@@ -133,7 +133,7 @@ pub fn survey(configured: &dyn Configured) -> Option<Survey> {
 /// The guard that reviews deletions.
 struct DeletionGuard {
     config: Config,
-    world: Arc<dyn Reader>,
+    clients: Clients,
     fields: Fields,
     /// For what all reviews hold of the clusters that are looked at.
     room: Room,
@@ -160,12 +160,16 @@ impl Guard for DeletionGuard {
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         Box::pin(async move {
-            let (target, only_own) = match decide::open(&self.config, request, self.world.now()) {
+            let (target, only_own) = match decide::open(&self.config, request, self.clients.context.now()) {
                 Step::Rule(ruling) => return ruling,
                 Step::Look { target, only_own } => (target, only_own),
             };
-            let gathering =
-                Gathering { world: &*self.world, config: &self.config, progress: &|_| {}, room: &self.room };
+            let gathering = Gathering {
+                clients: &self.clients,
+                config: &self.config,
+                progress: &|_| {},
+                room: &self.room,
+            };
             let facts = gathering.about(&target, deadline.into(), only_own).await;
             decide::close(&self.config, &target, &facts)
         })

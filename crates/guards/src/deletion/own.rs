@@ -7,7 +7,7 @@
 
 use super::config::Config;
 use super::target::{Subject, Target};
-use cluster::fleet::Member;
+use cluster::fleet::FleetMember;
 
 /// Which part of Karmada something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +55,13 @@ impl<'t> Own<'t> {
     }
 
     /// What that means, with these members.
-    pub(super) fn standing(self, members: &[Member]) -> Standing {
+    pub(super) fn standing(self, members: &[FleetMember]) -> Standing {
         match self {
             Self::Core if members.is_empty() => Standing::Ordinary,
             Self::Core => Standing::Needed,
             Self::Space(cluster) => {
-                let lives = |member: &Member| member.cluster.name() == cluster && !member.metadata.deleting;
+                let lives =
+                    |member: &FleetMember| member.cluster.name() == cluster && !member.metadata.deleting;
                 if members.iter().any(lives) { Standing::Needed } else { Standing::Local }
             }
         }

@@ -43,7 +43,7 @@ pub(super) fn within(config: &Config) -> Vec<(String, Permission)> {
         Fleet::Secrets { namespace } => {
             vec![(namespace.clone(), Permission::on("", "secrets", &["get", "list", "watch"]))]
         }
-        Fleet::Alone | Fleet::Karmada | Fleet::Contexts(_) => Vec::new(),
+        Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => Vec::new(),
     }
 }
 

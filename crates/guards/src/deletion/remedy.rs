@@ -112,9 +112,9 @@ mod tests {
     use super::super::sight::Sight;
     use super::*;
     use cluster::Metadata;
-    use cluster::fleet::{Cluster, Member};
+    use cluster::fleet::{Cluster, FleetMember};
 
-    fn blind(member: Member, codes: &[&'static str]) -> Seen {
+    fn blind(member: FleetMember, codes: &[&'static str]) -> Seen {
         let unseen = codes.iter().map(|&code| Cause::new(code, code)).collect();
         Seen { member, sight: Sight { unseen, ..Sight::default() } }
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn told_here(code: &'static str) -> String {
-        let here = blind(Member { cluster: Cluster::Here, metadata: Metadata::default() }, &[code]);
+        let here = blind(FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, &[code]);
         of_unknown(&config(KARMADA), &Whole { unknown: vec![&here], ..Whole::default() })
     }
 

@@ -10,7 +10,7 @@ use super::impact::Survey;
 use crate::overrides::{self, DELETE_ANYWAY};
 use ::config::time;
 use cluster::Metadata;
-use cluster::fleet::{Fleet, Member};
+use cluster::fleet::{Fleet, FleetMember};
 
 /// Long enough before the end that somebody at work sees it.
 const SOON: Duration = Duration::from_secs(3 * 24 * 3600);
@@ -65,7 +65,7 @@ impl Survey {
     }
 
     /// Every acknowledgement that is meant for this cluster.
-    pub fn acknowledgements(&self, member: &Member, now: SystemTime) -> Vec<Acknowledgement> {
+    pub fn acknowledgements(&self, member: &FleetMember, now: SystemTime) -> Vec<Acknowledgement> {
         let told = |Judged { by, judged }: Judged| {
             let (holds, text) = match judged {
                 Err(why) => (Holds::No, why),
@@ -82,7 +82,7 @@ impl Survey {
     }
 
     /// Names of the configuration's acknowledgements that are about none of these clusters.
-    pub fn acknowledged_strangers(&self, members: &[Member]) -> Vec<String> {
+    pub fn acknowledged_strangers(&self, members: &[FleetMember]) -> Vec<String> {
         let known = |name: &str| members.iter().any(|member| member.cluster.name() == name);
         acknowledge::named(self.config()).filter(|name| !known(name)).map(str::to_owned).collect()
     }
@@ -142,6 +142,6 @@ mod tests {
         let some = survey("crds: {groups: [example.org]}");
         assert!(some.reads_group("example.org") && !some.reads_group("apps.example.org"));
         assert!(survey("crds: {groups: ['*']}").reads_group("anything.org"));
-        assert_eq!(survey("{}").fleet(), &Fleet::Alone);
+        assert_eq!(survey("{}").fleet(), &Fleet::None);
     }
 }

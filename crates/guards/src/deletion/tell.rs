@@ -18,7 +18,7 @@ use super::sight::{Count, Finding};
 use super::target::{Subject, Target};
 use crate::overrides::{DELETE_ANYWAY, Override};
 use cluster::cause;
-use cluster::fleet::{Fleet, Member};
+use cluster::fleet::{Fleet, FleetMember};
 
 /// What every warning begins with, so that a person knows who speaks.
 const VOICE: &str = "deletion: ";
@@ -122,7 +122,7 @@ fn not_asked(config: &Config, clusters: &[&Seen]) -> String {
 /// `in 2 of 5 clusters`; nothing where there is only one, or where nobody knows how many there are.
 fn share(config: &Config, some: usize, whole: &Whole<'_>) -> String {
     match whole.clusters {
-        _ if config.fleet == Fleet::Alone || whole.unsure.is_some() => String::new(),
+        _ if config.fleet == Fleet::None || whole.unsure.is_some() => String::new(),
         1 => format!(" in {some} of 1 cluster"),
         all => format!(" in {some} of {all} clusters"),
     }
@@ -161,7 +161,7 @@ fn refusal(message: &str, mut causes: Vec<DenialCause>) -> Denial {
 /// The refusal of what is in use.
 pub(super) fn in_use(config: &Config, target: &Target, whole: &Whole<'_>) -> Denial {
     let share = share(config, whole.in_use.len(), whole);
-    let what = match (config.fleet == Fleet::Alone, whole.in_use.first()) {
+    let what = match (config.fleet == Fleet::None, whole.in_use.first()) {
         (true, Some(only)) => within(config, only),
         _ => listed(config, &whole.in_use),
     };
@@ -190,7 +190,7 @@ pub(super) fn unknown(config: &Config, target: &Target, whole: &Whole<'_>) -> De
     }
     if !whole.unknown.is_empty() {
         message.push_str(&share(config, whole.unknown.len(), whole));
-        parts.push(match (config.fleet == Fleet::Alone, whole.unknown.first()) {
+        parts.push(match (config.fleet == Fleet::None, whole.unknown.first()) {
             (true, Some(only)) => within(config, only),
             _ => listed(config, &whole.unknown),
         });
@@ -352,7 +352,7 @@ pub(super) fn karmadas_own(
     config: &Config,
     target: &Target,
     own: Own<'_>,
-    members: &[Member],
+    members: &[FleetMember],
     now: SystemTime,
 ) -> Ruling {
     let (what, first) = match own {

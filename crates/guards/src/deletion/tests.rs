@@ -12,14 +12,17 @@ use serde_json::value::to_raw_value;
 
 use super::fixture::{config, member, now, review};
 use super::*;
-use cluster::fleet::{Cluster, Fleet, Found, Listed, Look, Member, Members, Object, Page, Part, Query};
-use cluster::{self, Address, Metadata, cause};
+use cluster::fleet::{
+    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page, PageResult,
+    Part,
+};
+use cluster::{self, Address, Clients, Context, Metadata, Reader, cause};
 
 const KARMADA: &str = "fleet: {karmada: {}}\ncrds: {groups: [example.org]}\n";
 const WIDGETS: &str = "widgets.example.org";
 
 /// How one cluster answers a List.
-type Answers = Box<dyn Fn(&Query<'_>) -> Listed + Send + Sync>;
+type Answers = Box<dyn Fn(&ListQuery<'_>) -> PageResult + Send + Sync>;
 
 /// One cluster: what it finds, and how it answers Lists. One that hangs answers nothing.
 #[derive(Default)]
@@ -33,7 +36,7 @@ struct Held {
 /// A world of a few clusters, which remembers what it was asked.
 #[derive(Default)]
 struct Small {
-    members: Option<Members>,
+    members: Option<MembersResult>,
     /// Whether what is looked at as the one that asks is another one.
     is_elsewhere: bool,
     clusters: BTreeMap<String, Held>,
@@ -54,7 +57,7 @@ impl Small {
         self.asked.lock().unwrap().push(format!("{of}: {what}"));
     }
 
-    fn members(&self) -> Arc<[Member]> {
+    fn members(&self) -> Arc<[FleetMember]> {
         self.clusters.keys().filter(|name| *name != "here").map(|name| member(name, &[], &[])).collect()
     }
 
@@ -79,15 +82,15 @@ impl Small {
 }
 
 impl Reader for Small {
-    fn get<'a>(&'a self, _address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
+    fn get<'a>(
+        &'a self,
+        _address: Address<'a>,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, cluster::MetadataResult> {
         Box::pin(ready(Err(Cause::new(cause::REFUSED, "nothing that was read earlier may decide"))))
     }
 
-    fn ask<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
-        self.get(address, deadline)
-    }
-
-    fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
+    fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, MembersResult> {
         Box::pin(async move {
             if !self.list_takes.is_zero() {
                 tokio::time::sleep(self.list_takes).await;
@@ -96,23 +99,29 @@ impl Reader for Small {
         })
     }
 
-    fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
+    fn get_object<'a>(
+        &'a self,
+        of: &'a Cluster,
+        look: GetQuery<'a>,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, ObjectResult> {
         self.asked(of, &format!("{} {}", look.address.resource, look.address.name));
         let name = look.address.name.to_owned();
         // Where the review comes from, there stands what it is about.
-        let stands = (*of == Cluster::Here && !self.is_elsewhere).then(|| match name.as_str() {
+        let stands = (*of == Cluster::Local && !self.is_elsewhere).then(|| match name.as_str() {
             WIDGETS => definition(&[("v1", true, true)]),
             name => Object { uid: "7".to_owned(), ..object(name) },
         });
         self.answer(of, move |held| Ok(held.found.get(&name).cloned().or(stands)))
     }
 
-    fn here(&self) -> Option<&str> {
-        Some("https://10.0.0.1:6443/")
-    }
-
-    fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
-        let from = query.from.map_or_else(String::new, |from| format!(" from {from}"));
+    fn list<'a>(
+        &'a self,
+        of: &'a Cluster,
+        query: ListQuery<'a>,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, PageResult> {
+        let from = query.continue_token.map_or_else(String::new, |from| format!(" from {from}"));
         self.asked(
             of,
             &format!("{}/{} in {:?}{from}", query.resource, query.resource.version, query.namespace),
@@ -121,10 +130,16 @@ impl Reader for Small {
             held.lists.as_ref().map_or_else(|| Ok(Page::default()), |lists| lists(&query))
         })
     }
+}
 
-    fn now(&self) -> std::time::SystemTime {
-        now()
-    }
+/// The clients of a fake at the time of the fixtures.
+fn clients(reader: Arc<dyn Reader>) -> Clients {
+    let context = Context {
+        server: Some("https://10.0.0.1:6443/".into()),
+        fixed_time: Some(now()),
+        is_snapshot: false,
+    };
+    Clients { context, ..Clients::reader_only(reader) }
 }
 
 fn object(name: &str) -> Object {
@@ -132,7 +147,7 @@ fn object(name: &str) -> Object {
 }
 
 /// A cluster with the namespace, and these Lists.
-fn has(lists: impl Fn(&Query<'_>) -> Listed + Send + Sync + 'static) -> Held {
+fn has(lists: impl Fn(&ListQuery<'_>) -> PageResult + Send + Sync + 'static) -> Held {
     Held {
         found: BTreeMap::from([("shop".to_owned(), object("shop"))]),
         lists: Some(Box::new(lists)),
@@ -141,7 +156,7 @@ fn has(lists: impl Fn(&Query<'_>) -> Listed + Send + Sync + 'static) -> Held {
 }
 
 /// These pods, and nothing else.
-fn pods(query: &Query<'_>, objects: Vec<Object>, next: Option<&str>) -> Page {
+fn pods(query: &ListQuery<'_>, objects: Vec<Object>, next: Option<&str>) -> Page {
     let is_pods = query.resource.plural == "pods";
     if is_pods { Page { objects, next: next.map(str::to_owned) } } else { Page::default() }
 }
@@ -158,7 +173,7 @@ fn definition(versions: &[(&str, bool, bool)]) -> Object {
 /// A cluster with the definition.
 fn defines(
     versions: &[(&str, bool, bool)],
-    lists: impl Fn(&Query<'_>) -> Listed + Send + Sync + 'static,
+    lists: impl Fn(&ListQuery<'_>) -> PageResult + Send + Sync + 'static,
 ) -> Held {
     Held {
         found: BTreeMap::from([(WIDGETS.to_owned(), definition(versions))]),
@@ -168,8 +183,7 @@ fn defines(
 }
 
 async fn ruling(yaml: &str, world: &Arc<Small>, resource: &str, name: &str) -> Ruling {
-    let shared: Arc<dyn Reader> = Arc::<Small>::clone(world);
-    let guard = config(yaml).build(&shared);
+    let guard = config(yaml).build(&clients(Arc::<Small>::clone(world)));
     let body = review(resource, name, |_| {});
     let review = decode(&body, guard.fields()).unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
@@ -332,9 +346,9 @@ async fn a_recorded_lack_of_room_is_told_again_at_once_and_is_not_waited_out() {
     std::fs::create_dir(folder.path().join("here")).unwrap();
     let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[{"metadata":{"name":"m1"}}]}"#;
     std::fs::write(folder.path().join("here/cluster.karmada.io_v1alpha1_clusters.json"), clusters).unwrap();
-    let world = cluster::snapshot::Snapshot::open(folder.path()).unwrap();
+    let clients = Clients::snapshot(cluster::snapshot::Snapshot::open(folder.path()).unwrap());
     let (config, room) = (config(KARMADA), Room::default());
-    let gathering = Gathering { world: &world, config: &config, progress: &|_| {}, room: &room };
+    let gathering = Gathering { clients: &clients, config: &config, progress: &|_| {}, room: &room };
     let began = tokio::time::Instant::now();
     let facts = gathering.about(&fixture::namespace("shop"), began + Duration::from_secs(10), false).await;
     let m1 = facts.seen.last().unwrap();
@@ -396,7 +410,7 @@ async fn a_region_that_is_down_takes_nobody_elses_time() {
 #[tokio::test(start_paused = true)]
 async fn a_member_for_which_there_was_no_room_is_asked_again() {
     let turns = AtomicUsize::new(0);
-    let lists = move |query: &Query<'_>| match turns.fetch_add(1, Ordering::Relaxed) {
+    let lists = move |query: &ListQuery<'_>| match turns.fetch_add(1, Ordering::Relaxed) {
         0 => Err(Cause::new(cause::CROWDED, "m1 was not asked: too many questions are under way")),
         _ => Ok(pods(query, vec![object("a")], None)),
     };
@@ -406,7 +420,7 @@ async fn a_member_for_which_there_was_no_room_is_asked_again() {
 
 #[tokio::test(start_paused = true)]
 async fn the_members_own_version_is_asked_for() {
-    let lists = |query: &Query<'_>| match query.resource.version.as_ref() {
+    let lists = |query: &ListQuery<'_>| match query.resource.version.as_ref() {
         "v1" => Ok(Page { objects: vec![object("old-one")], next: None }),
         _ => Err(Cause::new(cause::NOT_SERVED, "404 page not found")),
     };
@@ -516,7 +530,7 @@ async fn the_space_of_a_cluster_that_is_gone_needs_no_member() {
 
 #[tokio::test(start_paused = true)]
 async fn jobs_are_asked_for_whole_and_the_rest_by_metadata() {
-    let lists = |query: &Query<'_>| {
+    let lists = |query: &ListQuery<'_>| {
         let expected = if query.resource.plural == "jobs" { Part::Whole } else { Part::Metadata };
         assert_eq!(query.part, expected, "{query:?}");
         Ok(Page::default())
@@ -537,7 +551,7 @@ async fn an_impact_tells_each_cluster_and_its_progress() {
         seen.lock().unwrap().push(format!("{} {}/{}", progress.cluster, progress.done, progress.of));
     };
     let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
-    let impact = survey.impact(&*world, What::Namespace("shop".into()), deadline, &progress).await;
+    let impact = survey.impact(&clients(world), What::Namespace("shop".into()), deadline, &progress).await;
     assert_eq!((impact.verdict, impact.exists), ("deny", Some(true)));
     let clusters: Vec<_> = impact.clusters.iter().map(|c| (c.cluster.as_str(), c.finding)).collect();
     assert_eq!(clusters, [("here", Finding::Empty), ("m1", Finding::InUse), ("m2", Finding::Unknown)]);
@@ -551,11 +565,12 @@ async fn an_impact_tells_each_cluster_and_its_progress() {
 
 #[tokio::test(start_paused = true)]
 async fn an_impact_of_what_is_not_here_says_so_and_is_no_doubt() {
-    let world = Small { is_elsewhere: true, ..Small::default().with("m1", Held::default()) };
+    let small = Small { is_elsewhere: true, ..Small::default().with("m1", Held::default()) };
+    let clients = clients(Arc::new(small));
     let survey = Survey::new(config(KARMADA));
     for what in [What::Namespace("shop".into()), What::Definition(WIDGETS.into())] {
         let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
-        let impact = survey.impact(&world, what, deadline, &|_| {}).await;
+        let impact = survey.impact(&clients, what, deadline, &|_| {}).await;
         assert_eq!((impact.verdict, impact.exists), ("allow", Some(false)));
     }
 }

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use super::config::Book;
 use super::notes;
 use cluster::cause;
-use cluster::etcd::{Id, Peer};
-use cluster::writer::{Lease, Moved, Reservation, Reservations, Writer, Written};
+use cluster::etcd::{Endpoint, Id};
+use cluster::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer};
 
 /// What is noted in this process alone (`reservation: local`). It outlives plans, as a configuration that is read again must not
 /// forget who leaves.
@@ -41,7 +41,7 @@ struct Noted {
 /// Acts for one ensemble.
 #[derive(Clone, Copy)]
 pub(super) struct Act<'a> {
-    pub(super) hands: &'a dyn Writer,
+    pub(super) writer: &'a dyn Writer,
     pub(super) book: Book,
     pub(super) lease: &'a Lease,
     pub(super) end: Instant,
@@ -72,7 +72,7 @@ fn key(lease: &Lease) -> String {
 
 impl Act<'_> {
     /// Notes that a pod leaves, in the set as it was read.
-    pub(super) async fn note(&self, read: &Reservations, entry: Reservation, now: SystemTime) -> Written {
+    pub(super) async fn note(&self, read: &Reservations, entry: Reservation, now: SystemTime) -> WriteResult {
         let mut set = read.clone();
         set.held.retain(|held| held.uid != entry.uid && notes::is_kept(held, now));
         set.held.push(entry);
@@ -82,28 +82,28 @@ impl Act<'_> {
         }
         if set.is_too_long() {
             let text = "so many pods leave this namespace at once that no more can be noted; try again";
-            return Written::Refused(Cause::new(cause::CROWDED, text));
+            return WriteResult::Failed(Cause::new(cause::CROWDED, text));
         }
         match self.book {
-            Book::Lease => self.hands.write(self.lease, &set, self.end.into_std()).await,
+            Book::Lease => self.writer.write(self.lease, &set, self.end.into_std()).await,
             Book::Local => swap(self.lease, set),
         }
     }
 
     /// Tells a leader to hand over.
-    pub(super) async fn move_leader(&self, leader: &Peer, to: Id) -> Moved {
-        self.hands.move_leader(leader, to, self.end.into_std()).await
+    pub(super) async fn transfer_leadership(&self, leader: &Endpoint, to: Id) -> TransferResult {
+        self.writer.transfer_leadership(leader, to, self.end.into_std()).await
     }
 }
 
-fn swap(lease: &Lease, set: Reservations) -> Written {
+fn swap(lease: &Lease, set: Reservations) -> WriteResult {
     let mut all = LOCAL.lock().unwrap_or_else(PoisonError::into_inner);
     let noted = all.entry(key(lease)).or_default();
     if set.version.as_deref() != Some(noted.version.to_string().as_str()) {
-        return Written::Raced;
+        return WriteResult::Conflict;
     }
     *noted = Noted { version: noted.version + 1, held: set.held };
-    Written::Written
+    WriteResult::Written
 }
 
 #[cfg(test)]
@@ -125,12 +125,17 @@ mod tests {
             _: &'a Lease,
             _: &'a Reservations,
             _: std::time::Instant,
-        ) -> BoxFuture<'a, Written> {
-            Box::pin(async { Written::Raced })
+        ) -> BoxFuture<'a, WriteResult> {
+            Box::pin(async { WriteResult::Conflict })
         }
 
-        fn move_leader<'a>(&'a self, _: &'a Peer, _: Id, _: std::time::Instant) -> BoxFuture<'a, Moved> {
-            Box::pin(async { Moved::NotLeader })
+        fn transfer_leadership<'a>(
+            &'a self,
+            _: &'a Endpoint,
+            _: Id,
+            _: std::time::Instant,
+        ) -> BoxFuture<'a, TransferResult> {
+            Box::pin(async { TransferResult::NotLeader })
         }
     }
 
@@ -143,17 +148,17 @@ mod tests {
         Reservation::new(uid, uid, since)
     }
 
-    async fn note(lease: &Lease, read: &Reservations, entry: Reservation) -> Written {
+    async fn note(lease: &Lease, read: &Reservations, entry: Reservation) -> WriteResult {
         let end = Instant::now() + Duration::from_secs(1);
-        Act { hands: &Tied, book: Book::Local, lease, end }.note(read, entry, now()).await
+        Act { writer: &Tied, book: Book::Local, lease, end }.note(read, entry, now()).await
     }
 
     #[tokio::test]
     async fn of_two_who_note_over_the_same_version_one_is_second() {
         let lease = lease("of_two_who_note");
         let read = local(&lease);
-        assert_eq!(note(&lease, &read, entry("a", 0)).await, Written::Written);
-        assert_eq!(note(&lease, &read, entry("b", 0)).await, Written::Raced);
+        assert_eq!(note(&lease, &read, entry("a", 0)).await, WriteResult::Written);
+        assert_eq!(note(&lease, &read, entry("b", 0)).await, WriteResult::Conflict);
         assert!(local(&lease).holds("a") && !local(&lease).holds("b"));
     }
 
@@ -162,7 +167,7 @@ mod tests {
         let lease = lease("what_is_void");
         let held = vec![entry("old", 61), entry("void", 60), entry("young", 29), entry("own", 20)];
         let read = Reservations { held, ..local(&lease) };
-        assert_eq!(note(&lease, &read, entry("own", 0)).await, Written::Written);
+        assert_eq!(note(&lease, &read, entry("own", 0)).await, WriteResult::Written);
         // That it is void is known of one that was asked for in vain, for as long as it gives way to others.
         assert_eq!(local(&lease).held, [entry("void", 60), entry("young", 29), entry("own", 0)]);
     }
@@ -172,14 +177,14 @@ mod tests {
         let lease = lease("never_longer");
         let held = (0..512).map(|at| entry(&format!("pod-{at}"), 1)).collect();
         let full = Reservations { held, ..local(&lease) };
-        assert_eq!(note(&lease, &full, entry("pod-7", 0)).await, Written::Written);
+        assert_eq!(note(&lease, &full, entry("pod-7", 0)).await, WriteResult::Written);
         let full = local(&lease);
-        let Written::Refused(why) = note(&lease, &full, entry("one-more", 0)).await else { panic!() };
+        let WriteResult::Failed(why) = note(&lease, &full, entry("one-more", 0)).await else { panic!() };
         assert!(why.text.contains("try again"), "{}", why.text);
         assert_eq!(local(&lease).held.len(), 512);
         // What is void makes room.
         let full = Reservations { version: full.version.clone(), held: vec![entry("void", 31); 512] };
-        assert_eq!(note(&lease, &full, entry("one-more", 0)).await, Written::Written);
+        assert_eq!(note(&lease, &full, entry("one-more", 0)).await, WriteResult::Written);
         assert_eq!(local(&lease).held, [entry("one-more", 0)]);
     }
 

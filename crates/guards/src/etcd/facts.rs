@@ -16,9 +16,11 @@ use super::group::Group;
 use super::makers::Size;
 use super::notes::{self, Note, When};
 use super::pod::Pod;
-use cluster::etcd::{Alarm, Answer, Health, Members, Metrics, Peer, Question, Read, Status};
+use cluster::etcd::{
+    Alarm, Endpoint, EtcdRequest, EtcdResponse, Health, MemberList, MemberMetrics, Read, Status,
+};
 use cluster::writer::Reservations;
-use cluster::{Reader, cause};
+use cluster::{Clients, cause};
 
 /// Everything that a decision about a member rests on.
 #[derive(Debug, Clone)]
@@ -95,7 +97,7 @@ pub(super) enum View {
     /// By the JSON gateway.
     Full(Box<Answers>),
     /// Without one: only health and metrics.
-    Poor(Health, Metrics),
+    Poor(Health, MemberMetrics),
     /// Nothing.
     Silent(Cause),
 }
@@ -105,8 +107,8 @@ pub(super) enum View {
 pub(super) struct Answers {
     pub(super) status: Status,
     pub(super) read: Result<Read, Cause>,
-    pub(super) members: Result<Members, Cause>,
-    pub(super) by_quorum: Result<Members, Cause>,
+    pub(super) members: Result<MemberList, Cause>,
+    pub(super) by_quorum: Result<MemberList, Cause>,
     pub(super) alarms: Result<Vec<Alarm>, Cause>,
 }
 
@@ -138,7 +140,7 @@ impl Facts {
 /// One gathering.
 #[derive(Clone, Copy)]
 pub(super) struct Gathering<'g> {
-    pub(super) world: &'g dyn Reader,
+    pub(super) clients: &'g Clients,
     pub(super) config: &'g Config,
     pub(super) group: &'g Group,
     pub(super) end: Instant,
@@ -153,7 +155,7 @@ impl Gathering<'_> {
         let nodes: BTreeSet<&str> =
             pods.iter().map(|pod| pod.node.as_str()).filter(|n| !n.is_empty()).collect();
         let look =
-            Look { world: self.world, end: self.end.min(Instant::now() + self.config.member_deadline) };
+            Look { clients: self.clients, end: self.end.min(Instant::now() + self.config.member_deadline) };
         let nodes = look.leaving_nodes(nodes.into_iter().map(str::to_owned).collect());
         let views = join_all(pods.iter().map(|pod| self.view(pod)));
         let (nodes, views) = join(nodes, views).await;
@@ -203,48 +205,51 @@ impl Gathering<'_> {
         let end = self.end.min(Instant::now() + self.config.member_deadline);
         let of = |question| self.ask(&peer, question, end);
         let (status, (rest, alarms)) = join(
-            of(Question::Status),
+            of(EtcdRequest::Status),
             join(
-                join(of(Question::Read), join(of(Question::Members), of(Question::MembersByQuorum))),
-                of(Question::Alarms),
+                join(of(EtcdRequest::Read), join(of(EtcdRequest::Members), of(EtcdRequest::MembersByQuorum))),
+                of(EtcdRequest::Alarms),
             ),
         )
         .await;
         let status = match status {
-            Ok(Answer::Status(status)) => *status,
+            Ok(EtcdResponse::Status(status)) => *status,
             Err(why) if why.code == cause::GATEWAY_OFF => return self.poor(&peer).await,
             Err(why) => return View::Silent(why),
-            Ok(_) => return View::Silent(another(&peer, Question::Status)),
+            Ok(_) => return View::Silent(another(&peer, EtcdRequest::Status)),
         };
         let (read, (members, by_quorum)) = rest;
         let list = |answer, question| match answer {
-            Ok(Answer::Members(members)) => Ok(members),
+            Ok(EtcdResponse::Members(members)) => Ok(members),
             Err(why) => Err(why),
             Ok(_) => Err(another(&peer, question)),
         };
         View::Full(Box::new(Answers {
             status,
             read: match read {
-                Ok(Answer::Read(read)) => Ok(read),
+                Ok(EtcdResponse::Read(read)) => Ok(read),
                 Err(why) => Err(why),
-                Ok(_) => Err(another(&peer, Question::Read)),
+                Ok(_) => Err(another(&peer, EtcdRequest::Read)),
             },
-            members: list(members, Question::Members),
-            by_quorum: list(by_quorum, Question::MembersByQuorum),
+            members: list(members, EtcdRequest::Members),
+            by_quorum: list(by_quorum, EtcdRequest::MembersByQuorum),
             alarms: match alarms {
-                Ok(Answer::Alarms(alarms)) => Ok(alarms),
+                Ok(EtcdResponse::Alarms(alarms)) => Ok(alarms),
                 Err(why) => Err(why),
-                Ok(_) => Err(another(&peer, Question::Alarms)),
+                Ok(_) => Err(another(&peer, EtcdRequest::Alarms)),
             },
         }))
     }
 
-    async fn poor(&self, peer: &Peer) -> View {
+    async fn poor(&self, peer: &Endpoint) -> View {
         let end = self.end.min(Instant::now() + self.config.member_deadline);
-        match join(self.ask(peer, Question::Health, end), self.ask(peer, Question::Metrics, end)).await {
-            (Ok(Answer::Health(health)), Ok(Answer::Metrics(metrics))) => View::Poor(health, metrics),
+        match join(self.ask(peer, EtcdRequest::Health, end), self.ask(peer, EtcdRequest::Metrics, end)).await
+        {
+            (Ok(EtcdResponse::Health(health)), Ok(EtcdResponse::Metrics(metrics))) => {
+                View::Poor(health, metrics)
+            }
             (Err(why), _) | (_, Err(why)) => View::Silent(why),
-            (Ok(_), Ok(_)) => View::Silent(another(peer, Question::Health)),
+            (Ok(_), Ok(_)) => View::Silent(another(peer, EtcdRequest::Health)),
         }
     }
 
@@ -252,16 +257,16 @@ impl Gathering<'_> {
     pub(super) async fn status(&self, pod: &Pod) -> Result<Status, Cause> {
         let peer = self.group.peer(pod);
         let end = self.end.min(Instant::now() + self.config.member_deadline);
-        match self.ask(&peer, Question::Status, end).await? {
-            Answer::Status(status) => Ok(*status),
-            _ => Err(another(&peer, Question::Status)),
+        match self.ask(&peer, EtcdRequest::Status, end).await? {
+            EtcdResponse::Status(status) => Ok(*status),
+            _ => Err(another(&peer, EtcdRequest::Status)),
         }
     }
 
     /// The answer, or that there was none.
-    async fn ask(&self, peer: &Peer, question: Question, end: Instant) -> Result<Answer, Cause> {
+    async fn ask(&self, peer: &Endpoint, question: EtcdRequest, end: Instant) -> Result<EtcdResponse, Cause> {
         let given = end.saturating_duration_since(Instant::now());
-        let asked = self.world.etcd(peer, question, end.into_std());
+        let asked = self.clients.etcd.call(peer, question, end.into_std());
         timeout_at(end + GRACE, asked).await.unwrap_or_else(|_| {
             let text =
                 format!("{peer} gave no answer in {:.1} s when asked for {question}", given.as_secs_f64());
@@ -271,6 +276,6 @@ impl Gathering<'_> {
 }
 
 /// An answer to something else.
-fn another(peer: &Peer, question: Question) -> Cause {
+fn another(peer: &Endpoint, question: EtcdRequest) -> Cause {
     Cause::new(cause::GARBAGE, format!("{peer} was asked for {question} and answered something else"))
 }

@@ -17,9 +17,9 @@ use super::config::Ensemble;
 use super::group::{self, Group};
 use super::makers::Makers;
 use super::pod::{Owner, Pod};
-use cluster::fleet::{self, Cluster, Object, Part, Query};
+use cluster::fleet::{self, Cluster, ListQuery, Object, Part};
 use cluster::writer::{Lease, Reservations};
-use cluster::{Address, Reader, Resource, cause};
+use cluster::{Address, Clients, Resource, cause};
 
 /// One page; as many as kubectl asks for.
 const PAGE: u32 = 500;
@@ -215,7 +215,7 @@ pub(super) enum Leaving {
 /// Asks Kubernetes.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'l> {
-    pub(super) world: &'l dyn Reader,
+    pub(super) clients: &'l Clients,
     pub(super) end: Instant,
 }
 
@@ -237,8 +237,8 @@ impl Look<'_> {
         name: &str,
         part: Part,
     ) -> Result<Option<Object>, Cause> {
-        let look = fleet::Look { address: Address { resource, namespace, name }, part };
-        self.limit(self.world.find(&Cluster::Here, look, self.end.into_std())).await
+        let look = fleet::GetQuery { address: Address { resource, namespace, name }, part };
+        self.limit(self.clients.reader.get_object(&Cluster::Local, look, self.end.into_std())).await
     }
 
     /// A pod in JSON, if there is one.
@@ -261,8 +261,16 @@ impl Look<'_> {
     ) -> Result<Vec<Object>, Cause> {
         let (mut all, mut from) = (Vec::new(), None::<String>);
         for _ in 0..MOST_PAGES {
-            let query = Query { resource, namespace, fields: "", part, limit: PAGE, from: from.as_deref() };
-            let page = self.limit(self.world.list(&Cluster::Here, query, self.end.into_std())).await?;
+            let query = ListQuery {
+                resource,
+                namespace,
+                field_selector: "",
+                part,
+                limit: PAGE,
+                continue_token: from.as_deref(),
+            };
+            let page =
+                self.limit(self.clients.reader.list(&Cluster::Local, query, self.end.into_std())).await?;
             all.extend(page.objects);
             match page.next {
                 None => return Ok(all),
@@ -297,7 +305,7 @@ impl Look<'_> {
             join(join(namespace, owner), join(node, join(pods, book))).await;
         let listed = pods.as_deref().ok();
         let (owner, makers) = Makers::of(*self, ensemble, group, (pod, owner), listed).await;
-        Ground { now: self.world.now(), namespace, owner, makers, has_node, pods, book }
+        Ground { now: self.clients.context.now(), namespace, owner, makers, has_node, pods, book }
     }
 
     pub(super) async fn namespace(&self, name: &str) -> Result<Namespace, Cause> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::config::{Config, Ensemble, GroupBy, OwnerKind, Within};
 use super::pod::{self, Pod};
 use ::config::{Selector, SelectorExt as _};
-use cluster::etcd::{Client, Peer};
+use cluster::etcd::{ClientOptions, Endpoint};
 use cluster::writer::Lease;
 
 /// Whether an entry of the configuration may be about a pod.
@@ -55,7 +55,7 @@ pub(super) struct Group {
     is_by_set: bool,
     /// The kind that may stand in for it.
     kind: Option<OwnerKind>,
-    client: Arc<Client>,
+    client: Arc<ClientOptions>,
     port: u16,
     /// What tells this entry from others in the same namespace.
     selector: String,
@@ -106,8 +106,8 @@ impl Group {
     }
 
     /// How a pod of it is asked.
-    pub(super) fn peer(&self, pod: &Pod) -> Peer {
-        Peer {
+    pub(super) fn peer(&self, pod: &Pod) -> Endpoint {
+        Endpoint {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
             uid: pod.uid.clone(),

@@ -54,8 +54,7 @@ use crate::common::Defaults;
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
 use crate::webhook::{FailurePolicy, WebhookEntry};
 use ::config::Section;
-use cluster::Reader;
-use cluster::writer::Writer;
+use cluster::Clients;
 
 pub use survey::{Deletion, Empty, Ensemble, Member, Overlap, Survey, Surveyed, Unseen, Why};
 
@@ -130,12 +129,8 @@ impl Configured for Keeper {
         }
     }
 
-    fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard> {
-        Arc::new(Door::new(&self.config, world, None))
-    }
-
-    fn build_with(&self, world: &Arc<dyn Reader>, hands: &Arc<dyn Writer>) -> Arc<dyn Guard> {
-        Arc::new(Door::new(&self.config, world, Some(Arc::clone(hands))))
+    fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
+        Arc::new(Door::new(&self.config, clients.clone()))
     }
 }
 
@@ -149,22 +144,15 @@ pub fn survey(configured: &dyn Configured) -> Option<Survey> {
 /// The guard at the door.
 struct Door {
     config: Arc<Config>,
-    world: Arc<dyn Reader>,
-    /// Only ever handed on to what acts.
-    hands: Option<Arc<dyn Writer>>,
+    clients: Clients,
     fields: Fields,
 }
 
 // === impl Door ===
 
 impl Door {
-    fn new(config: &Arc<Config>, world: &Arc<dyn Reader>, hands: Option<Arc<dyn Writer>>) -> Self {
-        Self {
-            config: Arc::clone(config),
-            world: Arc::clone(world),
-            hands,
-            fields: Fields::new(&target::POINTERS),
-        }
+    fn new(config: &Arc<Config>, clients: Clients) -> Self {
+        Self { config: Arc::clone(config), clients, fields: Fields::new(&target::POINTERS) }
     }
 }
 
@@ -187,7 +175,7 @@ impl Guard for Door {
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         Box::pin(async move {
-            let way = Way::new(&self.config, &*self.world, self.hands.as_deref(), deadline.into());
+            let way = Way::new(&self.config, &self.clients, deadline.into());
             match Deed::of(request) {
                 Some(deed) => way.of_pod(deed, request).await,
                 None => way.of_others(request).await,

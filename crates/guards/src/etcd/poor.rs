@@ -11,7 +11,7 @@ use admission::Cause;
 use super::facts::{Facts, Seen, View};
 use super::table::{self, Row, State, Table};
 use cluster::cause;
-use cluster::etcd::{Health, Id, Metrics};
+use cluster::etcd::{Health, Id, MemberMetrics};
 
 /// What one member says, in common common_config.
 struct Said {
@@ -95,7 +95,7 @@ fn said(seen: &Seen) -> Result<Said, Cause> {
     }
 }
 
-fn poor(seen: &Seen, health: &Health, metrics: &Metrics) -> Result<Said, Cause> {
+fn poor(seen: &Seen, health: &Health, metrics: &MemberMetrics) -> Result<Said, Cause> {
     let (Some(is_leader), Some(has_leader)) = (metrics.is_leader, metrics.has_leader) else {
         let text = format!("the metrics of {} tell nothing of who leads", seen.pod.name);
         return Err(Cause::new(cause::GARBAGE, text));

@@ -26,7 +26,7 @@ use super::tell;
 use ::config::SelectorExt as _;
 use cluster::fleet::{Object, Part};
 use cluster::writer::{Lease, Reservations};
-use cluster::{Reader, Resource};
+use cluster::{Clients, Resource};
 
 pub use told::{Deletion, Empty, Ensemble, Member, Overlap, Surveyed, Unseen, Why};
 
@@ -92,17 +92,17 @@ impl Survey {
     /// Looks at everything, or at these namespaces only. `progress` is told how many namespaces of how many were looked into.
     pub async fn look(
         &self,
-        world: &dyn Reader,
+        clients: &Clients,
         only: &[String],
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Surveyed {
         let mut found = Surveyed::default();
-        let (mut names, unseen) = self.namespaces(world).await;
+        let (mut names, unseen) = self.namespaces(clients).await;
         names.retain(|name| only.is_empty() || only.contains(name));
         found.unseen.extend(unseen.map(|why| Unseen { namespace: None, why: Why::from(&why) }));
         for (at, some) in names.chunks(AT_ONCE).enumerate() {
             progress(at * AT_ONCE, names.len());
-            let places = join_all(some.iter().map(|name| self.place(world, name))).await;
+            let places = join_all(some.iter().map(|name| self.place(clients, name))).await;
             for (name, place) in some.iter().zip(places) {
                 match place {
                     Ok(Place { ensembles, empty, overlaps }) => {
@@ -120,7 +120,7 @@ impl Survey {
     }
 
     /// The namespaces that ensembles may be in, in their order; and why there may be more.
-    async fn namespaces(&self, world: &dyn Reader) -> (Vec<String>, Option<Cause>) {
+    async fn namespaces(&self, clients: &Clients) -> (Vec<String>, Option<Cause>) {
         let mut names: Vec<String> = Vec::new();
         let mut selectors = Vec::new();
         for ensemble in &self.config.ensembles {
@@ -131,7 +131,7 @@ impl Survey {
         }
         let mut unseen = None;
         if !selectors.is_empty() {
-            let look = Look { world, end: Instant::now() + PATIENCE };
+            let look = Look { clients, end: Instant::now() + PATIENCE };
             match look.listed(&Resource::NAMESPACES, "", Part::Metadata).await {
                 Ok(all) => names.extend(all.into_iter().filter_map(|object| {
                     selectors
@@ -148,8 +148,8 @@ impl Survey {
         (names, unseen)
     }
 
-    async fn place(&self, world: &dyn Reader, name: &str) -> Result<Place, Cause> {
-        let look = Look { world, end: Instant::now() + PATIENCE };
+    async fn place(&self, clients: &Clients, name: &str) -> Result<Place, Cause> {
+        let look = Look { clients, end: Instant::now() + PATIENCE };
         let (namespace, objects) = join(look.namespace(name), look.all(&PODS, name)).await;
         let (namespace, objects) = (namespace?, objects?);
         let mut place = Place::default();
@@ -183,7 +183,7 @@ impl Survey {
                     pods.push(pod);
                 }
             }
-            place.ensembles.push(self.ensemble(world, &namespace, known, &pods).await);
+            place.ensembles.push(self.ensemble(clients, &namespace, known, &pods).await);
         }
         place.ensembles.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(place)
@@ -225,12 +225,12 @@ impl Survey {
 
     async fn ensemble(
         &self,
-        world: &dyn Reader,
+        clients: &Clients,
         namespace: &Namespace,
         Known { entry, group, own }: &Known<'_>,
         pods: &[Pod],
     ) -> Ensemble {
-        let look = Look { world, end: Instant::now() + PATIENCE };
+        let look = Look { clients, end: Instant::now() + PATIENCE };
         let lease = group.lease(&self.config.common_config.install_namespace);
         let first = pods.first().cloned().unwrap_or_default();
         let book = async {
@@ -243,7 +243,7 @@ impl Survey {
         let (owner, (nodes, book)) = join(look.stands(entry, &first), join(nodes, book)).await;
         let (owner, makers) = Makers::of(look, entry, group, (&first, owner), Some(pods)).await;
         let ground = Ground {
-            now: world.now(),
+            now: clients.context.now(),
             namespace: Ok(namespace.clone()),
             owner,
             makers,
@@ -251,7 +251,7 @@ impl Survey {
             pods: Ok(pods.to_vec()),
             book,
         };
-        let gathering = Gathering { world, config: &self.config, group, end: Instant::now() + PATIENCE };
+        let gathering = Gathering { clients, config: &self.config, group, end: Instant::now() + PATIENCE };
         let facts = gathering.about("", &ground, pods).await;
         let deletions: Vec<(String, Deletion)> = pods
             .iter()

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::fixture::{LEAST, evict};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
-use cluster::writer::Moved;
+use cluster::writer::TransferResult;
 use fake::{Fake, Reply, Whom, alarm, deleted, deleted_by, evicted, ruled, told, word};
 
 const CONTROLLER: &str = "system:serviceaccount:kube-system:statefulset-controller";
@@ -85,7 +85,7 @@ async fn a_leader_may_go_with_a_warning_where_that_is_said() {
 
 #[tokio::test(start_paused = true)]
 async fn where_leadership_cannot_be_moved_people_are_refused_and_controllers_with_time_are_not() {
-    let fake = || Fake::of(3).with(|state| state.moves = Some(Moved::Unsupported));
+    let fake = || Fake::of(3).with(|state| state.moves = Some(TransferResult::Unsupported));
     let person = fake();
     says(&deleted(&person, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
     assert_eq!(person.state().deeds, ["noted etcd-0", "etcd-0 to 11"]);
@@ -104,15 +104,15 @@ async fn where_leadership_cannot_be_moved_people_are_refused_and_controllers_wit
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_does_not_hand_over_does_not_go() {
-    let bad = Fake::of(3).with(|state| state.moves = Some(Moved::BadTarget));
+    let bad = Fake::of(3).with(|state| state.moves = Some(TransferResult::BadTarget));
     says(&deleted(&bad, LEAST, "etcd-0").await, "deny", "no other member can take over");
     let deeds = ["noted etcd-0", "etcd-0 to 11", "noted etcd-0", "etcd-0 to 12"];
     assert_eq!(bad.state().deeds, deeds, "each one is noted before it is to take over");
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
-    let slow = Fake::of(3).with(|state| state.moves = Some(Moved::Unknown(why)));
+    let slow = Fake::of(3).with(|state| state.moves = Some(TransferResult::Unknown(why)));
     says(&deleted(&slow, LEAST, "etcd-0").await, "unknown", "took too long");
     assert_eq!(slow.state().deeds.iter().filter(|deed| deed.contains(" to ")).count(), 2);
-    let lies = Fake::of(3).with(|state| state.moves = Some(Moved::Moved));
+    let lies = Fake::of(3).with(|state| state.moves = Some(TransferResult::Transferred));
     let ruling = evicted(&lies, LEAST, "etcd-0").await;
     says(&ruling, "deny", "leadership moved to etcd-1");
     let Verdict::Deny(denial) = ruling.verdict else { panic!() };

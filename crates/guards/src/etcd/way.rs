@@ -28,8 +28,8 @@ use super::target::{Deed, Target};
 use super::tell;
 use ::config::SelectorExt as _;
 use cluster::etcd::Id;
-use cluster::writer::{Lease, Moved, Reservation, Reservations, Writer, Written};
-use cluster::{Reader, cause};
+use cluster::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer};
+use cluster::{Clients, cause};
 
 /// Kept of the review's time for deciding and answering: a tenth, and no more than this.
 const FOR_THE_ANSWER: Duration = Duration::from_millis(200);
@@ -54,8 +54,7 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy)]
 pub(super) struct Way<'w> {
     config: &'w Config,
-    world: &'w dyn Reader,
-    hands: Option<&'w dyn Writer>,
+    clients: &'w Clients,
     /// Until when it may look, decide and act.
     end: Instant,
     /// Until when it may note what goes in any case.
@@ -78,15 +77,14 @@ struct Subject<'s> {
 }
 
 impl<'w> Way<'w> {
-    pub(super) fn new(
-        config: &'w Config,
-        world: &'w dyn Reader,
-        hands: Option<&'w dyn Writer>,
-        deadline: Instant,
-    ) -> Self {
+    pub(super) fn new(config: &'w Config, clients: &'w Clients, deadline: Instant) -> Self {
         let left = deadline.saturating_duration_since(Instant::now());
         let end = deadline - FOR_THE_ANSWER.min(left / 10);
-        Self { config, world, hands, end, last: end }
+        Self { config, clients, end, last: end }
+    }
+
+    fn writer(&self) -> Option<&'w dyn Writer> {
+        self.clients.writer.as_deref()
     }
 
     /// The same that ends sooner where somebody may have what nobody can say: that is noted afterwards.
@@ -98,12 +96,12 @@ impl<'w> Way<'w> {
     }
 
     fn unseen(&self, target: &Target, why: &Cause) -> Ruling {
-        tell::unseen(self.config, target, why, self.world.now())
+        tell::unseen(self.config, target, why, self.clients.context.now())
     }
 
     /// A pod of which nobody can say whether it is in an ensemble. Whoever wants it gone in spite of all need not know.
     fn unplaced(&self, target: &Target, json: &str, why: &Cause) -> Ruling {
-        let now = self.world.now();
+        let now = self.clients.context.now();
         let tried = Pod::read(json, 0).map(|pod| glass::judge(self.config, &pod.name, &pod.annotations, now));
         match tried {
             Ok(Override::Broken { reason, until }) => tell::glass_broken(&target.told(), &reason, &until),
@@ -123,12 +121,12 @@ impl<'w> Way<'w> {
     }
 
     fn look(&self) -> Look<'w> {
-        Look { world: self.world, end: self.end.min(Instant::now() + GROUND) }
+        Look { clients: self.clients, end: self.end.min(Instant::now() + GROUND) }
     }
 
     /// What is about more than one pod.
     pub(super) async fn of_others(&self, request: &Request<'_>) -> Ruling {
-        above::rule(self.config, self.look(), request, self.world.now()).await
+        above::rule(self.config, self.look(), request, self.clients.context.now()).await
     }
 
     /// A pod that is deleted or evicted.
@@ -154,7 +152,7 @@ impl<'w> Way<'w> {
             let why = "it is meant for another pod of that name, so that the API server refuses it (preconditions.uid)";
             return Ruling::allow().audit("allowed", why);
         }
-        let unasked = match decide::of_pod(self.config, &target, &subject.pod, self.world.now()) {
+        let unasked = match decide::of_pod(self.config, &target, &subject.pod, self.clients.context.now()) {
             Some(unasked) => unasked,
             None if subject.pod.is_going => return self.of_going(&subject).await,
             None => self.with_time_to_note(&target).of_member(&subject).await,
@@ -170,27 +168,27 @@ impl<'w> Way<'w> {
         if self.is_pretending(target) || !(is_missed || goes_unknown) {
             return ruling;
         }
-        let Some(hands) = self.hands else { return ruling };
-        match self.note_beside(subject, hands).await {
+        let Some(writer) = self.writer() else { return ruling };
+        match self.note_beside(subject, writer).await {
             Ok(()) => ruling,
             Err(why) => ruling.warn(tell::voice(&subject.pod, &decide::let_no_other(&why))),
         }
     }
 
     /// Notes that a pod leaves that goes in any case, with what time is left, and asks no member. What is torn down is missed by nobody.
-    async fn note_beside(&self, subject: &Subject<'_>, hands: &dyn Writer) -> Result<(), Cause> {
+    async fn note_beside(&self, subject: &Subject<'_>, writer: &dyn Writer) -> Result<(), Cause> {
         let end = self.last.min(Instant::now() + BESIDE);
-        let look = Look { world: self.world, end };
+        let look = Look { clients: self.clients, end };
         let (is_torn_down, mut read) = join(self.is_torn_down(subject, look), self.book(subject, look)).await;
         if is_torn_down {
             return Ok(());
         }
         let late = || Cause::new(cause::TIMEOUT, "there was no time left");
-        let act = Act { end, ..self.act(subject, hands) };
+        let act = Act { end, ..self.act(subject, writer) };
         let mut turn = None;
         loop {
             let book = read?;
-            let now = self.world.now();
+            let now = self.clients.context.now();
             let ends = now + self.last.saturating_duration_since(Instant::now());
             let note = When { now, ends }.note(&book, &subject.pod.uid);
             if note.hold == Hold::Fresh {
@@ -199,10 +197,10 @@ impl<'w> Way<'w> {
             let entry = entry(&subject.pod, &note, now, ends)?;
             let written = timeout_at(end + GRACE, act.note(&book, entry, now));
             match written.await.map_err(|_| late())? {
-                Written::Written => return Ok(()),
-                Written::Refused(why) => return Err(why),
-                Written::Raced if Instant::now() >= end => return Err(late()),
-                Written::Raced => {}
+                WriteResult::Written => return Ok(()),
+                WriteResult::Failed(why) => return Err(why),
+                WriteResult::Conflict if Instant::now() >= end => return Err(late()),
+                WriteResult::Conflict => {}
             }
             if turn.is_none() {
                 turn = Some(timeout_at(end, act::turn(act.lease)).await.map_err(|_| late())?);
@@ -274,7 +272,7 @@ impl<'w> Way<'w> {
     }
 
     fn gathering<'s>(&'s self, subject: &'s Subject<'_>) -> Gathering<'s> {
-        Gathering { world: self.world, config: self.config, group: &subject.group, end: self.end }
+        Gathering { clients: self.clients, config: self.config, group: &subject.group, end: self.end }
     }
 
     /// Looks at Kubernetes and at the members; an error is a ruling that needs no member.
@@ -313,17 +311,17 @@ impl<'w> Way<'w> {
                 };
                 match self.note(subject, &seen, &effect).await {
                     // What is decided now does without.
-                    Some(Written::Refused(why)) => done.unnoted = Some(why),
-                    Some(Written::Written | Written::Raced) | None => break effect,
+                    Some(WriteResult::Failed(why)) => done.unnoted = Some(why),
+                    Some(WriteResult::Written | WriteResult::Conflict) | None => break effect,
                 }
             };
             if let Effect::Move { to, name } = effect {
                 match self.hand_over(subject, &seen.facts, to).await {
-                    Moved::Moved => done.moved = Some(name),
-                    Moved::NotLeader => {}
-                    Moved::BadTarget => done.refused.push(to),
-                    Moved::Unsupported => done.is_unmovable = true,
-                    Moved::Unknown(why) => {
+                    TransferResult::Transferred => done.moved = Some(name),
+                    TransferResult::NotLeader => {}
+                    TransferResult::BadTarget => done.refused.push(to),
+                    TransferResult::Unsupported => done.is_unmovable = true,
+                    TransferResult::Unknown(why) => {
                         // One more look may show that it did. If it leads still, it is told once more, and not again.
                         if let Some(before) = unmoved.replace(why) {
                             return Unasked::free(self.unseen(subject.target, &before));
@@ -342,7 +340,9 @@ impl<'w> Way<'w> {
     /// Whether nothing is to be changed this time: what would be done counts as done, and is told. In audit mode a refusal does not
     /// bind, and nothing else does.
     fn is_pretending(&self, target: &Target) -> bool {
-        self.hands.is_none() || target.dry_run || self.config.common_config.settle_policy.mode == Mode::Audit
+        self.clients.writer.is_none()
+            || target.dry_run
+            || self.config.common_config.settle_policy.mode == Mode::Audit
     }
 
     /// Decides.
@@ -369,20 +369,20 @@ impl<'w> Way<'w> {
         when == OnUnknown::Allow
     }
 
-    fn act<'s>(&'s self, subject: &'s Subject<'_>, hands: &'s dyn Writer) -> Act<'s> {
-        Act { hands, book: self.config.reservation, lease: &subject.lease, end: self.end }
+    fn act<'s>(&'s self, subject: &'s Subject<'_>, writer: &'s dyn Writer) -> Act<'s> {
+        Act { writer, book: self.config.reservation, lease: &subject.lease, end: self.end }
     }
 
     /// Notes what is to be noted, if anything.
-    async fn note(&self, subject: &Subject<'_>, seen: &Seen, effect: &Effect) -> Option<Written> {
+    async fn note(&self, subject: &Subject<'_>, seen: &Seen, effect: &Effect) -> Option<WriteResult> {
         let (facts, pod) = (&seen.facts, &subject.pod);
         let read = match &seen.ground.book {
             Ok(read) => read,
-            Err(why) => return Some(Written::Refused(why.clone())),
+            Err(why) => return Some(WriteResult::Failed(why.clone())),
         };
         let mut entry = match entry(pod, &facts.note, facts.now, facts.ends) {
             Ok(entry) => entry,
-            Err(why) => return Some(Written::Refused(why)),
+            Err(why) => return Some(WriteResult::Failed(why)),
         };
         match effect {
             Effect::Move { .. } => return None,
@@ -393,7 +393,7 @@ impl<'w> Way<'w> {
                 entry.to.push(to.clone());
             }
         }
-        let act = Act { end: self.end.min(Instant::now() + GROUND), ..self.act(subject, self.hands?) };
+        let act = Act { end: self.end.min(Instant::now() + GROUND), ..self.act(subject, self.writer()?) };
         Some(self.written(&act, subject, seen, read, entry).await)
     }
 
@@ -405,35 +405,35 @@ impl<'w> Way<'w> {
         seen: &Seen,
         read: &Reservations,
         entry: Reservation,
-    ) -> Written {
+    ) -> WriteResult {
         let now = seen.ground.now;
         let first = act.note(read, entry.clone(), now).await;
-        if first != Written::Raced {
+        if first != WriteResult::Conflict {
             return first;
         }
-        let Ok(_turn) = timeout_at(act.end, act::turn(act.lease)).await else { return Written::Raced };
+        let Ok(_turn) = timeout_at(act.end, act::turn(act.lease)).await else { return WriteResult::Conflict };
         while Instant::now() < act.end {
             let book = self.book(subject, self.look()).await;
-            let Ok(book) = book else { return Written::Raced };
+            let Ok(book) = book else { return WriteResult::Conflict };
             let is_same = |uid: &str| book.of(uid) == read.of(uid);
             if !is_same(&subject.pod.uid) || !seen.facts.seen.iter().all(|seen| is_same(&seen.pod.uid)) {
-                return Written::Raced;
+                return WriteResult::Conflict;
             }
             let written = act.note(&book, entry.clone(), now).await;
-            if written != Written::Raced {
+            if written != WriteResult::Conflict {
                 return written;
             }
         }
-        Written::Raced
+        WriteResult::Conflict
     }
 
     /// Has the leader hand over, and waits until most of the members have seen it.
-    async fn hand_over(&self, subject: &Subject<'_>, facts: &Facts, to: Id) -> Moved {
+    async fn hand_over(&self, subject: &Subject<'_>, facts: &Facts, to: Id) -> TransferResult {
         // Without hands nobody gets here: it is pretended before.
-        let Some(hands) = self.hands else { return Moved::Unsupported };
-        let act = self.act(subject, hands);
-        let moved = act.move_leader(&subject.group.peer(&current(subject, facts)), to).await;
-        if moved != Moved::Moved {
+        let Some(writer) = self.writer() else { return TransferResult::Unsupported };
+        let act = self.act(subject, writer);
+        let moved = act.transfer_leadership(&subject.group.peer(&current(subject, facts)), to).await;
+        if moved != TransferResult::Transferred {
             return moved;
         }
         let most = Table::of(self.config, facts).voters.map_or(usize::MAX, |voters| voters / 2 + 1);
@@ -452,7 +452,7 @@ impl<'w> Way<'w> {
             }
             sleep(POLL).await;
         }
-        Moved::Moved
+        TransferResult::Transferred
     }
 }
 

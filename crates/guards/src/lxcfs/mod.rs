@@ -45,7 +45,7 @@ use crate::common::Defaults;
 use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
 use crate::webhook::{FailurePolicy, WebhookEntry};
 use ::config::Section;
-use cluster::{Address, Reader, Resource, cause};
+use cluster::{Address, Clients, Reader, Resource, cause};
 
 use config::Config;
 use decide::Step;
@@ -111,10 +111,10 @@ impl Configured for Injector {
         Requirements { reads_cluster: true, watches: vec![Resource::NAMESPACES], ..Requirements::default() }
     }
 
-    fn build(&self, world: &Arc<dyn Reader>) -> Arc<dyn Guard> {
+    fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
         Arc::new(Door {
             config: Arc::clone(&self.config),
-            world: Arc::clone(world),
+            reader: Arc::clone(&clients.reader),
             fields: Fields::new(&pod::POINTERS),
         })
     }
@@ -129,7 +129,7 @@ pub fn node_settings(configured: &dyn Configured) -> Option<OnNode> {
 /// The guard at the door.
 struct Door {
     config: Arc<Config>,
-    world: Arc<dyn Reader>,
+    reader: Arc<dyn Reader>,
     fields: Fields,
 }
 
@@ -160,10 +160,10 @@ impl Guard for Door {
             };
             let name = request.namespace.as_ref();
             let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
-            let mut answer = self.world.get(address, deadline).await;
+            let mut answer = self.reader.get(address, deadline).await;
             // Such labels are certain to be out of date, or have changed this moment. Rarely: no cost on the common way.
             if matches!(&answer, Ok(Some(namespace)) if opened.contradicts(&namespace.labels)) {
-                answer = self.world.ask(address, deadline).await;
+                answer = self.reader.get_uncached(address, deadline).await;
             }
             match answer {
                 Ok(Some(namespace)) => decide::close(&self.config, &opened, &namespace.labels),
@@ -193,7 +193,7 @@ mod tests {
 
     use super::fixture::{config, with_request};
     use super::*;
-    use cluster::{Answer, Metadata};
+    use cluster::{Metadata, MetadataResult};
 
     /// A world in which every namespace has these labels, and which counts how often it is looked into and asked.
     struct Counting {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     impl Counting {
-        fn answer(&self, counter: &AtomicUsize) -> BoxFuture<'_, Answer> {
+        fn answer(&self, counter: &AtomicUsize) -> BoxFuture<'_, MetadataResult> {
             counter.fetch_add(1, Ordering::Relaxed);
             let labels = self.labels.clone();
             Box::pin(ready(Ok(Some(Arc::new(Metadata { labels, ..Metadata::default() })))))
@@ -211,11 +211,11 @@ mod tests {
     }
 
     impl Reader for Counting {
-        fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, Answer> {
+        fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
             self.answer(&self.looks)
         }
 
-        fn ask<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, Answer> {
+        fn get_uncached<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
             self.answer(&self.questions)
         }
     }
@@ -254,8 +254,8 @@ mod tests {
             let world =
                 Arc::new(Counting { labels, looks: AtomicUsize::new(0), questions: AtomicUsize::new(0) });
             let injector = Injector { config: Arc::new(config("{}")) };
-            let seen: Arc<dyn Reader> = Arc::<Counting>::clone(&world);
-            let guard = injector.build(&seen);
+            let clients = Clients::reader_only(Arc::<Counting>::clone(&world));
+            let guard = injector.build(&clients);
             let annotations =
                 if annotation.is_empty() { json!({}) } else { json!({wish::SWITCH: annotation}) };
             let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});

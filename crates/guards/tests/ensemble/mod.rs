@@ -21,10 +21,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
 use cluster::etcd::{
-    Alarm, AlarmKind, Answer, Answered, Health, Member, Members, Metrics, Peer, Question, Read, Status,
+    Alarm, AlarmKind, Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Health, Member, MemberList,
+    MemberMetrics, Read, Status,
 };
-use cluster::fleet::{Cluster, Found, Listed, Look, Object, Page, Part, Query};
-use cluster::{self, Address, Metadata, Reader, cause};
+use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Page, PageResult, Part};
+use cluster::{self, Address, Clients, Context, EtcdClient, Metadata, Reader, cause};
 use libtest_mimic::Failed;
 use serde::Deserialize;
 use serde_json::value::to_raw_value;
@@ -178,7 +179,7 @@ impl Told {
         leader.filter(|_| self.quorum.is_none())
     }
 
-    fn members(&self, ensemble: u64) -> Members {
+    fn members(&self, ensemble: u64) -> MemberList {
         let own = self.pods.iter().filter(|(_, one)| one.ensemble == ensemble && one.id != 0);
         let member = |(name, one): (&String, &One)| Member {
             id: one.id,
@@ -187,36 +188,39 @@ impl Told {
             client_urls: vec![format!("http://{name}.etcd:2379")],
             is_learner: one.learner,
         };
-        Members { cluster: ensemble, members: own.map(member).collect() }
+        MemberList { cluster: ensemble, members: own.map(member).collect() }
     }
 
-    fn answer(&self, peer: &Peer, question: Question) -> Answered {
+    fn answer(&self, peer: &Endpoint, question: EtcdRequest) -> EtcdResult {
         let one = self.pods.get(&peer.name).ok_or_else(|| why("not-recorded", &peer.name))?;
         let says = |code: &str| Err(why(code, &peer.name));
         if let Some(code) = &one.unknown {
             return says(code);
         }
-        let plain = matches!(question, Question::Health | Question::Metrics);
+        let plain = matches!(question, EtcdRequest::Health | EtcdRequest::Metrics);
         if one.poor != plain {
             return says(if plain { "unsupported" } else { "gateway-off" });
         }
-        let of_voters = matches!(question, Question::Members | Question::MembersByQuorum | Question::Alarms);
+        let of_voters =
+            matches!(question, EtcdRequest::Members | EtcdRequest::MembersByQuorum | EtcdRequest::Alarms);
         if one.learner && of_voters {
             return says("unsupported");
         }
-        if question == Question::MembersByQuorum && one.version.as_str() < "3.5" {
+        if question == EtcdRequest::MembersByQuorum && one.version.as_str() < "3.5" {
             return says("unsupported");
         }
-        if matches!(question, Question::Read | Question::MembersByQuorum) {
+        if matches!(question, EtcdRequest::Read | EtcdRequest::MembersByQuorum) {
             match one.read.as_deref() {
-                Some("denied") if question == Question::Read => return Ok(Answer::Read(Read::Denied)),
+                Some("denied") if question == EtcdRequest::Read => {
+                    return Ok(EtcdResponse::Read(Read::Denied));
+                }
                 Some(code) if code != "denied" => return says(code),
                 _ if self.quorum.is_some() => return says("no-quorum"),
                 _ => {}
             }
         }
         Ok(match question {
-            Question::Status => Answer::Status(Box::new(Status {
+            EtcdRequest::Status => EtcdResponse::Status(Box::new(Status {
                 cluster: one.ensemble,
                 member: one.id,
                 leader: self.leader(),
@@ -227,17 +231,19 @@ impl Told {
                 version: one.version.clone(),
                 ..Status::default()
             })),
-            Question::Members | Question::MembersByQuorum => Answer::Members(self.members(one.ensemble)),
-            Question::Alarms => Answer::Alarms(self.raised()),
-            Question::Read => Answer::Read(Read::Served),
-            Question::Health => {
-                Answer::Health(Health { is_healthy: self.quorum.is_none(), reason: String::new() })
+            EtcdRequest::Members | EtcdRequest::MembersByQuorum => {
+                EtcdResponse::Members(self.members(one.ensemble))
             }
-            Question::Metrics => Answer::Metrics(Metrics {
+            EtcdRequest::Alarms => EtcdResponse::Alarms(self.raised()),
+            EtcdRequest::Read => EtcdResponse::Read(Read::Served),
+            EtcdRequest::Health => {
+                EtcdResponse::Health(Health { is_healthy: self.quorum.is_none(), reason: String::new() })
+            }
+            EtcdRequest::Metrics => EtcdResponse::Metrics(MemberMetrics {
                 is_leader: Some(self.leader() == Some(one.id)),
                 has_leader: Some(self.leader().is_some()),
                 member: Some(one.id),
-                ..Metrics::default()
+                ..MemberMetrics::default()
             }),
         })
     }
@@ -274,15 +280,20 @@ fn object(json: &Value, part: Part) -> Object {
 }
 
 impl Reader for Told {
-    fn get<'a>(&'a self, address: Address<'a>, _: Instant) -> BoxFuture<'a, cluster::Answer> {
-        let look = Look { address, part: Part::Metadata };
+    fn get<'a>(&'a self, address: Address<'a>, _: Instant) -> BoxFuture<'a, cluster::MetadataResult> {
+        let look = GetQuery { address, part: Part::Metadata };
         Box::pin(async move {
-            let found = self.find(&Cluster::Here, look, Instant::now()).await?;
+            let found = self.get_object(&Cluster::Local, look, Instant::now()).await?;
             Ok(found.map(|object| Arc::new(object.metadata)))
         })
     }
 
-    fn find<'a>(&'a self, _: &'a Cluster, look: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+    fn get_object<'a>(
+        &'a self,
+        _: &'a Cluster,
+        look: GetQuery<'a>,
+        _: Instant,
+    ) -> BoxFuture<'a, ObjectResult> {
         let plural = look.address.resource.plural.as_ref();
         let found = self
             .refusal(plural)
@@ -290,19 +301,30 @@ impl Reader for Told {
         Box::pin(ready(found))
     }
 
-    fn list<'a>(&'a self, _: &'a Cluster, query: Query<'a>, _: Instant) -> BoxFuture<'a, Listed> {
+    fn list<'a>(&'a self, _: &'a Cluster, query: ListQuery<'a>, _: Instant) -> BoxFuture<'a, PageResult> {
         let pods = self.pods.keys().filter_map(|name| self.object("pods", name));
         let listed = self
             .refusal(query.resource.plural.as_ref())
             .map(|()| Page { objects: pods.map(|pod| object(&pod, query.part)).collect(), next: None });
         Box::pin(ready(listed))
     }
+}
 
-    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, _: Instant) -> BoxFuture<'a, Answered> {
+impl EtcdClient for Told {
+    fn call<'a>(
+        &'a self,
+        peer: &'a Endpoint,
+        question: EtcdRequest,
+        _: Instant,
+    ) -> BoxFuture<'a, EtcdResult> {
         Box::pin(ready(self.answer(peer, question)))
     }
+}
 
-    fn now(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH + NOW
+impl Told {
+    /// Clients of the case, at its time.
+    pub(super) fn clients(self) -> Clients {
+        let context = Context { fixed_time: Some(SystemTime::UNIX_EPOCH + NOW), ..Context::default() };
+        Clients { context, ..Clients::new(Arc::new(self)) }
     }
 }

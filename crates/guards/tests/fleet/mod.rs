@@ -25,9 +25,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
 use cluster::fleet::{
-    Cluster, Fleet, Found, Listed, Look, Member, Members, Object, Owner, Page, Part, Query,
+    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Owner, Page,
+    PageResult, Part,
 };
-use cluster::{self, Address, Metadata, Reader, Resource, cause};
+use cluster::{self, Address, Clients, Context, Metadata, Reader, Resource, cause};
 use libtest_mimic::Failed;
 use serde::Deserialize;
 use serde_json::Value;
@@ -145,15 +146,15 @@ impl Item {
 }
 
 impl Reader for Told {
-    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
-        let look = Look { address, part: Part::Metadata };
+    fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::MetadataResult> {
+        let look = GetQuery { address, part: Part::Metadata };
         Box::pin(async move {
-            let found = self.find(&Cluster::Here, look, Instant::now()).await?;
+            let found = self.get_object(&Cluster::Local, look, Instant::now()).await?;
             Ok(found.map(|object| Arc::new(object.metadata)))
         })
     }
 
-    fn members<'a>(&'a self, fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, Members> {
+    fn members<'a>(&'a self, fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, MembersResult> {
         if let Some(code) = &self.members_unknown {
             return Box::pin(ready(Err(why(code, "the list"))));
         }
@@ -161,7 +162,7 @@ impl Reader for Told {
             Fleet::Contexts(_) => Cluster::Context(name.into()),
             _ => Cluster::Member(name.into()),
         };
-        let member = |(name, told): (&String, &Labelled)| Member {
+        let member = |(name, told): (&String, &Labelled)| FleetMember {
             cluster: cluster(name),
             metadata: Metadata {
                 labels: told.labels.clone(),
@@ -172,18 +173,28 @@ impl Reader for Told {
         Box::pin(ready(Ok(self.members.iter().map(member).collect())))
     }
 
-    fn find<'a>(&'a self, of: &'a Cluster, look: Look<'a>, _deadline: Instant) -> BoxFuture<'a, Found> {
+    fn get_object<'a>(
+        &'a self,
+        of: &'a Cluster,
+        look: GetQuery<'a>,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, ObjectResult> {
         let is_it = |item: &&Item| item.name == look.address.name && item.namespace == look.address.namespace;
         let found = self.items(of, look.address.resource);
         Box::pin(ready(found.map(|items| items.iter().find(is_it).map(|item| item.object(look.part)))))
     }
 
-    fn list<'a>(&'a self, of: &'a Cluster, query: Query<'a>, _deadline: Instant) -> BoxFuture<'a, Listed> {
+    fn list<'a>(
+        &'a self,
+        of: &'a Cluster,
+        query: ListQuery<'a>,
+        _deadline: Instant,
+    ) -> BoxFuture<'a, PageResult> {
         let listed = self.items(of, query.resource).and_then(|items| {
             let mut page = Page::default();
             for item in items {
                 let is_there = query.namespace.is_empty() || item.namespace == query.namespace;
-                if is_there && item.fits(query.fields)? {
+                if is_there && item.fits(query.field_selector)? {
                     page.objects.push(item.object(query.part));
                 }
             }
@@ -191,8 +202,12 @@ impl Reader for Told {
         });
         Box::pin(ready(listed))
     }
+}
 
-    fn now(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH + NOW
+impl Told {
+    /// Clients of the case, at its time.
+    pub(super) fn clients(self) -> Clients {
+        let context = Context { fixed_time: Some(SystemTime::UNIX_EPOCH + NOW), ..Context::default() };
+        Clients { context, ..Clients::reader_only(Arc::new(self)) }
     }
 }

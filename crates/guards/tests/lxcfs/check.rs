@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{BoxFuture, Guard, Ruling, Verdict, decode};
-use cluster::{self, Address, Metadata, Reader};
+use cluster::{self, Address, Clients, Metadata, Reader};
 use guards::GUARD_KINDS;
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ struct Willing;
 pub(crate) const STRICT: &str = "strict";
 
 impl Reader for Willing {
-    fn get<'a>(&'a self, namespace: Address<'a>, _: Instant) -> BoxFuture<'a, cluster::Answer> {
+    fn get<'a>(&'a self, namespace: Address<'a>, _: Instant) -> BoxFuture<'a, cluster::MetadataResult> {
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let mut labels: BTreeMap<_, _> = [label("durward.dev/lxcfs", "enabled")].into();
         labels.extend(
@@ -32,8 +32,7 @@ pub(crate) fn guard(yaml: &str) -> Arc<dyn Guard> {
     let root = config::parse("-", yaml).unwrap();
     let (configured, _, problems) = config::read("-", root.as_ref(), |section| kind.read(section));
     assert_eq!(problems, []);
-    let world: Arc<dyn Reader> = Arc::new(Willing);
-    configured.build(&world)
+    configured.build(&Clients::reader_only(Arc::new(Willing)))
 }
 
 /// What the guard says; none if the body is no review.

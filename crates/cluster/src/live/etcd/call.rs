@@ -20,7 +20,7 @@ use super::line::{Line, Said, Token};
 use super::refused::{LoggedIn, refused, stranger};
 use super::trust::{Keys, User, recently};
 use crate::cause;
-use crate::etcd::Peer;
+use crate::etcd::Endpoint;
 use crate::gateway::{self, Refusal};
 use crate::live::body::Room;
 use crate::live::failure::brief;
@@ -42,7 +42,7 @@ pub(super) const TRANSFER: &str = "/maintenance/transfer-leadership";
 
 /// Calls of one member.
 pub(super) struct Call<'c> {
-    pub(super) peer: &'c Peer,
+    pub(super) peer: &'c Endpoint,
     pub(super) line: &'c Line,
     pub(super) keys: &'c Keys,
     pub(super) room: &'c Room,

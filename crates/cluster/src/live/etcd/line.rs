@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::broken::broken;
 use super::trust::User;
 use crate::cause;
-use crate::etcd::Peer;
+use crate::etcd::Endpoint;
 use crate::live::body::{Bytes, Room};
 use crate::live::failure::{Failure, brief};
 
@@ -81,7 +81,11 @@ pub(super) struct Said {
 
 impl Line {
     /// Nothing is connected yet.
-    pub(super) fn new(peer: &Peer, address: IpAddr, trust: Option<Arc<ClientConfig>>) -> Result<Self, Cause> {
+    pub(super) fn new(
+        peer: &Endpoint,
+        address: IpAddr,
+        trust: Option<Arc<ClientConfig>>,
+    ) -> Result<Self, Cause> {
         let tls = peer.client.tls.as_ref();
         let name = match tls.and_then(|tls| tls.server_name.as_ref()) {
             None => ServerName::from(address),

@@ -30,9 +30,9 @@ use super::failure::{brief, short};
 use super::gather::{Gathering, Read as Flight};
 use super::nearly;
 use crate::cause;
-use crate::etcd::{Answer, Answered, Id, Peer, Question, Read};
+use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Id, Read};
 use crate::gateway::{self, Refusal};
-use crate::writer::Moved;
+use crate::writer::TransferResult;
 use call::{Call, Called, STATUS, TRANSFER};
 use line::Line;
 use refused::{LoggedIn, refused, stranger};
@@ -64,8 +64,8 @@ pub(crate) struct Ensembles(Arc<Inner>);
 struct Inner {
     keys: Keys,
     room: Room,
-    lines: Mutex<HashMap<Peer, Kept>>,
-    gatherings: Mutex<HashMap<(Peer, Question), Gathering<(), Answered>>>,
+    lines: Mutex<HashMap<Endpoint, Kept>>,
+    gatherings: Mutex<HashMap<(Endpoint, EtcdRequest), Gathering<(), EtcdResult>>>,
 }
 
 struct Kept {
@@ -80,7 +80,7 @@ impl Ensembles {
     }
 
     /// The answer of a member, before the deadline.
-    pub(super) async fn ask(&self, peer: &Peer, question: Question, deadline: Instant) -> Answered {
+    pub(super) async fn ask(&self, peer: &Endpoint, question: EtcdRequest, deadline: Instant) -> EtcdResult {
         let began = Instant::now();
         let left = deadline.saturating_duration_since(began);
         let why = if let Err(why) = address(peer) {
@@ -103,7 +103,7 @@ impl Ensembles {
         Err(short(Cause::new(why.code, text)))
     }
 
-    fn join(&self, peer: &Peer, question: Question) -> Flight<Answered> {
+    fn join(&self, peer: &Endpoint, question: EtcdRequest) -> Flight<EtcdResult> {
         let mut gatherings = self.0.gatherings.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (peer.clone(), question);
         if !gatherings.contains_key(&key) {
@@ -115,18 +115,23 @@ impl Ensembles {
     }
 
     /// Has a leader hand over. The cause's text is a sentence.
-    pub(super) async fn move_leader(&self, peer: &Peer, to: Id, deadline: Instant) -> Moved {
+    pub(super) async fn transfer_leadership(
+        &self,
+        peer: &Endpoint,
+        to: Id,
+        deadline: Instant,
+    ) -> TransferResult {
         let began = Instant::now();
         let limit = nearly(began, deadline.saturating_duration_since(began));
-        let moved = timeout_at(limit, self.0.move_leader(peer, to)).await.unwrap_or_else(|_| {
+        let moved = timeout_at(limit, self.0.transfer_leadership(peer, to)).await.unwrap_or_else(|_| {
             let waited = (limit - began).as_secs_f64();
             let text = format!("it did not answer in {waited:.1} s, and may hand over yet");
-            Moved::Unknown(Cause::new(cause::TIMEOUT, text))
+            TransferResult::Unknown(Cause::new(cause::TIMEOUT, text))
         });
         match moved {
-            Moved::Unknown(why) => {
+            TransferResult::Unknown(why) => {
                 let text = format!("{} could not hand over: {}", brief(&peer.name), why.text);
-                Moved::Unknown(short(Cause::new(why.code, text)))
+                TransferResult::Unknown(short(Cause::new(why.code, text)))
             }
             moved => moved,
         }
@@ -135,7 +140,7 @@ impl Ensembles {
 
 impl Inner {
     /// Asks, and asks once more where credentials have changed since they were read.
-    fn answer(self: Arc<Self>, peer: Peer, question: Question) -> BoxFuture<'static, Answered> {
+    fn answer(self: Arc<Self>, peer: Endpoint, question: EtcdRequest) -> BoxFuture<'static, EtcdResult> {
         async move {
             let began = Instant::now();
             let line = self.line(&peer, recently()).await?;
@@ -162,7 +167,7 @@ impl Inner {
     }
 
     /// The way to a member, by what is known of its ensemble `since` then.
-    async fn line(&self, peer: &Peer, since: Instant) -> Result<Arc<Line>, Cause> {
+    async fn line(&self, peer: &Endpoint, since: Instant) -> Result<Arc<Line>, Cause> {
         let address = address(peer)?;
         let trust = match &peer.client.tls {
             None => None,
@@ -187,20 +192,20 @@ impl Inner {
         Ok(line)
     }
 
-    async fn ask(&self, peer: &Peer, line: &Line, question: Question) -> Answered {
+    async fn ask(&self, peer: &Endpoint, line: &Line, question: EtcdRequest) -> EtcdResult {
         let call = Call { peer, line, keys: &self.keys, room: &self.room };
         match question {
-            Question::Status => self.called(&call, question, STATUS, "{}").await,
-            Question::Members => self.called(&call, question, "/cluster/member/list", "{}").await,
-            Question::MembersByQuorum => self.by_quorum(&call).await,
-            Question::Alarms => self.called(&call, question, "/maintenance/alarm", "{}").await,
-            Question::Read => self.read(&call).await,
-            Question::Health => self.plain(&call, question, "/health?exclude=NOSPACE", line::LIMIT).await,
-            Question::Metrics => self.plain(&call, question, "/metrics", METRICS_LIMIT).await,
+            EtcdRequest::Status => self.called(&call, question, STATUS, "{}").await,
+            EtcdRequest::Members => self.called(&call, question, "/cluster/member/list", "{}").await,
+            EtcdRequest::MembersByQuorum => self.by_quorum(&call).await,
+            EtcdRequest::Alarms => self.called(&call, question, "/maintenance/alarm", "{}").await,
+            EtcdRequest::Read => self.read(&call).await,
+            EtcdRequest::Health => self.plain(&call, question, "/health?exclude=NOSPACE", line::LIMIT).await,
+            EtcdRequest::Metrics => self.plain(&call, question, "/metrics", METRICS_LIMIT).await,
         }
     }
 
-    async fn called(&self, call: &Call<'_>, question: Question, path: &str, body: &str) -> Answered {
+    async fn called(&self, call: &Call<'_>, question: EtcdRequest, path: &str, body: &str) -> EtcdResult {
         match call.call(path, body).await? {
             Called::Answered(said) => self.parsed(question, said.body).await,
             Called::Refused(refusal, who) => Err(refused(&refusal, &who)),
@@ -209,9 +214,13 @@ impl Inner {
 
     /// The list behind a quorum. Whether the member can do that only its version says, and a container may have been started
     /// anew with another one, so it is asked each time; at the same time, as it costs nothing to wait for.
-    async fn by_quorum(&self, call: &Call<'_>) -> Answered {
-        let list =
-            self.called(call, Question::MembersByQuorum, "/cluster/member/list", r#"{"linearizable":true}"#);
+    async fn by_quorum(&self, call: &Call<'_>) -> EtcdResult {
+        let list = self.called(
+            call,
+            EtcdRequest::MembersByQuorum,
+            "/cluster/member/list",
+            r#"{"linearizable":true}"#,
+        );
         let (list, version) = tokio::join!(list, call.line.get("/version", line::LIMIT, &self.room));
         let version = version?;
         match gateway::version_of(&version.body).filter(|_| version.status == StatusCode::OK) {
@@ -229,28 +238,28 @@ impl Inner {
     }
 
     /// A read that was denied to who may not read had its quorum too, so nobody has to log in for it.
-    async fn read(&self, call: &Call<'_>) -> Answered {
+    async fn read(&self, call: &Call<'_>) -> EtcdResult {
         match call.call_as("/kv/range", HEALTH_KEY, false).await? {
-            Called::Answered(said) => self.parsed(Question::Read, said.body).await,
+            Called::Answered(said) => self.parsed(EtcdRequest::Read, said.body).await,
             Called::Refused(refusal, _) if refusal.is_nobody() || refusal.is_denied() => {
-                Ok(Answer::Read(Read::Denied))
+                Ok(EtcdResponse::Read(Read::Denied))
             }
             Called::Refused(refusal, who) => Err(refused(&refusal, &who)),
         }
     }
 
     /// What is asked beside the gateway, and needs no login.
-    async fn plain(&self, call: &Call<'_>, question: Question, path: &str, limit: usize) -> Answered {
+    async fn plain(&self, call: &Call<'_>, question: EtcdRequest, path: &str, limit: usize) -> EtcdResult {
         let said = call.line.get(path, limit, &self.room).await?;
         let is_answer = said.status == StatusCode::OK
-            || (question == Question::Health && said.status == StatusCode::SERVICE_UNAVAILABLE);
+            || (question == EtcdRequest::Health && said.status == StatusCode::SERVICE_UNAVAILABLE);
         if !is_answer {
             return Err(stranger(said.status, &said.body));
         }
         self.parsed(question, said.body).await
     }
 
-    async fn parsed(&self, question: Question, body: super::body::Bytes) -> Answered {
+    async fn parsed(&self, question: EtcdRequest, body: super::body::Bytes) -> EtcdResult {
         let read = move |body: &[u8]| gateway::read(question, body);
         match self.room.parsed(body, Instant::now() + READ_WITHIN, read).await {
             Some(read) => read?,
@@ -259,44 +268,44 @@ impl Inner {
     }
 
     /// Sent once. Who has to log in first was not heard before, and is heard once then.
-    async fn move_leader(&self, peer: &Peer, to: Id) -> Moved {
+    async fn transfer_leadership(&self, peer: &Endpoint, to: Id) -> TransferResult {
         let line = match self.line(peer, recently()).await {
             Ok(line) => line,
-            Err(why) => return Moved::Unknown(why),
+            Err(why) => return TransferResult::Unknown(why),
         };
         let call = Call { peer, line: &line, keys: &self.keys, room: &self.room };
         let body = json!({"targetID": to.to_string()}).to_string();
         match call.call(TRANSFER, &body).await {
             Ok(Called::Answered(said)) => moved(&said.body),
             Ok(Called::Refused(refusal, who)) => not_moved(&refusal, &who),
-            Err(Cause { code: cause::UNSUPPORTED | cause::GATEWAY_OFF, .. }) => Moved::Unsupported,
-            Err(why) => Moved::Unknown(why),
+            Err(Cause { code: cause::UNSUPPORTED | cause::GATEWAY_OFF, .. }) => TransferResult::Unsupported,
+            Err(why) => TransferResult::Unknown(why),
         }
     }
 }
 
 /// It answers with an empty object, or with one that has a header.
-fn moved(body: &[u8]) -> Moved {
+fn moved(body: &[u8]) -> TransferResult {
     if serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(body).is_ok() {
-        return Moved::Moved;
+        return TransferResult::Transferred;
     }
-    Moved::Unknown(Cause::new(cause::NOT_ETCD, "what answers there is not etcd"))
+    TransferResult::Unknown(Cause::new(cause::NOT_ETCD, "what answers there is not etcd"))
 }
 
-fn not_moved(refusal: &Refusal, who: &LoggedIn) -> Moved {
+fn not_moved(refusal: &Refusal, who: &LoggedIn) -> TransferResult {
     if refusal.is_not_leader() {
-        Moved::NotLeader
+        TransferResult::NotLeader
     } else if refusal.is_bad_target() {
-        Moved::BadTarget
+        TransferResult::BadTarget
     } else if refusal.is_unknown_call() {
-        Moved::Unsupported
+        TransferResult::Unsupported
     } else {
-        Moved::Unknown(refused(refusal, who))
+        TransferResult::Unknown(refused(refusal, who))
     }
 }
 
 /// The pod's address. Nothing that has to be looked up, and none that means everybody.
-fn address(peer: &Peer) -> Result<IpAddr, Cause> {
+fn address(peer: &Endpoint) -> Result<IpAddr, Cause> {
     let text = peer.address.as_str();
     if text.is_empty() {
         return Err(Cause::new(cause::NO_ADDRESS, "the pod has no address yet"));

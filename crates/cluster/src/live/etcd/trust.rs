@@ -21,7 +21,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 
 use crate::etcd::{Login, Material, Tls};
-use crate::fleet::{Cluster, Look, Part};
+use crate::fleet::{Cluster, GetQuery, Part};
 use crate::live::clusters::Clusters;
 use crate::live::failure::brief;
 use crate::live::lanes::For;
@@ -109,9 +109,9 @@ impl Keys {
         let source = format!("Secret {namespace}/{name}");
         let unusable = |why: &str| Cause::new(cause::CREDENTIALS, format!("{source} {why}"));
         let address = Address { resource: &Resource::SECRETS, namespace, name };
-        let look = Look { address, part: Part::Whole };
+        let look = GetQuery { address, part: Part::Whole };
         let deadline = Instant::now() + FIRST_WITHIN;
-        let found = self.clusters.find(&Cluster::Here, look, For::Review, deadline).await?;
+        let found = self.clusters.find(&Cluster::Local, look, For::Review, deadline).await?;
         let found = found.ok_or_else(|| unusable("is not there"))?;
         let raw = found.raw.ok_or_else(|| unusable("was not read whole"))?;
         // Nothing of it is repeated.

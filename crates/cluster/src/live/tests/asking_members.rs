@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::fake::{Fake, status, world};
-use crate::fleet::{Cluster, Found, Listed, Look, Part, Query};
+use crate::fleet::{Cluster, GetQuery, ListQuery, ObjectResult, PageResult, Part};
 use crate::live::Live;
 use crate::{Address, Reader as _, Resource, cause};
 
@@ -25,16 +25,23 @@ fn soon() -> std::time::Instant {
     (Instant::now() + Duration::from_secs(5)).into_std()
 }
 
-pub(super) fn query<'q>(resource: &'q Resource, namespace: &'q str) -> Query<'q> {
-    Query { resource, namespace, fields: "", part: Part::Metadata, limit: 500, from: None }
+pub(super) fn query<'q>(resource: &'q Resource, namespace: &'q str) -> ListQuery<'q> {
+    ListQuery {
+        resource,
+        namespace,
+        field_selector: "",
+        part: Part::Metadata,
+        limit: 500,
+        continue_token: None,
+    }
 }
 
-async fn find(world: &Live, of: &Cluster, name: &str) -> Found {
+async fn find(world: &Live, of: &Cluster, name: &str) -> ObjectResult {
     let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
-    world.find(of, Look { address, part: Part::Metadata }, soon()).await
+    world.get_object(of, GetQuery { address, part: Part::Metadata }, soon()).await
 }
 
-async fn list(world: &Live, of: &Cluster) -> Listed {
+async fn list(world: &Live, of: &Cluster) -> PageResult {
     world.list(of, query(&pods(), "shop"), soon()).await
 }
 
@@ -56,7 +63,7 @@ fn about(code: u16, reason: &str, message: &str, details: Value) -> String {
 }
 
 /// Answers the one question of a List, and whatever is asked because of the answer with a 404.
-async fn listed(code: u16, body: impl Into<bytes::Bytes>) -> Listed {
+async fn listed(code: u16, body: impl Into<bytes::Bytes>) -> PageResult {
     let (world, mut fake) = world();
     let body = body.into();
     let of = m1();
@@ -88,10 +95,10 @@ async fn a_member_is_asked_through_karmadas_proxy_for_what_is_wanted_and_no_more
     assert!(page.objects[0].raw.is_none());
 
     let services = Resource { group: "".into(), version: "v1".into(), plural: "services".into() };
-    let next = Query {
-        fields: "spec.type=LoadBalancer",
+    let next = ListQuery {
+        field_selector: "spec.type=LoadBalancer",
         part: Part::Whole,
-        from: page.next.as_deref(),
+        continue_token: page.next.as_deref(),
         ..query(&services, "")
     };
     let (page, ()) = tokio::join!(world.list(&of, next, soon()), async {
@@ -111,7 +118,7 @@ async fn a_member_is_asked_through_karmadas_proxy_for_what_is_wanted_and_no_more
 #[tokio::test(start_paused = true)]
 async fn here_is_asked_without_a_detour() {
     let (world, mut fake) = world();
-    let (found, ()) = tokio::join!(find(&world, &Cluster::Here, "shop"), async {
+    let (found, ()) = tokio::join!(find(&world, &Cluster::Local, "shop"), async {
         fake.asked("/api/v1/namespaces/shop").await.json(404, &super::fake::not_found("shop"));
     });
     assert!(found.unwrap().is_none());
@@ -433,7 +440,7 @@ async fn an_answer_that_is_not_what_was_asked_for_is_garbage_and_never_an_empty_
 async fn metadata_does_not_do_where_the_whole_was_asked_for() {
     let (world, mut fake) = world();
     let resource = pods();
-    let whole = Query { part: Part::Whole, ..query(&resource, "shop") };
+    let whole = ListQuery { part: Part::Whole, ..query(&resource, "shop") };
     let of = m1();
     let (found, ()) = tokio::join!(world.list(&of, whole, soon()), async {
         fake.next().await.json(200, &pod_list(&json!({"resourceVersion": "1"}), &json!([])));
@@ -445,7 +452,7 @@ async fn metadata_does_not_do_where_the_whole_was_asked_for() {
 async fn a_list_that_names_itself_as_its_next_page_does_not_go_on() {
     let (world, mut fake) = world();
     let resource = pods();
-    let again = Query { from: Some("t"), ..query(&resource, "shop") };
+    let again = ListQuery { continue_token: Some("t"), ..query(&resource, "shop") };
     let of = m1();
     let (found, ()) = tokio::join!(world.list(&of, again, soon()), async {
         fake.next().await.json(200, &pod_list(&json!({"resourceVersion": "1", "continue": "t"}), &json!([])));
@@ -483,7 +490,7 @@ async fn a_member_that_freezes_in_the_middle_of_its_answer_costs_its_deadline_to
     assert!(stream.is_closed());
 }
 
-async fn found(name: &str, code: u16, body: &Value) -> Found {
+async fn found(name: &str, code: u16, body: &Value) -> ObjectResult {
     let (world, mut fake) = world();
     let of = m1();
     let answering = async { fake.next().await.json(code, body) };
@@ -507,10 +514,11 @@ async fn a_404_about_the_member_is_never_the_absence_of_an_object_of_its_name() 
     let resource = Resource::CLUSTERS;
     let address = Address { resource: &resource, namespace: "", name: "m1" };
     let of = m1();
-    let (found, ()) = tokio::join!(world.find(&of, Look { address, part: Part::Metadata }, soon()), async {
-        let details = json!({"name": "m1", "group": "cluster.karmada.io", "kind": "clusters"});
-        fake.next().await.bytes(404, about(404, "NotFound", "no", details));
-    });
+    let (found, ()) =
+        tokio::join!(world.get_object(&of, GetQuery { address, part: Part::Metadata }, soon()), async {
+            let details = json!({"name": "m1", "group": "cluster.karmada.io", "kind": "clusters"});
+            fake.next().await.bytes(404, about(404, "NotFound", "no", details));
+        });
     assert_eq!(found.unwrap_err().code, cause::VANISHED);
 }
 
@@ -558,9 +566,9 @@ async fn a_member_that_hangs_costs_its_deadline_to_the_millisecond_and_nobody_el
     let deadline = (start + Duration::from_millis(1500)).into_std();
     let (m1, m2) = (m1(), Cluster::Member(Arc::from("m2")));
     let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
-    let look = Look { address, part: Part::Metadata };
+    let look = GetQuery { address, part: Part::Metadata };
     let (hung, ok, hanging) =
-        tokio::join!(world.find(&m1, look, deadline), find(&world, &m2, "shop"), async {
+        tokio::join!(world.get_object(&m1, look, deadline), find(&world, &m2, "shop"), async {
             let (a, b) = (fake.next().await, fake.next().await);
             let (hanging, other) = if a.path.contains("/m1/") { (a, b) } else { (b, a) };
             other.json(404, &super::fake::not_found("shop"));

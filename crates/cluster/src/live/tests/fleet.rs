@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::fake::{Fake, list, settled, status, world};
 use super::transport::kubeconfig;
-use crate::fleet::{Cluster, Fleet, Member, Members, ProbeTargets};
+use crate::fleet::{Cluster, Fleet, FleetMember, MembersResult, ProbeTargets};
 use crate::live::Live;
 use crate::{Reader as _, Resource, cause};
 
@@ -20,7 +20,7 @@ fn soon() -> std::time::Instant {
     (Instant::now() + Duration::from_secs(5)).into_std()
 }
 
-async fn members(world: &Live) -> Members {
+async fn members(world: &Live) -> MembersResult {
     world.members(&Fleet::Karmada, soon()).await
 }
 
@@ -30,7 +30,7 @@ fn cluster(name: &str) -> Value {
                         "deletionTimestamp": "2026-11-21T10:00:00Z"}})
 }
 
-fn names(members: &Members) -> Vec<&str> {
+fn names(members: &MembersResult) -> Vec<&str> {
     members.as_ref().unwrap().iter().map(|member| member.cluster.name()).collect()
 }
 
@@ -44,7 +44,7 @@ async fn the_clusters_of_karmada_are_read_whole_page_by_page_from_the_newest_sta
         fake.asked(&format!("{CLUSTERS}&continue=next")).await.json(200, &list(7, "", &[cluster("m3")]));
     });
     assert_eq!(names(&read), ["m1", "m2", "m3"]);
-    let Member { cluster, metadata } = &read.unwrap()[0];
+    let FleetMember { cluster, metadata } = &read.unwrap()[0];
     assert_eq!(*cluster, Cluster::Member(Arc::from("m1")));
     assert!(metadata.deleting && metadata.labels["zone"] == "a" && metadata.annotations["why"] == "so");
 }
@@ -190,7 +190,7 @@ async fn a_list_that_hangs_does_not_hold_the_next_ones_and_no_more_than_four_han
 #[tokio::test(start_paused = true)]
 async fn a_fleet_of_nobody_asks_nobody() {
     let (world, mut fake) = world();
-    assert!(world.members(&Fleet::Alone, soon()).await.unwrap().is_empty());
+    assert!(world.members(&Fleet::None, soon()).await.unwrap().is_empty());
     fake.was_not_asked().await;
 }
 
@@ -229,7 +229,7 @@ fn whole_secret(version: u64, kubeconfig: &str) -> Value {
 }
 
 /// The list of the Secrets, in which m1 is at this version.
-async fn secrets(world: &Live, fake: &mut Fake, version: u64) -> Members {
+async fn secrets(world: &Live, fake: &mut Fake, version: u64) -> MembersResult {
     let fleet = Fleet::Secrets { namespace: "durward".to_owned() };
     let answering = async {
         let path = "/api/v1/namespaces/durward/secrets?limit=500&labelSelector=durward.dev%2Ffleet%3Dmember";
@@ -371,7 +371,7 @@ async fn rounds_are_made_at_once_and_every_minute_and_tell_what_fails_where() {
     answer_round(&mut fake).await;
     assert!(start.elapsed() >= Duration::from_secs(60) && start.elapsed() < Duration::from_secs(61));
     // Others begin at once, and nothing is left of those before.
-    world.start_probes(rounds(Fleet::Alone));
+    world.start_probes(rounds(Fleet::None));
     assert!(world.health().is_empty());
     fake.next().await.json(200, &list_of("NamespaceList"));
     fake.next().await.json(200, &list_of("PodList"));
@@ -394,7 +394,7 @@ async fn a_fleet_that_cannot_be_listed_is_told_as_a_failure_of_here() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_hangs_costs_a_round_five_seconds_and_not_five_for_each_kind() {
     let (world, mut fake) = world();
-    world.start_probes(rounds(Fleet::Alone));
+    world.start_probes(rounds(Fleet::None));
     let _hanging = fake.next().await;
     tokio::time::sleep(Duration::from_millis(5001)).await;
     let away = vec![("namespaces".to_owned(), cause::TIMEOUT), ("pods".to_owned(), cause::TIMEOUT)];
@@ -404,7 +404,7 @@ async fn a_cluster_that_hangs_costs_a_round_five_seconds_and_not_five_for_each_k
 #[tokio::test(start_paused = true)]
 async fn rounds_end_with_the_world() {
     let (world, mut fake) = world();
-    world.start_probes(rounds(Fleet::Alone));
+    world.start_probes(rounds(Fleet::None));
     let hanging = fake.next().await;
     drop(world);
     settled().await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::fake::{list as list_of, world};
-use crate::fleet::{Cluster, Found, Listed, Look, Object, Owner, Part, Query};
+use crate::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Owner, PageResult, Part};
 use crate::live::Live;
 use crate::{Address, Reader as _, Resource, cause};
 
@@ -25,24 +25,24 @@ fn soon() -> std::time::Instant {
     (Instant::now() + Duration::from_secs(60)).into_std()
 }
 
-async fn list(world: &Live, limit: u32, part: Part) -> Listed {
+async fn list(world: &Live, limit: u32, part: Part) -> PageResult {
     let resource = pods();
-    let query = Query { part, limit, ..super::asking_members::query(&resource, "shop") };
+    let query = ListQuery { part, limit, ..super::asking_members::query(&resource, "shop") };
     world.list(&m1(), query, soon()).await
 }
 
 /// What is made of one answer to a question for a page.
-async fn listed(limit: u32, part: Part, body: impl Into<bytes::Bytes>) -> Listed {
+async fn listed(limit: u32, part: Part, body: impl Into<bytes::Bytes>) -> PageResult {
     let (world, mut fake) = world();
     let answering = async { fake.next().await.bytes(200, body) };
     tokio::join!(list(&world, limit, part), answering).0
 }
 
-async fn found(code: u16, body: impl Into<bytes::Bytes>) -> Found {
+async fn found(code: u16, body: impl Into<bytes::Bytes>) -> ObjectResult {
     let (world, mut fake) = world();
     let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
     let of = m1();
-    let asking = world.find(&of, Look { address, part: Part::Metadata }, soon());
+    let asking = world.get_object(&of, GetQuery { address, part: Part::Metadata }, soon());
     tokio::join!(asking, async { fake.next().await.bytes(code, body) }).0
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Live;
-use crate::{Address, Answer, Reader as _, Resource};
+use crate::{Address, MetadataResult, Reader as _, Resource};
 use fake::{Fake, Stream, list, settled, world};
 
 const LIST: &str = "/api/v1/namespaces?limit=500";
@@ -26,17 +26,17 @@ fn shop() -> Address<'static> {
 }
 
 /// Asks with five seconds' time.
-async fn get(world: &Live, address: Address<'_>) -> Answer {
+async fn get(world: &Live, address: Address<'_>) -> MetadataResult {
     world.get(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
 }
 
 /// Asks past the memory, with five seconds' time.
-async fn ask(world: &Live, address: Address<'_>) -> Answer {
-    world.ask(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
+async fn ask(world: &Live, address: Address<'_>) -> MetadataResult {
+    world.get_uncached(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
 }
 
 /// The team that a namespace is labelled with, if there is such a namespace.
-fn team(answer: Answer) -> Option<String> {
+fn team(answer: MetadataResult) -> Option<String> {
     answer.unwrap().map(|metadata| metadata.labels["team"].clone())
 }
 

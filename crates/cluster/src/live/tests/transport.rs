@@ -387,7 +387,7 @@ async fn where_only_http1_is_spoken_who_waits_behind_silent_members_is_not_calle
         (0..60).map(|at| of(format!("silent{at}"))).chain((0..40).map(|at| of(format!("m{at}")))).collect();
     let asked = members.iter().map(|member| world.list(member, query, deadline));
     let answers = futures_util::future::join_all(asked).await;
-    let codes = |answers: &[crate::fleet::Listed], code| {
+    let codes = |answers: &[crate::fleet::PageResult], code| {
         answers.iter().filter(|answer| answer.as_ref().is_err_and(|cause| cause.code == code)).count()
     };
     let (silent, healthy) = answers.split_at(60);
@@ -399,7 +399,7 @@ async fn where_only_http1_is_spoken_who_waits_behind_silent_members_is_not_calle
 }
 
 /// Asks the one context of a kubeconfig for a page, after the list of the fleet.
-async fn ask_context(world: &Live) -> crate::fleet::Listed {
+async fn ask_context(world: &Live) -> crate::fleet::PageResult {
     use crate::fleet::Fleet;
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     let members = world.members(&Fleet::Contexts(vec!["test".to_owned()]), deadline).await.unwrap();

@@ -9,7 +9,7 @@ use super::fake::{Asked, Fake, bookmark, list, namespace, not_found, settled, st
 use super::{LIST, from, get, shop, team, watched};
 use crate::live::Live;
 use crate::live::watch::{FRESH_FOR, SETTLES_AFTER};
-use crate::{Address, Answer, Reader as _, Resource, cause};
+use crate::{Address, MetadataResult, Resource, cause};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,7 +21,7 @@ async fn known(world: &Live, fake: &mut Fake) -> Option<String> {
 }
 
 /// The answer, where `reply` says what the API server does about it.
-async fn asked(world: &Live, fake: &mut Fake, reply: impl FnOnce(Asked)) -> Answer {
+async fn asked(world: &Live, fake: &mut Fake, reply: impl FnOnce(Asked)) -> MetadataResult {
     let (answer, ()) = tokio::join!(get(world, shop()), async {
         reply(fake.asked("/api/v1/namespaces/shop").await);
     });

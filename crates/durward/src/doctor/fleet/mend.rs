@@ -36,10 +36,10 @@ impl<'e> Mends<'e> {
         let look = self.look();
         let whole = format!("{look} get cluster {name} -o yaml");
         match (code, of) {
-            (cause::FORBIDDEN, Cluster::Here) if *self.fleet == Fleet::Karmada => {
+            (cause::FORBIDDEN, Cluster::Local) if *self.fleet == Fleet::Karmada => {
                 self.apply(" --only karmada,rbac")
             }
-            (cause::FORBIDDEN, Cluster::Here) => self.apply(" --only rbac"),
+            (cause::FORBIDDEN, Cluster::Local) => self.apply(" --only rbac"),
             (cause::FORBIDDEN, Cluster::Member(_)) => self.apply(" --only members"),
             (cause::FORBIDDEN, Cluster::Context(_)) => {
                 format!("{} | {} apply -f -", self.manifests(" --only members"), self.in_context(name))
@@ -78,7 +78,7 @@ impl<'e> Mends<'e> {
                 format!("{look} get --raw /apis/cluster.karmada.io/v1alpha1/clusters/{name}/proxy/version")
             }
             (_, Cluster::Context(_)) => format!("{} get --raw /version", self.in_context(name)),
-            (_, Cluster::Here) => format!("{look} get --raw /version"),
+            (_, Cluster::Local) => format!("{look} get --raw /version"),
         }
     }
 
@@ -93,7 +93,7 @@ impl<'e> Mends<'e> {
                 let access = Access { context: None, ..self.access.clone() };
                 format!("{} config get-contexts", kubectl(&access))
             }
-            Fleet::Alone | Fleet::Secrets { .. } => self.apply(""),
+            Fleet::None | Fleet::Secrets { .. } => self.apply(""),
         }
     }
 
@@ -164,7 +164,7 @@ mod tests {
         let mends = mends(&Fleet::Karmada, &karmada);
         let m1 = Cluster::Member("m1".into());
         for (of, code, begin) in [
-            (&Cluster::Here, cause::UNREACHABLE, "kubectl --kubeconfig karmada.config get --raw /version"),
+            (&Cluster::Local, cause::UNREACHABLE, "kubectl --kubeconfig karmada.config get --raw /version"),
             (&m1, cause::TIMEOUT, "kubectl --kubeconfig karmada.config get cluster m1 -o yaml"),
             (&m1, cause::REFUSED, "kubectl --kubeconfig karmada.config get --raw /apis/cluster.karmada.io/"),
             (
@@ -199,7 +199,7 @@ mod tests {
                 "durward manifests --config d.yaml --only members | kubectl --kubeconfig k --context a apply -f -",
             ),
             (
-                &Cluster::Here,
+                &Cluster::Local,
                 cause::FORBIDDEN,
                 "durward manifests --config d.yaml --only rbac | kubectl --kubeconfig k --context hub apply -f -",
             ),
@@ -207,8 +207,8 @@ mod tests {
             assert_eq!(mends.cluster(of, code), expected);
         }
         assert_eq!(mends.list(), "kubectl --kubeconfig k config get-contexts");
-        let (alone, nobodys) = (Fleet::Alone, Access::default());
+        let (alone, nobodys) = (Fleet::None, Access::default());
         let plain = Mends { fleet: &alone, access: &nobodys, config: "d.yaml" };
-        assert_eq!(plain.cluster(&Cluster::Here, cause::TIMEOUT), "kubectl get --raw /version");
+        assert_eq!(plain.cluster(&Cluster::Local, cause::TIMEOUT), "kubectl get --raw /version");
     }
 }

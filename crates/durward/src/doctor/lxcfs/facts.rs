@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use admission::Cause;
-use cluster::fleet::{Cluster, Object, Part, Query};
+use cluster::fleet::{Cluster, ListQuery, Object, Part};
 use cluster::{Reader, Resource, cause};
 use guards::lxcfs::{DEVICE, NODE_ANNOTATION, READY_LABEL};
 use serde::Deserialize;
@@ -147,10 +147,10 @@ struct State {
 }
 
 /// Every node.
-pub(super) async fn nodes(world: &dyn Reader) -> Result<Vec<Node>, Cause> {
+pub(super) async fn nodes(reader: &dyn Reader) -> Result<Vec<Node>, Cause> {
     let nodes = Resource { group: "".into(), version: "v1".into(), plural: "nodes".into() };
     let mut all = Vec::new();
-    for object in list(world, &nodes, "").await? {
+    for object in list(reader, &nodes, "").await? {
         let WholeNode { status } = whole(&object)?;
         let Object { name, metadata, .. } = object;
         let report = metadata
@@ -171,10 +171,10 @@ pub(super) async fn nodes(world: &dyn Reader) -> Result<Vec<Node>, Cause> {
 }
 
 /// Our pods in the namespace in which Durward runs.
-pub(super) async fn pods(world: &dyn Reader, home: &str) -> Result<Vec<Pod>, Cause> {
+pub(super) async fn pods(reader: &dyn Reader, home: &str) -> Result<Vec<Pod>, Cause> {
     let pods = Resource { group: "".into(), version: "v1".into(), plural: "pods".into() };
     let mut all = Vec::new();
-    for object in list(world, &pods, home).await? {
+    for object in list(reader, &pods, home).await? {
         let told = object.metadata.labels.get(COMPONENT);
         let Some((_, component)) = OURS.iter().find(|(name, _)| told.is_some_and(|told| told == name)) else {
             continue;
@@ -228,13 +228,19 @@ fn whole<T: Default + for<'d> Deserialize<'d>>(object: &Object) -> Result<T, Cau
     })
 }
 
-async fn list(world: &dyn Reader, resource: &Resource, namespace: &str) -> Result<Vec<Object>, Cause> {
+async fn list(reader: &dyn Reader, resource: &Resource, namespace: &str) -> Result<Vec<Object>, Cause> {
     let (mut objects, mut from) = (Vec::new(), None::<String>);
     loop {
         let from_here = from.as_deref();
-        let query =
-            Query { resource, namespace, fields: "", part: Part::Whole, limit: PAGE, from: from_here };
-        let page = world.list(&Cluster::Here, query, Instant::now() + ANSWER_WITHIN).await?;
+        let query = ListQuery {
+            resource,
+            namespace,
+            field_selector: "",
+            part: Part::Whole,
+            limit: PAGE,
+            continue_token: from_here,
+        };
+        let page = reader.list(&Cluster::Local, query, Instant::now() + ANSWER_WITHIN).await?;
         objects.extend(page.objects);
         match page.next {
             None => return Ok(objects),

@@ -8,7 +8,7 @@ fn an_empty_section_looks_at_this_cluster_and_guards_what_is_labelled() {
     let config = config("{}");
     assert_eq!(
         (&config.fleet, config.select, config.unmanaged),
-        (&Fleet::Alone, Select::Labelled, Unmanaged::Deny)
+        (&Fleet::None, Select::Labelled, Unmanaged::Deny)
     );
     assert_eq!((config.names, config.break_glass), (Names::Show, BreakGlass::Annotations));
     assert_eq!(config.member_deadline, Duration::from_secs(3));
@@ -32,7 +32,7 @@ fn an_empty_section_looks_at_this_cluster_and_guards_what_is_labelled() {
 #[test]
 fn a_fleet_is_of_one_kind_and_guards_everything() {
     for (yaml, expected) in [
-        ("fleet: none", Fleet::Alone),
+        ("fleet: none", Fleet::None),
         ("fleet: {karmada: {}}", Fleet::Karmada),
         ("fleet: {karmada: }", Fleet::Karmada),
         ("fleet: {contexts: [a, b]}", Fleet::Contexts(vec!["a".into(), "b".into()])),
@@ -40,7 +40,7 @@ fn a_fleet_is_of_one_kind_and_guards_everything() {
     ] {
         let config = config(yaml);
         assert_eq!(config.fleet, expected, "{yaml}");
-        assert_eq!(config.select == Select::All, expected != Fleet::Alone, "{yaml}");
+        assert_eq!(config.select == Select::All, expected != Fleet::None, "{yaml}");
     }
     let access = config("fleet: {karmada: {kubeconfig: k.yaml, context: karmada}}").access.unwrap();
     assert_eq!(access.context.as_deref(), Some("karmada"));

@@ -10,7 +10,7 @@ use super::super::sight::{Count, Sight};
 use super::*;
 use crate::overrides;
 use cluster::Metadata;
-use cluster::fleet::{Cluster, Member};
+use cluster::fleet::{Cluster, FleetMember};
 
 const KARMADA: &str = "fleet: {karmada: {}}\n";
 
@@ -32,11 +32,11 @@ fn stays() -> Sight {
 }
 
 fn here(sight: Sight) -> Seen {
-    Seen { member: Member { cluster: Cluster::Here, metadata: Metadata::default() }, sight }
+    Seen { member: FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, sight }
 }
 
 /// The control plane is empty, and these are the members.
-fn facts(members: Vec<(Member, Sight)>) -> Facts {
+fn facts(members: Vec<(FleetMember, Sight)>) -> Facts {
     let list = members.iter().map(|(member, _)| member.clone()).collect();
     let seen = members.into_iter().map(|(member, sight)| Seen { member, sight });
     Facts {

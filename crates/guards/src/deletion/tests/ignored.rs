@@ -21,7 +21,7 @@ fn changed(mut held: Held, change: impl Fn(Object) -> Object) -> Held {
     held
 }
 
-fn objects(all: Vec<Object>) -> impl Fn(&Query<'_>) -> Listed + Send + Sync + 'static {
+fn objects(all: Vec<Object>) -> impl Fn(&ListQuery<'_>) -> PageResult + Send + Sync + 'static {
     move |_| Ok(Page { objects: all.clone(), next: None })
 }
 
@@ -42,7 +42,7 @@ const V1: &[(&str, bool, bool)] = &[("v1", true, true)];
 async fn pages_are_read_on_although_they_hold_what_is_not_karmadas() {
     let last = |found: Vec<Object>| {
         has(move |query| {
-            Ok(match query.from {
+            Ok(match query.continue_token {
                 None => pods(query, vec![object("foreign-0"), object("foreign-1")], Some("2")),
                 Some("2") => pods(query, vec![object("foreign-2")], Some("3")),
                 Some(_) => pods(query, found.clone(), None),
@@ -59,8 +59,8 @@ async fn pages_are_read_on_although_they_hold_what_is_not_karmadas() {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_of_karmadas_is_enough_to_end_the_reading() {
-    let page = |query: &Query<'_>| {
-        assert!(query.from.is_none(), "{query:?}");
+    let page = |query: &ListQuery<'_>| {
+        assert!(query.continue_token.is_none(), "{query:?}");
         Ok(pods(query, vec![object("foreign"), brought(object("web-0"))], Some("2")))
     };
     let ruling = of_namespace(IGNORED, has(page)).await;
@@ -121,8 +121,8 @@ async fn what_is_of_a_definition_that_is_being_deleted_in_a_member_still_counts(
 #[tokio::test(start_paused = true)]
 async fn more_than_can_be_told_apart_is_unknown_and_is_not_kept() {
     let pages = |last: usize, found: Vec<Object>| {
-        has(move |query: &Query<'_>| {
-            let at: usize = query.from.map_or(0, |from| from.parse().unwrap());
+        has(move |query: &ListQuery<'_>| {
+            let at: usize = query.continue_token.map_or(0, |from| from.parse().unwrap());
             if query.resource.plural != "pods" || at >= last {
                 return Ok(pods(query, found.clone(), None));
             }
@@ -143,13 +143,13 @@ async fn more_than_can_be_told_apart_is_unknown_and_is_not_kept() {
 #[tokio::test(start_paused = true)]
 async fn an_owner_without_a_uid_counts_as_karmadas_where_owners_matter() {
     let owned = || Object { owners: vec![Owner::default()], ..object("a") };
-    let lists = move |query: &Query<'_>| Ok(pods(query, vec![owned(), object("foreign")], None));
+    let lists = move |query: &ListQuery<'_>| Ok(pods(query, vec![owned(), object("foreign")], None));
     let ruling = of_namespace(IGNORED, has(lists)).await;
     assert!(denial(&ruling).message.contains("m1 (1 pod: a)"), "{ruling:?}");
 }
 
 /// What comes after the first page, of which this is the beginning.
-type Then = fn(&Query<'_>, usize) -> Listed;
+type Then = fn(&ListQuery<'_>, usize) -> PageResult;
 
 #[tokio::test(start_paused = true)]
 async fn what_was_seen_in_use_is_not_lost_by_what_comes_after_it() {
@@ -168,7 +168,8 @@ async fn what_was_seen_in_use_is_not_lost_by_what_comes_after_it() {
         },
     ];
     for then in thens {
-        let lists = move |query: &Query<'_>| match (query.resource.plural.as_ref(), query.from) {
+        let lists = move |query: &ListQuery<'_>| match (query.resource.plural.as_ref(), query.continue_token)
+        {
             ("pods", None) => Ok(pods(query, (0..500).map(operated).collect(), Some("500"))),
             ("pods", Some(from)) => then(query, from.parse().unwrap()),
             _ => Ok(Page::default()),
@@ -187,9 +188,9 @@ fn owned(name: &str, by: &str) -> Object {
 
 /// What is seen of m1 where what has to be told apart has so many bytes of room.
 async fn seen_with_room(bytes: usize, yaml: &str, held: Held) -> sight::Sight {
-    let world = Small::default().with("here", has(objects(vec![]))).with("m1", held);
+    let clients = clients(Arc::new(Small::default().with("here", has(objects(vec![]))).with("m1", held)));
     let (config, room) = (config(yaml), Room::of(bytes));
-    let gathering = Gathering { world: &world, config: &config, progress: &|_| {}, room: &room };
+    let gathering = Gathering { clients: &clients, config: &config, progress: &|_| {}, room: &room };
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     let facts = gathering.about(&fixture::namespace("shop"), deadline, false).await;
     facts.seen.last().unwrap().sight.clone()
@@ -216,8 +217,8 @@ async fn without_room_to_tell_apart_it_is_unknown_and_what_is_karmadas_needs_non
 
 #[tokio::test(start_paused = true)]
 async fn pages_that_do_not_end_are_told_as_that() {
-    let page = |query: &Query<'_>| {
-        let at: usize = query.from.map_or(0, |from| from.parse().unwrap());
+    let page = |query: &ListQuery<'_>| {
+        let at: usize = query.continue_token.map_or(0, |from| from.parse().unwrap());
         Ok(pods(query, vec![], Some(&(at + 1).to_string())))
     };
     let ruling = of_namespace(KARMADA, has(page)).await;

@@ -8,8 +8,8 @@ async fn five_thousand_finished_pods_do_not_hide_the_one_that_runs() {
         metadata: Metadata { deleting: true, ..Metadata::default() },
         ..object(&format!("old-{n}"))
     };
-    let page = move |query: &Query<'_>| {
-        let at: usize = query.from.map_or(0, |from| from.parse().unwrap());
+    let page = move |query: &ListQuery<'_>| {
+        let at: usize = query.continue_token.map_or(0, |from| from.parse().unwrap());
         match at {
             0..5000 => Ok(pods(query, (at..at + 500).map(going).collect(), Some(&(at + 500).to_string()))),
             _ => Ok(pods(query, vec![object("runs")], None)),
@@ -24,8 +24,8 @@ async fn five_thousand_finished_pods_do_not_hide_the_one_that_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn one_page_is_enough_to_refuse_and_the_count_says_that_there_is_more() {
-    let page = |query: &Query<'_>| {
-        assert!(query.from.is_none() && query.limit == 500, "{query:?}");
+    let page = |query: &ListQuery<'_>| {
+        assert!(query.continue_token.is_none() && query.limit == 500, "{query:?}");
         Ok(pods(query, (0..500).map(|n| object(&format!("p{n}"))).collect(), Some("more")))
     };
     let ruling = shop(&Arc::new(Small::default().with("m1", has(page)))).await;
@@ -34,7 +34,7 @@ async fn one_page_is_enough_to_refuse_and_the_count_says_that_there_is_more() {
 
 #[tokio::test(start_paused = true)]
 async fn a_page_in_the_middle_that_fails_leaves_it_unknown() {
-    let page = |query: &Query<'_>| match query.from {
+    let page = |query: &ListQuery<'_>| match query.continue_token {
         None => Ok(pods(query, vec![], Some("2"))),
         Some(_) => Err(Cause::new(cause::BUSY, "m1 has forgotten where the page before ended (410)")),
     };
@@ -43,8 +43,8 @@ async fn a_page_in_the_middle_that_fails_leaves_it_unknown() {
 }
 
 /// Pods that are so long that no more than `fit` of them make a page that is read.
-fn long_pods(all: usize, fit: u32) -> impl Fn(&Query<'_>) -> Listed + Send + Sync + 'static {
-    move |query: &Query<'_>| {
+fn long_pods(all: usize, fit: u32) -> impl Fn(&ListQuery<'_>) -> PageResult + Send + Sync + 'static {
+    move |query: &ListQuery<'_>| {
         if query.resource.plural != "pods" {
             return Ok(Page::default());
         }
@@ -54,7 +54,7 @@ fn long_pods(all: usize, fit: u32) -> impl Fn(&Query<'_>) -> Listed + Send + Syn
                 "m1 could not be asked: the answer is longer than 8 MiB",
             ));
         }
-        let at: usize = query.from.map_or(0, |from| from.parse().unwrap());
+        let at: usize = query.continue_token.map_or(0, |from| from.parse().unwrap());
         let end = (at + usize::try_from(query.limit).unwrap()).min(all);
         let next = (end < all).then(|| end.to_string());
         Ok(pods(query, (at..end).map(|n| object(&format!("p{n}"))).collect(), next.as_deref()))
@@ -77,7 +77,7 @@ async fn pages_go_on_in_the_size_that_was_found() {
     let going =
         |object: Object| Object { metadata: Metadata { deleting: true, ..Metadata::default() }, ..object };
     let pages = long_pods(120, 60);
-    let lists = move |query: &Query<'_>| {
+    let lists = move |query: &ListQuery<'_>| {
         pages(query).map(|page| Page { objects: page.objects.into_iter().map(going).collect(), ..page })
     };
     let world = Arc::new(Small::default().with("m1", has(lists)));
@@ -109,7 +109,7 @@ async fn who_answers_at_length_and_then_not_at_all_is_not_silent() {
         [(cause::TIMEOUT, cause::TOO_LONG), (cause::BUSY, cause::TOO_LONG), (cause::CROWDED, cause::CROWDED)]
     {
         let pages = long_pods(1, 0);
-        let lists = move |query: &Query<'_>| match (query.resource.plural.as_ref(), query.limit) {
+        let lists = move |query: &ListQuery<'_>| match (query.resource.plural.as_ref(), query.limit) {
             ("pods", 50) => Err(Cause::new(code_then, "what came then")),
             _ => pages(query),
         };
@@ -120,8 +120,8 @@ async fn who_answers_at_length_and_then_not_at_all_is_not_silent() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_stands_in_for_pages_that_do_not_end() {
-    let page = |query: &Query<'_>| {
-        let at: usize = query.from.map_or(0, |from| from.parse().unwrap());
+    let page = |query: &ListQuery<'_>| {
+        let at: usize = query.continue_token.map_or(0, |from| from.parse().unwrap());
         Ok(pods(query, vec![], Some(&(at + 1).to_string())))
     };
     let ruling = shop(&acknowledged(has(page))).await;
@@ -134,7 +134,7 @@ async fn nothing_stands_in_for_pages_that_do_not_end() {
 #[tokio::test(start_paused = true)]
 async fn an_acknowledgement_stands_in_for_nonsense_and_silence() {
     for code in [cause::GARBAGE, cause::REFUSED, cause::BUSY, cause::TIMEOUT] {
-        let lists = move |_: &Query<'_>| Err(Cause::new(code, "a proxy on the way is broken"));
+        let lists = move |_: &ListQuery<'_>| Err(Cause::new(code, "a proxy on the way is broken"));
         assert_eq!(shop(&acknowledged(has(lists))).await.verdict, Verdict::Allow, "{code}");
     }
 }
@@ -145,7 +145,7 @@ async fn one_object_that_makes_no_sense_hides_none_that_does() {
     let runs =
         || Object { raw: Some(to_raw_value(&json!({"spec": {}, "status": {}})).unwrap()), ..object("runs") };
     let jobs = move |all: Vec<Object>| {
-        has(move |query: &Query<'_>| {
+        has(move |query: &ListQuery<'_>| {
             let objects = if query.resource.plural == "jobs" { all.clone() } else { vec![] };
             Ok(Page { objects, next: None })
         })
@@ -157,6 +157,6 @@ async fn one_object_that_makes_no_sense_hides_none_that_does() {
 
 #[tokio::test(start_paused = true)]
 async fn pages_that_lead_in_a_circle_are_garbage() {
-    let page = |query: &Query<'_>| Ok(pods(query, vec![], Some("again")));
+    let page = |query: &ListQuery<'_>| Ok(pods(query, vec![], Some("again")));
     assert_eq!(code(&shop(&Arc::new(Small::default().with("m1", has(page)))).await), cause::GARBAGE);
 }

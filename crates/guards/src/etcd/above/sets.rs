@@ -177,7 +177,7 @@ async fn voters(case: Case<'_>, subject: &Subject<'_>, ensemble: &Ensemble, uid:
         pods: Ok(pods.clone()),
         book: Ok(Reservations::default()),
     };
-    let gathering = Gathering { world: look.world, config, group: &group, end: look.end };
+    let gathering = Gathering { clients: look.clients, config, group: &group, end: look.end };
     let mut facts = gathering.about("", &ground, &pods).await;
     // Who was taken out ends, and its pod stays: those that are left tell who votes.
     let is_out = |view: &View| matches!(view, View::Silent(why) if why.code == cause::NOT_LISTENING);

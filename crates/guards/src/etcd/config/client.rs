@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::config::{Section, names};
-use cluster::etcd::{Client, Login, Material, Tls};
+use cluster::etcd::{ClientOptions, Login, Material, Tls};
 
 /// How members are spoken to, before it is known in which namespace they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ const NAME: &str = "{name}";
 
 impl ClientConfig {
     /// For members in this namespace that belong to a `StatefulSet`, or something else, of this name.
-    pub(in super::super) fn client(&self, namespace: &str, owner: Option<&str>) -> Arc<Client> {
+    pub(in super::super) fn client(&self, namespace: &str, owner: Option<&str>) -> Arc<ClientOptions> {
         let server_name = self.server_name.as_ref().map(|name| {
             let name = name.replace(NAMESPACE, namespace);
             // Without an owner it stays, and is told as a name that no certificate can have.
@@ -59,7 +59,7 @@ impl ClientConfig {
                 Login::Files { user: user.clone(), password: password.clone() }
             }
         });
-        Arc::new(Client { tls, login, open: self.is_open })
+        Arc::new(ClientOptions { tls, login, open: self.is_open })
     }
 
     /// The Secrets in the members' namespace that are read.

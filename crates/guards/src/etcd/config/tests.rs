@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::super::fixture::{config, configured};
 use super::*;
-use cluster::etcd::{Client, Login, Material};
+use cluster::etcd::{ClientOptions, Login, Material};
 
 const LEAST: &str = "ensembles: [{namespace: db, selector: app=etcd}]";
 
@@ -17,7 +17,7 @@ fn a_namespace_and_a_selector_are_enough() {
     assert_eq!(ensemble.within, Within::Named("db".into()));
     assert_eq!((ensemble.port, ensemble.leader), (2379, Leader::Transfer));
     assert_eq!((ensemble.membership, ensemble.group_by), (Membership::Auto, GroupBy::StatefulSet));
-    assert_eq!(*ensemble.client.client("db", None), Client::default());
+    assert_eq!(*ensemble.client.client("db", None), ClientOptions::default());
     assert_eq!((config.reservation, config.data_safety, config.lag), (Book::Lease, Weight::Warn, 5000));
     assert_eq!(config.member_deadline, Duration::from_secs(1));
 }

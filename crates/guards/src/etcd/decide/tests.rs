@@ -16,7 +16,7 @@ use super::super::makers::Size;
 use super::super::notes::Note;
 use super::super::target::Deed;
 use super::*;
-use cluster::etcd::{Alarm, AlarmKind, Member, Members, Read, Status};
+use cluster::etcd::{Alarm, AlarmKind, Member, MemberList, Read, Status};
 
 /// What is wrong with one member, if anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Any {
         !matches!(ill, Ill::Elsewhere | Ill::Unlisted)
     }
 
-    fn list(&self) -> Members {
+    fn list(&self) -> MemberList {
         let member = |id: Id, is_learner| Member {
             id,
             name: format!("etcd-{id}"),
@@ -177,7 +177,7 @@ impl Any {
         let own = self.members.iter().enumerate().filter(|(_, ill)| Self::is_listed(**ill));
         let own = own.map(|(at, ill)| member(Self::id(at), *ill == Ill::Learner));
         let absent = (0..self.absent).map(|at| member(90 + at, false));
-        Members { cluster: ENSEMBLE, members: own.chain(absent).collect() }
+        MemberList { cluster: ENSEMBLE, members: own.chain(absent).collect() }
     }
 
     /// How many vote.
@@ -206,7 +206,7 @@ impl Any {
             version: "3.5.16".to_owned(),
             ..Status::default()
         };
-        let list = Members { cluster, ..self.list() };
+        let list = MemberList { cluster, ..self.list() };
         let corrupt = self.members.iter().enumerate().filter(|(_, ill)| **ill == Ill::Corrupt);
         let alarms = corrupt.map(|(at, _)| Alarm { member: Self::id(at), kind: AlarmKind::Corrupt });
         let reads = ill != Ill::ReadFails && self.leader.is_some();

@@ -11,14 +11,14 @@ use super::list::{self, Pinned, Voices, is_voter, votes};
 use super::namesakes::Namesakes;
 use super::{Row, State, Table};
 use cluster::cause;
-use cluster::etcd::{Id, Members, Read};
+use cluster::etcd::{Id, MemberList, Read};
 
 /// The facts with what they have in common.
 pub(super) struct Full<'f> {
     facts: &'f Facts,
     voices: Voices<'f>,
     /// Who is in the list, and whether it votes.
-    list: Result<&'f Members, Cause>,
+    list: Result<&'f MemberList, Cause>,
     leader: Option<Id>,
     term: u64,
     alarms: Alarms,
@@ -205,7 +205,7 @@ impl<'f> Full<'f> {
     }
 
     /// Adds the members that no pod answers as.
-    fn add_absent(&self, list: &Members, rows: &mut Vec<Row>) {
+    fn add_absent(&self, list: &MemberList, rows: &mut Vec<Row>) {
         for member in list.members.iter().filter(|member| self.voices.answering(member.id) == 0) {
             // A name proves nothing, so this is for people only: a silent pod stays one.
             let is_namesake = |row: &&mut Row| {
@@ -240,7 +240,7 @@ impl<'f> Full<'f> {
 }
 
 /// The highest term in which somebody leads, and who.
-fn agreed(voices: Voices<'_>, list: Option<&Members>) -> (u64, Option<Id>) {
+fn agreed(voices: Voices<'_>, list: Option<&MemberList>) -> (u64, Option<Id>) {
     let claims =
         || voices.answers().filter_map(|answers| Some((answers.status.term, answers.status.leader?)));
     let Some(term) = claims().map(|(term, _)| term).max() else { return (0, None) };

@@ -6,7 +6,7 @@ use admission::Cause;
 
 use super::super::facts::{Answers, Facts, View};
 use cluster::cause;
-use cluster::etcd::{Id, Members};
+use cluster::etcd::{Id, MemberList};
 
 /// Which ensemble the pods are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl<'f> Voices<'f> {
     }
 
     /// Every list that one of them gave of its own ensemble.
-    pub(super) fn lists(&self) -> impl Iterator<Item = &'f Members> + use<'f> {
+    pub(super) fn lists(&self) -> impl Iterator<Item = &'f MemberList> + use<'f> {
         self.answers()
             .filter_map(|answers| own(answers, &answers.by_quorum).or_else(|| own(answers, &answers.members)))
     }
@@ -92,7 +92,7 @@ impl<'f> Voices<'f> {
     }
 
     /// The list of members: one that a quorum stands behind, or else one that more than half of its voters have.
-    pub(super) fn list(&self) -> Result<&'f Members, Cause> {
+    pub(super) fn list(&self) -> Result<&'f MemberList, Cause> {
         let unclear = |text: &str| Err(Cause::new(cause::UNCLEAR, text));
         match self.pinned {
             Pinned::Split => return unclear(&self.split()),
@@ -106,11 +106,11 @@ impl<'f> Voices<'f> {
             }
             return Ok(first);
         }
-        let local: Vec<(Id, &Members)> = self
+        let local: Vec<(Id, &MemberList)> = self
             .answers()
             .filter_map(|answers| Some((answers.status.member, own(answers, &answers.members)?)))
             .collect();
-        let has_most = |list: &Members| {
+        let has_most = |list: &MemberList| {
             let behind: BTreeSet<Id> = local
                 .iter()
                 .filter(|(_, other)| votes(other) == votes(list))
@@ -130,7 +130,7 @@ impl<'f> Voices<'f> {
 
     /// The list that all have who answer, where nothing contradicts it: nobody knows a leader, and there are no more pods, nor are
     /// there to be more, than it has members. What so few say may be old; but a quorum that would have changed it has a leader.
-    pub(super) fn unanimous(&self) -> Option<&'f Members> {
+    pub(super) fn unanimous(&self) -> Option<&'f MemberList> {
         // A learner has no list to show.
         let mut lists = self
             .answers()
@@ -172,22 +172,22 @@ fn all(facts: &Facts) -> impl Iterator<Item = &Answers> {
 }
 
 /// A list that a member gave, if it is of its own ensemble and holds itself.
-fn own<'f>(answers: &Answers, list: &'f Result<Members, Cause>) -> Option<&'f Members> {
-    let holds = |list: &Members| list.members.iter().any(|listed| listed.id == answers.status.member);
+fn own<'f>(answers: &Answers, list: &'f Result<MemberList, Cause>) -> Option<&'f MemberList> {
+    let holds = |list: &MemberList| list.members.iter().any(|listed| listed.id == answers.status.member);
     list.as_ref().ok().filter(|list| list.cluster == answers.status.cluster && holds(list))
 }
 
 /// Which members vote.
-pub(super) fn votes(list: &Members) -> BTreeMap<Id, bool> {
+pub(super) fn votes(list: &MemberList) -> BTreeMap<Id, bool> {
     list.members.iter().map(|member| (member.id, !member.is_learner)).collect()
 }
 
 /// How many vote.
-pub(super) fn voters(list: &Members) -> usize {
+pub(super) fn voters(list: &MemberList) -> usize {
     votes(list).values().filter(|votes| **votes).count()
 }
 
 /// Whether this member votes.
-pub(super) fn is_voter(list: &Members, id: Id) -> bool {
+pub(super) fn is_voter(list: &MemberList, id: Id) -> bool {
     votes(list).get(&id) == Some(&true)
 }

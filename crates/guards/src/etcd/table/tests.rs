@@ -6,14 +6,14 @@ use super::super::notes::Note;
 use super::super::pod::Pod;
 use super::*;
 use cluster::cause;
-use cluster::etcd::{Alarm, AlarmKind, Member, Members, Read, Status};
+use cluster::etcd::{Alarm, AlarmKind, Member, MemberList, Read, Status};
 
 const ENSEMBLE: Id = 7;
 
 /// A follower of three or the leader, all well.
 fn answers(member: Id) -> Answers {
     let listed = |id: Id| Member { id, name: format!("etcd-{id}"), ..Member::default() };
-    let list = Members {
+    let list = MemberList {
         cluster: ENSEMBLE,
         members: (10..13).map(listed).map(|m| Member { client_urls: vec!["x".into()], ..m }).collect(),
     };
@@ -135,7 +135,7 @@ fn an_alarm_without_a_member_that_is_none_of_data_is_told() {
 
 #[test]
 fn a_list_of_another_ensemble_tells_nothing_of_this_one() {
-    let foreign = |list: &mut Result<Members, Cause>| list.as_mut().unwrap().cluster = 8;
+    let foreign = |list: &mut Result<MemberList, Cause>| list.as_mut().unwrap().cluster = 8;
     let all = table(|a| {
         foreign(&mut a.members);
         foreign(&mut a.by_quorum);

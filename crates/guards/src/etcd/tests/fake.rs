@@ -15,11 +15,12 @@ use super::super::fixture::{config, delete, evict, now, pod};
 use super::super::target::POINTERS;
 use super::super::{Door, NAME};
 use cluster::etcd::{
-    Alarm, AlarmKind, Answer, Answered, Health, Id, Member, Members, Metrics, Peer, Question, Read, Status,
+    Alarm, AlarmKind, Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Health, Id, Member, MemberList,
+    MemberMetrics, Read, Status,
 };
-use cluster::fleet::{Cluster, Found, Listed, Look, Object, Page, Query};
-use cluster::writer::{Lease, Moved, Reservation, Reservations, Writer, Written};
-use cluster::{self, Address, Metadata, Reader, cause};
+use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Page, PageResult};
+use cluster::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer};
+use cluster::{self, Address, Clients, Context, EtcdClient, Metadata, Reader, cause};
 
 /// How a member answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +76,7 @@ pub(super) struct State {
     /// What the API server refuses: a plural, and why.
     pub(super) refuses: BTreeMap<&'static str, &'static str>,
     /// What becomes of a leader that is to hand over; it does where none.
-    pub(super) moves: Option<Moved>,
+    pub(super) moves: Option<TransferResult>,
     /// In how many turns of others it hands over.
     pub(super) moves_in: usize,
     /// After how many questions for the status the others have seen who leads then, and who led before.
@@ -180,16 +181,25 @@ impl Fake {
         })
     }
 
-    /// A guard with hands; each call is another replica.
-    pub(super) fn door(&self, yaml: &str) -> Door {
-        let (world, hands) = (Arc::new(self.clone()), Arc::new(self.clone()));
-        Door::new(&Arc::new(config(yaml)), &(world as Arc<dyn Reader>), Some(hands as Arc<dyn Writer>))
+    /// Clients without a writer.
+    pub(super) fn clients(&self) -> Clients {
+        let context = Context { fixed_time: Some(self.now()), ..Context::default() };
+        Clients { context, ..Clients::new(Arc::new(self.clone())) }
     }
 
-    /// A guard without.
+    fn now(&self) -> SystemTime {
+        now() + self.state().later
+    }
+
+    /// A guard with a writer. Each call creates another replica.
+    pub(super) fn door(&self, yaml: &str) -> Door {
+        let clients = Clients { writer: Some(Arc::new(self.clone())), ..self.clients() };
+        Door::new(&Arc::new(config(yaml)), clients)
+    }
+
+    /// A guard without a writer.
     pub(super) fn handless(&self, yaml: &str) -> Door {
-        let world: Arc<dyn Reader> = Arc::new(self.clone());
-        Door::new(&Arc::new(config(yaml)), &world, None)
+        Door::new(&Arc::new(config(yaml)), self.clients())
     }
 
     /// How often members were asked, and how much was changed.
@@ -272,7 +282,7 @@ impl State {
     }
 
     /// What a member of this ensemble has for its list.
-    fn list(&self, cluster: Id) -> Members {
+    fn list(&self, cluster: Id) -> MemberList {
         let member = |(name, one): (&String, &One)| Member {
             id: one.id,
             name: name.clone(),
@@ -282,29 +292,29 @@ impl State {
         };
         let own = self.members.iter().filter(|(_, one)| one.cluster == cluster).map(member);
         let listed = self.listed.iter().filter(|_| cluster == ENSEMBLE).cloned();
-        Members { cluster, members: own.chain(listed).collect() }
+        MemberList { cluster, members: own.chain(listed).collect() }
     }
 
-    fn answer(&self, peer: &Peer, question: Question) -> Result<Answer, Option<Cause>> {
+    fn answer(&self, peer: &Endpoint, question: EtcdRequest) -> Result<EtcdResponse, Option<Cause>> {
         let unsupported = || Err(Some(Cause::new(cause::UNSUPPORTED, "rpc not supported for learner")));
         let Some(one) = self.members.get(&peer.name).filter(|_| peer.address.starts_with("10.0.0.")) else {
             return Err(Some(Cause::new(cause::UNREACHABLE, "no route")));
         };
         match (one.reply, question) {
-            (Reply::Hangs, _) | (Reply::ReadHangs, Question::Read | Question::MembersByQuorum) => {
+            (Reply::Hangs, _) | (Reply::ReadHangs, EtcdRequest::Read | EtcdRequest::MembersByQuorum) => {
                 return Err(None);
             }
             (Reply::Silent(code), _) => return Err(Some(Cause::new(code, format!("{peer}: {code}")))),
-            (Reply::Denies, Question::Read) => return Ok(Answer::Read(Read::Denied)),
-            (Reply::Poor, Question::Health) => {
-                return Ok(Answer::Health(Health { is_healthy: true, reason: String::new() }));
+            (Reply::Denies, EtcdRequest::Read) => return Ok(EtcdResponse::Read(Read::Denied)),
+            (Reply::Poor, EtcdRequest::Health) => {
+                return Ok(EtcdResponse::Health(Health { is_healthy: true, reason: String::new() }));
             }
-            (Reply::Poor, Question::Metrics) => {
-                return Ok(Answer::Metrics(Metrics {
+            (Reply::Poor, EtcdRequest::Metrics) => {
+                return Ok(EtcdResponse::Metrics(MemberMetrics {
                     is_leader: Some(self.leader == Some(one.id)),
                     has_leader: Some(self.leader.is_some()),
                     member: Some(one.id),
-                    ..Metrics::default()
+                    ..MemberMetrics::default()
                 }));
             }
             (Reply::Poor, _) => return Err(Some(Cause::new(cause::GATEWAY_OFF, "no gateway"))),
@@ -312,7 +322,7 @@ impl State {
         }
         let is_learner = one.is_learner;
         match question {
-            Question::Status => Ok(Answer::Status(Box::new(Status {
+            EtcdRequest::Status => Ok(EtcdResponse::Status(Box::new(Status {
                 cluster: one.cluster,
                 member: one.id,
                 leader: match one.leader {
@@ -328,12 +338,16 @@ impl State {
                 version: one.version.to_owned(),
                 ..Status::default()
             }))),
-            Question::Members | Question::MembersByQuorum | Question::Alarms if is_learner => unsupported(),
-            Question::MembersByQuorum if one.version.starts_with("3.4") => unsupported(),
-            Question::Members | Question::MembersByQuorum => Ok(Answer::Members(self.list(one.cluster))),
-            Question::Alarms => Ok(Answer::Alarms(self.alarms.clone())),
-            Question::Read => Ok(Answer::Read(Read::Served)),
-            Question::Health | Question::Metrics => unsupported(),
+            EtcdRequest::Members | EtcdRequest::MembersByQuorum | EtcdRequest::Alarms if is_learner => {
+                unsupported()
+            }
+            EtcdRequest::MembersByQuorum if one.version.starts_with("3.4") => unsupported(),
+            EtcdRequest::Members | EtcdRequest::MembersByQuorum => {
+                Ok(EtcdResponse::Members(self.list(one.cluster)))
+            }
+            EtcdRequest::Alarms => Ok(EtcdResponse::Alarms(self.alarms.clone())),
+            EtcdRequest::Read => Ok(EtcdResponse::Read(Read::Served)),
+            EtcdRequest::Health | EtcdRequest::Metrics => unsupported(),
         }
     }
 }
@@ -357,14 +371,22 @@ fn object(json: &Value) -> Object {
 }
 
 impl Reader for Fake {
-    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, cluster::Answer> {
+    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, cluster::MetadataResult> {
         Box::pin(async move {
-            let look = Look { address, part: cluster::fleet::Part::Metadata };
-            Ok(self.find(&Cluster::Here, look, deadline).await?.map(|object| Arc::new(object.metadata)))
+            let look = GetQuery { address, part: cluster::fleet::Part::Metadata };
+            Ok(self
+                .get_object(&Cluster::Local, look, deadline)
+                .await?
+                .map(|object| Arc::new(object.metadata)))
         })
     }
 
-    fn find<'a>(&'a self, _: &'a Cluster, look: Look<'a>, _: Instant) -> BoxFuture<'a, Found> {
+    fn get_object<'a>(
+        &'a self,
+        _: &'a Cluster,
+        look: GetQuery<'a>,
+        _: Instant,
+    ) -> BoxFuture<'a, ObjectResult> {
         Box::pin(async move {
             yield_now().await;
             let plural = look.address.resource.plural.as_ref();
@@ -386,7 +408,7 @@ impl Reader for Fake {
         })
     }
 
-    fn list<'a>(&'a self, _: &'a Cluster, query: Query<'a>, _: Instant) -> BoxFuture<'a, Listed> {
+    fn list<'a>(&'a self, _: &'a Cluster, query: ListQuery<'a>, _: Instant) -> BoxFuture<'a, PageResult> {
         Box::pin(async move {
             yield_now().await;
             let state = self.state();
@@ -394,19 +416,26 @@ impl Reader for Fake {
                 return Err(why);
             }
             // In pages of two: whoever reads only the first one does not see all.
-            let from: usize = query.from.map_or(0, |from| from.parse().unwrap());
+            let from: usize = query.continue_token.map_or(0, |from| from.parse().unwrap());
             let objects: Vec<Object> = state.pods.iter().skip(from).take(2).map(object).collect();
             let next = (from + 2 < state.pods.len()).then(|| (from + 2).to_string());
             Ok(Page { objects, next })
         })
     }
+}
 
-    fn etcd<'a>(&'a self, peer: &'a Peer, question: Question, _: Instant) -> BoxFuture<'a, Answered> {
+impl EtcdClient for Fake {
+    fn call<'a>(
+        &'a self,
+        peer: &'a Endpoint,
+        question: EtcdRequest,
+        _: Instant,
+    ) -> BoxFuture<'a, EtcdResult> {
         Box::pin(async move {
             {
                 let mut state = self.state();
                 state.asked += 1;
-                if state.before.is_some() && question == Question::Status {
+                if state.before.is_some() && question == EtcdRequest::Status {
                     state.sees_in = state.sees_in.saturating_sub(1);
                     state.before = state.before.filter(|_| state.sees_in > 0);
                 }
@@ -420,37 +449,43 @@ impl Reader for Fake {
             }
         })
     }
-
-    fn now(&self) -> SystemTime {
-        now() + self.state().later
-    }
 }
 
 impl Writer for Fake {
-    fn write<'a>(&'a self, lease: &'a Lease, set: &'a Reservations, _: Instant) -> BoxFuture<'a, Written> {
+    fn write<'a>(
+        &'a self,
+        lease: &'a Lease,
+        set: &'a Reservations,
+        _: Instant,
+    ) -> BoxFuture<'a, WriteResult> {
         Box::pin(async move {
             yield_now().await;
             if self.state().is_raced {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                return Written::Raced;
+                return WriteResult::Conflict;
             }
             let mut state = self.state();
             if let Some(code) = state.refuses.get("write") {
-                return Written::Refused(Cause::new(code, "leases may not be written"));
+                return WriteResult::Failed(Cause::new(code, "leases may not be written"));
             }
             let version = state.lease.as_ref().map(|(version, _)| version.to_string());
             if version != set.version {
-                return Written::Raced;
+                return WriteResult::Conflict;
             }
             let next = state.lease.as_ref().map_or(1, |(version, _)| version + 1);
             state.lease = Some((next, set.body(lease)));
             let held: Vec<&str> = set.held.iter().map(|held| held.pod.as_str()).collect();
             state.deeds.push(format!("noted {}", held.join(" ")));
-            Written::Written
+            WriteResult::Written
         })
     }
 
-    fn move_leader<'a>(&'a self, leader: &'a Peer, to: Id, _: Instant) -> BoxFuture<'a, Moved> {
+    fn transfer_leadership<'a>(
+        &'a self,
+        leader: &'a Endpoint,
+        to: Id,
+        _: Instant,
+    ) -> BoxFuture<'a, TransferResult> {
         Box::pin(async move {
             yield_now().await;
             self.state().deeds.push(format!("{} to {to}", leader.name));
@@ -463,11 +498,11 @@ impl Writer for Fake {
                 return moved;
             }
             if state.leader != state.members.get(&leader.name).map(|one| one.id) {
-                return Moved::NotLeader;
+                return TransferResult::NotLeader;
             }
             state.before = state.leader.filter(|_| state.sees_in > 0);
             state.leader = Some(to);
-            Moved::Moved
+            TransferResult::Transferred
         })
     }
 }

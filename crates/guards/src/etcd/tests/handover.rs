@@ -9,7 +9,7 @@ use super::super::fixture::{LEAST, delete, evict};
 use super::fake::{Fake, Reply, deleted, deleted_by, evicted, ruled, told, word};
 use super::{CONTROLLER, says};
 use cluster::cause;
-use cluster::writer::Moved;
+use cluster::writer::TransferResult;
 
 /// Turns that are more than any review takes.
 const LONG: usize = 300;
@@ -91,7 +91,7 @@ async fn who_leaves_already_is_not_chosen_to_lead() {
 /// An ensemble whose leader was refused after it was noted to whom it would hand over: to `etcd-1`.
 async fn refused() -> Fake {
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
-    let fake = Fake::of(5).with(|s| s.moves = Some(Moved::Unknown(why)));
+    let fake = Fake::of(5).with(|s| s.moves = Some(TransferResult::Unknown(why)));
     says(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "took too long");
     assert_eq!(fake.book()[0].to, ["uid-etcd-1"]);
     says(&deleted(&fake, LEAST, "etcd-1").await, "deny", "leadership is on its way to it");
@@ -131,7 +131,7 @@ async fn leadership_is_on_its_way_no_longer_than_whoever_gives_it_is_there_to_do
 #[tokio::test(start_paused = true)]
 async fn of_two_reviews_of_the_leader_neither_forgets_whom_the_other_one_chose() {
     let fake = refused().await;
-    fake.state().moves = Some(Moved::NotLeader);
+    fake.state().moves = Some(TransferResult::NotLeader);
     fake.set("etcd-1", Reply::ReadHangs);
     drop(deleted(&fake, LEAST, "etcd-0").await);
     fake.set("etcd-1", Reply::Whole);
@@ -144,7 +144,7 @@ async fn of_two_reviews_of_the_leader_neither_forgets_whom_the_other_one_chose()
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_never_hands_over_holds_nobody_up_for_ever() {
-    let fake = Fake::of(3).with(|s| s.moves = Some(Moved::Unsupported));
+    let fake = Fake::of(3).with(|s| s.moves = Some(TransferResult::Unsupported));
     let first = Duration::from_secs(30) + Duration::from_millis(8300);
     for seconds in (0..=35).step_by(5) {
         fake.state().later = Duration::from_secs(seconds);
@@ -159,7 +159,7 @@ async fn a_leader_that_never_hands_over_holds_nobody_up_for_ever() {
     fake.state().later = first + Duration::from_secs(1);
     says(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
     // And who was refused is not refused for ever either.
-    let fake = Fake::of(3).with(|s| s.moves = Some(Moved::Unsupported));
+    let fake = Fake::of(3).with(|s| s.moves = Some(TransferResult::Unsupported));
     says(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
     fake.state().later = first + Duration::from_secs(1);
     fake.state().moves = None;
@@ -178,7 +178,7 @@ async fn a_leader_goes_when_most_have_seen_the_new_one_and_not_before() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_chooses_another_successor_does_not_hold_the_others_up_for_longer() {
-    let fake = Fake::of(5).with(|s| s.moves = Some(Moved::Unsupported));
+    let fake = Fake::of(5).with(|s| s.moves = Some(TransferResult::Unsupported));
     says(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
     let before = fake.book()[0].clone();
     assert_eq!(before.to, ["uid-etcd-1"]);
@@ -227,7 +227,7 @@ async fn who_is_asked_for_in_vain_again_and_again_holds_the_others_up_for_two_mi
         let again = again.await;
         assert!(again <= 35, "after {again} s");
         // A leader that can never hand over, and whoever else is to go.
-        let fake = Fake::of(3).with(|s| s.moves = Some(Moved::Unsupported));
+        let fake = Fake::of(3).with(|s| s.moves = Some(TransferResult::Unsupported));
         let after = until_the_second_goes(&fake, "etcd-0", "etcd-1", later).await;
         assert!(after <= 110, "after {after} s");
     }

@@ -10,7 +10,7 @@ use super::fake::{Fake, Reply, Whom, alarm, deleted, deleted_by, evicted, ruled,
 use super::{CONTROLLER, says};
 use cluster::cause;
 use cluster::etcd::AlarmKind;
-use cluster::writer::Moved;
+use cluster::writer::TransferResult;
 
 #[tokio::test(start_paused = true)]
 async fn who_was_let_go_while_it_was_ill_counts_as_leaving_when_it_is_well_again() {
@@ -228,7 +228,7 @@ async fn what_passes_where_not_even_the_pods_are_seen_is_noted() {
     assert_eq!(fake.state().deeds, ["noted etcd-1"]);
     // Nobody knows whether the leader has handed over.
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
-    let fake = Fake::of(3).with(|s| (s.leader, s.moves) = (Some(11), Some(Moved::Unknown(why))));
+    let fake = Fake::of(3).with(|s| (s.leader, s.moves) = (Some(11), Some(TransferResult::Unknown(why))));
     says(&by_controller(&fake).await, "unknown", "took too long");
     assert!(fake.book().iter().any(|held| held.uid == "uid-etcd-1"));
     // Everything takes too long: others are always faster to write.

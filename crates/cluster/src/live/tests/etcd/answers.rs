@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cause;
-use crate::etcd::{Answer, Health, Read};
+use crate::etcd::{EtcdResponse, Health, Read};
 
 /// Each line, and under which prefix its gateway is.
 const LINES: [(&str, &str); 5] =
@@ -12,14 +12,14 @@ const LINES: [(&str, &str); 5] =
 async fn the_gateway_is_found_under_the_prefix_of_each_line_and_found_once() {
     for (version, prefix) in LINES {
         let member = Member::plain(gateway(version, prefix)).await;
-        let (world, peer) = (world(), peer(&member, Client::default()));
-        let Ok(Answer::Status(status)) = ask(&world, &peer, Question::Status).await else {
+        let (world, peer) = (world(), peer(&member, ClientOptions::default()));
+        let Ok(EtcdResponse::Status(status)) = ask(&world, &peer, EtcdRequest::Status).await else {
             panic!("{version}")
         };
         assert_eq!((status.version.as_str(), status.cluster), (version, 14_841_639_068_965_178_418));
         assert_eq!(status.leader, Some(status.member));
         assert_eq!(member.calls().last().unwrap(), &format!("POST {prefix}/maintenance/status"));
-        for question in [Question::Members, Question::Alarms, Question::Read] {
+        for question in [EtcdRequest::Members, EtcdRequest::Alarms, EtcdRequest::Read] {
             assert!(ask(&world, &peer, question).await.is_ok(), "{version} {question:?}");
         }
         let range = format!("POST {prefix}/kv/range");
@@ -34,12 +34,13 @@ async fn a_list_behind_a_quorum_is_believed_only_from_versions_that_know_the_wis
     // 3.4 passes over what it does not know, and gives its own list without a word.
     for (version, prefix) in LINES {
         let member = Member::plain(gateway(version, prefix)).await;
-        let answer = ask(&world(), &peer(&member, Client::default()), Question::MembersByQuorum).await;
+        let answer =
+            ask(&world(), &peer(&member, ClientOptions::default()), EtcdRequest::MembersByQuorum).await;
         let heard = member.heard();
         let wish = heard.iter().find(|heard| heard.call.ends_with("/member/list")).unwrap();
         assert_eq!(wish.body, r#"{"linearizable":true}"#);
         match version {
-            "3.5.16" | "3.6.15" => assert!(matches!(answer, Ok(Answer::Members(_))), "{version}"),
+            "3.5.16" | "3.6.15" => assert!(matches!(answer, Ok(EtcdResponse::Members(_))), "{version}"),
             _ => assert_eq!(answer.unwrap_err().code, cause::UNSUPPORTED, "{version}"),
         }
     }
@@ -49,7 +50,7 @@ async fn a_list_behind_a_quorum_is_believed_only_from_versions_that_know_the_wis
         _ => silent(heard),
     })
     .await;
-    let cause = why(&world(), &peer(&member, Client::default()), Question::MembersByQuorum).await;
+    let cause = why(&world(), &peer(&member, ClientOptions::default()), EtcdRequest::MembersByQuorum).await;
     assert_eq!(cause.code, cause::UNSUPPORTED);
 }
 
@@ -60,31 +61,31 @@ async fn a_refusal_is_told_by_what_it_says_in_each_version() {
         (
             503,
             r#"{"error":"etcdserver: rpc not supported for learner","code":14}"#,
-            Question::Members,
+            EtcdRequest::Members,
             cause::UNSUPPORTED,
         ),
         (
             503,
             r#"{"code":14,"message":"etcdserver: rpc not supported for learner"}"#,
-            Question::Alarms,
+            EtcdRequest::Alarms,
             cause::UNSUPPORTED,
         ),
-        (503, r#"{"error":"etcdserver: request timed out","code":14}"#, Question::Read, cause::NO_QUORUM),
-        (503, r#"{"code":14,"message":"etcdserver: no leader"}"#, Question::Members, cause::NO_QUORUM),
-        (500, r#"{"error":"context deadline exceeded","code":2}"#, Question::Alarms, cause::NO_QUORUM),
-        (504, r#"{"code":4,"message":"context deadline exceeded"}"#, Question::Alarms, cause::NO_QUORUM),
-        (429, r#"{"code":8,"message":"etcdserver: too many requests"}"#, Question::Read, cause::BUSY),
-        (503, r#"{"code":14,"message":"etcdserver: server stopped"}"#, Question::Status, cause::BUSY),
-        (501, r#"{"code":12,"message":"Method Not Allowed"}"#, Question::Status, cause::UNSUPPORTED),
-        (500, r#"{"code":15,"message":"etcdserver: corrupt cluster"}"#, Question::Read, cause::REFUSED),
-        (502, "<html>Bad Gateway</html>", Question::Status, cause::BUSY),
-        (401, r#"{"kind":"Status","status":"Failure"}"#, Question::Status, cause::NOT_ETCD),
-        (400, "Client sent an HTTP request to an HTTPS server.\n", Question::Status, cause::TLS),
-        (200, served.as_str(), Question::Status, cause::GARBAGE),
+        (503, r#"{"error":"etcdserver: request timed out","code":14}"#, EtcdRequest::Read, cause::NO_QUORUM),
+        (503, r#"{"code":14,"message":"etcdserver: no leader"}"#, EtcdRequest::Members, cause::NO_QUORUM),
+        (500, r#"{"error":"context deadline exceeded","code":2}"#, EtcdRequest::Alarms, cause::NO_QUORUM),
+        (504, r#"{"code":4,"message":"context deadline exceeded"}"#, EtcdRequest::Alarms, cause::NO_QUORUM),
+        (429, r#"{"code":8,"message":"etcdserver: too many requests"}"#, EtcdRequest::Read, cause::BUSY),
+        (503, r#"{"code":14,"message":"etcdserver: server stopped"}"#, EtcdRequest::Status, cause::BUSY),
+        (501, r#"{"code":12,"message":"Method Not Allowed"}"#, EtcdRequest::Status, cause::UNSUPPORTED),
+        (500, r#"{"code":15,"message":"etcdserver: corrupt cluster"}"#, EtcdRequest::Read, cause::REFUSED),
+        (502, "<html>Bad Gateway</html>", EtcdRequest::Status, cause::BUSY),
+        (401, r#"{"kind":"Status","status":"Failure"}"#, EtcdRequest::Status, cause::NOT_ETCD),
+        (400, "Client sent an HTTP request to an HTTPS server.\n", EtcdRequest::Status, cause::TLS),
+        (200, served.as_str(), EtcdRequest::Status, cause::GARBAGE),
     ] {
         let (body, told) = (body.to_owned(), body.to_owned());
         let member = Member::plain(move |_| say(status, body.clone())).await;
-        let cause = why(&world(), &peer(&member, Client::default()), question).await;
+        let cause = why(&world(), &peer(&member, ClientOptions::default()), question).await;
         assert_eq!(cause.code, code, "{told}: {}", cause.text);
         let begins = format!("etcd-0 could not be asked for {question}: ");
         assert!(cause.text.starts_with(&begins), "{}", cause.text);
@@ -100,7 +101,7 @@ async fn a_read_that_is_denied_had_its_quorum_and_nobody_logs_in_for_it() {
     ] {
         let member = Member::plain(move |_| say(400, body)).await;
         let (world, peer) = (world(), peer(&member, login::nobodys()));
-        assert_eq!(ask(&world, &peer, Question::Read).await, Ok(Answer::Read(Read::Denied)));
+        assert_eq!(ask(&world, &peer, EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Denied)));
         assert_eq!(member.calls(), ["POST /v3/kv/range"]);
     }
 }
@@ -108,19 +109,19 @@ async fn a_read_that_is_denied_had_its_quorum_and_nobody_logs_in_for_it() {
 #[tokio::test]
 async fn without_a_gateway_health_and_metrics_still_answer() {
     let member = Member::plain(|heard| beside("3.5.16", heard)).await;
-    let (world, peer) = (world(), peer(&member, Client::default()));
-    let cause = why(&world, &peer, Question::Status).await;
+    let (world, peer) = (world(), peer(&member, ClientOptions::default()));
+    let cause = why(&world, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::GATEWAY_OFF);
     assert!(cause.text.contains("--enable-grpc-gateway"), "{}", cause.text);
     assert_eq!(member.calls().len(), 4, "each prefix, and what it is");
-    assert_eq!(why(&world, &peer, Question::Members).await.code, cause::GATEWAY_OFF);
+    assert_eq!(why(&world, &peer, EtcdRequest::Members).await.code, cause::GATEWAY_OFF);
     assert_eq!(member.calls(), [""; 0], "it is remembered for a while");
     let good = Health { is_healthy: true, reason: String::new() };
-    assert_eq!(ask(&world, &peer, Question::Health).await, Ok(Answer::Health(good)));
-    let Ok(Answer::Metrics(metrics)) = ask(&world, &peer, Question::Metrics).await else { panic!() };
+    assert_eq!(ask(&world, &peer, EtcdRequest::Health).await, Ok(EtcdResponse::Health(good)));
+    let Ok(EtcdResponse::Metrics(metrics)) = ask(&world, &peer, EtcdRequest::Metrics).await else { panic!() };
     assert_eq!((metrics.is_leader, metrics.is_learner), (Some(true), None));
     let ill = r#"{"health":"false","reason":"RAFT NO LEADER"}"#;
     member.says(move |_| say(503, ill));
     let bad = Health { is_healthy: false, reason: "RAFT NO LEADER".to_owned() };
-    assert_eq!(ask(&world, &peer, Question::Health).await, Ok(Answer::Health(bad)));
+    assert_eq!(ask(&world, &peer, EtcdRequest::Health).await, Ok(EtcdResponse::Health(bad)));
 }

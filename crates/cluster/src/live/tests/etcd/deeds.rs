@@ -6,26 +6,36 @@ use serde_json::{Value, json};
 use super::fake::status as refusal;
 use super::*;
 use crate::cause;
-use crate::writer::{Lease, LiveWriter, Moved, Reservation, Reservations, Writer as _, Written};
+use crate::writer::{Lease, LiveWriter, Reservation, Reservations, TransferResult, WriteResult, Writer as _};
 
 const TRANSFER: &str = "POST /v3/maintenance/transfer-leadership";
 
-async fn move_it(world: &Live, peer: &Peer) -> Moved {
-    LiveWriter::of(world).move_leader(peer, u64::MAX - 1, Instant::now() + Duration::from_secs(5)).await
+async fn move_it(world: &Live, peer: &Endpoint) -> TransferResult {
+    LiveWriter::new(world)
+        .transfer_leadership(peer, u64::MAX - 1, Instant::now() + Duration::from_secs(5))
+        .await
 }
 
 #[tokio::test]
 async fn what_became_of_a_leader_is_told_as_it_is_and_it_is_asked_once() {
     let old = r#"{"error":"etcdserver: not leader","message":"etcdserver: not leader","code":9}"#;
     for (status, body, expected) in [
-        (200, "{}".to_owned(), Moved::Moved),
-        (200, format!("{{{HEADER}}}"), Moved::Moved),
-        (412, old.to_owned(), Moved::NotLeader),
-        (400, r#"{"code":9, "message":"etcdserver: not leader"}"#.to_owned(), Moved::NotLeader),
-        (412, r#"{"error":"etcdserver: bad leader transferee","code":9}"#.to_owned(), Moved::BadTarget),
-        (400, r#"{"code":9,"message":"etcdserver: bad leader transferee"}"#.to_owned(), Moved::BadTarget),
-        (501, r#"{"code":12,"message":"Method Not Allowed"}"#.to_owned(), Moved::Unsupported),
-        (404, "Not Found\n".to_owned(), Moved::Unsupported),
+        (200, "{}".to_owned(), TransferResult::Transferred),
+        (200, format!("{{{HEADER}}}"), TransferResult::Transferred),
+        (412, old.to_owned(), TransferResult::NotLeader),
+        (400, r#"{"code":9, "message":"etcdserver: not leader"}"#.to_owned(), TransferResult::NotLeader),
+        (
+            412,
+            r#"{"error":"etcdserver: bad leader transferee","code":9}"#.to_owned(),
+            TransferResult::BadTarget,
+        ),
+        (
+            400,
+            r#"{"code":9,"message":"etcdserver: bad leader transferee"}"#.to_owned(),
+            TransferResult::BadTarget,
+        ),
+        (501, r#"{"code":12,"message":"Method Not Allowed"}"#.to_owned(), TransferResult::Unsupported),
+        (404, "Not Found\n".to_owned(), TransferResult::Unsupported),
     ] {
         let answers = gateway("3.6.15", "/v3");
         let said = body.clone();
@@ -34,13 +44,13 @@ async fn what_became_of_a_leader_is_told_as_it_is_and_it_is_asked_once() {
             _ => answers(heard),
         })
         .await;
-        let (world, peer) = (world(), peer(&member, Client::default()));
+        let (world, peer) = (world(), peer(&member, ClientOptions::default()));
         assert_eq!(move_it(&world, &peer).await, expected, "{status} {body}");
         let heard = member.heard();
         let sent: Vec<_> = heard.iter().filter(|heard| heard.call == TRANSFER).collect();
         assert_eq!(sent.len(), 1);
         assert_eq!(sent[0].body, r#"{"targetID":"18446744073709551614"}"#);
-        assert!(ask(&world, &peer, Question::Status).await.is_ok(), "the gateway is there all the same");
+        assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok(), "the gateway is there all the same");
     }
 }
 
@@ -56,7 +66,9 @@ async fn a_handover_of_which_nobody_knows_is_unknown_and_where_there_is_none_is_
         let member =
             Member::plain(move |heard| if heard.call == TRANSFER { reply.clone() } else { answers(heard) })
                 .await;
-        let Moved::Unknown(cause) = move_it(&world(), &peer(&member, Client::default())).await else {
+        let TransferResult::Unknown(cause) =
+            move_it(&world(), &peer(&member, ClientOptions::default())).await
+        else {
             panic!()
         };
         assert_eq!(cause.code, code, "{}", cause.text);
@@ -69,19 +81,21 @@ async fn a_handover_of_which_nobody_knows_is_unknown_and_where_there_is_none_is_
         )
         .await;
     let world = world();
-    let hands = LiveWriter::of(&world);
+    let hands = LiveWriter::new(&world);
     let soon = Instant::now() + Duration::from_millis(100);
-    let Moved::Unknown(cause) = hands.move_leader(&peer(&member, Client::default()), 5, soon).await else {
+    let TransferResult::Unknown(cause) =
+        hands.transfer_leadership(&peer(&member, ClientOptions::default()), 5, soon).await
+    else {
         panic!()
     };
     assert!(cause.code == cause::TIMEOUT && cause.text.contains("may hand over yet"), "{}", cause.text);
     // 3.2 has no such call; without a gateway there is none either.
     let old = Member::plain(gateway("3.2.24", "/v3alpha")).await;
-    assert_eq!(move_it(&world, &peer(&old, Client::default())).await, Moved::Unsupported);
+    assert_eq!(move_it(&world, &peer(&old, ClientOptions::default())).await, TransferResult::Unsupported);
     let off = Member::plain(|heard| beside("3.5.16", heard)).await;
-    assert_eq!(move_it(&world, &peer(&off, Client::default())).await, Moved::Unsupported);
-    let nowhere = Peer { address: "etcd-0.etcd".to_owned(), ..peer(&old, Client::default()) };
-    let Moved::Unknown(cause) = move_it(&world, &nowhere).await else { panic!() };
+    assert_eq!(move_it(&world, &peer(&off, ClientOptions::default())).await, TransferResult::Unsupported);
+    let nowhere = Endpoint { address: "etcd-0.etcd".to_owned(), ..peer(&old, ClientOptions::default()) };
+    let TransferResult::Unknown(cause) = move_it(&world, &nowhere).await else { panic!() };
     assert_eq!(cause.code, cause::NO_ADDRESS);
 }
 
@@ -95,9 +109,9 @@ fn set(version: Option<&str>) -> Reservations {
 }
 
 /// What becomes of a write that the API server answers so; and by which path it came.
-async fn write(version: Option<&str>, code: u16, body: &Value) -> (Written, String) {
+async fn write(version: Option<&str>, code: u16, body: &Value) -> (WriteResult, String) {
     let (world, mut fake) = fake::world();
-    let hands = LiveWriter::of(&world);
+    let hands = LiveWriter::new(&world);
     let (lease, set) = (lease(), set(version));
     let deadline = Instant::now() + Duration::from_secs(5);
     let (written, path) = tokio::join!(hands.write(&lease, &set, deadline), async {
@@ -114,13 +128,13 @@ async fn write(version: Option<&str>, code: u16, body: &Value) -> (Written, Stri
 async fn a_lease_is_made_or_put_over_the_version_that_was_read() {
     let all = "/apis/coordination.k8s.io/v1/namespaces/durward/leases";
     let echo = set(Some("7")).body(&lease());
-    assert_eq!(write(None, 201, &echo).await, (Written::Written, all.to_owned()));
-    assert_eq!(write(Some("6"), 200, &echo).await, (Written::Written, format!("{all}/etcd-shop")));
+    assert_eq!(write(None, 201, &echo).await, (WriteResult::Written, all.to_owned()));
+    assert_eq!(write(Some("6"), 200, &echo).await, (WriteResult::Written, format!("{all}/etcd-shop")));
     let exists = refusal(409, "AlreadyExists", "it is there");
-    assert_eq!(write(None, 409, &exists).await.0, Written::Raced);
-    assert_eq!(write(Some("6"), 409, &refusal(409, "Conflict", "modified")).await.0, Written::Raced);
+    assert_eq!(write(None, 409, &exists).await.0, WriteResult::Conflict);
+    assert_eq!(write(Some("6"), 409, &refusal(409, "Conflict", "modified")).await.0, WriteResult::Conflict);
     let gone = refusal(404, "NotFound", "leases \"etcd-shop\" not found");
-    assert_eq!(write(Some("6"), 404, &gone).await.0, Written::Raced, "it was taken away");
+    assert_eq!(write(Some("6"), 404, &gone).await.0, WriteResult::Conflict, "it was taken away");
     for (version, code, body, expected, says) in [
         (
             None,
@@ -148,7 +162,7 @@ async fn a_lease_is_made_or_put_over_the_version_that_was_read() {
         ),
         (Some("6"), 200, json!("<html>"), cause::GARBAGE, "something else"),
     ] {
-        let Written::Refused(cause) = write(version, code, &body).await.0 else { panic!("{code}") };
+        let WriteResult::Failed(cause) = write(version, code, &body).await.0 else { panic!("{code}") };
         assert_eq!(cause.code, expected, "{}", cause.text);
         assert!(cause.text.contains(says) && cause.text.contains("etcd-shop"), "{}", cause.text);
     }
@@ -157,11 +171,11 @@ async fn a_lease_is_made_or_put_over_the_version_that_was_read() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_which_nobody_hears_may_be_written() {
     let (world, mut fake) = fake::world();
-    let hands = LiveWriter::of(&world);
+    let hands = LiveWriter::new(&world);
     let (lease, set) = (lease(), set(None));
     let deadline = tokio::time::Instant::now().into_std() + Duration::from_secs(5);
     let (written, asked) = tokio::join!(hands.write(&lease, &set, deadline), fake.next());
-    let Written::Refused(cause) = written else { panic!("{written:?}") };
+    let WriteResult::Failed(cause) = written else { panic!("{written:?}") };
     assert!(cause.code == cause::TIMEOUT && cause.text.contains("may have written it"), "{}", cause.text);
     assert!(asked.is_abandoned());
 }
@@ -179,7 +193,7 @@ async fn whether_a_lease_may_be_written_is_tried_without_storing_it() {
         ((403, &forbidden), None, Some((cause::FORBIDDEN, "create"))),
     ] {
         let (world, mut fake) = fake::world();
-        let (hands, lease) = (LiveWriter::of(&world), lease());
+        let (hands, lease) = (LiveWriter::new(&world), lease());
         let (may, ()) = tokio::join!(hands.may_write(&lease, deadline), async {
             let asked = fake.next().await;
             assert_eq!(asked.path, format!("{ALL}?dryRun=All"));

@@ -25,8 +25,8 @@ async fn what_is_no_address_is_not_dialled() {
         " 127.0.0.1",
         "a\u{1b}[2J",
     ] {
-        let peer = Peer { address: address.to_owned(), ..peer(&member, Client::default()) };
-        for question in Question::ALL {
+        let peer = Endpoint { address: address.to_owned(), ..peer(&member, ClientOptions::default()) };
+        for question in EtcdRequest::ALL {
             let cause = why(&world, &peer, question).await;
             assert_eq!(cause.code, cause::NO_ADDRESS, "{address:?}");
             assert!(!cause.text.contains('\u{1b}'));
@@ -40,11 +40,11 @@ async fn a_redirect_is_not_followed() {
     let elsewhere = Member::plain(gateway("3.5.16", "/v3")).await;
     let to = format!("http://{}/v3/maintenance/status", elsewhere.address);
     let member = Member::plain(move |_| Say::Redirect(to.clone())).await;
-    let (world, peer) = (world(), peer(&member, Client::default()));
-    for question in Question::ALL {
+    let (world, peer) = (world(), peer(&member, ClientOptions::default()));
+    for question in EtcdRequest::ALL {
         let cause = why(&world, &peer, question).await;
         let expected =
-            if question == Question::MembersByQuorum { cause::UNSUPPORTED } else { cause::NOT_ETCD };
+            if question == EtcdRequest::MembersByQuorum { cause::UNSUPPORTED } else { cause::NOT_ETCD };
         assert!(cause.code == expected || cause.code == cause::NOT_ETCD, "{question:?} {}", cause.text);
     }
     assert_eq!(elsewhere.calls(), [""; 0]);
@@ -53,25 +53,25 @@ async fn a_redirect_is_not_followed() {
 #[tokio::test]
 async fn what_is_too_long_is_garbage_and_what_is_half_is_none() {
     let member = Member::plain(|_| Say::Much(9 << 20)).await;
-    let (world, peer) = (world(), peer(&member, Client::default()));
+    let (world, peer) = (world(), peer(&member, ClientOptions::default()));
     for (question, limit) in
-        [(Question::Status, "1 MiB"), (Question::Metrics, "8 MiB"), (Question::Health, "1 MiB")]
+        [(EtcdRequest::Status, "1 MiB"), (EtcdRequest::Metrics, "8 MiB"), (EtcdRequest::Health, "1 MiB")]
     {
         let cause = why(&world, &peer, question).await;
         assert_eq!(cause.code, cause::GARBAGE);
         assert!(cause.text.contains(limit), "{}", cause.text);
     }
     member.says(|_| Say::Much(100));
-    assert_eq!(why(&world, &peer, Question::Status).await.code, cause::GARBAGE);
+    assert_eq!(why(&world, &peer, EtcdRequest::Status).await.code, cause::GARBAGE);
     member.says(|_| Say::Close);
-    assert_eq!(why(&world, &peer, Question::Status).await.code, cause::UNREACHABLE);
+    assert_eq!(why(&world, &peer, EtcdRequest::Status).await.code, cause::UNREACHABLE);
     member.says(|_| say(200, "<html>Sign in</html>"));
-    assert_eq!(why(&world, &peer, Question::Status).await.code, cause::NOT_ETCD);
+    assert_eq!(why(&world, &peer, EtcdRequest::Status).await.code, cause::NOT_ETCD);
     member.says(|_| absent());
-    assert_eq!(why(&world, &peer, Question::Status).await.code, cause::NOT_ETCD, "404 to everything");
+    assert_eq!(why(&world, &peer, EtcdRequest::Status).await.code, cause::NOT_ETCD, "404 to everything");
     // Whatever it was a moment ago.
     member.says(gateway("3.5.16", "/v3"));
-    assert!(ask(&world, &peer, Question::Status).await.is_ok());
+    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok());
 }
 
 #[tokio::test]
@@ -92,14 +92,14 @@ async fn another_service_on_the_port_is_named() {
             }
         });
         let member = Member::plain(|_| absent()).await;
-        let peer = Peer { port: address.port(), ..peer(&member, Client::default()) };
-        let cause = why(&world, &peer, Question::Status).await;
+        let peer = Endpoint { port: address.port(), ..peer(&member, ClientOptions::default()) };
+        let cause = why(&world, &peer, EtcdRequest::Status).await;
         assert_eq!(cause.code, cause::NOT_ETCD, "{:?}: {}", String::from_utf8_lossy(bytes), cause.text);
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gone = listener.local_addr().unwrap();
     drop(listener);
     let member = Member::plain(|_| absent()).await;
-    let peer = Peer { port: gone.port(), ..peer(&member, Client::default()) };
-    assert_eq!(why(&world, &peer, Question::Status).await.code, cause::NOT_LISTENING);
+    let peer = Endpoint { port: gone.port(), ..peer(&member, ClientOptions::default()) };
+    assert_eq!(why(&world, &peer, EtcdRequest::Status).await.code, cause::NOT_LISTENING);
 }

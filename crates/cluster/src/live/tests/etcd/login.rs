@@ -8,15 +8,15 @@ use super::server::Authority;
 use super::tls::Files;
 use super::*;
 use crate::cause;
-use crate::etcd::{Answer, Login, Read};
+use crate::etcd::{EtcdResponse, Login, Read};
 
 const EMPTY: &str = r#"{"code":3, "message":"etcdserver: user name is empty"}"#;
 const STALE: &str = r#"{"code":16, "message":"etcdserver: invalid auth token"}"#;
 
 /// A client with a user whose files are not there: who needs them fails.
-pub(super) fn nobodys() -> Client {
+pub(super) fn nobodys() -> ClientOptions {
     let login = Login::Files { user: "/nowhere/user".into(), password: "/nowhere/password".into() };
-    Client { login: Some(login), open: true, ..Client::default() }
+    ClientOptions { login: Some(login), open: true, ..ClientOptions::default() }
 }
 
 fn files() -> Files {
@@ -26,9 +26,9 @@ fn files() -> Files {
     files
 }
 
-fn client(files: &Files, open: bool) -> Client {
+fn client(files: &Files, open: bool) -> ClientOptions {
     let login = Login::Files { user: files.path("user"), password: files.path("password") };
-    Client { login: Some(login), open, ..Client::default() }
+    ClientOptions { login: Some(login), open, ..ClientOptions::default() }
 }
 
 /// A member with authentication on, which gives tokens `t1`, `t2`, … and knows only the last one.
@@ -53,13 +53,13 @@ async fn who_is_asked_who_asks_logs_in_once_and_again_when_the_token_ends() {
     let member = Member::plain(guarded()).await;
     let files = files();
     let (world, peer) = (world(), peer(&member, client(&files, true)));
-    assert!(ask(&world, &peer, Question::Status).await.is_ok());
+    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok());
     let heard = member.heard();
     let told: Vec<_> = heard.iter().map(|heard| (heard.call.as_str(), heard.token.as_str())).collect();
     let (status, login) = ("POST /v3/maintenance/status", "POST /v3/auth/authenticate");
     assert_eq!(told, [(status, ""), (login, ""), (status, "t1")]);
     assert_eq!(heard[1].body, r#"{"name":"root","password":"a \"b\"\\"}"#);
-    for question in [Question::Alarms, Question::Members, Question::Read] {
+    for question in [EtcdRequest::Alarms, EtcdRequest::Members, EtcdRequest::Read] {
         assert!(ask(&world, &peer, question).await.is_ok());
     }
     assert!(member.heard().iter().all(|heard| heard.token == "t1"));
@@ -69,7 +69,7 @@ async fn who_is_asked_who_asks_logs_in_once_and_again_when_the_token_ends() {
         let again = guarded();
         move |heard| if heard.token == "t1" { say(401, STALE) } else { again(heard) }
     });
-    let Err(cause) = ask(&world, &peer, Question::Status).await else { panic!("t1 was given twice") };
+    let Err(cause) = ask(&world, &peer, EtcdRequest::Status).await else { panic!("t1 was given twice") };
     assert_eq!(cause.code, cause::CREDENTIALS, "once, not for ever: {}", cause.text);
     let calls = member.calls();
     assert_eq!(calls.iter().filter(|call| *call == login).count(), 1, "{calls:?}");
@@ -80,7 +80,8 @@ async fn many_who_ask_at_once_log_in_once() {
     let member = Member::plain(guarded()).await;
     let files = files();
     let (world, peer) = (world(), peer(&member, client(&files, true)));
-    let questions = [Question::Status, Question::Members, Question::MembersByQuorum, Question::Alarms];
+    let questions =
+        [EtcdRequest::Status, EtcdRequest::Members, EtcdRequest::MembersByQuorum, EtcdRequest::Alarms];
     let all = futures_util::future::join_all(questions.map(|question| ask(&world, &peer, question))).await;
     assert!(all.iter().all(Result::is_ok), "{all:?}");
     let calls = member.calls();
@@ -92,7 +93,7 @@ async fn where_authentication_is_off_nobody_logs_in_and_an_old_token_is_forgotte
     let member = Member::plain(guarded()).await;
     let files = files();
     let (world, peer) = (world(), peer(&member, client(&files, true)));
-    assert!(ask(&world, &peer, Question::Status).await.is_ok());
+    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok());
     // As 3.4 does: not even a good token is taken.
     let answers = gateway("3.4.23", "/v3");
     member.says(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
@@ -102,9 +103,9 @@ async fn where_authentication_is_off_nobody_logs_in_and_an_old_token_is_forgotte
         (_, "") => answers(heard),
         _ => say(401, STALE),
     });
-    assert_eq!(ask(&world, &peer, Question::Read).await, Ok(Answer::Read(Read::Served)));
+    assert_eq!(ask(&world, &peer, EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Served)));
     member.heard();
-    assert!(ask(&world, &peer, Question::Status).await.is_ok());
+    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok());
     assert_eq!(member.calls(), ["POST /v3/maintenance/status"]);
 }
 
@@ -112,13 +113,13 @@ async fn where_authentication_is_off_nobody_logs_in_and_an_old_token_is_forgotte
 async fn a_password_does_not_go_over_plain_http_unless_the_configuration_says_so() {
     let member = Member::plain(guarded()).await;
     let files = files();
-    let cause = why(&world(), &peer(&member, client(&files, false)), Question::Status).await;
+    let cause = why(&world(), &peer(&member, client(&files, false)), EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains("plain HTTP"), "{}", cause.text);
     assert_eq!(member.calls(), ["POST /v3/maintenance/status"]);
     // A read needs nobody.
-    let denied = ask(&world(), &peer(&member, client(&files, false)), Question::Read).await;
-    assert_eq!(denied, Ok(Answer::Read(Read::Denied)));
+    let denied = ask(&world(), &peer(&member, client(&files, false)), EtcdRequest::Read).await;
+    assert_eq!(denied, Ok(EtcdResponse::Read(Read::Denied)));
 }
 
 #[tokio::test]
@@ -134,7 +135,7 @@ async fn who_repeats_a_password_is_not_repeated() {
             _ => say(400, EMPTY),
         })
         .await;
-        let cause = why(&world(), &peer(&member, client(&files, true)), Question::Status).await;
+        let cause = why(&world(), &peer(&member, client(&files, true)), EtcdRequest::Status).await;
         assert!(member.heard().iter().any(|heard| heard.body.contains("SECRET")));
         assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
         let told = format!("user \"root\" could not be logged in ({status})");
@@ -155,7 +156,7 @@ async fn who_repeats_a_token_is_not_repeated() {
             (_, token) => say(status, format!("authorization: {token}")),
         })
         .await;
-        let cause = why(&world(), &peer(&member, client(&files, true)), Question::Status).await;
+        let cause = why(&world(), &peer(&member, client(&files, true)), EtcdRequest::Status).await;
         assert!(member.heard().iter().any(|heard| heard.token == "SECRET.7"));
         assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
         assert!(cause.text.contains("[token]"), "{status}: {}", cause.text);
@@ -172,12 +173,12 @@ async fn who_is_not_let_in_or_lacks_a_permission_is_named_and_the_password_is_no
     .await;
     let files = files();
     let (world, peer) = (world(), peer(&member, client(&files, true)));
-    let cause = why(&world, &peer, Question::Status).await;
+    let cause = why(&world, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains(r#"user "root" or its password"#), "{}", cause.text);
     assert!(!cause.text.contains("a \\\"b"), "{}", cause.text);
     member.heard();
-    assert_eq!(why(&world, &peer, Question::Members).await.code, cause::CREDENTIALS);
+    assert_eq!(why(&world, &peer, EtcdRequest::Members).await.code, cause::CREDENTIALS);
     assert_eq!(member.calls(), ["POST /v3/cluster/member/list"], "it is not made to work on it again");
     // Another password is another try.
     files.write("password", "right");
@@ -189,11 +190,11 @@ async fn who_is_not_let_in_or_lacks_a_permission_is_named_and_the_password_is_no
         _ => say(400, EMPTY),
     });
     let again = super::fake::world().0;
-    let cause = why(&again, &peer, Question::Status).await;
+    let cause = why(&again, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains(r#"user "root" has no permission"#), "{}", cause.text);
-    let nobody = why(&again, &super::peer(&member, Client::default()), Question::Status).await;
+    let nobody = why(&again, &super::peer(&member, ClientOptions::default()), EtcdRequest::Status).await;
     assert!(nobody.text.contains("client.auth"), "{}", nobody.text);
-    let missing = why(&again, &super::peer(&member, nobodys()), Question::Status).await;
+    let missing = why(&again, &super::peer(&member, nobodys()), EtcdRequest::Status).await;
     assert!(missing.code == cause::CREDENTIALS && missing.text.contains("/nowhere/user"), "{}", missing.text);
 }

@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use admission::Cause;
 
 use super::fake;
-use crate::Reader as _;
-use crate::etcd::{Answered, Client, Peer, Question};
+use crate::EtcdClient as _;
+use crate::etcd::{ClientOptions, Endpoint, EtcdRequest, EtcdResult};
 use crate::live::Live;
 use server::{Heard, Member, Say, absent, say};
 
 /// The pod that is this member.
-fn peer(member: &Member, client: Client) -> Peer {
-    Peer {
+fn peer(member: &Member, client: ClientOptions) -> Endpoint {
+    Endpoint {
         namespace: "shop".to_owned(),
         name: "etcd-0".to_owned(),
         uid: "u-0".to_owned(),
@@ -34,13 +34,13 @@ fn peer(member: &Member, client: Client) -> Peer {
 }
 
 /// Asks with five seconds' time, by tokio's clock, which some tests put forward.
-async fn ask(world: &Live, peer: &Peer, question: Question) -> Answered {
+async fn ask(world: &Live, peer: &Endpoint, question: EtcdRequest) -> EtcdResult {
     let now = tokio::time::Instant::now().into_std();
-    world.etcd(peer, question, now + Duration::from_secs(5)).await
+    world.call(peer, question, now + Duration::from_secs(5)).await
 }
 
 /// Why there was no answer.
-async fn why(world: &Live, peer: &Peer, question: Question) -> Cause {
+async fn why(world: &Live, peer: &Endpoint, question: EtcdRequest) -> Cause {
     ask(world, peer, question).await.expect_err("there is no answer")
 }
 

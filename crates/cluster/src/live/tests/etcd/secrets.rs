@@ -28,25 +28,25 @@ fn material(authority: &Authority, identity: Option<&Issued>) -> Value {
     secret("etcd-client", &data)
 }
 
-fn client(login: bool) -> Client {
+fn client(login: bool) -> ClientOptions {
     let of = |name: &str| ("shop".to_owned(), name.to_owned());
     let ((namespace, name), user) = (of("etcd-client"), of("etcd-user"));
     let tls =
         Tls { material: Some(Material::Secret { namespace, name }), server_name: None, insecure: false };
     let login = login.then_some(Login::Secret { namespace: user.0, name: user.1 });
-    Client { tls: Some(tls), login, open: false }
+    ClientOptions { tls: Some(tls), login, open: false }
 }
 
 /// Asks while the API server answers for one Secret.
 async fn ask_with(
     world: &Live,
-    peer: &Peer,
+    peer: &Endpoint,
     fake: &mut Fake,
     path: &str,
     code: u16,
     body: &Value,
-) -> Answered {
-    let mut asking = std::pin::pin!(ask(world, peer, Question::Status));
+) -> EtcdResult {
+    let mut asking = std::pin::pin!(ask(world, peer, EtcdRequest::Status));
     tokio::select! {
         answer = &mut asking => panic!("the Secret was not read: {answer:?}"),
         asked = fake.asked(path) => asked.json(code, body),
@@ -64,7 +64,7 @@ async fn a_secret_is_read_by_name_once_for_all_members_and_questions() {
     let body = material(&ours, Some(&ours.issue(&["client"])));
     let answer = ask_with(&world, &peer(&first, client(false)), &mut fake, CLIENT, 200, &body).await;
     assert!(answer.is_ok(), "{answer:?}");
-    for question in Question::ALL {
+    for question in EtcdRequest::ALL {
         assert!(ask(&world, &peer(&second, client(false)), question).await.is_ok(), "{question:?}");
     }
     fake.was_not_asked().await;
@@ -86,7 +86,7 @@ async fn a_password_comes_from_its_secret_when_it_is_wanted() {
     .await;
     let (world, mut fake) = fake::world();
     let peer = peer(&member, client(true));
-    let (answer, ()) = tokio::join!(ask(&world, &peer, Question::Status), async {
+    let (answer, ()) = tokio::join!(ask(&world, &peer, EtcdRequest::Status), async {
         fake.asked(CLIENT).await.json(200, &material(&ours, None));
         let user = secret("etcd-user", &[("username", "durward"), ("password", "pw\n")]);
         fake.asked(USER).await.json(200, &user);
@@ -133,8 +133,8 @@ async fn an_authority_that_was_replaced_is_read_again_when_a_member_is_not_known
     assert!(answer.is_ok(), "{answer:?}");
     // The pod is another one, with certificates of the new authority. What was read a moment ago is not read again.
     member.shows(&new.issue(&["127.0.0.1"]));
-    let after = Peer { uid: "u-1".to_owned(), ..before };
-    let cause = why(&world, &after, Question::Status).await;
+    let after = Endpoint { uid: "u-1".to_owned(), ..before };
+    let cause = why(&world, &after, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::TLS);
     fake.was_not_asked().await;
     tokio::time::pause();
@@ -159,7 +159,7 @@ async fn what_was_read_serves_on_while_the_api_server_is_away_and_not_when_it_sa
     later(31).await;
     let away = refusal(503, "ServiceUnavailable", "later");
     assert!(ask_with(&world, &peer, &mut fake, CLIENT, 503, &away).await.is_ok());
-    assert!(ask(&world, &peer, Question::Status).await.is_ok(), "and is not asked each time");
+    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok(), "and is not asked each time");
     fake.was_not_asked().await;
     later(6).await;
     let no = refusal(403, "Forbidden", "no");
