@@ -1,9 +1,8 @@
-//! The API server as a test wants it: one call, one answer with its status, its warnings and its body,
-//! whatever they are.
+//! A client of the API server that returns status, warnings and body of each answer.
 //!
-//! Nothing is retried and nothing is turned into an error for being refused: a test that counts failed calls
-//! must see each of them. Calls block; a test that wants many at once has threads. Typed objects stay out:
-//! what the API server says is what is compared.
+//! It does not retry, and a refusal is an answer rather than an error, because a test that counts failed calls must see
+//! each of them. Calls block; a test that wants several at once has threads. Objects are untyped, because tests compare
+//! what the API server sends.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +15,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-/// An API server gives up a request after a minute. One that answers nothing at all, as it is frozen or on a
-/// connection that is no more, must not hold up the run.
+/// The API server ends a request after a minute. One that is frozen must not block the run.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 
-/// A client of one API server, in one user's name.
+/// A client of one API server for one user.
 #[derive(Clone)]
 pub struct Api {
     client: kube::Client,
@@ -34,7 +32,7 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// A client with what a kubeconfig says. Connects when first asked.
+    /// Makes a client from a kubeconfig. It connects with its first call.
     pub fn new(runtime: &Arc<Runtime>, kubeconfig: &Value) -> Result<Self> {
         let kubeconfig: Kubeconfig =
             serde_json::from_value(kubeconfig.clone()).context("not a kubeconfig")?;
@@ -47,44 +45,44 @@ impl Api {
         Ok(Self { client, runtime: Arc::clone(runtime) })
     }
 
-    /// GET.
+    /// Sends a GET.
     pub fn get(&self, path: &str) -> Result<Answer> {
         self.call(Method::GET, path, "application/json", None)
     }
 
-    /// POST to a collection; query parameters such as `?dryRun=All` are part of the path.
+    /// Sends a POST to a collection. Query parameters such as `?dryRun=All` are part of the path.
     pub fn create(&self, path: &str, object: &Value) -> Result<Answer> {
         self.call(Method::POST, path, "application/json", Some(object))
     }
 
-    /// PUT.
+    /// Sends a PUT.
     pub fn replace(&self, path: &str, object: &Value) -> Result<Answer> {
         self.call(Method::PUT, path, "application/json", Some(object))
     }
 
-    /// A merge patch.
+    /// Sends a merge patch.
     pub fn merge(&self, path: &str, changes: &Value) -> Result<Answer> {
         self.call(Method::PATCH, path, "application/merge-patch+json", Some(changes))
     }
 
-    /// A server-side apply by this field manager.
+    /// Sends a server-side apply of this field manager.
     pub fn apply(&self, path: &str, manager: &str, object: &Value) -> Result<Answer> {
         let mark = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{mark}fieldManager={manager}");
         self.call(Method::PATCH, &path, "application/apply-patch+yaml", Some(object))
     }
 
-    /// DELETE.
+    /// Sends a DELETE.
     pub fn delete(&self, path: &str) -> Result<Answer> {
         self.call(Method::DELETE, path, "application/json", None)
     }
 
-    /// DELETE with options: how long the object is given, which one is meant.
+    /// Sends a DELETE with `DeleteOptions`.
     pub fn delete_with(&self, path: &str, options: &Value) -> Result<Answer> {
         self.call(Method::DELETE, path, "application/json", Some(options))
     }
 
-    /// GET of something that is not JSON, such as `/metrics`.
+    /// Sends a GET and returns a text that is not JSON, such as `/metrics`.
     pub fn text(&self, path: &str) -> Result<String> {
         let (status, _, body) = self.exchange(Method::GET, path, "application/json", None)?;
         let text = String::from_utf8_lossy(&body).into_owned();
@@ -130,7 +128,7 @@ impl Api {
     }
 }
 
-/// What the API server answered.
+/// An answer of the API server.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Method and path, for errors.
@@ -139,24 +137,24 @@ pub struct Answer {
     pub status: u16,
     /// The texts of its `Warning` headers, in order.
     pub warnings: Vec<String>,
-    /// The object, or the Status.
+    /// The object or the Status.
     pub body: Value,
-    /// From the first byte sent to the last received.
+    /// The time from the first byte sent to the last byte received.
     pub took: Duration,
 }
 
 impl Answer {
-    /// Whether it was done.
+    /// Returns whether the status is below 300.
     pub fn is_success(&self) -> bool {
         self.status < 300
     }
 
-    /// A Status's message; empty if there is none.
+    /// Returns the message of a Status, or an empty text.
     pub fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or_default()
     }
 
-    /// Itself if it was done, else an error with what the API server said.
+    /// Returns itself on success, else an error with the message.
     pub fn succeeded(self) -> Result<Self> {
         if self.is_success() {
             return Ok(self);
@@ -170,8 +168,8 @@ fn warnings(headers: &HeaderMap) -> Vec<String> {
     headers.get_all("warning").iter().filter_map(|value| value.to_str().ok()).map(warning_text).collect()
 }
 
-/// The text of `299 - "text"` (RFC 7234 5.5), a quoted string whose backslashes say that the next character
-/// stands for itself. What has another form is returned as it is.
+/// Returns the text of `299 - "text"` (RFC 7234 5.5), a quoted string with backslash escapes. Returns a header of
+/// another form unchanged.
 fn warning_text(header: &str) -> String {
     let Some((_, quoted)) = header.split_once('"') else { return header.to_owned() };
     let mut text = String::new();

@@ -1,14 +1,12 @@
 //! The binaries that the tests start, built once from pinned sources.
 //!
-//! A part is a `tool` dependency of a Go module below `e2e/controlplane`, or (`CoreDNS`, whose plugins are chosen
-//! by whoever writes its main function) that module's own program. Its binary lies outside the work
-//! tree, in a folder that is named by everything it is made of (the module's pins, the Go version, the
-//! flags), so a stale one cannot be met and two pins can be had side by side. How to move a pin is told in
-//! `e2e/controlplane/README.md`.
+//! A binary is a `tool` dependency of a Go module in `e2e/controlplane`. `CoreDNS` is the module's own program, because its
+//! main function selects the plugins. A binary is stored in the cache, in a directory named after everything that it is
+//! made of (the module's pins, the Go version, the flags). A stale binary is never used, and two pins can coexist.
+//! `e2e/controlplane/README.md` says how to change a pin.
 //!
-//! Kubernetes' parts refuse to call themselves by no version at all: without `gitVersion` at link time the
-//! API server is v0.0.0 and some of its start-up checks fail. The version comes from the module's own
-//! `require` line.
+//! Without `gitVersion` at link time the API server is v0.0.0, and some of its start-up checks fail. The version comes from
+//! the module's `require` line.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,22 +20,22 @@ use sha2::{Digest as _, Sha256};
 use crate::console::print;
 use crate::supervisor::{Supervisor, Tool};
 
-/// Cold, kube-apiserver takes four minutes on two idle cores; an hour is for a machine that does much else.
+/// Without Go's build cache kube-apiserver takes four minutes on two idle cores; a loaded machine takes longer.
 const BUILD_WITHIN: Duration = Duration::from_secs(3_600);
 
 const NO_GO: &str = "the end-to-end tests build Kubernetes and etcd from source and need `go`, which is not in PATH. \
      Install Go 1.26 or newer (https://go.dev/dl, or your distribution's package golang) and run again";
 
-/// Something that is built.
+/// A program that is built from source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Binary {
-    /// etcd.
+    /// etcd 3.6.
     Etcd,
-    /// etcd of the line before, for etcd clusters.
+    /// etcd 3.5.
     Etcd35,
-    /// Its etcdctl, the last that speaks etcd's first API too, which older manifests do.
+    /// etcdctl 3.5, the last one with etcd's API v2, which older manifests use.
     Etcdctl35,
-    /// etcdctl, which manifests of etcd call in their hooks.
+    /// etcdctl 3.6.
     Etcdctl,
     /// kube-apiserver.
     ApiServer,
@@ -49,7 +47,7 @@ pub enum Binary {
     Kubectl,
     /// kubelet.
     Kubelet,
-    /// `CoreDNS`, with the few plugins that a node of tests needs.
+    /// `CoreDNS` with few plugins.
     CoreDns,
     /// karmada-aggregated-apiserver: the API of Clusters, and the proxy to them.
     KarmadaAggregated,
@@ -59,14 +57,31 @@ pub enum Binary {
     KarmadaWebhook,
     /// karmada-scheduler.
     KarmadaScheduler,
-    /// karmada-agent, which a pull member runs.
+    /// karmada-agent, for pull members.
     KarmadaAgent,
     /// karmadactl.
     Karmadactl,
 }
 
+/// How a binary is built.
+struct Source {
+    /// The program's name.
+    name: &'static str,
+    /// The Go module's directory in `e2e/controlplane`.
+    module: &'static str,
+    /// The Go package of the main function.
+    package: &'static str,
+}
+
+/// The source of one of Karmada's binaries.
+macro_rules! karmada {
+    ($name:literal, $command:literal) => {
+        ($name, "karmada", concat!("github.com/karmada-io/karmada/cmd/", $command))
+    };
+}
+
 impl Binary {
-    /// All of them.
+    /// All binaries.
     pub const ALL: [Self; 16] = [
         Self::Etcd,
         Self::Etcd35,
@@ -86,80 +101,59 @@ impl Binary {
         Self::Karmadactl,
     ];
 
-    /// The program's name.
+    /// Returns the program's name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Etcd | Self::Etcd35 => "etcd",
-            Self::Etcdctl | Self::Etcdctl35 => "etcdctl",
-            Self::ApiServer => "kube-apiserver",
-            Self::ControllerManager => "kube-controller-manager",
-            Self::Scheduler => "kube-scheduler",
-            Self::Kubectl => "kubectl",
-            Self::Kubelet => "kubelet",
-            Self::CoreDns => "coredns",
-            Self::KarmadaAggregated => "karmada-aggregated-apiserver",
-            Self::KarmadaControllers => "karmada-controller-manager",
-            Self::KarmadaWebhook => "karmada-webhook",
-            Self::KarmadaScheduler => "karmada-scheduler",
-            Self::KarmadaAgent => "karmada-agent",
-            Self::Karmadactl => "karmadactl",
-        }
+        self.source().name
     }
 
-    /// The Go package of its main function.
-    fn package(self) -> &'static str {
-        match self {
-            Self::Etcd | Self::Etcd35 => "go.etcd.io/etcd/server/v3",
-            Self::Etcdctl | Self::Etcdctl35 => "go.etcd.io/etcd/etcdctl/v3",
-            Self::ApiServer => "k8s.io/kubernetes/cmd/kube-apiserver",
-            Self::ControllerManager => "k8s.io/kubernetes/cmd/kube-controller-manager",
-            Self::Scheduler => "k8s.io/kubernetes/cmd/kube-scheduler",
-            Self::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
-            Self::Kubelet => "k8s.io/kubernetes/cmd/kubelet",
-            // Which plugins there are is decided by the main function: this one is ours.
-            Self::CoreDns => "durward.dev/e2e/controlplane/coredns",
-            Self::KarmadaAggregated => "github.com/karmada-io/karmada/cmd/aggregated-apiserver",
-            Self::KarmadaControllers => "github.com/karmada-io/karmada/cmd/controller-manager",
-            Self::KarmadaWebhook => "github.com/karmada-io/karmada/cmd/webhook",
-            Self::KarmadaScheduler => "github.com/karmada-io/karmada/cmd/scheduler",
-            Self::KarmadaAgent => "github.com/karmada-io/karmada/cmd/agent",
-            Self::Karmadactl => "github.com/karmada-io/karmada/cmd/karmadactl",
-        }
-    }
-
-    /// The Go module that carries the version.
-    fn upstream(self) -> &'static str {
-        match self {
-            Self::Etcd | Self::Etcd35 => "go.etcd.io/etcd/server/v3",
-            Self::Etcdctl | Self::Etcdctl35 => "go.etcd.io/etcd/etcdctl/v3",
-            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
-                "k8s.io/kubernetes"
+    fn source(self) -> Source {
+        let (name, module, package) = match self {
+            Self::Etcd => ("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+            Self::Etcd35 => ("etcd", "etcd35", "go.etcd.io/etcd/server/v3"),
+            Self::Etcdctl => ("etcdctl", "etcd", "go.etcd.io/etcd/etcdctl/v3"),
+            Self::Etcdctl35 => ("etcdctl", "etcd35", "go.etcd.io/etcd/etcdctl/v3"),
+            Self::ApiServer => ("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+            Self::ControllerManager => {
+                ("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager")
             }
-            Self::CoreDns => "github.com/coredns/coredns",
+            Self::Scheduler => ("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
+            Self::Kubectl => ("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+            Self::Kubelet => ("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
+            Self::CoreDns => ("coredns", "coredns", "durward.dev/e2e/controlplane/coredns"),
+            Self::KarmadaAggregated => karmada!("karmada-aggregated-apiserver", "aggregated-apiserver"),
+            Self::KarmadaControllers => karmada!("karmada-controller-manager", "controller-manager"),
+            Self::KarmadaWebhook => karmada!("karmada-webhook", "webhook"),
+            Self::KarmadaScheduler => karmada!("karmada-scheduler", "scheduler"),
+            Self::KarmadaAgent => karmada!("karmada-agent", "agent"),
+            Self::Karmadactl => karmada!("karmadactl", "karmadactl"),
+        };
+        Source { name, module, package }
+    }
+
+    fn package(self) -> &'static str {
+        self.source().package
+    }
+
+    fn module(self) -> &'static str {
+        self.source().module
+    }
+
+    /// Returns the Go module that carries the version.
+    fn upstream(self) -> &'static str {
+        match self.module() {
+            "etcd" | "etcd35" => "go.etcd.io/etcd/server/v3",
+            "kubernetes" => "k8s.io/kubernetes",
+            "coredns" => "github.com/coredns/coredns",
             _ => "github.com/karmada-io/karmada",
         }
     }
 
-    /// Its folder below `e2e/controlplane`.
-    fn module(self) -> &'static str {
-        match self {
-            Self::Etcd | Self::Etcdctl => "etcd",
-            Self::Etcd35 | Self::Etcdctl35 => "etcd35",
-            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl | Self::Kubelet => {
-                "kubernetes"
-            }
-            Self::CoreDns => "coredns",
-            _ => "karmada",
-        }
-    }
-
-    /// The pinned version, `v1.35.4`.
+    /// Returns the pinned version, `v1.35.4`.
     pub fn version(self) -> Result<String> {
         Module::read(self.module())?.version(self.upstream())
     }
 
-    /// The folder of the sources that it is built from, for what else stands in them (manifests). Fetched now
-    /// if Go's module cache does not have them.
+    /// Returns the directory of its sources, which contain manifests too. Downloads them if they are not in Go's module cache.
     pub fn sources(self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
         let module = Module::read(self.module())?;
         let go = Tool::new("go-mod-download", "go").folder(&module.folder).arguments([
@@ -170,13 +164,13 @@ impl Binary {
         ]);
         let output = supervisor.run(go, BUILD_WITHIN)?.succeeded();
         let output = output.with_context(|| format!("cannot fetch the sources of {}", self.upstream()))?;
-        let told: serde_json::Value =
-            serde_json::from_str(&output.stdout).context("what go mod download says")?;
-        let folder = told["Dir"].as_str().map(PathBuf::from);
-        folder.with_context(|| format!("go mod download names no folder for {}: {told}", self.upstream()))
+        let printed: serde_json::Value =
+            serde_json::from_str(&output.stdout).context("the output of go mod download")?;
+        let directory = printed["Dir"].as_str().map(PathBuf::from);
+        directory.with_context(|| format!("go mod download: no directory of {}: {printed}", self.upstream()))
     }
 
-    /// The binary; built now if it is not there yet, which may take minutes.
+    /// Returns its path. Builds it first if it is not in the cache, which can take minutes.
     pub fn path(self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
         let module = Module::read(self.module())?;
         let ldflags = ldflags(&module, self)?;
@@ -186,8 +180,7 @@ impl Binary {
             return Ok(path);
         }
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        // Another run may be building the very same: then wait, and find it done. The kernel frees the lock
-        // with the process.
+        // If another run builds the same binary, this waits for it. The kernel releases the lock with the process.
         let lock = File::create(folder.join("lock")).context("cannot make the lock of the parts' cache")?;
         lock.lock().context("cannot lock the parts' cache")?;
         if !path.is_file() {
@@ -208,7 +201,7 @@ impl Binary {
         let go = Tool::new(format!("go-build-{}", self.name()), "go")
             .folder(&module.folder)
             .environment("CGO_ENABLED", "0")
-            // A build that is interrupted leaves its scratch folder behind: where the supervisor removes it.
+            // An interrupted build leaves its temporary directory behind; the work directory is removed with the run.
             .environment("GOTMPDIR", supervisor.work().display().to_string())
             .arguments(["build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o"])
             .argument(unfinished.display().to_string())
@@ -223,7 +216,7 @@ impl Binary {
     }
 }
 
-/// The linker's flags: no symbols, and for Kubernetes the version that it tells of itself.
+/// Returns the linker's flags: no symbols, and for Kubernetes its version.
 fn ldflags(module: &Module, binary: Binary) -> Result<String> {
     if binary.module() != "kubernetes" {
         return Ok("-s -w".to_owned());
@@ -231,18 +224,18 @@ fn ldflags(module: &Module, binary: Binary) -> Result<String> {
     let version = module.version(binary.upstream())?;
     let mut numbers = version.trim_start_matches('v').split('.');
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
-        bail!("{version} in {} is no version of Kubernetes", module.folder.display());
+        bail!("{version} in {} is not a version of Kubernetes", module.folder.display());
     };
     let at = "k8s.io/component-base/version";
     Ok(format!("-s -w -X {at}.gitVersion={version} -X {at}.gitMajor={major} -X {at}.gitMinor={minor}"))
 }
 
-/// A Go module that pins parts.
+/// A Go module that pins binaries.
 struct Module {
     folder: PathBuf,
     requirements: String,
     sums: String,
-    /// The module's own program, if it has one.
+    /// The source of the module's own program, or empty.
     program: String,
 }
 
@@ -257,7 +250,7 @@ impl Module {
         Ok(Self { requirements: read("go.mod")?, sums: read("go.sum")?, program, folder: folder.clone() })
     }
 
-    /// The version of a required module.
+    /// Returns the version of a required module.
     fn version(&self, required: &str) -> Result<String> {
         self.requirements
             .lines()
@@ -272,10 +265,10 @@ impl Module {
             })
     }
 
-    /// Sixteen hexadecimal digits of everything that a binary of this module is made of.
+    /// Returns a digest of everything that a binary of this module is made of.
     fn key(&self, go: &str) -> String {
         let mut hash = Sha256::new();
-        // The recipe: raised by hand when the way of building changes.
+        // The recipe's number changes with `Binary::build`.
         let program = (!self.program.is_empty()).then_some(self.program.as_str());
         for ingredient in ["recipe 1", &self.requirements, &self.sums, go].into_iter().chain(program) {
             hash.update(ingredient.len().to_le_bytes());
@@ -285,7 +278,7 @@ impl Module {
     }
 }
 
-/// What `go` calls itself, and what it builds for: `go version go1.26.8 linux/amd64`.
+/// Returns Go's version and platform: `go version go1.26.8 linux/amd64`.
 fn go_version() -> Result<String> {
     let output = match Command::new("go").arg("version").output() {
         Ok(output) => output,
@@ -298,19 +291,16 @@ fn go_version() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The folder outside the work tree that outlives runs: built parts, journals, logs of runs that did not
-/// pass.
+/// Returns the directory that outlives runs, with binaries, images, journals and the logs of runs that did not pass.
 pub fn cache() -> Result<PathBuf> {
     let from =
         |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = from("DURWARD_E2E_CACHE")
         .or_else(|| from("XDG_CACHE_HOME").map(|cache| cache.join("durward")))
         .or_else(|| from("HOME").map(|home| home.join(".cache").join("durward")))
-        .context(
-            "where may the end-to-end tests keep what they build? Set DURWARD_E2E_CACHE (HOME is not set)",
-        )?;
-    // Every part has a working folder of its own, so a relative path would mean another place to each.
-    std::path::absolute(&cache).with_context(|| format!("{} is no path", cache.display()))
+        .context("the end-to-end tests need a cache directory: set DURWARD_E2E_CACHE (HOME is not set)")?;
+    // Processes have other working directories, where a relative path would name another place.
+    std::path::absolute(&cache).with_context(|| format!("{} is not a path", cache.display()))
 }
 
 #[cfg(test)]

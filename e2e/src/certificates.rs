@@ -1,7 +1,6 @@
-//! Certificates and kubeconfigs for one run: an authority, leaves signed by it, and the key that signs
-//! service account tokens.
+//! Certificates and kubeconfigs of a run: a CA, certificates that it signs, and the key of service account tokens.
 //!
-//! All keys are EC P-256, which every part accepts, service account tokens included (ES256).
+//! All keys are EC P-256, which every program accepts, also for service account tokens (ES256).
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
 
-/// A server shows its certificate with its first words.
+/// A server sends its certificate with its first message.
 const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// A certificate authority.
@@ -33,7 +32,7 @@ impl std::fmt::Debug for Ca {
 }
 
 impl Ca {
-    /// Makes a new one.
+    /// Makes a CA.
     pub fn new(name: &str) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.distinguished_name = distinguished(name, None);
@@ -43,13 +42,12 @@ impl Ca {
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
     }
 
-    /// Its own certificate.
+    /// Returns its own certificate.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A serving certificate for these names and addresses. No two are alike: each has a key and a serial
-    /// number of its own.
+    /// Makes a serving certificate for these names and addresses, with a key and a serial number of its own.
     pub fn server(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Leaf> {
         let mut params =
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
@@ -58,8 +56,8 @@ impl Ca {
         self.leaf(params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A client certificate: to the API server, this user, in this group. One group is all that rcgen's names
-    /// can hold; a user in several is had by impersonation, see [`impersonated`].
+    /// Makes a client certificate for this user and this group. rcgen's names hold one group; [`impersonated`] makes a
+    /// user with several.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Leaf> {
         let mut params = CertificateParams::default();
         params.distinguished_name = distinguished(user, group);
@@ -91,14 +89,14 @@ fn distinguished(name: &str, group: Option<&str>) -> DistinguishedName {
 pub struct Leaf {
     /// The certificate.
     pub certificate: String,
-    /// Its key, PKCS #8.
+    /// The key, PKCS #8.
     pub key: String,
-    /// The certificate as it goes over the wire, to tell it from another.
+    /// The certificate in DER, to compare it with a served one.
     pub der: CertificateDer<'static>,
 }
 
 impl Leaf {
-    /// Writes `<name>.crt` and `<name>.key` into a folder and returns the two paths.
+    /// Writes `<name>.crt` and `<name>.key` into a directory and returns the two paths.
     pub fn write(&self, folder: &Path, name: &str) -> Result<(PathBuf, PathBuf)> {
         let certificate = write(folder, &format!("{name}.crt"), &self.certificate)?;
         let key = write(folder, &format!("{name}.key"), &self.key)?;
@@ -106,17 +104,17 @@ impl Leaf {
     }
 }
 
-/// The key pair that signs service account tokens: `(private, public)` in PEM.
+/// Returns the key pair that signs service account tokens, `(private, public)` in PEM.
 pub fn token_key() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     Ok((key.serialize_pem(), key.public_key_pem()))
 }
 
-/// The name of the one context of each kubeconfig, and of its cluster and user.
+/// The name of each kubeconfig's one context, cluster and user.
 pub const CONTEXT: &str = "e2e";
 
-/// A kubeconfig with everything in it, so that the file can be moved. JSON, which is YAML. `user` is one of
-/// [`by_certificate`], [`impersonated`] and [`by_token`].
+/// Returns a kubeconfig, as JSON, that refers to no other file. `user` is made by [`by_certificate`], [`impersonated`]
+/// or [`by_token`].
 pub fn kubeconfig(server: &str, ca: &Ca, user: &Value) -> Value {
     json!({
         "apiVersion": "v1",
@@ -131,7 +129,7 @@ pub fn kubeconfig(server: &str, ca: &Ca, user: &Value) -> Value {
     })
 }
 
-/// Whoever the client certificate names.
+/// Returns the user of a client certificate.
 pub fn by_certificate(client: &Leaf) -> Value {
     json!({
         "client-certificate-data": STANDARD.encode(&client.certificate),
@@ -139,8 +137,8 @@ pub fn by_certificate(client: &Leaf) -> Value {
     })
 }
 
-/// A user of this name with these groups, in whose name the client asks: the API server, and every webhook
-/// behind it, then knows of nobody else. The client must be allowed to impersonate.
+/// Returns a user of this name and these groups, whom the client impersonates. The API server and every webhook see
+/// only that user. The client must be allowed to impersonate.
 pub fn impersonated(client: &Leaf, name: &str, groups: &[&str]) -> Value {
     let mut user = by_certificate(client);
     user["as"] = json!(name);
@@ -148,13 +146,12 @@ pub fn impersonated(client: &Leaf, name: &str, groups: &[&str]) -> Value {
     user
 }
 
-/// Whoever the token is for.
+/// Returns the user of a token.
 pub fn by_token(token: &str) -> Value {
     json!({"token": token})
 }
 
-/// Opens a connection and returns the certificate that is served on it, verified against the authority and
-/// the name.
+/// Connects and returns the served certificate, which is verified with the CA and the name.
 pub fn served(at: std::net::SocketAddr, name: &str, ca: &Ca) -> Result<CertificateDer<'static>> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(ca.issuer.der().clone())?;
@@ -172,7 +169,7 @@ pub fn served(at: std::net::SocketAddr, name: &str, ca: &Ca) -> Result<Certifica
     Ok(served.clone().into_owned())
 }
 
-/// Writes a file that only its owner reads.
+/// Writes a file that only its owner can read.
 pub fn write(folder: &Path, name: &str, content: &str) -> Result<PathBuf> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,9 +1,8 @@
-//! Words to the person who runs the tests: one line each on standard error, so that standard output stays the
-//! test report's.
+//! Messages to the person who runs the tests, on standard error. Standard output is the test report's.
 
 use std::io::Write as _;
 
-/// Says one thing. A closed terminal is no reason to fail: the line is then lost and nothing else.
+/// Prints one line. If the terminal is closed, the line is lost.
 pub fn print(words: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "e2e: {words}");
 }

@@ -1,5 +1,5 @@
-//! What all tests of a run share: the supervisor, the parts, the clusters. Everything begins when the first test
-//! asks for it.
+//! The environment that all tests of a run share: supervisor, binaries, clusters. Each part starts when the first test
+//! needs it.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -20,13 +20,12 @@ use crate::fleet::Fleet;
 use crate::node::{Node, Sandbox};
 use crate::supervisor::{Supervisor, Tool};
 
-/// A build of the product from nothing, on two cores that others use too.
+/// A build of the product without a build cache, on two busy cores.
 const BUILD_WITHIN: Duration = Duration::from_secs(3_600);
 
-/// The run. Tests get a reference to it.
+/// The context of a run.
 #[derive(Debug)]
 pub struct TestContext {
-    program: PathBuf,
     runtime: Arc<Runtime>,
     supervisor: Lazy<Arc<Supervisor>>,
     etcd: Lazy<Arc<Etcd>>,
@@ -38,12 +37,10 @@ pub struct TestContext {
 }
 
 impl TestContext {
-    /// Starts nothing yet. `supervisor` is the path of the `e2e-supervisor` binary, which only a test target knows
-    /// (`env!("CARGO_BIN_EXE_e2e-supervisor")`).
-    pub fn new(supervisor: &str) -> Result<Self> {
+    /// Makes the context and starts nothing.
+    pub fn new() -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         Ok(Self {
-            program: supervisor.into(),
             runtime: Arc::new(runtime),
             supervisor: Lazy::default(),
             etcd: Lazy::default(),
@@ -55,12 +52,12 @@ impl TestContext {
         })
     }
 
-    /// The supervisor of this run.
+    /// Returns the supervisor of this run.
     pub fn supervisor(&self) -> Result<Arc<Supervisor>> {
-        self.supervisor.get(|| Supervisor::start(&self.program)).cloned()
+        self.supervisor.get(Supervisor::open).cloned()
     }
 
-    /// The cluster with these options: started now if no test has asked for it before, else the very same.
+    /// Returns the cluster with these options. Starts it if no test has asked for it before.
     pub fn cluster(&self, options: &Options) -> Result<Arc<Cluster>> {
         let once = {
             let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +66,7 @@ impl TestContext {
         once.get(|| self.own_cluster(options).map(Arc::new)).cloned()
     }
 
-    /// A cluster that nobody else gets. It ends when it is dropped.
+    /// Starts a cluster for one case. It ends when it is dropped.
     pub fn own_cluster(&self, options: &Options) -> Result<Cluster> {
         let supervisor = self.supervisor()?;
         let etcd = self.etcd()?;
@@ -77,13 +74,12 @@ impl TestContext {
             .with_context(|| format!("cluster {} does not start", options.name()))
     }
 
-    /// The Karmada fleet of the run, beside other cases: for one that leaves it as it is, but for namespaces
-    /// and the like that no other case has.
+    /// Returns the Karmada fleet, shared with other cases. A case changes only namespaces and other objects of its own.
     pub fn fleet(&self) -> Result<Shared<'_, Fleet>> {
         self.shared_fleet()?.shared()
     }
 
-    /// The same while no other case is in it: for one that does to the fleet what others could not bear.
+    /// Returns the fleet without other cases, for a case that disturbs them.
     pub fn exclusive_fleet(&self) -> Result<Exclusive<'_, Fleet>> {
         self.shared_fleet()?.exclusive()
     }
@@ -93,18 +89,17 @@ impl TestContext {
         self.fleet.get(start).context("the fleet does not start")
     }
 
-    /// The cluster of the run that has a real node, on which pods run, beside other cases.
+    /// Returns the cluster with a real node, shared with other cases.
     pub fn node(&self) -> Result<Shared<'_, Node>> {
         self.shared_node()?.shared()
     }
 
-    /// The same while no other case is in it: for one that takes LXCFS away, or stops the kubelet.
+    /// Returns the node without other cases, for a case that stops LXCFS or the kubelet.
     pub fn exclusive_node(&self) -> Result<Exclusive<'_, Node>> {
         self.shared_node()?.exclusive()
     }
 
-    /// A node that nobody else gets, with a cluster of its own, for a room that does to it what no other could bear.
-    /// It ends when it is dropped.
+    /// Starts a node with a cluster of its own. It ends when it is dropped.
     pub fn own_node(&self) -> Result<Node> {
         Node::start(self).context("the node does not start")
     }
@@ -114,7 +109,7 @@ impl TestContext {
         self.node.get(start).context("the node does not start")
     }
 
-    /// The control plane of a node, in the node's network, with an etcd of its own.
+    /// Starts the control plane of a node in the node's network, with an etcd of its own.
     pub(crate) fn cluster_in(&self, sandbox: &Arc<Sandbox>, options: &Options) -> Result<(Etcd, Cluster)> {
         let supervisor = self.supervisor()?;
         let place = Location::Node(Arc::clone(sandbox));
@@ -123,30 +118,30 @@ impl TestContext {
         Ok((etcd, cluster))
     }
 
-    /// The etcd of the run.
+    /// Returns the etcd of the run.
     pub(crate) fn etcd(&self) -> Result<Arc<Etcd>> {
         let supervisor = self.supervisor()?;
         self.etcd.get(|| Etcd::start(&supervisor, &Location::Host).map(Arc::new)).cloned()
     }
 
-    /// An address of this host that the API server accepts in an `EndpointSlice`. Given back by the supervisor.
+    /// Leases an address of this host that the API server accepts in an `EndpointSlice`.
     pub fn address(&self) -> Result<Ipv4Addr> {
         self.supervisor()?.address()
     }
 
-    /// An empty folder of its own for a test, gone with the run.
+    /// Makes an empty directory for a test, which is removed with the run.
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
         let folder = self.supervisor()?.work().join(format!("{name}-{}", self.number()));
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         Ok(folder)
     }
 
-    /// A client of any API server, in the name that the kubeconfig says.
+    /// Makes a client of any API server from a kubeconfig.
     pub fn api(&self, kubeconfig: &Value) -> Result<crate::api::Api> {
         crate::api::Api::new(&self.runtime, kubeconfig)
     }
 
-    /// The product's binary: `DURWARD_BIN` if that is set, else built once by cargo as this checkout has it.
+    /// Returns the product's binary: `DURWARD_BIN` if it is set, else built once by cargo.
     pub fn durward_program(&self) -> Result<PathBuf> {
         let program = self.durward.get(|| match std::env::var_os("DURWARD_BIN") {
             Some(program) => Ok(std::path::absolute(program)?),
@@ -155,12 +150,12 @@ impl TestContext {
         Ok(program.clone())
     }
 
-    /// Where the logs are; none if no test has needed a part yet.
+    /// Returns the directory of the logs, or none if no test has started a process yet.
     pub fn logs(&self) -> Option<PathBuf> {
         Some(self.supervisor.created()?.logs().to_owned())
     }
 
-    /// Ends the run, and everything that it started. Logs are kept if it did not pass.
+    /// Records whether the run passed. Its logs are kept if it did not.
     pub fn finish(&self, passed: bool) -> Result<()> {
         self.supervisor.created().map_or(Ok(()), |supervisor| supervisor.finish(passed))
     }
@@ -170,7 +165,7 @@ impl TestContext {
     }
 }
 
-/// Builds the product in the workspace's own target folder and returns what cargo says it built.
+/// Builds the product in the workspace's target directory and returns the path that cargo prints.
 fn build_durward(supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
     print("building durward");
     let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
@@ -184,7 +179,7 @@ fn build_durward(supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
         "--message-format=json-render-diagnostics",
     ]);
     let output = supervisor.run(tool, BUILD_WITHIN)?;
-    // Standard output is for us; what a person wants to know of a failure is all on standard error.
+    // Standard output is JSON for us; messages for people are on standard error.
     ensure!(
         output.is_success(),
         "cannot build durward: cargo ended with {}:
@@ -201,7 +196,7 @@ fn build_durward(supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
         .context("cargo built durward and names no executable")
 }
 
-/// Writes a file into a folder and returns its path: configuration files of a case, mostly.
+/// Writes a file into a directory and returns its path.
 pub fn write(folder: &Path, name: &str, content: &str) -> Result<PathBuf> {
     certificates::write(folder, name, content)
 }

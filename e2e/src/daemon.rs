@@ -1,7 +1,6 @@
-//! A part that a case may freeze, stop and start again, always with the same command line.
+//! A process that a case can freeze, stop and start again with the same command line.
 //!
-//! What a case does to it is undone when the case lets go, whatever way the case ends: [`Frozen`] thaws and
-//! [`Stopped`] starts again when dropped. So a case that fails leaves a whole fleet to the next one.
+//! [`Frozen`] thaws and [`Stopped`] starts again when it is dropped, so a case that fails leaves the fleet intact.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,17 +12,16 @@ use crate::console::print;
 use crate::supervisor::{Exit, Process, Supervisor, Tool};
 use crate::wait::{Poll, eventually};
 
-/// An API server is ready in three to six seconds on an idle machine; this is for one that builds something
-/// beside it.
+/// An API server is ready in three to six seconds on an idle machine. During a build it takes longer.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// A signal is delivered at once; its threads stop when each is next scheduled.
+/// A signal is delivered at once, and each thread stops when it is next scheduled.
 const FROZEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// One look whether it is ready.
+/// A check whether the process is ready.
 type Probe = dyn Fn() -> Result<Poll<()>> + Send + Sync;
 
-/// A running part, and how it is started.
+/// A running process and its command line.
 pub struct Daemon {
     supervisor: Arc<Supervisor>,
     tool: Tool,
@@ -38,7 +36,7 @@ impl std::fmt::Debug for Daemon {
 }
 
 impl Daemon {
-    /// Starts it and waits for nothing. `probe` is what [`Daemon::await_ready`] asks.
+    /// Starts a process and waits for nothing. [`Daemon::await_ready`] calls `probe`.
     pub(crate) fn start(
         supervisor: &Arc<Supervisor>,
         tool: Tool,
@@ -53,7 +51,7 @@ impl Daemon {
         })
     }
 
-    /// Waits until it does what it is for. If it ends instead, the error says what it said.
+    /// Waits until it is ready. If it ends instead, the error has its log.
     pub fn await_ready(&self) -> Result<()> {
         let part = self.part();
         eventually(format_args!("{} to be ready", part.name()), READY_WITHIN, || {
@@ -65,12 +63,12 @@ impl Daemon {
         .map_err(|error| part.failure(format_args!("{error:#}")))
     }
 
-    /// Its process id, which changes when it is started again.
+    /// Returns its process id, which changes with each start.
     pub fn pid(&self) -> i32 {
         self.part().pid()
     }
 
-    /// SIGSTOP: connections stay, new ones are taken by the kernel, and nobody answers.
+    /// Sends SIGSTOP. The kernel still accepts connections, but nothing answers them.
     pub fn freeze(&self) -> Result<Frozen<'_>> {
         let part = self.part();
         part.signal(Signal::STOP)?;
@@ -79,28 +77,28 @@ impl Daemon {
         Ok(frozen)
     }
 
-    /// Sends it a signal. An error if it has ended already.
+    /// Sends a signal. Fails if it has ended.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         self.part().signal(signal)
     }
 
-    /// Whether it ends within this time, which somebody must have asked it to.
+    /// Returns whether it ends within this time.
     pub(crate) fn has_ended(&self, within: Duration) -> Result<bool> {
         Ok(self.part().wait(within)?.is_some())
     }
 
-    /// Ends it: from now on connections are refused.
+    /// Ends it until the result is dropped. Connections are refused.
     pub fn stop(&self) -> Result<Stopped<'_>> {
         self.end()?;
         Ok(Stopped { daemon: self, held: true })
     }
 
-    /// Ends it for good.
+    /// Ends it and does not start it again.
     pub(crate) fn end(&self) -> Result<Exit> {
         self.part().end()
     }
 
-    /// What failed, with the end of its log.
+    /// Returns an error with the end of its log.
     pub fn failure(&self, what: impl std::fmt::Display) -> anyhow::Error {
         self.part().failure(what)
     }
@@ -116,7 +114,7 @@ impl Daemon {
     }
 }
 
-/// A part that does not run until this is dropped, or [`Frozen::thaw`] says so.
+/// A frozen process. It continues when this is dropped or by [`Frozen::thaw`].
 #[derive(Debug)]
 #[must_use = "it thaws at once when this is dropped"]
 pub struct Frozen<'a> {
@@ -125,7 +123,7 @@ pub struct Frozen<'a> {
 }
 
 impl Frozen<'_> {
-    /// SIGCONT. It goes on where it was; what was sent to it meanwhile is answered now.
+    /// Sends SIGCONT. The process answers what it received while it was frozen.
     pub fn thaw(mut self) -> Result<()> {
         self.held = false;
         self.daemon.part().signal(Signal::CONT)
@@ -142,7 +140,7 @@ impl Drop for Frozen<'_> {
     }
 }
 
-/// A part that is not there until this is dropped, or [`Stopped::start`] says so.
+/// A stopped process. It is started when this is dropped or by [`Stopped::start`].
 #[derive(Debug)]
 #[must_use = "it is started again at once when this is dropped"]
 pub struct Stopped<'a> {
@@ -151,7 +149,7 @@ pub struct Stopped<'a> {
 }
 
 impl Stopped<'_> {
-    /// Starts it again and returns when it is ready.
+    /// Starts it and returns when it is ready.
     pub fn start(mut self) -> Result<()> {
         self.held = false;
         self.daemon.start_again()
@@ -168,12 +166,12 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Waits until a process that was sent SIGSTOP stands still, each of its threads: one that has not been scheduled yet still takes
-/// what comes. From an LXCFS that did so whoever asks can't even be killed, until it goes on.
+/// Waits until each thread of a process that got SIGSTOP has stopped; a thread that was not scheduled yet still
+/// answers. A process that reads from an LXCFS that stopped meanwhile cannot even be killed.
 pub fn await_frozen(pid: i32) -> Result<()> {
     eventually(format_args!("process {pid} to be frozen"), FROZEN_WITHIN, || {
         for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-            // It may have ended meanwhile.
+            // The thread can have ended.
             let Ok(stat) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
             let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
             if state != Some('T') {

@@ -1,8 +1,7 @@
-//! Durward itself: the product's binary, started like any other part, and talked to as its operator would.
+//! The product's binary as a process, and its commands.
 //!
-//! A case writes the configuration and says what it expects. How Durward is registered is not the case's to
-//! say: [`crate::installation::Installation::register`] applies what `durward manifests --only registration`
-//! prints and nothing else.
+//! A case writes the configuration. [`crate::installation::Installation::register`] registers Durward with the output
+//! of `durward manifests --only registration` and nothing else.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,16 +17,16 @@ use crate::supervisor::{Exit, Output, Process, Tool};
 use crate::wait::{Poll, eventually};
 use crate::{plain_http, ports};
 
-/// A debug build on a loaded machine, with a first look at a cluster.
+/// A debug build on a loaded machine, with its first reads of a cluster.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// Time to read a configuration after a signal, on a loaded machine.
 const RELOADED_WITHIN: Duration = Duration::from_secs(60);
 
-/// For everything but `serve`.
+/// The time of a command other than `serve`.
 const COMMAND_WITHIN: Duration = Duration::from_secs(60);
 
-/// How `durward serve` is to be started.
+/// The options of `durward serve`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is started before `start`"]
 pub struct Serve {
@@ -39,7 +38,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// With this configuration file, listening on 127.0.0.1; the ports are chosen here and given as flags.
+    /// Uses this configuration file and 127.0.0.1 with free ports.
     pub fn with(config: &Path) -> Self {
         let host = [127, 0, 0, 1].into();
         Self {
@@ -51,32 +50,32 @@ impl Serve {
         }
     }
 
-    /// The name of its log.
+    /// Sets the name of its log.
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// Listening for reviews on another address of this host, as it must behind a Service.
+    /// Listens for reviews on another address of this host, which a Service needs.
     pub fn listening_on(mut self, host: impl Into<IpAddr>) -> Self {
         self.host = host.into();
         self
     }
 
-    /// Listening for reviews exactly here.
+    /// Listens for reviews at this address and port.
     pub fn listening_at(mut self, listener: SocketAddr) -> Self {
         self.host = listener.ip();
         self.port = Some(listener.port());
         self
     }
 
-    /// One more flag.
+    /// Adds a flag.
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.arguments.push(flag.into());
         self
     }
 
-    /// Starts it without waiting for anything.
+    /// Starts it and waits for nothing.
     pub fn start(self, context: &TestContext) -> Result<Durward> {
         let loopback = IpAddr::from([127, 0, 0, 1]);
         let reviews = SocketAddr::new(self.host, self.port.map_or_else(ports::free, Ok)?);
@@ -93,7 +92,7 @@ impl Serve {
         Ok(Durward { part, reviews, admin, local })
     }
 
-    /// Starts it and returns when it says that it is ready.
+    /// Starts it and waits until it is ready.
     pub fn start_ready(self, context: &TestContext) -> Result<Durward> {
         let durward = self.start(context)?;
         durward.await_ready()?;
@@ -111,43 +110,43 @@ pub struct Durward {
 }
 
 impl Durward {
-    /// Where it takes reviews, over HTTPS.
+    /// Returns the address of the HTTPS listener for reviews.
     pub fn reviews(&self) -> SocketAddr {
         self.reviews
     }
 
-    /// Where it tells of itself, over HTTP.
+    /// Returns the address of the admin port, HTTP.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// Where it takes orders of its operator, over HTTP.
+    /// Returns the address of the local port for its operator, HTTP.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> i32 {
         self.part.pid()
     }
 
-    /// All that it has logged so far.
+    /// Returns its log so far.
     pub fn log(&self) -> Result<String> {
         std::fs::read_to_string(self.part.log())
             .with_context(|| format!("cannot read {}", self.part.log().display()))
     }
 
-    /// A page of its admin port.
+    /// Reads a page of its admin port.
     pub fn page(&self, path: &str) -> Result<plain_http::Response> {
         plain_http::get(self.admin, path)
     }
 
-    /// Waits until `/readyz` says yes.
+    /// Waits until `/readyz` succeeds.
     pub fn await_ready(&self) -> Result<()> {
         self.await_readiness(true)
     }
 
-    /// Waits until `/readyz` says no, as it does first of all when it is asked to end.
+    /// Waits until `/readyz` fails, which is the first step of a shutdown.
     pub fn await_unready(&self) -> Result<()> {
         self.await_readiness(false)
     }
@@ -167,12 +166,12 @@ impl Durward {
         .map_err(|error| self.part.failure(format_args!("{error:#}")))
     }
 
-    /// Its metrics, now.
+    /// Returns its current metrics.
     pub fn metrics(&self) -> Result<Metrics> {
         Metrics::parse(&self.page("/metrics")?.body)
     }
 
-    /// Sends it a signal: TERM to end, HUP to read its configuration again.
+    /// Sends a signal: TERM ends it, HUP reloads its configuration.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.part.signal(signal)
     }
@@ -189,17 +188,15 @@ impl Durward {
         })
     }
 
-    /// Waits for its end, which somebody must have asked for.
+    /// Waits for its end after a signal.
     pub fn await_end(&self, within: Duration) -> Result<Exit> {
         let exit = self.part.wait(within)?;
         exit.with_context(|| self.part.failure(format_args!("still runs after {within:?}")).to_string())
     }
 
-    /// Registers Durward with a cluster: what `durward manifests --config FILE --only registration` prints,
-    /// by `kubectl apply`.
+    /// Registers Durward with a cluster: applies the output of `durward manifests --config FILE --only registration`.
     ///
-    /// Returns what was applied. The API server takes a moment to follow: wait for what the case expects, not
-    /// for a time.
+    /// Returns what was applied. The API server sees it with a delay, so the case waits for its effect.
     pub fn register(context: &TestContext, cluster: &Cluster, config: &Path) -> Result<String> {
         let config = config.display().to_string();
         let printed = Self::command(context, &["manifests", "--config", &config, "--only", "registration"])?
@@ -211,14 +208,13 @@ impl Durward {
         Ok(printed)
     }
 
-    /// Takes back what [`Durward::register`] applied, so that the next case on the same cluster meets no
-    /// webhook.
+    /// Deletes what [`Durward::register`] applied.
     pub fn unregister(cluster: &Cluster, printed: &str) -> Result<()> {
         cluster.kubectl().run_with(&["delete", "--ignore-not-found", "-f", "-"], printed)?.succeeded()?;
         Ok(())
     }
 
-    /// Any other command of the product, run to its end.
+    /// Runs another command of the product to its end.
     pub fn command(context: &TestContext, arguments: &[&str]) -> Result<Output> {
         let tool = Tool::new("durward", context.durward_program()?).arguments(arguments.iter().copied());
         context.supervisor()?.run(tool, COMMAND_WITHIN)
@@ -227,7 +223,7 @@ impl Durward {
 
 impl Drop for Durward {
     fn drop(&mut self) {
-        // Already ended, or the run is over and the supervisor ends it: both leave nothing to do.
+        // It can have ended already.
         let _ = self.part.end();
     }
 }

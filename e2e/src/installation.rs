@@ -1,11 +1,10 @@
-//! Durward as it is installed: certificate files, configuration, permissions and registration around one or
-//! more servers.
+//! An installation of Durward: certificates, configuration, permissions and webhook configurations for one or more
+//! servers.
 //!
-//! Two ways, as users have: reached by a URL (a host outside the cluster) or behind a Service. The harness
-//! writes what an administrator writes (the `server` section, the certificates); the case writes the `guards`
-//! section; permissions and registration are what `durward manifests` prints. The server sees the cluster as
-//! its own service account with exactly those permissions; on a Karmada control plane, which runs no pods and
-//! whose proxy would want every service account's group bound, as the user `durward` by a client certificate.
+//! A server is reached by a URL or behind a Service. The harness writes what an administrator writes: the certificates
+//! and the `server` section. The case writes the `guards` section. Permissions and webhook configurations are the
+//! output of `durward manifests`. The server uses its own service account with exactly those permissions. On a Karmada
+//! control plane, which runs no pods, it is the user `durward` with a client certificate.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,37 +21,36 @@ use crate::ports;
 use crate::service::Service;
 use crate::supervisor::Output;
 
-/// Where Durward is at home if no Service says otherwise. `durward manifests` puts its service account,
-/// `durward`, there.
+/// The namespace of Durward without a Service, in which `durward manifests` puts its service account.
 const HOME: &str = "durward-system";
 
-/// The service account that `durward manifests` gives its permissions to.
+/// The service account in the output of `durward manifests`.
 const ACCOUNT: &str = "durward";
 
-/// The user that Durward is on a Karmada control plane and in its members, in no group.
+/// Durward's user on a Karmada control plane and in its members.
 const USER: &str = "durward";
 
-/// What `durward manifests --only …` prints of permissions, by where Durward is at home.
+/// The arguments of `durward manifests --only` for the permissions in a cluster.
 const IN_A_CLUSTER: &[&str] = &["rbac"];
 const ON_KARMADA: &[&str] = &["rbac", "members"];
 
-/// One installation. A cluster has one at a time, since registrations go by one name: whoever wants the next
-/// waits until this is dropped, which takes the registration back.
+/// An installation. A cluster has one at a time, because webhook configurations have fixed names. The next one waits
+/// until this is dropped and has deleted them.
 #[derive(Debug)]
 pub struct Installation<'a> {
     context: &'a TestContext,
     cluster: &'a Cluster,
-    /// The namespace of its service account; none on a Karmada control plane.
+    /// The namespace of its service account, or none on a Karmada control plane.
     home: Option<String>,
-    /// What the configuration says of registration.
+    /// The webhook section of the configuration.
     registration: Value,
     folder: PathBuf,
     config: PathBuf,
     kubeconfig: PathBuf,
     ca: Ca,
-    /// Who the certificate is for.
+    /// The names in the certificate.
     names: Vec<String>,
-    /// Where servers listen. The port is fixed for a URL, and of each server's own behind a Service.
+    /// The address that servers listen on. The port is fixed for a URL; behind a Service each server has its own.
     host: IpAddr,
     port: Option<u16>,
     registered: Option<String>,
@@ -60,8 +58,8 @@ pub struct Installation<'a> {
 }
 
 impl<'a> Installation<'a> {
-    /// Reached at a URL on this host, 127.0.0.1 unless the cluster is a node's: one server at a time. `guards`
-    /// is the section of that name, indented by two spaces.
+    /// Installs Durward at a URL on this host, with one server at a time. `guards` is the section of that name,
+    /// indented by two spaces.
     pub fn by_url(context: &'a TestContext, cluster: &'a Cluster, guards: &str) -> Result<Self> {
         let port = ports::free()?;
         let host = cluster.host();
@@ -83,7 +81,7 @@ impl<'a> Installation<'a> {
         Ok((installation, durward))
     }
 
-    /// Registered with a Karmada control plane, reached at a URL on 127.0.0.1: one server at a time.
+    /// Installs Durward for a Karmada control plane, at a URL on 127.0.0.1, with one server at a time.
     pub fn on_karmada(context: &'a TestContext, fleet: &'a Fleet, guards: &str) -> Result<Self> {
         let port = ports::free()?;
         let registration = json!({"manage": "none", "url": format!("https://127.0.0.1:{port}")});
@@ -91,8 +89,7 @@ impl<'a> Installation<'a> {
         Self::new(context, fleet.karmada(), None, (&registration, guards), listener, Vec::new())
     }
 
-    /// Reached by a Service, which the case then leads to one server or another. The cluster must have
-    /// aggregator routing.
+    /// Installs Durward behind a Service, whose endpoints the case sets. The cluster must have aggregator routing.
     pub fn by_service(
         context: &'a TestContext,
         cluster: &'a Cluster,
@@ -105,7 +102,7 @@ impl<'a> Installation<'a> {
         });
         let host = IpAddr::from(match cluster.host() {
             Ipv4Addr::LOCALHOST => context.address()?,
-            // A node's network has a way to this host, and to none of its other addresses.
+            // A node's network has a route to this host only at that address.
             host => host,
         });
         Self::new(
@@ -157,17 +154,17 @@ impl<'a> Installation<'a> {
         Ok(installation)
     }
 
-    /// The configuration file, `durward.yaml`.
+    /// Returns the path of `durward.yaml`.
     pub fn config(&self) -> &Path {
         &self.config
     }
 
-    /// The authority that issues the serving certificates.
+    /// Returns the CA of the serving certificates.
     pub fn ca(&self) -> &Ca {
         &self.ca
     }
 
-    /// Servers that are started from now on see the cluster at this URL: through a [`crate::fault::Proxy`], say.
+    /// Makes servers that start from now on use this URL for the cluster, for example a [`crate::fault::Proxy`].
     pub fn sees_the_cluster_at(&mut self, url: &str) -> Result<()> {
         let text = std::fs::read(&self.kubeconfig)
             .with_context(|| format!("cannot read {}", self.kubeconfig.display()))?;
@@ -177,8 +174,7 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
-    /// A server of this installation, not started yet. Behind a Service any number can be started beside each
-    /// other.
+    /// Returns a server that is not started yet. Behind a Service there can be several.
     pub fn serve(&self) -> Serve {
         let serve = Serve::with(&self.config).flag(format!("--kubeconfig={}", self.kubeconfig.display()));
         match self.port {
@@ -187,34 +183,31 @@ impl<'a> Installation<'a> {
         }
     }
 
-    /// Registers it: what `durward manifests --only registration` prints, by `kubectl apply`. The API server
-    /// takes a moment to follow: wait for what the case expects, not for a time. Registering again, after the
-    /// configuration was rewritten, replaces.
+    /// Applies the output of `durward manifests --only registration`. The API server sees it with a delay, so the case
+    /// waits for its effect. After a change of the configuration, this replaces the former objects.
     pub fn register(&mut self) -> Result<()> {
         self.registered = Some(Durward::register(self.context, self.cluster, &self.config)?);
         Ok(())
     }
 
-    /// Replaces certificate and key by new ones of the same authority, each file at once by a rename. Running
-    /// servers find that by themselves; [`certificates::served`] shows when.
+    /// Replaces certificate and key by new ones of the same CA, each file by a rename. Running servers reload them;
+    /// [`certificates::served`] shows when.
     pub fn swap_certificate(&self) -> Result<Leaf> {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let leaf = self.ca.server(&names, &[self.host])?;
-        // The key first: a server that reads in between sees a pair that does not match, and must keep what
-        // it has.
+        // The key first: a server that reads in between sees a pair that does not match, and must keep the old one.
         for (name, content) in [("tls.key", &leaf.key), ("tls.crt", &leaf.certificate)] {
             self.replace(name, content)?;
         }
         Ok(leaf)
     }
 
-    /// Writes the configuration with this `guards` section, in place of the one that stands there. A running
-    /// server takes it when it is told to (`Signal::HUP`).
+    /// Writes the configuration with this `guards` section. A running server reads it on `Signal::HUP`.
     ///
-    /// JSON is YAML, so the harness's part is written as JSON and the case's as the case has it.
+    /// The harness writes its part as JSON, which is YAML.
     pub fn configure(&self, guards: &str) -> Result<()> {
-        // Ten seconds and thirty are for clusters with slow proxies. Behind a Service the API server has to hear of
-        // the next server while this one still takes connections, which on a loaded machine takes seconds too.
+        // The defaults of ten and thirty seconds are for clusters with slow proxies. Behind a Service, the API server
+        // must see the next server while this one still accepts connections, which takes seconds on a loaded machine.
         let lame_duck = if self.port.is_some() { "3s" } else { "10s" };
         let server = json!({
             "tls": {"files": {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}},
@@ -225,13 +218,13 @@ impl<'a> Installation<'a> {
         self.replace("durward.yaml", &text)
     }
 
-    /// Writes a file beside the configuration, all of it at once: whoever reads meanwhile finds the old one.
+    /// Writes a file next to the configuration by a rename.
     fn replace(&self, name: &str, content: &str) -> Result<()> {
         let unfinished = certificates::write(&self.folder, &format!("{name}.unfinished"), content)?;
         std::fs::rename(&unfinished, self.folder.join(name)).with_context(|| format!("cannot replace {name}"))
     }
 
-    /// Applies the permissions that `durward manifests` prints, and the namespace that they want.
+    /// Applies the permissions of `durward manifests`, and their namespace.
     pub fn grant(&self) -> Result<()> {
         let kubectl = self.cluster.kubectl();
         if let Some(home) = &self.home {
@@ -247,15 +240,14 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
-    /// What `durward manifests --only …` prints now.
+    /// Returns the output of `durward manifests --only …`.
     pub fn printed(&self, part: &str) -> Result<String> {
         let config = self.config.display().to_string();
         let arguments = ["manifests", "--config", &config, "--only", part];
         Ok(Durward::command(self.context, &arguments)?.succeeded()?.stdout)
     }
 
-    /// Any command of the product that looks at the cluster, with this configuration and Durward's own
-    /// credentials.
+    /// Runs a command of the product that reads the cluster, with this configuration and Durward's credentials.
     pub fn command(&self, arguments: &[&str]) -> Result<Output> {
         let config = format!("--config={}", self.config.display());
         let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());

@@ -1,4 +1,4 @@
-//! The pinned kubectl, in one user's name.
+//! The pinned kubectl for one user.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::supervisor::{Output, Supervisor, Tool};
 
-/// Far more than any single command takes on a loaded machine; what hangs longer, hangs.
+/// Far more than a command takes on a loaded machine.
 const WITHIN: Duration = Duration::from_secs(120);
 
 /// kubectl with a kubeconfig.
@@ -25,28 +25,27 @@ impl Kubectl {
         Self { supervisor: Arc::clone(supervisor), program, kubeconfig }
     }
 
-    /// The kubeconfig it works with: a file for Durward too, or for a program of the test's own.
+    /// Returns the kubeconfig.
     pub fn kubeconfig(&self) -> &std::path::Path {
         &self.kubeconfig
     }
 
-    /// Runs it with these arguments and returns what it said, whatever its exit code. Warnings stand on
-    /// standard error.
+    /// Runs it and returns its output, whatever its exit code. Warnings are on standard error.
     pub fn run(&self, arguments: &[&str]) -> Result<Output> {
         self.supervisor.run(self.tool(arguments), WITHIN)
     }
 
-    /// The same with something to read, for `-f -`.
+    /// Does the same with standard input, for `-f -`.
     pub fn run_with(&self, arguments: &[&str], input: &str) -> Result<Output> {
         self.supervisor.run(self.tool(arguments).input(input), WITHIN)
     }
 
-    /// `kubectl apply -f -` of YAML, or of JSON, which is YAML.
+    /// Runs `kubectl apply -f -` with YAML or JSON.
     pub fn apply(&self, manifests: &str) -> Result<Output> {
         self.run_with(&["apply", "-f", "-"], manifests)
     }
 
-    /// `kubectl get … -o json`, which must succeed.
+    /// Runs `kubectl get … -o json` and expects success.
     pub fn get(&self, arguments: &[&str]) -> Result<Value> {
         let mut all = vec!["get", "-o", "json"];
         all.extend(arguments);
@@ -56,8 +55,7 @@ impl Kubectl {
 
     fn tool(&self, arguments: &[&str]) -> Tool {
         Tool::new("kubectl", &self.program)
-            // What it remembers of an API server must not outlive the run, for another will have the same
-            // address.
+            // Its discovery cache must not outlive the run, because another API server gets the same address.
             .environment("KUBECACHEDIR", self.supervisor.work().join("kubectl-cache").display().to_string())
             .flag("kubeconfig", self.kubeconfig.display())
             .arguments(arguments.iter().copied())

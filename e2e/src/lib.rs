@@ -1,7 +1,4 @@
-//! The end-to-end harness: real etcd, real kube-apiserver, real controller-manager, real kubectl, and Durward
-//! between them.
-//!
-//! A test reads as a sentence and knows no port, no certificate and no process:
+//! The end-to-end harness: real etcd, kube-apiserver, controller-manager and kubectl, and Durward between them.
 //!
 //! ```no_run
 //! # fn case(context: &e2e::context::TestContext) -> anyhow::Result<()> {
@@ -11,12 +8,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What it takes care of: the parts are built once from pinned sources ([`parts`]), every process is started
-//! by a supervisor that ends it whatever happens to the test ([`supervisor`]), and a failure leaves the log of every
-//! part behind.
+//! [`binaries`] builds the programs once from pinned sources. [`supervisor`] starts them and leaves the host as it was,
+//! however the tests end. A failure keeps the logs of all processes.
 //!
-//! What it leaves to others: nothing here knows what a guard decides. Cases live in `tests/cases`, and
-//! Durward is registered with exactly what `durward manifests` prints ([`installation`]).
+//! The harness does not know what a guard decides. Cases are in `tests/cases`, and [`installation`] registers Durward with
+//! the output of `durward manifests`.
 
 pub mod api;
 pub mod binaries;

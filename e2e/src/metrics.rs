@@ -1,8 +1,8 @@
-//! Metrics in Prometheus' text form, the API server's and Durward's alike, read for their numbers.
+//! Metrics in Prometheus' text format.
 
 use anyhow::{Context as _, Result, bail};
 
-/// Everything that one look at `/metrics` gave.
+/// All samples of one read of `/metrics`.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     samples: Vec<Sample>,
@@ -16,8 +16,7 @@ struct Sample {
 }
 
 impl Metrics {
-    /// Reads the text form; comments are passed over, and so are timestamps and exemplars. A line that cannot
-    /// be read is an error.
+    /// Parses the text format. Comments, timestamps and exemplars are ignored; a line of another form is an error.
     pub fn parse(text: &str) -> Result<Self> {
         let samples = text
             .lines()
@@ -28,16 +27,15 @@ impl Metrics {
         Ok(Self { samples })
     }
 
-    /// The sum over all series of this name that carry these labels, whatever others they carry.
+    /// Returns the sum of all series of this name with these labels.
     ///
-    /// Zero if there is none: a counter with labels does not show before it has counted. A test that expects
-    /// zero must therefore expect something else of the same name elsewhere, or its name may be wrong.
+    /// Returns zero if there is none, because a counter with labels appears when it first counts. A test that expects
+    /// zero must see the same name rise elsewhere.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.matching(name, labels).map(|sample| sample.value).sum()
     }
 
-    /// The value of the one series of this name that carries these labels. Not to be there, or to be there
-    /// twice, is an error.
+    /// Returns the value of the one series of this name with these labels. Fails if there is none or more than one.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
         let mut matching = self.matching(name, labels);
         match (matching.next(), matching.next()) {
@@ -47,7 +45,7 @@ impl Metrics {
         }
     }
 
-    /// Whether any series has this name.
+    /// Returns whether a series has this name.
     pub fn has(&self, name: &str) -> bool {
         self.matching(name, &[]).next().is_some()
     }
@@ -64,7 +62,7 @@ impl Metrics {
     }
 }
 
-/// `name{key="value",…} number`, and whatever follows the number.
+/// Parses `name{key="value",…} number`.
 fn sample(line: &str) -> Option<Sample> {
     let end = line.find(['{', ' ', '\t'])?;
     let (name, mut rest) = line.split_at(end);
@@ -87,7 +85,7 @@ fn sample(line: &str) -> Option<Sample> {
     Some(Sample { name: name.to_owned(), labels, value })
 }
 
-/// The string up to its closing quote, and what follows that.
+/// Returns the string up to its closing quote, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

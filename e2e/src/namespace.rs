@@ -1,4 +1,4 @@
-//! A namespace of a test's own, and what can be made in it.
+//! A namespace of a test.
 
 use std::time::Duration;
 
@@ -30,32 +30,32 @@ impl<'a> Namespace<'a> {
         Ok(Self { cluster, name })
     }
 
-    /// The namespace of this name, which somebody else made or will make.
+    /// Returns the namespace of this name, which need not exist.
     pub(crate) fn of(cluster: &'a Cluster, name: &str) -> Self {
         Self { cluster, name: name.to_owned() }
     }
 
-    /// Its full name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The cluster that it is in.
+    /// Returns its cluster.
     pub fn cluster(&self) -> &'a Cluster {
         self.cluster
     }
 
-    /// Begins a sentence about a pod of this name.
+    /// Returns a pod of this name, to be created.
     pub fn pod(&self, name: &str) -> Pod<'_> {
         Pod::new(self, name)
     }
 
-    /// Makes a Service without a selector: where it leads is said by [`Service::leads_to`].
+    /// Makes a Service without a selector. [`Service::leads_to`] sets its endpoints.
     pub fn service(&self, name: &str) -> Result<Service<'_>> {
         Service::create(self, name)
     }
 
-    /// The path of a collection in it: `path("pods")`, `path("apps/v1/deployments")`.
+    /// Returns the path of a collection: `path("pods")`, `path("apps/v1/deployments")`.
     pub fn path(&self, resource: &str) -> String {
         match resource.rsplit_once('/') {
             Some((group, resource)) => format!("/apis/{group}/namespaces/{}/{resource}", self.name),
@@ -63,7 +63,7 @@ impl<'a> Namespace<'a> {
         }
     }
 
-    /// Waits for the service account without which the API server admits no pod.
+    /// Waits for the service account, without which the API server admits no pod.
     pub(crate) fn await_account(&self) -> Result<()> {
         let path = format!("{}/default", self.path("serviceaccounts"));
         eventually(format_args!("the service account of {}", self.name), ACCOUNT_WITHIN, || {

@@ -1,4 +1,4 @@
-//! The least of HTTP, over a plain connection: what admin ports and etcd's health need, and no more.
+//! A minimal HTTP client without TLS, for admin ports and etcd.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-/// A page on this host that takes longer is not ready.
+/// A listener that takes longer is not ready.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// What was answered.
+/// An answer.
 #[derive(Debug, Clone)]
 pub struct Response {
     /// The HTTP status.
     pub status: u16,
-    /// Everything after the headers.
+    /// The body.
     pub body: String,
 }
 
-/// One GET on a connection of its own.
+/// Sends a GET on a connection of its own.
 pub fn get(at: SocketAddr, path: &str) -> Result<Response> {
     exchange(at, "GET", path, "")
 }
 
-/// One request with a body on a connection of its own. HTTP/1.0, to which nobody may answer in chunks or keep
-/// the connection.
+/// Sends a request with a body on a connection of its own. The answer to HTTP/1.0 has no chunks and closes the
+/// connection.
 pub fn exchange(at: SocketAddr, method: &str, path: &str, body: &str) -> Result<Response> {
     exchange_within((WITHIN, WITHIN), at, method, path, body)
 }
 
-/// The same with so much time to connect, and so much for each wait for bytes.
+/// Does the same with timeouts to connect and for each read.
 pub fn exchange_within(
     (connect, read): (Duration, Duration),
     at: SocketAddr,

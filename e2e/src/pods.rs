@@ -1,4 +1,4 @@
-//! Sentences about pods.
+//! Creates pods and checks the result.
 //!
 //! ```no_run
 //! # fn case(shop: &e2e::namespace::Namespace<'_>) -> anyhow::Result<()> {
@@ -7,8 +7,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A sentence ends with what is expected. What was admitted can be looked at further; every look that does
-//! not find what it should is an error that shows the pod.
+//! Each check of an admitted pod returns the pod for the next check, or an error that shows the pod.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,13 +20,13 @@ use crate::controlplane::User;
 use crate::namespace::Namespace;
 use crate::wait::{Poll, eventually};
 
-/// Controllers make a pod within a second; a loaded machine may take longer.
+/// A controller makes a pod within a second, later on a loaded machine.
 const POD_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the `ServiceAccount` plugin mounts, which no webhook did.
+/// The mount of the `ServiceAccount` plugin.
 const TOKEN_MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// A pod that is to be created: name it, describe it, and say what shall come of it.
+/// A pod to be created.
 #[derive(Debug, Clone)]
 #[must_use = "a sentence that does not say what is expected creates nothing"]
 pub struct Pod<'a> {
@@ -38,7 +37,7 @@ pub struct Pod<'a> {
     user: Option<User>,
 }
 
-/// How a pod comes to the API server.
+/// How a pod is sent to the API server.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Create,
@@ -57,29 +56,29 @@ impl<'a> Pod<'a> {
         Self { namespace, object, way: Way::Create, dry_run: false, user: None }
     }
 
-    /// With an annotation.
+    /// Adds an annotation.
     pub fn annotated(mut self, key: &str, value: &str) -> Self {
         self.object["metadata"]["annotations"][key] = value.into();
         self
     }
 
-    /// With a label.
+    /// Adds a label.
     pub fn labelled(mut self, key: &str, value: &str) -> Self {
         self.object["metadata"]["labels"][key] = value.into();
         self
     }
 
-    /// With a container of this name. A pod of which no container is told has one, `app`.
+    /// Adds a container. A pod without containers gets one, `app`.
     pub fn container(self, name: &str) -> Self {
         self.container_like(name, json!({}))
     }
 
-    /// With a container that has more than a name and an image: the fields of `rest` are added.
+    /// Adds a container with the fields of `rest`.
     pub fn container_like(self, name: &str, rest: Value) -> Self {
         self.listed("containers", name, rest)
     }
 
-    /// With an init container, with the fields of `rest`.
+    /// Adds an init container with the fields of `rest`.
     pub fn init_container(self, name: &str, rest: Value) -> Self {
         self.listed("initContainers", name, rest)
     }
@@ -96,13 +95,13 @@ impl<'a> Pod<'a> {
         self
     }
 
-    /// With whatever else: the whole pod can be changed.
+    /// Changes the pod object.
     pub fn with(mut self, change: impl FnOnce(&mut Value)) -> Self {
         change(&mut self.object);
         self
     }
 
-    /// Without a name of its own: the API server makes one that begins with the name given.
+    /// Replaces the name by a `generateName`.
     pub fn with_generated_name(mut self) -> Self {
         let name = format!("{}-", self.object["metadata"]["name"].as_str().unwrap_or_default());
         if let Value::Object(metadata) = &mut self.object["metadata"] {
@@ -112,37 +111,37 @@ impl<'a> Pod<'a> {
         self
     }
 
-    /// Sent by `kubectl apply` instead of a plain POST.
+    /// Uses `kubectl apply`.
     pub fn by_kubectl_apply(mut self) -> Self {
         self.way = Way::KubectlApply;
         self
     }
 
-    /// Sent as a server-side apply.
+    /// Uses a server-side apply.
     pub fn by_server_side_apply(mut self) -> Self {
         self.way = Way::ServerSideApply;
         self
     }
 
-    /// Made by the controllers from a Deployment with this pod as its template.
+    /// Uses a Deployment with this pod as its template.
     pub fn from_a_deployment(mut self) -> Self {
         self.way = Way::Deployment;
         self
     }
 
-    /// As a dry run: everything is asked, nothing is stored. Not for Deployments, whose dry run makes no pod.
+    /// Makes it a dry run. A dry run of a Deployment makes no pod.
     pub fn as_dry_run(mut self) -> Self {
         self.dry_run = true;
         self
     }
 
-    /// Sent by somebody else than an administrator.
+    /// Sends it as this user instead of an administrator.
     pub fn by(mut self, user: &User) -> Self {
         self.user = Some(user.clone());
         self
     }
 
-    /// Creates it, and expects that to succeed.
+    /// Creates it and expects success.
     pub fn is_admitted(self) -> Result<Admitted> {
         match self.outcome()? {
             Outcome::Admitted(admitted) => Ok(admitted),
@@ -152,7 +151,7 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// Creates it, and expects a refusal whose message contains this text.
+    /// Creates it and expects a denial with this text.
     pub fn is_denied_with(self, text: &str) -> Result<Denied> {
         match self.outcome()? {
             Outcome::Admitted(admitted) => {
@@ -165,7 +164,7 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// Creates it and tells what came of it, for a test that expects neither.
+    /// Creates it and returns the result.
     pub fn outcome(mut self) -> Result<Outcome> {
         if self.object["spec"]["containers"].as_array().is_some_and(Vec::is_empty) {
             self = self.container("app");
@@ -213,8 +212,7 @@ impl<'a> Pod<'a> {
         Ok(Outcome::Denied(Denied { status: None, message: output.stderr, warnings }))
     }
 
-    /// The pod, or what the `ReplicaSet` says of its failure to make one. Warnings go to the controller, not
-    /// to us.
+    /// Returns the pod, or the `ReplicaSet`'s error. The controller gets the warnings.
     fn deployment(&self) -> Result<Outcome> {
         ensure!(!self.dry_run, "a dry run of a Deployment makes no pod");
         let name = self.name()?;
@@ -235,7 +233,7 @@ impl<'a> Pod<'a> {
         eventually(format_args!("a pod of Deployment {name}"), POD_WITHIN, || {
             let api = self.namespace.cluster().api();
             if let Some(pod) = api.get(&pods)?.succeeded()?.body["items"].get(0) {
-                // An item of a list does not say what it is.
+                // An item of a list has no `kind`.
                 let mut pod = pod.clone();
                 pod["apiVersion"] = "v1".into();
                 pod["kind"] = "Pod".into();
@@ -276,7 +274,7 @@ fn outcome(sent: Value, answer: Answer) -> Outcome {
     Outcome::Denied(Denied { status: Some(answer.status), message, warnings: answer.warnings })
 }
 
-/// The message of a `ReplicaSet` that could not make its pods.
+/// Returns the message of a `ReplicaSet` that could not make its pods.
 fn failure(sets: &Value) -> Option<String> {
     let conditions =
         sets["items"].as_array()?.iter().filter_map(|set| set["status"]["conditions"].as_array()).flatten();
@@ -285,21 +283,21 @@ fn failure(sets: &Value) -> Option<String> {
         .find_map(|condition| condition["message"].as_str().map(ToOwned::to_owned))
 }
 
-/// What came of a pod.
+/// The result of a creation.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It was admitted.
+    /// The pod was admitted.
     Admitted(Admitted),
-    /// It was not.
+    /// The pod was denied.
     Denied(Denied),
 }
 
-/// A refusal.
+/// A denial.
 #[derive(Debug)]
 pub struct Denied {
-    /// The HTTP status, where the answer came to us and not to kubectl or a controller.
+    /// The HTTP status, unless kubectl or a controller got it.
     pub status: Option<u16>,
-    /// What it says; all that kubectl printed, if kubectl was asked.
+    /// The message, or kubectl's standard error.
     pub message: String,
     /// The API server's warnings.
     pub warnings: Vec<String>,
@@ -316,8 +314,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// Every container (init containers aside) has exactly these mount paths, in any order; a service
-    /// account's token does not count.
+    /// Expects exactly these mount paths in every container, in any order, without init containers and token mounts.
     pub fn with_mounts(self, paths: &[&str]) -> Result<Self> {
         let containers = self.pod["spec"]["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
         ensure!(!containers.is_empty(), "the pod has no container: {}", self.pod);
@@ -327,15 +324,13 @@ impl Admitted {
         Ok(self)
     }
 
-    /// The container of this name, init containers and ephemeral ones included, has exactly these mount
-    /// paths.
+    /// Expects exactly these mount paths in the container of this name, which can be an init or ephemeral container.
     pub fn with_mounts_in(self, container: &str, paths: &[&str]) -> Result<Self> {
         check_mounts(self.find(container)?, paths)?;
         Ok(self)
     }
 
-    /// No webhook did anything to it: no mounts, volumes or annotations beyond those that were sent, and no
-    /// container more.
+    /// Expects that no webhook changed the pod: mounts, volumes, annotations and containers are as sent.
     pub fn untouched(self) -> Result<Self> {
         let (sent, has) = (&self.sent["metadata"]["annotations"], &self.pod["metadata"]["annotations"]);
         let ours = |key: &str| key != "kubectl.kubernetes.io/last-applied-configuration";
@@ -349,47 +344,47 @@ impl Admitted {
         }
         let sent = named(&self.sent["spec"]["volumes"]);
         let mut has = named(&self.pod["spec"]["volumes"]);
-        // The service account's token, by the plugin of that name.
+        // The token volume of the `ServiceAccount` plugin.
         has.retain(|name| !name.starts_with("kube-api-access-"));
         ensure!(sent == has, "expected volumes {sent:?}, and the pod has {has:?}");
         Ok(self)
     }
 
-    /// It carries this annotation with this value.
+    /// Expects this annotation.
     pub fn with_annotation(self, key: &str, value: &str) -> Result<Self> {
         let has = &self.pod["metadata"]["annotations"][key];
         ensure!(has == value, "expected annotation {key}: {value:?}, and it is {has}");
         Ok(self)
     }
 
-    /// It does not carry this annotation.
+    /// Expects that this annotation is missing.
     pub fn without_annotation(self, key: &str) -> Result<Self> {
         let has = &self.pod["metadata"]["annotations"][key];
         ensure!(has.is_null(), "expected no annotation {key}, and it is {has}");
         Ok(self)
     }
 
-    /// What stands at this JSON pointer is this.
+    /// Expects this value at this JSON pointer.
     pub fn with_field(self, pointer: &str, expected: &Value) -> Result<Self> {
         let has = self.pod.pointer(pointer);
         ensure!(has == Some(expected), "expected {expected} at {pointer}, and it is {has:?} in {}", self.pod);
         Ok(self)
     }
 
-    /// One of the API server's warnings contains this text.
+    /// Expects a warning with this text.
     pub fn with_warning(self, text: &str) -> Result<Self> {
         let warned = self.warnings.iter().any(|warning| warning.contains(text));
         ensure!(warned, "expected a warning with {text:?}, and there are {:?}", self.warnings);
         Ok(self)
     }
 
-    /// The API server warned of nothing.
+    /// Expects no warnings.
     pub fn without_warnings(self) -> Result<Self> {
         ensure!(self.warnings.is_empty(), "expected no warnings, and there are {:?}", self.warnings);
         Ok(self)
     }
 
-    /// The name that it has, given or generated.
+    /// Returns its name, given or generated.
     pub fn name(&self) -> &str {
         self.pod["metadata"]["name"].as_str().unwrap_or_default()
     }
@@ -418,12 +413,12 @@ fn check_mounts(container: &Value, paths: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The entries of an object whose keys are wanted.
+/// Returns the entries of an object with wanted keys.
 fn entries(object: &Value, wanted: impl Fn(&str) -> bool) -> Vec<(&String, &Value)> {
     object.as_object().into_iter().flatten().filter(|(key, _)| wanted(key)).collect()
 }
 
-/// The names in a list of named things, in order, each with the number of its mounts.
+/// Returns the names of a list's items in order, each with the number of its mounts.
 fn named(list: &Value) -> Vec<String> {
     let mounts = |item: &Value| {
         let all = item["volumeMounts"].as_array().into_iter().flatten();

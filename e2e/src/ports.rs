@@ -1,8 +1,7 @@
-//! Free ports of this host for parts that must be told theirs.
+//! Free ports of this host.
 //!
-//! They come from below the kernel's range for outgoing connections (32768 and up on Linux), so nothing but
-//! another listener can take a port between the moment it is found free and the moment the part binds it;
-//! within one run none is given out twice.
+//! They are below the kernel's range for outgoing connections (32768 and up), so only another listener can take a port
+//! before the process binds it. Within one run each is given out once.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -12,13 +11,13 @@ use anyhow::{Result, bail};
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// How many have been given out in this process.
+/// The number of ports that this process has given out.
 static GIVEN: AtomicU16 = AtomicU16::new(0);
 
-/// A port that nobody listens on, on any address of this host.
+/// Returns a port on which no process listens.
 pub fn free() -> Result<u16> {
-    // Runs beside each other begin at different places: the process id spreads them.
-    let begin = std::process::id().wrapping_mul(97) % u32::from(COUNT);
+    // Concurrent runs start at different places.
+    let begin = crate::supervisor::run_number().wrapping_mul(97) % u32::from(COUNT);
     for _ in 0..COUNT {
         let given = GIVEN.fetch_add(1, Ordering::Relaxed);
         let step = (begin + u32::from(given)) % u32::from(COUNT);

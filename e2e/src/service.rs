@@ -1,9 +1,7 @@
-//! A Service whose `EndpointSlice` is written by hand: how a webhook on this host stands behind a name, and
-//! how it is replaced by another under load.
+//! A Service with an `EndpointSlice` of the test, for a webhook on this host that can be replaced under load.
 //!
-//! Only of use on a cluster with [`crate::controlplane::Options::with_aggregator_routing`]: the API server
-//! then connects to the slice's address itself. It does not accept loopback addresses there;
-//! [`crate::context::TestContext::address`] gives one that it does.
+//! The cluster needs [`crate::controlplane::Options::with_aggregator_routing`], so that the API server connects to the
+//! slice's address. It refuses loopback addresses, so [`crate::context::TestContext::address`] leases one.
 
 use std::net::SocketAddr;
 
@@ -12,7 +10,7 @@ use serde_json::json;
 
 use crate::namespace::Namespace;
 
-/// The port of the Service, which is also the default of a webhook's `clientConfig.service`.
+/// The Service's port, the default of a webhook's `clientConfig.service`.
 const PORT: u16 = 443;
 
 /// A Service without a selector.
@@ -32,28 +30,27 @@ impl<'a> Service<'a> {
         Ok(Self { namespace, name: name.to_owned() })
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The name of its namespace.
+    /// Returns the name of its namespace.
     pub fn namespace(&self) -> &str {
         self.namespace.name()
     }
 
-    /// The name that a certificate behind it must carry.
+    /// Returns the name that a certificate needs.
     pub fn host(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace.name())
     }
 
-    /// Makes it lead to this listener and to no other, from now on: the API server follows within a moment,
-    /// but keeps the connections that it has.
+    /// Makes this listener its only endpoint. The API server follows within a moment and keeps open connections.
     pub fn leads_to(&self, listener: SocketAddr) -> Result<()> {
         self.slice("by-hand", listener)
     }
 
-    /// The same for two listeners, each of which may be asked any time.
+    /// Makes two listeners its endpoints.
     pub fn leads_to_both(&self, one: SocketAddr, other: SocketAddr) -> Result<()> {
         self.slice("by-hand", one)?;
         // A slice has one set of ports.

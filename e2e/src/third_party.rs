@@ -1,8 +1,6 @@
-//! A webhook that is not Durward's: other people's webhooks stand in the same chain, and some cases are about
-//! what they do to ours.
+//! A mutating webhook of a third party in the same admission chain.
 //!
-//! It runs in the test process, answers every review with the patch that the test gave it, and remembers what
-//! it was asked.
+//! It runs in the test process, answers every review with the patch of the test, and records the requests.
 
 use std::io::{BufReader, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::certificates::Ca;
 
-/// An API server that says nothing for so long on a connection is done with it.
+/// The API server has left a connection that is silent for this time.
 const IDLE: Duration = Duration::from_secs(30);
 
 type Patch = dyn Fn(&Value) -> Vec<Value> + Send + Sync;
@@ -35,9 +33,8 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Listens on a free port of this address, with a certificate for it and for these names. `patch` is
-    /// given each request (`review.request`) and returns the operations of a JSON Patch; none of them means
-    /// that the object stays as it is.
+    /// Listens on a free port of this address, with a certificate for it and for these names. `patch` gets each request
+    /// (`review.request`) and returns the operations of a JSON Patch.
     pub fn start(
         host: impl Into<IpAddr>,
         names: &[&str],
@@ -61,32 +58,31 @@ impl Webhook {
                     return;
                 }
                 let (tls, seen, patch) = (Arc::clone(&tls), Arc::clone(&seen), Arc::clone(&patch));
-                // A connection that breaks is the API server's to notice; the test sees what came of it.
+                // The API server handles a broken connection, and the test sees the effect.
                 std::thread::spawn(move || converse(stream, tls, &seen, patch.as_ref()));
             }
         });
         Ok(Self { address, ca, reviews, stopped })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Every request that it was asked so far, in order of arrival.
+    /// Returns all requests so far, in order of arrival.
     pub fn requests(&self) -> Vec<Value> {
         self.reviews.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A configuration that calls it for every pod created in the namespaces with this label, reached by its
-    /// address. To be changed at will before it is created. The API server calls webhooks in the order of
-    /// their configurations' names. The webhook itself is called `NAME.foreign.example`.
+    /// Returns a webhook configuration for pods created in namespaces with this label, by URL. The API server calls
+    /// webhooks in the order of the configurations' names. The webhook itself has the name `NAME.foreign.example`.
     pub fn registration(&self, name: &str, namespaces: (&str, &str)) -> Value {
         let url = format!("https://{}/", self.address);
         self.registration_with(name, namespaces, json!({"url": url}))
     }
 
-    /// The same, reached by a Service.
+    /// Returns the same by a Service.
     pub fn service_registration(&self, name: &str, namespaces: (&str, &str), service: (&str, &str)) -> Value {
         let (namespace, service) = service;
         self.registration_with(
@@ -119,12 +115,12 @@ impl Webhook {
 impl Drop for Webhook {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
-        // Wakes the listener so that it sees.
+        // Wakes the listener.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Answers one connection's reviews until it ends.
+/// Answers the reviews of one connection.
 fn converse(
     stream: TcpStream,
     tls: Arc<ServerConfig>,
@@ -156,8 +152,8 @@ fn converse(
     Ok(())
 }
 
-/// The body of the next request; none if the connection has ended. The API server always says how long its
-/// body is.
+/// Returns the body of the next request, or none at the end of the connection. The API server always sends a
+/// `Content-Length`.
 fn request_body(stream: &mut impl std::io::BufRead) -> Result<Option<Vec<u8>>> {
     let mut length = 0;
     let mut lines = 0;

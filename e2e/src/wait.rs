@@ -1,27 +1,24 @@
-//! Waiting for something that another process does: look, and look again, until it is so or the time is up.
-//!
-//! No wait in the harness is a guess. What is waited for has a name, and the error says what was seen last.
+//! Waits for the effects of other processes by polling. Each wait has a name, and its error contains the last state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Between two looks. Short enough to cost nothing beside a second of start-up, long enough not to load the
-/// parts that are starting.
+/// The pause between two polls, short enough for tests and long enough for the processes that start.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What one look found.
+/// The result of one poll.
 #[derive(Debug)]
 pub enum Poll<T> {
-    /// It is so, and this is what was wanted of it.
+    /// The condition holds; its value.
     Ready(T),
-    /// Not yet; what there is instead, for the error.
+    /// The condition does not hold yet; the current state for the error.
     Pending(String),
 }
 
-/// Sets a flag when it goes, be it by a panic: threads of a scope that work until the flag is raised would else
-/// be waited for without end.
+/// Sets a flag when it is dropped, also by a panic. Threads of a scope that work until the flag is set would otherwise
+/// block the scope.
 #[derive(Debug)]
 #[must_use = "the flag is raised when this is dropped"]
 pub struct SetOnDrop<'a>(pub &'a AtomicBool);
@@ -32,8 +29,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Looks until `look` says yes. An error from `look` ends the wait at once: return [`Poll::Pending`] for what
-/// may still come right.
+/// Polls until `look` returns [`Poll::Ready`]. An error of `look` ends the wait at once.
 pub fn eventually<T>(
     what: impl std::fmt::Display,
     within: Duration,

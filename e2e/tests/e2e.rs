@@ -35,12 +35,17 @@ const LIMIT: Duration = Duration::from_secs(45 * 60);
 const GROUPS: [&[&str]; 3] = [&["fleet", "deletion"], &["node", "container_view"], &["deploy"]];
 
 fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    if !arguments.list
+        && let Some(exit_code) = e2e::supervisor::isolate()
+    {
+        return exit_code;
+    }
     if let Some(exit_code) = cases::supervisor::victim() {
         return exit_code;
     }
-    let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(CONCURRENCY);
-    let context: &'static TestContext = match TestContext::new(env!("CARGO_BIN_EXE_e2e-supervisor")) {
+    let context: &'static TestContext = match TestContext::new() {
         // The context lives as long as the process.
         Ok(context) => Box::leak(Box::new(context)),
         Err(error) => {

@@ -1,4 +1,4 @@
-//! The etcd of a run, or of its node. One member, a folder that ends with the run, nothing synchronised to disk.
+//! The etcd of a run or of a node: one member, a directory that ends with the run, no fsync.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Etcd {
         let peer = format!("http://{address}:{peer}");
         let (name, folder) = match place {
             Location::Host => ("etcd", supervisor.work().join("etcd")),
-            // A run may have several nodes.
+            // A run can have several nodes.
             Location::Node(sandbox) => ("etcd-node", sandbox.folder().join("etcd")),
         };
         let tool = Tool::new(name, Binary::Etcd.path(supervisor)?)
@@ -58,12 +58,12 @@ impl Etcd {
         Ok(Self { url, part })
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> i32 {
         self.part.pid()
     }
 
-    /// Where it answers, over plain HTTP.
+    /// Returns its URL, plain HTTP.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -1,10 +1,8 @@
-//! Where a control plane stands: on this host, beside others of the same run, or alone in the network of a
-//! node.
+//! The network of a control plane: this host's, or that of a node.
 //!
-//! On this host several API servers share one etcd and the loopback device: each has ports of its own, and
-//! none may claim to be *the* endpoint of `kubernetes`. In a node's network there is only one, and everything
-//! is where upstream puts it: 443, 2379, the `kubernetes` Service at an address that leads to it, and a
-//! kubelet which it calls for logs and `exec`.
+//! On the host, several API servers share one etcd and the loopback device. Each has its own ports, and none is *the*
+//! endpoint of `kubernetes`. In a node's network there is only one, with upstream's ports 443 and 2379, the
+//! `kubernetes` Service at an address that leads to it, and a kubelet that it calls for logs and `exec`.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -17,17 +15,17 @@ use crate::node::Sandbox;
 use crate::ports;
 use crate::supervisor::Tool;
 
-/// Where it stands.
+/// The network of a control plane.
 #[derive(Debug, Clone)]
 pub(crate) enum Location {
-    /// On this host, on 127.0.0.1.
+    /// This host, at 127.0.0.1.
     Host,
-    /// In the network of a node.
+    /// The network of a node.
     Node(Arc<Sandbox>),
 }
 
 impl Location {
-    /// The tool, as it is started there.
+    /// Returns the tool as it is started there.
     pub(super) fn tool(&self, tool: Tool) -> Tool {
         match self {
             Self::Host => tool,
@@ -35,7 +33,7 @@ impl Location {
         }
     }
 
-    /// Where tests reach what listens there.
+    /// Returns the address at which tests reach it.
     pub(super) fn address(&self) -> Ipv4Addr {
         match self {
             Self::Host => Ipv4Addr::LOCALHOST,
@@ -43,7 +41,7 @@ impl Location {
         }
     }
 
-    /// Where the API server reaches what listens on this host.
+    /// Returns the address at which the API server reaches this host.
     pub(super) fn host(&self) -> Ipv4Addr {
         match self {
             Self::Host => Ipv4Addr::LOCALHOST,
@@ -51,7 +49,7 @@ impl Location {
         }
     }
 
-    /// The API server's port. Pods know 443 from the `kubernetes` Service, and no proxy leads them elsewhere.
+    /// Returns the API server's port. Pods get 443 from the `kubernetes` Service, and there is no proxy.
     pub(super) fn server_port(&self) -> Result<u16> {
         match self {
             Self::Host => ports::free(),
@@ -59,7 +57,7 @@ impl Location {
         }
     }
 
-    /// etcd's ports, for clients and for peers.
+    /// Returns etcd's ports for clients and peers.
     pub(super) fn etcd_ports(&self) -> Result<(u16, u16)> {
         match self {
             Self::Host => Ok((ports::free()?, ports::free()?)),
@@ -67,7 +65,7 @@ impl Location {
         }
     }
 
-    /// The API server's flags that follow. Writes the files that they name.
+    /// Returns flags of the API server and writes the files that they name.
     pub(super) fn server_flags(&self, folder: &Path, ca: &Ca) -> Result<Vec<String>> {
         let mut flags = vec![format!("--advertise-address={}", self.address())];
         match self {
@@ -85,7 +83,7 @@ impl Location {
                     format!("--kubelet-client-certificate={}", certificate.display()),
                     format!("--kubelet-client-key={}", key.display()),
                     format!("--kubelet-certificate-authority={}", of_the_kubelet.display()),
-                    // The node's name is in no DNS.
+                    // No DNS has the node's name.
                     "--kubelet-preferred-address-types=InternalIP".to_owned(),
                 ]);
             }

@@ -1,11 +1,9 @@
-//! A control plane of its own for a test, or for the tests that can share one: kube-apiserver before etcd,
-//! and controllers if wanted.
+//! A control plane for one test or several: kube-apiserver with etcd, and controllers if wanted.
 //!
-//! No node, no kubelet, no scheduler: pods are created, changed by webhooks, stored and never run, which is
-//! all that admission knows. ([`crate::node`] adds what runs them to a control plane that stands in a network
-//! of its own, see `place`.) One etcd serves all control planes of a run, a key prefix each. All of it is
-//! thrown away, so nothing is synchronised to disk and nothing is asked to end politely. Memory is about 300
-//! MB for an API server and 100 for controllers.
+//! There is no node: pods are created, changed by webhooks and stored, but never run. [`crate::node`] adds a node to a
+//! control plane in a network of its own. One etcd serves all control planes of a run, each with a key prefix. Nothing
+//! is written to disk safely and no process is ended gently, because all of it is temporary. An API server takes about
+//! 300 MB and controllers take 100.
 
 mod etcd;
 mod location;
@@ -36,19 +34,18 @@ use crate::namespace::Namespace;
 use crate::supervisor::{Process, Supervisor, Tool};
 use crate::wait::{Poll, eventually};
 
-/// A case that installs Durward has its cluster for as long as it takes; so long, two of them wait for each
-/// other.
+/// A case that installs Durward keeps the cluster until it ends; another one waits.
 const TURN_WITHIN: Duration = Duration::from_secs(600);
 
-/// Until the API server has heard of a role and a binding.
+/// The time until the API server has seen a role and a binding.
 const PERMITTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// `ClusterIPs`, which nothing here routes.
+/// `ClusterIPs`, which are not routed.
 const SERVICE_RANGE: &str = "10.0.0.0/24";
 
 const TOKEN_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// A running control plane. It ends when the last owner drops it, and with the run at the latest.
+/// A running control plane. It ends when its last owner drops it.
 #[derive(Debug)]
 pub struct Cluster {
     options: Options,
@@ -68,18 +65,18 @@ pub struct Cluster {
     installed: AtomicBool,
 }
 
-/// Somebody who may talk to the API server, by hand and by kubectl.
+/// A user of the API server, with a client and kubectl.
 #[derive(Debug, Clone)]
 pub struct User {
-    /// The API in this user's name.
+    /// The client of this user.
     pub api: Api,
-    /// kubectl in this user's name.
+    /// The kubectl of this user.
     pub kubectl: Kubectl,
 }
 
 impl User {
-    /// Waits until this user may read what stands at this path: the API server hears of roles and bindings by a
-    /// watch, and refuses by itself until then.
+    /// Waits until this user is allowed to read this path. The API server watches roles and bindings, and sees a new
+    /// one with a delay.
     pub fn await_permitted(&self, path: &str) -> Result<()> {
         eventually(format_args!("{path} to be permitted"), PERMITTED_WITHIN, || {
             let answer = self.api.get(path)?;
@@ -93,7 +90,7 @@ impl User {
 }
 
 impl Cluster {
-    /// Starts one and returns when it is ready. Tests get theirs from [`crate::context::TestContext::cluster`].
+    /// Starts a control plane and returns when it is ready. Tests call [`crate::context::TestContext::cluster`].
     pub(crate) fn start(
         supervisor: &Arc<Supervisor>,
         runtime: &Arc<Runtime>,
@@ -156,65 +153,62 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The API in the name of an administrator (`system:masters`).
+    /// Returns the client of an administrator (`system:masters`).
     pub fn api(&self) -> &Api {
         &self.admin.api
     }
 
-    /// kubectl in the name of an administrator.
+    /// Returns the kubectl of an administrator.
     pub fn kubectl(&self) -> &Kubectl {
         &self.admin.kubectl
     }
 
-    /// Where tests reach the API server, `https://127.0.0.1:…` if it is not a node's.
+    /// Returns the API server's URL for tests, `https://127.0.0.1:…` unless it is a node's.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where the API server reaches what listens on this host, a webhook by URL for instance.
+    /// Returns the address at which the API server reaches this host, for a webhook by URL.
     pub fn host(&self) -> Ipv4Addr {
         self.place.host()
     }
 
-    /// The API server's process id.
+    /// Returns the API server's process id.
     pub fn pid(&self) -> i32 {
         self.server.pid()
     }
 
-    /// The controller-manager's process id, if there is one.
+    /// Returns the controller-manager's process id, if it runs.
     pub fn controllers_pid(&self) -> Option<i32> {
         self.controllers.as_ref().map(Process::pid)
     }
 
-    /// Whose certificates its API server serves and accepts: for a case that stands in its place.
+    /// Returns the CA of its certificates, for a case that replaces its API server.
     pub fn ca(&self) -> &Ca {
         &self.ca
     }
 
-    /// Stops its API server in its tracks (SIGSTOP) until what is returned is dropped. Whoever asks it
-    /// waits, the case itself too.
+    /// Freezes the API server (SIGSTOP) until the result is dropped. Requests to it block, also those of the case.
     pub fn freeze(&self) -> Result<Frozen<'_>> {
         self.server.freeze()
     }
 
-    /// Ends its API server until what is returned is dropped; its port stays its own. etcd keeps what it
-    /// knew.
+    /// Ends the API server until the result is dropped. It keeps its port and its data.
     pub fn stop(&self) -> Result<Stopped<'_>> {
         self.server.stop()
     }
 
-    /// A user of this name, in this group if any, by a client certificate: the API server knows them by
-    /// nothing else.
+    /// Makes a user of this name and group with a client certificate.
     pub fn certified(&self, name: &str, group: Option<&str>) -> Result<User> {
         self.user_by(&certificates::by_certificate(&self.ca.client(name, group)?))
     }
 
-    /// A user of this name, in these groups, who may do nothing until a binding says otherwise.
+    /// Makes a user of this name and these groups, without permissions.
     pub fn user(&self, name: &str, groups: &[&str]) -> Result<User> {
         self.user_by(&certificates::impersonated(&self.admin_leaf, name, groups))
     }
 
-    /// A service account, which must be there, by a token that the API server issues for it: what a pod has.
+    /// Returns an existing service account with a token that the API server issues, like a pod's.
     pub fn service_account(&self, namespace: &str, name: &str) -> Result<User> {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
@@ -232,26 +226,24 @@ impl Cluster {
         Ok(User { api: Api::new(&self.runtime, &config)?, kubectl })
     }
 
-    /// Makes a namespace that no other test has: the name given, and a number. With controllers, pods can be
-    /// created in it on return.
+    /// Makes a namespace of this name and a number. With controllers, it waits until pods can be created in it.
     pub fn namespace(&self, name: &str) -> Result<Namespace<'_>> {
         self.labelled_namespace(name, &[])
     }
 
-    /// The same, created with labels.
+    /// Does the same with labels.
     pub fn labelled_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         self.exact_namespace(&format!("{name}-{number}"), labels)
     }
 
-    /// The same, without waiting until pods can be created in it.
+    /// Does the same without waiting until pods can be created in it.
     pub fn hurried_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         Namespace::create(self, format!("{name}-{number}"), labels)
     }
 
-    /// A namespace of exactly this name, for what must have it (`durward-system`). To be had once in a
-    /// cluster.
+    /// Makes a namespace of exactly this name, once in a cluster: `durward-system`.
     pub fn exact_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
         let namespace = Namespace::create(self, name.to_owned(), labels)?;
         if self.options.makes_accounts() {
@@ -260,13 +252,13 @@ impl Cluster {
         Ok(namespace)
     }
 
-    /// The API server's own metrics, now.
+    /// Returns the API server's current metrics.
     pub fn metrics(&self) -> Result<Metrics> {
         Metrics::parse(&self.admin.api.text("/metrics")?)
     }
 
-    /// The turn of those who install Durward here. Unlike a lock's it may go from thread to thread: the one of
-    /// an installation that all cases share does.
+    /// Takes the turn to install Durward here. Unlike a lock's guard, it can move to another thread, as that of a
+    /// shared installation does.
     pub(crate) fn turn(&self) -> Result<Turn<'_>> {
         let what = "the installation of another case on the same cluster to end (or of the same case: one at a time)";
         eventually(what, TURN_WITHIN, || {
@@ -278,7 +270,7 @@ impl Cluster {
         })
     }
 
-    /// What failed, with the end of the API server's log.
+    /// Returns an error with the end of the API server's log.
     pub fn failure(&self, what: impl std::fmt::Display) -> anyhow::Error {
         self.server.failure(what)
     }
@@ -298,17 +290,17 @@ impl Cluster {
             .flag("root-ca-file", pki.ca.display())
             .flag("leader-elect", false)
             .flag("secure-port", 0)
-            // Its own default is a folder of this host, which it makes where there is none.
+            // The default is a directory of this host, which the controller-manager would make.
             .flag("flex-volume-plugin-dir", self.folder.join("volume-plugins").display())
             .arguments(self.options.controller_flags().iter().cloned())
-            // With its own defaults of 20 and 30 it takes four seconds longer to begin.
+            // The defaults of 20 and 30 make it start four seconds later.
             .flag("kube-api-qps", 200)
             .flag("kube-api-burst", 400);
         self.supervisor.start_process(self.place.tool(tool)).map(Some)
     }
 }
 
-/// Somebody's turn to install Durward in a cluster; it is over when this is dropped.
+/// The turn to install Durward in a cluster. It ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "the turn is over when this is dropped"]
 pub(crate) struct Turn<'a>(&'a AtomicBool);
@@ -321,8 +313,6 @@ impl Drop for Turn<'_> {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // At the end of a run the supervisor is quicker: then the order is refused, and the part is gone all the
-        // same.
         let _ = self.controllers.as_ref().map(Process::end);
         let _ = self.server.end();
     }

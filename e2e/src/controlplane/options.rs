@@ -1,4 +1,4 @@
-//! What a test may want to be different about its control plane.
+//! The options of a control plane.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::certificates;
 
-/// Enough for Deployments to become pods, for what owns them to take them along, and for namespaces to end.
+/// The controllers that make pods of Deployments, delete dependents, and finalize namespaces.
 const CONTROLLERS: &[&str] = &[
     "namespace",
     "garbagecollector",
@@ -22,12 +22,11 @@ const CONTROLLERS: &[&str] = &[
     "job",
 ];
 
-/// What controller-manager calls all controllers that it runs by itself.
+/// The controller-manager's name for all controllers that are on by default.
 const EVERY_CONTROLLER: &str = "*";
 
-/// A control plane's options. Two tests that ask for equal options, the name included, share one control
-/// plane: give a name of its own to a test that changes what is not in a namespace (webhook configurations
-/// above all).
+/// The options of a control plane. Tests with equal options, name included, share one. A test that changes cluster-wide
+/// objects, such as webhook configurations, uses a name of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Options {
     name: String,
@@ -37,13 +36,12 @@ pub struct Options {
     flags: Vec<String>,
     controller_flags: Vec<String>,
     disabled: Vec<String>,
-    /// Plugin and its configuration, as JSON.
+    /// Plugins with their configuration, as JSON.
     plugins: Vec<(String, String)>,
 }
 
 impl Options {
-    /// An API server alone on the loopback address, with upstream's defaults. The name goes into log and
-    /// folder names.
+    /// Returns the options of an API server alone, with upstream's defaults. The name appears in logs and directories.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -57,43 +55,42 @@ impl Options {
         }
     }
 
-    /// With a controller-manager: Deployments become pods, namespaces have a service account and can be
-    /// deleted, and the ready-made cluster roles `view`, `edit` and `admin`, which are put together from
-    /// others, allow something.
+    /// Adds a controller-manager: Deployments make pods, namespaces have a service account and can be deleted, and the
+    /// aggregated cluster roles `view`, `edit` and `admin` have rules.
     #[must_use]
     pub fn with_controllers(self) -> Self {
         self.with_these_controllers(CONTROLLERS)
     }
 
-    /// With a controller-manager that runs these controllers and no others.
+    /// Adds a controller-manager with these controllers only.
     #[must_use]
     pub fn with_these_controllers(mut self, names: &[&str]) -> Self {
         self.controllers = names.iter().map(|&name| name.to_owned()).collect();
         self
     }
 
-    /// With all controllers that a cluster has by default.
+    /// Adds a controller-manager with all default controllers.
     #[must_use]
     pub fn with_every_controller(self) -> Self {
         self.with_these_controllers(&[EVERY_CONTROLLER])
     }
 
-    /// Without this admission plugin, which is on by default.
+    /// Disables an admission plugin.
     #[must_use]
     pub fn without_plugin(mut self, name: &str) -> Self {
         self.disabled.push(name.to_owned());
         self
     }
 
-    /// Webhooks behind a Service are called at the addresses of its `EndpointSlices`. Without it they are
-    /// called at the `ClusterIP`, which leads nowhere where no proxy runs.
+    /// Makes the API server call webhooks of Services at the addresses of their `EndpointSlices`. Otherwise it calls
+    /// the `ClusterIP`, which no proxy serves.
     #[must_use]
     pub fn with_aggregator_routing(mut self) -> Self {
         self.aggregator_routing = true;
         self
     }
 
-    /// Where the API server listens, 127.0.0.1 if not said; `0.0.0.0` for all addresses. Tests reach it at
+    /// Sets the address that the API server listens on: 127.0.0.1 by default, `0.0.0.0` for all. Tests reach it at
     /// 127.0.0.1 in both cases, and on a node at the node's address.
     #[must_use]
     pub fn bind(mut self, address: impl Into<IpAddr>) -> Self {
@@ -101,28 +98,28 @@ impl Options {
         self
     }
 
-    /// One more flag for the API server, `--name=value`.
+    /// Adds a flag of the API server, `--name=value`.
     #[must_use]
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.flags.push(flag.into());
         self
     }
 
-    /// One more flag for the controller-manager, `--name=value`.
+    /// Adds a flag of the controller-manager, `--name=value`.
     #[must_use]
     pub fn controller_flag(mut self, flag: impl Into<String>) -> Self {
         self.controller_flags.push(flag.into());
         self
     }
 
-    /// The configuration of an admission plugin, in an `AdmissionConfiguration` file of the API server.
+    /// Configures an admission plugin, in an `AdmissionConfiguration` file.
     #[must_use]
     pub fn plugin(mut self, name: &str, configuration: &Value) -> Self {
         self.plugins.push((name.to_owned(), configuration.to_string()));
         self
     }
 
-    /// The Pod Security level that namespaces without a label get.
+    /// Sets the Pod Security level of namespaces without a label.
     #[must_use]
     pub fn with_pod_security_default(self, level: &str) -> Self {
         let configuration = json!({
@@ -133,27 +130,27 @@ impl Options {
         self.plugin("PodSecurity", &configuration)
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether each namespace gets a service account sooner or later.
+    /// Returns whether a controller makes service accounts.
     pub(super) fn makes_accounts(&self) -> bool {
         self.controllers.iter().any(|name| name == "serviceaccount" || name == EVERY_CONTROLLER)
     }
 
-    /// The controllers to run, as controller-manager wants them; none if it is not wanted.
+    /// Returns the value of `--controllers`, or none without a controller-manager.
     pub(super) fn controllers(&self) -> Option<String> {
         (!self.controllers.is_empty()).then(|| self.controllers.join(","))
     }
 
-    /// The controller-manager's flags that follow.
+    /// Returns the added flags of the controller-manager.
     pub(super) fn controller_flags(&self) -> &[String] {
         &self.controller_flags
     }
 
-    /// The API server's flags that follow. Writes the files that they name.
+    /// Returns flags of the API server and writes the files that they name.
     pub(super) fn server_flags(&self, folder: &Path) -> Result<Vec<String>> {
         let mut flags = vec![format!("--bind-address={}", self.bind)];
         if self.aggregator_routing {
@@ -161,7 +158,7 @@ impl Options {
         }
         let mut disabled = self.disabled.clone();
         if !self.makes_accounts() {
-            // Nobody would make the service account that this plugin insists on.
+            // No controller would make the service account that this plugin requires.
             disabled.push("ServiceAccount".to_owned());
         }
         if !disabled.is_empty() {

@@ -1,32 +1,32 @@
-//! Addresses of this host that nobody else has: every one of 127.0.0.0/8 is there without being added.
+//! Addresses of this host that no other process uses. Every address of 127.0.0.0/8 exists without being added.
 //!
-//! Members of one etcd cluster all listen on 2379 and 2380, as pods do, so each needs an address of its own.
+//! All members of an etcd cluster listen on ports 2379 and 2380, as pods do, so each needs an address of its own.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, bail};
 
-/// Where members serve clients.
+/// The port for clients.
 pub const CLIENT: u16 = 2379;
 
-/// Where members speak to each other.
+/// The port for peers.
 pub(super) const PEER: u16 = 2380;
 
-/// 127.64.0.0 and up, and so many that two runs which begin at different places do not meet.
+/// From 127.64.0.0 on, with enough addresses that concurrent runs start at different places.
 const FIRST: u32 = u32::from_be_bytes([127, 64, 0, 0]);
 const COUNT: u32 = 1 << 20;
 
-/// So many are tried. More than one run has members.
+/// The number of attempts; other runs can have members too.
 const TRIES: u32 = 1_000;
 
-/// How many have been looked at in this process.
+/// The number of addresses that this process has tried.
 static LOOKED: AtomicU32 = AtomicU32::new(0);
 
-/// An address on which both ports are free. Within one run none is given out twice.
+/// Returns an address on which both ports are free, each address once.
 pub fn free() -> Result<Ipv4Addr> {
-    // Runs beside each other begin at different places: the process id spreads them.
-    let begin = std::process::id().wrapping_mul(4_099) % COUNT;
+    // Concurrent runs start at different places.
+    let begin = crate::supervisor::run_number().wrapping_mul(4_099) % COUNT;
     for _ in 0..TRIES {
         let looked = LOOKED.fetch_add(1, Ordering::Relaxed);
         let address = Ipv4Addr::from(FIRST + (begin + looked) % COUNT);

@@ -1,6 +1,6 @@
-//! What listens where a member is expected and is none: another service, a page, a way to somebody else.
+//! A server at the address of a member that is not etcd: another service, a page, or a relay to another server.
 //!
-//! It keeps all that it was told, for a case to look whether it was told a secret.
+//! It records what it receives, so that a case can check whether a secret was sent.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,23 +13,23 @@ use anyhow::{Context as _, Result};
 
 use super::address::{self, CLIENT};
 
-/// How long a connection without a word is looked at before it is asked whether the impostor is over.
+/// How long a silent connection is read before the server checks whether it was dropped.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What it does with whoever comes.
+/// The answer to a connection.
 #[derive(Debug, Clone)]
 enum Manner {
-    /// Answers every request with these bytes, and closes.
+    /// Answers every request with these bytes and closes.
     Says(Vec<u8>),
-    /// Says nothing.
+    /// Sends nothing.
     Silent,
-    /// Answers, and never comes to an end.
+    /// Starts an answer that does not end.
     Endless,
-    /// Hands every byte on to this one, and back.
+    /// Copies all bytes to another server and back.
     Relays(SocketAddr),
 }
 
-/// A listener on a loopback address of its own, on the port of etcd. It ends when it is dropped.
+/// A listener on a loopback address of its own, on etcd's port. It ends when it is dropped.
 #[derive(Debug)]
 pub struct FakeMember {
     address: Ipv4Addr,
@@ -48,7 +48,7 @@ impl FakeMember {
         Self::start(Manner::Says(page.into_bytes()))
     }
 
-    /// Sends everybody to this URL.
+    /// Redirects every request to this URL.
     pub fn redirecting(to: &str) -> Result<Self> {
         let page = format!(
             "HTTP/1.1 307 Temporary Redirect\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -56,22 +56,22 @@ impl FakeMember {
         Self::start(Manner::Says(page.into_bytes()))
     }
 
-    /// A service that is no HTTP server: it greets with this line.
+    /// Greets with this line, as a service other than HTTP does.
     pub fn greeting(line: &str) -> Result<Self> {
         Self::start(Manner::Says(line.as_bytes().to_vec()))
     }
 
-    /// Takes connections and says nothing.
+    /// Accepts connections and sends nothing.
     pub fn silent() -> Result<Self> {
         Self::start(Manner::Silent)
     }
 
-    /// Begins an answer that has no end.
+    /// Starts an answer that does not end.
     pub fn endless() -> Result<Self> {
         Self::start(Manner::Endless)
     }
 
-    /// Passes for somebody else: whatever it is asked, it asks there, and hands the answer back.
+    /// Relays all connections to this address.
     pub fn passing_for(address: Ipv4Addr) -> Result<Self> {
         Self::start(Manner::Relays((address, CLIENT).into()))
     }
@@ -90,7 +90,7 @@ impl FakeMember {
                     Ok((stream, _)) => {
                         met.fetch_add(1, Ordering::Relaxed);
                         let (manner, told, over) = (manner.clone(), Arc::clone(&told), Arc::clone(&over));
-                        // Whoever leaves early is no failure of an impostor's.
+                        // A client that disconnects early is not a failure.
                         thread::spawn(move || serve(stream, &manner, &told, &over));
                     }
                     Err(_) => thread::sleep(LOOK),
@@ -100,17 +100,17 @@ impl FakeMember {
         Ok(impostor)
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// How many connections were made to it.
+    /// Returns the number of connections.
     pub fn met(&self) -> usize {
         self.met.load(Ordering::Relaxed)
     }
 
-    /// All that it was told, as text where it is text.
+    /// Returns everything that it received, as text.
     pub fn told(&self) -> String {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&told).into_owned()
@@ -124,7 +124,7 @@ impl Drop for FakeMember {
 }
 
 fn serve(mut stream: TcpStream, manner: &Manner, told: &Mutex<Vec<u8>>, over: &AtomicBool) -> Option<()> {
-    // A socket that was accepted does not inherit this on every system.
+    // Accepted sockets inherit this on some systems.
     stream.set_nonblocking(false).ok()?;
     stream.set_read_timeout(Some(LOOK)).ok()?;
     let mut there = match manner {

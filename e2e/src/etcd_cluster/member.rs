@@ -1,4 +1,4 @@
-//! One member: a process that can be stopped, killed and frozen, and that says what it knows.
+//! A member of an etcd cluster: a process that can be stopped, killed, frozen and queried.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ use crate::metrics::Metrics;
 use crate::plain_http;
 use crate::wait::{Poll, eventually};
 
-/// The grace of a member that is asked to end: it hands over what it leads, in a tenth of a second. One of 3.6 that
-/// is asked while it begins to serve may never end.
+/// A member that gets SIGTERM transfers the leadership in a tenth of a second. Version 3.6 can ignore SIGTERM while it
+/// starts to serve.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A member of an etcd cluster. It ends with it.
+/// A member of an etcd cluster. It ends with the cluster.
 #[derive(Debug)]
 pub struct Member {
     pub(super) name: String,
@@ -31,21 +31,21 @@ pub struct Member {
     pub(super) voice: Voice,
 }
 
-/// How a member is spoken to.
+/// The transport to a member.
 #[derive(Debug, Clone)]
 pub(super) enum Voice {
-    /// Over plain HTTP, each question on a connection of its own.
+    /// Plain HTTP, a connection for each request.
     Plain,
-    /// Over TLS.
+    /// TLS.
     Tls(Api),
 }
 
-/// What a member says of itself, served by itself alone.
+/// A member's status, which it answers without the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// Its id.
     pub id: u64,
-    /// Whom it takes for the leader.
+    /// The leader that it knows.
     pub leader: Option<u64>,
     /// Its term.
     pub term: u64,
@@ -53,28 +53,28 @@ pub struct Status {
     pub index: u64,
     /// Its version.
     pub version: String,
-    /// What it complains of.
+    /// Its errors and alarms.
     pub errors: Vec<String>,
 }
 
 impl Status {
-    /// Whether it says that it leads.
+    /// Returns whether it is the leader by its own status.
     pub fn leads(&self) -> bool {
         self.leader == Some(self.id)
     }
 }
 
-/// What a member answered.
+/// An answer of a member.
 #[derive(Debug, Clone)]
 pub struct Said {
     /// The HTTP status.
     pub status: u16,
-    /// The body; text where it is no JSON.
+    /// The body, as text if it is not JSON.
     pub body: Value,
 }
 
 impl Said {
-    /// The body, if it was done.
+    /// Returns the body on success.
     pub fn succeeded(self) -> Result<Value> {
         ensure!(self.status == 200, "{}: {}", self.status, self.body);
         Ok(self.body)
@@ -82,27 +82,27 @@ impl Said {
 }
 
 impl Member {
-    /// Its name, which its pod has too.
+    /// Returns its name, which is also its pod's.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its address, which its pod has too.
+    /// Returns its address, which is also its pod's.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// Where its data is.
+    /// Returns its data directory.
     pub fn folder(&self) -> &std::path::Path {
         &self.folder
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> i32 {
         self.daemon.pid()
     }
 
-    /// Asks its JSON gateway, which a member that is frozen never answers over TLS.
+    /// Calls its JSON gateway. Over TLS, a frozen member never answers.
     pub fn ask(&self, path: &str, question: &Value) -> Result<Said> {
         match &self.voice {
             Voice::Plain => {
@@ -118,13 +118,13 @@ impl Member {
         }
     }
 
-    /// One of its metrics, over plain HTTP.
+    /// Reads one of its metrics over plain HTTP.
     pub fn metric(&self, name: &str) -> Result<f64> {
         let page = plain_http::get(SocketAddr::new(IpAddr::from(self.address), CLIENT), "/metrics")?;
         Metrics::parse(&page.body)?.value(name, &[])
     }
 
-    /// What it knows of itself.
+    /// Returns its status.
     pub fn status(&self) -> Result<Status> {
         let said = self.ask("/v3/maintenance/status", &json!({}))?.succeeded();
         let said = said.with_context(|| format!("{} tells no status", self.name))?;
@@ -140,12 +140,12 @@ impl Member {
         })
     }
 
-    /// Its id.
+    /// Returns its id.
     pub fn id(&self) -> Result<u64> {
         Ok(self.status()?.id)
     }
 
-    /// A read that the quorum stands behind. Without one it takes etcd nine seconds to say so.
+    /// Does a linearizable read. Without a quorum, etcd takes nine seconds to fail.
     pub fn reads(&self) -> Result<()> {
         self.ask("/v3/kv/range", &json!({"key": STANDARD.encode("health")}))?.succeeded().map(drop)
     }
@@ -156,12 +156,12 @@ impl Member {
         self.ask("/v3/kv/put", &pair)
     }
 
-    /// Raises an alarm in the name of this member: `CORRUPT`, `NOSPACE`.
+    /// Raises an alarm for this member: `CORRUPT`, `NOSPACE`.
     pub fn raises(&self, alarm: &str) -> Result<()> {
         self.raises_of(self.id()?, alarm)
     }
 
-    /// Raises an alarm of no member, as etcd does itself where it cannot tell whose data is corrupt.
+    /// Raises an alarm without a member, as etcd does if it cannot tell which member's data is corrupt.
     pub fn raises_of_nobody(&self, alarm: &str) -> Result<()> {
         self.raises_of(0, alarm)
     }
@@ -171,39 +171,38 @@ impl Member {
         self.ask("/v3/maintenance/alarm", &alarm)?.succeeded().map(drop)
     }
 
-    /// Rewrites its database, during which it reads and writes nothing.
+    /// Defragments its database, which blocks reads and writes.
     pub fn defragments(&self) -> Result<()> {
         self.ask("/v3/maintenance/defragment", &json!({}))?.succeeded().map(drop)
     }
 
-    /// Ends it as a kubelet does: SIGTERM, upon which a leader hands over, a grace, SIGKILL. It is started again
-    /// when what is returned is dropped.
+    /// Ends it as a kubelet does: SIGTERM, on which a leader transfers the leadership, a grace period, SIGKILL. It
+    /// starts again when the result is dropped.
     pub fn stop(&self) -> Result<Stopped<'_>> {
         self.daemon.signal(Signal::TERM)?;
         self.daemon.has_ended(GRACE)?;
         self.daemon.stop()
     }
 
-    /// Kills it (SIGKILL), until what is returned is dropped.
+    /// Kills it (SIGKILL) until the result is dropped.
     pub fn kill(&self) -> Result<Stopped<'_>> {
         self.daemon.signal(Signal::KILL)?;
         self.daemon.stop()
     }
 
-    /// Stops it in its tracks (SIGSTOP), until what is returned is dropped: connections are taken by the
-    /// kernel, and nobody answers.
+    /// Freezes it (SIGSTOP) until the result is dropped. The kernel accepts connections, but nothing answers.
     pub fn freeze(&self) -> Result<Frozen<'_>> {
         self.daemon.freeze()
     }
 
-    /// Whether it runs, and not in its tracks.
+    /// Returns whether it runs and is not frozen.
     pub(super) fn is_up(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
         let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
         !matches!(state, None | Some('T' | 'Z'))
     }
 
-    /// Waits until it serves clients, and until a quorum answers it.
+    /// Waits until it serves clients and a quorum answers it.
     pub fn await_reads(&self, within: Duration) -> Result<()> {
         eventually(format_args!("{} to read what a quorum stands behind", self.name), within, || {
             Ok(match self.reads() {
@@ -215,7 +214,7 @@ impl Member {
     }
 }
 
-/// The gateway writes 64 bits as text.
+/// The gateway writes 64-bit numbers as text.
 fn number(value: &Value) -> Option<u64> {
     value.as_str()?.parse().ok()
 }

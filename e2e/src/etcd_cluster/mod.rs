@@ -1,18 +1,17 @@
-//! Real etcd etcd clusters for cases about what guards them: members as processes on loopback addresses of their
-//! own, and pods in a real API server that carry those addresses ([`pods`]).
+//! Real etcd clusters: members as processes on loopback addresses of their own, and pods in a real API server with those
+//! addresses ([`pods`]).
 //!
 //! ```no_run
 //! # fn case(context: &e2e::context::TestContext) -> anyhow::Result<()> {
 //! use e2e::etcd_cluster::{EtcdCluster, Release};
 //! let etcd = EtcdCluster::of(3).release(Release::V3_5).start(context)?;
-//! let leader = etcd cluster.leader()?;
-//! let gone = etcd cluster.follower()?.stop()?;
+//! let leader = etcd.leader()?;
+//! let stopped = etcd.follower()?.stop()?;
 //! # Ok(()) }
 //! ```
 //!
-//! A member takes 40 MB and an etcd cluster two seconds to have a leader, so each case has its own and may do to it
-//! what it likes. What it leaves to others: no kubelet runs, so a pod that is deleted goes on as a process
-//! until the case, which plays the kubelet, ends it.
+//! A member takes 40 MB, and a cluster has a leader after two seconds, so each case has its own. There is no kubelet: a
+//! deleted pod's process runs until the case ends it.
 
 mod address;
 mod fake_member;
@@ -45,13 +44,13 @@ pub use tls::{IssuedFor, ServerTls};
 use address::PEER;
 use member::Voice;
 
-/// An election takes a second or two, and on a loaded machine as many more.
+/// An election takes a second or two, longer on a loaded machine.
 const AGREED_WITHIN: Duration = Duration::from_secs(60);
 
-/// A look at whether something listens on this host.
+/// The time to connect to a listener on this host.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// an etcd cluster that is to be started.
+/// The options of an etcd cluster.
 #[derive(Debug)]
 #[must_use = "nothing is started before `start`"]
 pub struct Plan {
@@ -63,30 +62,30 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Of this release; 3.6 if not said.
+    /// Sets the release, 3.6 by default.
     pub fn release(mut self, release: Release) -> Self {
         self.release = release;
         self
     }
 
-    /// With members of this name and a number; `etcd` if not said.
+    /// Sets the prefix of member names, `etcd` by default.
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// With one more flag for every member, `--name=value`.
+    /// Adds a flag for every member, `--name=value`.
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.flags.push(flag.into());
         self
     }
 
-    /// With room for so many bytes: it is full soon, and raises the alarm NOSPACE.
+    /// Limits the database size, so that it is soon full and the alarm NOSPACE is raised.
     pub fn quota(self, bytes: u32) -> Self {
         self.flag(format!("--quota-backend-bytes={bytes}"))
     }
 
-    /// Members serve clients over TLS.
+    /// Makes members serve clients over TLS.
     pub fn tls(mut self, trust: ServerTls) -> Self {
         self.trust = Some(Arc::new(trust));
         self
@@ -113,7 +112,7 @@ impl Plan {
     }
 }
 
-/// How members are made.
+/// The inputs of each member's start.
 #[derive(Debug)]
 struct Make {
     supervisor: Arc<Supervisor>,
@@ -152,11 +151,11 @@ impl Make {
             .flag("initial-cluster", seated.join(","))
             .flag("initial-cluster-state", cluster_state)
             .flag("initial-cluster-token", &self.token)
-            // Twice etcd's own: where every processor is busy a heartbeat is late by more than a second, and an election
-            // that nobody asked for changes who leads under a case.
+            // Twice etcd's defaults: on a busy machine a heartbeat is late by more than a second, and an election would
+            // change the leader during a case.
             .flag("heartbeat-interval", 200)
             .flag("election-timeout", 2_000)
-            // A member can be added before all have been together for five seconds.
+            // A member can be added before all members have been connected for five seconds.
             .flag("strict-reconfig-check", false)
             .flag("logger", "zap");
         if self.release.can_do_without_fsync() {
@@ -168,7 +167,7 @@ impl Make {
             voice = Voice::Tls(context.api(&trust.way_to(address, CLIENT))?);
         }
         let tool = tool.arguments(self.flags.iter().cloned());
-        // It serves clients only once it is in a quorum, and a case may start it where there is none.
+        // It serves clients only in a quorum, and a case can start it without one.
         let daemon = Daemon::start(&self.supervisor, tool, move || {
             Ok(match TcpStream::connect_timeout(&SocketAddr::from((address, PEER)), LOOK) {
                 Ok(_) => Poll::Ready(()),
@@ -188,32 +187,32 @@ pub struct EtcdCluster {
 }
 
 impl EtcdCluster {
-    /// Begins a sentence about an etcd cluster of so many members.
+    /// Returns the options of a cluster with this number of members.
     pub fn of(members: usize) -> Plan {
         Plan { members, name: "etcd".to_owned(), release: Release::V3_6, trust: None, flags: Vec::new() }
     }
 
-    /// What its members are named by, which its `StatefulSet` is named too.
+    /// Returns the prefix of its members' names, which is also the name of its `StatefulSet`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// All members, those that are stopped too.
+    /// Returns all members, stopped ones included.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// The member of this name.
+    /// Returns the member of this name.
     pub fn member(&self, name: &str) -> Result<&Member> {
         self.members.iter().find(|member| member.name == name).with_context(|| format!("no member {name}"))
     }
 
-    /// Its folder.
+    /// Returns its directory.
     pub fn folder(&self) -> &Path {
         &self.make.folder
     }
 
-    /// How its members' certificates are trusted, where they have some.
+    /// Returns its TLS, if it has any.
     pub fn trust(&self) -> Option<&ServerTls> {
         self.make.trust.as_deref()
     }
@@ -226,7 +225,7 @@ impl EtcdCluster {
         self.members.iter().filter(|member| member.is_up())
     }
 
-    /// The leader, when all members that run agree on it.
+    /// Waits until all running members agree on a leader and returns it.
     pub fn leader(&self) -> Result<&Member> {
         eventually("the members to agree on a leader", AGREED_WITHIN, || {
             let said: Vec<(&Member, Result<Status>)> =
@@ -250,8 +249,8 @@ impl EtcdCluster {
         .map_err(|error| self.failure(&error))
     }
 
-    /// Every member that runs, and whether it leads, when exactly one does: as its metrics tell, where there is
-    /// no gateway to ask.
+    /// Waits until one running member is the leader by its metrics. Returns all running members and whether they lead.
+    /// Works without the gateway.
     pub fn roles_by_metrics(&self) -> Result<Vec<(&Member, bool)>> {
         eventually("exactly one member to say that it leads", AGREED_WITHIN, || {
             let mut roles = Vec::new();
@@ -267,18 +266,18 @@ impl EtcdCluster {
         .map_err(|error| self.failure(&error))
     }
 
-    /// Some member that runs and follows.
+    /// Returns a running member that is not the leader.
     pub fn follower(&self) -> Result<&Member> {
         self.followers()?.first().copied().context("nobody follows")
     }
 
-    /// All members that run and follow.
+    /// Returns all running members that are not the leader.
     pub fn followers(&self) -> Result<Vec<&Member>> {
         let leader = self.leader()?;
         Ok(self.up().filter(|member| member.name != leader.name).collect())
     }
 
-    /// Hands the leadership to this member, if it has it not.
+    /// Transfers the leadership to this member, unless it is the leader.
     pub fn led_by(&self, member: &Member) -> Result<()> {
         let leader = self.leader()?;
         if leader.name == member.name {
@@ -291,7 +290,7 @@ impl EtcdCluster {
         Ok(())
     }
 
-    /// Waits until this member knows of no leader: a moment after the quorum is lost it still does.
+    /// Waits until this member knows no leader, which takes a moment after the quorum is lost.
     pub fn await_leaderless(&self, member: &Member) -> Result<()> {
         eventually(format_args!("{} to know of no leader", member.name), AGREED_WITHIN, || {
             Ok(match member.status() {
@@ -305,7 +304,7 @@ impl EtcdCluster {
         .map_err(|error| self.failure(&error))
     }
 
-    /// Adds a member that does not vote, and returns when it knows of the leader.
+    /// Adds a learner and returns when it knows the leader.
     pub fn add_learner(&mut self, context: &TestContext) -> Result<()> {
         let name = format!("{}-{}", self.name, self.members.len());
         let address = address::free()?;
@@ -318,13 +317,13 @@ impl EtcdCluster {
         self.leader().map(drop)
     }
 
-    /// Announces a member that is never started.
+    /// Adds a member that is never started.
     pub fn announce_member(&self) -> Result<()> {
         let new = json!({"peerURLs": [format!("http://{}:{PEER}", address::free()?)]});
         self.leader()?.ask("/v3/cluster/member/add", &new)?.succeeded().map(drop)
     }
 
-    /// Turns authentication on, with the user `root` of this password.
+    /// Enables authentication with the user `root` and this password.
     pub fn ask_for_logins(&self, password: &str) -> Result<()> {
         let leader = self.leader()?;
         let steps = [
@@ -339,7 +338,7 @@ impl EtcdCluster {
         Ok(())
     }
 
-    /// What failed, with the end of a member's log.
+    /// Returns an error with the end of a member's log.
     fn failure(&self, error: &anyhow::Error) -> anyhow::Error {
         match self.members.first() {
             Some(member) => member.daemon.failure(format_args!("{error:#}")),
@@ -347,7 +346,7 @@ impl EtcdCluster {
         }
     }
 
-    /// Waits until an alarm of this name is told by everybody that runs.
+    /// Waits until every running member reports an alarm of this name.
     pub fn await_alarm(&self, alarm: &str) -> Result<()> {
         eventually(format_args!("the alarm {alarm}"), AGREED_WITHIN, || {
             for member in self.up() {
@@ -363,7 +362,7 @@ impl EtcdCluster {
         })
     }
 
-    /// Writes until there is no room: the alarm NOSPACE is raised by whoever notices.
+    /// Writes until the database is full and the alarm NOSPACE is raised.
     pub fn fill(&self) -> Result<()> {
         const TRIES: usize = 200;
         let leader = self.leader()?;
@@ -381,7 +380,7 @@ impl EtcdCluster {
 impl Drop for EtcdCluster {
     fn drop(&mut self) {
         for member in &self.members {
-            // At the end of a run the supervisor is quicker.
+            // It can have ended already.
             let _ = member.daemon.end();
         }
         // A member's log takes 128 MB from its first entry on, and a run has a hundred members.

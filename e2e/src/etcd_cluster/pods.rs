@@ -1,9 +1,8 @@
-//! The pods of an etcd cluster, as the API server has them: a `StatefulSet`, its pods with the members' addresses, a
-//! node for each.
+//! The pods of an etcd cluster: a `StatefulSet`, its pods with the members' addresses, and a node for each.
 //!
-//! No kubelet runs. What one would say is written into the pods' status here, and what one does at last, the
-//! case does: [`Pods::finish`] is the delete that ends a pod which was let go. Where the controllers make the
-//! pods, they are given node and status the same way ([`Pods::run_what_is_made`]).
+//! There is no kubelet. These functions write the status that a kubelet would report, and [`Pods::finish`] deletes a
+//! terminating pod as a kubelet does at the end. If controllers make the pods, [`Pods::run_what_is_made`] gives them a
+//! node and a status.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -17,10 +16,10 @@ use crate::controlplane::{Cluster, User};
 use crate::namespace::Namespace;
 use crate::wait::{Poll, eventually};
 
-/// The label of every pod of an etcd cluster, and its value.
+/// The label of every pod of an etcd cluster.
 pub const APP: (&str, &str) = ("app", "etcd");
 
-/// A controller makes a pod within a second; a loaded machine may take longer.
+/// A controller makes a pod within a second, later on a loaded machine.
 const MADE_WITHIN: Duration = Duration::from_secs(60);
 
 /// The pods of one etcd cluster in one namespace.
@@ -30,17 +29,17 @@ pub struct Pods<'a> {
     /// The name of the `StatefulSet`.
     set: String,
     uid: String,
-    /// What every pod is made of.
+    /// The pod template.
     template: Value,
 }
 
 impl EtcdCluster {
-    /// Makes a `StatefulSet` and, in the place of its controller, a pod for each member, on a node of its own.
+    /// Makes a `StatefulSet` and, instead of its controller, a pod for each member on a node of its own.
     pub fn pods_in<'a>(&self, namespace: &'a Namespace<'a>) -> Result<Pods<'a>> {
         self.pods_like(namespace, |_| {})
     }
 
-    /// The same with other pods: `change` gets the template, metadata and spec.
+    /// Does the same with a template that `change` has edited.
     pub fn pods_like<'a>(
         &self,
         namespace: &'a Namespace<'a>,
@@ -53,7 +52,7 @@ impl EtcdCluster {
         Ok(pods)
     }
 
-    /// Makes only the `StatefulSet`, whose controller makes the pods.
+    /// Makes only the `StatefulSet`; its controller makes the pods.
     pub fn set_in<'a>(
         &self,
         namespace: &'a Namespace<'a>,
@@ -63,7 +62,7 @@ impl EtcdCluster {
     }
 }
 
-/// A `StatefulSet` of this name for so many pods, and no pod.
+/// Makes a `StatefulSet` of this name and size without pods.
 pub fn set<'a>(
     namespace: &'a Namespace<'a>,
     name: &str,
@@ -85,7 +84,7 @@ pub fn set<'a>(
     Ok(Pods { namespace, set: name.to_owned(), uid: uid.to_owned(), template })
 }
 
-/// A pod of etcd whose data outlives it.
+/// Returns a pod template of etcd with persistent data.
 fn template() -> Value {
     json!({
         "metadata": {"labels": {APP.0: APP.1}},
@@ -101,22 +100,22 @@ fn template() -> Value {
 }
 
 impl<'a> Pods<'a> {
-    /// Their namespace.
+    /// Returns their namespace.
     pub fn namespace(&self) -> &'a Namespace<'a> {
         self.namespace
     }
 
-    /// The path of a pod.
+    /// Returns the path of a pod.
     pub fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.namespace.path("pods"))
     }
 
-    /// The path of the `StatefulSet`.
+    /// Returns the path of the `StatefulSet`.
     pub fn set_path(&self) -> String {
         format!("{}/{}", self.namespace.path("apps/v1/statefulsets"), self.set)
     }
 
-    /// The name of the node that a pod of this name is on.
+    /// Returns the name of a pod's node.
     pub fn node(&self, pod: &str) -> String {
         format!("{}-{pod}", self.namespace.name())
     }
@@ -129,12 +128,12 @@ impl<'a> Pods<'a> {
         self.cluster().api()
     }
 
-    /// Makes a pod of the set, on its node, at this address.
+    /// Makes a pod of the set on its node, with this address.
     pub fn add(&self, name: &str, address: Ipv4Addr) -> Result<()> {
         self.add_like(name, address, |_| {})
     }
 
-    /// The same with whatever else.
+    /// Does the same with a template that `change` has edited.
     pub fn add_like(&self, name: &str, address: Ipv4Addr, change: impl FnOnce(&mut Value)) -> Result<()> {
         self.make_node(&self.node(name))?;
         let mut pod = self.template.clone();
@@ -151,8 +150,8 @@ impl<'a> Pods<'a> {
         self.say_running(name, address)
     }
 
-    /// Gives the pods that the controller makes a node and a status, as scheduler and kubelet would, until every
-    /// member has one that runs.
+    /// Gives the controller's pods a node and a status, as scheduler and kubelet would, until every member has a
+    /// running pod.
     pub fn run_what_is_made(&self, etcd: &EtcdCluster) -> Result<()> {
         for member in etcd.members() {
             let (name, path) = (member.name(), self.path(member.name()));
@@ -202,28 +201,28 @@ impl<'a> Pods<'a> {
         self.say(name, &status)
     }
 
-    /// Writes what a kubelet would into a pod's status.
+    /// Writes a pod's status, as a kubelet would.
     pub fn say(&self, name: &str, status: &Value) -> Result<()> {
         self.api().merge(&format!("{}/status", self.path(name)), status)?.succeeded().map(drop)
     }
 
-    /// A pod as it stands.
+    /// Returns a pod.
     pub fn object(&self, name: &str) -> Result<Value> {
         Ok(self.api().get(&self.path(name))?.succeeded()?.body)
     }
 
-    /// A pod's uid.
+    /// Returns a pod's uid.
     pub fn uid(&self, name: &str) -> Result<String> {
         let uid = self.object(name)?["metadata"]["uid"].as_str().map(ToOwned::to_owned);
         uid.with_context(|| format!("{name} has no uid"))
     }
 
-    /// Whether a pod was let go and is still there.
+    /// Returns whether a pod is terminating.
     pub fn is_going(&self, name: &str) -> Result<bool> {
         Ok(self.object(name)?["metadata"]["deletionTimestamp"].is_string())
     }
 
-    /// The names of the pods that are there and were not let go.
+    /// Returns the names of the pods that are not terminating.
     pub fn staying(&self) -> Result<Vec<String>> {
         let list = self.api().get(&self.namespace.path("pods"))?.succeeded()?.body;
         let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -231,21 +230,20 @@ impl<'a> Pods<'a> {
         Ok(staying.filter_map(|pod| pod["metadata"]["name"].as_str().map(ToOwned::to_owned)).collect())
     }
 
-    /// What the kubelet of its node does when a pod that was let go has ended: deletes it for good, if it is
-    /// still this one.
+    /// Deletes a terminating pod for good as the kubelet of its node, with its uid as a precondition.
     pub fn finish_as(&self, kubelet: &User, name: &str) -> Result<Answer> {
         let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid(name)?}});
         kubelet.api.delete_with(&self.path(name), &options)
     }
 
-    /// The same, which must be let through.
+    /// Does the same and expects success.
     pub fn finish(&self, name: &str) -> Result<()> {
         let kubelet = kubelet(self.cluster(), &self.node(name))?;
         ensure!(self.is_going(name)?, "{name} was not let go");
         self.finish_as(&kubelet, name)?.succeeded().map(drop)
     }
 
-    /// A pod that was let go ends, and another one of its name runs in its place, with the same member.
+    /// Ends a terminating pod and makes another one of its name, with the same member.
     pub fn replace(&self, name: &str) -> Result<()> {
         let address = self.object(name)?["status"]["podIP"].as_str().map(str::parse);
         let address = address.with_context(|| format!("{name} has no address"))??;
@@ -254,9 +252,9 @@ impl<'a> Pods<'a> {
     }
 }
 
-/// The kubelet of this node, as the API server knows it.
+/// Makes the user of this node's kubelet.
 pub fn kubelet(cluster: &Cluster, node: &str) -> Result<User> {
-    // Where only RBAC decides, nobody else gives kubelets what they may do.
+    // Without the Node authorizer, kubelets have no permissions.
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": "kubelets"},

@@ -1,7 +1,7 @@
-//! The lines of etcd that etcd clusters are made of, and where their programs come from.
+//! The releases of etcd, and their programs.
 //!
-//! 3.5 and 3.6 are pinned Go modules like every other part. 3.4 has no module that Go could pin by its version,
-//! so it is Debian's: `make prepare` unpacks the package into the cache, where it starts no service.
+//! 3.5 and 3.6 are pinned Go modules. The module of 3.4 cannot be pinned by a version, so 3.4 is Debian's: `make
+//! prepare` unpacks the package into the cache, where it starts no service.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,28 +12,28 @@ use anyhow::{Context as _, Result, bail};
 use crate::binaries::{Binary, cache};
 use crate::supervisor::Supervisor;
 
-/// Where `scripts/prepare.sh` unpacks Debian's package, below the cache.
+/// The program that `scripts/prepare.sh` unpacks, relative to the cache.
 const UNPACKED: &str = "debian/etcd-server/usr/bin/etcd";
 
-/// Where the package puts it where somebody has installed it.
+/// The program of the installed package.
 const INSTALLED: &str = "/usr/bin/etcd";
 
 /// A release of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Release {
-    /// 3.4: no member list behind a quorum, status without a login, no learner promotion by health.
+    /// 3.4: no member list without a quorum, status without a login, no check of a learner before its promotion.
     V3_4,
-    /// 3.5: the member list behind a quorum.
+    /// 3.5: a member list without a quorum.
     V3_5,
-    /// 3.6: status only with a login where there is one.
+    /// 3.6: status needs a login if authentication is enabled.
     V3_6,
 }
 
 impl Release {
-    /// All of them.
+    /// All releases.
     pub const ALL: [Self; 3] = [Self::V3_4, Self::V3_5, Self::V3_6];
 
-    /// What its members' versions begin with.
+    /// Returns the prefix of its versions.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::V3_4 => "3.4.",
@@ -42,7 +42,7 @@ impl Release {
         }
     }
 
-    /// Its program; built now if it is one that is built and is not there yet.
+    /// Returns its program, which is built first if necessary.
     pub(super) fn program(self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
         match self {
             Self::V3_4 => debian(self.prefix()),
@@ -51,7 +51,7 @@ impl Release {
         }
     }
 
-    /// Whether it can be told to leave data to the kernel; writing it out is what a start mostly waits for.
+    /// Returns whether it has a flag against fsync, which takes most of a start.
     pub(super) fn can_do_without_fsync(self) -> bool {
         self > Self::V3_4
     }
@@ -79,7 +79,7 @@ fn debian(prefix: &str) -> Result<PathBuf> {
     )
 }
 
-/// `etcd Version: 3.4.23`.
+/// Returns the version, from `etcd Version: 3.4.23`.
 fn version(program: &Path) -> Result<String> {
     let said = Command::new(program).arg("--version").output();
     let said = said.with_context(|| format!("cannot run {}", program.display()))?;

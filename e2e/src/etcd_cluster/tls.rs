@@ -1,4 +1,4 @@
-//! The certificates of an etcd cluster: one authority, a serving certificate for each member, a client's.
+//! The certificates of an etcd cluster: a CA, a serving certificate for each member, and a client certificate.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -8,40 +8,40 @@ use serde_json::{Value, json};
 
 use crate::certificates::{self, Ca, Leaf};
 
-/// For whom the members' certificates are made out.
+/// The subjects of the members' certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IssuedFor {
-    /// Each one's own address.
+    /// Each member's address.
     Addresses,
     /// This DNS name, and no address.
     Name(String),
 }
 
-/// an etcd cluster's TLS to its clients.
+/// The TLS of an etcd cluster.
 #[derive(Debug)]
 pub struct ServerTls {
     ca: Ca,
     client: Leaf,
     to: IssuedFor,
-    /// Whether clients must show a certificate.
+    /// Whether clients need a certificate.
     asks: bool,
 }
 
 impl ServerTls {
-    /// Members serve TLS. With `asks`, they serve only who shows a certificate of their authority.
+    /// Makes the certificates. With `asks`, members require a client certificate of this CA.
     pub fn new(to: IssuedFor, asks: bool) -> Result<Self> {
         let ca = Ca::new("etcd")?;
-        // Without a common name a certificate is nobody's login.
+        // A certificate with a common name would be a login.
         let client = ca.client("", None)?;
         Ok(Self { ca, client, to, asks })
     }
 
-    /// Their authority.
+    /// Returns the CA.
     pub fn ca(&self) -> &Ca {
         &self.ca
     }
 
-    /// What Durward finds in a Secret: `ca.crt`, and a client certificate where members ask for one.
+    /// Returns a Secret for Durward: `ca.crt`, and a client certificate if members require one.
     pub fn secret(&self, name: &str) -> Value {
         let mut data = json!({"ca.crt": self.ca.pem()});
         if self.asks {
@@ -51,7 +51,7 @@ impl ServerTls {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data})
     }
 
-    /// A client's way in, as a kubeconfig, which is the form that the harness's client reads.
+    /// Returns a kubeconfig for a member, because the harness's client reads kubeconfigs.
     pub(super) fn way_to(&self, address: Ipv4Addr, port: u16) -> Value {
         let user = certificates::by_certificate(&self.client);
         let mut way = certificates::kubeconfig(&format!("https://{address}:{port}"), &self.ca, &user);
@@ -61,7 +61,7 @@ impl ServerTls {
         way
     }
 
-    /// The flags of a member. Writes the files that they name.
+    /// Returns the flags of a member and writes the files that they name.
     pub(super) fn flags(&self, folder: &Path, address: Ipv4Addr) -> Result<Vec<String>> {
         let leaf = match &self.to {
             IssuedFor::Addresses => self.ca.server(&["etcd"], &[IpAddr::from(address)])?,
@@ -73,7 +73,7 @@ impl ServerTls {
             vec![format!("--cert-file={}", shown(certificate)), format!("--key-file={}", shown(key))];
         if self.asks {
             let ca = certificates::write(folder, "clients.crt", &self.ca.pem())?;
-            // The gateway is a client of its own member, and a serving certificate is none of a client.
+            // The gateway is a client of its own member, and a serving certificate is not a client certificate.
             let (certificate, key) = self.client.write(folder, "gateway")?;
             flags.extend([
                 "--client-cert-auth=true".to_owned(),

@@ -1,10 +1,8 @@
-//! Somebody who writes to an etcd cluster without a pause, and somebody who looks at its members meanwhile: what a
-//! change of the etcd cluster costs those who use it.
+//! Writes to an etcd cluster without pause and watches its members, to measure the effect of a change on clients.
 //!
-//! All are threads in the network of the node on which the members' pods run. Several write, as a proposal that a
-//! follower has handed to a leader who hands over is lost without a word, and who made it waits in vain. A write
-//! counts when a member has acknowledged it; one that nobody acknowledged may have been done or not, and is not
-//! asked about.
+//! The threads are in the network of the members' node. There are several writers, because a proposal that a follower
+//! sent to a leader that transfers the leadership is lost, and its writer waits. A write counts if a member has
+//! acknowledged it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -26,34 +24,34 @@ use super::address::CLIENT;
 use crate::plain_http;
 use crate::wait::{Poll, SetOnDrop, eventually};
 
-/// A connection on this host takes no time at all, unless nobody has the address any more.
+/// A connection on this host takes no time, unless the address is gone.
 const CONNECTED_WITHIN: Duration = Duration::from_millis(200);
 
-/// A write takes milliseconds, and on a machine that does much else hundreds of them. Whom nobody answers for so
-/// long asks the next member.
+/// A write takes milliseconds, and hundreds of them on a loaded machine. After this time the writer uses the next
+/// member.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many write at once.
+/// The number of concurrent writers.
 const WRITERS: usize = 4;
 
-/// Between two writes, and between two looks at the members. Far less than any gap that is told apart.
+/// The pause between writes and between status requests, far less than any measured gap.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Before and after the deed there is a quiet time, which every gap is to be compared with.
+/// The quiet time before and after the change, for comparison.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Members that were all replaced agree again within some elections.
 const READ_WITHIN: Duration = Duration::from_secs(120);
 
-/// What every key begins with, and what follows all of them.
+/// The prefix of every key, and the end of the range.
 const KEYS: (&str, &str) = ("written-", "written.");
 
-/// Where the members are now; the case keeps it true while pods come and go.
+/// The current addresses of the members, which the case updates.
 #[derive(Debug, Default)]
 pub struct Addresses(Mutex<Vec<Ipv4Addr>>);
 
 impl Addresses {
-    /// They are these from now on.
+    /// Sets the addresses.
     pub fn are(&self, now: Vec<Ipv4Addr>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
@@ -63,22 +61,20 @@ impl Addresses {
     }
 }
 
-/// What it cost.
+/// The measured effect.
 #[derive(Debug)]
 pub struct Cost {
-    /// How many writes were acknowledged.
+    /// The number of acknowledged writes.
     pub acknowledged: usize,
-    /// Those of them that are not there afterwards.
+    /// The acknowledged keys that are missing afterwards.
     pub lost: BTreeSet<String>,
     /// The longest time without an acknowledged write.
     pub gap: Duration,
-    /// The longest time for which one member said that it knows of no leader. A leader that hands over leaves the
-    /// members without one for as long as a message takes.
+    /// The longest time in which one member knew no leader. A leadership transfer takes as long as a message.
     pub leaderless: Duration,
 }
 
-/// Writes while `deed` is done, and counts afterwards what is there. `network` is where the members can be
-/// reached.
+/// Writes during `deed` and compares the keys afterwards. `network` is the network namespace of the members.
 pub fn under_writes(
     network: &Path,
     addresses: &Addresses,
@@ -120,7 +116,7 @@ pub fn under_writes(
     Ok(Cost { acknowledged: keys.len(), lost, gap, leaderless: leaderless? })
 }
 
-/// Does something on this thread, in that network. The thread stays there, so it must be one that ends.
+/// Runs `work` on this thread in that network. The thread stays there, so it must end afterwards.
 fn within<T>(network: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let file = File::open(network).with_context(|| format!("cannot open {}", network.display()))?;
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
@@ -135,7 +131,7 @@ fn ask(address: Ipv4Addr, path: &str, question: &Value) -> Option<Value> {
     (page.status == 200).then(|| serde_json::from_str(&page.body).ok()).flatten()
 }
 
-/// What was acknowledged, by whomever.
+/// The acknowledged writes of all writers.
 struct Written {
     keys: Vec<String>,
     gap: Duration,
@@ -154,7 +150,7 @@ impl Written {
     }
 }
 
-/// Writes one key after another, to the same member for as long as it answers.
+/// Writes one key after another to the same member as long as it answers.
 fn write(who: usize, addresses: &Addresses, written: &Mutex<Written>, over: &AtomicBool) {
     let mut at = who;
     for number in 0_u32.. {
@@ -177,7 +173,7 @@ fn write(who: usize, addresses: &Addresses, written: &Mutex<Written>, over: &Ato
     }
 }
 
-/// The longest time for which one member said that nobody leads.
+/// Returns the longest time in which one member knew no leader.
 fn watch(addresses: &Addresses, over: &AtomicBool) -> Duration {
     let mut since: BTreeMap<Ipv4Addr, Instant> = BTreeMap::new();
     let mut longest = Duration::ZERO;
@@ -198,7 +194,7 @@ fn watch(addresses: &Addresses, over: &AtomicBool) -> Duration {
     longest
 }
 
-/// All keys that are there, as a quorum has them.
+/// Returns all keys by a linearizable read.
 fn present(addresses: &Addresses) -> Result<BTreeSet<String>> {
     let range = json!({
         "key": STANDARD.encode(KEYS.0), "range_end": STANDARD.encode(KEYS.1), "keys_only": true,

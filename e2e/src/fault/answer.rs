@@ -1,4 +1,4 @@
-//! The faults, and what each answers.
+//! The faults and their answers.
 
 use std::time::Duration;
 
@@ -7,56 +7,56 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-/// What happens to a request in place of passing it on.
+/// The answer to a request in place of the API server's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It is taken and never answered, until the rule ends.
+    /// No answer until the rule ends.
     Silence,
-    /// The connection is reset: RST, not an orderly end.
+    /// A reset connection (RST).
     Reset,
-    /// It is passed on, so much later.
+    /// The true answer after this delay.
     Slow(Duration),
-    /// 410 Expired, as the API server answers a continue token that is too old.
+    /// 410 Expired, the API server's answer to an old continue token.
     Expired,
-    /// 429 `TooManyRequests` with `Retry-After` in seconds, as priority and fairness answers.
+    /// 429 `TooManyRequests` with `Retry-After`, the answer of priority and fairness.
     TooMany {
         /// Seconds.
         retry_after: u32,
     },
-    /// Any other Status.
+    /// Another Status.
     Status {
-        /// Its code, which is the answer's too.
+        /// Its code, also the HTTP status.
         code: u16,
         /// Its reason.
         reason: &'static str,
         /// Its message.
         message: &'static str,
     },
-    /// 500 with a Status whose reason is empty: what Karmada gives for any error of its own.
+    /// 500 with a Status without a reason, Karmada's answer to errors of its own.
     EmptyReason,
-    /// 404 in plain text, as an API server answers for a group or version that it does not serve.
+    /// 404 in plain text, the API server's answer for a group or version that it does not serve.
     NotFoundText,
-    /// 200, JSON by its headers, and no JSON.
+    /// 200 with a JSON content type and a body that is not JSON.
     Garbage,
-    /// 200 with a sentence in plain text.
+    /// 200 with plain text.
     Text,
-    /// 200 with a web page: a captive portal, a load balancer's greeting.
+    /// 200 with a web page, as of a captive portal or a load balancer.
     Html,
-    /// 200 and nothing.
+    /// 200 with an empty body.
     Empty,
-    /// The true answer's first half, in good order: JSON that ends too early.
+    /// The first half of the true answer with its own length: truncated JSON.
     Cut,
-    /// The true answer's first half under the whole one's length; then the connection breaks.
+    /// The first half of the true answer with the whole answer's length; then the connection breaks.
     BrokenOff,
-    /// The true answer under another kind: `ConfigMapList` for a List, `ConfigMap` for an object.
+    /// The true answer with another kind: `ConfigMapList` for a List, `ConfigMap` for an object.
     OtherKind,
     /// The true List with `"items": null`.
     ItemsNull,
-    /// The first page again and again, each with a token for one more.
+    /// The first page again and again, each with a continue token.
     EndlessPages,
-    /// One page with a token for another; who comes with it is told 410 Expired.
+    /// A page with a continue token, and 410 Expired for that token.
     ExpiringPages,
-    /// Exactly this.
+    /// This answer.
     Answer {
         /// The code.
         status: u16,
@@ -67,25 +67,25 @@ pub enum Fault {
     },
 }
 
-/// What to do about one request.
+/// The answer to one request.
 pub(super) enum Step {
-    /// Answer this.
+    /// This answer.
     Say(Response<Bytes>),
-    /// Fetch the true answer, without a continue token, and answer what [`Fault::of`] makes of it.
+    /// The true answer without a continue token, changed by [`Fault::of`].
     Change,
 }
 
-/// A whole answer of the API server, or what became of it; with a length that is not its own, a body that breaks off.
+/// A changed body. With a `claimed` length other than its own, the connection breaks at its end.
 pub(super) struct Changed {
     pub(super) body: Bytes,
     pub(super) claimed: Option<usize>,
 }
 
-/// The continue token of pages that go on.
+/// The continue token.
 const AGAIN: &str = "e2e-again";
 
 impl Fault {
-    /// What is answered without asking the API server; for the three faults that answer nothing at once, what comes in the end.
+    /// Returns the answer, or that the true answer is changed. The three faults that delay an answer change nothing.
     pub(super) fn step(&self, query: &str) -> Step {
         Step::Say(match self {
             Self::Expired => expired(),
@@ -115,7 +115,7 @@ impl Fault {
         })
     }
 
-    /// What becomes of the true answer. One that is no JSON object stays as it is.
+    /// Changes the true answer. A body that is not a JSON object stays as it is.
     pub(super) fn of(&self, truth: Bytes) -> Changed {
         let half = truth.len() / 2;
         match self {

@@ -1,4 +1,4 @@
-//! The proxy's side towards those who ask: connections, and what happens to each request.
+//! The proxy's connections to clients.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use crate::certificates::Leaf;
 
 type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 
-/// The stated length of a page of the API server is far below it; what is larger is not changed but passed over.
+/// A page of the API server is far smaller; a larger answer fails.
 const LARGEST: usize = 64 << 20;
 
-/// HTTP/2 and HTTP/1.1, as API servers offer them.
+/// Returns an acceptor for HTTP/2 and HTTP/1.1, as API servers offer them.
 pub(super) fn acceptor(leaf: &Leaf) -> Result<TlsAcceptor> {
     let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())?;
     let chain = vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes())?];
@@ -41,11 +41,11 @@ pub(super) fn acceptor(leaf: &Leaf) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(tls)))
 }
 
-/// Takes connections for as long as the runtime lives.
+/// Accepts connections as long as the runtime lives.
 pub(super) async fn accept(listener: TcpListener, tls: TlsAcceptor, upstream: Upstream, desk: Arc<Desk>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, most likely: it passes, and the tests say what they miss.
+            // Probably there are no file descriptors left.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -56,7 +56,7 @@ pub(super) async fn accept(listener: TcpListener, tls: TlsAcceptor, upstream: Up
             });
             continue;
         }
-        // What goes wrong with one connection, its other end sees.
+        // The client sees an error of its connection.
         tokio::spawn(connection(stream, tls.clone(), upstream.clone(), Arc::clone(&desk)));
     }
 }
@@ -64,7 +64,7 @@ pub(super) async fn accept(listener: TcpListener, tls: TlsAcceptor, upstream: Up
 async fn connection(stream: TcpStream, tls: TlsAcceptor, upstream: Upstream, desk: Arc<Desk>) -> Result<()> {
     stream.set_nodelay(true)?;
     let stream = stream.into_std()?;
-    // The same socket, to be told how to close: hyper has the other handle.
+    // The same socket, to set how it closes; hyper has the other handle.
     let socket = stream.try_clone()?;
     let stream = tls.accept(TcpStream::from_std(stream)?).await?;
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -95,8 +95,8 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, upstream: Upstream, des
     Ok(())
 }
 
-/// The answer to one request; an error is a connection to be reset. So an API server that is down behind the proxy looks like
-/// one that breaks connections.
+/// Returns the answer to one request. An error resets the connection, so an API server that is down looks like one that
+/// breaks connections.
 async fn answer(
     request: Request<Incoming>,
     upstream: &Upstream,
@@ -125,7 +125,8 @@ async fn pass(request: Request<Incoming>, upstream: &Upstream) -> Result<Respons
     Ok(answer.map(|body| body.map_err(anyhow::Error::from).boxed_unsync()))
 }
 
-/// Asks for the true answer, uncompressed and from its first page, and changes it. A refusal is not changed.
+/// Requests the true answer, uncompressed and from its first page, and changes it. Errors of the API server are not
+/// changed.
 async fn change(
     mut request: Request<Incoming>,
     upstream: &Upstream,
@@ -148,7 +149,7 @@ async fn change(
     Ok(Response::from_parts(head, body))
 }
 
-/// The same without `continue=…`.
+/// Removes `continue=…`.
 fn from_the_first_page(uri: &Uri) -> Result<Uri> {
     let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.starts_with("continue="));
     let query = pairs.collect::<Vec<_>>().join("&");
@@ -164,7 +165,7 @@ fn whole(body: Bytes) -> Body {
     Full::new(body).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// What there is, and then no more.
+/// A body that breaks off.
 fn broken(body: Bytes) -> Body {
     let frames = [Ok(Frame::data(body)), Err(anyhow!("broken off"))];
     StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync()

@@ -1,21 +1,20 @@
-//! A proxy in front of a member's API server that misbehaves on request: for answers that no real part can be made to give.
+//! A proxy in front of a member's API server with answers that no real API server gives.
 //!
-//! A member is registered in Karmada under the proxy's [`url`](Proxy::url). Everything passes through untouched, credentials,
-//! impersonation and watches included, until a test says otherwise, and again when the rule goes out of scope:
+//! A member is registered in Karmada under the proxy's [`url`](Proxy::url). Requests, credentials, impersonation and watches
+//! pass unchanged until a rule answers them, and again when the rule is dropped:
 //!
 //! ```no_run
 //! # use e2e::fault::{Fault, Proxy};
-//! # fn case(authority: &e2e::certificates::Ca) -> anyhow::Result<()> {
-//! let proxy = Proxy::before("https://127.0.0.1:20443", authority)?;
+//! # fn case(ca: &e2e::certificates::Ca) -> anyhow::Result<()> {
+//! let proxy = Proxy::before("https://127.0.0.1:20443", ca)?;
 //! let garbage = proxy.on("/pods").answers(Fault::Garbage);
-//! // … delete the namespace, see it refused …
-//! anyhow::ensure!(garbage.hits() > 0, "nobody asked the member for pods");
+//! // … delete the namespace and expect a denial …
+//! anyhow::ensure!(garbage.hits() > 0, "no request for pods");
 //! # Ok(()) }
 //! ```
 //!
-//! Faults are in [`answer`], what carries them in `line.rs`. Left to others: what the real thing can be made to do (a process
-//! that is stopped or frozen, packets that are dropped). Not passed through: upgrades, which exec and port-forward need, and
-//! client certificates, which end where TLS ends: Karmada asks members with tokens.
+//! [`answer`] has the faults, `connection.rs` the transport. Upgrades (exec, port-forward) and client certificates do not
+//! pass; Karmada uses tokens.
 
 pub mod answer;
 pub mod relay;
@@ -55,8 +54,8 @@ impl fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// In front of the API server at this URL (`https://host:port`), on a port of its own. The authority is the one that
-    /// signed the API server's certificate; it signs the proxy's too, so that whoever trusts the one trusts the other.
+    /// Starts a proxy for the API server at this URL (`https://host:port`) on a port of its own. `ca` has signed the
+    /// API server's certificate and signs the proxy's, so clients trust both.
     pub fn before(upstream: &str, ca: &Ca) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -75,18 +74,18 @@ impl Proxy {
         Ok(Self { address, desk, runtime: Some(runtime) })
     }
 
-    /// What to publish as the member's API endpoint.
+    /// Returns the URL to publish as the member's API endpoint.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// The requests whose path, query included, contains this.
+    /// Selects the requests whose path or query contains this.
     pub fn on(&self, part: &str) -> On {
         On { desk: Arc::clone(&self.desk), method: None, part: part.to_owned(), whole: false }
     }
 
-    /// From now on connections are taken and never spoken to, not even TLS, until what is returned goes out of scope. Those
-    /// that are open already go on.
+    /// Accepts connections without reading from them, not even TLS, until the result is dropped. Open connections
+    /// continue.
     pub fn goes_mute(&self) -> Mute {
         let (alive, ended) = watch::channel(());
         let hits = Arc::new(AtomicUsize::new(0));
@@ -94,7 +93,7 @@ impl Proxy {
         Mute { hits, _alive: alive }
     }
 
-    /// How many requests have come, whatever became of them.
+    /// Returns the number of requests so far.
     pub fn asked(&self) -> usize {
         self.desk.asked.load(Ordering::Relaxed)
     }
@@ -109,7 +108,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Requests of which something is about to be said.
+/// A selection of requests.
 #[must_use = "say what they are answered"]
 pub struct On {
     desk: Arc<Desk>,
@@ -119,20 +118,20 @@ pub struct On {
 }
 
 impl On {
-    /// Only those of this method.
+    /// Selects only requests with this method.
     pub fn method(mut self, method: Method) -> Self {
         self.method = Some(method);
         self
     }
 
-    /// Only those whose path, without the query, is exactly this: `/api/v1/namespaces/shop`, and not what is in it.
+    /// Selects only requests whose path, without the query, is exactly this.
     pub fn exactly(mut self) -> Self {
         self.whole = true;
         self
     }
 
-    /// They are answered so from now on. Of several rules that fit, the newest counts. A request that is under way keeps what
-    /// it got: so does an open watch.
+    /// Answers them with this fault from now on. The newest of several matching rules counts. Requests in flight and
+    /// open watches keep their answer.
     pub fn answers(self, fault: Fault) -> Rule {
         let (alive, ended) = watch::channel(());
         let Self { desk, method, part, whole } = self;
@@ -142,7 +141,7 @@ impl On {
     }
 }
 
-/// A fault that lasts as long as this value. When it goes, whoever still waits for an answer loses the connection.
+/// A fault that lasts as long as this value. Then requests that still wait lose their connection.
 #[must_use = "the fault ends with this value"]
 pub struct Rule {
     desk: Arc<Desk>,
@@ -151,7 +150,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// How many requests it has hit. A test whose fault hit nothing has proven nothing.
+    /// Returns the number of requests that it has answered. A case whose fault answered none has proven nothing.
     pub fn hits(&self) -> usize {
         self.entry.hits.load(Ordering::Relaxed)
     }
@@ -163,7 +162,7 @@ impl Drop for Rule {
     }
 }
 
-/// New connections are taken and never spoken to as long as this value lives; then they are closed.
+/// New connections get no answer as long as this value lives; then they are closed.
 #[must_use = "the silence ends with this value"]
 pub struct Mute {
     hits: Arc<AtomicUsize>,
@@ -171,13 +170,13 @@ pub struct Mute {
 }
 
 impl Mute {
-    /// How many connections it has met.
+    /// Returns the number of such connections.
     pub fn hits(&self) -> usize {
         self.hits.load(Ordering::Relaxed)
     }
 }
 
-/// What tests have said so far.
+/// The state that the proxy and its rules share.
 #[derive(Default)]
 struct Desk {
     rules: Mutex<Vec<Arc<Entry>>>,
@@ -185,7 +184,7 @@ struct Desk {
     asked: AtomicUsize,
 }
 
-/// What a mute proxy's connections wait for.
+/// The end of a [`Mute`].
 struct Silence {
     ended: watch::Receiver<()>,
     hits: Arc<AtomicUsize>,
@@ -197,12 +196,12 @@ struct Entry {
     whole: bool,
     fault: Fault,
     hits: AtomicUsize,
-    /// Closed when the rule has gone.
+    /// Closed when the rule is dropped.
     ended: watch::Receiver<()>,
 }
 
 impl Desk {
-    /// The newest rule for a request, which is counted.
+    /// Returns the newest rule for a request and counts it.
     fn rule<B>(&self, request: &Request<B>) -> Option<Arc<Entry>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let found = lock(&self.rules).iter().rev().find(|entry| entry.is_for(request)).map(Arc::clone)?;
@@ -210,7 +209,7 @@ impl Desk {
         Some(found)
     }
 
-    /// What ends the silence, if there is one now, which is counted.
+    /// Returns the end of the current [`Mute`] and counts the connection.
     fn mute(&self) -> Option<watch::Receiver<()>> {
         let mute = lock(&self.mute);
         let silence = mute.as_ref().filter(|silence| silence.ended.has_changed().is_ok())?;
@@ -226,10 +225,10 @@ impl Entry {
         fits && self.method.as_ref().is_none_or(|method| method == request.method())
     }
 
-    /// Waits until the rule has gone.
+    /// Waits until the rule is dropped.
     async fn ended(&self) {
         let mut ended = self.ended.clone();
-        // Nothing is ever sent: the only news is that the other end has gone.
+        // The channel carries no values; it only closes.
         while ended.changed().await.is_ok() {}
     }
 }

@@ -1,9 +1,7 @@
-//! A relay in front of any server that passes bytes on and sees none of them, TLS and client certificates
-//! included; and that can go silent on the connections it has.
+//! A relay that copies bytes, TLS and client certificates included, and can stop copying on open connections.
 //!
-//! It is for what [`super::Proxy`] cannot do, because client certificates end where TLS ends: a connection that
-//! is there, takes every byte and gives none back, as behind a firewall that has forgotten it. Connections that
-//! come later are passed on as before.
+//! [`super::Proxy`] cannot do that, because client certificates end where TLS ends. The connection stays open and
+//! accepts bytes but returns none, as behind a firewall that has dropped its state. Later connections work.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,7 +17,7 @@ pub struct Relay {
     connections: Arc<Connections>,
 }
 
-/// What the relay has connected.
+/// The relay's connections.
 #[derive(Debug, Default)]
 struct Connections {
     over: AtomicBool,
@@ -34,7 +32,7 @@ struct Connection {
 }
 
 impl Relay {
-    /// In front of the server at this URL (`https://127.0.0.1:port`), on a port of its own.
+    /// Starts a relay for the server at this URL (`https://127.0.0.1:port`) on a port of its own.
     pub fn before(url: &str) -> Result<Self> {
         let upstream: SocketAddr = url
             .trim_start_matches("https://")
@@ -50,26 +48,26 @@ impl Relay {
                 if its.over.load(Ordering::Acquire) {
                     return;
                 }
-                // A client that is gone before it was taken, a server that is not there: the client sees it.
+                // The client sees an error of its connection.
                 let _ = client.map_err(anyhow::Error::from).and_then(|client| its.connect(client, upstream));
             }
         });
         Ok(Self { address, connections })
     }
 
-    /// Where to ask instead.
+    /// Returns the URL of the relay.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// Passes nothing on any more on the connections that are open now, and leaves them open.
+    /// Stops copying on the connections that are open now, and leaves them open.
     pub fn silences_what_is_open(&self) {
         for connection in self.connections.open().iter() {
             connection.silent.store(true, Ordering::Release);
         }
     }
 
-    /// How many bytes were taken and not passed on. A case whose silence met nobody has proven nothing.
+    /// Returns the number of bytes that were received and not copied. A case with none has proven nothing.
     pub fn held(&self) -> usize {
         self.connections.held.load(Ordering::Relaxed)
     }
@@ -78,7 +76,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.connections.over.store(true, Ordering::Release);
-        // So that whoever waits for the next client looks.
+        // Wakes the listener.
         let _ = TcpStream::connect(self.address);
         for connection in self.connections.open().iter() {
             for end in &connection.ends {
@@ -106,7 +104,7 @@ impl Connections {
         Ok(())
     }
 
-    /// One direction, to its end.
+    /// Copies one direction to its end.
     fn pass(&self, mut from: TcpStream, mut to: TcpStream, silent: &AtomicBool) {
         let mut buffer = vec![0; 16 << 10];
         while let Ok(read @ 1..) = from.read(&mut buffer) {

@@ -1,4 +1,4 @@
-//! The way on to the real API server.
+//! The proxy's connections to the API server.
 
 use anyhow::{Context as _, Result, bail};
 use http::header::{CONNECTION, HOST, HeaderName, TRANSFER_ENCODING, UPGRADE};
@@ -23,14 +23,14 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    /// Spoken to in HTTP/1.1: a watch that its reader leaves is then a connection that closes, with nothing in between.
+    /// Uses HTTP/1.1, so that a watch that its reader leaves closes a connection.
     pub(super) fn new(url: &str, ca: &Ca) -> Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
         let (Some(host), Some("https")) = (uri.authority().cloned(), uri.scheme_str()) else {
             bail!("{url:?} is not of the form https://host:port")
         };
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // An error says that somebody else was quicker, which is as good.
+            // An error means that another thread was first.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
         let mut roots = RootCertStore::empty();
@@ -44,7 +44,7 @@ impl Upstream {
         Ok(Self { host, client: Client::builder(TokioExecutor::new()).build(connector) })
     }
 
-    /// Passes a request on, with every header but those that speak of the connection it came over.
+    /// Forwards a request with all headers but those of its connection.
     pub(super) async fn ask(&self, request: Request<Incoming>) -> Result<Response<Incoming>> {
         let (mut parts, body) = request.into_parts();
         let mut uri = http::uri::Parts::default();
@@ -63,7 +63,7 @@ impl Upstream {
     }
 }
 
-/// Takes off what is said from hop to hop.
+/// Removes hop-by-hop headers.
 fn of_the_connection(headers: &mut HeaderMap) {
     for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE, HeaderName::from_static("keep-alive")] {
         headers.remove(name);

@@ -1,11 +1,11 @@
-//! Karmada's control plane, put together as its own charts do it, without pods.
+//! Karmada's control plane, set up as by its charts, but without pods.
 //!
-//! Three things are other than in a cluster, since nothing here has a name in DNS: the `APIService` leads to
-//! an `ExternalName` Service `localhost` with a port of its own, the webhooks are called at 127.0.0.1, and who
-//! asks is known by a client certificate. Both manifests are upstream's, with those words exchanged.
+//! Three things differ, because there is no DNS for these processes: the `APIService` leads to an `ExternalName`
+//! Service `localhost` with a port of its own, webhooks are called at 127.0.0.1, and users have client certificates.
+//! The manifests are upstream's with these words replaced.
 //!
-//! karmada-webhook is no luxury: without what it writes into a `ClusterPropagationPolicy` the policy is
-//! accepted and never scheduled.
+//! karmada-webhook is required: it completes a `ClusterPropagationPolicy`, which otherwise is accepted and never
+//! scheduled.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -27,30 +27,30 @@ use crate::ports;
 use crate::supervisor::{Supervisor, Tool};
 use crate::wait::Poll;
 
-/// The controllers of Kubernetes that stand beside Karmada's own API server, as upstream has them.
+/// The controllers of Kubernetes that upstream runs with Karmada's API server.
 const CONTROLLERS: &[&str] =
     &["namespace", "garbagecollector", "serviceaccount-token", "clusterrole-aggregation"];
 
-/// Where Karmada's parts and the members' credentials are.
+/// The namespaces of Karmada's components and of the members' credentials.
 const NAMESPACES: [&str; 2] = ["karmada-system", "karmada-cluster"];
 
-/// The name in the certificate of karmada-aggregated-apiserver, which is its Service's.
+/// The name in the certificate of karmada-aggregated-apiserver: its Service's.
 const AGGREGATED_HOST: &str = "karmada-aggregated-apiserver.karmada-system.svc";
 
-/// The file in which the API server writes down what was asked of it.
+/// The API server's audit log.
 const AUDIT: &str = "audit.log";
 
-/// What the API server writes down: deletions of what holds others, with what was said of them.
+/// The audit policy: deletions of namespaces and CRDs, with their options.
 const AUDITED: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
   {"level": "Metadata", "verbs": ["delete"], "resources": [
     {"group": "", "resources": ["namespaces"]}, {"group": "apiextensions.k8s.io", "resources": ["customresourcedefinitions"]}]},
   {"level": "None"}
 ]}"#;
 
-/// A listener on this host answers at once or is not there.
+/// A listener on this host answers at once.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The control plane's parts.
+/// The processes of the control plane.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) supervisor: Arc<Supervisor>,
@@ -76,7 +76,7 @@ impl Control {
         let definitions = sources.join("charts/karmada/_crds/bases").display().to_string();
         let apply = ["apply", "--server-side", "-R", "-f", &definitions];
         cluster.kubectl().run(&apply)?.succeeded().context("Karmada's definitions")?;
-        // Karmada's controllers give up where their kinds are not served.
+        // Karmada's controllers stop if their kinds are not served.
         aggregated.await_ready()?;
         let controllers = site.controllers()?;
         let scheduler = site.scheduler()?;
@@ -92,7 +92,7 @@ impl Control {
         })
     }
 
-    /// What `karmadactl` says to these arguments, in the name of an administrator; it must succeed.
+    /// Runs `karmadactl` as an administrator and expects success.
     pub(super) fn karmadactl(&self, arguments: &[&str], within: Duration) -> Result<()> {
         let tool = Tool::new("karmadactl", Binary::Karmadactl.path(&self.supervisor)?)
             .arguments(arguments.iter().copied())
@@ -113,8 +113,8 @@ impl Drop for Control {
     }
 }
 
-/// Karmada's API server is a stock one. What it needs beyond that is to say to the one behind it who asks:
-/// by a certificate of an authority that is for nothing else.
+/// Karmada's API server is a stock one. It needs a certificate of a separate CA, by which it tells the server behind it
+/// who the user is.
 fn options(folder: &Path) -> Result<Options> {
     let front = Ca::new("front-proxy")?;
     let ca = certificates::write(folder, "front-proxy-ca.crt", &front.pem())?;
@@ -135,7 +135,7 @@ fn options(folder: &Path) -> Result<Options> {
         .flag("--audit-log-mode=blocking"))
 }
 
-/// What every part is started with.
+/// The common inputs of all components.
 struct Site<'a> {
     supervisor: &'a Arc<Supervisor>,
     folder: &'a Path,
@@ -187,7 +187,7 @@ impl Site<'_> {
         let (tool, probe) = self.part(name, Binary::KarmadaControllers)?;
         let tool = tool
             .flag("leader-elect", false)
-            // A case waits for what Karmada thinks of a member; its own defaults are ten seconds and thirty.
+            // A case waits for Karmada's view of a member; the defaults are ten and thirty seconds.
             .flag("cluster-status-update-frequency", "2s")
             .flag("cluster-success-threshold", "1s");
         Daemon::start(self.supervisor, tool, listens(probe))
@@ -199,8 +199,7 @@ impl Site<'_> {
         Daemon::start(self.supervisor, tool, listens(probe))
     }
 
-    /// Karmada's webhooks stand in the way of its own objects as soon as they are registered: so when they
-    /// answer.
+    /// Karmada's webhooks block its own objects once they are registered, so they are registered when they answer.
     fn webhook(&self, sources: &Path) -> Result<Daemon> {
         let port = ports::free()?;
         let ca = Ca::new("karmada-webhook")?;
@@ -223,20 +222,20 @@ impl Site<'_> {
         Ok(daemon)
     }
 
-    /// A part with what all of Karmada's have in common, and the port where it tells of its health.
+    /// Returns a component with the common flags, and the port of its health probe.
     fn part(&self, name: &str, binary: Binary) -> Result<(Tool, u16)> {
         let kubeconfig = self.kubeconfig(&format!("system:karmada:{name}"))?;
         let (tool, port) = listening(Tool::new(name, binary.path(self.supervisor)?))?;
         Ok((tool.flag("kubeconfig", kubeconfig.display()), port))
     }
 
-    /// A part of Karmada is an administrator with a name of its own.
+    /// Returns the kubeconfig of a component, which is an administrator with its own name.
     fn kubeconfig(&self, name: &str) -> Result<PathBuf> {
         let user = self.cluster.certified(name, Some("system:masters"))?;
         Ok(user.kubectl.kubeconfig().to_owned())
     }
 
-    /// Applies one of upstream's manifests with some words exchanged, each of which must be there.
+    /// Applies one of upstream's manifests with words replaced, each of which must occur.
     fn apply(&self, path: &Path, exchange: &[(&str, &str)]) -> Result<()> {
         let mut text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -249,7 +248,7 @@ impl Site<'_> {
     }
 }
 
-/// Ports of its own for metrics and health, and the latter.
+/// Adds ports for metrics and health, and returns the latter.
 pub(super) fn listening(tool: Tool) -> Result<(Tool, u16)> {
     let (metrics, health) = (ports::free()?, ports::free()?);
     let tool = tool
@@ -259,7 +258,7 @@ pub(super) fn listening(tool: Tool) -> Result<(Tool, u16)> {
     Ok((tool, health))
 }
 
-/// Ready when somebody listens there.
+/// Returns a probe that succeeds when the port accepts connections.
 pub(super) fn listens(port: u16) -> impl Fn() -> Result<Poll<()>> + Send + Sync + 'static {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     move || {
@@ -274,7 +273,7 @@ fn file_name(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The body of a namespace that somebody else's parts want to find.
+/// Makes a namespace that components expect.
 pub(super) fn make_namespace(cluster: &Cluster, name: &str) -> Result<()> {
     let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let answer = cluster.api().create("/api/v1/namespaces", &object)?;

@@ -1,4 +1,4 @@
-//! A member of the fleet: a cluster, and how Karmada has it.
+//! A member of the fleet: a cluster and its registration with Karmada.
 
 use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
@@ -18,8 +18,7 @@ use crate::namespace::Namespace;
 use crate::supervisor::Tool;
 use crate::wait::{Poll, eventually};
 
-/// Enough for workloads to become pods, for claims and Jobs to lose the finalizers that only these take away,
-/// and for a namespace to have in it what an empty one has.
+/// The controllers that make pods, remove the finalizers of PVCs and Jobs, and fill a new namespace.
 const CONTROLLERS: &[&str] = &[
     "namespace",
     "garbagecollector",
@@ -36,19 +35,19 @@ const CONTROLLERS: &[&str] = &[
     "pvc-protection",
 ];
 
-/// karmadactl waits for a token that the member's controllers issue, and for Karmada to let go of a member.
+/// karmadactl waits for a token from the member's controllers, and for Karmada to release a member.
 const JOINED_WITHIN: Duration = Duration::from_secs(120);
 
-/// How Karmada and a member come together.
+/// How Karmada and a member synchronize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Karmada writes into the member.
+    /// Karmada writes to the member.
     Push,
-    /// An agent in the member fetches from Karmada.
+    /// An agent in the member reads from Karmada.
     Pull,
 }
 
-/// A member that is to be.
+/// The options of a member.
 #[derive(Debug, Clone)]
 #[must_use = "nobody joins before `join_more`"]
 pub struct NewMember {
@@ -58,31 +57,31 @@ pub struct NewMember {
 }
 
 impl NewMember {
-    /// One that Karmada writes to.
+    /// Returns a push member.
     pub fn push(name: &str) -> Self {
         Self { name: name.to_owned(), mode: Mode::Push, published: None }
     }
 
-    /// One that fetches.
+    /// Returns a pull member.
     pub fn pull(name: &str) -> Self {
         Self { mode: Mode::Pull, ..Self::push(name) }
     }
 
-    /// Reached by Karmada at another URL than its own, from the beginning: see [`super::Fleet::publish`].
+    /// Makes Karmada use another URL from the start, see [`super::Fleet::publish`].
     pub fn behind(mut self, url: &str) -> Self {
         self.published = Some(url.to_owned());
         self
     }
 }
 
-/// A member. It is a [`Cluster`], with all that can be done to one.
+/// A member. It dereferences to its [`Cluster`].
 #[derive(Debug)]
 pub struct Member {
     name: String,
     mode: Mode,
     published: Option<String>,
     cluster: Cluster,
-    /// Of a pull member that has joined.
+    /// The agent of a pull member that has joined.
     agent: Mutex<Option<Daemon>>,
 }
 
@@ -95,37 +94,36 @@ impl Deref for Member {
 }
 
 impl Member {
-    /// Starts its cluster. It has not joined yet.
+    /// Starts its cluster, which has not joined yet.
     pub(super) fn start(context: &TestContext, recruit: NewMember) -> Result<Self> {
         let NewMember { name, mode, published } = recruit;
-        // Without the plugin a pod can be made in a namespace the moment that the namespace is there.
+        // Without the plugin, pods can be made as soon as their namespace exists.
         let options =
             Options::named(&name).with_these_controllers(CONTROLLERS).without_plugin("ServiceAccount");
         Ok(Self { cluster: context.own_cluster(&options)?, name, mode, published, agent: Mutex::default() })
     }
 
-    /// Its name in the fleet.
+    /// Returns its name in the fleet.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How it joined.
+    /// Returns how it synchronizes.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// A namespace of it that it has from Karmada, or had already.
+    /// Returns a namespace that exists in the member.
     pub fn known_namespace(&self, name: &str) -> Namespace<'_> {
         Namespace::of(&self.cluster, name)
     }
 
-    /// Makes a pod without Karmada's knowledge that looks like one that runs. It belongs to no node, so it is
-    /// gone at once when it is deleted.
+    /// Makes a running pod without Karmada. It has no node, so a deletion removes it at once.
     pub fn runs_pod(&self, namespace: &Namespace<'_>, name: &str) -> Result<()> {
         self.has_pod(namespace, name, "Running")
     }
 
-    /// The same with any phase: `Pending`, `Running`, `Succeeded`, `Failed`.
+    /// Does the same with a phase: `Pending`, `Running`, `Succeeded`, `Failed`.
     pub fn has_pod(&self, namespace: &Namespace<'_>, name: &str, phase: &str) -> Result<()> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -138,7 +136,7 @@ impl Member {
         Ok(())
     }
 
-    /// Waits until Karmada has brought what stands at this path; returns the path of the Work that it came by.
+    /// Waits until Karmada has propagated the object at this path, and returns the path of its Work.
     pub(super) fn await_brought(&self, path: &str) -> Result<String> {
         eventually(format_args!("{path} to reach {}", self.name), PROPAGATED_WITHIN, || {
             let answer = self.api().get(path)?;
@@ -155,7 +153,7 @@ impl Member {
         })
     }
 
-    /// Has it join the fleet, for the first time or again. It is Ready some seconds later.
+    /// Joins the fleet. It is Ready some seconds later.
     pub(super) fn join(&self, control: &Control) -> Result<()> {
         let joined = match self.mode {
             Mode::Push => self.join_by_push(control),
@@ -168,8 +166,8 @@ impl Member {
         let config = format!("--cluster-kubeconfig={}", self.kubectl().kubeconfig().display());
         control.karmadactl(&["join", &self.name, &config], JOINED_WITHIN)?;
         match &self.published {
-            // karmadactl publishes the very URL that it joins by, with an administrator's certificate: whoever
-            // stands at the other URL could not pass that on.
+            // karmadactl publishes the URL that it uses, with an administrator's certificate, which a proxy at another
+            // URL could not forward.
             Some(url) => control.publish(&self.name, url),
             None => Ok(()),
         }
@@ -196,15 +194,15 @@ impl Member {
         Ok(())
     }
 
-    /// Has it leave. A pull member's agent stays until Karmada has let go, for it must take back what it
-    /// brought.
+    /// Leaves the fleet. A pull member's agent runs until Karmada has released the member, because it deletes what was
+    /// propagated.
     pub(super) fn unjoin(&self, control: &Control) -> Result<()> {
         match self.mode {
             Mode::Push => {
                 let config = format!("--cluster-kubeconfig={}", self.kubectl().kubeconfig().display());
-                // Other than join, unjoin looks for a context of the member's name if it is told none.
+                // Unlike join, unjoin looks for a context of the member's name by default.
                 let context = format!("--cluster-context={}", certificates::CONTEXT);
-                // Of its own accord it waits a minute, and all that Karmada has brought has to go first.
+                // The default is a minute, and everything that was propagated is deleted first.
                 let patience = "--wait=110s";
                 control.karmadactl(&["unjoin", &self.name, &config, &context, patience], JOINED_WITHIN)?;
                 self.await_left()?;
@@ -219,8 +217,8 @@ impl Member {
         control.forget_credentials(&self.name)
     }
 
-    /// karmadactl does not wait for the end of the namespace that it deletes in the member, in which the next
-    /// join would want to make something.
+    /// karmadactl does not wait for the end of the namespace that it deletes in the member, which the next join would
+    /// use.
     fn await_left(&self) -> Result<()> {
         eventually(format_args!("Karmada's namespace to be gone from {}", self.name), JOINED_WITHIN, || {
             let answer = self.api().get("/api/v1/namespaces/karmada-cluster")?;

@@ -1,4 +1,4 @@
-//! A real Karmada fleet: a control plane, two members that it pushes to, and one that pulls.
+//! A Karmada fleet: a control plane, two push members, and a pull member.
 //!
 //! ```no_run
 //! # fn case(context: &'static e2e::context::TestContext) -> anyhow::Result<()> {
@@ -10,13 +10,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Every part is upstream's own, from the pinned sources, and so are the definitions, the `APIService` and the
-//! webhook configuration (`control.rs`); m1 and m2 are joined by karmadactl, m3 by karmada-agent (`member.rs`).
-//! There is no kubelet: pods carry no node and their phase is written by the case. The fleet takes two GB, so a
-//! run has one: [`crate::sharing`].
-//!
-//! It knows nothing of Durward, and gives nobody a permission: what a user may ask of members through Karmada
-//! is for the case to grant, as an administrator would.
+//! All programs, CRDs, the `APIService` and the webhook configurations are upstream's (`control.rs`). karmadactl joins m1 and
+//! m2, and karmada-agent joins m3 (`member.rs`). There is no kubelet: pods have no node, and the case writes their phase. The
+//! fleet takes two GB, so a run has one ([`crate::fixture`]). Users have no permissions in members until the case grants them.
 
 mod control;
 mod member;
@@ -37,17 +33,17 @@ use crate::wait::{Poll, eventually};
 use control::Control;
 pub use member::{Member, Mode, NewMember};
 
-/// A member is Ready within five seconds of joining, on an idle machine.
+/// A member is Ready within five seconds on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// A namespace reaches the members within three seconds, on an idle machine; Karmada asks a member that was away
-/// for what changes there after up to a minute.
+/// A namespace reaches the members within three seconds on an idle machine. After a member was unreachable, it takes up
+/// to a minute.
 const PROPAGATED_WITHIN: Duration = Duration::from_secs(120);
 
-/// The collection of Clusters.
+/// The path of Clusters.
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
-/// A running fleet. Tests get theirs from [`TestContext::fleet`] and [`TestContext::exclusive_fleet`].
+/// A running fleet. Tests call [`TestContext::fleet`] and [`TestContext::exclusive_fleet`].
 #[derive(Debug)]
 pub struct Fleet {
     control: Control,
@@ -55,12 +51,11 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts one with m1, m2 (push) and m3 (pull), and returns when all of them are Ready.
+    /// Starts a fleet with m1 and m2 (push) and m3 (pull), and returns when all are Ready.
     pub(crate) fn start(context: &TestContext) -> Result<Self> {
         let began = Instant::now();
         let recruits = [NewMember::push("m1"), NewMember::push("m2"), NewMember::pull("m3")];
-        // The members' API servers start while the control plane is put together: both take processors that
-        // the other leaves idle.
+        // The members' API servers start at the same time as the control plane.
         let (control, members) = std::thread::scope(|scope| {
             let members = recruits.map(|recruit| scope.spawn(move || Member::start(context, recruit)));
             let control = Control::start(context);
@@ -83,55 +78,53 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Karmada's own API server, and all that can be done to a cluster.
+    /// Returns Karmada's API server.
     pub fn karmada(&self) -> &Cluster {
         &self.control.cluster
     }
 
-    /// The API server of `cluster.karmada.io` behind Karmada's own: Clusters, and the proxy to them.
+    /// Returns the API server of `cluster.karmada.io`: Clusters, and the proxy to them.
     pub fn aggregated(&self) -> &Daemon {
         &self.control.aggregated
     }
 
-    /// What the control plane's audit log holds of deletions of the namespace or definition of this name, the
-    /// latest last.
+    /// Returns the audit events of deletions of the namespace or CRD of this name, the latest last.
     pub fn audited(&self, name: &str) -> Result<Vec<Value>> {
         let path = &self.control.audit;
         let log = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        // What does not end yet is being written.
+        // The last line can be incomplete.
         let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let events = lines.map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
         Ok(events.into_iter().filter(|event| event["objectRef"]["name"] == name).collect())
     }
 
-    /// karmada-controller-manager, for what comes after a deletion was allowed.
+    /// Returns karmada-controller-manager, which acts after an allowed deletion.
     pub fn controllers(&self) -> &Daemon {
         &self.control.controllers
     }
 
-    /// The members that the fleet was made with.
+    /// Returns m1, m2 and m3.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// One of them, by name.
+    /// Returns the member of this name.
     pub fn member(&self, name: &str) -> Result<&Member> {
         let found = self.members.iter().find(|member| member.name() == name);
         found.with_context(|| format!("the fleet has no member {name}"))
     }
 
-    /// The path by which Karmada leads to a path of a member: `proxied("m3", "/api/v1/pods")`.
+    /// Returns the path by which Karmada proxies a path of a member: `proxied("m3", "/api/v1/pods")`.
     pub fn proxied(&self, member: &str, path: &str) -> String {
         format!("{CLUSTERS}/{member}/proxy{path}")
     }
 
-    /// The Cluster of this name as Karmada has it.
+    /// Returns the Cluster of this name.
     pub fn cluster_object(&self, name: &str) -> Result<Value> {
         Ok(self.karmada().api().get(&format!("{CLUSTERS}/{name}"))?.succeeded()?.body)
     }
 
-    /// Makes a namespace on the control plane, with a name that no other test has, and returns when every
-    /// member has it.
+    /// Makes a namespace on the control plane and returns when every member has it.
     pub fn namespace(&self, name: &str) -> Result<Namespace<'_>> {
         let namespace = self.karmada().namespace(name)?;
         for member in &self.members {
@@ -140,9 +133,9 @@ impl Fleet {
         Ok(namespace)
     }
 
-    /// Waits until Karmada has brought what stands at this path to a member, and has seen it there. What its
-    /// watch of the member has not told it yet it takes for gone when it is to delete it, and leaves it there:
-    /// so for up to a minute after the member was away.
+    /// Waits until Karmada has propagated the object at this path to a member and has seen it there. If its watch has
+    /// not delivered the object yet, Karmada does not delete it later; after the member was unreachable, that takes up
+    /// to a minute.
     pub fn await_propagated(&self, member: &Member, path: &str) -> Result<()> {
         let work = member.await_brought(path)?;
         let name = member.name();
@@ -154,7 +147,7 @@ impl Fleet {
         })
     }
 
-    /// A real member more: started, joined and Ready. It leaves when it is dropped.
+    /// Starts another member and returns when it has joined and is Ready. It leaves when the result is dropped.
     pub fn join_more(&self, context: &TestContext, recruit: NewMember) -> Result<AddedMember<'_>> {
         let member = Member::start(context, recruit)?;
         let joined = AddedMember { fleet: self, member };
@@ -163,8 +156,8 @@ impl Fleet {
         Ok(joined)
     }
 
-    /// A Cluster with this `spec` and nothing that Karmada knows how to reach, as one is for the first
-    /// moments of joining. It is deleted when dropped.
+    /// Makes a Cluster with this `spec` and nothing to reach it, as in the first moments of joining. It is deleted when
+    /// the result is dropped.
     pub fn declare(&self, name: &str, spec: &Value) -> Result<DeclaredCluster<'_>> {
         let object = json!({
             "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
@@ -174,17 +167,15 @@ impl Fleet {
         Ok(DeclaredCluster { fleet: self, name: name.to_owned() })
     }
 
-    /// Takes a member out of the fleet, with what Karmada made in it. It joins again when what is returned is
-    /// dropped.
+    /// Removes a member from the fleet, with everything that was propagated. It joins again when the result is dropped.
     pub fn unjoin(&self, name: &str) -> Result<UnjoinedMember<'_>> {
         let member = self.member(name)?;
         member.unjoin(&self.control)?;
         Ok(UnjoinedMember { fleet: self, member, held: true })
     }
 
-    /// Makes Karmada reach a member at another URL, behind which a case may do what it likes to the traffic.
-    /// The certificate there must be of the member's own authority ([`Cluster::authority`]). The member's own
-    /// URL comes back when what is returned is dropped.
+    /// Makes Karmada reach a member at another URL, for a proxy of the case. The certificate there must be of the
+    /// member's CA ([`Cluster::ca`]). The own URL returns when the result is dropped.
     pub fn publish(&self, name: &str, url: &str) -> Result<MovedMember<'_>> {
         let member = self.member(name)?;
         self.control.publish(name, url)?;
@@ -197,7 +188,7 @@ impl Fleet {
 }
 
 impl Fixture for Fleet {
-    /// Waits until every member that the fleet was made with is Ready.
+    /// Waits until m1, m2 and m3 are Ready.
     fn await_restored(&self) -> Result<()> {
         self.members.iter().try_for_each(|member| self.await_ready(member.name()))
     }
@@ -220,15 +211,15 @@ impl Control {
         .map_err(|error| self.controllers.failure(format_args!("{error:#}")))
     }
 
-    /// Has Karmada reach a member at this URL.
+    /// Makes Karmada reach a member at this URL.
     fn publish(&self, name: &str, url: &str) -> Result<()> {
         let changes = json!({"spec": {"apiEndpoint": url}});
         self.cluster.api().merge(&format!("{CLUSTERS}/{name}"), &changes)?.succeeded()?;
         Ok(())
     }
 
-    /// Deletes what is left of a member's credentials. The garbage collector would, some time within half a
-    /// minute; a join before that takes the old ones for its own and is refused for good: `Unauthorized`.
+    /// Deletes what is left of a member's credentials. The garbage collector does so within half a minute, and a join
+    /// before that uses the old ones and gets `Unauthorized` forever.
     fn forget_credentials(&self, name: &str) -> Result<()> {
         for secret in [name.to_owned(), format!("{name}-impersonator")] {
             let path = format!("/api/v1/namespaces/karmada-cluster/secrets/{secret}");
@@ -259,7 +250,7 @@ impl Control {
     }
 }
 
-/// A member that a case added. It leaves the fleet when it is dropped.
+/// A member that a case added. It leaves the fleet when this is dropped.
 #[derive(Debug)]
 #[must_use = "it leaves at once when this is dropped"]
 pub struct AddedMember<'a> {
@@ -281,7 +272,7 @@ impl Drop for AddedMember<'_> {
     }
 }
 
-/// A Cluster that a case declared. It is deleted when this is dropped.
+/// A Cluster that a case made. It is deleted when this is dropped.
 #[derive(Debug)]
 #[must_use = "it is deleted at once when this is dropped"]
 pub struct DeclaredCluster<'a> {
@@ -295,7 +286,7 @@ impl Drop for DeclaredCluster<'_> {
     }
 }
 
-/// A member that is not in the fleet until this is dropped, or [`UnjoinedMember::rejoin`] says so.
+/// A member outside the fleet, until this is dropped or [`UnjoinedMember::rejoin`] is called.
 #[derive(Debug)]
 #[must_use = "it joins again at once when this is dropped"]
 pub struct UnjoinedMember<'a> {
@@ -305,7 +296,7 @@ pub struct UnjoinedMember<'a> {
 }
 
 impl UnjoinedMember<'_> {
-    /// Joins it again and returns when it is Ready.
+    /// Joins again and returns when the member is Ready.
     pub fn rejoin(mut self) -> Result<()> {
         self.held = false;
         self.join()
@@ -340,7 +331,7 @@ impl Drop for MovedMember<'_> {
     }
 }
 
-/// A case that has ended cannot be told of what its guards could not undo; the person who reads can.
+/// Prints an error of a guard's drop, because its case has ended.
 fn told(what: &str, result: Result<()>) {
     if let Err(error) = result {
         print(format_args!("{what}: {error:#}"));

@@ -1,10 +1,8 @@
-//! An image as one file: the docker-archive that `ctr images import` and `docker load` read.
+//! Writes an image as a docker-archive, which `ctr images import` and `docker load` read.
 //!
-//! It is a tar of three files: `manifest.json` (which config, which layers, which name), the config, named by
-//! its own digest, and one layer, which is a tar of the root folder. Nothing of the time, the host or the
-//! order of describing goes into it: the same root folder is the same archive, byte for byte.
-//!
-//! The config names the layer by the SHA-256 of its bytes, and containerd refuses one that has another.
+//! The archive is a tar of three files: `manifest.json`, the config, named by its digest, and one layer, which is a tar
+//! of the root directory. It has no times, no owners and no order of the host: the same root directory gives the same
+//! bytes. containerd compares the layer with the digest in the config.
 
 use std::io::Write;
 
@@ -14,13 +12,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::rootfs::{Content, Entry, RootFs};
 
-/// 1970-01-01, in the config as in every header.
+/// The time in the config and in every header.
 const CREATED: &str = "1970-01-01T00:00:00Z";
 
-/// What a container of the image starts with, as the config says it: `Entrypoint`, `Cmd`, `User`, …
+/// The `config` of an image config: `Entrypoint`, `Cmd`, `User`, …
 pub(super) type Start = Value;
 
-/// Writes the archive of an image. `read` gives the bytes of a file.
+/// Writes the archive of an image. `read` returns the bytes of a file.
 pub(super) fn write(
     to: &mut impl Write,
     name: &str,
@@ -50,7 +48,7 @@ pub(super) fn write(
     archive.into_inner().and_then(Write::flush).context("cannot write an image")
 }
 
-/// The root folder as a tar. It is held in memory: the largest is Durward's debug build with 40 MB.
+/// Returns the root directory as a tar in memory. The largest has 40 MB.
 fn layer(root: &RootFs, mut read: impl FnMut(&Content) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, entry) in root.entries()? {
@@ -92,7 +90,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }
 
-/// The architecture as images call it. The files are this host's, so it is this host's too.
+/// Returns this host's architecture in the terms of images.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -132,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_root_is_the_same_archive_whatever_the_order_of_describing() {
+    fn the_archive_does_not_depend_on_the_order_of_entries() {
         let one = RootFs::new().text("/a/b", "b").link("/l", "a/b").text("/c", "c");
         let two = RootFs::new().text("/c", "c").text("/a/b", "other").link("/l", "a/b").text("/a/b", "b");
         assert_eq!(archive(&one), archive(&two));
@@ -140,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_leads_to_the_config_and_the_config_to_the_layer() {
+    fn the_manifest_names_the_config_and_the_config_the_layer() {
         let files = files(&archive(&RootFs::new().text("/etc/motd", "hello\n")));
         let manifest: Value = serde_json::from_slice(&files["manifest.json"]).unwrap();
         assert_eq!(manifest[0]["RepoTags"], json!(["durward.test/x:1"]));
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn links_stay_links_modes_stay_and_everything_is_root_s() {
+    fn keeps_links_and_modes_and_sets_the_owner_root() {
         let root = RootFs::new()
             .link("/bin/ls", "busybox")
             .link("/dangling", "/nowhere")
@@ -180,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_ends_the_writing() {
+    fn fails_if_a_file_cannot_be_read() {
         let said = write(&mut Vec::new(), "x:1", &RootFs::new(), &json!({}), |_| anyhow::bail!("gone"));
         assert_eq!(said.unwrap_err().to_string(), "gone");
     }

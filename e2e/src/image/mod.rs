@@ -1,14 +1,11 @@
-//! The container images of the real node, made from files of this host.
+//! Makes the node's container images from files of this host.
 //!
-//! There is no registry to pull from and no engine to build with. An image here is a root folder ([`Root`]):
-//! programs of this host with the shared libraries that they need, links, and texts. It is written as one
-//! docker-archive, which the node imports; pods name it with `imagePullPolicy: Never`.
+//! There is no registry and no image builder. An image has a root directory ([`RootFs`]) of programs of this host with
+//! their shared libraries, links and texts. It is written as one docker-archive, which the node imports. Pods name it
+//! with `imagePullPolicy: Never`.
 //!
-//! An archive lies in the cache under the hash of everything that it is made of, so a run that changes nothing
-//! finds it within milliseconds. When a new one is made, those of the same name go but for the last used three.
-//!
-//! What it leaves to others: importing (the node), and what a pod does with an image (the cases). What stands in
-//! the LXCFS image is decided where it is shipped: `deploy/lxcfs/image`.
+//! An archive is in the cache under the hash of everything that it is made of. A new one replaces all but the last used
+//! three of its name. `deploy/lxcfs/image` says what is in the LXCFS image.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -29,33 +26,40 @@ use crate::supervisor::{Output, Supervisor, Tool};
 
 mod archive;
 mod libraries;
-mod package;
 mod rootfs;
 
 pub use rootfs::RootFs;
 
-/// `cc` and `strip` on a machine that does much else.
+/// The time of `cc` and `strip` on a loaded machine.
 const TOOL_WITHIN: Duration = Duration::from_secs(300);
 
-/// How many archives of one name are kept: each build of the product makes one of 40 MB.
+/// The number of archives of one name that are kept. Each build of the product makes one of 40 MB.
 const KEPT: usize = 3;
 
-/// How long any archive outlives its last use: another run may be about to import it.
+/// How long an archive is kept after its last use, because another run can be about to import it.
 const KEPT_FOR: Duration = Duration::from_secs(1_800);
 
 const BUSYBOX: &str = "/bin/busybox";
+
+/// Debian's coreutils that images have in `/usr/bin`, because busybox's commands of the same names ask the kernel for what
+/// these read from a file.
+const COREUTILS: [&str; 24] = [
+    "cat", "chmod", "cp", "date", "dd", "df", "echo", "env", "head", "id", "ln", "ls", "mkdir", "mv",
+    "nproc", "readlink", "rm", "sleep", "stat", "sync", "tail", "timeout", "touch", "wc",
+];
+
 const PAUSE: &str = include_str!("../../images/pause.c");
 
-/// An image that the tests' node has.
+/// An image of the tests' node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Image {
-    /// What holds a pod's namespaces.
+    /// The container of a pod's namespaces.
     Pause,
-    /// A shell with all of busybox in `/bin`, and by full path what reads `/proc` as programs in the field do:
-    /// procps' `/usr/bin/free` and `/usr/bin/uptime`, coreutils' `/usr/bin/nproc` and others, `/usr/bin/getconf`,
-    /// `/usr/bin/lscpu`. (Busybox's own `free` and `uptime` ask the kernel, which LXCFS cannot change.)
+    /// Busybox in `/bin`, and in `/usr/bin` the programs that read `/proc`: procps' `free` and `uptime`, coreutils'
+    /// `nproc` and others, `getconf`, `lscpu`. Busybox's own `free` and `uptime` ask the kernel, which LXCFS cannot
+    /// change.
     Busybox,
-    /// The product as this checkout has it, without its symbols: entry point `/usr/bin/durward`, user 65532.
+    /// The product without symbols: entry point `/usr/bin/durward`, user 65532.
     Durward,
     /// LXCFS as `deploy/lxcfs` ships it.
     Lxcfs,
@@ -64,10 +68,10 @@ pub enum Image {
 }
 
 impl Image {
-    /// All of them.
+    /// All images.
     pub const ALL: [Self; 5] = [Self::Pause, Self::Busybox, Self::Durward, Self::Lxcfs, Self::Etcd];
 
-    /// What pods call it.
+    /// Returns the name that pods use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pause => "durward.test/pause:1",
@@ -78,13 +82,13 @@ impl Image {
         }
     }
 
-    /// Its docker-archive: from the cache, or made now. Made from nothing it takes a second or two, and what it
-    /// is made of (the product, etcd) may have to be built first.
+    /// Returns its docker-archive, from the cache or made now, which takes a second or two. The product or etcd is
+    /// built first if necessary.
     pub fn build(self, context: &TestContext) -> Result<PathBuf> {
         self.recipe(context)?.build(&context.supervisor()?)
     }
 
-    /// What it is made of, for a case that needs it slightly otherwise.
+    /// Returns its recipe, for a case that changes it.
     pub fn recipe(self, context: &TestContext) -> Result<Recipe> {
         let recipe = match self {
             Self::Pause => Ok(Recipe::new(self.name(), RootFs::default().compiled("/pause", PAUSE))
@@ -113,14 +117,13 @@ fn busybox() -> Result<RootFs> {
     for applet in String::from_utf8_lossy(&applets.stdout).lines().filter(|applet| *applet != "busybox") {
         root = root.link(&format!("/bin/{applet}"), "busybox");
     }
-    for name in package::COREUTILS.iter().chain(&["free", "uptime", "vmstat", "getconf", "lscpu"]) {
+    for name in COREUTILS.iter().chain(&["free", "uptime", "vmstat", "getconf", "lscpu"]) {
         root = root.program(&format!("/usr/bin/{name}"))?;
     }
     Ok(root)
 }
 
-/// Durward talks to servers whose authority it was given, and to no others: the folder of public authorities is
-/// there, as in any image, and empty.
+/// The directory of public CAs exists and is empty.
 fn durward(program: &Path) -> Result<RootFs> {
     RootFs::new().folder("/etc/ssl/certs", 0o755).stripped_as("/usr/bin/durward", program)
 }
@@ -131,8 +134,7 @@ fn etcd(supervisor: &Arc<Supervisor>) -> Result<RootFs> {
         .program_as("/usr/local/bin/etcdctl", &Binary::Etcdctl.path(supervisor)?)
 }
 
-/// The files that `deploy/lxcfs/image/files` lists, and what stands in the folder `root` beside it,
-/// if there is one.
+/// Returns the files that `deploy/lxcfs/image/files` lists, and those of the directory `root` next to it.
 fn lxcfs() -> Result<RootFs> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs/image");
     let list = folder.join("files");
@@ -151,7 +153,7 @@ fn lxcfs() -> Result<RootFs> {
     if own.is_dir() { root.tree(&own) } else { Ok(root) }
 }
 
-/// An image before it is made.
+/// The name, root directory and config of an image.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     name: String,
@@ -160,8 +162,7 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// An image of this name with this root folder. Its containers say themselves what they start, and look for
-    /// it in the usual places.
+    /// Makes a recipe with a PATH and without a command.
     pub fn new(name: &str, root: RootFs) -> Self {
         let start = json!({
             "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
@@ -170,7 +171,7 @@ impl Recipe {
         Self { name: name.to_owned(), root, start }
     }
 
-    /// What its containers start with, as an image's config says it: `Entrypoint`, `Cmd`, `User`, …
+    /// Adds fields to the image's config: `Entrypoint`, `Cmd`, `User`, …
     #[must_use]
     pub fn starting(mut self, with: Value) -> Self {
         if let (Value::Object(start), Value::Object(with)) = (&mut self.start, with) {
@@ -179,12 +180,12 @@ impl Recipe {
         self
     }
 
-    /// The same image under another name and with another root folder.
+    /// Returns the same image with another name and a changed root directory.
     pub fn changed(self, name: &str, root: impl FnOnce(RootFs) -> Result<RootFs>) -> Result<Self> {
         Ok(Self { name: name.to_owned(), root: root(self.root)?, start: self.start })
     }
 
-    /// The docker-archive: from the cache, or made now.
+    /// Returns the docker-archive, from the cache or made now.
     pub fn build(&self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
         self.build_in(&cache()?.join("images"), |content| bytes(content, supervisor))
             .with_context(|| format!("image {}", self.name))
@@ -197,8 +198,7 @@ impl Recipe {
             return Ok(path);
         }
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        // Another run may be making the very same: then wait, and find it made. The kernel frees the lock with the
-        // process.
+        // If another run makes the same image, this waits for it. The kernel releases the lock with the process.
         let lock = File::create(folder.join(format!("{short}.lock")));
         let lock = lock.context("cannot make the lock of an image")?;
         lock.lock().context("cannot lock an image")?;
@@ -210,7 +210,7 @@ impl Recipe {
         let file =
             File::create(&unfinished).with_context(|| format!("cannot write {}", unfinished.display()))?;
         archive::write(&mut BufWriter::new(file), &self.name, &self.root, &self.start, read)?;
-        // A build in this work tree may be replacing the product at this moment.
+        // A build can replace the product meanwhile.
         ensure!(self.key()? == key, "a file of this host changed while it was copied: run again");
         std::fs::rename(&unfinished, &path)
             .with_context(|| format!("cannot move {} into place", path.display()))?;
@@ -219,33 +219,32 @@ impl Recipe {
         Ok(path)
     }
 
-    /// The name as a file's: `durward.test/lxcfs:1` is `lxcfs_1`, which no other image's begins with and goes on
-    /// by a dash.
+    /// Returns the name for a file: `lxcfs_1` for `durward.test/lxcfs:1`. No other name starts with it and continues
+    /// with a dash.
     fn short(&self) -> String {
         let name = self.name.rsplit_once('/').map_or(self.name.as_str(), |(_, name)| name);
         name.replace([':', '-'], "_")
     }
 
-    /// Sixteen hexadecimal digits of everything that the image is made of.
+    /// Returns a digest of everything that the image is made of.
     fn key(&self) -> Result<String> {
         let mut hash = Sha256::new();
-        // The way of making, raised by hand when it changes.
+        // The number changes with the code that makes images.
         hash.update(format!("making 1\n{}\n{}\n", self.name, self.start));
         self.root.key(&mut hash)?;
         Ok(hash.finalize().iter().take(8).fold(String::new(), |key, byte| key + &format!("{byte:02x}")))
     }
 }
 
-/// Whether an archive is there; it then counts as used now.
+/// Returns whether an archive exists, and marks it as used now.
 fn is_there(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
-    // Only the date of the last use: without it the archive is made again a day earlier.
+    // If this fails, the archive is only deleted earlier.
     let _ = file.set_modified(SystemTime::now());
     true
 }
 
-/// Removes archives that begin so, but the new one, as many of the last used ones as make it [`KEPT`], and what
-/// somebody has used lately. What cannot be removed stays.
+/// Deletes archives with this prefix, except the new one, the last used ones up to [`KEPT`], and those used lately.
 fn remove_old(folder: &Path, beginning: &str, new: &Path) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut others: Vec<(SystemTime, PathBuf)> = entries
@@ -261,7 +260,7 @@ fn remove_old(folder: &Path, beginning: &str, new: &Path) {
     }
 }
 
-/// The bytes of a file, made if they have to be.
+/// Returns the bytes of a file, which is made first if necessary.
 fn bytes(content: &Content, supervisor: &Arc<Supervisor>) -> Result<Vec<u8>> {
     let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     match content {
@@ -278,7 +277,7 @@ fn bytes(content: &Content, supervisor: &Arc<Supervisor>) -> Result<Vec<u8>> {
     }
 }
 
-/// What a tool writes into the file that it is given.
+/// Returns the bytes that a tool writes to a file.
 fn made(supervisor: &Arc<Supervisor>, tool: impl FnOnce(&str) -> Tool) -> Result<Vec<u8>> {
     static NUMBERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_made_once_and_found_afterwards() {
+    fn makes_an_image_once() {
         let folder = scratch("once");
         let recipe = Recipe::new("durward.test/x:1", RootFs::new());
         let path = recipe.build_in(&folder, text_only).unwrap();
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_could_not_be_made_is_not_found_afterwards() {
+    fn keeps_no_archive_after_an_error() {
         let folder = scratch("failed");
         let recipe = Recipe::new("durward.test/x:1", RootFs::new());
         assert!(recipe.build_in(&folder, |_| anyhow::bail!("gone")).is_err());
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_while_it_is_copied_is_told_and_no_archive_is_kept() {
+    fn keeps_no_archive_if_a_file_changes_while_it_is_copied() {
         let folder = scratch("changing");
         std::fs::create_dir_all(&folder).unwrap();
         let host = folder.join("host");
@@ -380,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn busybox_has_its_applets_and_what_reads_proc() {
+    fn busybox_has_its_applets_and_the_programs_that_read_proc() {
         let root = busybox().unwrap();
         let paths: Vec<String> = root.entries().unwrap().map(|(path, _)| path.to_owned()).collect();
         for path in ["/bin/sh", "/bin/grep", "/usr/bin/free", "/usr/bin/uptime", "/usr/bin/nproc", "/tmp"] {
@@ -389,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn lxcfs_has_what_its_list_says_and_the_libraries_of_it() {
+    fn lxcfs_has_the_listed_files_and_their_libraries() {
         let root = lxcfs().unwrap();
         let paths: Vec<String> = root.entries().unwrap().map(|(path, _)| path.to_owned()).collect();
         for end in ["/usr/bin/lxcfs", "/lxcfs/liblxcfs.so", "/libfuse3.so.3", "/libc.so.6"] {

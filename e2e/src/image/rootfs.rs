@@ -1,12 +1,10 @@
-//! What an image holds: a root folder, described before anything of it is read.
+//! The root directory of an image, described before its files are read.
 //!
-//! A description is cheap: host files are named and looked at, not opened, and what has to be made (stripped,
-//! compiled) is made only when an archive of it is not in the cache. Its [`Root::key`] changes with every
-//! name, mode and text, and with the size, the times and the inode of every host file, so an upgraded package
-//! or a new build is another image. By which path a host file was found says nothing.
+//! Host files are named but not opened. Stripped and compiled files are made only if the archive is not in the cache.
+//! [`RootFs::key`] depends on every name, mode and text, and on size, times and inode of every host file, so an
+//! upgraded package or a new build gives another image. The paths of host files do not matter.
 //!
-//! Everything in an image belongs to root, is dated 1970 and is either readable or also executable by all:
-//! nothing of the host's owners, dates and odd modes goes along.
+//! Every file belongs to root, is dated 1970, and has mode 0644 or 0755.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -16,16 +14,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use sha2::{Digest as _, Sha256};
 
-use super::{libraries, package};
+use super::libraries;
 
-/// A root folder.
+/// A root directory.
 #[derive(Debug, Clone, Default)]
 pub struct RootFs {
-    /// By full path, so that parents come before what is in them and every order of describing gives one order.
+    /// By full path, so that parents come first and the order of calls does not matter.
     entries: BTreeMap<String, Entry>,
 }
 
-/// What stands at a path.
+/// An entry of the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entry {
     Folder { mode: u32 },
@@ -33,26 +31,25 @@ pub(super) enum Entry {
     Link { target: String },
 }
 
-/// Where a file's bytes come from.
+/// The source of a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Written here.
+    /// This text.
     Text(String),
-    /// A file of this host, as it is.
+    /// A file of this host.
     Host(PathBuf),
-    /// A program of this host without its symbols: a debug build is two thirds symbols.
+    /// A program of this host without symbols, which are two thirds of a debug build.
     Stripped(PathBuf),
-    /// A C program, compiled static.
+    /// A C program, linked statically.
     Compiled(String),
 }
 
-/// Of a file that anyone may read, and of one that anyone may run.
+/// The modes of files and of programs.
 const READABLE: u32 = 0o644;
 const RUNNABLE: u32 = 0o755;
 
 impl RootFs {
-    /// What any root folder has: where the runtime mounts, a place for temporary files, and the users root and
-    /// nonroot (65532).
+    /// Makes a root directory with mount points, `/tmp`, and the users root and nonroot (65532).
     pub fn new() -> Self {
         Self::default()
             .folder("/proc", RUNNABLE)
@@ -64,60 +61,59 @@ impl RootFs {
             .text("/etc/group", "root:x:0:\nnonroot:x:65532:\n")
     }
 
-    /// A folder. Those that files need are there by themselves.
+    /// Adds a directory. Parents of files are added automatically.
     #[must_use]
     pub fn folder(self, path: &str, mode: u32) -> Self {
         self.put(path, Entry::Folder { mode })
     }
 
-    /// A file with this text.
+    /// Adds a file with this text.
     #[must_use]
     pub fn text(self, path: &str, text: &str) -> Self {
         self.put(path, Entry::File { mode: READABLE, content: Content::Text(text.to_owned()) })
     }
 
-    /// A symbolic link. Where it leads to is nobody's concern until somebody follows it.
+    /// Adds a symbolic link. Its target need not exist.
     #[must_use]
     pub fn link(self, path: &str, target: &str) -> Self {
         self.put(path, Entry::Link { target: target.to_owned() })
     }
 
-    /// A C program, compiled static.
+    /// Adds a C program, linked statically.
     #[must_use]
     pub fn compiled(self, path: &str, source: &str) -> Self {
         self.put(path, Entry::File { mode: RUNNABLE, content: Content::Compiled(source.to_owned()) })
     }
 
-    /// A file of this host at the same path; links are followed. Nothing else comes with it.
+    /// Adds a file of this host at the same path. Links are followed.
     pub fn file(self, path: &str) -> Result<Self> {
         self.file_as(path, Path::new(path))
     }
 
-    /// A file of this host under another name. Nothing else comes with it.
+    /// Adds a file of this host at another path.
     pub fn file_as(self, path: &str, host: &Path) -> Result<Self> {
-        let mode = if look(host)?.mode() & 0o111 == 0 { READABLE } else { RUNNABLE };
+        let mode = if metadata(host)?.mode() & 0o111 == 0 { READABLE } else { RUNNABLE };
         Ok(self.put(path, Entry::File { mode, content: Content::Host(host.to_owned()) }))
     }
 
-    /// A program or a shared library of this host at the same path, with all the libraries that it needs and
-    /// the loader.
+    /// Adds a program or a shared library of this host at the same path, with its libraries and the loader.
     pub fn program(self, path: &str) -> Result<Self> {
         self.program_as(path, Path::new(path))
     }
 
-    /// The same under another name.
+    /// Adds a program at another path, with its libraries.
     pub fn program_as(self, path: &str, host: &Path) -> Result<Self> {
         self.file_as(path, host)?.libraries_of(host)
     }
 
-    /// The same, and without the symbols.
+    /// Adds a program at another path without its symbols, with its libraries.
     pub fn stripped_as(self, path: &str, host: &Path) -> Result<Self> {
-        look(host)?;
+        metadata(host)?;
         self.put(path, Entry::File { mode: RUNNABLE, content: Content::Stripped(host.to_owned()) })
             .libraries_of(host)
     }
 
-    /// Everything below a folder of this host, as if that were the root. Links stay links.
+    /// Adds everything below a directory of this host. Links stay links.
     pub fn tree(self, folder: &Path) -> Result<Self> {
         self.branch(folder, "")
     }
@@ -150,7 +146,7 @@ impl RootFs {
         Ok(self)
     }
 
-    /// The last description of a path holds, but a folder that somebody needs does not change one that is there.
+    /// Replaces an entry of the same path. Parents that exist keep their mode.
     fn put(mut self, path: &str, entry: Entry) -> Self {
         for (at, _) in path.match_indices('/').filter(|(at, _)| *at > 0) {
             self.entries.entry(path[..at].to_owned()).or_insert(Entry::Folder { mode: RUNNABLE });
@@ -159,22 +155,22 @@ impl RootFs {
         self
     }
 
-    /// All that stands in it, parents first. An error if a path is none, or lies below what is no folder.
+    /// Returns all entries, parents first. Fails if a path is not absolute or its parent is not a directory.
     pub(super) fn entries(&self) -> Result<impl Iterator<Item = (&str, &Entry)>> {
         for path in self.entries.keys() {
             let is_plain = path.starts_with('/') && !path.ends_with('/');
             let is_straight = !path.split('/').skip(1).any(|part| matches!(part, "" | "." | ".."));
-            ensure!(is_plain && is_straight, "{path:?} is no full path for an image");
+            ensure!(is_plain && is_straight, "{path:?} is not an absolute path");
             let parent = path.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| !parent.is_empty());
             if let Some(parent) = parent {
                 let is_folder = matches!(self.entries.get(parent), Some(Entry::Folder { .. }));
-                ensure!(is_folder, "{path} lies below {parent}, which is no folder in this image");
+                ensure!(is_folder, "{path} is below {parent}, which is not a directory in this image");
             }
         }
         Ok(self.entries.iter().map(|(path, entry)| (path.as_str(), entry)))
     }
 
-    /// A digest of the description: equal ones are the same image.
+    /// Adds the description to a digest.
     pub(super) fn key(&self, hash: &mut Sha256) -> Result<()> {
         let mut add = |bytes: &[u8]| {
             hash.update(bytes.len().to_le_bytes());
@@ -191,11 +187,11 @@ impl RootFs {
                 }
             };
             add(format!("{kind} {mode:o}").as_bytes());
-            let seen = look(host)?;
-            for number in [seen.mtime(), seen.mtime_nsec(), seen.ctime(), seen.ctime_nsec()] {
+            let metadata = metadata(host)?;
+            for number in [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()] {
                 add(&number.to_le_bytes());
             }
-            for number in [seen.len(), seen.ino(), seen.dev()] {
+            for number in [metadata.len(), metadata.ino(), metadata.dev()] {
                 add(&number.to_le_bytes());
             }
         }
@@ -203,11 +199,13 @@ impl RootFs {
     }
 }
 
-/// What is known of a host file without reading it. An error says how to get it.
-fn look(host: &Path) -> Result<Metadata> {
-    let seen = std::fs::metadata(host).map_err(|error| package::missing(host, &error))?;
-    ensure!(seen.is_file(), "{} goes into an image and is no file", host.display());
-    Ok(seen)
+/// Returns the metadata of a host file. The error says how to get the file.
+fn metadata(host: &Path) -> Result<Metadata> {
+    let metadata = std::fs::metadata(host).with_context(|| {
+        format!("{}, which goes into an image, cannot be read: `make prepare` installs it", host.display())
+    })?;
+    ensure!(metadata.is_file(), "{}, which goes into an image, is not a file", host.display());
+    Ok(metadata)
 }
 
 #[cfg(test)]
@@ -231,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folders_of_a_file_come_with_it_and_before_it() {
+    fn adds_parent_directories_before_a_file() {
         let root = RootFs::default().text("/a/b/c", "").text("/a-b", "");
         assert_eq!(paths(&root), ["/a", "/a-b", "/a/b", "/a/b/c"]);
         let root = RootFs::default().folder("/tmp", 0o1777).text("/tmp/x", "");
@@ -239,17 +237,17 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_no_folder_is_told() {
+    fn rejects_paths_below_what_is_not_a_directory() {
         let root = RootFs::default().text("/bin/sh", "").link("/bin", "usr/bin");
         let said = root.entries().err().unwrap().to_string();
-        assert_eq!(said, "/bin/sh lies below /bin, which is no folder in this image");
+        assert_eq!(said, "/bin/sh is below /bin, which is not a directory in this image");
         for path in ["bin/sh", "/bin/", "/bin//sh", "/bin/../sh"] {
             assert!(RootFs::default().text(path, "").entries().is_err(), "{path}");
         }
     }
 
     #[test]
-    fn a_program_brings_its_libraries_and_its_loader() {
+    fn adds_the_libraries_and_the_loader_of_a_program() {
         let own = std::env::current_exe().unwrap();
         let root = RootFs::default().program_as("/usr/bin/own", &own).unwrap();
         let paths = paths(&root);
@@ -258,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_taken_as_it_stands_and_its_links_stay_links() {
+    fn copies_a_tree_with_its_links() {
         let folder = scratch("tree");
         std::fs::create_dir_all(folder.join("usr/bin")).unwrap();
         std::fs::write(folder.join("usr/bin/start"), "#!/bin/sh\n").unwrap();
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_follows_names_modes_texts_and_the_host_s_files() {
+    fn the_key_depends_on_names_modes_texts_and_host_files() {
         let folder = scratch("key");
         let file = folder.join("file");
         std::fs::write(&file, "one").unwrap();
@@ -281,7 +279,7 @@ mod tests {
         assert_ne!(first, key(&root().text("/etc/x", "y")));
         assert_ne!(first, key(&root().link("/etc/x", "x")));
         assert_ne!(first, key(&root().folder("/etc", 0o700)));
-        // The same length, and the same second: what tells them apart is that it is another file.
+        // Length and second are the same; the inode differs.
         std::fs::write(folder.join("next"), "two").unwrap();
         std::fs::rename(folder.join("next"), &file).unwrap();
         assert_ne!(first, key(&root()));
@@ -289,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_the_same_by_whatever_path_a_file_is_found() {
+    fn the_key_does_not_depend_on_the_path_of_a_host_file() {
         let folder = scratch("paths");
         std::fs::write(folder.join("file"), "one").unwrap();
         let _ = std::fs::remove_file(folder.join("again"));
@@ -301,10 +299,10 @@ mod tests {
     }
 
     #[test]
-    fn a_host_file_that_is_missing_is_told_with_its_package() {
-        let said = RootFs::new().program("/nowhere/bin/lxcfs").unwrap_err().to_string();
-        assert!(said.contains("/nowhere/bin/lxcfs") && said.contains("package lxcfs"), "{said}");
-        let said = RootFs::new().file("/etc").unwrap_err().to_string();
-        assert_eq!(said, "/etc goes into an image and is no file");
+    fn reports_a_missing_host_file_and_one_that_is_a_directory() {
+        let error = RootFs::new().program("/nowhere/bin/lxcfs").unwrap_err().to_string();
+        assert!(error.contains("/nowhere/bin/lxcfs") && error.contains("make prepare"), "{error}");
+        let error = RootFs::new().file("/etc").unwrap_err().to_string();
+        assert_eq!(error, "/etc, which goes into an image, is not a file");
     }
 }

@@ -1,4 +1,4 @@
-//! Containers that can run on the node, for the sentences of [`crate::pods`]:
+//! Containers for pods on the node:
 //!
 //! ```no_run
 //! # use e2e::{namespace::Namespace, node};
@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 
 use crate::image::Image;
 
-/// A container that does nothing until it is told to end, and then ends at once. `rest` is added to it.
+/// Returns a container that waits and ends at once on SIGTERM, with the fields of `rest`.
 pub fn idle(rest: Value) -> Value {
     shell("trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done", rest)
 }
 
-/// A container of [`Image::Busybox`] that runs this shell script. `rest` is added to it.
+/// Returns a container of [`Image::Busybox`] that runs this shell script, with the fields of `rest`.
 pub fn shell(script: &str, rest: Value) -> Value {
     of(Image::Busybox, json!({"command": ["/bin/sh", "-c", script]}), rest)
 }
 
-/// A container of any image that the node has, with what the image runs. `rest` is added to it.
+/// Returns a container of another image with its own command, with the fields of `rest`.
 pub fn of_image(image: Image, rest: Value) -> Value {
     of(image, json!({}), rest)
 }

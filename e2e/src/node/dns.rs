@@ -1,4 +1,4 @@
-//! DNS of the cluster: `CoreDNS` as a process of the node's network, at the address that every pod is told.
+//! The cluster's DNS: `CoreDNS` as a process in the node's network, at the address that pods use.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::daemon::Daemon;
 use crate::supervisor::{Supervisor, Tool};
 use crate::wait::{Poll, eventually};
 
-/// Who it is to the API server.
+/// Its user.
 const USER: &str = "system:coredns";
 
-/// A second on an idle machine.
+/// It takes a second on an idle machine.
 const PERMITTED_WITHIN: Duration = Duration::from_secs(60);
 
-/// A listener in the node's network answers at once or is not there.
+/// A listener in the node's network answers at once.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Starts it, and waits for nothing. It listens once it has read the cluster's Services.
+/// Starts it and waits for nothing. It listens when it has read the cluster's Services.
 pub(super) fn start(
     supervisor: &Arc<Supervisor>,
     sandbox: &Arc<Sandbox>,
@@ -33,7 +33,7 @@ pub(super) fn start(
     permit(cluster)?;
     let folder = sandbox.folder().join("coredns");
     let user = cluster.certified(USER, None)?;
-    // The node's own address is there for tests.
+    // Tests use the node's own address.
     let config = format!(
         ".:53 {{\n  bind {DNS} {}\n  errors\n  kubernetes cluster.local in-addr.arpa {{\n    kubeconfig {}\n    pods insecure\n    ttl 1\n  }}\n}}\n",
         sandbox.address(),
@@ -53,7 +53,7 @@ pub(super) fn start(
     })
 }
 
-/// What it reads, and the Service that keeps its address from being given to another.
+/// Gives it its permissions, and reserves its address by a Service.
 fn permit(cluster: &Cluster) -> Result<()> {
     let objects = [
         json!({
@@ -82,8 +82,7 @@ fn permit(cluster: &Cluster) -> Result<()> {
         "/api/v1/namespaces/kube-system/services",
     ];
     for (path, object) in paths.iter().zip(&objects) {
-        // An API server that has just become ready may not have made kube-system yet, nor the range that the
-        // Service's address is from.
+        // A new API server can lack kube-system and the range of Service addresses for a moment.
         eventually(format_args!("what CoreDNS needs at {path}"), PERMITTED_WITHIN, || {
             let answer = cluster.api().create(path, object)?;
             Ok(if answer.is_success() { Poll::Ready(()) } else { Poll::Pending(answer.message().to_owned()) })

@@ -1,9 +1,7 @@
-//! The kubelet, with every path where the documents have it: below `/var/lib/kubelet` of the node, which is no
-//! folder of this host.
+//! The kubelet, with its default paths below the node's own `/var/lib/kubelet`.
 //!
-//! What differs from a node in production is there so that tests are quick, or because nothing can be fetched
-//! again: images are never collected, the node's state goes up every two seconds, and its pods' cgroups stand
-//! below the run's own.
+//! It differs from production to be quick, and because images cannot be pulled again: images are never collected, the
+//! node's status is written every two seconds, and cgroups of pods are below the run's own.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -22,7 +20,7 @@ use crate::plain_http;
 use crate::supervisor::{Supervisor, Tool};
 use crate::wait::Poll;
 
-/// Where it says whether it is well. On all addresses of the node, so that tests can ask.
+/// The port of its health probe, on all addresses of the node.
 const HEALTH: u16 = 10_248;
 
 /// The node's kubelet.
@@ -32,7 +30,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts it for this cluster, and waits for nothing.
+    /// Starts it for this cluster and waits for nothing.
     pub(super) fn start(
         supervisor: &Arc<Supervisor>,
         sandbox: &Arc<Sandbox>,
@@ -43,7 +41,7 @@ impl Kubelet {
         let user = cluster.certified(&format!("system:node:{NAME}"), Some("system:nodes"))?;
         ca.server(&[NAME], &[sandbox.address().into()])?.write(&folder, "server")?;
         write(&folder, "ca.crt", &ca.pem())?;
-        // Only pods that want the node's own names see it.
+        // Only pods with `dnsPolicy: Default` use it.
         write(&folder, "resolv.conf", &format!("nameserver {DNS}\n"))?;
         let config = write(&folder, "config.json", &configuration(sandbox, &folder).to_string())?;
         let tool = Tool::new("kubelet", Binary::Kubelet.path(supervisor)?)
@@ -63,33 +61,32 @@ impl Kubelet {
         Ok(Self { daemon })
     }
 
-    /// Waits until it is well, which says nothing of what the API server thinks of its node.
+    /// Waits until its health probe succeeds.
     pub(super) fn await_ready(&self) -> Result<()> {
         self.daemon.await_ready()
     }
 
-    /// Its process id, which changes when it is started again.
+    /// Returns its process id, which changes with each start.
     pub fn pid(&self) -> i32 {
         self.daemon.pid()
     }
 
-    /// Ends it: pods run on, and after [`super::GRACE`] the node is no longer Ready. Started again when what is
-    /// returned is dropped.
+    /// Ends it until the result is dropped. Pods continue, and after [`super::GRACE`] the node is not Ready.
     pub fn stop(&self) -> Result<Stopped<'_>> {
         self.daemon.stop()
     }
 
-    /// The same by SIGSTOP.
+    /// Freezes it (SIGSTOP) until the result is dropped.
     pub fn freeze(&self) -> Result<Frozen<'_>> {
         self.daemon.freeze()
     }
 
-    /// Ends it and starts it again, as after an upgrade.
+    /// Ends it and starts it again, as in an upgrade.
     pub fn restart(&self) -> Result<()> {
         self.daemon.stop()?.start()
     }
 
-    /// What failed, with the end of its log.
+    /// Returns an error with the end of its log.
     pub(super) fn failure(&self, what: impl std::fmt::Display) -> anyhow::Error {
         self.daemon.failure(what)
     }
@@ -119,20 +116,20 @@ fn configuration(sandbox: &Sandbox, folder: &Path) -> Value {
         "clusterDNS": [DNS],
         "clusterDomain": "cluster.local",
         "resolvConf": path("resolv.conf"),
-        // Its own default is a folder of this host.
+        // The default is a directory of this host.
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "makeIPTablesUtilChains": false,
-        // Nothing of a test is worth more than the rest of this host.
+        // The host's other processes are as important.
         "oomScoreAdj": 0,
         "maxPods": 240,
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        // A container that cannot start is tried again soon, and not after ten seconds and then twice as many.
+        // Restarts a container that failed to start soon, instead of after ten seconds and more.
         "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},
-        // A device plugin's devices are told with the next of these.
+        // The kubelet reports devices with its next status.
         "nodeStatusUpdateFrequency": "2s",
-        // Renewed every quarter of it; with ten seconds of their own default a stopped kubelet is found late.
+        // It is renewed every quarter of this time.
         "nodeLeaseDurationSeconds": 10,
     })
 }

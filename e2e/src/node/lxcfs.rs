@@ -1,8 +1,7 @@
-//! LXCFS as an administrator installs it on a node: a program of the node, not a pod.
+//! LXCFS as a program that an administrator has installed on the node.
 //!
-//! It mounts a file system at `/var/lib/lxcfs` and serves it until it ends. Killed, it leaves the mount
-//! behind, and whoever reads there is told "Transport endpoint is not connected": until somebody unmounts it,
-//! which a start does first.
+//! It mounts a file system at `/var/lib/lxcfs` and serves it until it ends. If it is killed, the mount remains, and
+//! reads fail with "Transport endpoint is not connected" until it is unmounted. A start unmounts it first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +15,15 @@ use crate::daemon::{Daemon, Stopped};
 use crate::supervisor::{Supervisor, Tool};
 use crate::wait::Poll;
 
-/// Where it mounts.
+/// Its mount point.
 const ROOT: &str = "/var/lib/lxcfs";
 
-/// It unmounts on SIGTERM, within milliseconds.
+/// It unmounts on SIGTERM within milliseconds.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Takes off what lies on the node's own folder, of which each umount takes one, and stops at the folder: without
-/// it an LXCFS of this host that starts later would be seen on the node. What lies on top is what nothing at the
-/// same place has for its parent: one that came later may lie below, if it came from this host.
+/// Unmounts everything above the node's own directory, and stops there: without that directory, an LXCFS that is
+/// started on the host later would appear on the node. The topmost mount is the one that is not the parent of another
+/// one at the same path. A later mount from the host can be below it.
 fn bared() -> String {
     format!(
         r#"top() {{ awk '$5 == "{ROOT}" {{ root[$1] = $4; covered[$2] = 1 }}
@@ -41,9 +40,9 @@ pub struct Lxcfs {
 }
 
 impl Lxcfs {
-    /// Starts it, and waits for nothing.
+    /// Starts it and waits for nothing.
     pub(super) fn start(supervisor: &Arc<Supervisor>, sandbox: &Arc<Sandbox>) -> Result<Self> {
-        // With --enable-cfs, as it is shipped, a container counts the processors of its limit.
+        // With --enable-cfs, as shipped, a container sees the processors of its limit.
         let script = format!("{}\nexec lxcfs --enable-cfs {ROOT}", bared());
         let tool = Tool::new("lxcfs", "sh").grace(GRACE).arguments(["-c", &script]);
         let served = sandbox.path(ROOT).join("proc/meminfo");
@@ -61,22 +60,22 @@ impl Lxcfs {
         self.daemon.await_ready()
     }
 
-    /// Its process id, which changes when it is started again.
+    /// Returns its process id, which changes with each start.
     pub fn pid(&self) -> i32 {
         self.daemon.pid()
     }
 
-    /// Ends it as an administrator does: it unmounts. Started again when what is returned is dropped.
+    /// Ends it, which unmounts, until the result is dropped.
     pub fn stop(&self) -> Result<Stopped<'_>> {
         self.daemon.stop()
     }
 
-    /// Ends it for good, for whoever brings another.
+    /// Ends it and does not start it again.
     pub(crate) fn end(&self) -> Result<()> {
         self.daemon.end().map(drop)
     }
 
-    /// Kills it: the mount stays, and is dead. Started again when what is returned is dropped.
+    /// Kills it until the result is dropped. The mount remains without a server.
     pub fn kill(&self) -> Result<Stopped<'_>> {
         self.daemon.signal(Signal::KILL)?;
         self.daemon.stop()

@@ -1,18 +1,13 @@
-//! A cluster of one node on which pods run: kubelet, containerd and runc, a bridge, DNS, a scheduler and LXCFS
-//! beside a control plane with all of its controllers.
+//! A cluster of one node on which pods run: kubelet, containerd, runc, a bridge, DNS, a scheduler and LXCFS, and a
+//! control plane with all controllers.
 //!
-//! - [`sandbox`]: the namespaces in which all of it stands, so that nothing of it reaches this host
-//! - `runtime.rs`, `kubelet.rs`, `scheduler.rs`, `names.rs`: the parts, and what had to be found out about each
-//! - [`Lxcfs`]: as it is when an administrator installs it; a case that ships it as a `DaemonSet` stops it first
-//! - [`containers`], [`resident`], `workload.rs`: containers that can run here, and what is seen of a pod that does,
-//!   or of what makes pods
+//! - [`sandbox`]: the namespaces of the node, so that it changes nothing of this host
+//! - `runtime.rs`, `kubelet.rs`, `scheduler.rs`, `dns.rs`, [`Lxcfs`]: its processes
+//! - [`containers`], [`running_pod`], `workload.rs`: containers, pods and workloads for cases
 //!
-//! There is no kube-proxy. The `kubernetes` Service and DNS are addresses of the node itself, the API server calls
-//! webhooks at the addresses of pods, and any other `ClusterIP` is unreachable at once: pods meet each other by
-//! their own addresses or by a headless Service. There is no registry either: images are made from files of this
-//! host ([`crate::image`]) and pods name them with `imagePullPolicy: Never`.
-//!
-//! It knows nothing of Durward.
+//! There is no kube-proxy. The `kubernetes` Service and DNS are addresses of the node, and the API server calls
+//! webhooks at the addresses of pods. Any other `ClusterIP` is unreachable at once. There is no registry: images are
+//! made from files of this host ([`crate::image`]), and pods name them with `imagePullPolicy: Never`.
 
 pub mod containers;
 mod dns;
@@ -58,23 +53,23 @@ use runtime::Runtime;
 /// The node's name.
 pub const NAME: &str = "node-1";
 
-/// How long the kubelet may say nothing before the node counts as not Ready. Upstream's fifty seconds are for
-/// networks that fail; the kubelet here speaks up every two and a half.
+/// The time after which a silent kubelet makes the node not Ready. The default of fifty seconds is for unreliable
+/// networks.
 pub const GRACE: Duration = Duration::from_secs(20);
 
-/// Where pods ask for names.
+/// The address of DNS.
 const DNS: Ipv4Addr = Sandbox::SERVICES[1];
 
-/// Where Debian has the programs that join pods to a network.
+/// Debian's directory of CNI plugins.
 const PLUGINS: &str = "/usr/lib/cni";
 
 /// The node is Ready a second after its kubelet has started, on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// What a case does on the node takes no longer.
+/// The time of a command on the node.
 const RUN_WITHIN: Duration = Duration::from_secs(120);
 
-/// What every part of it is built from.
+/// The binaries of the node.
 const BINARIES: [Binary; 7] = [
     Binary::Etcd,
     Binary::ApiServer,
@@ -85,10 +80,10 @@ const BINARIES: [Binary; 7] = [
     Binary::Kubectl,
 ];
 
-/// Without these no pod of a case runs; all others are imported for whoever asks first.
+/// The images that every pod needs. Others are imported when a case needs them.
 const IMAGES: [Image; 2] = [Image::Pause, Image::Busybox];
 
-/// The running cluster. Tests get theirs from [`TestContext::node`] and [`TestContext::exclusive_node`].
+/// The running cluster. Tests call [`TestContext::node`] and [`TestContext::exclusive_node`].
 #[derive(Debug)]
 pub struct Node {
     supervisor: Arc<Supervisor>,
@@ -103,7 +98,7 @@ pub struct Node {
     images: Mutex<BTreeSet<&'static str>>,
 }
 
-/// Builds what a node is made of, unless it is there, and returns its images.
+/// Builds the node's binaries and images, and returns the images.
 pub fn build(context: &TestContext) -> Result<Vec<PathBuf>> {
     let supervisor = context.supervisor()?;
     for binary in BINARIES {
@@ -116,13 +111,13 @@ impl Node {
     /// Starts it and returns when the node is Ready.
     pub(crate) fn start(context: &TestContext) -> Result<Self> {
         let supervisor = context.supervisor()?;
-        // Before minutes are spent on building.
+        // An unfit host fails before builds that take minutes.
         Sandbox::check(&supervisor)?;
         let archives = build(context)?;
         let mut clock = Clock::start();
         let sandbox = Arc::new(Sandbox::start(&supervisor)?);
         clock.tick("ground");
-        // What runs containers needs no API server, which takes longer than all of this.
+        // The container runtime needs no API server, which takes longest.
         let (etcd, cluster, runtime, lxcfs) = std::thread::scope(|scope| {
             let runtime = scope.spawn(|| {
                 let runtime = Runtime::start(&supervisor, &sandbox)?;
@@ -152,29 +147,29 @@ impl Node {
         Ok(node)
     }
 
-    /// Its control plane, for all that any cluster is good for.
+    /// Returns its control plane.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// A namespace that no other test has, and that ends with the case.
+    /// Makes a namespace that ends with the case.
     pub fn namespace(&self, name: &str) -> Result<TemporaryNamespace<'_>> {
         self.cluster.namespace(name).map(TemporaryNamespace)
     }
 
-    /// The same, created with labels.
+    /// Does the same with labels.
     pub fn labelled_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<TemporaryNamespace<'_>> {
         self.cluster.labelled_namespace(name, labels).map(TemporaryNamespace)
     }
 
-    /// The pod of this name, whoever made it or will.
+    /// Returns the pod of this name, which need not exist.
     pub fn pod<'a>(&self, namespace: &Namespace<'a>, name: &str) -> RunningPod<'a> {
         RunningPod::new(namespace, name)
     }
 
-    /// Makes sure that the node has this image, and returns the name by which pods ask for it.
+    /// Imports this image unless the node has it, and returns its name.
     pub fn image(&self, context: &TestContext, image: Image) -> Result<&'static str> {
-        // Whoever comes second waits until the first has imported it.
+        // The lock makes others wait for the import.
         let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
         if !images.contains(image.name()) {
             self.runtime.import(&image.build(context)?)?;
@@ -183,56 +178,57 @@ impl Node {
         Ok(image.name())
     }
 
-    /// Gives the node the images of a docker-archive, under the names that they have there.
+    /// Imports the images of a docker-archive.
     pub fn import(&self, archive: &Path) -> Result<()> {
         self.runtime.import(archive)
     }
 
-    /// What a command says that is run on the node: in its network, with its files, with this host's processes.
+    /// Runs a command on the node, with its network and files and this run's processes, and returns the output.
     pub fn run(&self, command: &[&str]) -> Result<Output> {
         let (program, arguments) = command.split_first().context("a command without a program")?;
         let tool = Tool::new("on-the-node", *program).arguments(arguments.iter().copied());
         self.supervisor.run(self.sandbox.inside(tool), RUN_WITHIN)
     }
 
-    /// What lies at this absolute path on the node, for this process to read and write.
+    /// Returns the path by which this process accesses a file of the node.
     pub fn path(&self, on_the_node: &str) -> PathBuf {
         self.sandbox.path(on_the_node)
     }
 
-    /// Its network namespace, from which pods can be reached, for a thread of this process to join.
+    /// Returns its network namespace, which a thread can join to reach pods.
     pub fn network(&self) -> PathBuf {
         self.sandbox.network()
     }
 
-    /// Its address, for this host and for pods.
+    /// Returns its address for this host and for pods.
     pub fn address(&self) -> Ipv4Addr {
         self.sandbox.address()
     }
 
-    /// The names of what this host shows of it: an interface, a cgroup and a folder, which is also told of each of
-    /// its processes, and would be of a mount that came through to this host.
-    pub fn names_on_this_host(&self) -> Vec<String> {
+    /// Returns the names of what the host shows of it: a link, a cgroup, its pid namespace, and the work directory, which a
+    /// mount would name.
+    pub fn names_on_this_host(&self) -> Result<Vec<String>> {
         let cgroup = self.sandbox.cgroup().trim_start_matches('/').to_owned();
-        vec![self.sandbox.link(), cgroup, host_state::work_folder(self.supervisor.work())]
+        let work = host_state::work_directory(self.supervisor.work());
+        Ok(vec![self.sandbox.link(), cgroup, host_state::pid_namespace()?, work])
     }
 
-    /// Its LXCFS.
+    /// Returns its LXCFS.
     pub fn lxcfs(&self) -> &Lxcfs {
         &self.lxcfs
     }
 
-    /// Its kubelet.
+    /// Returns its kubelet.
     pub fn kubelet(&self) -> &Kubelet {
         &self.kubelet
     }
 
-    /// The Node as the API server has it now.
+    /// Returns the Node object.
     pub fn object(&self) -> Result<Value> {
         Ok(self.cluster.api().get(&path())?.succeeded()?.body)
     }
 
-    /// Waits until the Node is what `is` recognises, which `what` names for the error.
+    /// Waits until `is` accepts the Node. `what` is for the error.
     pub fn becomes(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<()> {
         let waited = eventually(format_args!("the node to be {what}"), READY_WITHIN, || {
             let answer = self.cluster.api().get(&path())?;
@@ -245,7 +241,7 @@ impl Node {
         waited.map_err(|error| self.kubelet.failure(format_args!("{error:#}")))
     }
 
-    /// What takes memory: every part with its resident set in MiB, the largest first.
+    /// Returns its processes with their resident memory in MiB, the largest first.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut parts = vec![
             ("etcd", self.etcd.pid()),
@@ -264,7 +260,7 @@ impl Node {
 }
 
 impl Fixture for Node {
-    /// Waits until kubelet and LXCFS are well, and the node is Ready and takes pods.
+    /// Waits until kubelet and LXCFS are ready, and the node is Ready without taints.
     fn await_restored(&self) -> Result<()> {
         self.kubelet.await_ready()?;
         self.lxcfs.await_ready()?;
@@ -274,7 +270,7 @@ impl Fixture for Node {
     }
 }
 
-/// A stock control plane, but that a dead kubelet is found early and webhooks are called at the pods themselves.
+/// A default control plane that notices a dead kubelet early and calls webhooks at pods.
 fn options() -> Options {
     Options::named("node")
         .with_every_controller()
@@ -288,7 +284,7 @@ fn path() -> String {
     format!("/api/v1/nodes/{NAME}")
 }
 
-/// The resident set of a process; zero if there is none.
+/// Returns the resident memory of a process, or zero if it has ended.
 fn resident_mib(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -296,12 +292,12 @@ fn resident_mib(pid: i32) -> u64 {
     kib.unwrap_or_default() / 1024
 }
 
-/// What came of a thread.
+/// Returns the result of a thread.
 fn outcome<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().map_err(|_| anyhow!("a thread that starts a part of the node panicked"))?
 }
 
-/// How long each step took.
+/// The duration of each step.
 struct Clock {
     began: Instant,
     last: Instant,

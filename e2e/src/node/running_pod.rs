@@ -1,6 +1,4 @@
-//! A pod on the node: what becomes of it, and what can be seen from inside.
-//!
-//! Every wait that is in vain says what the pod's state is, what happened to it and what its containers said.
+//! A pod on the node, seen from outside and inside. Errors of waits contain its state, events and logs.
 
 use std::time::Duration;
 
@@ -12,11 +10,10 @@ use crate::namespace::Namespace;
 use crate::supervisor::Output;
 use crate::wait::{Poll, eventually};
 
-/// A container runs a second after its pod was made; a kubelet that tries a mount again waits for up to two
-/// minutes, and a loaded machine takes its time.
+/// A container runs a second after its pod was made. A kubelet that tries a mount again waits for up to two minutes.
 const RUNS_WITHIN: Duration = Duration::from_secs(180);
 
-/// A pod's end: its grace of thirty seconds at most, and the same again.
+/// The grace period of thirty seconds, and the same again.
 const GONE_WITHIN: Duration = Duration::from_secs(60);
 
 /// A pod of this name.
@@ -33,23 +30,22 @@ impl<'a> RunningPod<'a> {
         Self { cluster, namespace: namespace.name().to_owned(), name: name.to_owned() }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits until it is Ready: all its containers run, and their probes are content.
+    /// Waits until it is Ready.
     pub fn is_ready(self) -> Result<Self> {
         self.becomes("Ready", |pod| condition(pod, "Ready"))
     }
 
-    /// Waits until all its containers have ended well.
+    /// Waits until all its containers have ended with success.
     pub fn is_done(self) -> Result<Self> {
         self.becomes("Succeeded", |pod| pod["status"]["phase"] == "Succeeded")
     }
 
-    /// Waits until it is what `is` recognises, which `what` names for the error. A pod that has ended otherwise
-    /// is not waited for.
+    /// Waits until `is` accepts the pod. `what` is for the error. Fails early if the pod has ended.
     pub fn becomes(self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Self> {
         let waited = eventually(format_args!("pod {} to be {what}", self.name), RUNS_WITHIN, || {
             let pod = self.object()?;
@@ -68,8 +64,7 @@ impl<'a> RunningPod<'a> {
         }
     }
 
-    /// Waits until something happens to it, as `kubectl describe` tells, whose text contains this. Returns the
-    /// whole of it, with its reason before it.
+    /// Waits for an event with this text and returns its reason and message.
     pub fn meets(&self, text: &str) -> Result<String> {
         let waited = eventually(format_args!("an event with {text:?}"), RUNS_WITHIN, || {
             let events = self.events()?;
@@ -81,7 +76,7 @@ impl<'a> RunningPod<'a> {
         waited.map_err(|error| self.failure(error))
     }
 
-    /// Everything that happened to it so far, `Reason: message` each.
+    /// Returns all its events, as `Reason: message`.
     pub fn events(&self) -> Result<Vec<String>> {
         let query = format!("fieldSelector=involvedObject.name%3D{}", self.name);
         let path = format!("/api/v1/namespaces/{}/events?{query}", self.namespace);
@@ -91,32 +86,32 @@ impl<'a> RunningPod<'a> {
         Ok(items.map(|event| format!("{}: {}", text(event, "reason"), text(event, "message"))).collect())
     }
 
-    /// What a command says in one of its containers (`kubectl exec`); it must succeed.
+    /// Runs a command in a container (`kubectl exec`), expects success and returns standard output.
     pub fn exec(&self, container: &str, command: &[&str]) -> Result<String> {
         let output = self.attempt(container, command)?.succeeded();
         let output = output.with_context(|| format!("{command:?} in {container} of pod {}", self.name))?;
         Ok(output.stdout)
     }
 
-    /// The same, whatever comes of it.
+    /// Runs a command in a container and returns its output, whatever its exit code.
     pub fn attempt(&self, container: &str, command: &[&str]) -> Result<Output> {
         let mut arguments = vec!["exec", "-n", &self.namespace, &self.name, "-c", container, "--"];
         arguments.extend(command);
         self.cluster.kubectl().run(&arguments)
     }
 
-    /// All that one of its containers has written (`kubectl logs`).
+    /// Returns the log of a container (`kubectl logs`).
     pub fn logs(&self, container: &str) -> Result<String> {
         let arguments = ["logs", "-n", &self.namespace, &self.name, "-c", container];
         Ok(self.cluster.kubectl().run(&arguments)?.succeeded()?.stdout)
     }
 
-    /// The pod as the API server has it now.
+    /// Returns the pod object.
     pub fn object(&self) -> Result<Value> {
         Ok(self.cluster.api().get(&self.path())?.succeeded()?.body)
     }
 
-    /// Deletes it, and waits until it is gone.
+    /// Deletes it and waits until it is gone.
     pub fn is_deleted(self) -> Result<()> {
         self.cluster.api().delete(&self.path())?.succeeded()?;
         eventually(format_args!("pod {} to be gone", self.name), GONE_WITHIN, || {
@@ -133,7 +128,7 @@ impl<'a> RunningPod<'a> {
         format!("/api/v1/namespaces/{}/pods/{}", self.namespace, self.name)
     }
 
-    /// What went wrong, with all that is known of the pod.
+    /// Returns an error with everything that is known of the pod.
     pub fn failure(&self, what: impl std::fmt::Display) -> anyhow::Error {
         let pod = self.object().unwrap_or_default();
         let events = self.events().unwrap_or_default().join("\n  ");
@@ -150,7 +145,7 @@ impl<'a> RunningPod<'a> {
     }
 }
 
-/// What a pod's status says that is not as it should be, a line each.
+/// Returns the conditions and container states of a pod that are not as wanted, one per line.
 fn state(pod: &Value) -> String {
     let status = &pod["status"];
     let conditions = status["conditions"].as_array().into_iter().flatten();
@@ -167,7 +162,7 @@ fn state(pod: &Value) -> String {
     lines.collect::<Vec<_>>().join("\n  ")
 }
 
-/// Whether this condition of a pod or a node is `True`.
+/// Returns whether this condition of a pod or a node is `True`.
 pub(super) fn condition(object: &Value, kind: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.filter(|condition| condition["type"] == kind).any(|condition| condition["status"] == "True")

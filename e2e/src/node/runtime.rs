@@ -1,13 +1,12 @@
-//! What runs containers on the node: containerd, with runc below it and the bridge plugin beside it.
+//! The node's container runtime: containerd with runc and the bridge plugin.
 //!
-//! None of it needs an API server, so it starts while that does. What had to be found out:
+//! It needs no API server, so both start at the same time.
 //!
-//! - Where this process lacks `CAP_SYS_RESOURCE`, no sandbox can lower its OOM score, and runc ends with
-//!   "can't get final child's PID from pipe: EOF": `restrict_oom_score_adj`.
-//! - There is no kube-proxy and nothing to masquerade with: the bridge plugin gives pods an address and a
-//!   default route to the node, and what pods need (the API server at the address of the `kubernetes` Service,
-//!   DNS) listens there.
-//! - containerd's content must not lie in a `tmpfs` above an overlay: it is a plain folder of the run.
+//! - Without `CAP_SYS_RESOURCE` a sandbox cannot lower its OOM score, and runc fails with "can't get final child's PID
+//!   from pipe: EOF"; `restrict_oom_score_adj` prevents that.
+//! - There is no kube-proxy and no masquerading. The bridge plugin gives pods an address and a default route to the
+//!   node, and what pods need (the API server at the address of the `kubernetes` Service, DNS) listens there.
+//! - containerd's content must not be in a `tmpfs` above an overlay, so it is in the run's work directory.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -24,16 +23,16 @@ use crate::image::Image;
 use crate::supervisor::{Supervisor, Tool};
 use crate::wait::Poll;
 
-/// Its socket, at the same place on every node.
+/// Its socket.
 pub(super) const SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// The namespace, in containerd's sense, of what the kubelet asks for.
+/// containerd's namespace of the kubelet's containers.
 const NAMESPACE: &str = "k8s.io";
 
-/// Pods' addresses. They are seen in the node's network and nowhere else.
+/// The addresses of pods, which exist in the node's network only.
 const PODS: &str = "10.244.0.0/24";
 
-/// The largest image is some tens of MB.
+/// The largest image has some tens of MB.
 const IMPORTED_WITHIN: Duration = Duration::from_secs(120);
 
 /// A running containerd.
@@ -45,7 +44,7 @@ pub(super) struct Runtime {
 }
 
 impl Runtime {
-    /// Starts it, and returns when it answers.
+    /// Starts it and returns when it accepts connections.
     pub(super) fn start(supervisor: &Arc<Supervisor>, sandbox: &Arc<Sandbox>) -> Result<Self> {
         let folder = sandbox.folder().join("containerd");
         let network = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
@@ -69,7 +68,7 @@ impl Runtime {
         Ok(Self { supervisor: Arc::clone(supervisor), sandbox: Arc::clone(sandbox), daemon })
     }
 
-    /// Makes the images in a docker-archive known to it, under the names that the archive gives them.
+    /// Imports the images of a docker-archive.
     pub(super) fn import(&self, archive: &Path) -> Result<()> {
         let tool = Tool::new("ctr-import", "ctr")
             .flag("address", SOCKET)
@@ -80,7 +79,7 @@ impl Runtime {
         output.with_context(|| format!("containerd does not import {}", archive.display())).map(drop)
     }
 
-    /// The same for several, all at once.
+    /// Imports several archives at the same time.
     pub(super) fn import_all(&self, archives: &[PathBuf]) -> Result<()> {
         std::thread::scope(|scope| {
             let imports: Vec<_> =
@@ -89,14 +88,13 @@ impl Runtime {
         })
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub(super) fn pid(&self) -> i32 {
         self.daemon.pid()
     }
 }
 
-/// The snapshotters that are switched off would look for file systems and devices which are not there, and say
-/// so at every start.
+/// The disabled snapshotters would log errors about missing file systems and devices.
 fn configuration(folder: &Path, cgroup: &str) -> String {
     let folder = folder.display();
     let pause = Image::Pause.name();

@@ -1,17 +1,12 @@
-//! Where a node stands: a mount namespace and a network namespace of its own, joined to this host by one link, and
-//! a cgroup.
+//! The sandbox of a node: a mount namespace and a network namespace, a link to this host, and a cgroup.
 //!
-//! Whatever a node does to its host it does here: bridge, addresses, routes and the settings of the network end
-//! with the network namespace, mounts with the mount namespace, and both with the last process in them, also
-//! after a kill -9. All paths are the node's default ones, for what lies there is private: a folder of the
-//! run for what must be kept on a disk, a tmpfs for `/run`, and files that stand in for the few settings of the
-//! whole kernel that a kubelet writes at its start ([`mounts`]). What remains for the supervisor to give back is the
-//! link and the cgroup.
+//! Everything that a node changes is inside. Bridge, addresses, routes and network settings end with the network
+//! namespace, and mounts end with the mount namespace. All paths are the defaults, because the node has its own files
+//! there: directories of the run's work directory, a tmpfs for `/run`, and files in place of the kernel settings that a
+//! kubelet writes ([`mounts`]).
 //!
-//! Not separated are process ids, for FUSE tells LXCFS who reads by the process id that it sees itself, and
-//! cgroups, for a limit is looked up by the name that the host knows.
-//!
-//! What it leaves to others: no part of a node is started here.
+//! Process ids are those of the run ([`crate::supervisor`]), because LXCFS identifies a reader by its pid. Cgroups are
+//! the host's, because LXCFS looks up a limit by the host's name of the cgroup.
 
 mod mounts;
 mod needs;
@@ -29,7 +24,7 @@ pub(crate) use mounts::disk;
 use crate::supervisor::{Process, Supervisor, Tool};
 use crate::wait::{Poll, eventually};
 
-/// Commands that take a hundredth of a second, on a machine that does much else.
+/// The time of a short command on a loaded machine.
 const AT_ONCE: Duration = Duration::from_secs(60);
 
 /// Numbers the sandboxes of this process.
@@ -45,19 +40,18 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// The addresses that the node's network has on its loopback device: the service `kubernetes`, which needs no
-    /// kube-proxy so, and the cluster's DNS.
+    /// The addresses of the `kubernetes` Service and of DNS, on the node's loopback device.
     pub const SERVICES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 10)];
 
-    /// Every other address of services is unreachable: it must not leave by another way.
+    /// The other Service addresses, which are unreachable in the node's network.
     pub const SERVICE_RANGE: &str = "10.0.0.0/24";
 
-    /// Whether this host has what a node takes. If not, the error names all that it lacks and says how to get it.
+    /// Checks that this host can have a node. The error lists everything that is missing, with the remedy.
     pub fn check(supervisor: &Supervisor) -> Result<()> {
         needs::check(supervisor.work())
     }
 
-    /// Makes it, on a host that has what it takes.
+    /// Makes a sandbox.
     pub fn start(supervisor: &Arc<Supervisor>) -> Result<Self> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let folder = supervisor.work().join(format!("node-{number}"));
@@ -72,61 +66,60 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// The node's address, for this host and for pods.
+    /// Returns the node's address for this host and for pods.
     pub fn address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 98, self.subnet, 2)
     }
 
-    /// This host's address, as the node sees it.
+    /// Returns this host's address for the node.
     pub fn host_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 98, self.subnet, 1)
     }
 
-    /// The interface of this host that leads to the node.
+    /// Returns the interface of this host that leads to the node.
     pub fn link(&self) -> String {
         format!("durward{}", self.subnet)
     }
 
-    /// The tool in the node's network, with this host's files. Its process id is the tool's own.
+    /// Returns the tool in the node's network with this host's files. The process id is the tool's own.
     #[must_use]
     pub fn in_network(&self, tool: Tool) -> Tool {
         self.enter(tool, &["--net"])
     }
 
-    /// The tool on the node: its network and its files. Its process id is the tool's own.
+    /// Returns the tool in the node's network with the node's files. The process id is the tool's own.
     #[must_use]
     pub fn inside(&self, tool: Tool) -> Tool {
         self.enter(tool, &["--net", "--mount"])
     }
 
-    /// The node's cgroup as the kubelet's `--cgroup-root` wants it: a name with a slash before it, the same in every
-    /// hierarchy.
+    /// Returns the node's cgroup for the kubelet's `--cgroup-root`: a name after a slash, the same in every hierarchy.
     pub fn cgroup(&self) -> &str {
         &self.cgroup
     }
 
-    /// A folder for sockets, state and configuration, of the same path for the node and for this host.
+    /// Returns a directory with the same path on the node and on this host, for sockets, state and configuration.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What lies at this absolute path on the node, for this host to read, write or connect to.
+    /// Returns the path by which this process accesses a file of the node.
     pub fn path(&self, on_the_node: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{on_the_node}", self.holder.pid()))
     }
 
-    /// The node's network namespace, for a thread of this process to join.
+    /// Returns the node's network namespace, which a thread can join.
     pub fn network(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/ns/net", self.holder.pid()))
     }
 
-    /// `nsenter` without `--pid` forks nobody: it becomes what it starts, and signals reach that.
+    /// Without `--pid`, `nsenter` does not fork, so the tool gets its process id and signals.
     fn enter(&self, tool: Tool, namespaces: &[&str]) -> Tool {
         tool.started_by("nsenter", |folder| {
             let mut arguments = vec![format!("--target={}", self.holder.pid())];
             arguments.extend(namespaces.iter().map(|&namespace| namespace.to_owned()));
             arguments.push("--".to_owned());
-            // A mount namespace is entered at its root.
+            // `nsenter` enters a mount namespace at its root.
             arguments.extend(
                 folder
                     .into_iter()
@@ -156,8 +149,8 @@ impl Sandbox {
     }
 }
 
-/// Starts the process that keeps the namespaces while nobody else is in them. What this host mounts and
-/// unmounts later is seen there, and nothing that is mounted there is seen here.
+/// Starts the process that keeps the namespaces. Later mounts of the host appear in them, and their mounts do not
+/// appear on the host.
 fn hold(supervisor: &Arc<Supervisor>) -> Result<Process> {
     let tool = Tool::new("node-ground", "unshare")
         .arguments(["--mount", "--net", "--propagation=slave", "sleep", "infinity"])
@@ -168,7 +161,7 @@ fn hold(supervisor: &Arc<Supervisor>) -> Result<Process> {
         if let Some(exit) = holder.exit()? {
             bail!(holder.failure(format_args!("ended with {exit}")));
         }
-        // It becomes `sleep` when both are made.
+        // `unshare` becomes `sleep` when both namespaces exist.
         let name = std::fs::read_to_string(&name).unwrap_or_default();
         Ok(if name.trim() == "sleep" { Poll::Ready(()) } else { Poll::Pending(name) })
     })?;

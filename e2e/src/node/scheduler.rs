@@ -1,4 +1,4 @@
-//! kube-scheduler, as it comes.
+//! kube-scheduler with its defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::binaries::Binary;
 use crate::controlplane::Cluster;
 use crate::supervisor::{Process, Supervisor, Tool};
 
-/// Starts it, and waits for nothing: a pod that is there before it is scheduled when it comes.
+/// Starts it and waits for nothing.
 pub(super) fn start(
     supervisor: &Arc<Supervisor>,
     sandbox: &Arc<Sandbox>,

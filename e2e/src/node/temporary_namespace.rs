@@ -1,11 +1,11 @@
-//! A namespace on the node, which ends with the case: a node has room for so many pods and no more.
+//! A namespace on the node that ends with the case, because the number of pods on a node is limited.
 
 use std::ops::Deref;
 
 use crate::console::print;
 use crate::namespace::Namespace;
 
-/// A namespace that is deleted, with all that runs in it, when this is dropped. That nobody waits for.
+/// A namespace that is deleted, with everything in it, when this is dropped. The deletion is not awaited.
 #[derive(Debug)]
 #[must_use = "the namespace is deleted when this is dropped"]
 pub struct TemporaryNamespace<'a>(pub(super) Namespace<'a>);

@@ -1,4 +1,4 @@
-//! What makes pods on the node: whether all that it wants stand.
+//! Workloads on the node.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::running_pod::condition;
 use crate::namespace::Namespace;
 use crate::wait::{Poll, eventually};
 
-/// As long as one pod may take, and another that it replaces.
+/// The time of one pod and of another one that it replaces.
 const STANDS_WITHIN: Duration = Duration::from_secs(240);
 
 impl Node {
-    /// Waits until the Deployment, `StatefulSet` or `DaemonSet` (`deployments`, …) of this name has all its pods
-    /// Ready, and all of them of its present template; a `DaemonSet` whose update waits for its pods to be deleted
-    /// need not have the latter. In vain, the error has what became of each pod.
+    /// Waits until the Deployment, `StatefulSet` or `DaemonSet` (`deployments`, …) of this name has all pods Ready and
+    /// up to date. With the update strategy `OnDelete`, a `DaemonSet` can have old ones. The error has the state of
+    /// each pod.
     pub fn stands(&self, namespace: &Namespace<'_>, resource: &str, name: &str) -> Result<()> {
         let api = self.cluster().api();
         let path = format!("{}/{name}", namespace.path(&format!("apps/v1/{resource}")));
@@ -34,7 +34,7 @@ impl Node {
         })
     }
 
-    /// The pods of a namespace that are not Ready, with all that is known of each.
+    /// Returns the pods of a namespace that are not Ready, with everything that is known of each.
     fn ill(&self, namespace: &Namespace<'_>) -> Result<String> {
         let pods = self.cluster().api().get(&namespace.path("pods"))?.succeeded()?.body;
         let pods = pods["items"].as_array().context("a list without items")?;

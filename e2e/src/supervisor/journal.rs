@@ -1,84 +1,80 @@
-//! What the supervisor writes down, and what the next one makes of it.
+//! The journal of a run: its directories, and what it has leased of the host.
 //!
-//! `<cache>/journals/<run>.jsonl` exists as long as the run does. Every line is written before the deed it
-//! tells of, or, where only the deed gives the fact (a process id), both before and after: whatever moment a
-//! supervisor is killed at, its journal names everything that it may have left. Appending to a file survives the
-//! writer's SIGKILL; surviving a power cut is not needed, because nothing that the journal names does.
+//! `<cache>/runs/<run>.jsonl` exists as long as the run. A lease is written before it is taken, so the journal of a
+//! killed run names everything that it left. The processes of a living run hold a shared lock of the file, which the
+//! kernel releases with them.
 
-use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use super::process::{Identity, boot, end_all, marked};
-use super::protocol::Lease;
-use super::{cgroup, link, loopback, process};
+use super::identity::Identity;
+use super::{cgroup, network};
 use crate::console::print;
 
-/// The environment variable that every process of a run carries, with the run's name as its value.
-pub const MARK: &str = "DURWARD_E2E_RUN";
-
-/// Logs of runs that did not pass are kept for the last so many runs.
+/// Logs are kept of this many runs that did not pass.
 const LOGS_KEPT: usize = 8;
 
-/// How long processes of a dead supervisor may take to end by themselves.
-const GRACE: Duration = Duration::from_secs(3);
+/// Processes that were just killed can still write into the work directory.
+const REMOVED_WITHIN: Duration = Duration::from_secs(20);
 
-/// The folder that ends with the run of this name.
-pub fn work_of(run: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("durward-e2e-{run}"))
-}
-
-/// One line of the journal.
-#[derive(Debug, Serialize, Deserialize)]
+/// Something of the host that a run has until it ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Entry {
-    /// The first line.
-    Supervisor(Head),
-    /// A process is about to be started: until [`Entry::Started`] only its mark is known.
-    Starting(String),
-    /// It runs.
-    Started {
-        /// The part's name.
-        name: String,
-        /// Who it is.
-        process: Identity,
-    },
-    /// It has ended and been reaped.
-    Ended(Identity),
-    /// An address is about to be added to the loopback device.
+pub enum Lease {
+    /// An address of the loopback device.
     Address(Ipv4Addr),
-    /// The address was given back, or was not ours after all.
-    AddressReturned(Ipv4Addr),
-    /// Something is about to be taken from the host.
-    Leased(Lease),
-    /// It could not be taken.
-    Returned(Lease),
-    /// The tests said that they passed.
-    Passed,
+    /// The cgroup of this name, in every hierarchy.
+    Cgroup(String),
+    /// The link `durward<subnet>` to the network 10.98.`subnet`.0/30.
+    Link(u8),
 }
 
-/// Whose journal it is.
+impl Lease {
+    fn give_back(&self, run: &str) {
+        match self {
+            Self::Address(address) => network::remove_address(*address),
+            Self::Cgroup(name) => cgroup::remove(name),
+            Self::Link(subnet) => network::remove_link(*subnet, run),
+        }
+    }
+}
+
+/// The first line of a journal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Head {
     /// The run's name, unique on this host.
     pub run: String,
-    /// The supervisor.
+    /// The program that the user started.
+    pub owner: Identity,
+    /// The parent of the namespace's first process. The namespace ends with it.
     pub supervisor: Identity,
-    /// The boot that the process ids belong to.
+    /// The boot in which the leases were taken.
     pub boot: String,
-    /// The folder that ends with the run.
+    /// The directory that is removed at the end of the run.
     pub work: PathBuf,
-    /// The folder that is kept if the run does not pass.
+    /// The directory that is kept if the run does not pass.
     pub logs: PathBuf,
 }
 
-/// The open journal of a living supervisor.
+/// A further line of a journal.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Entry {
+    /// The lease is about to be taken.
+    Leased(Lease),
+    /// The lease could not be taken.
+    Returned(Lease),
+    /// The tests passed.
+    Passed,
+}
+
+/// The journal of a living run, which stays locked until this is dropped.
 #[derive(Debug)]
 pub struct Journal {
     /// Its first line.
@@ -88,210 +84,233 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Cleans up behind dead supervisors, then opens a journal and makes the run's folders.
+    /// Cleans up after dead runs, starts the supervisor with `start`, and makes the journal and the directories of a run.
     ///
-    /// Both under one lock, so that two runs that begin together neither sweep the same leavings nor take
-    /// each other's empty journal for a dead one.
-    pub fn open(cache: &Path) -> Result<Self> {
-        let journals = folder(cache)?;
-        let _lock = lock(&journals)?;
-        sweep_locked(&journals);
-        let supervisor =
-            process::Identity::own().context("/proc does not know this process: is it mounted?")?;
+    /// A lock excludes other runs meanwhile: one that sees the new journal without its lock would clean it up.
+    pub(super) fn create(cache: &Path, start: impl FnOnce() -> Result<Identity>) -> Result<Self> {
+        let directory = cache.join("runs");
+        let _lock = lock(&directory)?;
+        sweep_locked(&directory);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let run = format!("{since}-{}", supervisor.pid);
-        let logs = cache.join("logs").join(&run);
-        let work = work_of(&run);
-        let path = journals.join(format!("{run}.jsonl"));
-        let file = OpenOptions::new()
-            .create_new(true)
-            .append(true)
-            .open(&path)
-            .with_context(|| format!("cannot write the journal {}", path.display()))?;
-        let mut journal = Self { head: Head { run, supervisor, boot: boot(), work, logs }, path, file };
-        journal.write(&Entry::Supervisor(journal.head.clone()))?;
-        for folder in [&journal.head.work, &journal.head.logs] {
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let run = format!("{since}-{}", random("uuid").get(..8).unwrap_or_default());
+        let head = Head {
+            owner: Identity::own().context("/proc does not know this process: is it mounted?")?,
+            supervisor: start()?,
+            boot: random("boot_id"),
+            work: work_of(&run),
+            logs: cache.join("logs").join(&run),
+            run,
+        };
+        let path = directory.join(format!("{}.jsonl", head.run));
+        let mut file = append(&path, true)?;
+        file.lock_shared().context("cannot lock the journal")?;
+        write_line(&mut file, &path, &head)?;
+        for directory in [&head.work, &head.logs] {
+            std::fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
         }
-        prune_logs(&cache.join("logs"), &journals);
-        Ok(journal)
+        prune_logs(&cache.join("logs"), &directory);
+        Ok(Self { head, path, file })
     }
 
-    /// Writes one line.
-    pub fn write(&mut self, entry: &Entry) -> Result<()> {
-        let mut line = serde_json::to_vec(entry)?;
-        line.push(b'\n');
-        self.file
-            .write_all(&line)
-            .with_context(|| format!("cannot write the journal {}", self.path.display()))
+    /// Opens and locks a journal that exists.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = append(path, false)?;
+        file.lock_shared().context("cannot lock the journal")?;
+        let record = Record::read(path).with_context(|| format!("{} has no first line", path.display()))?;
+        Ok(Self { head: record.head, path: path.to_owned(), file })
     }
-}
 
-/// The orderly end of a run whose parts have ended: what still carries its mark is ended, what the host lent
-/// is given back, its folders and, last, its journal are removed.
-pub fn close(cache: &Path, head: &Head, leases: &[Lease], passed: bool) {
-    end_processes(&[], head);
-    return_loans(leases, head);
-    remove_folders(head, passed);
-    let _ = std::fs::remove_file(cache.join("journals").join(format!("{}.jsonl", head.run)));
-}
+    /// Writes a line.
+    pub(super) fn write(&mut self, entry: &Entry) -> Result<()> {
+        write_line(&mut self.file, &self.path, entry)
+    }
 
-/// Ends these processes, and those that carry the run's mark.
-fn end_processes(known: &[Identity], head: &Head) {
-    let mut processes = known.to_vec();
-    processes.extend(marked(MARK, &head.run).into_iter().filter(|stray| !known.contains(stray)));
-    for stray in end_all(&processes, GRACE) {
-        print(format_args!("process {} of run {} does not end", stray.pid, head.run));
+    /// Returns its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the directory of journals.
+    pub(super) fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
     }
 }
 
-/// Gives back what the host lent, the last first. All parts have ended: nobody of the run makes new members
-/// of a cgroup.
-fn return_loans(leases: &[Lease], head: &Head) {
-    for lease in leases.iter().rev() {
-        match lease {
-            Lease::Cgroup(name) => cgroup::remove(name),
-            Lease::Link(subnet) => link::remove(*subnet, &head.run),
-        }
-    }
+/// Returns the work directory of the run of this name.
+pub fn work_of(run: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("durward-e2e-{run}"))
 }
 
-/// The folder of journals.
-fn folder(cache: &Path) -> Result<PathBuf> {
-    let journals = cache.join("journals");
-    std::fs::create_dir_all(&journals).with_context(|| format!("cannot make {}", journals.display()))?;
-    Ok(journals)
-}
-
-/// The lock that every run takes while it begins, or takes something from the host. The kernel frees it with
-/// the process.
-fn lock(journals: &Path) -> Result<File> {
-    let path = journals.join("lock");
+/// Takes the lock that a run holds while it starts or takes a lease. The kernel releases it with the process.
+pub(super) fn lock(directory: &Path) -> Result<File> {
+    std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let path = directory.join("lock");
     let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
     file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
     Ok(file)
 }
 
-/// Takes the lock of [`Journal::open`] for something else that only one run may do at a time.
-pub fn lock_in(cache: &Path) -> Result<File> {
-    lock(&folder(cache)?)
-}
-
-/// Cleans up behind every supervisor that is dead and has left a journal.
+/// Returns the leases of dead runs and removes their directories.
 pub fn sweep(cache: &Path) -> Result<()> {
-    let journals = folder(cache)?;
-    let _lock = lock(&journals)?;
-    sweep_locked(&journals);
+    let directory = cache.join("runs");
+    let _lock = lock(&directory)?;
+    sweep_locked(&directory);
     Ok(())
 }
 
-fn sweep_locked(journals: &Path) {
-    for path in journal_paths(journals) {
-        let Some(left) = Leavings::read(&path) else {
-            // Killed between making the file and its first line: nothing had been started yet.
-            let _ = std::fs::remove_file(&path);
-            continue;
-        };
-        if left.is_of_a_living_keeper() {
-            continue;
+fn sweep_locked(directory: &Path) {
+    for path in
+        std::fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
+    {
+        let is_journal = path.extension().is_some_and(|extension| extension == "jsonl");
+        if is_journal && append(&path, false).is_ok_and(|file| file.try_lock().is_ok()) {
+            if let Some(record) = Record::read(&path) {
+                print(format_args!("run {} was killed: cleaning up after it", record.head.run));
+            }
+            clean(&path);
         }
-        left.clean();
-        let _ = std::fs::remove_file(&path);
     }
 }
 
-fn journal_paths(journals: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(journals) else { return Vec::new() };
-    entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
-        .collect()
+/// Returns the leases of a run whose processes have ended or were killed, removes its directories and its journal.
+pub(super) fn clean(path: &Path) {
+    // Without a first line, nothing was leased yet.
+    if let Some(Record { head, leases, passed }) = Record::read(path) {
+        // Another boot has none of the leases, and another run may have the same address by now.
+        if head.boot == random("boot_id") {
+            leases.iter().rev().for_each(|lease| lease.give_back(&head.run));
+        }
+        remove_directories(&head, passed);
+    }
+    let _ = std::fs::remove_file(path);
 }
 
-/// What a journal says may still be there.
-struct Leavings {
+/// Lets the killed processes of the run end that a version 1 freezer holds.
+pub(super) fn thaw(path: &Path) {
+    for lease in Record::read(path).into_iter().flat_map(|record| record.leases) {
+        if let Lease::Cgroup(name) = lease {
+            cgroup::thaw(&name);
+        }
+    }
+}
+
+/// The contents of a journal.
+#[derive(Debug)]
+struct Record {
     head: Head,
-    processes: Vec<Identity>,
-    addresses: BTreeSet<Ipv4Addr>,
     leases: Vec<Lease>,
     passed: bool,
 }
 
-impl Leavings {
-    /// None if the journal has no first line. A torn last line says nothing and is passed over: the line
-    /// before it told of the intent, and the mark finds the rest.
+impl Record {
     fn read(path: &Path) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(path).ok()?)
     }
 
+    /// Skips a torn last line: what it announces was not taken yet.
     fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
-        let Some(Entry::Supervisor(head)) = lines.next() else { return None };
-        let mut left = Self {
-            head,
-            processes: Vec::new(),
-            addresses: BTreeSet::new(),
-            leases: Vec::new(),
-            passed: false,
-        };
-        for entry in lines {
+        let mut lines = text.lines();
+        let head = serde_json::from_str(lines.next()?).ok()?;
+        let mut record = Self { head, leases: Vec::new(), passed: false };
+        for entry in lines.filter_map(|line| serde_json::from_str(line).ok()) {
             match entry {
-                Entry::Started { process, .. } => left.processes.push(process),
-                Entry::Ended(process) => left.processes.retain(|other| *other != process),
-                Entry::Address(address) => drop(left.addresses.insert(address)),
-                Entry::AddressReturned(address) => drop(left.addresses.remove(&address)),
-                Entry::Leased(lease) => left.leases.push(lease),
-                Entry::Returned(lease) => left.leases.retain(|other| *other != lease),
-                Entry::Passed => left.passed = true,
-                Entry::Supervisor(_) | Entry::Starting(_) => {}
+                Entry::Leased(lease) => record.leases.push(lease),
+                Entry::Returned(lease) => record.leases.retain(|other| *other != lease),
+                Entry::Passed => record.passed = true,
             }
         }
-        Some(left)
-    }
-
-    fn is_of_a_living_keeper(&self) -> bool {
-        self.head.boot == boot() && self.head.supervisor.is_alive()
-    }
-
-    fn clean(self) {
-        print(format_args!("the supervisor of run {} was killed: cleaning up behind it", self.head.run));
-        if self.head.boot == boot() {
-            end_processes(&self.processes, &self.head);
-            return_loans(&self.leases, &self.head);
-            for address in &self.addresses {
-                loopback::remove(*address);
-            }
-        }
-        remove_folders(&self.head, self.passed);
+        Some(record)
     }
 }
 
-fn remove_folders(head: &Head, passed: bool) {
-    if let Err(error) = std::fs::remove_dir_all(&head.work)
-        && error.kind() != std::io::ErrorKind::NotFound
+fn append(path: &Path, create: bool) -> Result<File> {
+    let file = OpenOptions::new().append(true).create_new(create).open(path);
+    file.with_context(|| format!("cannot open the journal {}", path.display()))
+}
+
+fn write_line(file: &mut File, path: &Path, line: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(line)?;
+    line.push(b'\n');
+    file.write_all(&line).with_context(|| format!("cannot write the journal {}", path.display()))
+}
+
+/// Returns an id that the kernel made: `uuid` is new each time, `boot_id` is that of this boot.
+fn random(name: &str) -> String {
+    let path = Path::new("/proc/sys/kernel/random").join(name);
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+fn remove_directories(head: &Head, passed: bool) {
+    let began = Instant::now();
+    while let Err(error) = std::fs::remove_dir_all(&head.work)
+        && error.kind() != ErrorKind::NotFound
     {
-        print(format_args!("cannot remove {}: {error}", head.work.display()));
+        if began.elapsed() >= REMOVED_WITHIN {
+            print(format_args!("cannot remove {}: {error}", head.work.display()));
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
     let is_empty = std::fs::read_dir(&head.logs).is_ok_and(|mut entries| entries.next().is_none());
     if passed || is_empty {
         let _ = std::fs::remove_dir_all(&head.logs);
     } else if head.logs.exists() {
-        print(format_args!("the logs of every part are kept in {}", head.logs.display()));
+        print(format_args!("the logs of all processes are in {}", head.logs.display()));
     }
 }
 
-/// Removes the oldest kept logs. Names begin with the time, so they sort by age; those of living runs have a
-/// journal.
+/// Removes the oldest logs. Names begin with the time, so they sort by age; runs with a journal keep theirs.
 fn prune_logs(logs: &Path, journals: &Path) {
     let Ok(entries) = std::fs::read_dir(logs) else { return };
     let mut runs: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     runs.retain(|run| !journals.join(format!("{run}.jsonl")).exists());
     runs.sort_unstable();
-    let surplus = runs.len().saturating_sub(LOGS_KEPT);
-    for run in runs.iter().take(surplus) {
+    for run in runs.iter().take(runs.len().saturating_sub(LOGS_KEPT)) {
         let _ = std::fs::remove_dir_all(logs.join(run));
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn text(entries: &[Entry]) -> String {
+        let process = Identity { pid: 7, started: 8 };
+        let head = Head {
+            run: "1-7".into(),
+            owner: process,
+            supervisor: process,
+            boot: random("boot_id"),
+            work: "/nowhere/work".into(),
+            logs: "/nowhere/logs".into(),
+        };
+        let lines = entries.iter().map(|entry| serde_json::to_string(entry).unwrap() + "\n");
+        serde_json::to_string(&head).unwrap() + "\n" + &lines.collect::<String>()
+    }
+
+    #[test]
+    fn returns_the_leases_that_were_taken_in_order() {
+        let leases = [Lease::Cgroup("durward-1-7-0".to_owned()), Lease::Link(10)];
+        let written = text(&[
+            Entry::Leased(leases[0].clone()),
+            Entry::Leased(Lease::Link(9)),
+            Entry::Returned(Lease::Link(9)),
+            Entry::Leased(leases[1].clone()),
+        ]);
+        assert_eq!(Record::parse(&written).unwrap().leases, leases);
+    }
+
+    #[test]
+    fn skips_a_torn_last_line() {
+        let written = text(&[Entry::Leased(Lease::Link(9)), Entry::Leased(Lease::Link(10))]);
+        let torn = written.strip_suffix("}}\n").unwrap();
+        assert_eq!(Record::parse(torn).unwrap().leases, [Lease::Link(9)]);
+    }
+
+    #[test]
+    fn without_its_first_line_a_journal_has_no_leases() {
+        let written = text(&[Entry::Leased(Lease::Link(9))]);
+        assert!(Record::parse(written.split_once('\n').unwrap().1).is_none());
+    }
+}

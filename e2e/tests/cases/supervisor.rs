@@ -1,32 +1,34 @@
-//! A run leaves nothing behind, however it ends.
+//! A run leaves the host as it was, however it ends.
 //!
-//! Each case starts this test binary again as a *victim*: a run with its own supervisor and cache that starts
-//! processes which are hard to stop. The cases in [`sandbox`] also use the sandbox of a node.
+//! Each case starts this test binary once more, as a *victim*: a run with namespaces and a cache of its own, which starts
+//! processes that are hard to end and then passes, panics or waits to be killed. The victims of `sandbox.rs` have the
+//! sandbox of a node as well.
 
 mod sandbox;
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::prelude::*;
-use e2e::supervisor::process::{Identity, marked};
-use e2e::supervisor::{Process, Supervisor, Tool, journal};
+use e2e::context::TestContext;
+use e2e::supervisor::identity::Identity;
+use e2e::supervisor::{Exit, Process, Supervisor, Tool, host_state, journal};
+use e2e::wait::{Poll, eventually};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 /// The environment variable that makes this binary a victim.
 const VICTIM: &str = "DURWARD_E2E_VICTIM";
 
-/// Time for a supervisor to clean up: two seconds of grace, plus time for a loaded machine.
+/// The time to kill all processes and to return all leases, on a loaded machine.
 const CLEAN_WITHIN: Duration = Duration::from_secs(30);
 
 #[e2e::case]
 fn leaves_nothing_behind_after_a_successful_run(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "pass")?;
-    ensure!(victim.end()? == Exit::Code(0), "the victim failed: {}", victim.part.log_tail(20));
+    ensure!(victim.end()? == Exit::Code(0), "the victim failed: {}", victim.process.log_tail(20));
     victim.left_nothing()?;
     ensure!(!victim.logs().exists(), "the logs of a run that passed are kept");
     Ok(())
@@ -35,38 +37,46 @@ fn leaves_nothing_behind_after_a_successful_run(context: &TestContext) -> Result
 #[e2e::case]
 fn leaves_nothing_behind_after_a_panic(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "panic")?;
-    ensure!(victim.end()? == Exit::Code(101), "the victim did not panic: {}", victim.part.log_tail(20));
+    ensure!(victim.end()? == Exit::Code(101), "the victim did not panic: {}", victim.process.log_tail(20));
     victim.left_nothing()?;
     victim.kept_its_logs()
 }
 
 #[e2e::case]
 fn leaves_nothing_behind_after_sigkill(context: &TestContext) -> Result<()> {
-    let victim = Victim::start(context, "wait")?;
-    victim.left_something()?;
-    victim.part.signal(Signal::KILL)?;
-    ensure!(victim.end()? == Exit::Signal(Signal::KILL.as_raw()), "the victim ended otherwise");
-    victim.left_nothing()?;
-    victim.kept_its_logs()
+    ends_by(context, |victim| victim.process.signal(Signal::KILL), Signal::KILL)
 }
 
 #[e2e::case]
 fn leaves_nothing_behind_after_sigterm(context: &TestContext) -> Result<()> {
+    ends_by(context, |victim| victim.process.signal(Signal::TERM), Signal::TERM)
+}
+
+#[e2e::case]
+fn leaves_nothing_behind_after_ctrl_c(context: &TestContext) -> Result<()> {
+    // A terminal sends SIGINT to the whole foreground group.
+    let interrupt = |victim: &Victim| {
+        let group = Pid::from_raw(victim.process.pid()).context("no process group")?;
+        Ok(kill_process_group(group, Signal::INT)?)
+    };
+    ends_by(context, interrupt, Signal::INT)
+}
+
+fn ends_by(context: &TestContext, kill: impl Fn(&Victim) -> Result<()>, signal: Signal) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
-    victim.left_something()?;
-    victim.part.signal(Signal::TERM)?;
-    ensure!(victim.end()? == Exit::Signal(Signal::TERM.as_raw()), "the victim ended otherwise");
+    victim.has_processes_and_an_address()?;
+    kill(&victim)?;
+    ensure!(victim.end()? == Exit::Signal(signal.as_raw()), "the victim ended otherwise");
     victim.left_nothing()?;
     victim.kept_its_logs()
 }
 
 #[e2e::case]
-fn leaves_nothing_behind_after_ctrl_c(context: &TestContext) -> Result<()> {
+fn leaves_nothing_behind_after_the_supervisor_is_killed(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
-    // A terminal sends SIGINT to the whole foreground process group.
-    let group = Pid::from_raw(victim.part.pid()).context("no process group")?;
-    kill_process_group(group, Signal::INT)?;
-    ensure!(victim.end()? == Exit::Signal(Signal::INT.as_raw()), "the victim ended otherwise");
+    victim.has_processes_and_an_address()?;
+    victim.supervisor()?.signal(Signal::KILL);
+    ensure!(victim.end()? == Exit::Code(137), "the victim ended otherwise");
     victim.left_nothing()?;
     victim.kept_its_logs()
 }
@@ -74,42 +84,46 @@ fn leaves_nothing_behind_after_ctrl_c(context: &TestContext) -> Result<()> {
 #[e2e::case]
 fn the_next_run_cleans_up_after_a_killed_supervisor(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
-    victim.kill_keeper()?;
-    victim.part.signal(Signal::KILL)?;
-    victim.end()?;
-    victim.left_something().context("after its supervisor was killed")?;
-    ensure!(
-        victim.folder("journals").join(victim.journal()).exists(),
-        "the dead supervisor's journal is gone"
-    );
+    victim.kill_all_at_once()?;
+    victim.left_its_leases()?;
 
     let next = Victim::start_in(context, "pass", victim.cache.clone())?;
-    ensure!(next.end()? == Exit::Code(0), "the next run failed: {}", next.part.log_tail(20));
+    ensure!(next.end()? == Exit::Code(0), "the next run failed: {}", next.process.log_tail(20));
     victim.left_nothing()?;
     victim.kept_its_logs()?;
     next.left_nothing()
 }
 
+/// The processes whose ids a dead run's journal contains can be those of others by now.
 #[e2e::case]
 fn the_next_run_ignores_a_process_with_a_reused_pid(context: &TestContext) -> Result<()> {
     let victim = Victim::start(context, "wait")?;
-    victim.kill_keeper()?;
-    victim.part.signal(Signal::KILL)?;
-    victim.end()?;
-    // A process of another run, under a pid that the journal names.
+    victim.kill_all_at_once()?;
     let bystander = context.supervisor()?.start_process(Tool::new("bystander", "sleep").argument("600"))?;
     let identity = Identity::of(bystander.pid()).context("the bystander does not run")?;
-    let journal = victim.folder("journals").join(victim.journal());
-    let other = json!({"started": {"name": "other", "process": {"pid": identity.pid, "started": identity.started - 1}}});
-    let text = std::fs::read_to_string(&journal)?;
-    std::fs::write(&journal, format!("{text}{other}\n"))?;
+    let text = std::fs::read_to_string(victim.journal())?;
+    let (head, leases) = text.split_once('\n').context("the journal has one line")?;
+    let mut head: Value = serde_json::from_str(head)?;
+    head["owner"] = json!(identity);
+    head["supervisor"] = json!(identity);
+    std::fs::write(victim.journal(), format!("{head}\n{leases}"))?;
 
     let next = Victim::start_in(context, "pass", victim.cache.clone())?;
-    ensure!(next.end()? == Exit::Code(0), "the next run failed: {}", next.part.log_tail(20));
+    ensure!(next.end()? == Exit::Code(0), "the next run failed: {}", next.process.log_tail(20));
     victim.left_nothing()?;
-    ensure!(identity.is_alive(), "the next run ended a process that was not the dead run's");
-    bystander.end()?;
-    Ok(())
+    ensure!(identity.is_alive(), "the next run ended a process of another run");
+    bystander.end().map(drop)
+}
+
+#[e2e::case]
+fn the_next_run_ignores_a_run_that_is_alive(context: &TestContext) -> Result<()> {
+    let victim = Victim::start(context, "wait")?;
+    let next = Victim::start_in(context, "pass", victim.cache.clone())?;
+    ensure!(next.end()? == Exit::Code(0), "the next run failed: {}", next.process.log_tail(20));
+    next.left_nothing()?;
+    victim.has_processes_and_an_address()?;
+    victim.process.signal(Signal::KILL)?;
+    victim.left_nothing()
 }
 
 #[e2e::case]
@@ -130,35 +144,36 @@ fn kills_a_process_that_ignores_sigterm(context: &TestContext) -> Result<()> {
         .arguments(["-c", "trap '' TERM; echo ready; while :; do sleep 600; done"])
         .grace(Duration::from_millis(100));
     let deaf = context.supervisor()?.start_process(deaf)?;
-    await_words(&deaf, "ready")?;
+    await_output(&deaf, "ready")?;
     deaf.signal(Signal::TERM)?;
-    ensure!(deaf.wait(Duration::from_millis(200))?.is_none(), "it listens, so the case proves nothing");
+    ensure!(deaf.wait(Duration::from_millis(200))?.is_none(), "it ends, so the case proves nothing");
     ensure!(deaf.end()? == Exit::Signal(Signal::KILL.as_raw()), "it ended otherwise");
-    let refused = deaf.signal(Signal::TERM).err().context("a part that has ended was signalled")?;
+    let refused = deaf.signal(Signal::TERM).err().context("a process that has ended was signaled")?;
     ensure!(format!("{refused:#}").contains("ended already"), "the error does not say why: {refused:#}");
     Ok(())
 }
 
-fn await_words(part: &Process, words: &str) -> Result<String> {
-    eventually(format_args!("{words:?} from {}", part.name()), Duration::from_secs(60), || {
-        if let Some(exit) = part.exit()?
-            && !std::fs::read_to_string(part.log())?.contains(words)
-        {
-            return Err(part.failure(format_args!("ended with {exit}")));
-        }
-        let log = std::fs::read_to_string(part.log())?;
-        // Only whole lines, because the last one can be incomplete.
+/// Waits for a line with these words and returns it.
+fn await_output(process: &Process, words: &str) -> Result<String> {
+    eventually(format_args!("{words:?} from {}", process.name()), Duration::from_secs(60), || {
+        let ended = process.exit()?;
+        let log = std::fs::read_to_string(process.log())?;
+        // The last line can be incomplete.
         let line = log.split_inclusive('\n').find(|line| line.contains(words) && line.ends_with('\n'));
-        Ok(line.map_or_else(|| Poll::Pending(log.clone()), |line| Poll::Ready(line.to_owned())))
+        match (line, ended) {
+            (Some(line), _) => Ok(Poll::Ready(line.to_owned())),
+            (None, Some(exit)) => Err(process.failure(format_args!("ended with {exit}"))),
+            (None, None) => Ok(Poll::Pending(log)),
+        }
     })
 }
 
 /// Another run of this binary.
 struct Victim {
-    part: Process,
+    process: Process,
     cache: PathBuf,
-    /// Its description: run, supervisor, directory, address.
-    told: Value,
+    /// What it printed: its name, work directory, address, pid namespace and sandbox.
+    printed: Value,
 }
 
 impl Victim {
@@ -168,93 +183,90 @@ impl Victim {
     }
 
     fn start_in(context: &TestContext, fate: &str, cache: PathBuf) -> Result<Self> {
-        Self::start_on(context, fate, cache, false)
+        Self::start_with(context, fate, cache, false)
     }
 
-    /// Starts it in the sandbox of a node, or on this host alone.
-    fn start_on(context: &TestContext, fate: &str, cache: PathBuf, has_ground: bool) -> Result<Self> {
-        // A background job of a shell inherits an ignored SIGINT, so Ctrl-C would have no effect.
+    fn start_with(context: &TestContext, fate: &str, cache: PathBuf, has_sandbox: bool) -> Result<Self> {
+        // A shell starts its background jobs with SIGINT ignored, and children inherit that.
         let tool = Tool::new("victim", "env")
             .argument("--default-signal=INT")
             .argument(std::env::current_exe()?.display().to_string())
             .environment(VICTIM, fate)
-            .environment(sandbox::WANTED, if has_ground { "yes" } else { "" })
+            .environment(sandbox::WANTED, if has_sandbox { "yes" } else { "" })
             .environment("DURWARD_E2E_CACHE", cache.display().to_string());
-        let part = context.supervisor()?.start_process(tool)?;
-        let line = await_words(&part, "\"run\"")?;
-        let told = serde_json::from_str(&line).with_context(|| format!("the victim said {line:?}"))?;
-        Ok(Self { part, cache, told })
+        let process = context.supervisor()?.start_process(tool)?;
+        let line = await_output(&process, "\"run\"")?;
+        let printed = serde_json::from_str(&line).with_context(|| format!("the victim printed {line:?}"))?;
+        Ok(Self { process, cache, printed })
     }
 
-    /// Waits until it ends by itself.
+    /// Waits for its end.
     fn end(&self) -> Result<Exit> {
-        self.part.wait(CLEAN_WITHIN)?.context("the victim does not end")
+        self.process.wait(CLEAN_WITHIN)?.context("the victim does not end")
     }
 
-    fn kill_keeper(&self) -> Result<()> {
-        let pid = self.told["supervisor"]
-            .as_i64()
-            .and_then(|pid| i32::try_from(pid).ok())
-            .context("no supervisor")?;
-        let supervisor = Identity::of(pid).context("the victim's supervisor does not run")?;
+    /// Kills its supervisor and the process that would clean up after the supervisor.
+    fn kill_all_at_once(&self) -> Result<()> {
+        let supervisor = self.supervisor()?;
+        self.process.signal(Signal::STOP)?;
         supervisor.signal(Signal::KILL);
-        eventually("the supervisor's end", CLEAN_WITHIN, || {
-            Ok(if supervisor.is_alive() { Poll::Pending("alive".to_owned()) } else { Poll::Ready(()) })
-        })
+        self.process.signal(Signal::KILL)?;
+        self.end().map(drop)
     }
 
-    fn run(&self) -> &str {
-        self.told["run"].as_str().unwrap_or_default()
+    fn supervisor(&self) -> Result<Identity> {
+        let text = std::fs::read_to_string(self.journal())?;
+        let head: Value = serde_json::from_str(text.lines().next().unwrap_or_default())?;
+        Ok(serde_json::from_value(head["supervisor"].clone())?)
     }
 
-    fn folder(&self, name: &str) -> PathBuf {
-        self.cache.join(name)
+    fn text(&self, field: &str) -> &str {
+        self.printed[field].as_str().unwrap_or_default()
     }
 
-    fn journal(&self) -> String {
-        format!("{}.jsonl", self.run())
+    fn journal(&self) -> PathBuf {
+        self.cache.join("runs").join(format!("{}.jsonl", self.text("run")))
     }
 
     fn logs(&self) -> PathBuf {
-        self.folder("logs").join(self.run())
+        self.cache.join("logs").join(self.text("run"))
     }
 
-    /// Returns everything that is left of it.
-    fn leavings(&self) -> Vec<String> {
-        let mut left: Vec<_> = marked(journal::MARK, self.run())
-            .iter()
-            .map(|process| format!("process {}", process.pid))
-            .collect();
-        let work = Path::new(self.told["work"].as_str().unwrap_or_default());
-        let journal = self.folder("journals").join(self.journal());
-        left.extend(
-            [work, &journal].iter().filter(|path| path.exists()).map(|path| path.display().to_string()),
-        );
-        let address: Option<Ipv4Addr> =
-            self.told["address"].as_str().and_then(|address| address.parse().ok());
-        left.extend(
-            address
-                .filter(|address| TcpListener::bind((*address, 0)).is_ok())
-                .map(|address| address.to_string()),
-        );
-        left
+    /// Returns the command lines of all processes in its pid namespace.
+    fn processes(&self) -> Vec<String> {
+        let command = |process: PathBuf| std::fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+        host_state::processes_of(self.text("namespace")).into_iter().map(command).collect()
     }
 
-    /// Expects leftovers, so that finding none later means something.
-    fn left_something(&self) -> Result<()> {
-        let left = self.leavings();
-        let processes = left.iter().filter(|what| what.starts_with("process")).count();
-        ensure!(processes >= 3, "expected three processes or more, and there is {left:?}");
-        ensure!(
-            left.iter().any(|what| what.starts_with("10.99.")),
-            "expected an address, and there is {left:?}"
-        );
+    /// Returns what is left of it.
+    fn left(&self) -> Result<Vec<String>> {
+        let mut left = self.processes();
+        let paths = [PathBuf::from(self.text("work")), self.journal()];
+        left.extend(paths.iter().filter(|path| path.exists()).map(|path| path.display().to_string()));
+        let address: Ipv4Addr = self.text("address").parse()?;
+        if TcpListener::bind((address, 0)).is_ok() {
+            left.push(address.to_string());
+        }
+        Ok(left)
+    }
+
+    fn has_processes_and_an_address(&self) -> Result<()> {
+        let processes = self.processes();
+        // The first process, the victim, `sleeper`, `deaf` and its child, and the runaway.
+        ensure!(processes.len() >= 6, "expected six processes or more: {processes:?}");
+        self.left_its_leases()
+    }
+
+    fn left_its_leases(&self) -> Result<()> {
+        let left = self.left()?;
+        let has = |what: &str| left.iter().any(|left| left.contains(what));
+        ensure!(has(self.text("address")) && has(self.text("work")) && has("runs/"), "there is {left:?}");
         Ok(())
     }
 
     fn left_nothing(&self) -> Result<()> {
-        eventually(format_args!("run {} to leave nothing", self.run()), CLEAN_WITHIN, || {
-            let left = self.leavings();
+        eventually(format_args!("run {} to leave nothing", self.text("run")), CLEAN_WITHIN, || {
+            let left = self.left()?;
             Ok(if left.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{left:?}")) })
         })
     }
@@ -267,16 +279,17 @@ impl Victim {
 }
 
 impl Drop for Victim {
-    /// A failed case must not leave processes that no later run knows of.
+    /// Cleans up if the case failed before the next run did.
     fn drop(&mut self) {
+        let _ = self.process.end();
         let _ = journal::sweep(&self.cache);
     }
 }
 
-/// Runs the victim. Returns `None` if this process is not one.
+/// Runs a victim and returns its exit code. Returns none if this process is not a victim.
 pub(crate) fn victim() -> Option<ExitCode> {
     let fate = std::env::var(VICTIM).ok()?;
-    match suffer(&fate) {
+    match run_victim(&fate) {
         Ok(()) => Some(ExitCode::SUCCESS),
         Err(error) => {
             e2e::console::print(format_args!("{error:#}"));
@@ -285,25 +298,26 @@ pub(crate) fn victim() -> Option<ExitCode> {
     }
 }
 
-#[allow(clippy::print_stdout, reason = "what a victim prints is for the case that reads its log")]
-#[allow(clippy::panic, reason = "it is a panic that the case is about")]
-fn suffer(fate: &str) -> Result<()> {
-    let supervisor = Supervisor::start(Path::new(env!("CARGO_BIN_EXE_e2e-supervisor")))?;
+#[allow(clippy::print_stdout, reason = "the case reads it from the victim's log")]
+#[allow(clippy::panic, reason = "the case is about a panic")]
+fn run_victim(fate: &str) -> Result<()> {
+    let supervisor = Supervisor::open()?;
     supervisor.start_process(Tool::new("sleeper", "sleep").argument("600"))?;
-    // One process ignores SIGTERM and has a child, and another has a child in a new session.
+    // It ignores SIGTERM and has a child.
     let deaf = "trap '' TERM; while :; do sleep 600; done";
-    supervisor
-        .start_process(Tool::new("deaf", "sh").arguments(["-c", deaf]).grace(Duration::from_millis(200)))?;
-    let leaving = "setsid sh -c 'echo gone; exec sleep 600' & wait";
-    let runaway = supervisor.start_process(Tool::new("runaway", "sh").arguments(["-c", leaving]))?;
-    await_words(&runaway, "gone")?;
-    let address = supervisor.address()?;
-    let run = supervisor.logs().file_name().and_then(|name| name.to_str()).context("the run has no name")?;
-    let sandbox = sandbox::take(&supervisor)?;
-    let told = json!({
-        "run": run, "supervisor": supervisor.pid(), "work": supervisor.work(), "address": address, "ground": sandbox,
+    supervisor.start_process(Tool::new("deaf", "sh").arguments(["-c", deaf]))?;
+    // Its child has left the session and has an empty environment.
+    let runaway = "env -i setsid sh -c 'echo gone; exec sleep 600' & wait";
+    let runaway = supervisor.start_process(Tool::new("runaway", "sh").arguments(["-c", runaway]))?;
+    await_output(&runaway, "gone")?;
+    let printed = json!({
+        "run": supervisor.head().run,
+        "work": supervisor.work(),
+        "address": supervisor.address()?,
+        "namespace": host_state::pid_namespace()?,
+        "sandbox": sandbox::take(&supervisor)?,
     });
-    println!("{told}");
+    println!("{printed}");
     match fate {
         "pass" => supervisor.finish(true),
         "panic" => panic!("as the case wants it"),

@@ -1,4 +1,4 @@
-//! The proxy between somebody who asks as Karmada does and a member as small as it can be.
+//! The proxy between a client like Karmada and a small API server.
 
 mod upstream;
 
@@ -12,10 +12,10 @@ use super::Fault;
 use upstream::Stand;
 
 const PODS: &str = "/api/v1/namespaces/shop/pods";
-/// Far more than anything here takes; nothing waits for it to pass.
+/// Far more than any test takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until something is so.
+/// Waits for a condition.
 async fn until(is_so: impl Fn() -> bool) {
     let since = Instant::now();
     while !is_so() {
@@ -159,7 +159,7 @@ async fn a_reset_is_seen_as_one() {
         let asker = stand.asker(version);
         let rule = stand.proxy.on("/pods").answers(Fault::Reset);
         let error = format!("{:#}", asker.get(PODS).await.unwrap_err()).to_lowercase();
-        // Whoever is still writing when it comes finds the pipe broken.
+        // A client that is still writing gets a broken pipe.
         assert!(["connection reset", "broken pipe"].iter().any(|word| error.contains(word)), "{error}");
         assert!(rule.hits() > 0);
         drop(rule);
@@ -178,7 +178,7 @@ async fn silence_lasts_as_long_as_its_rule() {
             async move { asker.get(PODS).await }
         });
         until(|| rule.hits() == 1).await;
-        // Others are answered meanwhile: another path, another method.
+        // Other paths and methods are answered meanwhile.
         assert!(asker.get("/api/v1/namespaces/shop/pods/web-0").await.is_ok());
         assert!(asker.send(Method::POST, PODS, "").await.is_ok());
         assert!(!silent.is_finished());
@@ -207,7 +207,7 @@ async fn a_mute_proxy_takes_connections_and_says_nothing() {
         let asker = stand.asker(Version::HTTP_2);
         async move { asker.get(PODS).await }
     });
-    // The connection that was open goes on; the new one gets no further than TCP.
+    // The open connection continues; the new one gets no further than TCP.
     until(|| mute.hits() == 1).await;
     before.get(PODS).await.unwrap();
     assert!(!shut_out.is_finished());

@@ -1,4 +1,4 @@
-//! A member's API server, as small as it can be, and somebody who asks.
+//! A small API server and a client.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use crate::certificates::Ca;
 use crate::fault::{Proxy, connection};
 
-/// What came in: method, path and query, headers, body.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(super) struct Received {
     pub(super) line: String,
@@ -32,7 +32,7 @@ pub(super) struct Received {
     pub(super) body: Bytes,
 }
 
-/// A proxy with a member behind it.
+/// A proxy with an API server behind it.
 pub(super) struct Stand {
     pub(super) proxy: Proxy,
     pub(super) ca: Ca,
@@ -45,7 +45,7 @@ impl Stand {
         let ca = Ca::new("member").unwrap();
         let seen = Arc::default();
         let address = serve(&ca, Arc::clone(&seen)).await;
-        // A proxy has a runtime of its own, which is neither made nor waited for within another.
+        // A proxy has its own runtime, which cannot be made within another.
         let (proxy, ca) = tokio::task::spawn_blocking(move || {
             (Proxy::before(&format!("https://{address}"), &ca).unwrap(), ca)
         })
@@ -71,7 +71,7 @@ impl Stand {
     }
 }
 
-/// Somebody with a token who asks in another's name, as Karmada does.
+/// A client with a token that impersonates a user, as Karmada does.
 #[derive(Clone)]
 pub(super) struct Asker {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -128,7 +128,7 @@ async fn answer(
     let body = body.collect().await.unwrap().to_bytes();
     seen.lock().unwrap().push(Received { line, headers: head.headers, body });
     if head.uri.query().is_some_and(|query| query.contains("watch=true")) {
-        // One event; then it stays open.
+        // One event; then the watch stays open.
         let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from("{\"type\":\"ADDED\"}\n")))]);
         let stream = futures_util::StreamExt::chain(first, futures_util::stream::pending());
         return Ok(Response::new(StreamBody::new(stream).boxed_unsync()));

@@ -1,7 +1,7 @@
-//! What lies where on the node: a shell script of `mount`s, run once inside.
+//! The mounts of the node, as a shell script that runs inside the sandbox.
 //!
-//! Nothing is made on this host. Where a folder that the node wants is missing, an overlay is laid over the
-//! nearest one that is there, and the folder is made in the overlay.
+//! The host is not changed. If a directory that the node needs is missing, an overlay covers its nearest existing
+//! parent, and the directory is made in the overlay.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Folders of the node's own that must be on a disk, for sizes are measured there or overlays laid upon them.
+/// Directories of the node that must be on a disk, because their size is measured or overlays use them.
 const KEPT: [&str; 11] = [
     "/etc/cni/net.d",
     "/etc/containerd",
@@ -24,8 +24,8 @@ const KEPT: [&str; 11] = [
     "/var/log/pods",
 ];
 
-/// Settings of the whole kernel that a kubelet writes when it starts. It finds files of the node's own there: the
-/// kernel goes on as it was. (`setupKernelTunables` in the kubelet's container manager has the list.)
+/// Settings of the whole kernel that a kubelet writes at its start (`setupKernelTunables` in its container manager).
+/// The node has files of its own there.
 const SETTINGS: [&str; 6] = [
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
@@ -35,21 +35,20 @@ const SETTINGS: [&str; 6] = [
     "vm/panic_on_oom",
 ];
 
-/// A place on the node's `/run` for what the sandbox itself needs; of a plain name, as the options of an overlay
-/// want it.
+/// The sandbox's own directory on the node's `/run`.
 const GROUND: &str = "/run/durward-ground";
 
-/// Where below the run's folder one of [`KEPT`] is.
+/// Returns where one of [`KEPT`] is in the sandbox's directory.
 pub(crate) fn disk(kept: &str) -> String {
     format!("/disk{kept}")
 }
 
-/// The script. The folders of this host are looked at now.
+/// Returns the script for the directories that this host has now.
 pub(super) fn script(folder: &Path) -> Result<String> {
     let mounts =
         std::fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
     let mut points = points(&mounts);
-    // So that the run's folder is the same one inside, even where a place above it is covered.
+    // The run's work directory keeps its path inside, even if a parent is covered.
     points.insert(folder.canonicalize().with_context(|| format!("cannot follow {}", folder.display()))?);
     let mut script = Script::default();
     script.mount(&["-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"]);
@@ -67,30 +66,30 @@ pub(super) fn script(folder: &Path) -> Result<String> {
         script.line(&["mkdir", "-p", kept]);
         script.mount(&["--bind", &own.display().to_string(), kept]);
     }
-    // What /sys/class/net shows is the network of whoever mounted it.
+    // /sys/class/net shows the network of the process that mounted it.
     script.cover(Path::new("/sys"), &["-t", "sysfs", "sysfs"], &points);
     for setting in SETTINGS {
         let real = Path::new("/proc/sys").join(setting);
-        // Not every kernel has all.
+        // Some kernels lack some settings.
         if real.exists() {
             let own = format!("{GROUND}/{}", setting.replace('/', "."));
             script.line(&["cp", &real.display().to_string(), &own]);
             script.mount(&["--bind", &own, &real.display().to_string()]);
         }
     }
-    // Bidirectional mounts of pods, and LXCFS's own, are meant to be seen by other pods.
+    // Other pods must see bidirectional mounts of pods and LXCFS's own.
     script.mount(&["--make-rshared", "/"]);
     Ok(script.0)
 }
 
-/// The nearest folders that are there, of those that are not.
+/// Returns the nearest existing parents of missing directories.
 fn to_overlay() -> Result<BTreeSet<PathBuf>> {
     KEPT.iter()
         .map(Path::new)
         .filter(|kept| !kept.is_dir())
         .map(|kept| {
             let parent = kept.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
-            // A link, such as of /var/lib to a larger disk, would be covered under its other name.
+            // A link, such as from /var/lib to a larger disk, is resolved.
             let parent =
                 parent.canonicalize().with_context(|| format!("cannot follow {}", parent.display()))?;
             ensure!(
@@ -104,19 +103,19 @@ fn to_overlay() -> Result<BTreeSet<PathBuf>> {
         .collect()
 }
 
-/// Where something is mounted, in the order of the paths.
+/// Returns the mount points in the order of their paths.
 fn points(mountinfo: &str) -> BTreeSet<PathBuf> {
     mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(|point| unescape(point).into()).collect()
 }
 
-/// The kernel writes a space, a tab, a line's end and a backslash as three octal digits.
+/// The kernel writes space, tab, newline and backslash as three octal digits.
 fn unescape(point: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
         .fold(point.to_owned(), |point, (escaped, plain)| point.replace(escaped, plain))
 }
 
-/// The topmost of those that lie below a folder.
+/// Returns the topmost mount points below a directory.
 fn directly_below<'a>(folder: &Path, points: &'a BTreeSet<PathBuf>) -> Vec<&'a Path> {
     let mut found: Vec<&Path> = Vec::new();
     for point in points {
@@ -141,8 +140,8 @@ impl Script {
         self.line(&[&["mount"], arguments].concat());
     }
 
-    /// Mounts something over a folder, and again upon it what was mounted below the folder. While that is
-    /// done, the folder as it was is at `GROUND/below`.
+    /// Mounts something over a directory, and mounts again what was below it. Meanwhile the directory is at
+    /// `GROUND/below`.
     fn cover(&mut self, folder: &Path, arguments: &[&str], points: &BTreeSet<PathBuf>) {
         let below = format!("{GROUND}/below");
         let place = folder.display().to_string();

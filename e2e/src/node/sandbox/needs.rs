@@ -1,109 +1,68 @@
-//! What a host must have before a node can stand on it, told all at once.
+//! Checks the host before a node starts, and reports everything that is missing at once.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
-use crate::node::PLUGINS as PLUGINS_FOLDER;
+use crate::node::PLUGINS as PLUGINS_DIRECTORY;
 use crate::supervisor;
 
-/// The commands that lay the sandbox, then those that stand on it, and the Debian package of each.
-const COMMANDS: [(&str, &str); 10] = [
-    ("ip", "iproute2"),
-    ("mount", "mount"),
-    ("umount", "mount"),
-    ("nsenter", "util-linux"),
-    ("unshare", "util-linux"),
-    ("env", "coreutils"),
-    ("containerd", "containerd"),
-    ("ctr", "containerd"),
-    ("runc", "runc"),
-    ("lxcfs", "lxcfs"),
-];
+/// The commands that make the sandbox, and those that run in it.
+const COMMANDS: [&str; 10] =
+    ["ip", "mount", "umount", "nsenter", "unshare", "env", "containerd", "ctr", "runc", "lxcfs"];
 
-/// The programs that join pods to the node's network, and their Debian package.
+/// The CNI plugins of the node's network.
 const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
-const PLUGINS_PACKAGE: &str = "containernetworking-plugins";
 
-/// What is looked at of a host.
-struct Host<'a> {
-    is_root: bool,
-    path: OsString,
-    plugins: &'a Path,
-    fuse: &'a Path,
-    folder: &'a Path,
-    cgroup_lack: Option<String>,
-}
-
-/// An error that lists what is missing, each with the way to get it.
-pub(super) fn check(folder: &Path) -> Result<()> {
-    let host = Host {
-        is_root: rustix::process::geteuid().is_root(),
-        path: std::env::var_os("PATH").unwrap_or_default(),
-        plugins: Path::new(PLUGINS_FOLDER),
-        fuse: Path::new("/dev/fuse"),
-        folder,
-        cgroup_lack: supervisor::cgroup_lack(),
-    };
-    let mut missing = host.missing();
+/// Returns an error that lists what is missing, each with the remedy.
+pub(super) fn check(work: &Path) -> Result<()> {
+    let mut missing =
+        missing_files(&std::env::var_os("PATH").unwrap_or_default(), Path::new(PLUGINS_DIRECTORY));
+    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
+        missing.push(format!(
+            "FUSE, for LXCFS: /dev/fuse cannot be opened ({error}): modprobe fuse; in a container: docker run --privileged"
+        ));
+    }
+    missing.extend(supervisor::cgroup_lack().map(|lack| format!("cgroups: {lack}")));
+    if work.starts_with("/run") || work.starts_with("/var/run") {
+        missing.push(format!(
+            "another directory than {}, because a node has a /run of its own: set TMPDIR to one elsewhere",
+            work.display()
+        ));
+    }
     if missing.is_empty() {
         missing.extend(namespace_lack());
     }
     if missing.is_empty() {
         return Ok(());
     }
-    bail!("a node cannot stand on this host, for it lacks:\n- {}", missing.join("\n- "))
+    bail!("a node cannot run on this host, which lacks:\n- {}", missing.join("\n- "))
 }
 
-impl Host<'_> {
-    fn missing(&self) -> Vec<String> {
-        let mut missing = Vec::new();
-        if !self.is_root {
-            missing.push("root: run it as root, or with sudo".to_owned());
-        }
-        for (command, package) in COMMANDS {
-            if !std::env::split_paths(&self.path).any(|folder| folder.join(command).is_file()) {
-                missing.push(format!("the command `{command}`: apt-get install {package}"));
-            }
-        }
-        for plugin in
-            PLUGINS.map(|plugin| self.plugins.join(plugin)).iter().filter(|plugin| !plugin.is_file())
-        {
-            missing.push(format!("{}: apt-get install {PLUGINS_PACKAGE}", plugin.display()));
-        }
-        if let Err(error) = File::options().read(true).write(true).open(self.fuse) {
-            missing.push(format!(
-                "FUSE, for LXCFS: {} cannot be opened ({error}): modprobe fuse; in a container: docker run --privileged",
-                self.fuse.display()
-            ));
-        }
-        missing.extend(self.cgroup_lack.iter().map(|lack| format!("cgroups: {lack}")));
-        if self.folder.starts_with("/run") || self.folder.starts_with("/var/run") {
-            missing.push(format!(
-                "another folder than {}, for a node has a /run of its own: set TMPDIR to a folder elsewhere",
-                self.folder.display()
-            ));
-        }
-        missing
-    }
+fn missing_files(path: &std::ffi::OsStr, plugins: &Path) -> Vec<String> {
+    let is_in_path =
+        |command: &str| std::env::split_paths(path).any(|directory| directory.join(command).is_file());
+    let commands =
+        COMMANDS.iter().filter(|command| !is_in_path(command)).map(|command| format!("`{command}`"));
+    let plugins = PLUGINS.iter().map(|plugin| plugins.join(plugin)).filter(|plugin| !plugin.is_file());
+    let files = commands.chain(plugins.map(|plugin| plugin.display().to_string()));
+    files.map(|file| format!("{file}: `make prepare` installs it")).collect()
 }
 
-/// Asked last: without root or `unshare` the answer would say the same again.
 fn namespace_lack() -> Option<String> {
     let tried = Command::new("unshare")
         .args(["--mount", "--net", "--propagation=slave", "true"])
         .stdin(Stdio::null())
         .output();
-    let why = match tried {
+    let error = match tried {
         Ok(output) if output.status.success() => return None,
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
     };
     Some(format!(
-        "mount and network namespaces of its own ({why}): they need CAP_SYS_ADMIN; in a container: docker run --privileged"
+        "mount and network namespaces ({error}): they need CAP_SYS_ADMIN; in a container: docker run --privileged"
     ))
 }
 
@@ -112,47 +71,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_missing_is_told_at_once_with_the_way_to_get_it() {
-        let host = Host {
-            is_root: false,
-            path: "/nowhere".into(),
-            plugins: Path::new("/nowhere/cni"),
-            fuse: Path::new("/nowhere/fuse"),
-            folder: Path::new("/run/user/1000/durward"),
-            cgroup_lack: Some("no memory".to_owned()),
-        };
-        let told = host.missing().join("\n");
-        for words in [
-            "root: run it as root",
-            "`ip`: apt-get install iproute2",
-            "`nsenter`: apt-get install util-linux",
-            "`runc`: apt-get install runc",
-            "/nowhere/cni/bridge: apt-get install containernetworking-plugins",
-            "/nowhere/fuse cannot be opened (No such file or directory (os error 2)): modprobe fuse",
-            "cgroups: no memory",
-            "set TMPDIR",
-        ] {
-            assert!(told.contains(words), "{words:?} is not told:\n{told}");
-        }
+    fn reports_all_missing_files_with_the_remedy() {
+        let nowhere = Path::new("/nowhere");
+        let missing = missing_files(nowhere.as_os_str(), nowhere);
+        assert_eq!(missing.len(), COMMANDS.len() + PLUGINS.len());
+        assert!(missing.contains(&"`runc`: `make prepare` installs it".to_owned()), "{missing:?}");
+        assert!(missing.contains(&"/nowhere/bridge: `make prepare` installs it".to_owned()), "{missing:?}");
     }
 
     #[test]
-    fn a_host_that_has_all_lacks_nothing() {
-        let folder = std::env::temp_dir().join(format!("durward-needs-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        for name in COMMANDS.iter().map(|(command, _)| command).chain(&PLUGINS) {
-            std::fs::write(folder.join(name), "").unwrap();
+    fn reports_nothing_if_all_files_exist() {
+        let directory = std::env::temp_dir().join(format!("durward-needs-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        for name in COMMANDS.iter().chain(&PLUGINS) {
+            std::fs::write(directory.join(name), "").unwrap();
         }
-        let host = Host {
-            is_root: true,
-            path: folder.clone().into(),
-            plugins: &folder,
-            fuse: &folder.join("ip"),
-            folder: Path::new("/tmp/durward"),
-            cgroup_lack: None,
-        };
-        let missing = host.missing();
-        std::fs::remove_dir_all(&folder).unwrap();
+        let missing = missing_files(directory.as_os_str(), &directory);
+        std::fs::remove_dir_all(&directory).unwrap();
         assert_eq!(missing, Vec::<String>::new());
     }
 }

@@ -1,13 +1,12 @@
-//! What the root of a unified hierarchy hands down to its groups, and how that is put back.
+//! Enables controllers in the root of a unified hierarchy, and restores the root after the last run.
 //!
-//! A root that hands down too little is made to hand down more, which the kubelet and runc would do anyway. An
-//! extended attribute of the root notes what it was before the first run came. The last run that has a group
-//! takes back what is not in that note, and only then removes the note: one that is killed on the way, or that
-//! the kernel refuses something, leaves the rest to the end of the next.
+//! The kubelet and runc would enable them as well. An extended attribute of the root records which controllers were
+//! enabled before the first run. The last run disables the others and then removes the attribute. If it is killed on the
+//! way, or the kernel refuses, the end of the next run does the rest.
 //!
-//! Meanwhile others may have begun to use what they found there: systemd writes `+io` without looking
-//! who was first. So nothing is taken back that another group hands down further or has set to anything but what a
-//! fresh group has. The kernel itself refuses (EBUSY) only the first of these.
+//! Other programs can start to use a controller meanwhile: systemd writes `+io` whether it is enabled or not. A
+//! controller therefore stays enabled if another group enables it for its children, or has a setting of it that differs
+//! from a new group's. The kernel itself refuses (EBUSY) only in the first case.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,65 +20,58 @@ use rustix::io::Errno;
 use super::{is_ours, words, write_existing};
 use crate::console::print;
 
-/// What a pure version 2 root must hand down: what the kubelet does not start without, and what it takes if the
-/// kernel has it.
-const HANDED_DOWN: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
+/// The controllers that a root must enable: those that the kubelet needs, and those that it uses if the kernel has them.
+const ENABLED: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
 
-/// Which controllers a root handed down before the first run came.
+/// The extended attribute with the controllers that were enabled before the first run.
 const BEFORE: &str = "trusted.durward-e2e-before";
 
-/// A group that is there for a moment, to be read: nobody has set anything in it. No run has this name.
-const FRESH: &str = "durward-fresh";
+/// A group that exists for a moment, to read the settings of a new group. No run has this name.
+const NEW: &str = "durward-fresh";
 
-/// What a group has of itself, although it may be written.
-const OF_ITSELF: [&str; 2] = [".pressure", ".peak"];
+/// Files that can be written but change by themselves.
+const VOLATILE: [&str; 2] = [".pressure", ".peak"];
 
-/// Makes a run's group, and lets the root hand down to it what a node needs, as far as the kernel has it.
-pub(super) fn hand_down(
-    root: &Path,
-    controllers: &[String],
-    make: impl FnOnce() -> Result<()>,
-) -> Result<()> {
+/// Makes a run's group and enables the controllers that a node needs, as far as the kernel has them.
+pub(super) fn enable(root: &Path, controllers: &[String], make: impl FnOnce() -> Result<()>) -> Result<()> {
     let _lock = lock(root)?;
     make()?;
-    let before = words(&handed_down(root))?;
-    let noted = setxattr(root, BEFORE, before.join(" ").as_bytes(), XattrFlags::CREATE);
-    if let Err(error) = noted
+    let before = words(&subtree_control(root))?;
+    let recorded = setxattr(root, BEFORE, before.join(" ").as_bytes(), XattrFlags::CREATE);
+    if let Err(error) = recorded
         && error != Errno::EXIST
     {
-        bail!("cannot note on {} which controllers it hands down: {error}", root.display());
+        bail!("cannot record on {} which controllers are enabled: {error}", root.display());
     }
     let is_in = |list: &[String], wanted: &str| list.iter().any(|had| had == wanted);
-    for wanted in
-        HANDED_DOWN.into_iter().filter(|wanted| is_in(controllers, wanted) && !is_in(&before, wanted))
-    {
-        write_existing(&handed_down(root), &format!("+{wanted}")).with_context(|| {
-            format!("the cgroup {} cannot hand down the controller {wanted}", root.display())
+    for wanted in ENABLED.into_iter().filter(|wanted| is_in(controllers, wanted) && !is_in(&before, wanted)) {
+        write_existing(&subtree_control(root), &format!("+{wanted}")).with_context(|| {
+            format!("the cgroup {} cannot enable the controller {wanted}", root.display())
         })?;
     }
     Ok(())
 }
 
-/// Takes back from the root what it did not hand down before the first run came, unless another run is left.
-pub(super) fn give_back(root: &Path) -> Result<()> {
-    give_back_by(root, |change| write_existing(&handed_down(root), change))
+/// Disables the controllers that were not enabled before the first run, unless another run is left.
+pub(super) fn restore(root: &Path) -> Result<()> {
+    restore_by(root, |change| write_existing(&subtree_control(root), change))
 }
 
-/// `write` is what changes the root: the tests have no kernel that refuses.
-fn give_back_by(root: &Path, mut write: impl FnMut(&str) -> std::io::Result<()>) -> Result<()> {
+/// `write` changes the root; the tests have no kernel that refuses.
+fn restore_by(root: &Path, mut write: impl FnMut(&str) -> std::io::Result<()>) -> Result<()> {
     let _lock = lock(root)?;
-    let Some(before) = noted(root) else { return Ok(()) };
+    let Some(before) = recorded(root) else { return Ok(()) };
     if has_runs(root) {
         return Ok(());
     }
-    let mut surplus = words(&handed_down(root))?;
+    let mut surplus = words(&subtree_control(root))?;
     surplus.retain(|controller| !before.contains(controller));
-    let fresh = if surplus.is_empty() { BTreeMap::new() } else { fresh_settings(root)? };
+    let new = if surplus.is_empty() { BTreeMap::new() } else { new_settings(root)? };
     let mut refused = Vec::new();
     for controller in &surplus {
-        if let Some(user) = user_of(root, controller, &fresh) {
+        if let Some(user) = user_of(root, controller, &new) {
             print(format_args!(
-                "{} goes on handing down the controller {controller}, which {user} has begun to use",
+                "{} keeps the controller {controller} enabled, which {user} has begun to use",
                 root.display()
             ));
         } else if let Err(error) = write(&format!("-{controller}")) {
@@ -88,40 +80,40 @@ fn give_back_by(root: &Path, mut write: impl FnMut(&str) -> std::io::Result<()>)
     }
     ensure!(
         refused.is_empty(),
-        "{} goes on handing down {}: the end of the next run takes it back",
+        "{} keeps {} enabled: the end of the next run disables it",
         root.display(),
         refused.join(", ")
     );
     removexattr(root, BEFORE)
-        .with_context(|| format!("cannot remove the note {BEFORE} of {}", root.display()))
+        .with_context(|| format!("cannot remove the attribute {BEFORE} of {}", root.display()))
 }
 
-/// What was handed down before the first run came; none if no run ever came, or all is given back.
-fn noted(root: &Path) -> Option<Vec<String>> {
+/// Returns the controllers that were enabled before the first run, or none if there was no run or all is restored.
+fn recorded(root: &Path) -> Option<Vec<String>> {
     let mut before = [0; 512];
     let length = getxattr(root, BEFORE, &mut before).ok()?;
     let before = String::from_utf8_lossy(before.get(..length)?).into_owned();
     Some(before.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Who uses a controller, of the groups below the root.
-fn user_of(root: &Path, controller: &str, fresh: &BTreeMap<String, String>) -> Option<String> {
+/// Returns a group below the root that uses the controller.
+fn user_of(root: &Path, controller: &str, new: &BTreeMap<String, String>) -> Option<String> {
     groups(root).find_map(|name| {
         let group = root.join(&name);
-        let further = words(&handed_down(&group)).unwrap_or_default();
-        let uses = further.iter().any(|handed| handed == controller)
+        let enabled = words(&subtree_control(&group)).unwrap_or_default();
+        let uses = enabled.iter().any(|enabled| enabled == controller)
             || settings(&group)
                 .iter()
                 .filter(|(file, _)| file.split('.').next() == Some(controller))
-                .any(|(file, value)| fresh.get(file) != Some(value));
+                .any(|(file, value)| new.get(file) != Some(value));
         uses.then_some(name)
     })
 }
 
-/// The settings of a group that was made this moment.
-fn fresh_settings(root: &Path) -> Result<BTreeMap<String, String>> {
-    let group = root.join(FRESH);
-    // Somebody who was killed may have left one.
+/// Returns the settings of a new group.
+fn new_settings(root: &Path) -> Result<BTreeMap<String, String>> {
+    let group = root.join(NEW);
+    // A run that was killed can have left one.
     let _ = std::fs::remove_dir(&group);
     std::fs::create_dir(&group).with_context(|| format!("cannot make {}", group.display()))?;
     let settings = settings(&group);
@@ -129,7 +121,7 @@ fn fresh_settings(root: &Path) -> Result<BTreeMap<String, String>> {
     Ok(settings)
 }
 
-/// What can be set in a group, and is: every file that can be written and read.
+/// Returns every file of a group that can be written and read.
 fn settings(group: &Path) -> BTreeMap<String, String> {
     let Ok(entries) = std::fs::read_dir(group) else { return BTreeMap::new() };
     entries
@@ -139,17 +131,17 @@ fn settings(group: &Path) -> BTreeMap<String, String> {
             let name = entry.file_name().into_string().ok()?;
             let is_setting = metadata.is_file()
                 && metadata.permissions().mode() & 0o200 != 0
-                && !OF_ITSELF.iter().any(|end| name.ends_with(end));
+                && !VOLATILE.iter().any(|end| name.ends_with(end));
             Some((name, is_setting.then(|| std::fs::read_to_string(entry.path()).ok())??))
         })
         .collect()
 }
 
 fn has_runs(root: &Path) -> bool {
-    groups(root).any(|name| is_ours(&name) && name != FRESH)
+    groups(root).any(|name| is_ours(&name) && name != NEW)
 }
 
-/// The names of the groups directly below.
+/// Returns the names of the groups directly below.
 fn groups(root: &Path) -> impl Iterator<Item = String> {
     std::fs::read_dir(root)
         .into_iter()
@@ -159,14 +151,14 @@ fn groups(root: &Path) -> impl Iterator<Item = String> {
         .filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// One run at a time, whatever cache it has. The kernel frees it with the file.
+/// Excludes other runs, whatever cache they have. The kernel releases the lock with the file.
 fn lock(root: &Path) -> Result<File> {
-    let folder = File::open(root).with_context(|| format!("cannot open {}", root.display()))?;
-    folder.lock().with_context(|| format!("cannot lock {}", root.display()))?;
-    Ok(folder)
+    let directory = File::open(root).with_context(|| format!("cannot open {}", root.display()))?;
+    directory.lock().with_context(|| format!("cannot lock {}", root.display()))?;
+    Ok(directory)
 }
 
-fn handed_down(root: &Path) -> PathBuf {
+fn subtree_control(root: &Path) -> PathBuf {
     root.join("cgroup.subtree_control")
 }
 

@@ -11,7 +11,7 @@ const HYBRID: &str = "\
 36 1 0:30 /lxc /partly rw,relatime - cgroup cgroup rw,pids";
 
 #[test]
-fn finds_each_hierarchy_once_and_only_where_all_of_it_is_mounted() {
+fn finds_the_first_full_mount_of_each_hierarchy() {
     let found = parse(HYBRID);
     let roots: Vec<_> = found.iter().filter_map(|hierarchy| hierarchy.root.to_str()).collect();
     assert_eq!(
@@ -27,14 +27,14 @@ fn finds_each_hierarchy_once_and_only_where_all_of_it_is_mounted() {
 }
 
 #[test]
-fn says_which_controllers_are_missing_and_what_to_do() {
+fn names_the_missing_controllers_and_the_remedy() {
     let lack = lack_of(&parse(HYBRID)).unwrap();
     assert!(lack.contains("the controllers cpuset, pids:"), "{lack}");
     assert!(lack.contains("cgroup_disable=") && lack.contains("--cgroupns=host"), "{lack}");
 }
 
 #[test]
-fn leaves_alone_what_is_no_name_of_a_run() {
+fn accepts_only_the_names_of_runs() {
     for name in ["", "durward-", "..", "durward-/..", "durward-..", "kubepods", "durward-1/2"] {
         assert!(!is_ours(name), "{name:?}");
     }
@@ -42,7 +42,7 @@ fn leaves_alone_what_is_no_name_of_a_run() {
 }
 
 #[test]
-fn lists_a_tree_with_the_parents_first() {
+fn lists_a_tree_parents_first() {
     let root = std::env::temp_dir().join(format!("durward-tree-{}", std::process::id()));
     std::fs::create_dir_all(root.join("a/b")).unwrap();
     std::fs::create_dir_all(root.join("c")).unwrap();

@@ -11,7 +11,7 @@ use e2e::node;
 use e2e::prelude::*;
 use e2e::supervisor::Tool;
 use e2e::supervisor::host_state::HostState;
-use e2e::supervisor::process::Identity;
+use e2e::supervisor::identity::Identity;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -28,38 +28,38 @@ fn a_local_cluster_runs_until_it_is_stopped(context: &TestContext) -> Result<()>
     let shop = node.namespace("shop")?;
     shop.pod("web").container_like("app", node::idle(json!({}))).is_admitted()?;
 
-    let cluster = Standing::up(context)?;
-    let told = cluster.words.clone();
-    ensure!(told.contains(&format!("export KUBECONFIG={}", cluster.kubeconfig().display())), "{told}");
+    let cluster = LocalCluster::up(context)?;
+    let message = cluster.message.clone();
+    ensure!(message.contains(&format!("export KUBECONFIG={}", cluster.kubeconfig().display())), "{message}");
     cluster.runs_a_pod()?;
-    ensure!(cluster.told_of_lxcfs()? == "serves\n" && told.contains("make cluster LXCFS=no"), "{told}");
-    let again = cluster.say("up")?.succeeded()?.stdout;
-    ensure!(again == told, "said again, it is another cluster: {again}");
+    ensure!(cluster.lxcfs_state()? == "serves\n" && message.contains("make cluster LXCFS=no"), "{message}");
+    let again = cluster.run("up")?.succeeded()?.stdout;
+    ensure!(again == message, "it is another cluster: {again}");
     cluster.shows_nothing_but_its_names(&before)?;
 
     // Each pod has the first address of the same network, and neither sees the other.
     let web = node.pod(&shop, "web").is_ready()?;
     ensure!(web.exec("app", &["cat", "/etc/hostname"])? == "web\n", "this is another pod");
     let nodes = cluster.kubectl(&["get", "pods", "-A", "-o", "name"])?;
-    ensure!(!nodes.contains("web"), "the standing cluster has a pod of the run's node: {nodes}");
+    ensure!(!nodes.contains("web"), "the local cluster has a pod of the run's node: {nodes}");
 
-    let gone = cluster.say("down")?.succeeded()?.stdout;
-    ensure!(gone.contains("is gone"), "it says {gone:?}");
+    let gone = cluster.run("down")?.succeeded()?.stdout;
+    ensure!(gone.contains("is gone"), "it prints {gone:?}");
     // No waiting: `down` returns when everything is restored.
     let left = cluster.left(&before)?;
     ensure!(left.is_empty(), "left behind: {left:#?}");
-    let again = cluster.say("down")?.succeeded()?.stdout;
-    ensure!(again.contains("No cluster is up"), "ended twice, it says {again:?}");
+    let again = cluster.run("down")?.succeeded()?.stdout;
+    ensure!(again.contains("No cluster is up"), "it prints {again:?}");
     web.exec("app", &["true"]).map(drop)
 }
 
 #[e2e::case]
 fn a_node_leaves_nothing_behind_when_its_holder_is_killed(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
-    let cluster = Standing::up_with(context, "no")?;
+    let cluster = LocalCluster::up_with(context, "no")?;
     cluster.runs_a_pod()?;
-    ensure!(cluster.told_of_lxcfs()? == "nothing\n", "LXCFS runs, and nobody wanted it: {}", cluster.words);
-    cluster.left_something(&before)?;
+    ensure!(cluster.lxcfs_state()? == "nothing\n", "LXCFS runs: {}", cluster.message);
+    cluster.has(&before, &["+ link", "+ addr", "+ cgroup", "+ process"])?;
     cluster.process("holder")?.signal(Signal::KILL);
     cluster.leaves_nothing(&before)
 }
@@ -67,7 +67,7 @@ fn a_node_leaves_nothing_behind_when_its_holder_is_killed(context: &TestContext)
 #[e2e::case]
 fn the_next_run_cleans_up_the_node_of_a_killed_supervisor(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
-    let cluster = Standing::up(context)?;
+    let cluster = LocalCluster::up(context)?;
     cluster.runs_a_pod()?;
     // The holder is stopped first, because it would do the supervisor's work.
     let (holder, supervisor) = (cluster.process("holder")?, cluster.process("supervisor")?);
@@ -78,42 +78,43 @@ fn the_next_run_cleans_up_the_node_of_a_killed_supervisor(context: &TestContext)
         let alive = holder.is_alive() || supervisor.is_alive();
         Ok(if alive { Poll::Pending("alive".to_owned()) } else { Poll::Ready(()) })
     })?;
-    cluster.left_something(&before)?;
-    cluster.say("down")?.succeeded()?;
+    // The links went with their namespaces.
+    cluster.has(&before, &["+ cgroup"])?;
+    cluster.run("down")?.succeeded()?;
     let left = cluster.left(&before)?;
     ensure!(left.is_empty(), "left behind: {left:#?}");
     Ok(())
 }
 
 /// A cluster of `e2e-cluster`, in its own cache with the run's binaries and images.
-struct Standing<'a> {
+struct LocalCluster<'a> {
     context: &'a TestContext,
     cache: PathBuf,
-    words: String,
-    told: Value,
+    message: String,
+    state: Value,
     /// Whether the node gets its own LXCFS: `no`, or any other value.
     lxcfs: &'static str,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> LocalCluster<'a> {
     fn up(context: &'a TestContext) -> Result<Self> {
         Self::up_with(context, "")
     }
 
     fn up_with(context: &'a TestContext, lxcfs: &'static str) -> Result<Self> {
         node::build(context)?;
-        let own = context.folder("standing")?;
+        let own = context.folder("local-cluster")?;
         for shared in ["parts", "images"] {
             std::os::unix::fs::symlink(cache()?.join(shared), own.join(shared))?;
         }
-        let mut cluster = Self { context, cache: own, words: String::new(), told: Value::Null, lxcfs };
-        cluster.words = cluster.say("up")?.succeeded().context("the cluster does not come up")?.stdout;
-        let told = std::fs::read_to_string(cluster.cache.join("cluster/standing.json"))?;
-        cluster.told = serde_json::from_str(&told)?;
+        let mut cluster = Self { context, cache: own, message: String::new(), state: Value::Null, lxcfs };
+        cluster.message = cluster.run("up")?.succeeded().context("the cluster does not come up")?.stdout;
+        let state = std::fs::read_to_string(cluster.cache.join("cluster/cluster.json"))?;
+        cluster.state = serde_json::from_str(&state)?;
         Ok(cluster)
     }
 
-    fn say(&self, verb: &str) -> Result<Output> {
+    fn run(&self, verb: &str) -> Result<Output> {
         let tool = Tool::new(format!("cluster-{verb}"), env!("CARGO_BIN_EXE_e2e-cluster"))
             .argument(verb)
             .environment("LXCFS", self.lxcfs)
@@ -140,14 +141,14 @@ impl<'a> Standing<'a> {
         let image = "--image=durward.test/busybox:1";
         self.kubectl(&["run", "tried", image, "--restart=Never", "--", "sleep", "600"])?;
         self.kubectl(&["wait", "pod/tried", "--for=condition=Ready", "--timeout=120s"])?;
-        let said = self.kubectl(&["exec", "tried", "--", "echo", "tried"])?;
-        ensure!(said == "tried\n", "the pod says {said:?}");
+        let output = self.kubectl(&["exec", "tried", "--", "echo", "tried"])?;
+        ensure!(output == "tried\n", "the pod prints {output:?}");
         Ok(())
     }
 
     /// Returns the output of a pod that reads the node's directory.
-    fn told_of_lxcfs(&self) -> Result<String> {
-        let looks = json!({"apiVersion": "v1", "spec": {
+    fn lxcfs_state(&self) -> Result<String> {
+        let pod = json!({"apiVersion": "v1", "spec": {
             "volumes": [{"name": "node", "hostPath": {"path": "/var/lib"}}],
             "containers": [{
                 "name": "looks",
@@ -156,18 +157,18 @@ impl<'a> Standing<'a> {
                 "volumeMounts": [{"name": "node", "mountPath": "/node", "mountPropagation": "HostToContainer"}],
             }],
         }});
-        let overrides = format!("--overrides={looks}");
+        let overrides = format!("--overrides={pod}");
         self.kubectl(&["run", "looks", "--image=durward.test/busybox:1", "--restart=Never", &overrides])?;
         self.kubectl(&["wait", "pod/looks", "--for=condition=Ready", "--timeout=120s"])?;
         self.kubectl(&["logs", "looks"])
     }
 
-    fn process(&self, who: &str) -> Result<Identity> {
-        Ok(serde_json::from_value(self.told[who].clone())?)
+    fn process(&self, name: &str) -> Result<Identity> {
+        Ok(serde_json::from_value(self.state[name].clone())?)
     }
 
     fn names(&self) -> Result<Vec<String>> {
-        Ok(serde_json::from_value(self.told["names"].clone())?)
+        Ok(serde_json::from_value(self.state["names"].clone())?)
     }
 
     /// Returns the differences of the host to its earlier state.
@@ -182,21 +183,21 @@ impl<'a> Standing<'a> {
         let is_its_own =
             |line: &str| !line.contains(" mount ") && names.iter().any(|name| line.contains(name.as_str()));
         let more: Vec<_> = seen.iter().filter(|line| !is_its_own(line)).collect();
-        ensure!(more.is_empty(), "this host shows what only the node should: {more:#?}");
+        ensure!(more.is_empty(), "the host shows what only the node should: {more:#?}");
         Ok(())
     }
 
-    /// Expects leftovers, so that finding none later means something.
-    fn left_something(&self, before: &HostState) -> Result<()> {
+    /// Fails unless the host shows these kinds of things, without which a case proves nothing.
+    fn has(&self, before: &HostState, kinds: &[&str]) -> Result<()> {
         let left = self.left(before)?;
-        for kind in ["+ link", "+ addr", "+ cgroup"] {
+        for kind in kinds {
             ensure!(left.iter().any(|line| line.starts_with(kind)), "expected {kind} in {left:#?}");
         }
         Ok(())
     }
 
     fn leaves_nothing(&self, before: &HostState) -> Result<()> {
-        eventually("this host to be as before", CLEAN_WITHIN, || {
+        eventually("the host to be as before", CLEAN_WITHIN, || {
             let left = self.left(before)?;
             Ok(if left.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{left:#?}")) })
         })

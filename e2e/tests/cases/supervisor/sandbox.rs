@@ -1,45 +1,46 @@
-//! Nothing of a node's sandbox is left behind or visible on the host.
+//! A node's sandbox is not visible on the host and leaves nothing behind.
 //!
-//! The victims do in a [`Sandbox`] what kubelet, containerd, the bridge plugin and LXCFS do: bridges, mounts,
-//! FUSE, sysctls. Processes in its cgroup have no mark in their environment, and fork faster than a list is
-//! read.
+//! The victims here have a [`Sandbox`] and do to it what kubelet, containerd, the bridge plugin and LXCFS do: a bridge with
+//! an address, a mount, a FUSE file system, changed settings, a frozen process, and cgroup members that fork faster than a
+//! list of them could be read.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use e2e::context::TestContext;
 use e2e::node::Sandbox;
-use e2e::prelude::*;
-use e2e::supervisor::host_state::{HostState, work_folder};
-use e2e::supervisor::{Process, Supervisor, Tool, journal};
+use e2e::supervisor::host_state::{HostState, work_directory};
+use e2e::supervisor::{Exit, Process, Supervisor, Tool};
+use e2e::wait::{Poll, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{CLEAN_WITHIN, Victim, await_words};
+use super::{CLEAN_WITHIN, Victim, await_output};
 
 /// The environment variable that gives a victim a sandbox, unless it is empty.
-pub(super) const WANTED: &str = "DURWARD_E2E_VICTIM_GROUND";
+pub(super) const WANTED: &str = "DURWARD_E2E_VICTIM_SANDBOX";
 
-/// Time for a command in the sandbox, on a loaded machine.
-const AT_ONCE: Duration = Duration::from_secs(60);
+/// A command in the sandbox, on a loaded machine.
+const COMMAND_WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
 fn a_sandbox_is_not_visible_on_the_host(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let victim = start(context, "wait", None)?;
     let seen = before.difference(&HostState::now()?, &ours(&victim));
-    let of_the_run = |line: &&String| {
-        let is_the_link = line.contains(&word(&victim, "link"));
-        // Processes of the sandbox are visible on the host. Its mounts must not be.
-        let is_a_process = line.starts_with("+ process ");
-        is_the_link || is_a_process || line.contains(&word(&victim, "cgroup")) || line.contains("10.99.")
+    let is_expected = |line: &&String| {
+        // The host sees the run's processes, its cgroup, its link and its address, but no mount.
+        let is_lease = ours(&victim).iter().any(|name| line.contains(name.as_str()));
+        is_lease && !line.starts_with("+ mount")
     };
-    let others: Vec<_> = seen.iter().filter(|line| !of_the_run(line)).collect();
-    ensure!(others.is_empty(), "this host shows what only the node should: {others:#?}");
-    ensure!(seen.iter().any(|line| line.starts_with("+ cgroup")), "no cgroup, so the case proves nothing");
-    ensure!(seen.iter().any(|line| line.starts_with("+ link")), "no link, so the case proves nothing");
-    victim.part.signal(Signal::TERM)?;
+    let others: Vec<_> = seen.iter().filter(|line| !is_expected(line)).collect();
+    ensure!(others.is_empty(), "the host shows what only the node should: {others:#?}");
+    for kind in ["+ cgroup", "+ link", "+ process"] {
+        ensure!(seen.iter().any(|line| line.starts_with(kind)), "no {kind}, so the case proves nothing");
+    }
+    victim.process.signal(Signal::TERM)?;
     victim.end()?;
     left_nothing(&before, &victim)
 }
@@ -48,8 +49,8 @@ fn a_sandbox_is_not_visible_on_the_host(context: &TestContext) -> Result<()> {
 fn a_sandbox_leaves_nothing_behind_after_a_successful_run(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let victim = start(context, "pass", None)?;
-    ensure!(victim.end()? == Exit::Code(0), "the victim failed: {}", victim.part.log_tail(20));
-    // No waiting: when the supervisor exits, everything is restored.
+    ensure!(victim.end()? == Exit::Code(0), "the victim failed: {}", victim.process.log_tail(20));
+    // No waiting here: when the run has ended, the host is as before.
     let left = before.difference(&HostState::now()?, &ours(&victim));
     ensure!(left.is_empty(), "left behind: {left:#?}");
     victim.left_nothing()
@@ -59,8 +60,9 @@ fn a_sandbox_leaves_nothing_behind_after_a_successful_run(context: &TestContext)
 fn a_sandbox_leaves_nothing_behind_after_sigkill(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let victim = start(context, "wait", None)?;
-    left_something(&before, &victim)?;
-    victim.part.signal(Signal::KILL)?;
+    victim.has_processes_and_an_address()?;
+    ensure!(members(&victim).len() >= 2, "the cgroup lacks members");
+    victim.process.signal(Signal::KILL)?;
     ensure!(victim.end()? == Exit::Signal(Signal::KILL.as_raw()), "the victim ended otherwise");
     left_nothing(&before, &victim)
 }
@@ -69,13 +71,13 @@ fn a_sandbox_leaves_nothing_behind_after_sigkill(context: &TestContext) -> Resul
 fn the_next_run_cleans_up_the_sandbox_of_a_killed_supervisor(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let victim = start(context, "wait", None)?;
-    victim.kill_keeper()?;
-    victim.part.signal(Signal::KILL)?;
-    victim.end()?;
-    left_something(&before, &victim).context("after its supervisor was killed")?;
+    victim.kill_all_at_once()?;
+    victim.left_its_leases()?;
+    let left = before.difference(&HostState::now()?, &ours(&victim));
+    ensure!(left.iter().any(|line| line.starts_with("+ cgroup")), "no cgroup is left: {left:#?}");
 
     let next = start(context, "pass", Some(&victim))?;
-    ensure!(next.end()? == Exit::Code(0), "the next run failed: {}", next.part.log_tail(20));
+    ensure!(next.end()? == Exit::Code(0), "the next run failed: {}", next.process.log_tail(20));
     left_nothing(&before, &victim)?;
     left_nothing(&before, &next)
 }
@@ -92,21 +94,24 @@ fn two_sandboxes_are_isolated_from_each_other(context: &TestContext) -> Result<(
         "echo one >/var/lib/kubelet/whose; echo one >/run/whose; echo 7 >/proc/sys/kernel/panic",
     )?;
     let seen = shell(&supervisor, &other, "ls /var/lib/kubelet /run; cat /proc/sys/kernel/panic")?;
-    ensure!(!seen.contains("whose"), "the other node sees the files of the one: {seen}");
+    ensure!(!seen.contains("whose"), "one node sees the files of the other: {seen}");
     let real = std::fs::read_to_string("/proc/sys/kernel/panic")?;
-    ensure!(seen.lines().last() == Some(real.trim()), "the other node sees the settings of the one: {seen}");
-    // Both can use the same Service addresses, and each can connect to the host and back.
+    ensure!(seen.lines().last() == Some(real.trim()), "one node sees the settings of the other: {seen}");
+    // Both have the same Service addresses. Each reaches the host, and the host reaches each.
     for sandbox in [&one, &other] {
         let listener = std::net::TcpListener::bind((sandbox.host_address(), 0))?;
         let port = listener.local_addr()?.port();
-        let way = shell(&supervisor, sandbox, &format!("ip -o route get {}", sandbox.host_address()))?;
-        ensure!(way.contains("eth0"), "the way to this host is {way}");
-        let says = format!("exec 3<>/dev/tcp/{}/{port}", sandbox.host_address());
-        let tool = Tool::new("node-reaches-host", "bash").arguments(["-c", &says]);
-        supervisor.run(sandbox.in_network(tool), AT_ONCE)?.succeeded().context("cannot reach this host")?;
+        let route = shell(&supervisor, sandbox, &format!("ip -o route get {}", sandbox.host_address()))?;
+        ensure!(route.contains("eth0"), "the route to the host is {route}");
+        let script = format!("exec 3<>/dev/tcp/{}/{port}", sandbox.host_address());
+        let tool = Tool::new("node-reaches-host", "bash").arguments(["-c", &script]);
+        supervisor
+            .run(sandbox.in_network(tool), COMMAND_WITHIN)?
+            .succeeded()
+            .context("cannot reach the host")?;
         let refused = std::net::TcpStream::connect((sandbox.address(), 443));
-        let kind = refused.err().context("somebody listens")?.kind();
-        ensure!(kind == std::io::ErrorKind::ConnectionRefused, "this host does not reach the node: {kind}");
+        let kind = refused.err().context("something listens")?.kind();
+        ensure!(kind == std::io::ErrorKind::ConnectionRefused, "the host does not reach the node: {kind}");
     }
     Ok(())
 }
@@ -115,68 +120,57 @@ fn two_sandboxes_are_isolated_from_each_other(context: &TestContext) -> Result<(
 fn a_process_in_a_sandbox_has_its_own_pid_and_signals(context: &TestContext) -> Result<()> {
     let supervisor = context.supervisor()?;
     let sandbox = Sandbox::start(&supervisor)?;
-    let says = "trap 'echo told to end; exit 7' TERM; pwd; echo pid $$; while :; do sleep 0.05; done";
-    let tool = Tool::new("resident", "sh").arguments(["-c", says]).folder(sandbox.folder());
-    let part = supervisor.start_process(sandbox.inside(tool).grace(Duration::from_secs(20)))?;
-    let pid = await_words(&part, "pid ")?;
+    let script = "trap 'echo got SIGTERM; exit 7' TERM; pwd; echo pid $$; while :; do sleep 0.05; done";
+    let tool = Tool::new("in-sandbox", "sh").arguments(["-c", script]).folder(sandbox.folder());
+    let process = supervisor.start_process(sandbox.inside(tool).grace(Duration::from_secs(20)))?;
+    let pid = await_output(&process, "pid ")?;
     ensure!(
-        pid.trim() == format!("pid {}", part.pid()),
-        "it has {pid}, and the supervisor knows {}",
-        part.pid()
+        pid.trim() == format!("pid {}", process.pid()),
+        "it has {pid}, and the supervisor has {}",
+        process.pid()
     );
-    ensure!(part.log_tail(2).contains(&sandbox.folder().display().to_string()), "it is in another folder");
-    ensure!(part.end()? == Exit::Code(7), "the signal did not reach it: {}", part.log_tail(5));
+    ensure!(
+        process.log_tail(2).contains(&sandbox.folder().display().to_string()),
+        "it is in another directory"
+    );
+    ensure!(process.end()? == Exit::Code(7), "the signal did not reach it: {}", process.log_tail(5));
     Ok(())
 }
 
-/// Starts a victim with a sandbox, in the cache of another one if given.
+/// Starts a victim with a sandbox, in the cache of another if there is one.
 fn start(context: &TestContext, fate: &str, after: Option<&Victim>) -> Result<Victim> {
     let cache = after.map_or_else(|| context.folder("victim"), |after| Ok(after.cache.clone()))?;
-    Victim::start_on(context, fate, cache, true)
+    Victim::start_with(context, fate, cache, true)
 }
 
-fn word(victim: &Victim, what: &str) -> String {
-    victim.told["ground"][what].as_str().unwrap_or_default().trim_start_matches('/').to_owned()
+fn name(victim: &Victim, what: &str) -> String {
+    victim.printed["sandbox"][what].as_str().unwrap_or_default().trim_start_matches('/').to_owned()
 }
 
-/// Returns the names that identify the resources of this victim.
+/// Returns the names of what the victim has on the host.
 fn ours(victim: &Victim) -> Vec<String> {
-    let address = victim.told["address"].as_str().unwrap_or_default().to_owned();
-    let work = work_folder(Path::new(victim.told["work"].as_str().unwrap_or_default()));
-    vec![word(victim, "link"), word(victim, "cgroup"), address, work]
+    let work = work_directory(Path::new(victim.text("work")));
+    let [address, namespace] = ["address", "namespace"].map(|field| victim.text(field).to_owned());
+    vec![name(victim, "link"), name(victim, "cgroup"), address, namespace, work]
 }
 
 fn left_nothing(before: &HostState, victim: &Victim) -> Result<()> {
     victim.left_nothing()?;
-    eventually("this host to be as before", CLEAN_WITHIN, || {
+    eventually("the host to be as before", CLEAN_WITHIN, || {
         let left = before.difference(&HostState::now()?, &ours(victim));
         Ok(if left.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{left:#?}")) })
-    })?;
-    let chain = members(&victim.told["ground"])?;
-    ensure!(chain.is_empty(), "members of the cgroup live on: {chain:?}");
-    Ok(())
+    })
 }
 
-fn left_something(before: &HostState, victim: &Victim) -> Result<()> {
-    victim.left_something()?;
-    let left = before.difference(&HostState::now()?, &ours(victim));
-    ensure!(!left.is_empty(), "nothing is left that could be cleaned up");
-    ensure!(!members(&victim.told["ground"])?.is_empty(), "nobody is in the cgroup");
-    Ok(())
+/// Returns the command lines of the processes that stay in the victim's cgroup. Those of the chain end too early to be
+/// counted, but a cgroup in which it went on could not have been removed.
+fn members(victim: &Victim) -> Vec<String> {
+    let mut processes = victim.processes();
+    processes.retain(|command| command.contains("chain") || command.contains("frozen"));
+    processes
 }
 
-/// Returns the members of the victim's cgroup by command line. The processes of the chain are too short-lived
-/// to be listed, but the cgroup could not be removed while the chain runs.
-fn members(sandbox: &Value) -> Result<Vec<String>> {
-    let name = sandbox["cgroup"].as_str().context("the victim told of no cgroup")?;
-    let lines = std::fs::read_dir("/proc")?
-        .filter_map(Result::ok)
-        .filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok())
-        .filter(|line| line.contains("chain") && line.contains(name));
-    Ok(lines.collect())
-}
-
-/// Creates a sandbox for a victim and does what a node does. Returns null if none is wanted.
+/// Makes a sandbox for a victim and does to it what a node does. Returns null if none is wanted.
 pub(super) fn take(supervisor: &Arc<Supervisor>) -> Result<Value> {
     if std::env::var(WANTED).unwrap_or_default().is_empty() {
         return Ok(Value::Null);
@@ -201,37 +195,40 @@ pub(super) fn take(supervisor: &Arc<Supervisor>) -> Result<Value> {
     )?;
     let lxcfs = Tool::new("lxcfs", "lxcfs").arguments(["--foreground", "/var/lib/lxcfs"]);
     let lxcfs = supervisor.start_process(sandbox.inside(lxcfs))?;
-    eventually("LXCFS to be mounted", AT_ONCE, || {
+    eventually("LXCFS to be mounted", COMMAND_WITHIN, || {
         ensure!(lxcfs.exit()?.is_none(), lxcfs.failure("ended"));
         let read = Tool::new("read", "cat").argument("/var/lib/lxcfs/proc/meminfo");
-        let read = supervisor.run(sandbox.inside(read), AT_ONCE)?;
+        let read = supervisor.run(sandbox.inside(read), COMMAND_WITHIN)?;
         Ok(if read.is_success() { Poll::Ready(()) } else { Poll::Pending(read.stderr) })
     })?;
     join_the_cgroup(supervisor, &sandbox)?;
     Ok(json!({"link": sandbox.link(), "cgroup": sandbox.cgroup()}))
 }
 
-/// Starts a process that stays in the cgroup, and a chain of processes that start each other a hundred times
-/// a second.
-///
-/// They have their own session, and no mark of the run in their environment.
+/// Starts members of the cgroup: a process that stays, a chain of processes each of which starts the next and ends, a
+/// hundred in a second, and, where there is a version 1 freezer, a frozen process. They have left their session.
 fn join_the_cgroup(supervisor: &Arc<Supervisor>, sandbox: &Sandbox) -> Result<Process> {
     let joins = format!(
-        "for group in /sys/fs/cgroup{0} /sys/fs/cgroup/*{0}; do
+        "freezer=/sys/fs/cgroup/freezer{0}/frozen
+         if [ -e /sys/fs/cgroup/freezer{0}/freezer.state ]; then
+           mkdir $freezer
+           setsid sh -c 'sleep 600; :' frozen & echo $! >$freezer/cgroup.procs
+           echo FROZEN >$freezer/freezer.state
+         fi
+         for group in /sys/fs/cgroup{0} /sys/fs/cgroup/*{0}; do
            if [ -d $group ]; then echo $$ >$group/cgroup.procs; mkdir -p $group/kubepods/one; fi
          done
          echo joined
-         exec env --unset={mark} setsid --wait sh -c 'link() {{ sleep 0.01; link & }}; link; sleep 600; :' chain {0}",
+         exec env -i setsid --wait sh -c 'link() {{ sleep 0.01; link & }}; link; sleep 600; :' chain {0}",
         sandbox.cgroup(),
-        mark = journal::MARK,
     );
     let chain =
         supervisor.start_process(sandbox.inside(Tool::new("chain", "sh").arguments(["-euc", &joins])))?;
-    await_words(&chain, "joined")?;
+    await_output(&chain, "joined")?;
     Ok(chain)
 }
 
 fn shell(supervisor: &Arc<Supervisor>, sandbox: &Sandbox, script: &str) -> Result<String> {
     let tool = Tool::new("on-the-node", "sh").arguments(["-euc", script]);
-    Ok(supervisor.run(sandbox.inside(tool), AT_ONCE)?.succeeded()?.stdout)
+    Ok(supervisor.run(sandbox.inside(tool), COMMAND_WITHIN)?.succeeded()?.stdout)
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A folder that looks like the root of a unified hierarchy: it handed down `before`, and now hands down `now`.
+/// A directory that looks like the root of a unified hierarchy, with `before` recorded and `now` enabled.
 struct Root(PathBuf);
 
 impl Root {
@@ -8,7 +8,7 @@ impl Root {
         let root = std::env::temp_dir().join(format!("durward-delegation-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir_all(&root).unwrap();
-        std::fs::write(handed_down(&root), now).unwrap();
+        std::fs::write(subtree_control(&root), now).unwrap();
         setxattr(&root, BEFORE, before.as_bytes(), XattrFlags::CREATE).unwrap();
         Self(root)
     }
@@ -20,11 +20,14 @@ impl Root {
         }
     }
 
-    /// What is written when it is given back, and whether that comes to a good end.
-    fn given_back(&self, refuse: &str) -> (Vec<String>, Result<()>) {
+    /// Returns what restoring it writes, and the result. The kernel refuses `refuse`.
+    fn restored(&self, refuse: &str) -> (Vec<String>, Result<()>) {
         let mut written = Vec::new();
-        let done = give_back_by(&self.0, |change| {
-            assert!(noted(&self.0).is_some(), "killed here, nobody knows what to take back");
+        let done = restore_by(&self.0, |change| {
+            assert!(
+                recorded(&self.0).is_some(),
+                "if it is killed here, the next run cannot restore the root"
+            );
             written.push(change.to_owned());
             if change == refuse { Err(Errno::BUSY.into()) } else { Ok(()) }
         });
@@ -39,42 +42,42 @@ impl Drop for Root {
 }
 
 #[test]
-fn takes_back_what_was_added_and_forgets_it_last() {
+fn disables_what_was_enabled_and_removes_the_record_last() {
     let root = Root::new("last", "memory", "memory pids\n");
-    let (written, done) = root.given_back("");
+    let (written, done) = root.restored("");
     done.unwrap();
     assert_eq!(written, ["-pids"]);
-    assert_eq!(noted(&root.0), None);
-    let (written, done) = root.given_back("");
+    assert_eq!(recorded(&root.0), None);
+    let (written, done) = root.restored("");
     done.unwrap();
     assert!(written.is_empty(), "{written:?}");
 }
 
 #[test]
-fn a_refusal_stops_nothing_and_is_not_forgotten() {
+fn after_a_refusal_the_next_run_tries_again() {
     let root = Root::new("refused", "memory", "cpu io memory");
-    let (written, done) = root.given_back("-cpu");
+    let (written, done) = root.restored("-cpu");
     assert_eq!(written, ["-cpu", "-io"]);
     let said = done.unwrap_err().to_string();
-    assert!(said.contains("handing down cpu (") && !said.contains("io ("), "{said}");
-    let (_, done) = root.given_back("");
+    assert!(said.contains("keeps cpu (") && !said.contains("io ("), "{said}");
+    let (_, done) = root.restored("");
     done.unwrap();
-    assert_eq!(noted(&root.0), None);
+    assert_eq!(recorded(&root.0), None);
 }
 
 #[test]
-fn what_others_have_begun_to_use_stays() {
+fn keeps_a_controller_that_another_group_uses() {
     let root = Root::new("used", "", "cpu hugetlb io memory pids");
     root.group("system.slice", &[("cgroup.subtree_control", "io")]);
     root.group("user.slice", &[("cgroup.subtree_control", ""), ("pids.max", "100"), ("memory.peak", "4096")]);
-    let (written, done) = root.given_back("");
+    let (written, done) = root.restored("");
     done.unwrap();
     assert_eq!(written, ["-cpu", "-hugetlb", "-memory"]);
-    assert_eq!(noted(&root.0), None, "it is theirs now");
+    assert_eq!(recorded(&root.0), None, "the other groups own it now");
 }
 
 #[test]
-fn what_is_as_in_a_fresh_group_is_used_by_nobody() {
+fn a_group_with_the_settings_of_a_new_group_uses_no_controller() {
     let root = Root::new("fresh", "", "cpu");
     root.group("system.slice", &[("cpu.weight", "100\n"), ("cpuset.cpus", "1")]);
     let fresh = |weight: &str| BTreeMap::from([("cpu.weight".to_owned(), weight.to_owned())]);
@@ -83,16 +86,16 @@ fn what_is_as_in_a_fresh_group_is_used_by_nobody() {
 }
 
 #[test]
-fn nothing_is_taken_from_a_run_that_is_left_and_a_fresh_group_is_none() {
+fn restores_the_root_only_after_the_last_run() {
     let root = Root::new("runs", "", "cpu");
-    root.group(FRESH, &[]);
+    root.group(NEW, &[]);
     root.group("durward-1795281316-24599-0", &[]);
-    let (written, done) = root.given_back("");
+    let (written, done) = root.restored("");
     done.unwrap();
-    assert!(written.is_empty() && noted(&root.0).is_some(), "{written:?}");
+    assert!(written.is_empty() && recorded(&root.0).is_some(), "{written:?}");
     std::fs::remove_dir(root.0.join("durward-1795281316-24599-0")).unwrap();
-    let (written, done) = root.given_back("");
+    let (written, done) = root.restored("");
     done.unwrap();
     assert_eq!(written, ["-cpu"]);
-    assert!(!root.0.join(FRESH).exists());
+    assert!(!root.0.join(NEW).exists());
 }
