@@ -8,7 +8,7 @@ mod demo;
 mod docs;
 mod doctor;
 mod documents;
-mod ensembles;
+mod etcd_context;
 mod exit;
 mod file;
 mod fleet;

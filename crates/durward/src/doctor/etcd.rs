@@ -1,13 +1,21 @@
-//! `doctor etcd`: ensemble by ensemble, by the very questions that a review asks: who is in it, who leads, what cannot be asked and
-//! why, and what would become of each pod's deletion now.
+//! `doctor etcd`: reports problems of etcd clusters with the reads that a review uses, and the verdict for each pod.
 //!
-//! The codes of findings are a closed set: the world's causes, for what cannot be asked; `gateway-off`: members tell no more than
-//! health and metrics; `quorum`: it is lost, or too few can be counted on; `unfit`, `corrupt`, `stranger`, `absent`: a member, or a
-//! pod that is none; `list`: who the members are is not clear; `membership`: it is changing; `alarm`; `lease`: it cannot be noted
-//! who leaves; `no-pods`: an entry of the configuration chooses nothing; `overlap`: two choose the same pods; `namespace`: Durward
-//! shares its own with the control plane; `break-glass`: the way through in spite of all is open.
+//! The codes of findings are a closed set. The causes of `cluster` mean that something could not be read. The others are:
+//!
+//! | code | problem |
+//! |---|---|
+//! | `gateway-off` | members answer only `/health` and `/metrics` |
+//! | `quorum` | quorum is lost, or too few members count |
+//! | `unfit`, `corrupt`, `stranger`, `absent` | a member, or a pod that is not one |
+//! | `list` | the members are unclear |
+//! | `membership` | the membership is changing |
+//! | `alarm` | a member raised an alarm |
+//! | `lease` | deletions can't be recorded |
+//! | `no-pods`, `overlap` | an entry selects no pods, or pods of another entry |
+//! | `namespace` | Durward shares its namespace with the control plane |
+//! | `break-glass` | a pod has an override annotation |
 
-mod judge;
+mod checks;
 
 use crate::args::ClusterArgs;
 use std::path::PathBuf;
@@ -18,14 +26,14 @@ use futures_util::future::join_all;
 use guards::etcd::{Ensemble, Member, Surveyed, Why};
 use serde::Serialize;
 
-use super::finding::Finding;
+use super::finding::{self, Finding};
 use crate::args::Format;
-use crate::ensembles::{self, Eyes};
-use crate::exit::{Exit, Outcome};
+use crate::etcd_context::{self, EtcdContext};
+use crate::exit::Outcome;
 use crate::fleet::{self, ANSWER_WITHIN};
 use crate::output::{self, ProgressLine, Style};
 use crate::review::runtime;
-use judge::Mends;
+use checks::Fixes;
 
 /// `doctor etcd`
 #[derive(Debug, clap::Args)]
@@ -43,131 +51,102 @@ pub(crate) struct Args {
     pub(crate) output: Format,
 }
 
-/// As many ensembles as are told member by member; of more than these, only those that have something to tell.
-const WHOLE: usize = 3;
+/// With more etcd clusters than this, only those with problems are printed member by member.
+const SHOWN_IN_FULL: usize = 3;
 
-/// Leases that are tried at once.
-const AT_ONCE: usize = 16;
+/// Concurrent dry-run writes of Leases.
+const CONCURRENT_LEASES: usize = 16;
 
-/// Something to mend, and in which ensemble.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Found {
-    /// None where it is about none of them, or about all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ensemble: Option<String>,
-    #[serde(flatten)]
-    finding: Finding,
-}
-
-impl Found {
-    fn in_some(ensemble: Option<&str>, code: &'static str, what: String, why: &str, mend: String) -> Self {
-        let finding = Finding { cluster: None, code, what, why: why.to_owned(), mend };
-        Self { ensemble: ensemble.map(str::to_owned), finding }
-    }
-
-    fn text(&self, style: Style) -> String {
-        Finding { cluster: self.ensemble.clone(), ..self.finding.clone() }.text(style)
-    }
-}
-
-/// What the command tells programs.
+/// The JSON of `doctor etcd`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
-    /// Every ensemble, with its members.
+struct EtcdReport {
+    /// All etcd clusters with their members.
     ensembles: Vec<Ensemble>,
-    /// What is to be mended.
-    findings: Vec<Found>,
+    /// Problems and fixes.
+    findings: Vec<Finding>,
 }
 
 /// `doctor etcd`
 pub(super) fn run(args: &Args) -> Outcome {
     runtime()?.block_on(async {
-        let eyes = ensembles::open(&args.config, &args.world).await?;
-        let told = look(&eyes, &args.namespace).await;
-        match args.output {
-            Format::Json => output::json(&told)?,
-            Format::Text => output::data(&text(&told, Style::stdout()))?,
-        }
-        Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
+        let context = etcd_context::open(&args.config, &args.world).await?;
+        let report = examine(&context, &args.namespace).await;
+        finding::print(args.output, &report, &report.findings, text)
     })
 }
 
-async fn look(eyes: &Eyes, only: &[String]) -> Told {
+async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
     let line = ProgressLine::new();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces were looked into"));
-    let surveyed = eyes.survey.look(&eyes.clients, only, &progress).await;
+    let surveyed = context.survey.look(&context.clients, only, &progress).await;
     drop(line);
-    let mends = Mends {
-        kubectl: fleet::kubectl(&eyes.access),
-        config: eyes.config.clone(),
-        home: eyes.survey.home().to_owned(),
+    let fixes = Fixes {
+        kubectl: fleet::kubectl(&context.access),
+        config: context.config.clone(),
+        home: context.survey.home().to_owned(),
     };
-    let mut findings = judge::all(&surveyed, &mends);
+    let mut findings = checks::all(&surveyed, &fixes);
     let is_nothing = surveyed.ensembles.is_empty() && surveyed.empty.is_empty() && surveyed.unseen.is_empty();
     if is_nothing && !only.is_empty() {
-        findings.push(judge::nowhere(only));
+        findings.push(checks::nowhere(only));
     }
-    findings.extend(eyes.survey.install_namespace().and_then(judge::shared));
-    findings.extend(unwritable(eyes, &surveyed, &mends).await);
-    Told { ensembles: surveyed.ensembles, findings }
+    findings.extend(context.survey.install_namespace().and_then(checks::shared));
+    findings.extend(check_leases(context, &surveyed, &fixes).await);
+    EtcdReport { ensembles: surveyed.ensembles, findings }
 }
 
-/// Whether it can be noted who leaves: tried, and nothing stored. A recording cannot be tried. Leases that cannot be written for the
-/// same reason are one finding.
-async fn unwritable(eyes: &Eyes, surveyed: &Surveyed, mends: &Mends) -> Option<Found> {
-    let writer = eyes.writer.as_ref()?;
-    // What cannot be read is told already.
+/// Checks by a dry run whether Leases can be written. A snapshot can't be checked. Leases that fail for the same reason are one
+/// finding.
+async fn check_leases(context: &EtcdContext, surveyed: &Surveyed, fixes: &Fixes) -> Option<Finding> {
+    let writer = context.writer.as_ref()?;
+    // A Lease that could not be read is a finding already.
     let readable = surveyed.ensembles.iter().filter(|one| one.lease_unread.is_none());
     let mut leases: Vec<(&str, &str)> =
         readable.filter_map(|one| one.lease.as_deref()?.split_once('/')).collect();
     leases.sort_unstable();
     leases.dedup();
-    for some in leases.chunks(AT_ONCE) {
+    for some in leases.chunks(CONCURRENT_LEASES) {
         let tried = some.iter().map(async |(namespace, name)| {
             let lease = Lease { namespace: (*namespace).to_owned(), name: (*name).to_owned() };
             writer.may_write(&lease, Instant::now() + ANSWER_WITHIN).await.err()
         });
         if let Some(why) = join_all(tried).await.into_iter().flatten().next() {
-            return Some(judge::unnoted(None, &Why::from(&why), mends));
+            return Some(checks::unnoted(None, &Why::from(&why), fixes));
         }
     }
     None
 }
 
-/// For people.
-fn text(told: &Told, style: Style) -> String {
+/// Formats the report.
+fn text(report: &EtcdReport, style: Style) -> String {
     let is_well = |one: &&Ensemble| one.members.iter().all(|member| member.state == "Healthy");
-    let well = told.ensembles.iter().filter(is_well).count();
-    let mut out = match told.ensembles.len() {
+    let well = report.ensembles.iter().filter(is_well).count();
+    let mut out = match report.ensembles.len() {
         0 => "no ensemble was found\n".to_owned(),
         1 => format!("{well} of 1 ensemble has all its members healthy\n"),
         all => format!("{well} of {all} ensembles have all their members healthy\n"),
     };
-    for finding in &told.findings {
-        out.push('\n');
-        out.push_str(&finding.text(style));
-    }
-    let is_whole = |one: &&Ensemble| told.ensembles.len() <= WHOLE || !is_quiet(one);
-    for one in told.ensembles.iter().filter(is_whole) {
+    out.push_str(&finding::text(&report.findings, style));
+    let is_shown_in_full = |one: &&Ensemble| report.ensembles.len() <= SHOWN_IN_FULL || !is_quiet(one);
+    for one in report.ensembles.iter().filter(is_shown_in_full) {
         out.push('\n');
         out.push_str(&ensemble(one, style));
     }
     let quiet: Vec<&str> =
-        told.ensembles.iter().filter(|one| !is_whole(one)).map(|one| one.name.as_str()).collect();
+        report.ensembles.iter().filter(|one| !is_shown_in_full(one)).map(|one| one.name.as_str()).collect();
     if !quiet.is_empty() {
         out.push_str("\nall well (--namespace tells more): ");
         out.push_str(&quiet.join(", "));
         out.push('\n');
     }
-    if told.findings.is_empty() {
+    if report.findings.is_empty() {
         out.push_str(&style.green("\nnothing to mend\n"));
     }
     out
 }
 
-/// Whether there is nothing to tell of it but that it is well.
+/// Returns whether all members are healthy and can be deleted.
 fn is_quiet(one: &Ensemble) -> bool {
     let deletion = |member: &Member| member.deletion.as_ref().map(|deletion| deletion.verdict);
     one.members.iter().all(|member| member.state == "Healthy" && deletion(member) == Some("allow"))

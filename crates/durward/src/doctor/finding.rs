@@ -1,33 +1,89 @@
-//! One thing to mend, and how it is told.
+//! A problem that a doctor reports, with the command that fixes it.
 
 use serde::Serialize;
 
-use crate::output::Style;
+use crate::args::Format;
+use crate::exit::{Exit, Outcome};
+use crate::output::{self, Style};
 
-/// Something that a person should do.
+/// A problem and its fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Finding {
-    /// The cluster that it is about; none where it is about all of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cluster: Option<String>,
-    /// A closed set: the world's causes; of fleets `groups`, `break-glass`, `acknowledgement`, `no-clusters`; of LXCFS and of
-    /// etcd those that `doctor/lxcfs` and `doctor/etcd` list.
+    /// The object with the problem; `None` if it concerns all of them.
+    #[serde(flatten)]
+    pub(super) subject: Option<Subject>,
+    /// A code from a closed set: the causes of `cluster`, and the codes that each doctor lists.
     pub(super) code: &'static str,
-    /// What is found.
+    /// The problem.
     pub(super) what: String,
-    /// What happens if it stays so.
+    /// The consequence while it lasts.
     pub(super) why: String,
-    /// The command, or the lines, that mend it.
-    pub(super) mend: String,
+    /// The command or the lines that fix it.
+    #[serde(rename = "mend")]
+    pub(super) fix: String,
+}
+
+/// The object with a problem.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Subject {
+    /// A cluster of the fleet.
+    Cluster(String),
+    /// An etcd cluster.
+    Ensemble(String),
+    /// A node.
+    Node(String),
+}
+
+impl Subject {
+    fn name(&self) -> &str {
+        match self {
+            Self::Cluster(name) | Self::Ensemble(name) | Self::Node(name) => name,
+        }
+    }
 }
 
 impl Finding {
-    /// For people.
-    pub(super) fn text(&self, style: Style) -> String {
-        let whom =
-            self.cluster.as_deref().map(|cluster| format!("{}: ", style.bold(cluster))).unwrap_or_default();
-        let mend = self.mend.replace('\n', "\n      ");
-        format!("{} {whom}{} ({})\n  why {}\n  do  {mend}\n", style.red("-"), self.what, self.code, self.why)
+    /// Creates a finding.
+    pub(super) fn new(
+        subject: Option<Subject>,
+        code: &'static str,
+        what: impl Into<String>,
+        why: &str,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self { subject, code, what: what.into(), why: why.to_owned(), fix: fix.into() }
     }
+
+    fn text(&self, style: Style) -> String {
+        let subject = self.subject.as_ref().map(|subject| format!("{}: ", style.bold(subject.name())));
+        let (subject, fix) = (subject.unwrap_or_default(), self.fix.replace('\n', "\n      "));
+        format!(
+            "{} {subject}{} ({})\n  why {}\n  do  {fix}\n",
+            style.red("-"),
+            self.what,
+            self.code,
+            self.why
+        )
+    }
+}
+
+/// Formats findings, each after an empty line.
+pub(super) fn text(findings: &[Finding], style: Style) -> String {
+    findings.iter().map(|finding| format!("\n{}", finding.text(style))).collect()
+}
+
+/// Prints a report in the chosen format. The outcome is negative if there are findings.
+pub(super) fn print<R: Serialize>(
+    format: Format,
+    report: &R,
+    findings: &[Finding],
+    text: impl FnOnce(&R, Style) -> String,
+) -> Outcome {
+    match format {
+        Format::Json => output::json(report)?,
+        Format::Text => output::data(&text(report, Style::stdout()))?,
+    }
+    Ok(if findings.is_empty() { Exit::Done } else { Exit::No })
 }

@@ -1,8 +1,9 @@
-//! `doctor fleet`: every cluster by the very questions that a deletion asks of it, and what stands in the way of the next one.
+//! `doctor fleet`: checks every cluster with the reads that a deletion review uses, and reports what would deny the next deletion.
 //!
-//! A permission is tried, not looked up: a `SelfSubjectAccessReview` through Karmada's proxy is a POST, which Durward may not.
+//! Permissions are tested by reading. A `SelfSubjectAccessReview` through Karmada's proxy is a POST, which Durward isn't allowed to
+//! send.
 
-mod mend;
+mod fixes;
 
 use crate::args::ClusterArgs;
 use std::path::PathBuf;
@@ -16,13 +17,13 @@ use futures_util::stream;
 use guards::deletion::{Holds, Survey};
 use serde::Serialize;
 
-use super::finding::Finding;
+use super::finding::{self, Finding, Subject};
 use crate::args::Format;
-use crate::exit::{Exit, Outcome};
-use crate::fleet::{self, ANSWER_WITHIN, Eyes, Subject, all_pages};
-use crate::output::{self, ProgressLine, Style};
+use crate::exit::Outcome;
+use crate::fleet::{self, ANSWER_WITHIN, FleetContext, Subject as Deleted, all_pages};
+use crate::output::{ProgressLine, Style};
 use crate::review::runtime;
-use mend::Mends;
+use fixes::Fixes;
 
 /// `doctor fleet`
 #[derive(Debug, clap::Args)]
@@ -37,107 +38,102 @@ pub(crate) struct Args {
     pub(crate) output: Format,
 }
 
-/// Clusters that are asked at once: as many as rounds do.
-const AT_ONCE: usize = 32;
+/// Clusters that are checked concurrently, as many as health probes do.
+const CONCURRENT_CLUSTERS: usize = 32;
 
-/// What the command tells programs.
+/// The JSON of `doctor fleet`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
-    /// Every cluster that was asked, and whether all of it could be read.
-    clusters: Vec<Asked>,
-    /// What is to be mended.
+struct FleetReport {
+    /// All clusters that were checked.
+    clusters: Vec<CheckedCluster>,
+    /// Problems and fixes.
     findings: Vec<Finding>,
-    /// Whether these are all clusters.
+    /// Whether the list of clusters could be read.
     #[serde(skip)]
     is_listed: bool,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked {
+struct CheckedCluster {
     cluster: String,
+    /// Whether everything could be read.
     ready: bool,
 }
 
 /// `doctor fleet`
 pub(super) fn run(args: &Args) -> Outcome {
     runtime()?.block_on(async {
-        let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
-        let told = look(&eyes).await;
-        match args.output {
-            Format::Json => output::json(&told)?,
-            Format::Text => output::data(&text(&told, eyes.here(), Style::stdout()))?,
-        }
-        Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
+        let context = fleet::open(args.config.as_deref(), &args.world).await?;
+        let report = examine(&context).await;
+        finding::print(args.output, &report, &report.findings, |report, style| {
+            text(report, context.local_name(), style)
+        })
     })
 }
 
-async fn look(eyes: &Eyes) -> Told {
-    let reader = eyes.clients.reader.as_ref();
-    let fleet = eyes.survey.fleet();
+async fn examine(context: &FleetContext) -> FleetReport {
+    let reader = context.clients.reader.as_ref();
+    let fleet = context.survey.fleet();
     let listed = reader.members(fleet, Instant::now() + ANSWER_WITHIN).await;
     let members = listed.as_ref().map(|members| members.to_vec()).unwrap_or_default();
-    let whom = std::iter::once(Cluster::Local).chain(members.iter().map(|member| member.cluster.clone()));
-    let resources = eyes.guard.requirements().probes.map(|probes| probes.resources).unwrap_or_default();
-    let of = members.len() + 1;
+    let clusters = std::iter::once(Cluster::Local).chain(members.iter().map(|member| member.cluster.clone()));
+    let resources = context.guard.requirements().probes.map(|probes| probes.resources).unwrap_or_default();
+    let total = members.len() + 1;
     let line = ProgressLine::new();
-    let mut asked = stream::iter(whom.enumerate().map(async |(at, cluster)| {
-        let found = visit(reader, &cluster, &resources, eyes).await;
-        (at, cluster, found)
+    let mut checks = stream::iter(clusters.enumerate().map(async |(index, cluster)| {
+        let found = check_cluster(reader, &cluster, &resources, context).await;
+        (index, cluster, found)
     }))
-    .buffer_unordered(AT_ONCE);
-    let mut visited = Vec::with_capacity(of);
-    while let Some(one) = asked.next().await {
-        visited.push(one);
-        line.show(&format!("{} of {of} clusters have answered", visited.len()));
+    .buffer_unordered(CONCURRENT_CLUSTERS);
+    let mut checked = Vec::with_capacity(total);
+    while let Some(one) = checks.next().await {
+        checked.push(one);
+        line.show(&format!("{} of {total} clusters have answered", checked.len()));
     }
     drop(line);
-    visited.sort_by_key(|(at, ..)| *at);
-    // Where the control plane itself gives no answer, that is why there is no list.
-    let is_away =
-        visited.first().is_some_and(|(_, _, found)| found.iter().any(|one| is_of_cluster(one.code)));
-    let mends = Mends::of(eyes);
+    checked.sort_by_key(|(index, ..)| *index);
+    // If the control plane does not answer, that is also the reason for the missing list.
+    let is_unreachable =
+        checked.first().is_some_and(|(_, _, found)| found.iter().any(|one| is_of_cluster(one.code)));
+    let fixes = Fixes::of(context);
     let mut findings: Vec<Finding> = match &listed {
-        Err(why) if !is_away => vec![unlisted(&why.text, &mends)],
-        Ok(_) if members.is_empty() && *fleet != Fleet::None => vec![bare(&mends)],
+        Err(why) if !is_unreachable => vec![Finding::new(
+            None,
+            cause::STALE_FLEET,
+            &why.text,
+            "nobody knows whom to ask, so every deletion is refused, and no acknowledgement helps",
+            fixes.list(),
+        )],
+        // This denies nothing, but a configured fleet has clusters.
+        Ok(_) if members.is_empty() && *fleet != Fleet::None => vec![Finding::new(
+            None,
+            "no-clusters",
+            "the fleet has no clusters",
+            "a deletion is judged by what is in use here alone",
+            fixes.bare(),
+        )],
         _ => Vec::new(),
     };
-    let mut clusters = Vec::with_capacity(of);
-    for (_, cluster, found) in visited {
-        clusters.push(Asked { cluster: cluster.name().to_owned(), ready: found.is_empty() });
+    let mut clusters = Vec::with_capacity(total);
+    for (_, cluster, found) in checked {
+        clusters.push(CheckedCluster { cluster: cluster.name().to_owned(), ready: found.is_empty() });
         findings.extend(found);
     }
-    findings.extend(definitions(reader, &eyes.survey).await);
-    findings.extend(left_open(reader, &mends).await);
-    findings.extend(acknowledgements(&eyes.survey, &members, eyes.clients.context.now(), &mends));
-    Told { clusters, findings, is_listed: listed.is_ok() }
+    findings.extend(unreadable_groups(reader, &context.survey).await);
+    findings.extend(overrides(reader, &fixes).await);
+    findings.extend(acknowledgements(&context.survey, &members, context.clients.context.now(), &fixes));
+    FleetReport { clusters, findings, is_listed: listed.is_ok() }
 }
 
-fn unlisted(text: &str, mends: &Mends<'_>) -> Finding {
-    Finding {
-        cluster: None,
-        code: cause::STALE_FLEET,
-        what: text.to_owned(),
-        why: "nobody knows whom to ask, so every deletion is refused, and no acknowledgement helps"
-            .to_owned(),
-        mend: mends.list(),
-    }
-}
-
-/// Nothing is refused for that; but whoever configured a fleet has one.
-fn bare(mends: &Mends<'_>) -> Finding {
-    Finding {
-        cluster: None,
-        code: "no-clusters",
-        what: "the fleet has no clusters".to_owned(),
-        why: "a deletion is judged by what is in use here alone".to_owned(),
-        mend: mends.bare(),
-    }
-}
-
-/// One cluster by one object of each kind; what fails for the same reason is one finding.
-async fn visit(reader: &dyn Reader, of: &Cluster, resources: &[Resource], eyes: &Eyes) -> Vec<Finding> {
+/// Reads one object of each kind from a cluster. Kinds that fail for the same reason are one finding.
+async fn check_cluster(
+    reader: &dyn Reader,
+    of: &Cluster,
+    resources: &[Resource],
+    context: &FleetContext,
+) -> Vec<Finding> {
     let mut found: Vec<(admission::Cause, Vec<String>)> = Vec::new();
     for resource in resources {
         let query = ListQuery {
@@ -149,16 +145,16 @@ async fn visit(reader: &dyn Reader, of: &Cluster, resources: &[Resource], eyes: 
             continue_token: None,
         };
         let Err(why) = reader.list(of, query, Instant::now() + ANSWER_WITHIN).await else { continue };
-        // A cluster that is not there is not there for the next kind either.
+        // An unreachable cluster does not answer for the next kind either.
         if is_of_cluster(why.code) {
-            return vec![finding(of, &why, &[], eyes)];
+            return vec![unreadable(of, &why, &[], context)];
         }
         match found.iter_mut().find(|(cause, _)| cause.code == why.code) {
             Some((_, kinds)) => kinds.push(resource.to_string()),
             None => found.push((why, vec![resource.to_string()])),
         }
     }
-    found.iter().map(|(why, kinds)| finding(of, why, kinds, eyes)).collect()
+    found.iter().map(|(why, kinds)| unreadable(of, why, kinds, context)).collect()
 }
 
 fn is_of_cluster(code: &str) -> bool {
@@ -168,13 +164,11 @@ fn is_of_cluster(code: &str) -> bool {
     )
 }
 
-fn finding(of: &Cluster, why: &admission::Cause, kinds: &[String], eyes: &Eyes) -> Finding {
-    let name = of.name();
+fn unreadable(of: &Cluster, why: &admission::Cause, kinds: &[String], context: &FleetContext) -> Finding {
     let what = match kinds {
         [] | [_] => why.text.clone(),
         [_, others @ ..] => format!("{}; and the same for {}", why.text, others.join(", ")),
     };
-    let refused = "it is unknown what it holds, so deletions that reach it are refused";
     let matters = match why.code {
         cause::CREDENTIALS => {
             "it refuses the token that it is asked with: a deletion that reaches it is refused, and Karmada cannot reach it either"
@@ -182,16 +176,16 @@ fn finding(of: &Cluster, why: &admission::Cause, kinds: &[String], eyes: &Eyes) 
         cause::NO_ENDPOINT => {
             "nobody can ask it, so deletions that reach it are refused until Karmada has its address and its token, or it is acknowledged"
         }
-        _ => refused,
+        _ => "it is unknown what it holds, so deletions that reach it are refused",
     };
-    let mend = Mends::of(eyes).cluster(of, why.code);
-    Finding { cluster: Some(name.to_owned()), code: why.code, what, why: matters.to_owned(), mend }
+    let fix = Fixes::of(context).cluster(of, why.code);
+    Finding::new(Some(Subject::Cluster(of.name().to_owned())), why.code, what, matters, fix)
 }
 
-/// Definitions here whose objects may not be read. Those in members alone are deleted there, and not here; Karmada's own are
-/// never looked into.
-async fn definitions(reader: &dyn Reader, survey: &Survey) -> Option<Finding> {
-    let objects = all_pages(reader, &Cluster::Local, &Subject::Definition.resource()).await.ok()?;
+/// Reports API groups of local CRDs that the guard does not read. CRDs of member clusters are deleted there, and Karmada's own are
+/// never read.
+async fn unreadable_groups(reader: &dyn Reader, survey: &Survey) -> Option<Finding> {
+    let objects = all_pages(reader, &Cluster::Local, &Deleted::Definition.resource()).await.ok()?;
     let is_karmadas = |group: &str| {
         *survey.fleet() == Fleet::Karmada && (group == "karmada.io" || group.ends_with(".karmada.io"))
     };
@@ -204,64 +198,55 @@ async fn definitions(reader: &dyn Reader, survey: &Survey) -> Option<Finding> {
         return None;
     }
     let lines: Vec<_> = groups.iter().map(|group| format!("  - {group}")).collect();
-    Some(Finding {
-        cluster: None,
-        code: "groups",
-        what: match groups.as_slice() {
-            [one] => format!(
-                "the group {one} has CustomResourceDefinitions and is not in guards.deletion.crds.groups"
-            ),
-            many => format!(
-                "{} groups with CustomResourceDefinitions are not in guards.deletion.crds.groups",
-                many.len()
-            ),
-        },
-        why: "whether objects of them are in use is unknown, so their definitions cannot be deleted"
-            .to_owned(),
-        mend: format!(
-            "add these lines, and apply what durward manifests prints then (groups: [\"*\"] reads everything, Secrets too):\ncrds:\n  groups:\n{}",
-            lines.join("\n")
+    let what = match groups.as_slice() {
+        [one] => {
+            format!("the group {one} has CustomResourceDefinitions and is not in guards.deletion.crds.groups")
+        }
+        many => format!(
+            "{} groups with CustomResourceDefinitions are not in guards.deletion.crds.groups",
+            many.len()
         ),
-    })
+    };
+    let fix = format!(
+        "add these lines, and apply what durward manifests prints then (groups: [\"*\"] reads everything, Secrets too):\ncrds:\n  groups:\n{}",
+        lines.join("\n")
+    );
+    let why = "whether objects of them are in use is unknown, so their definitions cannot be deleted";
+    Some(Finding::new(None, "groups", what, why, fix))
 }
 
-/// Namespaces and definitions here on which the way through in spite of all was left open.
-async fn left_open(reader: &dyn Reader, mends: &Mends<'_>) -> Vec<Finding> {
+/// Reports namespaces and CRDs that still have override annotations.
+async fn overrides(reader: &dyn Reader, fixes: &Fixes<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (subject, word) in [(Subject::Namespace, "ns"), (Subject::Definition, "crd")] {
-        // What cannot be listed is among the findings of this cluster already.
+    for (subject, word) in [(Deleted::Namespace, "ns"), (Deleted::Definition, "crd")] {
+        // A failed list is already a finding of this cluster.
         let objects: Vec<Object> =
             all_pages(reader, &Cluster::Local, &subject.resource()).await.unwrap_or_default();
         for object in objects.iter().filter(|object| !object.metadata.deleting) {
             let Some(deed) = Survey::deed(&object.metadata) else { continue };
             let name = &object.name;
             let off: Vec<_> = deed.annotations.iter().map(|key| format!("{key}-")).collect();
-            findings.push(Finding {
-                cluster: None,
-                code: "break-glass",
-                what: format!("{word}/{name} is annotated durward.dev/delete-anyway={}", deed.value),
-                why: if deed.value == *name && deed.annotations.len() > 1 {
-                    "whoever has the verb break-glass deletes it, whatever is in use; and with a reason and an end that holds, whoever may delete it"
-                        .to_owned()
-                } else if deed.value == *name {
-                    "whoever has the verb break-glass deletes it, whatever is in use".to_owned()
-                } else {
-                    "it opens nothing, since it is not the object's own name, and somebody meant it to"
-                        .to_owned()
-                },
-                mend: mends.annotate(&format!("{word} {name}"), &off.join(" ")),
-            });
+            let why = if deed.value != *name {
+                "it opens nothing, since it is not the object's own name, and somebody meant it to"
+            } else if deed.annotations.len() > 1 {
+                "whoever has the verb break-glass deletes it, whatever is in use; and with a reason and an end that holds, whoever may delete it"
+            } else {
+                "whoever has the verb break-glass deletes it, whatever is in use"
+            };
+            let what = format!("{word}/{name} is annotated durward.dev/delete-anyway={}", deed.value);
+            let fix = fixes.annotate(&format!("{word} {name}"), &off.join(" "));
+            findings.push(Finding::new(None, "break-glass", what, why, fix));
         }
     }
     findings
 }
 
-/// Acknowledgements that do not hold, or not for long.
+/// Reports acknowledgements that are invalid or expire soon.
 fn acknowledgements(
     survey: &Survey,
     members: &[FleetMember],
     now: SystemTime,
-    mends: &Mends<'_>,
+    fixes: &Fixes<'_>,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in members {
@@ -275,8 +260,8 @@ fn acknowledgements(
                 ),
                 Holds::No => (one.text, "it does not count"),
             };
-            let mend = if one.by == "on its Cluster" {
-                let annotate = |annotations| mends.annotate(&format!("cluster {name}"), annotations);
+            let fix = if one.by == "on its Cluster" {
+                let annotate = |annotations| fixes.annotate(&format!("cluster {name}"), annotations);
                 format!(
                     "{}, or take it off: {}",
                     annotate("--overwrite durward.dev/acknowledge-until=<RFC 3339>"),
@@ -286,47 +271,45 @@ fn acknowledgements(
                 "guards.deletion.acknowledge in the configuration: another end, or take the entry out"
                     .to_owned()
             };
-            findings.push(Finding {
-                cluster: Some(name.clone()),
-                code: "acknowledgement",
-                what,
-                why: why.to_owned(),
-                mend,
-            });
+            let subject = Some(Subject::Cluster(name.clone()));
+            findings.push(Finding::new(subject, "acknowledgement", what, why, fix));
         }
     }
-    // Without the list every name would be a stranger's.
+    // Without the list no name could be checked.
     if !members.is_empty() || *survey.fleet() == Fleet::None {
         for name in survey.acknowledged_strangers(members) {
-            findings.push(Finding {
-                cluster: Some(name),
-                code: "acknowledgement",
-                what: "is acknowledged in the configuration and is not in the fleet".to_owned(),
-                why: "a cluster of that name that joins would be acknowledged unseen".to_owned(),
-                mend: "take the entry out of guards.deletion.acknowledge".to_owned(),
-            });
+            findings.push(Finding::new(
+                Some(Subject::Cluster(name)),
+                "acknowledgement",
+                "is acknowledged in the configuration and is not in the fleet",
+                "a cluster of that name that joins would be acknowledged unseen",
+                "take the entry out of guards.deletion.acknowledge",
+            ));
         }
     }
     findings
 }
 
-/// For people, who call the cluster that asks `here`.
-fn text(told: &Told, here: &str, style: Style) -> String {
-    let ready = told.clusters.iter().filter(|one| one.ready).count();
-    let mut out = match told.clusters.len() {
-        _ if !told.is_listed => "which clusters there are could not be read\n".to_owned(),
+/// Formats the report. `local` is the name of the local cluster in it.
+fn text(report: &FleetReport, local: &str, style: Style) -> String {
+    let ready = report.clusters.iter().filter(|one| one.ready).count();
+    let mut out = match report.clusters.len() {
+        _ if !report.is_listed => "which clusters there are could not be read\n".to_owned(),
         1 => format!("{ready} of 1 cluster can be read as guards need\n"),
         all => format!("{ready} of {all} clusters can be read as guards need\n"),
     };
-    // A member may be called like it; then it is left as it is.
-    let is_here = told.clusters.iter().filter(|one| one.cluster == LOCAL).count() == 1;
-    for finding in &told.findings {
-        let of_here = is_here && finding.cluster.as_deref() == Some(LOCAL);
-        let cluster = if of_here { Some(here.to_owned()) } else { finding.cluster.clone() };
-        out.push('\n');
-        out.push_str(&Finding { cluster, ..finding.clone() }.text(style));
-    }
-    if told.findings.is_empty() {
+    // A member cluster can have the same name. Then the name stays.
+    let is_unique = report.clusters.iter().filter(|one| one.cluster == LOCAL).count() == 1;
+    let of_local = Some(Subject::Cluster(LOCAL.to_owned()));
+    let renamed = |finding: &Finding| {
+        let mut finding = finding.clone();
+        if is_unique && finding.subject == of_local {
+            finding.subject = Some(Subject::Cluster(local.to_owned()));
+        }
+        finding
+    };
+    out.push_str(&finding::text(&report.findings.iter().map(renamed).collect::<Vec<_>>(), style));
+    if report.findings.is_empty() {
         out.push_str(&style.green("nothing to mend\n"));
     }
     out

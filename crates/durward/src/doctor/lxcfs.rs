@@ -8,9 +8,9 @@
 //! `node`: it is not Ready; `device`: the resource is not offered;
 //! `pod`: one of ours is not ready; `library`: one lies there that LXCFS does not load; `mount`: nothing is mounted.
 
+mod checks;
 mod facts;
-mod here;
-mod judge;
+mod local;
 
 use crate::args::ClusterArgs;
 use std::path::PathBuf;
@@ -21,16 +21,16 @@ use guards::INSTALL_NAMESPACE;
 use guards::lxcfs::{File as Served, OnNode};
 use serde::Serialize;
 
-use super::finding::Finding;
+use super::finding::{self, Finding};
 use crate::args::Format;
-use crate::exit::{Exit, Outcome, Stop};
+use crate::exit::{Outcome, Stop};
 use crate::file::{Cluster, File, Purpose};
 use crate::fleet;
 use crate::lxcfs::{Report, on_node};
-use crate::output::{self, Style};
+use crate::output::Style;
 use crate::review::runtime;
 use crate::world::{access, recorded};
-use judge::{Judged, Promise};
+use checks::{Expectation, NodeReport};
 
 /// `doctor lxcfs`
 #[derive(Debug, clap::Args)]
@@ -51,35 +51,14 @@ pub(crate) struct Args {
     pub(crate) output: Format,
 }
 
-/// Something to mend, and on which node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Found {
-    /// None where it is about several nodes, or about none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<String>,
-    #[serde(flatten)]
-    finding: Finding,
-}
-
-impl Found {
-    fn on(node: Option<&str>, code: &'static str, what: String, why: &str, mend: String) -> Self {
-        let finding = Finding { cluster: None, code, what, why: why.to_owned(), mend };
-        Self { node: node.map(str::to_owned), finding }
-    }
-
-    fn text(&self, style: Style) -> String {
-        Finding { cluster: self.node.clone(), ..self.finding.clone() }.text(style)
-    }
-}
-
 /// What the command tells programs.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct LxcfsReport {
     /// Every node of the cluster.
-    nodes: Vec<Judged>,
+    nodes: Vec<NodeReport>,
     /// What is to be mended.
-    findings: Vec<Found>,
+    findings: Vec<Finding>,
 }
 
 /// `doctor lxcfs`
@@ -87,20 +66,16 @@ pub(super) fn run(args: &Args) -> Outcome {
     let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
     let on_node = file.as_ref().map(on_node).transpose()?;
     if args.here {
-        return runtime()?.block_on(here::run(args, &on_node.unwrap_or_default()));
+        return runtime()?.block_on(local::run(args, &on_node.unwrap_or_default()));
     }
     let runtime = runtime()?;
     runtime.block_on(async {
-        let told = look(args, file.as_ref(), on_node).await?;
-        match args.output {
-            Format::Json => output::json(&told)?,
-            Format::Text => output::data(&text(&told, Style::stdout()))?,
-        }
-        Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
+        let report = examine(args, file.as_ref(), on_node).await?;
+        finding::print(args.output, &report, &report.findings, text)
     })
 }
 
-async fn look(args: &Args, file: Option<&File>, on_node: Option<OnNode>) -> Result<Told, Stop> {
+async fn examine(args: &Args, file: Option<&File>, on_node: Option<OnNode>) -> Result<LxcfsReport, Stop> {
     let access = access(&args.world, file.map_or(&Cluster::default(), |file| &file.cluster));
     let clients = match &args.world.world {
         Some(folder) => recorded(folder)?,
@@ -108,7 +83,7 @@ async fn look(args: &Args, file: Option<&File>, on_node: Option<OnNode>) -> Resu
     };
     let reader = clients.reader.as_ref();
     let home = file.map_or(INSTALL_NAMESPACE, |file| file.home.as_str());
-    let promise = Promise {
+    let expected = Expectation {
         is_configured: on_node.is_some(),
         on_node: on_node.unwrap_or_default(),
         home: home.to_owned(),
@@ -119,24 +94,24 @@ async fn look(args: &Args, file: Option<&File>, on_node: Option<OnNode>) -> Resu
     let nodes = match facts::nodes(reader).await {
         Ok(nodes) => nodes,
         Err(why) => {
-            findings.push(promise.unlisted("nodes", &why.text));
-            return Ok(Told { nodes: Vec::new(), findings });
+            findings.push(expected.unlisted("nodes", &why.text));
+            return Ok(LxcfsReport { nodes: Vec::new(), findings });
         }
     };
     let pods = match facts::pods(reader, home).await {
         Ok(pods) => Some(pods),
         Err(why) => {
-            findings.push(promise.unlisted("pods", &why.text));
+            findings.push(expected.unlisted("pods", &why.text));
             None
         }
     };
-    let (nodes, found) = judge::all(&promise, nodes, pods.as_deref());
+    let (nodes, found) = checks::all(&expected, nodes, pods.as_deref());
     findings.extend(found);
-    Ok(Told { nodes, findings })
+    Ok(LxcfsReport { nodes, findings })
 }
 
 /// What a pod with the files sees on a node that serves them: as far as it depends on how LXCFS was started.
-fn sees(report: Option<&Report>, on_node: &OnNode) -> Vec<String> {
+fn visible_values(report: Option<&Report>, on_node: &OnNode) -> Vec<String> {
     let has = |files: &[Served]| files.iter().any(|file| on_node.files.contains(file));
     let names = |files: &[Served]| {
         let named = files.iter().filter(|file| on_node.files.contains(file)).map(|file| file.name());
@@ -176,18 +151,15 @@ fn sees(report: Option<&Report>, on_node: &OnNode) -> Vec<String> {
     lines
 }
 
-fn text(told: &Told, style: Style) -> String {
-    let well = told.nodes.iter().filter(|node| node.serves == judge::Serves::Yes).count();
-    let all = told.nodes.iter().filter(|node| node.serves != judge::Serves::Windows).count();
+fn text(report: &LxcfsReport, style: Style) -> String {
+    let well = report.nodes.iter().filter(|node| node.serves == checks::Serves::Yes).count();
+    let all = report.nodes.iter().filter(|node| node.serves != checks::Serves::Windows).count();
     let mut out = format!("{well} of {all} nodes serve what pods are promised\n");
-    for node in &told.nodes {
+    for node in &report.nodes {
         out.push_str(&node.text(style));
     }
-    for finding in &told.findings {
-        out.push('\n');
-        out.push_str(&finding.text(style));
-    }
-    if told.findings.is_empty() {
+    out.push_str(&finding::text(&report.findings, style));
+    if report.findings.is_empty() {
         out.push_str(&style.green("nothing to mend\n"));
     }
     out
@@ -206,7 +178,7 @@ mod tests {
     fn what_a_pod_sees_depends_on_how_lxcfs_was_started() {
         let on_node =
             OnNode { files: vec![Served::Meminfo, Served::Cpuinfo, Served::Loadavg], ..OnNode::default() };
-        let lines = |options| sees(Some(&with(options)), &on_node);
+        let lines = |options| visible_values(Some(&with(options)), &on_node);
         assert_eq!(lines(Some(&["cfs"]))[1], "cpuinfo: as many processors as the CPU limit, rounded up");
         assert!(lines(Some(&[]))[1].contains("without --enable-cfs"));
         assert!(lines(None)[1].contains("not known here"));

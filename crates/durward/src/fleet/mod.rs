@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::fleet::{Cluster as Whom, Fleet, ListQuery, Part};
+use cluster::fleet::{Cluster as FleetCluster, Fleet, ListQuery, Part};
 use cluster::live::{Access, Live};
 use cluster::snapshot::Snapshot;
 use cluster::{Clients, Reader, Resource, cause};
@@ -29,10 +29,10 @@ use crate::world::access;
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// The file's name in problems with a configuration that nobody wrote.
-const NOBODYS: &str = "the defaults";
+const DEFAULTS: &str = "the defaults";
 
 /// The guard, and what it reads.
-pub(crate) struct Eyes {
+pub(crate) struct FleetContext {
     /// What the guard would find.
     pub(crate) survey: Survey,
     /// The same guard, as configured.
@@ -47,9 +47,9 @@ pub(crate) struct Eyes {
     pub(crate) access: Access,
 }
 
-impl Eyes {
+impl FleetContext {
     /// What people call the cluster that asks, as denials do.
-    pub(crate) fn here(&self) -> &'static str {
+    pub(crate) fn local_name(&self) -> &'static str {
         if *self.survey.fleet() == Fleet::Karmada { "the control plane" } else { "this cluster" }
     }
 }
@@ -77,14 +77,14 @@ fn next_for(code: &str, access: &Access, otherwise: &str) -> String {
 }
 
 /// Opens what flags and file name. A live control plane must be opened within the runtime that its tasks run in.
-pub(crate) async fn open(config: Option<&Path>, flags: &ClusterArgs) -> Result<Eyes, Stop> {
+pub(crate) async fn open(config: Option<&Path>, flags: &ClusterArgs) -> Result<FleetContext, Stop> {
     match config {
         Some(path) => configured(path, flags).await,
-        None => found_out(flags).await,
+        None => detect(flags).await,
     }
 }
 
-async fn configured(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
+async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, Stop> {
     let mut file = File::load(path, Purpose::Guards)?;
     let surveys = file.guards.iter().map(|guard| deletion::survey(guard.configured.as_ref()));
     let found = surveys.enumerate().find_map(|(at, survey)| Some((at, survey?)));
@@ -110,7 +110,7 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
         None => Clients::live(&Arc::new(connect(&access).await?)),
     };
     let watches = file.guards.iter().flat_map(|other| other.configured.requirements().watches).collect();
-    Ok(Eyes {
+    Ok(FleetContext {
         survey,
         guard: guard.configured,
         watches,
@@ -120,7 +120,7 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
     })
 }
 
-async fn found_out(flags: &ClusterArgs) -> Result<Eyes, Stop> {
+async fn detect(flags: &ClusterArgs) -> Result<FleetContext, Stop> {
     let access = access(flags, &Cluster::default());
     let (clients, fleet) = if let Some(folder) = &flags.world {
         let folder = Snapshot::open(folder)?;
@@ -138,7 +138,7 @@ async fn found_out(flags: &ClusterArgs) -> Result<Eyes, Stop> {
         (Clients::live(&Arc::new(live)), fleet)
     };
     let (survey, guard) = with_defaults(&fleet)?;
-    Ok(Eyes { survey, guard, watches: Vec::new(), clients, config: None, access })
+    Ok(FleetContext { survey, guard, watches: Vec::new(), clients, config: None, access })
 }
 
 /// Connects; nobody is asked yet.
@@ -158,7 +158,7 @@ async fn karmada(reader: &dyn Reader) -> Result<(), admission::Cause> {
         limit: 1,
         continue_token: None,
     };
-    reader.list(&Whom::Local, query, Instant::now() + ANSWER_WITHIN).await.map(drop)
+    reader.list(&FleetCluster::Local, query, Instant::now() + ANSWER_WITHIN).await.map(drop)
 }
 
 const KARMADA: &str = "{karmada: {}}";
@@ -193,8 +193,8 @@ async fn recorded_fleet(folder: &Snapshot) -> String {
 
 /// The guard with its defaults on this fleet.
 fn with_defaults(fleet: &str) -> Result<(Survey, Box<dyn Configured>), Stop> {
-    let section = parse(NOBODYS, &format!("fleet: {fleet}\ncrds: {{groups: ['*']}}\nselect: all\n"))?;
-    let (guard, _, problems) = read(NOBODYS, section.as_ref(), |s| Deletion.read(s));
+    let section = parse(DEFAULTS, &format!("fleet: {fleet}\ncrds: {{groups: ['*']}}\nselect: all\n"))?;
+    let (guard, _, problems) = read(DEFAULTS, section.as_ref(), |s| Deletion.read(s));
     match deletion::survey(guard.as_ref()) {
         Some(survey) if problems.is_empty() => Ok((survey, guard)),
         _ => Err(problems.into()),

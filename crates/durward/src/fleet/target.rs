@@ -9,7 +9,7 @@ use cluster::{Reader, Resource};
 use config::{Problem, nearest};
 use guards::deletion::What;
 
-use super::{ANSWER_WITHIN, Eyes, next_for};
+use super::{ANSWER_WITHIN, FleetContext, next_for};
 use crate::exit::Stop;
 
 /// A kind of things whose deletion takes others along.
@@ -131,7 +131,7 @@ impl Asked {
     }
 
     /// The single things, in order and each once. Where all of a kind are meant, the world says which there are.
-    pub(crate) async fn things(&self, eyes: &Eyes) -> Result<Vec<What>, Stop> {
+    pub(crate) async fn things(&self, context: &FleetContext) -> Result<Vec<What>, Stop> {
         let mut things = Vec::new();
         let mut put = |thing: What| {
             if !things.contains(&thing) {
@@ -147,8 +147,11 @@ impl Asked {
             let is_meant =
                 |subject| self.targets.is_empty() || self.targets.contains(&Target::Every(subject));
             for subject in Subject::ALL.into_iter().filter(|subject| is_meant(*subject)) {
-                let names: BTreeSet<String> =
-                    every(eyes, &subject.resource()).await?.into_iter().map(|object| object.name).collect();
+                let names: BTreeSet<String> = every(context, &subject.resource())
+                    .await?
+                    .into_iter()
+                    .map(|object| object.name)
+                    .collect();
                 for name in names {
                     put(subject.what(name));
                 }
@@ -159,10 +162,11 @@ impl Asked {
 }
 
 /// Every object of a kind on the control plane, metadata only, to the last page.
-async fn every(eyes: &Eyes, resource: &Resource) -> Result<Vec<Object>, Stop> {
-    all_pages(eyes.clients.reader.as_ref(), &Cluster::Local, resource).await.map_err(|why| {
-        let problem = Problem::new(format!("{resource} of {} cannot be listed", eyes.here())).why(why.text);
-        let next = next_for(why.code, &eyes.access, "name those that you want, as ns/NAME");
+async fn every(context: &FleetContext, resource: &Resource) -> Result<Vec<Object>, Stop> {
+    all_pages(context.clients.reader.as_ref(), &Cluster::Local, resource).await.map_err(|why| {
+        let problem =
+            Problem::new(format!("{resource} of {} cannot be listed", context.local_name())).why(why.text);
+        let next = next_for(why.code, &context.access, "name those that you want, as ns/NAME");
         Stop::fault(problem.next(next))
     })
 }

@@ -44,21 +44,22 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn run(args: &Args) -> Outcome {
     let asked = Asked::new(&args.targets, args.all)?;
     runtime()?.block_on(async {
-        let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
-        let things = asked.things(&eyes).await?;
+        let context = fleet::open(args.config.as_deref(), &args.world).await?;
+        let things = asked.things(&context).await?;
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         let style = Style::stdout();
         for (number, what) in things.iter().enumerate() {
             let line = ProgressLine::new();
-            let progress = |at: Progress<'_>| line.show(&told(what, (number, things.len()), at, eyes.here()));
+            let progress =
+                |at: Progress<'_>| line.show(&told(what, (number, things.len()), at, context.local_name()));
             let deadline = Instant::now() + PATIENCE;
-            let impact = eyes.survey.impact(&eyes.clients, what.clone(), deadline, &progress).await;
+            let impact = context.survey.impact(&context.clients, what.clone(), deadline, &progress).await;
             drop(line);
             if impact.exists == Some(false) {
-                problems.push(fleet::missing(eyes.clients.reader.as_ref(), what).await);
+                problems.push(fleet::missing(context.clients.reader.as_ref(), what).await);
             }
             if args.output == Format::Text {
-                output::data(&text::told(&impact, things.len() > 1, eyes.here(), style))?;
+                output::data(&text::told(&impact, things.len() > 1, context.local_name(), style))?;
             }
             found.push(impact);
         }

@@ -19,10 +19,10 @@ use config::Problem;
 use guards::deletion::{self, What};
 use guards::etcd::Survey;
 
-use crate::ensembles;
+use crate::etcd_context;
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose};
-use crate::fleet::{self, Asked, Eyes, Subject};
+use crate::fleet::{self, Asked, FleetContext, Subject};
 use crate::impact::PATIENCE;
 use crate::output::{self, ProgressLine};
 use crate::review::runtime;
@@ -59,16 +59,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let has_fleet = file.as_ref().is_none_or(|file| {
         file.guards.iter().any(|guard| deletion::survey(guard.configured.as_ref()).is_some())
     });
-    let of_ensembles = file.as_ref().and_then(ensembles::of);
+    let of_ensembles = file.as_ref().and_then(etcd_context::survey);
     runtime()?.block_on(async {
         match (&args.config, &of_ensembles, file) {
             (Some(path), Some(_), Some(file)) if !has_fleet && args.targets.is_empty() => {
-                let eyes = ensembles::open(path, &args.world).await?;
-                let recorder = Recorder::over(eyes.clients.clone());
+                let context = etcd_context::open(path, &args.world).await?;
+                let recorder = Recorder::over(context.clients.clone());
                 for resource in file.guards.iter().flat_map(|guard| guard.configured.requirements().watches) {
                     recorder.read_all(&resource, Part::Metadata).await;
                 }
-                let unread = of_members(&recorder, &eyes.survey).await;
+                let unread = of_members(&recorder, &context.survey).await;
                 written(args, recorder, unread, &replay_of_ensembles(args)).await
             }
             (_, _, file) => of_fleet(args, &asked, of_ensembles.as_ref(), file.as_ref()).await,
@@ -78,16 +78,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 /// A fleet, and the ensembles of the same cluster beside it.
 async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, file: Option<&File>) -> Outcome {
-    let eyes = fleet::open(args.config.as_deref(), &args.world).await?;
-    let things = asked.things(&eyes).await?;
-    let recorder = Recorder::over(eyes.clients.clone());
-    let problems = impacts(args, &eyes, &things, &recorder).await;
-    for resource in &eyes.watches {
+    let context = fleet::open(args.config.as_deref(), &args.world).await?;
+    let things = asked.things(&context).await?;
+    let recorder = Recorder::over(context.clients.clone());
+    let problems = impacts(args, &context, &things, &recorder).await;
+    for resource in &context.watches {
         recorder.read_all(resource, Part::Metadata).await;
     }
     let (mut unread, mut replays) = (0, vec![replay(args, &things)]);
     if let (Some(survey), Some(file)) = (of_ensembles, file) {
-        if args.world.world.is_some() || access(&args.world, &file.cluster) == eyes.access {
+        if args.world.world.is_some() || access(&args.world, &file.cluster) == context.access {
             unread = of_members(&recorder, survey).await;
             replays.push(replay_of_ensembles(args));
         } else {
@@ -103,7 +103,12 @@ async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, fil
 }
 
 /// What deletions would reach. Gives the slips among what was named.
-async fn impacts(args: &Args, eyes: &Eyes, things: &[What], recorder: &Arc<Recorder>) -> Vec<Problem> {
+async fn impacts(
+    args: &Args,
+    context: &FleetContext,
+    things: &[What],
+    recorder: &Arc<Recorder>,
+) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (number, what) in things.iter().enumerate() {
         let line = ProgressLine::new();
@@ -113,10 +118,10 @@ async fn impacts(args: &Args, eyes: &Eyes, things: &[What], recorder: &Arc<Recor
             line.show(&format!("{which}: {} of {} clusters have answered", at.done, at.of));
         };
         let deadline = Instant::now() + PATIENCE;
-        let impact = eyes.survey.impact(&recorder.clients(), what.clone(), deadline, &progress).await;
+        let impact = context.survey.impact(&recorder.clients(), what.clone(), deadline, &progress).await;
         // One of all there are may be deleted meanwhile; one that was named is a slip.
         if impact.exists == Some(false) && !args.targets.is_empty() {
-            problems.push(fleet::missing(eyes.clients.reader.as_ref(), what).await);
+            problems.push(fleet::missing(context.clients.reader.as_ref(), what).await);
         }
     }
     if args.targets.is_empty() {

@@ -175,8 +175,9 @@ pub(super) async fn pods(reader: &dyn Reader, home: &str) -> Result<Vec<Pod>, Ca
     let pods = Resource { group: "".into(), version: "v1".into(), plural: "pods".into() };
     let mut all = Vec::new();
     for object in list(reader, &pods, home).await? {
-        let told = object.metadata.labels.get(COMPONENT);
-        let Some((_, component)) = OURS.iter().find(|(name, _)| told.is_some_and(|told| told == name)) else {
+        let report = object.metadata.labels.get(COMPONENT);
+        let Some((_, component)) = OURS.iter().find(|(name, _)| report.is_some_and(|report| report == name))
+        else {
             continue;
         };
         let pod: WholePod = whole(&object)?;

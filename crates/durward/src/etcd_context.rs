@@ -16,7 +16,7 @@ use crate::fleet;
 use crate::world::{access, recorded};
 
 /// The guard, and what it reads.
-pub(crate) struct Eyes {
+pub(crate) struct EtcdContext {
     /// What the guard would find.
     pub(crate) survey: Survey,
     /// The control plane or the snapshot.
@@ -30,14 +30,14 @@ pub(crate) struct Eyes {
 }
 
 /// The guard of a file that knows ensembles; none where there is none.
-pub(crate) fn of(file: &File) -> Option<Survey> {
+pub(crate) fn survey(file: &File) -> Option<Survey> {
     file.guards.iter().find_map(|guard| etcd::survey(guard.configured.as_ref()))
 }
 
 /// Opens what flags and file name. A live control plane must be opened within the runtime that its tasks run in.
-pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop> {
+pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<EtcdContext, Stop> {
     let file = File::load(path, Purpose::Guards)?;
-    let survey = of(&file).ok_or_else(|| {
+    let survey = survey(&file).ok_or_else(|| {
         let problem = Problem::new(format!("{}: no etcd ensembles are configured", path.display()));
         problem.next("under guards: add etcd: {ensembles: [{namespace: db, selector: app=etcd}]}")
     })?;
@@ -48,5 +48,5 @@ pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<Eyes, Stop>
         let live = Arc::new(fleet::connect(&access).await?);
         (Clients::live(&live), Some(LiveWriter::new(&live)))
     };
-    Ok(Eyes { survey, clients, writer, config: path.display().to_string(), access })
+    Ok(EtcdContext { survey, clients, writer, config: path.display().to_string(), access })
 }

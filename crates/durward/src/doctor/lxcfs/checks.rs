@@ -9,7 +9,8 @@ use guards::lxcfs::{DEVICE, File, NODE_ANNOTATION, OnNode, READY_LABEL};
 use serde::Serialize;
 
 use super::facts::{Component, Node, Pod};
-use super::{Found, sees};
+use super::visible_values;
+use crate::doctor::finding::{Finding, Subject};
 use crate::lxcfs::{Report, Seen};
 use crate::output::{self, Style};
 
@@ -29,7 +30,7 @@ const SHOWN: usize = 10;
 
 /// What pods are promised, and how the cluster is spoken to.
 #[derive(Debug)]
-pub(super) struct Promise {
+pub(super) struct Expectation {
     /// Whether somebody configured it; otherwise the defaults are held against what is seen.
     pub(super) is_configured: bool,
     pub(super) on_node: OnNode,
@@ -55,7 +56,7 @@ pub(super) enum Serves {
 /// One node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Judged {
+pub(super) struct NodeReport {
     pub(super) node: String,
     pub(super) serves: Serves,
     /// Whether the node has the label that pods look for.
@@ -71,13 +72,13 @@ pub(super) struct Judged {
     /// Our pods there.
     pods: Vec<String>,
     /// What a pod with the files sees there.
-    sees: Vec<String>,
+    visible_values: Vec<String>,
     /// Why it is not known whether it serves.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<String>,
 }
 
-impl Judged {
+impl NodeReport {
     /// For people.
     pub(super) fn text(&self, style: Style) -> String {
         let word = match self.serves {
@@ -101,19 +102,23 @@ impl Judged {
             parts.push(format!("{devices} devices"));
         }
         let head = format!("\n{}  {word}  {}", style.bold(&self.node), style.dim(&parts.join(", ")));
-        let below = self.sees.iter().chain(&self.unknown).map(|line| format!("  {line}"));
+        let below = self.visible_values.iter().chain(&self.unknown).map(|line| format!("  {line}"));
         output::lines(std::iter::once(head).chain(below))
     }
 }
 
 /// Every node, and what is to be mended.
-pub(super) fn all(promise: &Promise, nodes: Vec<Node>, pods: Option<&[Pod]>) -> (Vec<Judged>, Vec<Found>) {
+pub(super) fn all(
+    expected: &Expectation,
+    nodes: Vec<Node>,
+    pods: Option<&[Pod]>,
+) -> (Vec<NodeReport>, Vec<Finding>) {
     let mut judged = Vec::with_capacity(nodes.len());
     let mut findings = Vec::new();
     let mut unseen = Vec::new();
     for node in nodes {
-        let here: Vec<&Pod> = pods.unwrap_or_default().iter().filter(|pod| pod.node == node.name).collect();
-        let one = One { promise, node: &node, here: &here, pods };
+        let local: Vec<&Pod> = pods.unwrap_or_default().iter().filter(|pod| pod.node == node.name).collect();
+        let one = NodeCheck { expected, node: &node, local: &local, pods };
         let said = one.serves();
         let serves = said.clone().unwrap_or(Serves::Unknown);
         if serves != Serves::Windows {
@@ -124,37 +129,41 @@ pub(super) fn all(promise: &Promise, nodes: Vec<Node>, pods: Option<&[Pod]>) -> 
             }
         }
         let report = node.report.and_then(Result::ok);
-        judged.push(Judged {
+        judged.push(NodeReport {
             serves,
             label: node.label.is_some(),
-            sees: if serves == Serves::Yes { sees(report.as_ref(), &promise.on_node) } else { Vec::new() },
+            visible_values: if serves == Serves::Yes {
+                visible_values(report.as_ref(), &expected.on_node)
+            } else {
+                Vec::new()
+            },
             report,
             runtime: node.runtime,
             devices: node.devices,
-            pods: here.iter().map(|pod| pod.name.clone()).collect(),
+            pods: local.iter().map(|pod| pod.name.clone()).collect(),
             unknown: said.err(),
             node: node.name,
         });
     }
     let serves = |name: &str| judged.iter().any(|one| one.node == name && one.serves == Serves::Yes);
-    findings.extend(pods.unwrap_or_default().iter().filter_map(|pod| promise.pod(pod, serves(&pod.node))));
-    findings.extend(promise.unseen(&unseen, pods));
+    findings.extend(pods.unwrap_or_default().iter().filter_map(|pod| expected.pod(pod, serves(&pod.node))));
+    findings.extend(expected.unseen(&unseen, pods));
     (judged, findings)
 }
 
-impl Promise {
+impl Expectation {
     /// What cannot be listed.
-    pub(super) fn unlisted(&self, what: &'static str, why: &str) -> Found {
+    pub(super) fn unlisted(&self, what: &'static str, why: &str) -> Finding {
         let (matters, namespace) = match what {
             "nodes" => ("nothing can be said of any node", String::new()),
             _ => ("which of LXCFS's own pods run, and where, is not known", format!(" -n {}", self.home)),
         };
-        let mend = format!("{} get {what}{namespace} (whoever asks needs list on {what})", self.kubectl);
-        Found::on(None, what, format!("{what} cannot be listed: {why}"), matters, mend)
+        let fix = format!("{} get {what}{namespace} (whoever asks needs list on {what})", self.kubectl);
+        Finding::new(None, what, format!("{what} cannot be listed: {why}"), matters, fix)
     }
 
     /// A pod of ours that is not ready, on a node that serves all the same or does not.
-    fn pod(&self, pod: &Pod, is_served: bool) -> Option<Found> {
+    fn pod(&self, pod: &Pod, is_served: bool) -> Option<Finding> {
         let why = pod.ill.as_deref()?;
         let matters = match pod.component {
             Component::Lxcfs if is_served => {
@@ -165,16 +174,16 @@ impl Promise {
             Component::Device => "the resource is not offered there, so pods that ask for it do not come",
             Component::Library => "the node keeps the library that it has",
         };
-        let node = Some(pod.node.as_str()).filter(|node| !node.is_empty());
-        let mut mend = format!("{} -n {} describe pod {}", self.kubectl, self.home, pod.name);
+        let node = Some(pod.node.clone()).filter(|node| !node.is_empty()).map(Subject::Node);
+        let mut fix = format!("{} -n {} describe pod {}", self.kubectl, self.home, pod.name);
         if is_served && pod.component == Component::Lxcfs {
-            mend = format!("{}; or look at it: {mend}", see(INSTALLED));
+            fix = format!("{}; or look at it: {fix}", see(INSTALLED));
         }
-        Some(Found::on(node, "pod", format!("pod {} is not ready: {why}", pod.name), matters, mend))
+        Some(Finding::new(node, "pod", format!("pod {} is not ready: {why}", pod.name), matters, fix))
     }
 
     /// Nodes of which nothing tells.
-    fn unseen(&self, nodes: &[String], pods: Option<&[Pod]>) -> Option<Found> {
+    fn unseen(&self, nodes: &[String], pods: Option<&[Pod]>) -> Option<Finding> {
         if nodes.is_empty() {
             return None;
         }
@@ -182,7 +191,7 @@ impl Promise {
         let more = nodes.len() - shown.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let runs = pods.is_some_and(|pods| pods.iter().any(|pod| pod.component == Component::Lxcfs));
-        let mend = if runs {
+        let fix = if runs {
             format!(
                 "{} -n {} get daemonsets -l app.kubernetes.io/name=durward (their nodeSelector and tolerations must fit these nodes)",
                 self.kubectl, self.home
@@ -195,19 +204,19 @@ impl Promise {
         };
         let what = format!("nothing tells of LXCFS on {}{more}", shown.join(", "));
         let why = "pods with the files may come to them, and wait there for files that nobody serves";
-        Some(Found::on(None, "unseen", what, why, mend))
+        Some(Finding::new(None, "unseen", what, why, fix))
     }
 }
 
 /// One node before it is judged.
-struct One<'a> {
-    promise: &'a Promise,
+struct NodeCheck<'a> {
+    expected: &'a Expectation,
     node: &'a Node,
-    here: &'a [&'a Pod],
+    local: &'a [&'a Pod],
     pods: Option<&'a [Pod]>,
 }
 
-impl One<'_> {
+impl NodeCheck<'_> {
     fn report(&self) -> Option<&Report> {
         self.node.report.as_ref()?.as_ref().ok()
     }
@@ -223,28 +232,28 @@ impl One<'_> {
             return Err(format!("the node is not Ready ({why}), so what it said last is old"));
         }
         if let Some(report) = self.report().filter(|_| self.old().is_none()) {
-            return of(self.ill(report).is_empty() && report.root == self.promise.on_node.root);
+            return of(self.ill(report).is_empty() && report.root == self.expected.on_node.root);
         }
         if let Some(devices) = self.node.devices {
             return of(devices > 0);
         }
-        let look = "to know it, durward doctor lxcfs --here on the node, or nodeReadiness: prefer";
+        let examine = "to know it, durward doctor lxcfs --here on the node, or nodeReadiness: prefer";
         match self.pod(Component::Lxcfs) {
             Some(pod) if pod.ill.is_some() => Ok(Serves::No),
-            Some(_) if self.promise.on_node.files == [File::Meminfo] => Ok(Serves::Yes),
+            Some(_) if self.expected.on_node.files == [File::Meminfo] => Ok(Serves::Yes),
             Some(_) => Err(format!(
-                "meminfo is served, since LXCFS's pod is Ready; of the other files nothing is told ({look})"
+                "meminfo is served, since LXCFS's pod is Ready; of the other files nothing is told ({examine})"
             )),
             None => Err(match self.old() {
                 Some(old) => old,
-                None => format!("nothing is told ({look})"),
+                None => format!("nothing is told ({examine})"),
             }),
         }
     }
 
     /// What is wrong with the annotation's time; nothing where it is there and not old, or where there is no annotation.
     fn old(&self) -> Option<String> {
-        match self.report()?.age(self.promise.now) {
+        match self.report()?.age(self.expected.now) {
             Some(age) if age <= OLD => None,
             Some(age) => {
                 Some(format!("the annotation {NODE_ANNOTATION} is {} minutes old", age.as_secs() / 60))
@@ -255,32 +264,32 @@ impl One<'_> {
 
     /// Nothing at all of ours is there.
     fn is_bare(&self) -> bool {
-        self.node.label.is_none() && self.node.report.is_none() && self.here.is_empty()
+        self.node.label.is_none() && self.node.report.is_none() && self.local.is_empty()
     }
 
     fn pod(&self, component: Component) -> Option<&Pod> {
-        self.here.iter().find(|pod| pod.component == component).copied()
+        self.local.iter().find(|pod| pod.component == component).copied()
     }
 
     /// The promised files that are not served, with the word for how they are.
     fn ill<'r>(&self, report: &'r Report) -> Vec<(File, &'r str)> {
-        let files = self.promise.on_node.files.iter();
+        let files = self.expected.on_node.files.iter();
         let word = |file: File| report.files.get(file.name()).map_or("missing", String::as_str);
         files.map(|&file| (file, word(file))).filter(|(_, word)| *word != Seen::Served.word()).collect()
     }
 
-    fn found(&self, code: &'static str, what: String, why: &str, mend: String) -> Found {
-        Found::on(Some(&self.node.name), code, what, why, mend)
+    fn found(&self, code: &'static str, what: String, why: &str, fix: String) -> Finding {
+        Finding::new(Some(Subject::Node(self.node.name.clone())), code, what, why, fix)
     }
 
-    fn findings(&self, serves: Serves) -> Vec<Found> {
+    fn findings(&self, serves: Serves) -> Vec<Finding> {
         let mut found = Vec::new();
         if let Some(why) = &self.node.ill {
             found.push(self.found(
                 "node",
                 format!("the node is not Ready: {why}"),
                 "what label, annotation and resource say of it is from before, and no new pod starts there",
-                format!("{} describe node {}", self.promise.kubectl, self.node.name),
+                format!("{} describe node {}", self.expected.kubectl, self.node.name),
             ));
             return found;
         }
@@ -294,7 +303,7 @@ impl One<'_> {
                 "it is not known what LXCFS serves there",
                 format!(
                     "{} annotate node {} {NODE_ANNOTATION}- (it is written again within five minutes)",
-                    self.promise.kubectl, self.node.name
+                    self.expected.kubectl, self.node.name
                 ),
             )),
             None => found.extend(self.untold()),
@@ -304,11 +313,11 @@ impl One<'_> {
         found
     }
 
-    fn of_report(&self, report: &Report) -> Vec<Found> {
+    fn of_report(&self, report: &Report) -> Vec<Finding> {
         let mut found = Vec::new();
-        let on_node = &self.promise.on_node;
+        let on_node = &self.expected.on_node;
         if report.root != on_node.root {
-            let mend = if self.promise.is_configured {
+            let fix = if self.expected.is_configured {
                 "restart lxcfs-node with this configuration, or put guards.lxcfs.root right".to_owned()
             } else {
                 "give --config FILE, with which Durward serves".to_owned()
@@ -317,7 +326,7 @@ impl One<'_> {
                 "root",
                 format!("LXCFS is looked for at {}, and pods are promised {}", report.root, on_node.root),
                 "pods would get other files than those that were looked at",
-                mend,
+                fix,
             ));
             return found;
         }
@@ -328,7 +337,7 @@ impl One<'_> {
                 "files",
                 format!("LXCFS does not serve what pods are promised: {}", list.join(", ")),
                 why(word),
-                mend(word, &on_node.root),
+                fix(word, &on_node.root),
             ));
         }
         if let Some(runtime) = &report.runtime {
@@ -357,13 +366,13 @@ impl One<'_> {
     }
 
     /// Nobody has written the annotation, and pods' readiness rests on it.
-    fn untold(&self) -> Option<Found> {
-        if !self.promise.on_node.is_label_wanted {
+    fn untold(&self) -> Option<Finding> {
+        if !self.expected.on_node.is_label_wanted {
             return None;
         }
-        let kubectl = &self.promise.kubectl;
-        let home = &self.promise.home;
-        let mend = match self.pod(Component::Node) {
+        let kubectl = &self.expected.kubectl;
+        let home = &self.expected.home;
+        let fix = match self.pod(Component::Node) {
             Some(pod) => format!("{kubectl} -n {home} logs {} (is it permitted to patch nodes?)", pod.name),
             None => format!("{kubectl} apply -k deploy/lxcfs"),
         };
@@ -371,13 +380,13 @@ impl One<'_> {
             "untold",
             "nobody tells how LXCFS does there".to_owned(),
             "with guards.lxcfs.nodeReadiness pods do not come to a node without the label",
-            mend,
+            fix,
         ))
     }
 
-    fn label(&self, serves: Serves) -> Option<Found> {
+    fn label(&self, serves: Serves) -> Option<Finding> {
         let name = &self.node.name;
-        let kubectl = &self.promise.kubectl;
+        let kubectl = &self.expected.kubectl;
         match (&self.node.label, serves) {
             _ if let Some(what) = self.stale() => {
                 let why = match &self.node.label {
@@ -387,14 +396,14 @@ impl One<'_> {
                 let take_off = format!(
                     "{kubectl} label node {name} {READY_LABEL}-; {kubectl} annotate node {name} {NODE_ANNOTATION}-"
                 );
-                let mend = match self.pod(Component::Node) {
+                let fix = match self.pod(Component::Node) {
                     Some(pod) => format!(
                         "{kubectl} -n {} logs {} (it says what keeps it from writing); if nobody is to keep them: {take_off}",
-                        self.promise.home, pod.name
+                        self.expected.home, pod.name
                     ),
                     None => take_off,
                 };
-                Some(self.found("stale", what, why, mend))
+                Some(self.found("stale", what, why, fix))
             }
             (Some(value), _) if value != "true" => Some(self.found(
                 "label",
@@ -408,7 +417,7 @@ impl One<'_> {
                 "pods come, and wait for files that are not there",
                 "does lxcfs-node run there? It takes the label off within seconds".to_owned(),
             )),
-            (None, Serves::Yes) if self.promise.on_node.is_label_wanted && self.report().is_some() => Some(
+            (None, Serves::Yes) if self.expected.on_node.is_label_wanted && self.report().is_some() => Some(
                 self.found(
                     "label",
                     format!("every file is served, and the label {READY_LABEL} is missing"),
@@ -440,12 +449,12 @@ impl One<'_> {
         Some(format!("the label {READY_LABEL} is there, and {what}"))
     }
 
-    fn device(&self) -> Option<Found> {
-        if !self.promise.on_node.is_device_wanted {
+    fn device(&self) -> Option<Finding> {
+        if !self.expected.on_node.is_device_wanted {
             return None;
         }
-        let kubectl = &self.promise.kubectl;
-        let home = &self.promise.home;
+        let kubectl = &self.expected.kubectl;
+        let home = &self.expected.home;
         let matters = "with guards.lxcfs.backend pods ask for it, and do not come to a node without it";
         match (self.node.devices, self.pod(Component::Device)) {
             (Some(0), Some(pod)) => Some(self.found(
@@ -485,7 +494,7 @@ pub(super) fn why(word: &str) -> &'static str {
 }
 
 /// What to do about it, on the node.
-pub(super) fn mend(word: &str, root: &str) -> String {
+pub(super) fn fix(word: &str, root: &str) -> String {
     match word {
         "dead" => format!(
             "on the node: umount -l {root}, then start LXCFS again; then restart the containers that have the files, since their mounts stay dead"

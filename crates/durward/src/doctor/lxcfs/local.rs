@@ -6,10 +6,10 @@ use guards::lxcfs::{File, OnNode};
 use serde::Serialize;
 
 use super::Args;
-use super::judge::{mend, why};
-use super::{Found, sees};
-use crate::args::Format;
-use crate::exit::{Exit, Outcome};
+use super::checks::{fix, why};
+use super::visible_values;
+use crate::doctor::finding::{self, Finding};
+use crate::exit::Outcome;
 use crate::lxcfs::{
     Mount, PID_FILE, Prober, Process, Report, Seen, Sight, find, is_elsewhere, lxcfs_version, runc,
 };
@@ -18,7 +18,7 @@ use crate::output::{self, Style};
 /// What the command tells programs.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct LocalReport {
     /// What the node's annotation would say.
     #[serde(flatten)]
     report: Report,
@@ -31,7 +31,7 @@ struct Told {
     /// What a pod with the files sees here.
     sees: Vec<String>,
     /// What is to be mended.
-    findings: Vec<Found>,
+    findings: Vec<Finding>,
 }
 
 /// `doctor lxcfs --here`
@@ -46,36 +46,34 @@ pub(super) async fn run(args: &Args, on_node: &OnNode) -> Outcome {
     }
     let findings = findings(&args.proc, &sight, on_node, &report);
     let is_well = sight.ill(&on_node.files).is_none();
-    let told = Told {
-        sees: if is_well { sees(Some(&report), on_node) } else { Vec::new() },
+    let output = LocalReport {
+        sees: if is_well { visible_values(Some(&report), on_node) } else { Vec::new() },
         mount: sight.mount.as_ref().map(|mount| mount.kind.clone()),
         pid: process.as_ref().map(Process::pid),
         report,
         findings,
     };
-    match args.output {
-        Format::Json => output::json(&told)?,
-        Format::Text => output::data(&text(&told, &sight, on_node, Style::stdout()))?,
-    }
-    Ok(if told.findings.is_empty() { Exit::Done } else { Exit::No })
+    finding::print(args.output, &output, &output.findings, |report, style| {
+        text(report, &sight, on_node, style)
+    })
 }
 
-fn findings(proc: &Path, sight: &Sight, on_node: &OnNode, report: &Report) -> Vec<Found> {
+fn findings(proc: &Path, sight: &Sight, on_node: &OnNode, report: &Report) -> Vec<Finding> {
     let mut found = Vec::new();
     let root = &on_node.root;
-    let mut told: Vec<Seen> = Vec::new();
+    let mut reported: Vec<Seen> = Vec::new();
     for &file in &on_node.files {
         let seen = sight.of(file);
-        if seen == Seen::Served || told.contains(&seen) {
+        if seen == Seen::Served || reported.contains(&seen) {
             continue;
         }
-        told.push(seen);
-        // Of the same illness all are told at once.
+        reported.push(seen);
+        // Files with the same problem are one finding.
         let alike: Vec<_> =
             on_node.files.iter().filter(|one| sight.of(**one) == seen).map(|one| one.name()).collect();
         let what = format!("{root}{} {} (so: {})", file.path(), seen.meaning(), alike.join(", "));
         if matches!(seen, Seen::Missing | Seen::NotLxcfs) && !is_mounted(sight.mount.as_ref()) {
-            let mend = if is_elsewhere(proc, root) {
+            let fix = if is_elsewhere(proc, root) {
                 let parent = Path::new(root).parent().unwrap_or(Path::new("/")).display();
                 format!(
                     "LXCFS runs and its mount is not seen here: in a pod, mount {parent} with mountPropagation: HostToContainer"
@@ -85,27 +83,27 @@ fn findings(proc: &Path, sight: &Sight, on_node: &OnNode, report: &Report) -> Ve
                     "start LXCFS: systemctl start lxcfs, or kubectl apply -k deploy/lxcfs; then findmnt {root} (it must say fuse.lxcfs)"
                 )
             };
-            found.push(Found::on(
+            found.push(Finding::new(
                 None,
                 "mount",
                 format!("LXCFS is not mounted at {root}: {what}"),
                 why(seen.word()),
-                mend,
+                fix,
             ));
         } else {
-            found.push(Found::on(None, "files", what, why(seen.word()), mend(seen.word(), root)));
+            found.push(Finding::new(None, "files", what, why(seen.word()), fix(seen.word(), root)));
         }
     }
     let refused = report.refused(&on_node.files);
     if !refused.is_empty() {
         let what = format!("the runc of this node lets nobody mount {}", refused.join(", "));
-        let mend = "take them out of guards.lxcfs.files, or install a newer runc".to_owned();
-        found.push(Found::on(
+        let fix = "take them out of guards.lxcfs.files, or install a newer runc".to_owned();
+        found.push(Finding::new(
             None,
             "runtime",
             what,
             "containers with these files do not start (\"inside /proc\")",
-            mend,
+            fix,
         ));
     }
     found
@@ -115,15 +113,15 @@ fn is_mounted(mount: Option<&Mount>) -> bool {
     mount.is_some_and(Mount::is_lxcfs)
 }
 
-fn text(told: &Told, sight: &Sight, on_node: &OnNode, style: Style) -> String {
-    let version = told.report.version.as_deref().unwrap_or("of unknown version");
-    let runs = match told.pid {
+fn text(report: &LocalReport, sight: &Sight, on_node: &OnNode, style: Style) -> String {
+    let version = report.report.version.as_deref().unwrap_or("of unknown version");
+    let runs = match report.pid {
         Some(pid) => format!("LXCFS {version} runs as process {pid}"),
         None => "LXCFS is not among the processes that can be seen here".to_owned(),
     };
-    let mount = told.mount.as_deref().unwrap_or("nothing is mounted");
+    let mount = report.mount.as_deref().unwrap_or("nothing is mounted");
     let mut lines = vec![format!("{}  {mount}; {runs}", style.bold(&on_node.root))];
-    lines.extend(told.report.runtime.as_ref().map(|runtime| format!("runc {}", runtime.runc)));
+    lines.extend(report.report.runtime.as_ref().map(|runtime| format!("runc {}", runtime.runc)));
     for file in File::ALL {
         let seen = sight.of(file);
         let is_promised = on_node.files.contains(&file);
@@ -135,13 +133,10 @@ fn text(told: &Told, sight: &Sight, on_node: &OnNode, style: Style) -> String {
         let beside = if is_promised { String::new() } else { style.dim("  (pods do not get it)") };
         lines.push(format!("  {:<10} {word}{beside}", file.name()));
     }
-    lines.extend(told.sees.iter().map(|line| format!("a pod sees  {line}")));
+    lines.extend(report.sees.iter().map(|line| format!("a pod sees  {line}")));
     let mut out = output::lines(lines);
-    for finding in &told.findings {
-        out.push('\n');
-        out.push_str(&finding.text(style));
-    }
-    if told.findings.is_empty() {
+    out.push_str(&finding::text(&report.findings, style));
+    if report.findings.is_empty() {
         out.push_str(&style.green("nothing to mend\n"));
     }
     out

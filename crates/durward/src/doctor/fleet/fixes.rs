@@ -8,25 +8,25 @@ use cluster::cause;
 use cluster::fleet::{Cluster, Fleet};
 use cluster::live::Access;
 
-use crate::fleet::{Eyes, kubectl};
+use crate::fleet::{FleetContext, kubectl};
 
 /// The kubeconfig of somebody who may change things on the control plane.
 const ADMIN: &str = "karmada-admin.config";
 
 /// What the commands are made of.
-pub(super) struct Mends<'e> {
+pub(super) struct Fixes<'e> {
     fleet: &'e Fleet,
     access: &'e Access,
     config: &'e str,
 }
 
-impl<'e> Mends<'e> {
+impl<'e> Fixes<'e> {
     /// For what these eyes see.
-    pub(super) fn of(eyes: &'e Eyes) -> Self {
+    pub(super) fn of(context: &'e FleetContext) -> Self {
         Self {
-            fleet: eyes.survey.fleet(),
-            access: &eyes.access,
-            config: eyes.config.as_deref().unwrap_or("durward.yaml"),
+            fleet: context.survey.fleet(),
+            access: &context.access,
+            config: context.config.as_deref().unwrap_or("durward.yaml"),
         }
     }
 
@@ -150,8 +150,8 @@ impl<'e> Mends<'e> {
 mod tests {
     use super::*;
 
-    fn mends<'m>(fleet: &'m Fleet, access: &'m Access) -> Mends<'m> {
-        Mends { fleet, access, config: "d.yaml" }
+    fn fixes<'m>(fleet: &'m Fleet, access: &'m Access) -> Fixes<'m> {
+        Fixes { fleet, access, config: "d.yaml" }
     }
 
     fn access(kubeconfig: &str, context: Option<&str>) -> Access {
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn each_command_names_the_kubeconfig_of_the_api_server_that_was_asked() {
         let karmada = access("karmada.config", None);
-        let mends = mends(&Fleet::Karmada, &karmada);
+        let fixes = fixes(&Fleet::Karmada, &karmada);
         let m1 = Cluster::Member("m1".into());
         for (of, code, begin) in [
             (&Cluster::Local, cause::UNREACHABLE, "kubectl --kubeconfig karmada.config get --raw /version"),
@@ -173,13 +173,13 @@ mod tests {
                 "durward manifests --config d.yaml --only members | kubectl --kubeconfig karmada-admin.config apply -f -",
             ),
         ] {
-            assert!(mends.cluster(of, code).starts_with(begin), "{code}: {}", mends.cluster(of, code));
+            assert!(fixes.cluster(of, code).starts_with(begin), "{code}: {}", fixes.cluster(of, code));
         }
-        let acknowledged = mends.cluster(&m1, cause::TIMEOUT);
+        let acknowledged = fixes.cluster(&m1, cause::TIMEOUT);
         let told = "for a while: kubectl --kubeconfig karmada-admin.config annotate cluster m1 durward.dev/acknowledge-unreachable=";
         assert!(acknowledged.contains(told), "{acknowledged}");
         assert!(
-            mends
+            fixes
                 .list()
                 .starts_with("kubectl --kubeconfig karmada.config get --raw /apis/cluster.karmada.io/")
         );
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_context_is_one_of_the_kubeconfig_that_leads_here() {
         let (fleet, access) = (Fleet::Contexts(vec!["a".into()]), access("k", Some("hub")));
-        let mends = mends(&fleet, &access);
+        let fixes = fixes(&fleet, &access);
         let a = Cluster::Context("a".into());
         for (of, code, expected) in [
             (&a, cause::TIMEOUT, "kubectl --kubeconfig k --context a get namespaces"),
@@ -204,11 +204,11 @@ mod tests {
                 "durward manifests --config d.yaml --only rbac | kubectl --kubeconfig k --context hub apply -f -",
             ),
         ] {
-            assert_eq!(mends.cluster(of, code), expected);
+            assert_eq!(fixes.cluster(of, code), expected);
         }
-        assert_eq!(mends.list(), "kubectl --kubeconfig k config get-contexts");
+        assert_eq!(fixes.list(), "kubectl --kubeconfig k config get-contexts");
         let (alone, nobodys) = (Fleet::None, Access::default());
-        let plain = Mends { fleet: &alone, access: &nobodys, config: "d.yaml" };
+        let plain = Fixes { fleet: &alone, access: &nobodys, config: "d.yaml" };
         assert_eq!(plain.cluster(&Cluster::Local, cause::TIMEOUT), "kubectl get --raw /version");
     }
 }

@@ -3,13 +3,13 @@
 use cluster::cause;
 use guards::etcd::{Empty, Ensemble, Member, Overlap, Surveyed, Unseen, Why};
 
-use super::Found;
+use crate::doctor::finding::{Finding, Subject};
 
 /// As many names as a person reads.
 const SHOWN: usize = 10;
 
 /// The commands that mend, as they can be typed.
-pub(super) struct Mends {
+pub(super) struct Fixes {
     /// With the kubeconfig of the cluster that was looked at.
     pub(super) kubectl: String,
     /// The configuration file.
@@ -18,7 +18,7 @@ pub(super) struct Mends {
     pub(super) home: String,
 }
 
-impl Mends {
+impl Fixes {
     fn apply(&self) -> String {
         format!("durward manifests --config {} --only rbac | {} apply -f -", self.config, self.kubectl)
     }
@@ -74,15 +74,15 @@ impl Mends {
 }
 
 /// Everything that is to be mended.
-pub(super) fn all(surveyed: &Surveyed, mends: &Mends) -> Vec<Found> {
-    let unseen = surveyed.unseen.iter().map(|unseen| unasked(unseen, mends));
-    let empty = surveyed.empty.iter().map(|empty| chooses_nothing(empty, mends));
+pub(super) fn all(surveyed: &Surveyed, fixes: &Fixes) -> Vec<Finding> {
+    let unseen = surveyed.unseen.iter().map(|unseen| unasked(unseen, fixes));
+    let empty = surveyed.empty.iter().map(|empty| chooses_nothing(empty, fixes));
     let overlaps = surveyed.overlaps.iter().map(overlap);
-    let ensembles = surveyed.ensembles.iter().flat_map(|one| of_ensemble(one, mends));
+    let ensembles = surveyed.ensembles.iter().flat_map(|one| of_ensemble(one, fixes));
     unseen.chain(empty).chain(overlaps).chain(ensembles).collect()
 }
 
-fn unasked(Unseen { namespace, why }: &Unseen, mends: &Mends) -> Found {
+fn unasked(Unseen { namespace, why }: &Unseen, fixes: &Fixes) -> Finding {
     let (whose, matters) = match namespace {
         Some(namespace) => (
             format!("namespace {namespace}: {}", why.text),
@@ -93,12 +93,12 @@ fn unasked(Unseen { namespace, why }: &Unseen, mends: &Mends) -> Found {
             "what is in them is not shown here; reviews do not ask this, and guard it all the same",
         ),
     };
-    Found::in_some(None, why.cause, whose, matters, mends.cluster(why.cause))
+    Finding::new(None, why.cause, whose, matters, fixes.cluster(why.cause))
 }
 
-fn chooses_nothing(empty: &Empty, mends: &Mends) -> Found {
+fn chooses_nothing(empty: &Empty, fixes: &Fixes) -> Finding {
     let Empty { entry, namespace, is_going, pods, seem_members } = empty;
-    let (kubectl, many) = (&mends.kubectl, if *pods == 1 { "1 pod" } else { "pods" });
+    let (kubectl, many) = (&fixes.kubectl, if *pods == 1 { "1 pod" } else { "pods" });
     let what = match (is_going, pods) {
         (true, _) => format!("{entry}: namespace {namespace} is not there, or is being deleted"),
         (false, 0) => format!("{entry}: namespace {namespace} has no pods"),
@@ -107,7 +107,7 @@ fn chooses_nothing(empty: &Empty, mends: &Mends) -> Found {
             if *pods == 1 { String::new() } else { format!("{pods} ") }
         ),
     };
-    let mend = if seem_members.is_empty() {
+    let fix = if seem_members.is_empty() {
         format!("guards.etcd.{entry}.selector, and {kubectl} -n {namespace} get pods --show-labels")
     } else {
         format!(
@@ -115,57 +115,57 @@ fn chooses_nothing(empty: &Empty, mends: &Mends) -> Found {
             names(seem_members.iter().map(String::as_str))
         )
     };
-    Found::in_some(None, "no-pods", what, "nothing is guarded there", mend)
+    Finding::new(None, "no-pods", what, "nothing is guarded there", fix)
 }
 
-fn overlap(Overlap { namespace, first, second, pods }: &Overlap) -> Found {
+fn overlap(Overlap { namespace, first, second, pods }: &Overlap) -> Finding {
     let pods = names(pods.iter().map(String::as_str));
     let what = format!("{first} and {second} both choose {pods} in namespace {namespace}");
     let why = "the first entry that chooses a pod counts; what the other one says of it (client, leader, membership) does not";
-    let mend = format!("guards.etcd.{first}.selector and {second}.selector: one entry for each ensemble");
-    Found::in_some(None, "overlap", what, why, mend)
+    let fix = format!("guards.etcd.{first}.selector and {second}.selector: one entry for each ensemble");
+    Finding::new(None, "overlap", what, why, fix)
 }
 
 /// That no ensemble can be in the namespaces that were asked for.
-pub(super) fn nowhere(only: &[String]) -> Found {
+pub(super) fn nowhere(only: &[String]) -> Finding {
     let what =
         format!("no entry of the configuration chooses namespace {}", names(only.iter().map(String::as_str)));
-    let mend = "guards.etcd.ensembles: namespace, or the labels of namespaceSelector; without --namespace all are shown";
-    Found::in_some(None, "no-pods", what, "nothing is guarded there", mend.to_owned())
+    let fix = "guards.etcd.ensembles: namespace, or the labels of namespaceSelector; without --namespace all are shown";
+    Finding::new(None, "no-pods", what, "nothing is guarded there", fix.to_owned())
 }
 
 /// Where Durward may write Leases, that of a scheduler must not be.
-pub(super) fn shared(namespace: &str) -> Option<Found> {
+pub(super) fn shared(namespace: &str) -> Option<Finding> {
     (namespace == "kube-system").then(|| {
         let what = "Durward is installed in kube-system and may write Leases there";
         let why = "the control plane's own leaders are elected by Leases of that namespace";
-        let mend =
+        let fix =
             "install it in a namespace of its own (installNamespace, server.registration.service.namespace)";
-        Found::in_some(None, "namespace", what.to_owned(), why, mend.to_owned())
+        Finding::new(None, "namespace", what.to_owned(), why, fix.to_owned())
     })
 }
 
-fn of_ensemble(one: &Ensemble, mends: &Mends) -> Vec<Found> {
-    let mut found = Vec::new();
-    found.extend(quorum(one, mends));
-    found.extend(silent(one, mends));
+fn of_ensemble(one: &Ensemble, fixes: &Fixes) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(quorum(one, fixes));
+    findings.extend(silent(one, fixes));
     let found_in =
-        |code, what: String, why: &str, mend: String| Found::in_some(Some(&one.name), code, what, why, mend);
+        |code, what: String, why: &str, fix: String| Finding::new(subject(one), code, what, why, fix);
     // Where it is not clear what the ensemble is, no member of it is healthy, and that is one finding.
     if let Some(why) = one.unclear.as_ref().filter(|why| !one.members.iter().any(|m| is_same(m, why))) {
-        found.push(found_in(
+        findings.push(found_in(
             "list",
             format!("who its members are is not known: {}", why.text),
             "no quorum can be counted, so members that answer are not deleted",
             format!(
                 "etcdctl member list of each member; {} -n {} get pods -o wide",
-                mends.kubectl, one.namespace
+                fixes.kubectl, one.namespace
             ),
         ));
     }
-    found.extend(one.members.iter().filter_map(|member| of_member(one, member, mends)));
+    findings.extend(one.members.iter().filter_map(|member| of_member(one, member, fixes)));
     for change in &one.changes {
-        found.push(found_in(
+        findings.push(found_in(
             "membership",
             format!("its membership is changing: {change}"),
             "members that do not vote yet are no help to a quorum, and a deletion meanwhile is warned of or refused (membershipChange)",
@@ -173,7 +173,7 @@ fn of_ensemble(one: &Ensemble, mends: &Mends) -> Vec<Found> {
         ));
     }
     for note in &one.notes {
-        let (code, why, mend) = if one.by_metrics_only {
+        let (code, why, fix) = if one.by_metrics_only {
             (
                 "gateway-off",
                 "people are refused the leader, and what is not told there is not known",
@@ -186,14 +186,14 @@ fn of_ensemble(one: &Ensemble, mends: &Mends) -> Vec<Found> {
                 "etcdctl alarm list; make space (compact, defrag, --quota-backend-bytes), then etcdctl alarm disarm",
             )
         };
-        found.push(found_in(code, note.clone(), why, mend.to_owned()));
+        findings.push(found_in(code, note.clone(), why, fix.to_owned()));
     }
     if let Some(why) = &one.lease_unread {
-        found.push(unnoted(Some(one), why, mends));
+        findings.push(unnoted(Some(one), why, fixes));
     }
     for member in &one.members {
         if let Some(value) = &member.left_open {
-            found.push(found_in(
+            findings.push(found_in(
                 "break-glass",
                 format!("pod {} is annotated durward.dev/delete-anyway={value}", member.name),
                 if *value == member.name {
@@ -203,37 +203,37 @@ fn of_ensemble(one: &Ensemble, mends: &Mends) -> Vec<Found> {
                 },
                 format!(
                     "{} -n {} annotate pod {} durward.dev/delete-anyway-",
-                    mends.kubectl, one.namespace, member.name
+                    fixes.kubectl, one.namespace, member.name
                 ),
             ));
         }
     }
-    found
+    findings
 }
 
 /// That it cannot be noted who leaves.
-pub(super) fn unnoted(ensemble: Option<&Ensemble>, why: &Why, mends: &Mends) -> Found {
-    let mend = match (why.cause, ensemble.and_then(|one| one.lease.as_deref()?.split_once('/'))) {
-        (cause::FORBIDDEN, _) => mends.apply(),
-        (cause::NOT_RECORDED, _) => mends.record(),
+pub(super) fn unnoted(ensemble: Option<&Ensemble>, why: &Why, fixes: &Fixes) -> Finding {
+    let fix = match (why.cause, ensemble.and_then(|one| one.lease.as_deref()?.split_once('/'))) {
+        (cause::FORBIDDEN, _) => fixes.apply(),
+        (cause::NOT_RECORDED, _) => fixes.record(),
         (cause::GARBAGE | cause::NOT_RESERVED, Some((namespace, name))) => {
             format!(
                 "{} -n {namespace} get lease {name} -o yaml; while no pod leaves it may be deleted",
-                mends.kubectl
+                fixes.kubectl
             )
         }
-        _ => mends.cluster(why.cause),
+        _ => fixes.cluster(why.cause),
     };
-    Found::in_some(
-        ensemble.map(|one| one.name.as_str()),
+    Finding::new(
+        ensemble.and_then(subject),
         "lease",
         format!("it cannot be noted who leaves: {}", why.text),
         "no healthy member is deleted: of two at once nobody could tell the second one",
-        mend,
+        fix,
     )
 }
 
-fn quorum(one: &Ensemble, mends: &Mends) -> Option<Found> {
+fn quorum(one: &Ensemble, fixes: &Fixes) -> Option<Finding> {
     let what = match (one.is_lost, one.quorum) {
         (true, _) => "the quorum is lost: nobody who answers knows a leader".to_owned(),
         (false, Some(quorum)) if one.healthy < quorum => {
@@ -242,15 +242,15 @@ fn quorum(one: &Ensemble, mends: &Mends) -> Option<Found> {
         _ => return None,
     };
     let why = "no member that answers is deleted, and etcd itself may take no writes";
-    let mend = format!(
+    let fix = format!(
         "bring the others up: {} -n {} get pods -o wide; what is said of each stands below",
-        mends.kubectl, one.namespace
+        fixes.kubectl, one.namespace
     );
-    Some(Found::in_some(Some(&one.name), "quorum", what, why, mend))
+    Some(Finding::new(subject(one), "quorum", what, why, fix))
 }
 
 /// Members that could not be asked: what fails for the same reason is one finding.
-fn silent(one: &Ensemble, mends: &Mends) -> Vec<Found> {
+fn silent(one: &Ensemble, fixes: &Fixes) -> Vec<Finding> {
     let mut by_cause: Vec<(&Why, Vec<&str>)> = Vec::new();
     for member in &one.members {
         let Some(why) = &member.unseen else { continue };
@@ -259,7 +259,7 @@ fn silent(one: &Ensemble, mends: &Mends) -> Vec<Found> {
             None => by_cause.push((why, vec![&member.name])),
         }
     }
-    let told = by_cause.into_iter().map(|(why, pods)| {
+    let report = by_cause.into_iter().map(|(why, pods)| {
         let what = match pods.as_slice() {
             [] | [_] => why.text.clone(),
             [_, others @ ..] => format!("{}; and the same for {}", why.text, names(others.iter().copied())),
@@ -271,21 +271,15 @@ fn silent(one: &Ensemble, mends: &Mends) -> Vec<Found> {
             }
         };
         let first = pods.first().copied().unwrap_or_default();
-        Found::in_some(
-            Some(&one.name),
-            why.cause,
-            what,
-            matters,
-            mends.member(why.cause, &one.namespace, first),
-        )
+        Finding::new(subject(one), why.cause, what, matters, fixes.member(why.cause, &one.namespace, first))
     });
-    told.collect()
+    report.collect()
 }
 
-fn of_member(one: &Ensemble, member: &Member, mends: &Mends) -> Option<Found> {
+fn of_member(one: &Ensemble, member: &Member, fixes: &Fixes) -> Option<Finding> {
     let Member { name, health, .. } = member;
-    let (namespace, kubectl) = (&one.namespace, &mends.kubectl);
-    let (code, what, why, mend) = match member.state {
+    let (namespace, kubectl) = (&one.namespace, &fixes.kubectl);
+    let (code, what, why, fix) = match member.state {
         "Unfit" if one.unclear.is_none() && !one.is_lost => (
             "unfit",
             format!("{name} is {health}"),
@@ -323,7 +317,7 @@ fn of_member(one: &Ensemble, member: &Member, mends: &Mends) -> Option<Found> {
         ),
         _ => return None,
     };
-    Some(Found::in_some(Some(&one.name), code, what, why, mend))
+    Some(Finding::new(subject(one), code, what, why, fix))
 }
 
 /// Whether that a member does not answer is why nobody knows who votes.
@@ -335,4 +329,8 @@ fn names<'n>(all: impl Iterator<Item = &'n str>) -> String {
     let all: Vec<&str> = all.collect();
     let shown = all.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
     if all.len() > SHOWN { format!("{shown} and {} more", all.len() - SHOWN) } else { shown }
+}
+
+fn subject(one: &Ensemble) -> Option<Subject> {
+    Some(Subject::Ensemble(one.name.clone()))
 }
