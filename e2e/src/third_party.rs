@@ -2,24 +2,26 @@
 //!
 //! It runs in the test process, answers every review with the patch of the test, and records the requests.
 
-use std::io::{BufReader, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
 
 use crate::certificates::Ca;
-
-/// The API server has left a connection that is silent for this time.
-const IDLE: Duration = Duration::from_secs(30);
+use crate::fault;
 
 type Patch = dyn Fn(&Value) -> Vec<Value> + Send + Sync;
 
@@ -28,8 +30,8 @@ type Patch = dyn Fn(&Value) -> Vec<Value> + Send + Sync;
 pub struct Webhook {
     address: SocketAddr,
     ca: Ca,
-    reviews: Arc<Mutex<Vec<Value>>>,
-    stopped: Arc<AtomicBool>,
+    requests: Arc<Mutex<Vec<Value>>>,
+    runtime: Option<Runtime>,
 }
 
 impl Webhook {
@@ -41,28 +43,20 @@ impl Webhook {
         patch: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static,
     ) -> Result<Self> {
         let host = host.into();
-        let ca = Ca::new("foreign")?;
-        let leaf = ca.server(names, &[host])?;
-        let chain = vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes())?];
-        let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())?;
-        let tls = Arc::new(ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?);
-        let listener = TcpListener::bind((host, 0)).with_context(|| format!("cannot listen on {host}"))?;
+        let ca = Ca::new("third-party")?;
+        let tls = fault::acceptor(&ca.server(names, &[host])?, &[])?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let listener = runtime.block_on(TcpListener::bind((host, 0)));
+        let listener = listener.with_context(|| format!("cannot listen on {host}"))?;
         let address = listener.local_addr()?;
-        let reviews = Arc::new(Mutex::new(Vec::new()));
-        let stopped = Arc::new(AtomicBool::new(false));
-        let patch: Arc<Patch> = Arc::new(patch);
-        let (seen, stop) = (Arc::clone(&reviews), Arc::clone(&stopped));
-        std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                if stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                let (tls, seen, patch) = (Arc::clone(&tls), Arc::clone(&seen), Arc::clone(&patch));
-                // The API server handles a broken connection, and the test sees the effect.
-                std::thread::spawn(move || converse(stream, tls, &seen, patch.as_ref()));
+        let (requests, patch): (Arc<Mutex<Vec<Value>>>, Arc<Patch>) = (Arc::default(), Arc::new(patch));
+        let recorded = Arc::clone(&requests);
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, tls.clone(), Arc::clone(&recorded), Arc::clone(&patch)));
             }
         });
-        Ok(Self { address, ca, reviews, stopped })
+        Ok(Self { address, ca, requests, runtime: Some(runtime) })
     }
 
     /// Returns its address.
@@ -72,7 +66,7 @@ impl Webhook {
 
     /// Returns all requests so far, in order of arrival.
     pub fn requests(&self) -> Vec<Value> {
-        self.reviews.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns a webhook configuration for pods created in namespaces with this label, by URL. The API server calls
@@ -114,66 +108,39 @@ impl Webhook {
 
 impl Drop for Webhook {
     fn drop(&mut self) {
-        self.stopped.store(true, Ordering::Relaxed);
-        // Wakes the listener.
-        let _ = TcpStream::connect(self.address);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
 /// Answers the reviews of one connection.
-fn converse(
+async fn serve(
     stream: TcpStream,
-    tls: Arc<ServerConfig>,
-    seen: &Mutex<Vec<Value>>,
-    patch: &Patch,
+    tls: TlsAcceptor,
+    requests: Arc<Mutex<Vec<Value>>>,
+    patch: Arc<Patch>,
 ) -> Result<()> {
-    stream.set_read_timeout(Some(IDLE))?;
-    let mut stream = BufReader::new(StreamOwned::new(ServerConnection::new(tls)?, stream));
-    while let Some(body) = request_body(&mut stream)? {
-        let review: Value = serde_json::from_slice(&body)?;
-        let request = &review["request"];
-        seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
-        let operations = patch(request);
-        let mut response = json!({"uid": request["uid"], "allowed": true});
-        if !operations.is_empty() {
-            response["patchType"] = "JSONPatch".into();
-            response["patch"] = STANDARD.encode(serde_json::to_vec(&operations)?).into();
-        }
-        let answer =
-            json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
-                .to_string();
-        let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            answer.len()
-        );
-        stream.get_mut().write_all((head + &answer).as_bytes())?;
-        stream.get_mut().flush()?;
-    }
-    Ok(())
+    let stream = TokioIo::new(tls.accept(stream).await?);
+    let service = service_fn(|request| review(request, &requests, patch.as_ref()));
+    Ok(http1::Builder::new().serve_connection(stream, service).await?)
 }
 
-/// Returns the body of the next request, or none at the end of the connection. The API server always sends a
-/// `Content-Length`.
-fn request_body(stream: &mut impl std::io::BufRead) -> Result<Option<Vec<u8>>> {
-    let mut length = 0;
-    let mut lines = 0;
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line)? == 0 {
-            return Ok(None);
-        }
-        let line = line.trim_end();
-        if line.is_empty() && lines > 0 {
-            break;
-        }
-        lines += 1;
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse().context("a Content-Length that is no number")?;
-        }
+async fn review(
+    request: Request<Incoming>,
+    requests: &Mutex<Vec<Value>>,
+    patch: &Patch,
+) -> Result<Response<Full<Bytes>>> {
+    let review: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
+    let request = &review["request"];
+    requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+    let mut response = json!({"uid": request["uid"], "allowed": true});
+    let operations = patch(request);
+    if !operations.is_empty() {
+        response["patchType"] = "JSONPatch".into();
+        response["patch"] = STANDARD.encode(serde_json::to_vec(&operations)?).into();
     }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body)?;
-    Ok(Some(body))
+    let answer = json!({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response});
+    let answer = Full::new(Bytes::from(answer.to_string()));
+    Ok(Response::builder().header("content-type", "application/json").body(answer)?)
 }

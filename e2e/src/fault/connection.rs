@@ -32,12 +32,12 @@ type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 /// A page of the API server is far smaller; a larger answer fails.
 const LARGEST: usize = 64 << 20;
 
-/// Returns an acceptor for HTTP/2 and HTTP/1.1, as API servers offer them.
-pub(super) fn acceptor(leaf: &Leaf) -> Result<TlsAcceptor> {
+/// Returns a TLS acceptor that offers these protocols.
+pub(crate) fn acceptor(leaf: &Leaf, protocols: &[&str]) -> Result<TlsAcceptor> {
     let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())?;
     let chain = vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes())?];
     let mut tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    tls.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     Ok(TlsAcceptor::from(Arc::new(tls)))
 }
 

@@ -36,6 +36,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 pub use answer::Fault;
+pub(crate) use connection::acceptor;
 pub use relay::Relay;
 
 use crate::certificates::Ca;
@@ -65,7 +66,7 @@ impl Proxy {
         let upstream = upstream::Upstream::new(upstream, ca)?;
         let leaf = ca.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
         let desk = Arc::new(Desk::default());
-        let tls = connection::acceptor(&leaf)?;
+        let tls = connection::acceptor(&leaf, &["h2", "http/1.1"])?;
         let listener = runtime
             .block_on(tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
             .context("the fault proxy has no port")?;

@@ -102,7 +102,7 @@ impl Asker {
 
 async fn serve(ca: &Ca, seen: Arc<Mutex<Vec<Received>>>) -> SocketAddr {
     let leaf = ca.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]).unwrap();
-    let tls = connection::acceptor(&leaf).unwrap();
+    let tls = connection::acceptor(&leaf, &[]).unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

@@ -86,7 +86,7 @@ fn the_next_run_cleans_up_the_node_of_a_killed_supervisor(context: &TestContext)
     Ok(())
 }
 
-/// A cluster of `e2e-cluster`, in its own cache with the run's binaries and images.
+/// A cluster of `e2e-cluster`, in its own cache with the run's binaries.
 struct LocalCluster<'a> {
     context: &'a TestContext,
     cache: PathBuf,
@@ -104,9 +104,7 @@ impl<'a> LocalCluster<'a> {
     fn up_with(context: &'a TestContext, lxcfs: &'static str) -> Result<Self> {
         node::build(context)?;
         let own = context.folder("local-cluster")?;
-        for shared in ["parts", "images"] {
-            std::os::unix::fs::symlink(cache()?.join(shared), own.join(shared))?;
-        }
+        std::os::unix::fs::symlink(cache()?.join("parts"), own.join("parts"))?;
         let mut cluster = Self { context, cache: own, message: String::new(), state: Value::Null, lxcfs };
         cluster.message = cluster.run("up")?.succeeded().context("the cluster does not come up")?.stdout;
         let state = std::fs::read_to_string(cluster.cache.join("cluster/cluster.json"))?;
