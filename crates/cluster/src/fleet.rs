@@ -102,6 +102,20 @@ pub struct ListQuery<'a> {
     pub continue_token: Option<&'a str>,
 }
 
+impl<'a> ListQuery<'a> {
+    /// The first page of all objects of a resource, in all namespaces, metadata only.
+    pub fn new(resource: &'a Resource) -> Self {
+        Self {
+            resource,
+            namespace: "",
+            field_selector: "",
+            part: Part::Metadata,
+            limit: super::PAGE_LIMIT,
+            continue_token: None,
+        }
+    }
+}
+
 /// How many objects a page of a List is asked for. Whoever answers with more than Durward reads is asked again for a tenth of
 /// them, down to a single one; it goes on where the page before ended, whatever that one's size was.
 #[derive(Debug, Clone, Copy)]

@@ -22,6 +22,7 @@ mod gateway;
 mod metadata;
 mod objects;
 mod offline;
+mod pages;
 mod resource;
 
 use std::future::ready;
@@ -37,6 +38,7 @@ pub use clients::{Clients, Context};
 pub use metadata::Metadata;
 pub use offline::Offline;
 use offline::no_cluster;
+pub use pages::{PAGE_LIMIT, Pages, list_pages};
 pub use resource::{Address, Resource};
 
 /// The metadata of an object, `None` if it certainly does not exist, or why neither is known.
