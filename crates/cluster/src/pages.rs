@@ -45,6 +45,16 @@ impl<'a> Pages<'a> {
         Self { reader, of, query, deadline: Deadline::At(deadline), cursor: Cursor::new(query.limit) }
     }
 
+    /// Reads the pages of a List of any length, each of them within `timeout`.
+    pub fn with_page_timeout(
+        reader: &'a dyn Reader,
+        of: &'a Cluster,
+        query: ListQuery<'a>,
+        timeout: Duration,
+    ) -> Self {
+        Self { reader, of, query, deadline: Deadline::Each(timeout), cursor: Cursor::new(query.limit) }
+    }
+
     /// Returns the next page, or `None` after the last one. [`Page::next`] tells whether more pages follow.
     pub async fn next(&mut self) -> Result<Option<Page>, Cause> {
         while !self.cursor.is_done {
@@ -82,8 +92,7 @@ pub async fn list_pages(
     query: ListQuery<'_>,
     page_timeout: Duration,
 ) -> Result<Vec<Object>, Cause> {
-    let (deadline, cursor) = (Deadline::Each(page_timeout), Cursor::new(query.limit));
-    let mut pages = Pages { reader, of, query, deadline, cursor };
+    let mut pages = Pages::with_page_timeout(reader, of, query, page_timeout);
     let mut objects = Vec::new();
     while let Some(page) = pages.next().await? {
         objects.extend(page.objects);
@@ -99,10 +108,6 @@ impl Cursor {
     /// The query for the page at this position.
     pub(crate) fn query<'q>(&'q self, query: ListQuery<'q>) -> ListQuery<'q> {
         ListQuery { limit: self.limit, continue_token: self.token.as_deref(), ..query }
-    }
-
-    pub(crate) fn is_done(&self) -> bool {
-        self.is_done
     }
 
     /// Moves on after a page. Fails if the page names itself as the next one.

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
-use std::time::Instant;
 
-use cluster::fleet::{Cluster, ListQuery, Object, PageSize, Part};
-use cluster::{Reader, Resource};
+use cluster::fleet::{Cluster, ListQuery, Object};
+use cluster::{Reader, Resource, list_pages};
 use config::{Problem, nearest};
 use guards::deletion::What;
 
@@ -177,30 +176,7 @@ pub(crate) async fn all_pages(
     of: &Cluster,
     resource: &Resource,
 ) -> Result<Vec<Object>, admission::Cause> {
-    let (mut objects, mut from, mut size) = (Vec::new(), None::<String>, PageSize::of(500));
-    loop {
-        let query = ListQuery {
-            resource,
-            namespace: "",
-            field_selector: "",
-            part: Part::Metadata,
-            limit: size.limit(),
-            continue_token: from.as_deref(),
-        };
-        let page = match reader.list(of, query, Instant::now() + ANSWER_WITHIN).await {
-            Err(why) if size.shrinks_for(&why) => continue,
-            listed => listed?,
-        };
-        objects.extend(page.objects);
-        match page.next {
-            None => return Ok(objects),
-            Some(next) if from.as_ref() == Some(&next) => {
-                let text = format!("it gives the same page of {resource} again and again");
-                return Err(admission::Cause::new(cluster::cause::GARBAGE, text));
-            }
-            next => from = next,
-        }
-    }
+    list_pages(reader, of, ListQuery::new(resource), ANSWER_WITHIN).await
 }
 
 /// That there is no such thing, and what was perhaps meant.

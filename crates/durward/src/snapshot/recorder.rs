@@ -3,20 +3,18 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use admission::{BoxFuture, Cause};
+use admission::BoxFuture;
 use cluster::etcd::{Endpoint, EtcdRequest, EtcdResult};
 use cluster::fleet::{
-    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, PageResult,
-    PageSize, Part,
+    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, PageResult, Part,
 };
 use cluster::snapshot::Recording;
-use cluster::{Address, Clients, Context, EtcdClient, MetadataResult, Reader, Resource, cause};
+use cluster::{
+    Address, Clients, Context, EtcdClient, MetadataResult, PAGE_LIMIT, Pages, Reader, Resource, cause,
+};
 
 use super::recording::{List, Log};
 use crate::fleet::ANSWER_WITHIN;
-
-/// As many as the guard asks for in one page.
-const PAGE: u32 = 500;
 
 /// Another world, and what it told.
 pub(super) struct Recorder {
@@ -66,22 +64,14 @@ impl Recorder {
     }
 
     async fn read(&self, of: &Cluster, resource: &Resource, list: &List) {
-        let (mut objects, mut from, mut size) = (Vec::new(), None::<String>, PageSize::of(PAGE));
-        let end: Result<(), Cause> = loop {
-            let query = list.query(resource, size.limit(), from.as_deref());
-            let page = match self.inner.reader.list(of, query, Instant::now() + ANSWER_WITHIN).await {
-                Ok(page) => page,
-                Err(why) if size.shrinks_for(&why) => continue,
+        let (query, reader) = (list.query(resource, PAGE_LIMIT, None), self.inner.reader.as_ref());
+        let mut pages = Pages::with_page_timeout(reader, of, query, ANSWER_WITHIN);
+        let mut objects = Vec::new();
+        let end = loop {
+            match pages.next().await {
+                Ok(Some(page)) => objects.extend(page.objects),
+                Ok(None) => break Ok(()),
                 Err(why) => break Err(why),
-            };
-            objects.extend(page.objects);
-            match page.next {
-                None => break Ok(()),
-                Some(next) if from.as_ref() == Some(&next) => {
-                    let text = format!("it gives the same page of {resource} again and again");
-                    break Err(Cause::new(cause::GARBAGE, text));
-                }
-                next => from = next,
             }
         };
         let mut log = self.log();
@@ -204,6 +194,7 @@ mod tests {
     use std::future::ready;
     use std::time::Duration;
 
+    use admission::Cause;
     use cluster::fleet::Page;
     use cluster::{Metadata, Offline, etcd};
 

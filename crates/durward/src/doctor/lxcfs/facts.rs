@@ -1,11 +1,10 @@
 //! What the API server knows: nodes, and the pods by which LXCFS and its companions run on them.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use admission::Cause;
 use cluster::fleet::{Cluster, ListQuery, Object, Part};
-use cluster::{Reader, Resource, cause};
+use cluster::{Reader, Resource, cause, list_pages};
 use guards::lxcfs::{DEVICE, NODE_ANNOTATION, READY_LABEL};
 use serde::Deserialize;
 
@@ -20,9 +19,6 @@ const OURS: [(&str, Component); 4] = [
     ("lxcfs-device", Component::Device),
     ("lxcfs-library", Component::Library),
 ];
-
-/// Pages of this many objects.
-const PAGE: u32 = 500;
 
 /// What runs on nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,28 +226,8 @@ fn whole<T: Default + for<'d> Deserialize<'d>>(object: &Object) -> Result<T, Cau
 }
 
 async fn list(reader: &dyn Reader, resource: &Resource, namespace: &str) -> Result<Vec<Object>, Cause> {
-    let (mut objects, mut from) = (Vec::new(), None::<String>);
-    loop {
-        let from_here = from.as_deref();
-        let query = ListQuery {
-            resource,
-            namespace,
-            field_selector: "",
-            part: Part::Whole,
-            limit: PAGE,
-            continue_token: from_here,
-        };
-        let page = reader.list(&Cluster::Local, query, Instant::now() + ANSWER_WITHIN).await?;
-        objects.extend(page.objects);
-        match page.next {
-            None => return Ok(objects),
-            Some(next) if from.as_ref() == Some(&next) => {
-                let text = format!("it gives the same page of {resource} again and again");
-                return Err(Cause::new(cause::GARBAGE, text));
-            }
-            next => from = next,
-        }
-    }
+    let query = ListQuery { namespace, part: Part::Whole, ..ListQuery::new(resource) };
+    list_pages(reader, &Cluster::Local, query, ANSWER_WITHIN).await
 }
 
 #[cfg(test)]
