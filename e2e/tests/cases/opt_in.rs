@@ -38,8 +38,7 @@ fn server_side_apply_adds_files_and_a_second_apply_keeps_them(context: &'static 
     let shop = fixture.cluster.namespace("shop")?;
     opted_in_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&DEFAULT_FILES)?;
     // The applier does not own the added fields, so the next apply keeps them.
-    opted_in_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&DEFAULT_FILES)?;
-    Ok(())
+    opted_in_web(&shop, "web").by_server_side_apply().is_admitted()?.with_files(&DEFAULT_FILES).map(drop)
 }
 
 #[e2e::case]
@@ -56,8 +55,7 @@ fn a_pod_with_a_generated_name_gets_files(context: &'static TestContext) -> Resu
 fn a_pod_of_a_deployment_gets_files(context: &'static TestContext) -> Result<()> {
     let fixture = shared(context)?;
     let shop = fixture.cluster.namespace("shop")?;
-    opted_in_web(&shop, "web").from_a_deployment().is_admitted()?.with_files(&DEFAULT_FILES)?;
-    Ok(())
+    opted_in_web(&shop, "web").from_a_deployment().is_admitted()?.with_files(&DEFAULT_FILES).map(drop)
 }
 
 #[e2e::case]
@@ -94,8 +92,7 @@ fn a_namespace_opts_in_all_its_pods(context: &'static TestContext) -> Result<()>
     let fixture = shared(context)?;
     let shop = fixture.cluster.labelled_namespace("shop", &OPTED_IN)?;
     web(&shop, "web").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
-    web(&shop, "deployed").from_a_deployment().is_admitted()?.with_files(&DEFAULT_FILES)?;
-    Ok(())
+    web(&shop, "deployed").from_a_deployment().is_admitted()?.with_files(&DEFAULT_FILES).map(drop)
 }
 
 #[e2e::case]
@@ -111,8 +108,7 @@ fn a_pod_can_opt_out_of_its_namespace(context: &'static TestContext) -> Result<(
         pod.is_admitted()?.untouched()?.without_warnings()?.without_annotation(STATUS)?;
     }
     // The namespace opts in a pod without a setting, so the setting of the pods above decided.
-    web(&shop, "silent").is_admitted()?.with_files(&DEFAULT_FILES)?;
-    Ok(())
+    web(&shop, "silent").is_admitted()?.with_files(&DEFAULT_FILES).map(drop)
 }
 
 #[e2e::case]
@@ -130,8 +126,8 @@ fn a_pod_chooses_files_and_containers(context: &'static TestContext) -> Result<(
             "app",
             &DEFAULT_FILES.map(|file| format!("/proc/{file}")).each_ref().map(String::as_str),
         )?
-        .with_mounts_in("side", &[])?;
-    Ok(())
+        .with_mounts_in("side", &[])
+        .map(drop)
 }
 
 #[e2e::case]

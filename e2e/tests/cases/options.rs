@@ -57,8 +57,7 @@ fn audit_mode_changes_nothing_and_warns(context: &'static TestContext) -> Result
             "mode is audit, so the pod is left as it is; enforced it would become: app=cpuinfo,",
         )
     })?;
-    opted_in(&shop, "web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
-    Ok(())
+    opted_in(&shop, "web").is_admitted()?.untouched()?.without_annotation(STATUS).map(drop)
 }
 
 #[e2e::case]
@@ -89,6 +88,5 @@ fn webhooks_follow_the_selector_and_the_opt_in_options(context: &'static TestCon
         asking.pod("probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)
     })?;
     opted_in(&system, "selected").is_admitted()?.with_files(&DEFAULT_FILES)?;
-    shop.pod("labelled-too").labelled(OPT_IN, "enabled").is_admitted()?.with_files(&DEFAULT_FILES)?;
-    Ok(())
+    shop.pod("labelled-too").labelled(OPT_IN, "enabled").is_admitted()?.with_files(&DEFAULT_FILES).map(drop)
 }

@@ -39,8 +39,7 @@ fn policy_ignore_admits_pods_unchanged_while_durward_is_down(context: &'static T
     asking.pod("web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
     // A restarted server adds files again, without a change in the API server.
     let _durward = installation.serve().start_ready(context)?;
-    opted_in(&shop, "later").is_admitted()?.with_files(&DEFAULT_FILES)?;
-    Ok(())
+    opted_in(&shop, "later").is_admitted()?.with_files(&DEFAULT_FILES).map(drop)
 }
 
 #[e2e::case]
@@ -58,8 +57,7 @@ fn policy_fail_denies_only_pods_that_opt_in_while_durward_is_down(
         pod.is_denied_with(&format!("failed calling webhook \"{PODS_WEBHOOK}\""))
     })?;
     ensure!(failed_calls(&cluster)? > before + 0.5, "a pod was refused, and no counter says so");
-    shop.pod("plain").is_admitted()?.untouched()?;
-    Ok(())
+    shop.pod("plain").is_admitted()?.untouched().map(drop)
 }
 
 #[e2e::case]
@@ -101,8 +99,7 @@ fn a_missing_permission_is_named_in_the_warning(context: &'static TestContext) -
     installation.grant()?;
     durward.await_ready()?;
     await_injection(&shop)?;
-    opted_in(&shop, "later").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
-    Ok(())
+    opted_in(&shop, "later").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings().map(drop)
 }
 
 #[e2e::case]

@@ -38,8 +38,8 @@ fn two_containers_each_see_their_own_limits(context: &'static TestContext) -> Re
     ContainerView::read(&pod, "unlimited")?
         .with_memory_of(&node)?
         .with_cpus(all)?
-        .with_uptime_since(created_at)?;
-    Ok(())
+        .with_uptime_since(created_at)
+        .map(drop)
 }
 
 #[e2e::case]
@@ -56,8 +56,7 @@ fn named_init_containers_and_sidecars_see_their_own_limits(context: &'static Tes
     let silent = ready(&node, &shop, &silent)?;
     ContainerView::parse(&silent.logs("once")?)?.with_memory_of(&node)?;
     ContainerView::read(&silent, "sidecar")?.of_node(&node)?;
-    ContainerView::read(&silent, "app")?.with_memory(256)?;
-    Ok(())
+    ContainerView::read(&silent, "app")?.with_memory(256).map(drop)
 }
 
 #[e2e::case(Reconfigures)]
@@ -67,8 +66,7 @@ fn configured_init_containers_and_sidecars_see_their_own_limits(context: &'stati
     let pod = ready(&node, &shop, &kinds(&shop, "kinds").is_admitted()?)?;
     ContainerView::parse(&pod.logs("once")?)?.with_memory(48)?;
     ContainerView::read(&pod, "sidecar")?.with_memory(96)?;
-    ContainerView::read(&pod, "app")?.with_memory(256)?;
-    Ok(())
+    ContainerView::read(&pod, "app")?.with_memory(256).map(drop)
 }
 
 /// Returns a pod with an init container that prints its view, a native sidecar, and a container.
@@ -114,8 +112,7 @@ fn an_ephemeral_container_sees_its_target_or_the_whole_pod(context: &'static Tes
     let own = ContainerView::read(&pod, "app")?;
     ensure!(own.uptime()? + 0.1 >= seen.uptime()?, "it is older than the container that it looks into");
     // It has no limits of its own. Those of all containers together are the pod's.
-    ContainerView::read(&pod, "beside")?.with_memory(256 + 128)?.with_uptime_since(created_at)?;
-    Ok(())
+    ContainerView::read(&pod, "beside")?.with_memory(256 + 128)?.with_uptime_since(created_at).map(drop)
 }
 
 /// LXCFS 5.0 lets the kernel cache the size of a file from its last read in any container, and sendfile(2)
@@ -140,8 +137,7 @@ fn only_busybox_cat_truncates_a_file(context: &'static TestContext) -> Result<()
         let listed = copied.lines().filter(|line| line.starts_with("processor")).count();
         Ok((listed == one, format!("{listed} processors")))
     })?;
-    ContainerView::read(&pod, "large")?.with_cpus(all)?;
-    Ok(())
+    ContainerView::read(&pod, "large")?.with_cpus(all).map(drop)
 }
 
 /// LXCFS mixes up the containers of such pods if its files are mounted by hand. The guard therefore skips

@@ -296,8 +296,7 @@ fn make_classes(cluster: &Cluster) -> Result<()> {
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "patient"},
         "value": 1000, "preemptionPolicy": "Never",
     });
-    cluster.api().create("/apis/scheduling.k8s.io/v1/priorityclasses", &priority)?.succeeded()?;
-    Ok(())
+    cluster.api().create("/apis/scheduling.k8s.io/v1/priorityclasses", &priority)?.succeeded().map(drop)
 }
 
 fn fields<'a>(of_kinds: impl Iterator<Item = (&'a str, &'a [&'a str])>) -> BTreeSet<Field> {

@@ -42,8 +42,7 @@ fn a_stopped_lxcfs_breaks_containers_until_they_restart(context: &'static TestCo
     // Its mounts belong to the LXCFS that is gone.
     cannot_read_files(&running)?;
     end_container(&running)?;
-    ContainerView::read(&restarted(running)?, "app")?.with_memory(256)?;
-    Ok(())
+    ContainerView::read(&restarted(running)?, "app")?.with_memory(256).map(drop)
 }
 
 #[e2e::case(Exclusive)]

@@ -46,8 +46,7 @@ fn a_pod_that_opts_out_sees_the_node(context: &'static TestContext) -> Result<()
     let silent = idle_pod(&asking, "silent").is_admitted()?.with_files(&DEFAULT_FILES)?;
     ContainerView::read(&ready(&node, &asking, &out)?, "app")?.of_node(&node)?;
     // The setting of the pod decided, because the namespace opts in.
-    ContainerView::read(&ready(&node, &asking, &silent)?, "app")?.with_memory(256)?;
-    Ok(())
+    ContainerView::read(&ready(&node, &asking, &silent)?, "app")?.with_memory(256).map(drop)
 }
 
 /// The guard's page lists these: `nproc`, busybox's programs, and the files outside of the six.
@@ -93,8 +92,7 @@ fn a_pod_sees_only_the_chosen_files_in_the_chosen_containers(context: &'static T
     ContainerView::read(&fewer, "app")?.with_memory(256)?.with_uptime_of(&node)?.with_cpus(cpus(&node)?)?;
     let one = ready(&node, &shop, &one)?;
     ContainerView::read(&one, "app")?.with_memory(256)?;
-    ContainerView::read(&one, "side")?.of_node(&node)?;
-    Ok(())
+    ContainerView::read(&one, "side")?.of_node(&node).map(drop)
 }
 
 #[e2e::case(Reconfigures)]
@@ -160,6 +158,6 @@ fn a_pod_sees_the_file_that_it_mounts_itself(context: &'static TestContext) -> R
     ContainerView::read(&pod, "app")?
         .with_memory(76)?
         .with_uptime_since(created_at)?
-        .with_cpus(one_cpu(&node)?)?;
-    Ok(())
+        .with_cpus(one_cpu(&node)?)
+        .map(drop)
 }

@@ -27,8 +27,7 @@ fn a_pod_in_a_restricted_namespace_runs_without_files(context: &'static TestCont
         .with(with_short_grace)
         .is_admitted()?
         .skipped_because("enforces Pod Security restricted, which refuses hostPath")?;
-    ContainerView::read(&ready(&node, &strict, &admitted)?, "app")?.of_node(&node)?;
-    Ok(())
+    ContainerView::read(&ready(&node, &strict, &admitted)?, "app")?.of_node(&node).map(drop)
 }
 
 #[e2e::case]

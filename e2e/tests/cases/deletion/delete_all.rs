@@ -109,8 +109,7 @@ fn parts_of_karmada_cannot_be_deleted(context: &'static TestContext) -> Result<(
     exists(fleet.karmada(), space)?;
     // No cluster has this name, so the execution namespace is an ordinary namespace.
     let left = fleet.karmada().exact_namespace("karmada-es-left-behind", &[])?;
-    fleet.dry_run(&path_of(&left))?.allowed()?;
-    Ok(())
+    fleet.dry_run(&path_of(&left))?.allowed().map(drop)
 }
 
 fn names(fleet: &Fleet, resource: &str) -> Result<BTreeSet<String>> {

@@ -51,14 +51,12 @@ pub(super) fn exists(cluster: &Cluster, path: &str) -> Result<()> {
 
 /// Deletes the object at this path directly in a cluster.
 pub(super) fn remove(cluster: &Cluster, path: &str) -> Result<()> {
-    cluster.api().delete(path)?.succeeded()?;
-    Ok(())
+    cluster.api().delete(path)?.succeeded().map(drop)
 }
 
 /// Merges these annotations into an object.
 pub(super) fn annotate(cluster: &Cluster, path: &str, annotations: &Value) -> Result<()> {
-    cluster.api().merge(path, &json!({"metadata": {"annotations": annotations}}))?.succeeded()?;
-    Ok(())
+    cluster.api().merge(path, &json!({"metadata": {"annotations": annotations}}))?.succeeded().map(drop)
 }
 
 /// Returns a Deployment whose pods never run.

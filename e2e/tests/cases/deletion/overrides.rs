@@ -65,8 +65,7 @@ fn an_administrator_can_override_while_durward_is_down(context: &'static TestCon
     // The restarted server denies as before.
     let path = path_of(&other);
     fleet.run_pod("m3", &other, "web")?;
-    fleet.delete(&path)?.denied()?.with_message(&["m3 (1 pod: web)"])?;
-    Ok(())
+    fleet.delete(&path)?.denied()?.with_message(&["m3 (1 pod: web)"]).map(drop)
 }
 
 #[e2e::case]

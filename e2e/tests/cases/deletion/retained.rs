@@ -156,8 +156,7 @@ fn unmanaged_resources_deny_the_deletion_by_default(context: &'static TestContex
     let widgets = Crd::new(&["v1"]);
     widgets.propagated(&fleet, true)?;
     widgets.make(&own, "v1", "one")?;
-    fleet.dry_run(&widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
-    Ok(())
+    fleet.dry_run(&widgets.path())?.denied()?.with_message(&["m1 (1 object: "]).map(drop)
 }
 
 /// Makes Karmada propagate a Deployment of a namespace to m1.

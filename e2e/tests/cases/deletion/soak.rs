@@ -37,6 +37,5 @@ fn revoke(member: &Cluster) -> Result<()> {
         secret["metadata"]["annotations"]["kubernetes.io/service-account.name"] == "karmada-impersonator"
     });
     let secret = secret.context("the member has no token of karmada-impersonator")?;
-    member.api().delete(&format!("{secrets}/{}", name_of(&secret)))?.succeeded()?;
-    Ok(())
+    member.api().delete(&format!("{secrets}/{}", name_of(&secret)))?.succeeded().map(drop)
 }

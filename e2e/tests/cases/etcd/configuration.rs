@@ -63,8 +63,7 @@ fn warnings_can_be_configured_as_denials(context: &'static TestContext) -> Resul
     let space = namespace(cluster, "denied", Profile::Allow)?;
     let one = EtcdCluster::of(1).start(context)?;
     let pods = one.pods_in(&space)?;
-    delete(&pods, "etcd-0")?.denied()?.with_message(&["it is the only member"])?;
-    Ok(())
+    delete(&pods, "etcd-0")?.denied()?.with_message(&["it is the only member"]).map(drop)
 }
 
 #[e2e::case]

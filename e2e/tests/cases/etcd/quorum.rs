@@ -124,8 +124,8 @@ fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Resul
         .denied()?
         .with_message(&["only 2 other members are healthy"])?
         .with_cause(one.name(), "Leaving")?
-        .with_cause(three.name(), "Leaving")?;
-    Ok(())
+        .with_cause(three.name(), "Leaving")
+        .map(drop)
 }
 
 #[e2e::case]
@@ -183,8 +183,7 @@ fn a_learner_can_be_deleted_and_is_mentioned(context: &'static TestContext) -> R
         .with_cause(learner.name(), "Learner")?;
     drop(away);
     voter.await_reads(BACK_WITHIN)?;
-    evict(&pods, learner.name())?.allowed()?.with_warning("no vote that could be missed")?;
-    Ok(())
+    evict(&pods, learner.name())?.allowed()?.with_warning("no vote that could be missed").map(drop)
 }
 
 #[e2e::case]
@@ -195,8 +194,8 @@ fn a_member_that_never_started_counts_as_a_voter(context: &'static TestContext) 
     etcd.announce_member()?;
     delete(&pods, etcd.follower()?.name())?
         .denied()?
-        .with_message(&["only 2 other members are healthy", "3 of the 4"])?;
-    Ok(())
+        .with_message(&["only 2 other members are healthy", "3 of the 4"])
+        .map(drop)
 }
 
 #[e2e::case]
@@ -216,8 +215,7 @@ fn nospace_is_a_warning_and_a_corrupt_member_does_not_count(context: &'static Te
         .denied()?
         .with_message(&["only 1 other member is healthy"])?
         .with_cause(corrupt.name(), "Corrupt")?;
-    delete(&pods, corrupt.name())?.allowed()?.with_warning("its data is corrupt")?;
-    Ok(())
+    delete(&pods, corrupt.name())?.allowed()?.with_warning("its data is corrupt").map(drop)
 }
 
 #[e2e::case]
@@ -286,8 +284,7 @@ fn a_hook_that_removes_the_member_shrinks_the_quorum(context: &'static TestConte
     dry_run(&leaving, up.name())?.allowed()?;
     let staying = environment(context)?.namespace("stays", Profile::Transfer)?;
     let staying = etcd.pods_in(&staying)?;
-    dry_run(&staying, up.name())?.denied()?.with_message(&["only 2 other members", "3 of the 4"])?;
-    Ok(())
+    dry_run(&staying, up.name())?.denied()?.with_message(&["only 2 other members", "3 of the 4"]).map(drop)
 }
 
 #[e2e::case]
@@ -298,8 +295,7 @@ fn data_that_is_deleted_with_the_pod_is_a_warning(context: &'static TestContext)
         pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     })?;
     let follower = etcd.follower()?.name();
-    dry_run(&pods, follower)?.allowed()?.with_warning("what the member has written is lost")?;
-    Ok(())
+    dry_run(&pods, follower)?.allowed()?.with_warning("what the member has written is lost").map(drop)
 }
 
 /// A review covers one etcd cluster only, also with another one in the same namespace.
@@ -312,6 +308,5 @@ fn etcd_clusters_in_one_namespace_are_separate(context: &'static TestContext) ->
     let [down, up] = two_followers(&ill)?;
     let _stopped = down.stop()?;
     delete(&of_ill, up.name())?.denied()?.without_text(&["well-"])?;
-    delete(&of_well, well.follower()?.name())?.allowed()?.without_warnings()?;
-    Ok(())
+    delete(&of_well, well.follower()?.name())?.allowed()?.without_warnings().map(drop)
 }
