@@ -1,4 +1,8 @@
-//! The names that most cases use.
+//! The names that most cases use: of the harness, and of the crates that appear in its interface.
+
+pub use anyhow::{Context as _, Result, bail, ensure};
+pub use serde_json::{Value, json};
+pub use std::time::Duration;
 
 pub use crate::api::Api;
 pub use crate::console::print;

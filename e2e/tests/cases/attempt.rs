@@ -1,11 +1,7 @@
 //! A request that a guard reviews, and checks of the response.
 
-use std::time::Duration;
-
-use anyhow::{Result, bail, ensure};
 use e2e::api::Answer;
 use e2e::prelude::*;
-use serde_json::Value;
 
 /// How a guard denies.
 #[derive(Debug)]

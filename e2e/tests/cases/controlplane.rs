@@ -1,9 +1,7 @@
 //! The control plane of the tests is a real one, without Durward.
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::binaries::Binary;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{common, restricted, scratch};
 use crate::cases::objects::contains_all;

@@ -4,7 +4,6 @@
 //! control planes: [`common`] with one Durward for the whole run, [`scratch`] for installations of the cases
 //! themselves, one at a time, and [`restricted`].
 
-use anyhow::{Context as _, Result};
 use e2e::fixture::{Exclusive, Fixture, Shared, SharedFixture};
 use e2e::prelude::*;
 

@@ -1,8 +1,6 @@
 //! Ephemeral containers of running pods.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{OPTED_IN, opted_in, shared};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _, check_mounts, check_volumes};

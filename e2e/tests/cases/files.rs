@@ -3,9 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 /// The files that a pod gets by default.
 pub(crate) const DEFAULT_FILES: [&str; 6] = ["cpuinfo", "meminfo", "diskstats", "stat", "swaps", "uptime"];

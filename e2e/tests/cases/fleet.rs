@@ -1,13 +1,12 @@
 //! The fleet of the tests is a real one, without Durward: its members, propagation, and the permissions to
 //! read a member.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Error, Result, ensure};
+use anyhow::Error;
 use e2e::fixture::Fixture as _;
 use e2e::fleet::NewMember;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::objects::{allow, await_gone, list, name_of, ready_status};
 

@@ -1,9 +1,7 @@
 //! The harness itself: its assertions accept and reject what they should.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
 use e2e::third_party::Webhook;
-use serde_json::{Value, json};
 
 use super::environment::common;
 

@@ -5,9 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
 use e2e::supervisor::Tool;
 use rustix::process::Signal;
@@ -93,7 +91,7 @@ fn file_of(archive: &Path, name: &str) -> Result<Vec<u8>> {
             return Ok(bytes);
         }
     }
-    anyhow::bail!("no {name} in the archive")
+    bail!("no {name} in the archive")
 }
 
 /// Unpacks the root file system of an image into a temporary directory.

@@ -1,9 +1,7 @@
 //! Durward in pods, installed with the commands of its README.
 
-use anyhow::Result;
 use e2e::context;
 use e2e::prelude::*;
-use serde_json::json;
 
 /// Creates a certificate and its Secret, applies the output of `durward manifests --image`, and waits for the pods.
 /// Returns the output of `kubectl apply`.

@@ -1,6 +1,5 @@
 //! Durward can be installed and removed as the other cases do it, and rejects an invalid configuration.
 
-use anyhow::{Result, ensure};
 use e2e::context::write;
 use e2e::prelude::*;
 

@@ -2,9 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use anyhow::{Result, bail};
 use e2e::prelude::*;
 use e2e::wait::SetOnDrop;
 

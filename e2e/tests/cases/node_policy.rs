@@ -1,9 +1,7 @@
 //! The `ValidatingAdmissionPolicy` of `deploy/lxcfs/rbac.yaml` on a real API server: what a stolen token of
 //! an `lxcfs-node` pod can change.
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/lxcfs/rbac.yaml");
 

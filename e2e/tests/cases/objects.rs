@@ -1,8 +1,6 @@
 //! Objects of a cluster: lists, fields that many checks read, and permissions.
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 

@@ -1,9 +1,7 @@
 //! How a pod opts in to the files, and how it reaches the API server.
 
-use anyhow::{Result, ensure};
 use e2e::fault::{Fault, Proxy};
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{
     DEFAULTS, OLD_OPT_IN, OPT_IN, OPTED_IN, await_injection, opted_in, scratch, shared,

@@ -1,9 +1,7 @@
 //! Options that change the webhooks or the patch, against the API server.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
 use rustix::process::Signal;
-use serde_json::json;
 
 use super::environment::{
     DEFAULTS, OPT_IN, OPTED_IN, await_injection, eventually_ok, opted_in, reviews, scratch,

@@ -1,9 +1,7 @@
 //! Other webhooks in the same chain.
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
 use e2e::third_party::Webhook;
-use serde_json::{Value, json};
 
 use super::environment::{eventually_ok, opted_in, shared};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};

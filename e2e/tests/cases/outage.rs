@@ -1,11 +1,7 @@
 //! Pods while Durward is down, or while it lacks a permission.
 
-use std::time::Duration;
-
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
 use rustix::process::Signal;
-use serde_json::json;
 
 use super::environment::{
     DEFAULTS, OPTED_IN, PODS_WEBHOOK, await_injection, eventually_ok, opted_in, scratch,

@@ -1,9 +1,7 @@
 //! Namespaces whose Pod Security level denies the volumes of the files.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
 use rustix::process::Signal;
-use serde_json::{Value, json};
 
 use super::environment::{DEFAULTS, await_injection, eventually_ok, opted_in, restricted};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS};

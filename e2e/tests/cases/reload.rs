@@ -1,6 +1,5 @@
 //! The configuration is reloaded while pods are created.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
 use rustix::process::Signal;
 

@@ -1,8 +1,5 @@
 //! Servers and certificates are replaced under load, as in a rollout and a renewal, and no pod fails.
 
-use std::time::Duration;
-
-use anyhow::{Result, ensure};
 use e2e::certificates;
 use e2e::prelude::*;
 use e2e::service::Service;

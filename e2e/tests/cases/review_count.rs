@@ -1,8 +1,6 @@
 //! Only pods that can opt in cause a review, and none causes two.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{Environment, OLD_OPT_IN, OPT_IN, OPTED_IN, exclusive, opted_in, reviews};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};

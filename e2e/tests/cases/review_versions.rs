@@ -1,8 +1,6 @@
 //! Versions of `AdmissionReview`.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{await_injection, opted_in, reviews, scratch};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};

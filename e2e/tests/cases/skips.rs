@@ -1,8 +1,6 @@
 //! Pods that cannot have all files are admitted and get a warning.
 
-use anyhow::Result;
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{OPT_IN, opted_in, shared};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS, check_mounts, check_volumes};
@@ -47,7 +45,7 @@ fn a_pod_keeps_its_own_mount(context: &'static TestContext) -> Result<()> {
     check_mounts(&admitted.pod["spec"]["containers"][0], &others)?;
     check_mounts(&admitted.pod["spec"]["containers"][1], &DEFAULT_FILES)?;
     let kept = &admitted.pod["spec"]["containers"][0]["volumeMounts"][0];
-    anyhow::ensure!(*kept == own["volumeMounts"][0], "the pod's own mount has become {kept}");
+    ensure!(*kept == own["volumeMounts"][0], "the pod's own mount has become {kept}");
     Ok(())
 }
 
@@ -96,7 +94,7 @@ fn kubectl_prints_the_warnings_of_the_header(context: &'static TestContext) -> R
     let by_kubectl = pod("by-kubectl").by_kubectl_apply().is_admitted()?;
     let by_hand = pod("by-hand").is_admitted()?;
     for admitted in [by_kubectl, by_hand] {
-        anyhow::ensure!(admitted.warnings == [warning], "the warnings are {:?}", admitted.warnings);
+        ensure!(admitted.warnings == [warning], "the warnings are {:?}", admitted.warnings);
     }
     // An unknown value can be a misspelled opt-out: nothing is added, and the warning names the value.
     shop.pod("unclear")

@@ -1,8 +1,6 @@
 //! A pod keeps all its fields. The injector that Durward replaces dropped some.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{OPTED_IN, shared};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _, without_additions};

@@ -2,10 +2,8 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
 use e2e::node;
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{shared, shared_with};
 use super::view::{

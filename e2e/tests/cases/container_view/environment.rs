@@ -3,7 +3,6 @@
 use std::ops::Deref;
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
-use anyhow::{Context as _, Result};
 use e2e::fixture::{ConfigurationGuard, ConfigurationLock, FixtureGuard};
 use e2e::prelude::*;
 

@@ -7,9 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use crate::cases::environment::{DEFAULTS, OPTED_IN, await_injection};
 use crate::cases::files::{

@@ -1,10 +1,8 @@
 //! LXCFS stops or crashes under running pods and returns. The texts of the events are in the guard's page
 //! under "When it does not work".
 
-use anyhow::{Result, ensure};
 use e2e::node::{self, NAME};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{ExclusiveNode, exclusive, shared_with};
 use super::view::{ContainerView, idle_pod, ready};

@@ -1,9 +1,7 @@
 //! Pods that the guard skips run without files and get a warning.
 
-use anyhow::Result;
 use e2e::node;
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::shared;
 use super::view::{ContainerView, common_limits, idle_pod, ready, with_short_grace};

@@ -1,12 +1,10 @@
 //! The values that programs in a container print.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::node;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 /// Commands that print the view. A container can run them as its own command; [`ContainerView::parse`] reads
 /// the output.

@@ -2,10 +2,8 @@
 
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
 use e2e::node;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::shared;
 use super::view::{ContainerView, VIEW_SCRIPT, common_limits, idle_pod, ready};

@@ -1,10 +1,6 @@
 //! Acknowledged members, which do not have to answer: for how long, and for what not.
 
-use std::time::Duration;
-
-use anyhow::Result;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{GROUPS, exclusive, exclusive_with};
 use super::objects::{await_gone_everywhere, exists, path_of, remove};

@@ -1,8 +1,6 @@
 //! The commands of Durward on a real fleet.
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{exclusive, shared};
 use super::objects::{exists, path_of};

@@ -1,7 +1,5 @@
 //! Other configurations: audit mode, hidden names, and clusters without Karmada.
 
-use anyhow::{Result, ensure};
-
 use e2e::prelude::*;
 
 use super::super::environment::scratch;

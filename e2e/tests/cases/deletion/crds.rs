@@ -1,8 +1,6 @@
 //! Objects that deny deleting a CRD, in any cluster and at any version.
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{exclusive, shared};
 use super::objects::{Crd, annotate, await_answer, await_gone_everywhere, exists, get, remove};

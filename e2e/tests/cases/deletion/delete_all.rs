@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, ensure};
-
 use e2e::prelude::*;
 
 use super::environment::exclusive;

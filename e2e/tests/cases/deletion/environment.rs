@@ -2,9 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result};
 use e2e::fixture::{ConfigurationGuard, ConfigurationLock, FixtureGuard};
 use e2e::prelude::*;
 use rustix::process::Signal;

@@ -1,8 +1,5 @@
 //! Responses that no real member can be made to give. None of them counts as an empty one.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
 use e2e::fault::{Fault, Proxy};
 use e2e::prelude::*;
 

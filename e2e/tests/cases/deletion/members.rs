@@ -1,13 +1,10 @@
 //! Members that do not answer, and members that just joined. None is left out silently.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::fault::{Fault, Proxy, Relay};
 use e2e::fleet::NewMember;
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{ExclusiveFleet, exclusive};
 use super::objects::{await_gone_everywhere, exists};
@@ -257,7 +254,7 @@ impl Blackhole {
                 Err(_) => return Ok(Self { listener, _queued: queued }),
             }
         }
-        anyhow::bail!("{address} still takes connections after {}", queued.len())
+        bail!("{address} still takes connections after {}", queued.len())
     }
 
     fn url(&self) -> Result<String> {

@@ -1,8 +1,6 @@
 //! Resources that deny deleting a namespace, in each kind of cluster.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::shared;
 use super::objects::{await_gone_everywhere, create, delete, deployment, exists, get, path_of, remove};

@@ -2,9 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::GROUP;
 use crate::cases::attempt::{Attempt, DELETION};

@@ -1,11 +1,9 @@
 //! The override: who can use it, with which annotations, and that it works while Durward is down.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::environment::{exclusive, shared};
 use super::objects::{Crd, annotate, await_gone_everywhere, delete, dry_run, exists, path_of};

@@ -1,8 +1,6 @@
 //! The printed permissions are sufficient and minimal, and a missing one is named.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{ExclusiveFleet, exclusive, shared};
 use super::members::await_allowed;

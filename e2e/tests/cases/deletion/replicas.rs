@@ -1,9 +1,8 @@
 //! A rolling update of two servers behind a Service.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use anyhow::{Error, Result, ensure};
+use anyhow::Error;
 use e2e::prelude::*;
 use e2e::wait::SetOnDrop;
 use rustix::process::Signal;

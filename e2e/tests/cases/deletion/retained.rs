@@ -1,8 +1,6 @@
 //! Resources that stay in a member after a deletion. Each case deletes for real and looks afterwards.
 
-use anyhow::{Result, ensure};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{GROUPS, shared, shared_with};
 use super::objects::{Crd, annotate, await_gone_everywhere, create, deployment, exists, path_of};

@@ -1,7 +1,5 @@
 //! Cases that take a minute or more: `make soak`.
 
-use anyhow::{Context as _, Result};
-
 use e2e::prelude::*;
 
 use super::environment::exclusive;

@@ -1,9 +1,7 @@
 //! The files as a device of the kubelet, for pods that cannot have hostPath volumes.
 
-use anyhow::{Result, ensure};
 use e2e::node::NAME;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{DEVICE_PLUGIN, LXCFS, RESOURCE, exclusive};
 use super::pods::{

@@ -1,6 +1,5 @@
 //! `durward doctor lxcfs` reports each state of a node with a fix, through the API and on the node.
 
-use anyhow::{Result, ensure};
 use e2e::daemon::await_frozen;
 use e2e::prelude::*;
 

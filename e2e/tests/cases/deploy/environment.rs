@@ -10,11 +10,9 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::context;
 use e2e::daemon::Stopped;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::in_cluster::RESTRICTED_WITH_WARNINGS;
 use crate::cases::environment::{await_injection, opted_in, reviews};

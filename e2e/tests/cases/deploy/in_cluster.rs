@@ -3,10 +3,8 @@
 //!
 //! The API server calls the pods over the pod network. Their namespace enforces Pod Security `restricted`.
 
-use anyhow::{Result, ensure};
 use e2e::context;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{Environment, exclusive_in_pods};
 use super::pods::{has_256_mib, limited_pod};

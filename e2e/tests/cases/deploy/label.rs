@@ -1,9 +1,7 @@
 //! The label and the annotation of the Node, and the pods that depend on them.
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::node::{self, NAME};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{GUARDS, LABEL_AGENT, LXCFS, READY, REPORT, exclusive, has_label};
 use super::pods::{has_256_mib, limited_pod};

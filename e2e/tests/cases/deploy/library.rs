@@ -3,7 +3,6 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::binaries::cache;
 use e2e::prelude::*;
 

@@ -1,9 +1,7 @@
 //! The pods of this area, and checks in them.
 
-use anyhow::{Result, ensure};
 use e2e::node;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use crate::cases::environment::OPT_IN;
 

@@ -1,6 +1,5 @@
 //! The process of LXCFS: its end, its restart, and an LXCFS that is installed on the node.
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::node::NAME;
 use e2e::prelude::*;
 

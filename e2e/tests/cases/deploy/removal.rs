@@ -1,8 +1,6 @@
 //! Parts that a case removes or reconfigures, and their restoration on drop.
 
-use anyhow::{Context as _, Result};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{DEVICE_PLUGIN, Environment, GUARDS, LABEL_AGENT};
 

@@ -1,8 +1,5 @@
 //! The etcd clusters that other cases rely on, without Durward.
 
-use std::time::Duration;
-
-use anyhow::{Result, ensure};
 use e2e::etcd_cluster::{EtcdCluster, IssuedFor, Release, ServerTls};
 use e2e::prelude::*;
 
@@ -29,7 +26,7 @@ fn every_version_forms_a_cluster_and_transfers_leadership(context: &'static Test
 #[e2e::case]
 fn without_a_quorum_there_is_no_leader(context: &'static TestContext) -> Result<()> {
     let etcd = EtcdCluster::of(3).start(context)?;
-    let [one, other] = etcd.followers()?[..] else { anyhow::bail!("not two of three follow") };
+    let [one, other] = etcd.followers()?[..] else { bail!("not two of three follow") };
     let leader = etcd.leader()?;
     let gone = [one.kill()?, other.stop()?];
     ensure!(one.status().is_err(), "a killed member answers");

@@ -1,9 +1,7 @@
 //! `durward doctor etcd`, and a snapshot that is replayed elsewhere.
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::etcd_cluster::EtcdCluster;
 use e2e::prelude::*;
-use serde_json::Value;
 
 use super::environment::{Profile, installed, namespace, scratch};
 use super::requests::dry_run;

@@ -3,12 +3,8 @@
 //!
 //! Each case installs its own Durward.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
 use e2e::etcd_cluster::{EtcdCluster, FakeMember, pods};
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{Profile, controller, installed, namespace, scratch};
 use super::requests::{Removal, attempt, delete, dry_run};
@@ -138,7 +134,7 @@ fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContex
     allow(cluster, "glass-alice", &json!([may_delete]), "glass-alice")?;
     let alice = cluster.user("glass-alice", &[])?;
     alice.await_permitted(&pods.path(name))?;
-    let annotate = |annotations: serde_json::Value| {
+    let annotate = |annotations: Value| {
         let change = json!({"metadata": {"annotations": annotations}});
         cluster.api().merge(&pods.path(name), &change)?.succeeded().map(drop)
     };

@@ -1,6 +1,6 @@
 //! `kubectl drain` receives a 429, retries and completes.
 
-use anyhow::{Error, Result, ensure};
+use anyhow::Error;
 use e2e::etcd_cluster::EtcdCluster;
 use e2e::prelude::*;
 

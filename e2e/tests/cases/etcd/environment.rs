@@ -3,11 +3,9 @@
 //! A label of the namespace selects how the guard treats the etcd clusters in it. Therefore one Durward is enough for all
 //! cases: [`Environment::namespace`] creates a namespace with a [`Profile`].
 
-use anyhow::{Context as _, Result};
 use e2e::controlplane::User;
 use e2e::etcd_cluster::{self, pods};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::requests::dry_run;
 

@@ -1,12 +1,8 @@
 //! A leader transfers leadership before it is deleted, is denied, or is allowed, by configuration. A dry run
 //! changes nothing.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
 use e2e::etcd_cluster::{EtcdCluster, Release};
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{Environment, Profile, controller, environment, lease};
 use super::quorum::two_followers;
@@ -39,7 +35,7 @@ fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static Te
 }
 
 /// Returns whether the Lease has a reservation.
-fn noted(lease: &serde_json::Value) -> bool {
+fn noted(lease: &Value) -> bool {
     let held = lease["metadata"]["annotations"]["durward.dev/reservations"].as_str();
     held.is_some_and(|held| held != "[]")
 }
@@ -123,7 +119,7 @@ fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) 
     let pods = etcd.pods_in(&space)?;
     let leader = etcd.leader()?;
     let followers = etcd.followers()?;
-    let [going, cordoned, ill, next] = followers[..] else { anyhow::bail!("not four of five follow") };
+    let [going, cordoned, ill, next] = followers[..] else { bail!("not four of five follow") };
     let node = format!("/api/v1/nodes/{}", pods.node(cordoned.name()));
     cluster.api().merge(&node, &json!({"spec": {"unschedulable": true}}))?.succeeded()?;
     delete(&pods, going.name())?.allowed()?;

@@ -1,10 +1,8 @@
 //! Durward is down: members cannot be deleted, and nothing else is delayed.
 
-use anyhow::{Result, ensure};
 use e2e::etcd_cluster::pods::kubelet;
 use e2e::etcd_cluster::{EtcdCluster, pods};
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{Profile, installed, namespace, scratch};
 use super::requests::{Removal, delete};
@@ -34,7 +32,7 @@ fn kubelets_and_unrelated_drains_work_while_durward_is_down(context: &'static Te
     let node = kubelet(cluster, &guarded.node(staying))?;
     ensure!(!guarded.finish_as(&node, staying)?.is_success(), "a kubelet took a member that nobody let go");
     // Another pod in the namespace is reviewed only on eviction, because an Eviction has no labels.
-    let other = |pod: &mut serde_json::Value| pod["metadata"]["labels"] = json!({"app": "web"});
+    let other = |pod: &mut Value| pod["metadata"]["labels"] = json!({"app": "web"});
     guarded.add_like("web", e2e::etcd_cluster::address()?, other)?;
     Removal::Delete.send(cluster.api(), &guarded, "web")?.allowed()?.without_warnings()?;
 

@@ -1,12 +1,8 @@
 //! The quorum rule: a healthy member can be deleted only if the others keep the quorum without it.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
 use e2e::etcd_cluster::pods::Pods;
 use e2e::etcd_cluster::{EtcdCluster, Member, Release};
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::{Profile, environment, installed, namespace, scratch};
 use super::requests::{Removal, delete, dry_run, evict};
@@ -105,7 +101,7 @@ fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Resul
     let etcd = EtcdCluster::of(5).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let followers = etcd.followers()?;
-    let [one, two, three, four] = followers[..] else { anyhow::bail!("not four of five follow") };
+    let [one, two, three, four] = followers[..] else { bail!("not four of five follow") };
     let first = one.kill()?;
     dry_run(&pods, two.name())?.allowed()?;
     let second = two.kill()?;

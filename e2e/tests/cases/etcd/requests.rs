@@ -1,10 +1,8 @@
 //! Requests that remove pods of etcd.
 
-use anyhow::Result;
 use e2e::api::Answer;
 use e2e::etcd_cluster::pods::Pods;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use crate::cases::attempt::{Attempt, ETCD};
 

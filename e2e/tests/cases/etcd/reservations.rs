@@ -5,15 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
-use std::time::Duration;
 
-use anyhow::{Error, Result, ensure};
+use anyhow::Error;
 use e2e::certificates;
 use e2e::etcd_cluster::EtcdCluster;
 use e2e::etcd_cluster::pods::Pods;
 use e2e::prelude::*;
 use rustix::process::Signal;
-use serde_json::{Value, json};
 
 use super::environment::{Profile, await_guard, environment, guards, namespace, scratch};
 use super::quorum::two_followers;

@@ -3,13 +3,9 @@
 //! The guard recognizes them by the state of objects, because some clusters run all controllers under one
 //! user. The cases run real controllers both ways.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
 use e2e::etcd_cluster::pods::{Pods, kubelet};
 use e2e::etcd_cluster::{EtcdCluster, FakeMember, pods};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{Environment, Profile, environment, installed, namespace};
 use super::quorum::two_followers;

@@ -1,13 +1,9 @@
 //! TLS, logins, and processes that are not the expected member: which ones Durward trusts, and with which
 //! secrets.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
 use e2e::etcd_cluster::pods::Pods;
 use e2e::etcd_cluster::{EtcdCluster, FakeMember, IssuedFor, Release, ServerTls};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{LOGIN, Profile, SERVER_NAME, TRUST, environment};
 use super::quorum::two_followers;

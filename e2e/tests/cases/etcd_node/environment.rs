@@ -2,10 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context as _, Result};
 use e2e::node::{self, TemporaryNamespace};
 use e2e::prelude::*;
-use serde_json::json;
 
 use crate::cases::etcd::environment::{LABEL, Profile, guards};
 use crate::cases::in_pods;

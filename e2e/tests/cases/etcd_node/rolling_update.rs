@@ -4,12 +4,9 @@
 //! etcd transfers leadership by itself on SIGTERM, so a better setup would prove nothing.
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::etcd_cluster::writer::{Addresses, Cost, under_writes};
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 use super::environment::{Environment, exclusive};
 use crate::cases::etcd::environment::{LABEL, Profile};

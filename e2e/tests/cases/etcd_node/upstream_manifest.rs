@@ -3,11 +3,9 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::binaries::Binary;
 use e2e::context;
 use e2e::prelude::*;
-use serde_json::json;
 
 use super::environment::exclusive;
 use crate::cases::etcd::environment::Profile;

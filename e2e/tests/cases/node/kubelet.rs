@@ -1,11 +1,9 @@
 //! The kubelet of the node stops and starts again.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Result, ensure};
 use e2e::node;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 #[e2e::case(Exclusive)]
 fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run(context: &TestContext) -> Result<()> {

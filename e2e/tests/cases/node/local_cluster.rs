@@ -3,9 +3,7 @@
 //! The node of the run exists at the same time. They are isolated from each other.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::binaries::{Binary, cache};
 use e2e::node;
 use e2e::prelude::*;
@@ -13,7 +11,6 @@ use e2e::supervisor::Tool;
 use e2e::supervisor::host_state::HostState;
 use e2e::supervisor::identity::Identity;
 use rustix::process::Signal;
-use serde_json::{Value, json};
 
 /// A new cluster takes six seconds on an idle machine.
 const UP_WITHIN: Duration = Duration::from_secs(300);

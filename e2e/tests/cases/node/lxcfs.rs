@@ -1,9 +1,7 @@
 //! The LXCFS of the node stops, crashes and starts again.
 
-use anyhow::{Result, ensure};
 use e2e::node;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 /// A file that LXCFS serves.
 const MEMINFO: &str = "/var/lib/lxcfs/proc/meminfo";

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::node;
 use e2e::prelude::*;
-use serde_json::{Value, json};
 
 #[e2e::case]
 fn a_pod_runs_and_answers_exec(context: &TestContext) -> Result<()> {

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, Result, ensure};
 use e2e::prelude::*;
-use serde_json::Value;
 
 use super::ROOTS;
 
