@@ -45,7 +45,7 @@ fn controllers_create_the_pod_of_a_deployment(context: &TestContext) -> Result<(
         .from_a_deployment()
         .is_admitted()?
         .untouched()?;
-    ensure!(admitted.name().starts_with("web-"), "a pod of a Deployment is called {}", admitted.name());
+    ensure!(admitted.name().starts_with("web-"), "the name of a Deployment's pod is {}", admitted.name());
     let owner = &admitted.pod["metadata"]["ownerReferences"][0]["kind"];
     ensure!(owner == "ReplicaSet", "expected a ReplicaSet to own the pod, and it is {owner}");
     Ok(())
@@ -95,7 +95,7 @@ fn a_user_can_do_only_what_a_binding_allows(context: &TestContext) -> Result<()>
     let output = jane.kubectl.run(&["get", "nodes"])?;
     ensure!(
         output.code() == Some(1) && output.stderr.contains("Forbidden"),
-        "kubectl let jane see nodes: {output:?}"
+        "jane can list nodes: {output:?}"
     );
     Ok(())
 }
@@ -106,7 +106,7 @@ fn two_api_servers_share_an_etcd_but_no_objects(context: &TestContext) -> Result
     ensure!(one.url() != other.url(), "both clusters are {}", one.url());
     let here = one.namespace("only-here")?;
     let answer = other.api().get(&format!("/api/v1/namespaces/{}", here.name()))?;
-    ensure!(answer.status == 404, "a namespace of one cluster is in the other: {}", answer.body);
+    ensure!(answer.status == 404, "both clusters have the namespace: {}", answer.body);
     Ok(())
 }
 

@@ -78,7 +78,7 @@ fn an_ephemeral_container_of_a_skipped_pod_gets_no_files(context: &'static TestC
     let answer = fixture.cluster.api().merge(&path, &debug)?.succeeded()?;
     ensure!(
         answer.warnings.iter().any(|warning| warning.contains(why)),
-        "it does not say why it adds nothing: {:?}",
+        "no warning explains the missing files: {:?}",
         answer.warnings
     );
     check_mounts(&answer.body["spec"]["ephemeralContainers"][0], &[])

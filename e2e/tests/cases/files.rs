@@ -59,7 +59,7 @@ impl LxcfsChecks for Admitted {
         let status = looked.pod["metadata"]["annotations"][STATUS].as_str().unwrap_or_default();
         ensure!(
             status.starts_with("skipped: ") && status.contains(why),
-            "expected {STATUS} to begin with skipped and to tell {why:?}, and it is {status:?}"
+            "expected {STATUS} to start with skipped and to contain {why:?}, and it is {status:?}"
         );
         Ok(looked)
     }
@@ -101,7 +101,10 @@ pub(crate) fn check_mounts(container: &Value, files: &[&str]) -> Result<()> {
     );
     let paths: BTreeSet<&str> =
         list(container, "/volumeMounts").iter().filter_map(|m| m["mountPath"].as_str()).collect();
-    ensure!(paths.len() == list(container, "/volumeMounts").len(), "container {name} has a mountPath twice");
+    ensure!(
+        paths.len() == list(container, "/volumeMounts").len(),
+        "container {name} has a duplicate mountPath"
+    );
     Ok(())
 }
 

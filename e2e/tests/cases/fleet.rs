@@ -90,7 +90,7 @@ fn two_bindings_let_a_plain_user_read_every_member(context: &TestContext) -> Res
         let own = member.api().get("/api/v1/namespaces/kube-system")?.succeeded()?.body;
         let same =
             list(&onlooker.api, &path)?.iter().any(|item| item["metadata"]["uid"] == own["metadata"]["uid"]);
-        ensure!(same, "what {path} shows is not {}", member.name());
+        ensure!(same, "{path} does not read {}", member.name());
     }
     // The permission allows this and no more.
     let secrets = onlooker.api.get(&fleet.proxied("m1", "/api/v1/secrets"))?;
@@ -110,19 +110,19 @@ fn a_frozen_member_delays_callers_and_a_stopped_one_refuses_them(context: &TestC
     let began = Instant::now();
     let held = ask(&version)?;
     ensure!(!held.is_success(), "a frozen member answered: {}", held.stdout);
-    ensure!(began.elapsed() >= PATIENCE, "the caller was not held but told {:?}", held.stderr);
+    ensure!(began.elapsed() >= PATIENCE, "the caller was not delayed but got {:?}", held.stderr);
     ensure!(m2.api().get("/readyz")?.is_success(), "m2 is frozen too");
     frozen.thaw()?;
 
     let stopped = m1.stop()?;
     let refused = ask(&version)?;
-    ensure!(refused.stderr.contains("connection refused"), "a stopped member gives {:?}", refused.stderr);
+    ensure!(refused.stderr.contains("connection refused"), "a stopped member returns {:?}", refused.stderr);
     stopped.start()?;
     ensure!(m1.api().get("/readyz")?.is_success(), "m1 was not started again");
 
     let stopped = fleet.aggregated().stop()?;
     let gone = ask(CLUSTERS)?;
-    ensure!(!gone.is_success(), "the aggregated API answered though it is gone: {}", gone.stdout);
+    ensure!(!gone.is_success(), "the stopped aggregated API answered: {}", gone.stdout);
     stopped.start()?;
     fleet.await_restored()
 }
@@ -145,7 +145,7 @@ fn members_leave_join_and_change_their_endpoint(context: &TestContext) -> Result
 
 fn one_leaves_and_joins_again(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
     let apart = fleet.unjoin("m2")?;
-    ensure!(!cluster_names(fleet)?.contains(&"m2".to_owned()), "m2 did not leave");
+    ensure!(!cluster_names(fleet)?.contains(&"m2".to_owned()), "m2 is still in the fleet");
     // It is Ready again, so it did not join with revoked credentials.
     apart.rejoin()
 }
@@ -155,7 +155,7 @@ fn another_comes_and_goes(fleet: &Fleet, context: &TestContext) -> Result<()> {
     let endpoint = &fleet.cluster_object("m4")?["spec"]["apiEndpoint"];
     ensure!(endpoint == m4.url(), "m4 is published at {endpoint}");
     drop(m4);
-    ensure!(!cluster_names(fleet)?.contains(&"m4".to_owned()), "m4 did not go");
+    ensure!(!cluster_names(fleet)?.contains(&"m4".to_owned()), "m4 is still in the fleet");
     Ok(())
 }
 
@@ -163,14 +163,14 @@ fn one_is_published_elsewhere(fleet: &Fleet, _stage: &TestContext) -> Result<()>
     let ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
     ensure!(fleet.cluster_object("ghost")?["spec"]["apiEndpoint"].is_null(), "a ghost has an endpoint");
     drop(ghost);
-    ensure!(!cluster_names(fleet)?.contains(&"ghost".to_owned()), "the ghost did not go");
+    ensure!(!cluster_names(fleet)?.contains(&"ghost".to_owned()), "the ghost is still in the fleet");
     let (m1, elsewhere) = (fleet.member("m1")?.url(), "https://127.0.0.1:1");
     let published = fleet.publish("m1", elsewhere)?;
     let endpoint = &fleet.cluster_object("m1")?["spec"]["apiEndpoint"];
     ensure!(endpoint == elsewhere, "m1 is published at {endpoint}");
     drop(published);
     let endpoint = &fleet.cluster_object("m1")?["spec"]["apiEndpoint"];
-    ensure!(endpoint == m1, "m1 is published at {endpoint} when all is over");
+    ensure!(endpoint == m1, "m1 is still published at {endpoint}");
     Ok(())
 }
 

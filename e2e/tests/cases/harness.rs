@@ -70,12 +70,9 @@ fn another_webhook_is_called_at_its_address(context: &TestContext) -> Result<()>
     register(&cluster, &webhook.registration("by-address", ("foreign", "by-address")))?;
     await_call(&shop, "by-address")?;
     let names: Vec<Value> = webhook.requests().iter().map(|request| request["namespace"].clone()).collect();
-    ensure!(
-        !names.is_empty() && names.iter().all(|name| name == shop.name()),
-        "it was asked about {names:?}"
-    );
+    ensure!(!names.is_empty() && names.iter().all(|name| name == shop.name()), "it reviewed {names:?}");
     let pod = shop.pod("web").is_admitted()?.with_annotation("foreign", "by-address")?;
-    ensure!(pod.untouched().is_err(), "a pod that a webhook has annotated is called untouched");
+    ensure!(pod.untouched().is_err(), "a pod that a webhook changed counts as unchanged");
     Ok(())
 }
 
@@ -112,7 +109,7 @@ fn the_api_server_counts_calls_to_a_missing_webhook(context: &TestContext) -> Re
         cluster.metrics().map(|metrics| metrics.sum("apiserver_admission_webhook_rejection_count", labels))
     };
     let labels = [("name", "gone.foreign.example"), ("error_type", "calling_webhook_error")];
-    ensure!(failed(&labels)? < 0.5, "calls failed before the webhook was gone");
+    ensure!(failed(&labels)? < 0.5, "calls failed before the webhook was stopped");
 
     let unreachable = json!({"webhooks": [{"name": "gone.foreign.example", "clientConfig": {"url": "https://127.0.0.1:1/"},
         "admissionReviewVersions": ["v1"], "sideEffects": "None",
@@ -120,14 +117,14 @@ fn the_api_server_counts_calls_to_a_missing_webhook(context: &TestContext) -> Re
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]});
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gone";
     cluster.api().merge(path, &unreachable)?.succeeded()?;
-    eventually("a pod to be refused", WAIT_LIMIT, || {
+    eventually("a pod to be denied", WAIT_LIMIT, || {
         let pod = shop.pod("web").as_dry_run();
         Ok(match pod.is_denied_with("failed calling webhook") {
             Ok(refused) => Poll::Ready(refused),
             Err(error) => Poll::Pending(format!("{error:#}")),
         })
     })?;
-    ensure!(failed(&labels)? > 0.5, "a call failed, and no counter says so");
+    ensure!(failed(&labels)? > 0.5, "a call failed without a counter");
     Ok(())
 }
 

@@ -16,8 +16,11 @@ fn every_image_is_built_once_and_reused(context: &TestContext) -> Result<()> {
         let path = image.build(context)?;
         let made = path.metadata()?.len();
         let manifest = String::from_utf8(file_of(&path, "manifest.json")?)?;
-        ensure!(manifest.contains(&format!("[\"{}\"]", image.name())), "{image:?} is called {manifest}");
-        ensure!(image.build(context)? == path && path.metadata()?.len() == made, "{image:?} was made again");
+        ensure!(
+            manifest.contains(&format!("[\"{}\"]", image.name())),
+            "the manifest of {image:?} is {manifest}"
+        );
+        ensure!(image.build(context)? == path && path.metadata()?.len() == made, "{image:?} was built again");
     }
     Ok(())
 }
@@ -75,7 +78,7 @@ fn pause_exits_with_zero_on_a_signal(context: &TestContext) -> Result<()> {
         })?;
         part.signal(signal)?;
         let exit = part.wait(Duration::from_secs(20))?;
-        ensure!(exit == Some(Exit::Code(0)), "asked by {signal:?} it ended with {exit:?}");
+        ensure!(exit == Some(Exit::Code(0)), "after {signal:?} it ended with {exit:?}");
     }
     Ok(())
 }

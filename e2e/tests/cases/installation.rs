@@ -13,7 +13,7 @@ fn a_server_with_an_invalid_configuration_exits(context: &TestContext) -> Result
     ensure!(output.code() == Some(2), "expected exit code 2, and it ended with {}", output.exit);
     ensure!(
         output.stderr.contains("lxcsf") && output.stderr.contains("lxcfs"),
-        "it does not say what: {output:?}"
+        "the output names no key: {output:?}"
     );
     Ok(())
 }
@@ -27,7 +27,7 @@ fn dropping_an_installation_removes_its_webhooks(context: &TestContext) -> Resul
     };
     let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
     // From here on this case owns the cluster: no other installation is registered.
-    ensure!(registrations()? == 0, "an installation before this one was not taken back");
+    ensure!(registrations()? == 0, "an earlier installation was not removed");
     installation.register()?;
     ensure!(registrations()? == 1, "nothing was registered");
     drop(installation);

@@ -45,7 +45,7 @@ fn a_pod_with_a_generated_name_gets_files(context: &'static TestContext) -> Resu
     let shop = fixture.cluster.namespace("shop")?;
     let admitted =
         opted_in_web(&shop, "web").with_generated_name().is_admitted()?.with_files(&DEFAULT_FILES)?;
-    ensure!(admitted.name().starts_with("web-"), "it is called {}", admitted.name());
+    ensure!(admitted.name().starts_with("web-"), "its name is {}", admitted.name());
     Ok(())
 }
 

@@ -74,15 +74,15 @@ fn webhooks_follow_the_selector_and_the_opt_in_options(context: &'static TestCon
     shop.pod("labelled").labelled(OPT_IN, "enabled").is_admitted()?.untouched()?;
     asking.pod("silent").is_admitted()?.untouched()?;
     let asked = reviews(&durward)? - before;
-    ensure!(asked < 0.5, "{asked} pods were asked about that the registration leaves out");
+    ensure!(asked < 0.5, "{asked} pods were reviewed that the webhooks exclude");
     opted_in(&asking, "annotated").is_admitted()?.with_files(&DEFAULT_FILES)?;
-    ensure!((reviews(&durward)? - before - 1.0).abs() < 0.5, "the pod that opts in was not asked about once");
+    ensure!((reviews(&durward)? - before - 1.0).abs() < 0.5, "the pod that opts in was not reviewed once");
 
     // The same pods are reviewed with the default registration, so the options above excluded them.
     installation.configure(DEFAULTS)?;
     durward.signal(Signal::HUP)?;
     installation.register()?;
-    eventually_ok("the wider registration to be heard", || {
+    eventually_ok("the wider webhooks to be used", || {
         asking.pod("probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)
     })?;
     opted_in(&system, "selected").is_admitted()?.with_files(&DEFAULT_FILES)?;

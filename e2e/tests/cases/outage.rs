@@ -26,7 +26,7 @@ fn policy_ignore_admits_pods_unchanged_while_durward_is_down(context: &'static T
     let (shop, asking) = (cluster.namespace("shop")?, cluster.labelled_namespace("asking", &OPTED_IN)?);
     let before = failed_open(&cluster)?;
     installation.register()?;
-    until("the API server to call in vain", || {
+    until("a call of the API server to fail", || {
         opted_in(&shop, "probe").as_dry_run().is_admitted()?.untouched()?;
         let failed = failed_open(&cluster)? - before;
         Ok((failed > 0.5, "no call failed".to_owned()))
@@ -48,11 +48,11 @@ fn policy_fail_denies_only_pods_that_opt_in_while_durward_is_down(
     let shop = cluster.namespace("shop")?;
     let before = failed_calls(&cluster)?;
     installation.register()?;
-    eventually_ok("a pod that wants files to be refused", || {
+    eventually_ok("a pod that opts in to be denied", || {
         let pod = opted_in(&shop, "probe").as_dry_run();
         pod.is_denied_with(&format!("failed calling webhook \"{PODS_WEBHOOK}\""))
     })?;
-    ensure!(failed_calls(&cluster)? > before + 0.5, "a pod was refused, and no counter says so");
+    ensure!(failed_calls(&cluster)? > before + 0.5, "a pod was denied without a counter");
     shop.pod("plain").is_admitted()?.untouched().map(drop)
 }
 
@@ -65,7 +65,7 @@ fn a_missing_permission_is_named_in_the_warning(context: &'static TestContext) -
     installation.register()?;
     await_injection(&shop)?;
     before.signal(Signal::TERM)?;
-    ensure!(before.await_end(Duration::from_secs(30))? == Exit::Code(0), "it did not end well");
+    ensure!(before.await_end(Duration::from_secs(30))? == Exit::Code(0), "it did not exit with zero");
 
     // A webhook by URL is called whether Durward is ready or not.
     cluster.kubectl().run(&["delete", "clusterrolebinding", "durward"])?.succeeded()?;
@@ -76,8 +76,8 @@ fn a_missing_permission_is_named_in_the_warning(context: &'static TestContext) -
     })?;
     let unknown =
         durward.metrics()?.sum("durward_unknown_total", &[("guard", "lxcfs"), ("cause", "forbidden")]);
-    ensure!(unknown > 0.5, "a review came to nothing for want of permission, and no counter says so");
-    eventually_ok("it to say why it is not ready", || {
+    ensure!(unknown > 0.5, "a review without permission was not counted");
+    eventually_ok("the reason in /readyz", || {
         let page = durward.page("/readyz")?;
         let words = "not permitted to list namespaces (RBAC: verb list)";
         ensure!(page.status == 503 && page.body.contains(words), "{} {}", page.status, page.body);
@@ -87,7 +87,7 @@ fn a_missing_permission_is_named_in_the_warning(context: &'static TestContext) -
     // `whenUnknown: deny` denies pods instead, with the same reason.
     installation.configure("  lxcfs: {whenUnknown: deny}")?;
     durward.signal(Signal::HUP)?;
-    eventually_ok("a pod that is refused", || {
+    eventually_ok("a denied pod", || {
         let pod = opted_in(&shop, "web").as_dry_run();
         pod.is_denied_with("Durward is not permitted to get namespaces (RBAC: verb get)")
     })?;
@@ -106,7 +106,7 @@ fn namespaces_are_read_one_by_one_without_the_watch(context: &'static TestContex
     let only_get = json!({"rules": [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}]});
     cluster.api().merge(role, &only_get)?.succeeded()?;
     let account = cluster.service_account("durward-system", "durward")?;
-    until("Durward's account to be refused a list of namespaces", || {
+    until("Durward's account to lose the permission", || {
         let status = account.api.get("/api/v1/namespaces")?.status;
         Ok((status == 403, status.to_string()))
     })?;
@@ -124,7 +124,7 @@ fn namespaces_are_read_one_by_one_without_the_watch(context: &'static TestContex
     let strict =
         cluster.labelled_namespace("strict", &[("pod-security.kubernetes.io/enforce", "baseline")])?;
     opted_in(&strict, "web").is_admitted()?.skipped_because("enforces Pod Security baseline")?;
-    eventually_ok("it to say why it is not ready", || {
+    eventually_ok("the reason in /readyz", || {
         let page = durward.page("/readyz")?;
         let words = "not permitted to list namespaces (RBAC: verb list)";
         ensure!(page.status == 503 && page.body.contains(words), "{} {}", page.status, page.body);

@@ -41,9 +41,9 @@ fn a_valid_configuration_is_reloaded_and_an_invalid_one_ignored(context: &'stati
         durward.signal(Signal::HUP)?;
         await_metric(&durward, "durward_config_stale", 1.0)?;
         let page = durward.page("/readyz?verbose")?;
-        ensure!(page.status == 200, "a bad file made a server unready: {}", page.body);
+        ensure!(page.status == 200, "an invalid file made a server unready: {}", page.body);
         contains_all(&page.body, &["configuration", "generation 2 stays in force", "memifno"])?;
-        ensure!(durward.log()?.contains("memifno"), "the log does not say what is wrong with the new file");
+        ensure!(durward.log()?.contains("memifno"), "the log does not name the error in the new file");
         load.await_more(20)?;
 
         installation.configure("  lxcfs: {files: [meminfo, uptime], webhook: {failurePolicy: Fail}}")?;
@@ -51,11 +51,7 @@ fn a_valid_configuration_is_reloaded_and_an_invalid_one_ignored(context: &'stati
         await_metric(&durward, "durward_config_stale", 0.0)
     })?;
     let now = self::unknown(&durward)?;
-    ensure!(
-        (now - unknown).abs() < 0.5,
-        "{} reviews came to nothing while the configuration was read",
-        now - unknown
-    );
+    ensure!((now - unknown).abs() < 0.5, "{} reviews were Unknown during the reload", now - unknown);
     Ok(())
 }
 

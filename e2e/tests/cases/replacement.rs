@@ -57,7 +57,7 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
             let now = served()?;
             ensure!(
                 now == old || now == new.der,
-                "a certificate is served that is neither the old nor the new one"
+                "the served certificate is neither the old nor the new one"
             );
             Ok((now == new.der, "the old one".to_owned()))
         })?;
@@ -75,7 +75,7 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
     let (calls, open) = (failed_calls(&cluster)? - calls, failed_open(&cluster)? - open);
     ensure!(
         calls < 0.5 && open < 0.5,
-        "of {created} pods and more, {calls} calls failed and {open} slipped by"
+        "of {created} or more pods, {calls} calls failed and {open} were not reviewed"
     );
     Ok(())
 }
@@ -113,7 +113,7 @@ fn replaced(
             // Not ready, but the API server still calls it: it must serve, also new connections.
             old.await_unready()?;
             let before = reviews(old)?;
-            until("a server that is about to end to be asked once more", || {
+            until("a review by the server that stops", || {
                 let asked = reviews(old)? - before;
                 Ok((asked > 0.5, asked.to_string()))
             })?;
@@ -123,6 +123,6 @@ fn replaced(
     let exit = old.await_end(ENDED_WITHIN)?;
     ensure!(exit == Exit::Code(0), "the old server ended with {exit}");
     load.await_more(BETWEEN)?;
-    ensure!(reviews(&new)? > 0.5, "the new server was not asked");
+    ensure!(reviews(&new)? > 0.5, "the new server had no reviews");
     Ok(new)
 }

@@ -12,7 +12,7 @@ fn is_asked(fixture: &Environment, times: u8, what: &str, pod: Pod<'_>) -> Resul
     let asked = reviews(&fixture.durward)? - before;
     ensure!(
         (asked - f64::from(times)).abs() < 0.5,
-        "expected {times} reviews of {what}, and there were {asked}"
+        "expected {times} reviews of {what}, but there were {asked}"
     );
     Ok(())
 }
@@ -88,13 +88,9 @@ fn kube_system_and_the_own_namespace_are_not_reviewed(context: &'static TestCont
     let before = reviews(&fixture.durward)?;
     for namespace in ["kube-system", "durward-system"] {
         let pod = create_in(fixture.cluster, namespace)?;
-        ensure!(
-            pod["spec"]["volumes"].is_null(),
-            "a pod in {namespace} was given {}",
-            pod["spec"]["volumes"]
-        );
+        ensure!(pod["spec"]["volumes"].is_null(), "a pod in {namespace} got {}", pod["spec"]["volumes"]);
     }
-    ensure!((reviews(&fixture.durward)? - before).abs() < 0.5, "the server was asked about a pod there");
+    ensure!((reviews(&fixture.durward)? - before).abs() < 0.5, "a pod there was reviewed");
     let shop = fixture.cluster.namespace("shop")?;
     opted_in(&shop, "elsewhere").is_admitted()?.with_files(&DEFAULT_FILES).map(drop)
 }

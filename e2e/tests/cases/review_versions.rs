@@ -29,6 +29,6 @@ fn reviews_in_v1beta1_are_answered(context: &'static TestContext) -> Result<()> 
         .with(|pod| pod["spec"]["hostPID"] = true.into())
         .is_admitted()?
         .skipped_because("it has hostPID")?;
-    ensure!((reviews(&durward)? - before - 2.0).abs() < 0.5, "the server was not asked about each pod");
+    ensure!((reviews(&durward)? - before - 2.0).abs() < 0.5, "the server did not review each pod");
     Ok(())
 }

@@ -68,7 +68,7 @@ fn an_injected_pod_equals_its_twin_except_for_our_additions(context: &'static Te
     ] {
         ensure!(
             twin.pod.pointer(field).is_some(),
-            "this API server does not know {field}, so the case proves little"
+            "this API server does not know {field}, so the case proves nothing"
         );
     }
     let (left, right) = (without_additions(&injected.pod), without_additions(&twin.pod));

@@ -124,19 +124,16 @@ fn has_every_field(schemas: &Schemas, twins: &[Value]) -> Result<()> {
     // A skipped pod keeps its fields without injection, so it proves nothing.
     let only_there: BTreeSet<_> = skipped.difference(&found).cloned().collect();
     let may = fields(ONLY_SKIPPED.into_iter());
-    ensure!(
-        only_there == may,
-        "only pods that are left alone have {only_there:?}, and what may stand only there is {may:?}"
-    );
+    ensure!(only_there == may, "only skipped pods have {only_there:?} instead of {may:?}");
     let excused = fields(REASONS.into_iter().map(|(kind, fields, _)| (kind, fields)));
     let missing: Vec<_> = schemas
         .reachable()?
         .into_iter()
         .filter(|field| !found.contains(field) && !may.contains(field) && !excused.contains(field))
         .collect();
-    ensure!(missing.is_empty(), "this API server knows fields that no pod here has: {missing:?}");
+    ensure!(missing.is_empty(), "no pod has these fields of the API server: {missing:?}");
     let needless: Vec<_> = excused.intersection(&found).collect();
-    ensure!(needless.is_empty(), "there is a reason why these are missing, and they are not: {needless:?}");
+    ensure!(needless.is_empty(), "these fields have a reason to be missing, but are present: {needless:?}");
     Ok(())
 }
 

@@ -32,7 +32,7 @@ fn a_stopped_lxcfs_breaks_containers_until_they_restart(context: &'static TestCo
     waits_for_files(&late)?;
     let told = node.cluster().kubectl().run(&["describe", "pod", "-n", shop.name(), "late"])?.succeeded()?;
     let line = format!("hostPath type check failed: {MEMINFO} is not a file");
-    ensure!(told.stdout.contains(&line), "kubectl describe says {}", told.stdout);
+    ensure!(told.stdout.contains(&line), "kubectl describe prints {}", told.stdout);
 
     stopped.start()?;
     // With the kubelet's next retry.
@@ -131,10 +131,10 @@ fn cannot_read_files(pod: &RunningPod<'_>) -> Result<()> {
     let read = pod.attempt("app", &["sh", "-c", &format!("{read}; /usr/bin/nproc; /usr/bin/free -m")])?;
     for file in DEFAULT_FILES {
         let told = format!("can't open '/proc/{file}': {DEAD}");
-        ensure!(read.stderr.contains(&told), "of {file} the pod reads {read:?}");
+        ensure!(read.stderr.contains(&told), "the pod reads {read:?} from {file}");
     }
-    ensure!(read.stderr.contains("Unable to create meminfo"), "free says {read:?}");
-    ensure!(!read.is_success() && read.stdout.trim().parse::<u32>().is_ok(), "nproc says {read:?}");
+    ensure!(read.stderr.contains("Unable to create meminfo"), "free prints {read:?}");
+    ensure!(!read.is_success() && read.stdout.trim().parse::<u32>().is_ok(), "nproc prints {read:?}");
     Ok(())
 }
 

@@ -56,7 +56,7 @@ fn programs_that_ask_the_kernel_see_the_node(context: &'static TestContext) -> R
     let pod = ready(&node, &shop, &admitted)?;
     let sight = ContainerView::read(&pod, "app")?.with_memory(256)?.with_cpus(one_cpu(&node)?)?;
     let all = cpus(&node)?.to_string();
-    ensure!(sight.output("nproc").trim() == all, "nproc says {}", sight.output("nproc"));
+    ensure!(sight.output("nproc").trim() == all, "nproc prints {}", sight.output("nproc"));
     let (free, memory) = (sight.number("kernel-free", "Mem:")?, node_memory(&node)? / 1024);
     ensure!(free.abs_diff(memory) <= 1, "busybox's free counts {free} MiB, and the node has {memory}");
     let up = pod.exec("app", &["/bin/uptime"])?;
@@ -65,10 +65,10 @@ fn programs_that_ask_the_kernel_see_the_node(context: &'static TestContext) -> R
     let since = |said: &str| {
         said.split_once("up").map(|(_, rest)| rest.split(',').next().map(str::trim).map(ToOwned::to_owned))
     };
-    ensure!(since(&up) != since(told), "busybox's uptime says as /proc/uptime: {up}");
+    ensure!(since(&up) != since(told), "busybox's uptime equals /proc/uptime: {up}");
     // glibc counts CPUs in the file `online`, which is not among the six.
     let online = pod.exec("app", &["getconf", "_NPROCESSORS_ONLN"])?;
-    ensure!(online.trim() == all, "getconf _NPROCESSORS_ONLN says {online}");
+    ensure!(online.trim() == all, "getconf _NPROCESSORS_ONLN prints {online}");
     Ok(())
 }
 

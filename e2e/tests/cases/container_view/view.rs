@@ -50,7 +50,7 @@ impl ContainerView {
         let free = second_field(&self.line("free", "Mem:")?)?;
         ensure!(free == mib, "free counts {free} MiB of memory instead of {mib}: {}", self.output("free"));
         let total = second_field(&self.line("meminfo", "MemTotal:")?)?;
-        ensure!(total == mib * 1024, "meminfo says {total} kB instead of {mib} MiB");
+        ensure!(total == mib * 1024, "meminfo contains {total} kB instead of {mib} MiB");
         let available = second_field(&self.line("meminfo", "MemAvailable:")?)?;
         ensure!(available <= total, "of {total} kB {available} kB are available");
         Ok(self)
@@ -80,7 +80,7 @@ impl ContainerView {
         // The program runs before the file is read and can round up.
         let is_told =
             (minutes.saturating_sub(1)..=minutes + 1).any(|told| said.contains(&format!("up {told} min")));
-        ensure!(is_told, "after {up} s uptime says {said:?}");
+        ensure!(is_told, "after {up} s uptime prints {said:?}");
         Ok(self)
     }
 
@@ -88,7 +88,7 @@ impl ContainerView {
     pub(super) fn with_memory_of(self, node: &Node) -> Result<Self> {
         let total = node_memory(node)?;
         let seen = second_field(&self.line("meminfo", "MemTotal:")?)?;
-        ensure!(seen == total, "meminfo says {seen} kB, and the node has {total} kB");
+        ensure!(seen == total, "meminfo contains {seen} kB, and the node has {total} kB");
         Ok(self)
     }
 
@@ -177,14 +177,14 @@ fn first_process_uptime(node: &Node) -> Result<f64> {
 /// Returns the number of the node's CPUs.
 pub(super) fn cpus(node: &Node) -> Result<usize> {
     let counted = node.run(&["nproc"])?.succeeded()?.stdout;
-    counted.trim().parse().with_context(|| format!("nproc says {counted:?}"))
+    counted.trim().parse().with_context(|| format!("nproc prints {counted:?}"))
 }
 
 /// Returns the CPUs of a container with a limit of one. Fails on a node with one CPU, where the case would
 /// prove nothing.
 pub(super) fn one_cpu(node: &Node) -> Result<usize> {
     let has = cpus(node)?;
-    ensure!(has > 1, "this host has one processor, so nobody can see that a limit of one is kept");
+    ensure!(has > 1, "this host has one CPU, so a limit of one proves nothing");
     Ok(1)
 }
 

@@ -54,9 +54,9 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
 /// Returns the verdict and the findings of each cluster. Texts are left out: a recording says that it is one.
 fn findings(impact: &str) -> Result<Vec<Value>> {
     let impact: Value = serde_json::from_str(impact).context("impact's JSON")?;
-    let report = impact.get(0).context("impact told of nothing")?;
-    let clusters = report["clusters"].as_array().context("impact told of no cluster")?;
-    ensure!(clusters.len() == 4, "impact told of {} clusters", clusters.len());
+    let report = impact.get(0).context("impact reported no object")?;
+    let clusters = report["clusters"].as_array().context("impact reported no clusters")?;
+    ensure!(clusters.len() == 4, "impact reported {} clusters", clusters.len());
     let found = clusters.iter().map(|cluster| {
         let causes: Vec<&Value> =
             cluster["unseen"].as_array().into_iter().flatten().map(|why| &why["cause"]).collect();

@@ -21,7 +21,7 @@ fn audit_mode_allows_the_deletion_and_warns(context: &'static TestContext) -> Re
     };
     let before = would_deny()?;
     delete(fleet.karmada().api(), &path_of(&shop))?.allowed()?.with_warning("m2 (1 pod: web)")?;
-    ensure!(would_deny()? > before + 0.5, "no counter tells of it");
+    ensure!(would_deny()? > before + 0.5, "no counter increased");
     await_gone_everywhere(&fleet, &path_of(&shop))
 }
 
@@ -32,7 +32,11 @@ fn names_count_hides_object_names(context: &'static TestContext) -> Result<()> {
     let m2 = fleet.member("m2")?;
     m2.runs_pod(&m2.known_namespace(shop.name()), "very-secret")?;
     let denied = delete(fleet.karmada().api(), &path_of(&shop))?.denied()?.with_message(&["m2 (1 pod)"])?;
-    ensure!(!denied.describe().contains("very-secret"), "a name is told: {}", denied.describe());
+    ensure!(
+        !denied.describe().contains("very-secret"),
+        "the response contains a name: {}",
+        denied.describe()
+    );
     exists(fleet.karmada(), &path_of(&shop))
 }
 
@@ -76,7 +80,7 @@ fn only_labeled_namespaces_and_karmada_itself_are_reviewed(context: &'static Tes
     let before = reviews()?;
     delete(cluster.api(), &path_of(&plain))?.allowed()?.without_warnings()?;
     delete(cluster.api(), &path_of(&other))?.allowed()?.without_warnings()?;
-    ensure!(reviews()? < before + 0.5, "Durward was asked about what is not labelled");
+    ensure!(reviews()? < before + 0.5, "Durward reviewed a namespace without the label");
     drop(installation);
     await_allowed("the webhooks to be removed", || dry_run(cluster.api(), &path_of(&own)))?;
     delete(cluster.api(), &path_of(&own))?.allowed().map(drop)

@@ -25,8 +25,8 @@ fn deleting_all_namespaces_judges_each_one(context: &'static TestContext) -> Res
             .stderr
             .lines()
             .find(|line| line.starts_with("Error from server") && (line.contains(&format!("\"{name}\""))));
-        let line = line.with_context(|| format!("{name} was not refused: {}", tried.stderr))?;
-        ensure!(line.contains(words), "the refusal of {name} does not say {words:?}: {line}");
+        let line = line.with_context(|| format!("{name} was not denied: {}", tried.stderr))?;
+        ensure!(line.contains(words), "the denial of {name} does not contain {words:?}: {line}");
         Ok(())
     };
     for name in UNDELETABLE {
@@ -45,7 +45,7 @@ fn deleting_all_namespaces_judges_each_one(context: &'static TestContext) -> Res
         .lines()
         .filter_map(|line| line.strip_prefix("namespace \"")?.split('"').next())
         .collect();
-    ensure!(passed.contains(free.name()), "{} was refused: {}", free.name(), tried.stderr);
+    ensure!(passed.contains(free.name()), "{} was denied: {}", free.name(), tried.stderr);
     // Each namespace has exactly one verdict, including those that other cases left.
     for name in &all {
         let is_refused = tried
@@ -79,14 +79,14 @@ fn deleting_all_crds_judges_each_one(context: &'static TestContext) -> Result<()
     let refusal = |name: &str| refusals.iter().find(|line| line.contains(&format!("\"{name}\"")));
     let mut karmadas = 0;
     for name in all.iter().filter(|name| name.ends_with(".karmada.io")) {
-        let line = refusal(name).with_context(|| format!("{name} was not refused"))?;
+        let line = refusal(name).with_context(|| format!("{name} was not denied"))?;
         ensure!(line.contains("is a part of Karmada itself"), "{line}");
         karmadas += 1;
     }
     ensure!(karmadas > 10, "Karmada has only {karmadas} definitions here");
-    let line = refusal(&used.name()).context("what is in use was not refused")?;
+    let line = refusal(&used.name()).context("the CRD in use was not denied")?;
     ensure!(line.contains("m2 (1 object: "), "{line}");
-    ensure!(refusal(&free.name()).is_none(), "what is not in use was refused: {:?}", refusal(&free.name()));
+    ensure!(refusal(&free.name()).is_none(), "the unused CRD was denied: {:?}", refusal(&free.name()));
     let passed = format!("customresourcedefinition.apiextensions.k8s.io \"{}\" deleted", free.name());
     ensure!(tried.stdout.contains(&passed), "{} has no verdict: {}", free.name(), tried.stdout);
     exists(karmada, &free.path())

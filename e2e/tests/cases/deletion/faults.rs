@@ -63,7 +63,7 @@ fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestCont
                 .denied()
                 .and_then(|denied| denied.within(IN_TIME)?.with_cause("m1", "Unknown"))
                 .with_context(|| format!("{fault:?}"))?;
-            ensure!(rule.hits() > 0, "{fault:?} met nobody: {told}");
+            ensure!(rule.hits() > 0, "no request met {fault:?}: {told}");
             if !cause.is_empty() {
                 let now = fleet.unknown(cause)?;
                 ensure!(now > before + 0.5, "{fault:?} was not counted as {cause}: {told}");
@@ -87,7 +87,7 @@ fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestCont
         ask("/cronjobs", false, &Fault::Garbage, "garbage")?;
         let mute = proxy.goes_mute();
         fleet.dry_run(&path)?.denied()?.within(IN_TIME)?.with_cause("m1", "Unknown")?;
-        ensure!(mute.hits() > 0, "nobody met the silence");
+        ensure!(mute.hits() > 0, "no request met the fault");
     }
     await_allowed(&fleet, &path)
 }
@@ -113,7 +113,7 @@ fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) 
                 .denied()
                 .and_then(|denied| denied.within(IN_TIME)?.with_cause("m1", "Unknown"))
                 .with_context(|| format!("{fault:?} on {on}"))?;
-            ensure!(rule.hits() > 0, "{fault:?} on {on} met nobody: {told}");
+            ensure!(rule.hits() > 0, "no request met {fault:?} on {on}: {told}");
         }
         anyhow::Ok(())
     };

@@ -26,7 +26,7 @@ fn a_stopped_member_is_named_in_time(context: &'static TestContext) -> Result<()
     let before = fleet.unknown("unreachable")?;
     let stopped = fleet.member("m1")?.stop()?;
     unknown(&fleet, &path, "m1", &["no connection from Karmada to m1", "connection refused"])?;
-    ensure!(fleet.unknown("unreachable")? > before + 0.5, "no counter tells of it");
+    ensure!(fleet.unknown("unreachable")? > before + 0.5, "no counter increased");
     // The denial also names what is in use elsewhere.
     let m2 = fleet.member("m2")?;
     fleet.run_pod("m2", &shop, "web")?;
@@ -50,7 +50,7 @@ fn a_frozen_member_takes_its_deadline_and_is_named(context: &'static TestContext
     let before = fleet.unknown("timeout")?;
     let frozen = fleet.member("m2")?.freeze()?;
     denied_by_timeout(&fleet, &path, "m2")?;
-    ensure!(fleet.unknown("timeout")? > before + 0.5, "no counter tells of it");
+    ensure!(fleet.unknown("timeout")? > before + 0.5, "no counter increased");
     frozen.thaw()?;
     await_allowed(&fleet, &path)
 }
@@ -82,11 +82,11 @@ fn a_slow_member_is_awaited_and_a_slower_one_is_named(context: &'static TestCont
         eventually("m1 to be waited for", WAIT_LIMIT, || {
             Ok(denied_with("m1 (1 pod: web)", fleet.dry_run(&path)?.denied()?))
         })?;
-        ensure!(slow.hits() > 0, "nobody was slowed down");
+        ensure!(slow.hits() > 0, "no request was delayed");
     }
     let slower = proxy.on("/api").answers(Fault::Slow(Duration::from_secs(5)));
     denied_by_timeout(&fleet, &path, "m1")?;
-    ensure!(slower.hits() > 0, "nobody was slowed down");
+    ensure!(slower.hits() > 0, "no request was delayed");
     Ok(())
 }
 
@@ -117,7 +117,7 @@ fn a_cluster_without_an_endpoint_counts_immediately(context: &'static TestContex
             .with_message(&["in 1 of 5 clusters: ghost (", "has no address or no credentials in Karmada"])?
             .with_cause("ghost", "Unknown")?;
         exists(fleet.karmada(), &path)?;
-        ensure!(fleet.unknown("no-endpoint")? > 0.5, "no counter tells of it");
+        ensure!(fleet.unknown("no-endpoint")? > 0.5, "no counter increased");
     }
     await_allowed(&fleet, &path)
 }
@@ -134,11 +134,11 @@ fn a_cluster_that_joins_while_all_connections_hang_counts(context: &'static Test
         relay.silences_what_is_open();
         let _ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
         // First no member can be contacted; then, on a new connection, the new one is. It is never left out.
-        eventually("the cluster that joined meanwhile to be told", WAIT_LIMIT, || {
+        eventually("the new cluster to be named", WAIT_LIMIT, || {
             let verdict = fleet.dry_run(&path)?.denied()?.within(LISTED_IN_TIME)?;
             Ok(denied_with("in 1 of 5 clusters: ghost (", verdict))
         })?;
-        ensure!(relay.held() > 0, "nobody met the silence");
+        ensure!(relay.held() > 0, "no request met the fault");
     }
     await_allowed(&fleet, &path)
 }
@@ -154,7 +154,7 @@ fn a_cluster_that_just_joined_counts(context: &'static TestContext) -> Result<()
         let denied = fleet.delete(&path)?.denied()?;
         // Its permissions can still be missing, but it is not left out.
         denied.with_message(&["m4 ("])?;
-        eventually("Durward to see into m4", WAIT_LIMIT, || {
+        eventually("Durward to read m4", WAIT_LIMIT, || {
             Ok(denied_with("m4 (1 pod: web)", fleet.dry_run(&path)?.denied()?))
         })?;
         exists(&m4, &path)?;
@@ -171,7 +171,7 @@ fn without_the_aggregated_api_deletions_are_denied(context: &'static TestContext
     let frozen = fleet.aggregated().freeze()?;
     fleet.delete(&path)?.denied()?.with_message(&["could not be checked"])?.within(LISTED_IN_TIME)?;
     exists(fleet.karmada(), &path)?;
-    ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter tells of it");
+    ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter increased");
     frozen.thaw()?;
     let is_back = |attempt: &Attempt| attempt.has_warning("in 4 clusters");
     fleet.await_dry_run("the aggregated API to be back", &path, is_back)?;
@@ -182,7 +182,7 @@ fn without_the_aggregated_api_deletions_are_denied(context: &'static TestContext
     // A Cluster cannot be read, so it cannot be acknowledged. The missing list does not allow deleting
     // Karmada's parts either.
     fleet.delete("/api/v1/namespaces/karmada-system")?.denied()?;
-    ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter tells of it");
+    ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter increased");
     stopped.start()?;
     await_allowed(&fleet, &path)
 }
@@ -254,7 +254,7 @@ impl Blackhole {
                 Err(_) => return Ok(Self { listener, _queued: queued }),
             }
         }
-        bail!("{address} still takes connections after {}", queued.len())
+        bail!("{address} still accepts connections after {}", queued.len())
     }
 
     fn url(&self) -> Result<String> {

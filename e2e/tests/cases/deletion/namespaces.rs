@@ -217,7 +217,7 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
     karmada.api().merge(&path, &held)?.succeeded()?;
     fleet.delete(&path)?.allowed()?;
     // While `spec.finalizers` is set, a second DELETE calls no webhook.
-    until("the namespace to have but the case's finalizer", || {
+    until("only the case's finalizer to remain", || {
         let finalizers = &get(karmada, &path)?["spec"]["finalizers"];
         let left = finalizers.as_array().map_or(0, Vec::len);
         Ok((left == 0, finalizers.to_string()))
@@ -255,12 +255,12 @@ fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()
     });
     karmada.api().merge(&path, &json!({"metadata": {"ownerReferences": [reference]}}))?.succeeded()?;
     remove(karmada, &format!("{roles}/owner-of-{}", shop.name()))?;
-    eventually("the garbage collector to be refused", WAIT_LIMIT, || {
+    eventually("the garbage collector to be denied", WAIT_LIMIT, || {
         let log = fleet.durward(Durward::log)?;
         let its = |line: &&str| line.contains(GARBAGE_COLLECTOR) && line.contains(shop.name());
         Ok(match log.lines().rfind(its) {
             Some(_) => Poll::Ready(()),
-            None => Poll::Pending("it has not tried".to_owned()),
+            None => Poll::Pending("no attempt yet".to_owned()),
         })
     })?;
     exists(karmada, &path)?;

@@ -34,7 +34,7 @@ fn an_administrator_needs_only_the_annotation(context: &'static TestContext) -> 
 
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
     delete(&root.api, &path)?.allowed()?.without_warnings()?;
-    ensure!(reviews_of(&fleet, shop.name())? == 2, "Durward was asked about what the API server decides");
+    ensure!(reviews_of(&fleet, shop.name())? == 2, "Durward reviewed a request that the API server decides");
     await_gone_everywhere(&fleet, &path)
 }
 
@@ -108,7 +108,7 @@ fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestCo
     delete(&ann.api, &path)?.allowed()?.with_warning("moved to m9")?;
     let log = fleet.durward(Durward::log)?;
     let line = log.lines().rfind(|line| line.contains(own)).context("the log has no line of it")?;
-    ensure!(line.contains("\"allow\"") && line.contains(&name), "the log says {line}");
+    ensure!(line.contains("\"allow\"") && line.contains(&name), "the log line is {line}");
     // The audit log of the API server has the findings, and finally why they did not count.
     let said = |key: &str| -> Result<Vec<String>> {
         let key = format!("deletion.durward.dev/{key}");
@@ -117,12 +117,12 @@ fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestCo
     };
     ensure!(
         said("in-use")? == vec!["m1"; wrong.len() + 1],
-        "in use, by the audit log: {:?}",
+        "the clusters in use in the audit log: {:?}",
         said("in-use")?
     );
     let broken = said("break-glass")?;
     let is_told = broken.last().is_some_and(|last| last.contains("moved to m9") && last.contains(&soon));
-    ensure!(is_told, "the glass was broken, by the audit log: {broken:?}");
+    ensure!(is_told, "the overrides in the audit log: {broken:?}");
     await_gone_everywhere(&fleet, &path)
 }
 

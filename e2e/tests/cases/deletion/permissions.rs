@@ -40,7 +40,7 @@ fn a_missing_permission_in_a_member_is_named(context: &'static TestContext) -> R
         }
         fleet.delete(&path)?.denied()?.with_cause("m1", "Unknown")?.with_cause("m3", "Unknown")?;
         exists(fleet.karmada(), &path)?;
-        ensure!(fleet.unknown("forbidden")? > before + 0.5, "no counter tells of it");
+        ensure!(fleet.unknown("forbidden")? > before + 0.5, "no counter increased");
     }
     await_allowed(&fleet, &path)
 }
@@ -73,25 +73,25 @@ fn durward_can_read_no_secret_and_change_nothing(context: &'static TestContext) 
     let fleet = shared(context)?;
     let durward = fleet.karmada().certified("durward", None)?;
     let shop = fleet.namespace("shop")?;
-    ensure!(durward.api.get("/api/v1/namespaces")?.is_success(), "durward may not even read namespaces");
+    ensure!(durward.api.get("/api/v1/namespaces")?.is_success(), "durward cannot read namespaces");
     for path in ["/api/v1/secrets", "/api/v1/namespaces/karmada-cluster/secrets/m1"] {
         let status = durward.api.get(path)?.status;
-        ensure!(status == 403, "durward is answered {status} for {path}");
+        ensure!(status == 403, "durward gets {status} for {path}");
     }
     let created = durward.api.create(&shop.path("configmaps"), &json!({"metadata": {"name": "mark"}}))?;
-    ensure!(created.status == 403, "durward may create: {}", created.status);
+    ensure!(created.status == 403, "durward can create: {}", created.status);
     let deleted = durward.api.delete(&path_of(&shop))?;
-    ensure!(deleted.status == 403, "durward may delete: {}", deleted.status);
+    ensure!(deleted.status == 403, "durward can delete: {}", deleted.status);
     for member in fleet.members() {
         let read = durward.api.get(&fleet.proxied(member.name(), "/api/v1/namespaces"))?;
-        ensure!(read.is_success(), "durward may not read namespaces in {}: {}", member.name(), read.status);
+        ensure!(read.is_success(), "durward cannot read namespaces in {}: {}", member.name(), read.status);
         for path in ["/api/v1/secrets", "/api/v1/configmaps", "/api/v1/nodes"] {
             let status = durward.api.get(&fleet.proxied(member.name(), path))?.status;
-            ensure!(status == 403, "durward is answered {status} for {path} in {}", member.name());
+            ensure!(status == 403, "durward gets {status} for {path} in {}", member.name());
         }
         let pods = fleet.proxied(member.name(), &shop.path("pods"));
         let status = durward.api.create(&pods, &json!({"metadata": {"name": "mark"}}))?.status;
-        ensure!(status == 403, "durward may create in {}: {status}", member.name());
+        ensure!(status == 403, "durward can create in {}: {status}", member.name());
     }
     Ok(())
 }

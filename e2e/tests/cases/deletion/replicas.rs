@@ -51,7 +51,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
         });
         let more = || {
             let before = judged.load(Ordering::Relaxed);
-            until("more deletions to be judged", || {
+            until("more deletions to be reviewed", || {
                 let now = judged.load(Ordering::Relaxed) - before;
                 let is_enough = now >= BETWEEN || over.load(Ordering::Relaxed);
                 Ok((is_enough, now.to_string()))
@@ -60,7 +60,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
         let replace = || -> Result<[Durward; 2]> {
             more()?;
             // The API server reuses its connection, so it can call either one: each of them stops in turn.
-            ensure!(asked(&a)? + asked(&b)? > 0.5, "neither is asked");
+            ensure!(asked(&a)? + asked(&b)? > 0.5, "no server has a review");
             let c = serve("durward-c")?;
             service.leads_to_both(c.reviews(), b.reviews())?;
             ended(&a)?;
@@ -69,7 +69,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
             service.leads_to_both(c.reviews(), d.reviews())?;
             ended(&b)?;
             more()?;
-            ensure!(asked(&c)? + asked(&d)? > 0.5, "neither of the new ones is asked");
+            ensure!(asked(&c)? + asked(&d)? > 0.5, "no new server has a review");
             Ok([c, d])
         };
         // Both servers run as long as the load.

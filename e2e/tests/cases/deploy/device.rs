@@ -72,7 +72,7 @@ fn the_plugin_registers_again_after_a_kubelet_restart(context: &'static TestCont
     let told = |log: &str| log.matches("the kubelet knows the devices").count();
     let times = told(&fixture.log(DEVICE_PLUGIN)?);
     fixture.node.kubelet().restart()?;
-    fixture.await_log(DEVICE_PLUGIN, "the kubelet told once more", |log| told(log) > times)?;
+    fixture.await_log(DEVICE_PLUGIN, "another registration", |log| told(log) > times)?;
     fixture.await_devices("1k")?;
     has_256_mib(&before)?;
     restricted_pod(&strict, "after").is_admitted()?;
@@ -100,7 +100,7 @@ fn pods_run_and_restart_without_the_plugin(context: &'static TestContext) -> Res
     plugin.restore()?;
     fixture.await_devices("1k")?;
     let read = count_reads(&reader)?;
-    ensure!(read > seen, "the pod did not read on: {seen} and {read}");
+    ensure!(read > seen, "the pod stopped reading: {seen} and {read}");
     drop(configured);
     Ok(())
 }
@@ -110,7 +110,7 @@ fn asks_for_one(pod: &Value) -> Result<()> {
     for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
         let resources = &container["resources"];
         let asked = [&resources["limits"][RESOURCE], &resources["requests"][RESOURCE]];
-        ensure!(asked == [&json!("1"), &json!("1")], "it asks for {asked:?}");
+        ensure!(asked == [&json!("1"), &json!("1")], "it requests {asked:?}");
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::cases::objects::contains_all;
 fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
     for said in [fixture.doctor()?, fixture.doctor_on_node()?] {
-        ensure!(said.code() == Some(0), "the doctor ends with {said:?}");
+        ensure!(said.code() == Some(0), "the doctor exits with {said:?}");
         contains_all(
             &said.stdout,
             &["LXCFS 5.0.3", "meminfo, swaps: the container's memory limit", "nothing to mend"],
@@ -25,7 +25,7 @@ fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Res
 fn reports_a_node_without_the_agent(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
     let said = &fixture.doctor_before;
-    ensure!(said.code() == Some(1), "the doctor ends with {said:?}");
+    ensure!(said.code() == Some(1), "the doctor exits with {said:?}");
     contains_all(
         &said.stdout,
         &["0 of 1 nodes", "node-1  unknown", "nothing tells of LXCFS on node-1", "apply -k deploy/lxcfs"],
@@ -109,10 +109,7 @@ fn the_documented_removal_leaves_nothing_on_the_node(context: &'static TestConte
         fixture.await_diagnosis(&["nobody tells how LXCFS does there", "nobody offers the resource"])?;
         let node = fixture.node.object()?;
         let (labels, annotations) = (&node["metadata"]["labels"], &node["metadata"]["annotations"]);
-        ensure!(
-            labels[READY].is_null() && annotations[REPORT].is_null(),
-            "the Node still says {annotations}"
-        );
+        ensure!(labels[READY].is_null() && annotations[REPORT].is_null(), "the Node still has {annotations}");
         Ok(())
     })();
     fixture.deploy(FIRST_IMAGE)?;
@@ -132,7 +129,7 @@ impl Environment {
 }
 
 fn told(wherefrom: &str, words: &[&str], ask: impl Fn() -> Result<Output>) -> Result<()> {
-    until(format_args!("the doctor {wherefrom} to say {words:?}"), || {
+    until(format_args!("the doctor {wherefrom} to report {words:?}"), || {
         let said = ask()?;
         let is_so = said.code() == Some(1) && words.iter().all(|word| said.stdout.contains(word));
         Ok((is_so, format!("{said:?}")))

@@ -40,7 +40,7 @@ fn the_documented_installation_runs_two_replicas(context: &'static TestContext) 
     let replicas = replicas(namespace)?;
     ensure!(replicas.len() == 2, "there are {} replicas", replicas.len());
     let budget = format!("{}/durward", namespace.path("policy/v1/poddisruptionbudgets"));
-    until("the budget to count both", || {
+    until("the PDB to count both pods", || {
         let budget = namespace.cluster().api().get(&budget)?.succeeded()?.body;
         let status = &budget["status"];
         let is_counted = status["disruptionsAllowed"] == 1 && status["expectedPods"] == 2;
@@ -70,7 +70,7 @@ fn replacing_replicas_under_load_fails_no_pod(context: &'static TestContext) -> 
             Ok((answer.is_success(), answer.message().to_owned()))
         })?;
         let second = evict(&names[1])?;
-        ensure!(second.status == 429, "the other one is evicted too: {}", second.message());
+        ensure!(second.status == 429, "the second eviction is not denied: {}", second.message());
         replaced(namespace, &names[..1])?;
         load.await_more(BETWEEN)?;
 

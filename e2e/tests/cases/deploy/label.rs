@@ -13,7 +13,7 @@ fn label_and_annotation_follow_lxcfs_and_outlast_the_agent(context: &'static Tes
     let fixture = exclusive(context)?;
     let report = fixture.report()?;
     ensure!(report["files"]["meminfo"] == "served" && report["root"] == "/var/lib/lxcfs", "it is {report}");
-    ensure!(report["version"].is_string(), "of LXCFS no version is told: {report}");
+    ensure!(report["version"].is_string(), "the report has no version of LXCFS: {report}");
     let lxcfs = fixture.remove(LXCFS)?;
     fixture.await_label(false)?;
     fixture.await_report("meminfo missing", |report| report["files"]["meminfo"] == "missing")?;
@@ -48,8 +48,8 @@ fn a_changed_configuration_needs_no_restart(context: &'static TestContext) -> Re
     seen?;
     fixture.await_label(true)?;
     let after = fixture.pod(LABEL_AGENT)?;
-    ensure!(after["metadata"]["uid"] == before, "its pod is another one");
-    ensure!(after["status"]["containerStatuses"][0]["restartCount"] == 0, "it was started again");
+    ensure!(after["metadata"]["uid"] == before, "its pod was replaced");
+    ensure!(after["status"]["containerStatuses"][0]["restartCount"] == 0, "it was restarted");
     Ok(())
 }
 
@@ -89,7 +89,7 @@ fn pods_that_prefer_readiness_wait_on_the_node(context: &'static TestContext) ->
     selects_nothing(&admitted.pod)?;
     let web = fixture.node.pod(&shop, "web");
     web.meets("is not a file")?;
-    ensure!(web.object()?["spec"]["nodeName"] == NAME, "it waits, and not on the node");
+    ensure!(web.object()?["spec"]["nodeName"] == NAME, "it waits, but is not bound to the node");
     lxcfs.restore()?;
     has_256_mib(&web.is_ready()?)?;
     drop(configured);

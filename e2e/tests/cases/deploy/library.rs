@@ -28,22 +28,22 @@ fn a_new_library_is_loaded_without_a_wrong_read(context: &'static TestContext) -
 
     image(&fixture, "durward.test/lxcfs:2", &library_with_another_line()?)?;
     fixture.deploy("durward.test/lxcfs:2")?;
-    until("the pod to read what the other library prints", || {
+    until("the pod to read the line of the other library", || {
         let meminfo = reader.exec("app", &["cat", "/proc/meminfo"])?;
         Ok((meminfo.contains("Replacement:"), meminfo))
     })?;
     fixture.await_report("that the library is loaded", |report| report["library"] == "loaded")?;
-    ensure!(fixture.has_loaded_what_lies_there()?, "what LXCFS has mapped is not the file on the node");
+    ensure!(fixture.has_loaded_what_lies_there()?, "LXCFS has not mapped the file on the node");
     let read = count_reads(&reader)?;
-    ensure!(read > seen + 10, "the pod hardly read meanwhile: {seen} times before and {read} in all");
+    ensure!(read > seen + 10, "the pod read too rarely: {seen} times before and {read} in total");
 
     // The template of LXCFS's own pod has changed too, and `OnDelete` ignores that.
     let set = format!("{}/{LXCFS}", fixture.namespace.path("apps/v1/daemonsets"));
     let status = fixture.node.cluster().api().get(&set)?.succeeded()?.body["status"].clone();
     ensure!(status["updatedNumberScheduled"].as_u64().unwrap_or_default() == 0, "it is {status}");
     let pod = fixture.pod(LXCFS)?;
-    ensure!((fixture.process()?, pod["metadata"]["uid"].clone()) == before, "LXCFS is another one: {pod}");
-    ensure!(pod["status"]["containerStatuses"][0]["restartCount"] == 0, "it was started again: {pod}");
+    ensure!((fixture.process()?, pod["metadata"]["uid"].clone()) == before, "LXCFS was replaced: {pod}");
+    ensure!(pod["status"]["containerStatuses"][0]["restartCount"] == 0, "it was restarted: {pod}");
     Ok(())
 }
 
@@ -58,7 +58,7 @@ fn a_library_that_would_crash_lxcfs_is_not_loaded(context: &'static TestContext)
         fixture
             .await_report(why, |report| report["library"].as_str().is_some_and(|told| told.contains(why)))?;
         fixture.await_diagnosis(&["LXCFS has not loaded the library that lies on the node", why])?;
-        ensure!(fixture.process()? == before, "LXCFS is another one");
+        ensure!(fixture.process()? == before, "LXCFS was replaced");
         count_reads(&reader).map(drop)
     };
     let seen = (|| {
@@ -79,8 +79,8 @@ fn a_library_that_would_crash_lxcfs_is_not_loaded(context: &'static TestContext)
     fixture.deploy("durward.test/lxcfs:3").and_then(|()| fixture.deploy(FIRST_IMAGE))?;
     seen?;
     fixture.await_report("that the library is loaded", |report| report["library"] == "loaded")?;
-    ensure!(fixture.process()? == before, "LXCFS is another one");
-    ensure!(fixture.has_loaded_what_lies_there()?, "the good library is not loaded again");
+    ensure!(fixture.process()? == before, "LXCFS was replaced");
+    ensure!(fixture.has_loaded_what_lies_there()?, "the valid library is not loaded again");
     limited_pod(&shop, "next").is_admitted()?;
     has_256_mib(&fixture.node.pod(&shop, "next").is_ready()?)
 }
@@ -117,7 +117,7 @@ fn library_with_another_line() -> Result<PathBuf> {
     let mut library = std::fs::read(own_library())?;
     let places = library.windows(LINE.len()).enumerate().filter(|(_, bytes)| *bytes == LINE);
     let places: Vec<_> = places.map(|(place, _)| place).collect();
-    ensure!(places.len() == 1, "the line stands {} times in the library", places.len());
+    ensure!(places.len() == 1, "the library contains the line {} times", places.len());
     library[places[0]..][..OTHER_LINE.len()].copy_from_slice(OTHER_LINE);
     kept("other.so", &library)
 }

@@ -59,18 +59,21 @@ fn limited(more: Value) -> Value {
 pub(super) fn has_256_mib(pod: &RunningPod<'_>) -> Result<()> {
     let free = pod.exec("app", &["/usr/bin/free", "-m"])?;
     let total = free.lines().nth(1).and_then(|line| line.split_ascii_whitespace().nth(1));
-    ensure!(total == Some("256"), "in pod {} free says {free}", pod.name());
+    ensure!(total == Some("256"), "in pod {} free prints {free}", pod.name());
     Ok(())
 }
 
 /// Returns how often a reading pod has read. All reads must be 256 MiB.
 pub(super) fn count_reads(pod: &RunningPod<'_>) -> Result<u64> {
     let said = pod.logs("app")?;
-    ensure!(said.is_empty(), "pod {} did not read 256 MiB all the time: {said}", pod.name());
+    ensure!(said.is_empty(), "pod {} read other values than 256 MiB: {said}", pod.name());
     // The file is empty for a moment in each iteration.
-    eventually("the pod to say how often it has read", WAIT_LIMIT, || {
+    eventually("the count of the pod's reads", WAIT_LIMIT, || {
         let count = pod.exec("app", &["cat", "/tmp/count"])?;
-        Ok(count.trim().parse().map_or_else(|_| Poll::Pending(format!("it counts {count:?}")), Poll::Ready))
+        Ok(count
+            .trim()
+            .parse()
+            .map_or_else(|_| Poll::Pending(format!("the count is {count:?}")), Poll::Ready))
     })
 }
 

@@ -20,7 +20,7 @@ fn deleting_the_pod_breaks_files_until_containers_restart(context: &'static Test
         fixture.node.cluster().kubectl().run(&["delete", "pod", "-n", fixture.namespace.name(), &old])?;
     asked.succeeded()?;
     fixture.node.stands(&fixture.namespace, "daemonsets", LXCFS)?;
-    ensure!(fixture.pod(LXCFS)?["metadata"]["name"] != old.as_str(), "it is the same pod");
+    ensure!(fixture.pod(LXCFS)?["metadata"]["name"] != old.as_str(), "the pod was not replaced");
     fixture.await_label(true)?;
     has_dead_files(&web)?;
     limited_pod(&shop, "next").is_admitted()?;
@@ -57,7 +57,7 @@ fn the_documented_commands_replace_it_on_a_drained_node(context: &'static TestCo
     // In any case, because other cases need the node.
     kubectl.run(&["uncordon", NAME])?.succeeded()?;
     replaced?;
-    ensure!(fixture.process()? != before, "it is the same process");
+    ensure!(fixture.process()? != before, "the process was not replaced");
     fixture.node.stands(&shop, "deployments", "web")?;
     let path = format!("{}?labelSelector=e2e.durward.dev/deployment%3Dweb", shop.path("pods"));
     let pods = list(fixture.node.cluster().api(), &path)?;
@@ -82,13 +82,13 @@ fn a_killed_lxcfs_restarts_and_its_mount_is_cleaned_up(context: &'static TestCon
     fixture.node.stands(&fixture.namespace, "daemonsets", LXCFS)?;
     let mounts = fixture.node.run(&["findmnt", "-no", "FSTYPE", "/var/lib/lxcfs"])?.succeeded()?.stdout;
     let mounts: Vec<_> = mounts.lines().filter(|kind| kind.trim() == "fuse.lxcfs").collect();
-    ensure!(mounts.len() == 1, "{} mounts of LXCFS lie above each other", mounts.len());
+    ensure!(mounts.len() == 1, "there are {} mounts of LXCFS", mounts.len());
     let now = fixture.pod(LXCFS)?;
-    ensure!(now["metadata"]["uid"] == pod["metadata"]["uid"], "its pod is another one");
+    ensure!(now["metadata"]["uid"] == pod["metadata"]["uid"], "its pod was replaced");
     let name = now["metadata"]["name"].as_str().context("a pod without a name")?;
     let arguments = ["logs", "-n", fixture.namespace.name(), name, "--previous"];
     let said = fixture.node.cluster().kubectl().run(&arguments)?.succeeded()?.stdout;
-    ensure!(said.contains("LXCFS has ended by itself"), "its last words are {said}");
+    ensure!(said.contains("LXCFS has ended by itself"), "its previous log is {said}");
     let shop = fixture.node.namespace("shop")?;
     limited_pod(&shop, "next").is_admitted()?;
     has_256_mib(&fixture.node.pod(&shop, "next").is_ready()?)
@@ -111,7 +111,7 @@ fn the_pod_yields_to_an_lxcfs_installed_on_the_node(context: &'static TestContex
         has_256_mib(&web)?;
         fixture.restore(LXCFS)?;
         fixture.await_logged(LXCFS, "another LXCFS serves /var/lib/lxcfs")?;
-        ensure!(fixture.process()? == own, "the shipped one has mounted over it");
+        ensure!(fixture.process()? == own, "the pod has mounted over it");
         has_256_mib(&web)
     })();
     // The pod is created again, because the kubelet's backoff after failures is long.

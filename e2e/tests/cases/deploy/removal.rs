@@ -80,7 +80,7 @@ impl Drop for Removed<'_> {
         if self.held
             && let Err(error) = self.environment.restore(self.name)
         {
-            print(format_args!("{} does not come back: {error:#}", self.name));
+            print(format_args!("{} is not restored: {error:#}", self.name));
         }
     }
 }

@@ -16,7 +16,7 @@ fn every_version_forms_a_cluster_and_transfers_leadership(context: &'static Test
         let next = etcd.follower()?;
         next.reads()?;
         etcd.led_by(next)?;
-        ensure!(next.status()?.leads() && !leader.status()?.leads(), "the leadership was not handed on");
+        ensure!(next.status()?.leads() && !leader.status()?.leads(), "the leadership was not transferred");
         let peers: Vec<_> = etcd.members().iter().map(e2e::etcd_cluster::Member::address).collect();
         ensure!(peers.iter().all(std::net::Ipv4Addr::is_loopback), "{peers:?}");
     }
@@ -26,7 +26,7 @@ fn every_version_forms_a_cluster_and_transfers_leadership(context: &'static Test
 #[e2e::case]
 fn without_a_quorum_there_is_no_leader(context: &'static TestContext) -> Result<()> {
     let etcd = EtcdCluster::of(3).start(context)?;
-    let [one, other] = etcd.followers()?[..] else { bail!("not two of three follow") };
+    let [one, other] = etcd.followers()?[..] else { bail!("there are not two followers") };
     let leader = etcd.leader()?;
     let gone = [one.kill()?, other.stop()?];
     ensure!(one.status().is_err(), "a killed member answers");
@@ -60,7 +60,7 @@ fn learners_and_alarms_are_reported(context: &'static TestContext) -> Result<()>
     etcd.fill()?;
     etcd.leader()?.reads()?;
     let (leader, follower) = (etcd.leader()?, etcd.member("etcd-3")?);
-    ensure!(follower.reads().is_err(), "a learner serves what a quorum stands behind");
+    ensure!(follower.reads().is_err(), "a learner answers linearizable reads");
     leader.raises("CORRUPT")?;
     etcd.await_alarm("CORRUPT")
 }
@@ -71,7 +71,7 @@ fn a_cluster_serves_tls_and_requires_logins(context: &'static TestContext) -> Re
         let etcd = EtcdCluster::of(3).tls(ServerTls::new(to, asks)?).start(context)?;
         etcd.leader()?.reads()?;
         etcd.ask_for_logins("pass")?;
-        ensure!(etcd.members()[0].reads().is_err(), "nobody has to log in");
+        ensure!(etcd.members()[0].reads().is_err(), "no login is required");
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
     let well = installation.command(&["doctor", "etcd", &only])?;
     ensure!(
         well.code() == Some(0),
-        "all are well, and it ends with {:?}: {}{}",
+        "all members are healthy, and it exits with {:?}: {}{}",
         well.code(),
         well.stdout,
         well.stderr
@@ -27,7 +27,7 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
     let follower = etcd.follower()?;
     let _stopped = follower.stop()?;
     let ill = installation.command(&["doctor", "etcd", &only])?;
-    ensure!(ill.code() == Some(1), "one is down, and it ends with {:?}: {}", ill.code(), ill.stdout);
+    ensure!(ill.code() == Some(1), "one member is down, and it exits with {:?}: {}", ill.code(), ill.stdout);
     ensure!(ill.stdout.contains(follower.name()), "the one that is down is not named: {}", ill.stdout);
 
     let folder = context.folder("snapshot")?;
@@ -53,7 +53,7 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
 /// Returns the verdict on the deletion of each pod of the only etcd cluster.
 fn verdicts(doctor: &str) -> Result<Vec<(String, String)>> {
     let report: Value = serde_json::from_str(doctor).context("doctor's JSON")?;
-    let members = report["ensembles"][0]["members"].as_array().context("doctor tells of no member")?;
+    let members = report["ensembles"][0]["members"].as_array().context("doctor reports no members")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     Ok(members.iter().map(|member| (text(&member["name"]), text(&member["deletion"]["verdict"]))).collect())
 }

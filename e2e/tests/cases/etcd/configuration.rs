@@ -28,7 +28,7 @@ fn unknown_policy_differs_for_users_and_controllers(context: &'static TestContex
         removal.dry_run(&by_controller.api, &pods, "etcd-0")?.allowed()?.with_warning("allowed unchecked")?;
     }
     let unknown = durward.metrics()?.sum("durward_unknown_total", &[("guard", "etcd")]);
-    ensure!(unknown > 5.5, "it was not told {unknown} times that it is not known");
+    ensure!(unknown > 5.5, "the counter of Unknown results is {unknown}");
     Ok(())
 }
 
@@ -73,7 +73,7 @@ fn audit_mode_allows_everything_and_warns(context: &'static TestContext) -> Resu
     let _stopped = followers[0].stop()?;
     dry_run(&pods, followers[1].name())?.allowed()?.with_warning("only 1 other member is healthy")?;
     let would = durward.metrics()?.sum("durward_would_deny_total", &[("guard", "etcd")]);
-    ensure!(would > 0.5, "nothing is counted that would be denied");
+    ensure!(would > 0.5, "no denial of the audit mode was counted");
     Ok(())
 }
 
@@ -115,7 +115,7 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
         attempt(api.delete(&dry_run)?).denied()?.with_message(&["cannot be deleted"])?;
         let passed = attempt(by_controller.api.delete(&dry_run)?).allowed()?;
         passed.with_warning("etcd: ")?;
-        ensure!(api.get(path)?.is_success(), "{path} is gone");
+        ensure!(api.get(path)?.is_success(), "{path} was deleted");
     }
     Ok(())
 }
@@ -158,7 +158,7 @@ fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContex
     drop(durward);
     Removal::Delete.dry_run(&alice.api, &pods, name)?.not_reviewed()?;
     Removal::Delete.send(cluster.api(), &pods, name)?.allowed()?;
-    ensure!(pods.is_going(name)?, "{name} did not go");
+    ensure!(pods.is_going(name)?, "{name} was not deleted");
     drop(installation);
     Ok(())
 }
@@ -188,7 +188,7 @@ fn an_exempt_user_is_not_delayed(context: &'static TestContext) -> Result<()> {
         removal.dry_run(cluster.api(), &pods, "etcd-0")?.denied()?;
         let met = silent.met();
         removal.dry_run(&bob.api, &pods, "etcd-0")?.allowed()?.within(QUICK)?;
-        ensure!(silent.met() == met, "a member was asked about somebody who is exempt");
+        ensure!(silent.met() == met, "a member was contacted for an exempt user");
     }
     Ok(())
 }

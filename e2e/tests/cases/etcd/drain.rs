@@ -29,13 +29,13 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
             scope.spawn(|| cluster.kubectl().run(&["drain", &node, "--ignore-daemonsets", "--timeout=100s"]));
         let mended = || -> Result<()> {
             // Twice: it was denied and tried again.
-            until("the drain to be refused and to try again", || {
+            until("the drain to be denied and to retry", || {
                 let times = denied()?;
-                Ok((times > 1, format!("refused {times} times")))
+                Ok((times > 1, format!("denied {times} times")))
             })?;
-            ensure!(!pods.is_going(&leader)?, "it was let go with a member down");
+            ensure!(!pods.is_going(&leader)?, "it was deleted with a member down");
             stopped.start()?;
-            until("the pod to be let go", || Ok((pods.is_going(&leader)?, "it stays".to_owned())))?;
+            until("the pod to be deleted", || Ok((pods.is_going(&leader)?, "it is not deleted".to_owned())))?;
             pods.finish(&leader)
         };
         let mended = mended();
@@ -44,9 +44,9 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
     })?;
     let said = format!("{}{}", drained.stdout, drained.stderr);
     ensure!(drained.is_success(), "the drain failed: {said}");
-    ensure!(said.contains("will retry after 5s"), "it was never told to wait: {said}");
+    ensure!(said.contains("will retry after 5s"), "it never waited: {said}");
     ensure!(said.contains("leadership moved to") && said.contains("drained"), "{said}");
-    ensure!(etcd.leader()?.name() != leader, "the leader went and still leads");
+    ensure!(etcd.leader()?.name() != leader, "the deleted leader still leads");
     Ok(())
 }
 
@@ -59,8 +59,13 @@ fn a_dry_run_drain_transfers_nothing(context: &'static TestContext) -> Result<()
     let leader = etcd.leader()?.name();
     let said = cluster.kubectl().run(&["drain", &pods.node(leader), "--dry-run=server"])?;
     ensure!(said.is_success(), "{}", said.stderr);
-    ensure!(said.stderr.contains("would hand over to"), "nobody was asked: {}{}", said.stdout, said.stderr);
-    ensure!(etcd.leader()?.name() == leader, "a drain that was only tried moved the leader");
-    ensure!(!pods.is_going(leader)?, "it took the pod");
+    ensure!(
+        said.stderr.contains("would hand over to"),
+        "no member was contacted: {}{}",
+        said.stdout,
+        said.stderr
+    );
+    ensure!(etcd.leader()?.name() == leader, "a dry run transferred leadership");
+    ensure!(!pods.is_going(leader)?, "the pod is terminating");
     Ok(())
 }

@@ -22,15 +22,18 @@ fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static Te
         let removal = removal.send(cluster.api(), &pods, leader.name())?.denied()?;
         removal.with_message(&["it leads the ensemble", "leader: refuse", "etcdctl move-leader"])?;
     }
-    ensure!(etcd.leader()?.name() == leader.name(), "a refused leader has handed over");
-    ensure!(lease(cluster, space.name())?.is_none_or(|lease| !noted(&lease)), "a refused leader is noted");
+    ensure!(etcd.leader()?.name() == leader.name(), "a denied leader transferred leadership");
+    ensure!(
+        lease(cluster, space.name())?.is_none_or(|lease| !noted(&lease)),
+        "a denied leader has a reservation"
+    );
     let follower = etcd.follower()?.name();
     delete(&pods, follower)?.allowed()?.without_warnings()?;
     pods.replace(follower)?;
     // Otherwise a rolling update would never complete.
     let set = controller(cluster)?;
     Removal::Delete.send(&set.api, &pods, leader.name())?.allowed()?.with_warning("leadership moved to")?;
-    ensure!(etcd.leader()?.name() != leader.name(), "it went and still leads");
+    ensure!(etcd.leader()?.name() != leader.name(), "the deleted member still leads");
     Ok(())
 }
 
@@ -52,7 +55,7 @@ fn leader_allow_warns_and_transfers_nothing(context: &'static TestContext) -> Re
         .send_with_grace(api, &pods, leader.name(), 60)?
         .allowed()?
         .with_warning("the ensemble elects another when it is gone")?;
-    ensure!(etcd.leader()?.name() == leader.name(), "it has handed over, which nobody asked for");
+    ensure!(etcd.leader()?.name() == leader.name(), "it transferred leadership without need");
     // A terminating pod gets a shorter grace period. This cannot be denied and is a warning.
     Removal::Delete
         .send_with_grace(api, &pods, leader.name(), 0)?
@@ -72,7 +75,7 @@ fn a_force_deleted_leader_transfers_leadership_first(context: &'static TestConte
         kubectl.run(&["-n", space.name(), "delete", "pod", leader.name(), "--force", "--grace-period=0"])?;
     let said = said.succeeded()?.stderr;
     ensure!(said.contains("leadership moved to"), "{said}");
-    ensure!(etcd.leader()?.name() != leader.name(), "it went and still leads");
+    ensure!(etcd.leader()?.name() != leader.name(), "the deleted member still leads");
     Ok(())
 }
 
@@ -93,10 +96,10 @@ fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Re
         }
         removal.dry_run(cluster.api(), &pods, one.name())?.allowed()?.without_warnings()?;
     }
-    ensure!(etcd.leader()?.name() == leader.name(), "a dry run moved the leader");
+    ensure!(etcd.leader()?.name() == leader.name(), "a dry run transferred leadership");
     ensure!(leader.status()?.term == term, "there was an election");
-    ensure!(lease(cluster, space.name())?.is_none(), "a dry run noted something");
-    ensure!(pods.staying()?.len() == 3, "a dry run let something go");
+    ensure!(lease(cluster, space.name())?.is_none(), "a dry run wrote a reservation");
+    ensure!(pods.staying()?.len() == 3, "a dry run deleted a pod");
     let stopped = other.stop()?;
     for removal in Removal::ALL {
         removal.dry_run(cluster.api(), &pods, one.name())?.denied()?;
@@ -107,7 +110,7 @@ fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Re
     one.await_reads(BACK_WITHIN)?;
     other.await_reads(BACK_WITHIN)?;
     delete(&pods, one.name())?.allowed()?;
-    ensure!(lease(cluster, space.name())?.is_some_and(|lease| noted(&lease)), "nothing was noted");
+    ensure!(lease(cluster, space.name())?.is_some_and(|lease| noted(&lease)), "no reservation was written");
     Ok(())
 }
 
@@ -119,7 +122,7 @@ fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) 
     let pods = etcd.pods_in(&space)?;
     let leader = etcd.leader()?;
     let followers = etcd.followers()?;
-    let [going, cordoned, ill, next] = followers[..] else { bail!("not four of five follow") };
+    let [going, cordoned, ill, next] = followers[..] else { bail!("there are not four followers") };
     let node = format!("/api/v1/nodes/{}", pods.node(cordoned.name()));
     cluster.api().merge(&node, &json!({"spec": {"unschedulable": true}}))?.succeeded()?;
     delete(&pods, going.name())?.allowed()?;
@@ -144,8 +147,8 @@ fn without_the_gateway_users_can_delete_only_followers(context: &'static TestCon
         let etcd = EtcdCluster::of(3).release(release).flag("--enable-grpc-gateway=false").start(context)?;
         let pods = etcd.pods_in(&space)?;
         let roles = etcd.roles_by_metrics()?;
-        let leader = roles.iter().find(|(_, leads)| *leads).context("nobody leads")?.0;
-        let follower = roles.iter().find(|(_, leads)| !*leads).context("nobody follows")?.0;
+        let leader = roles.iter().find(|(_, leads)| *leads).context("no member leads")?.0;
+        let follower = roles.iter().find(|(_, leads)| !*leads).context("no member follows")?.0;
         dry_run(&pods, leader.name())?.denied()?.with_message(&["it leads", "without its JSON gateway"])?;
         dry_run(&pods, follower.name())?.allowed()?.with_warning("no JSON gateway")?;
         let set = controller(cluster)?;

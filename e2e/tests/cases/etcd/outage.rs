@@ -26,11 +26,11 @@ fn kubelets_and_unrelated_drains_work_while_durward_is_down(context: &'static Te
     // A terminating pod can be deleted again, and the kubelet's final delete counts.
     delete(&guarded, going)?.allowed()?;
     let node = kubelet(cluster, &guarded.node(going))?;
-    ensure!(guarded.finish_as(&node, going)?.is_success(), "the kubelet's last delete was refused");
+    ensure!(guarded.finish_as(&node, going)?.is_success(), "the kubelet's final delete was denied");
     ensure!(cluster.api().get(&guarded.path(going))?.status == 404, "{going} is still there");
     // A kubelet that ends a pod without an earlier deletion is reviewed like a user.
     let node = kubelet(cluster, &guarded.node(staying))?;
-    ensure!(!guarded.finish_as(&node, staying)?.is_success(), "a kubelet took a member that nobody let go");
+    ensure!(!guarded.finish_as(&node, staying)?.is_success(), "a kubelet deleted a member without a review");
     // Another pod in the namespace is reviewed only on eviction, because an Eviction has no labels.
     let other = |pod: &mut Value| pod["metadata"]["labels"] = json!({"app": "web"});
     guarded.add_like("web", e2e::etcd_cluster::address()?, other)?;
@@ -54,7 +54,7 @@ fn kubelets_and_unrelated_drains_work_while_durward_is_down(context: &'static Te
         "--timeout=1s",
     ])?;
     // No kubelet ends the pod, so the drain times out. Only the eviction counts here.
-    ensure!(drained.is_going("web-0")?, "a drain elsewhere is held up: {}", said.stderr);
+    ensure!(drained.is_going("web-0")?, "an unrelated drain is delayed: {}", said.stderr);
     drop(installation);
     Ok(())
 }

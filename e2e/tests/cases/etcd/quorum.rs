@@ -17,7 +17,7 @@ const BACK_WITHIN: Duration = Duration::from_secs(60);
 pub(super) fn two_followers(etcd: &EtcdCluster) -> Result<[&Member; 2]> {
     let followers = etcd.followers()?;
     let two = followers.get(..2).and_then(|two| <[&Member; 2]>::try_from(two).ok());
-    two.context("fewer than two members follow")
+    two.context("there are fewer than two followers")
 }
 
 #[e2e::case]
@@ -49,9 +49,9 @@ fn each_may_go(context: &'static TestContext, release: Release) -> Result<()> {
         let verdict =
             removal.send(api, &pods, leader.name())?.allowed()?.with_warning("leadership moved to etcd-")?;
         let next = etcd.leader()?;
-        ensure!(next.name() != leader.name(), "it still leads: {}", verdict.describe());
+        ensure!(next.name() != leader.name(), "the deleted member still leads: {}", verdict.describe());
         verdict.with_warning(&format!("leadership moved to {}", next.name()))?;
-        ensure!(pods.is_going(leader.name())?, "{} was not let go", leader.name());
+        ensure!(pods.is_going(leader.name())?, "{} was not deleted", leader.name());
         pods.replace(leader.name())?;
     }
     Ok(())
@@ -79,10 +79,10 @@ fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestCon
                         "delete-anyway",
                     ])?
                     .with_cause(down.name(), "Silent")?;
-                ensure!(!pods.is_going(name)?, "{name} was let go");
+                ensure!(!pods.is_going(name)?, "{name} was deleted");
             }
         }
-        ensure!(etcd.leader()?.name() == leader.name(), "a leader that does not go has handed over");
+        ensure!(etcd.leader()?.name() == leader.name(), "a denied leader transferred leadership");
         dry_run(&pods, down.name())?.allowed()?;
         delete(&pods, down.name())?.allowed()?;
         // The pod and its member return, and then another one can be deleted.
@@ -101,7 +101,7 @@ fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Resul
     let etcd = EtcdCluster::of(5).start(context)?;
     let pods = etcd.pods_in(&space)?;
     let followers = etcd.followers()?;
-    let [one, two, three, four] = followers[..] else { bail!("not four of five follow") };
+    let [one, two, three, four] = followers[..] else { bail!("there are not four followers") };
     let first = one.kill()?;
     dry_run(&pods, two.name())?.allowed()?;
     let second = two.kill()?;
@@ -168,7 +168,7 @@ fn a_learner_can_be_deleted_and_is_mentioned(context: &'static TestContext) -> R
     let pods = etcd.pods_in(&space)?;
     let learner = etcd.member("etcd-3")?;
     let voter = etcd.followers()?.into_iter().find(|member| member.name() != learner.name());
-    let voter = voter.context("no voter follows")?;
+    let voter = voter.context("no follower votes")?;
     dry_run(&pods, voter.name())?.allowed()?.with_warning("members that do not vote yet: 1")?;
     // A learner does not count: with one of three voters down, no other one can be deleted.
     let away = voter.stop()?;
@@ -249,7 +249,7 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
             .with_cause(hangs.name(), "Silent")?;
     }
     // The others have one second as well, and both have to answer in it.
-    eventually("the one that hangs to be let go", WAIT_LIMIT, || {
+    eventually("the hanging member to be allowed", WAIT_LIMIT, || {
         let attempt = dry_run(&pods, hangs.name())?;
         Ok(if attempt.is_allowed() {
             Poll::Ready(attempt.allowed()?.within(ONE_HANGS)?)
@@ -264,7 +264,7 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
     let (leader, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let (_one, _other) = (leader.freeze()?, other.freeze()?);
     delete(&pods, one.name())?.denied()?.within(ONE_HANGS)?;
-    ensure!(pods.staying()?.len() == 3, "one of three was let go");
+    ensure!(pods.staying()?.len() == 3, "one of three was deleted");
     Ok(())
 }
 

@@ -124,7 +124,7 @@ fn two_replicas_allow_one_of_two_concurrent_deletions(context: &'static TestCont
         };
         let asked = names.iter().map(|name| pods.object(name)).collect::<Result<Vec<_>>>()?;
         let went = at_once(&replicas, &asked)?;
-        ensure!(went.len() == 1, "round {round}: of {names:?} at once {went:?} may go");
+        ensure!(went.len() == 1, "round {round}: {went:?} of {names:?} are allowed");
         for name in &went {
             // The allowed pod is allowed again through the API server, and no other one is.
             delete(&pods, name)?.allowed()?;
@@ -141,7 +141,7 @@ fn two_replicas_allow_one_of_two_concurrent_deletions(context: &'static TestCont
     let names: Vec<&str> = five.members().iter().map(e2e::etcd_cluster::Member::name).collect();
     let asked = names.iter().map(|name| of_five.object(name)).collect::<Result<Vec<_>>>()?;
     let went = at_once(&replicas, &asked)?;
-    ensure!(went.len() == 2, "of five at once {went:?} may go");
+    ensure!(went.len() == 2, "{went:?} of five are allowed");
     Ok(())
 }
 
@@ -173,7 +173,7 @@ fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static Tes
         })?;
         let told = || format!("{} and {}", attempts[0].describe(), attempts[1].describe());
         let went = attempts.iter().filter(|attempt| attempt.is_allowed()).count();
-        ensure!(went == 1, "of two at once {went} went: {}", told());
+        ensure!(went == 1, "{went} of two are allowed: {}", told());
         let [first, second] = attempts;
         let (gone, denied) = if first.is_allowed() { (names[0], second) } else { (names[1], first) };
         denied.denied()?.with_cause(gone, "Leaving")?;
@@ -196,19 +196,19 @@ fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestCo
     let [one, other] = two_followers(&etcd)?;
     let (first, second) = (pods.object(one.name())?, pods.object(other.name())?);
     let began = std::time::Instant::now();
-    ensure!(a.judges(&first)?.0, "a healthy etcd cluster lets nobody go");
+    ensure!(a.judges(&first)?.0, "a deletion in a healthy etcd cluster is denied");
     a.durward.signal(Signal::KILL)?;
     service.leads_to(b.durward.reviews())?;
     let (allowed, said) = b.judges(&second)?;
     ensure!(!allowed && said.contains("let go a moment ago"), "{said}");
     // The same pod is allowed again.
-    ensure!(b.judges(&first)?.0, "it may not go a second time");
-    until("what is noted to be void", || {
+    ensure!(b.judges(&first)?.0, "the second deletion is denied");
+    until("the reservation to expire", || {
         let (allowed, said) = b.judges(&second)?;
         Ok((allowed, said))
     })?;
     let held = began.elapsed();
-    ensure!(held > VOID_AFTER, "it held for {held:?} only");
+    ensure!(held > VOID_AFTER, "it expired after {held:?}");
     Ok(())
 }
 
@@ -228,7 +228,7 @@ fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestConte
     let [one, other] = two_followers(&etcd)?;
     let attempt = evict(&pods, one.name())?;
     ensure!(!attempt.is_allowed() && attempt.describe().contains("budget"), "{}", attempt.describe());
-    ensure!(!pods.is_going(one.name())?, "it goes in spite of its budget");
+    ensure!(!pods.is_going(one.name())?, "it is deleted despite its PDB");
     delete(&pods, other.name())?
         .denied()?
         .with_cause(one.name(), "Leaving")?

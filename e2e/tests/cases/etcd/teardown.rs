@@ -35,7 +35,7 @@ fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Resul
             removal.dry_run(api, pods, name)?.allowed().with_context(|| what.to_owned())?;
         }
         let met: usize = members.iter().map(FakeMember::met).sum();
-        ensure!(met == 0, "a member was asked {what}");
+        ensure!(met == 0, "a member was contacted {what}");
         Ok(())
     };
     let by_all = |pods: &Pods<'_>, name: &str, what: &str| by(&Removal::ALL, pods, name, what);
@@ -80,7 +80,7 @@ fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Resul
     of_orphans.add("etcd-0", members[0].address())?;
     api.delete_with(&of_orphans.set_path(), &json!({"propagationPolicy": "Orphan"}))?.succeeded()?;
     delete(&of_orphans, "etcd-0")?.denied()?;
-    ensure!(members[0].met() > 0, "nobody was asked");
+    ensure!(members[0].met() > 0, "no member was contacted");
     Ok(())
 }
 
@@ -110,7 +110,7 @@ fn a_mirror_pod_is_allowed_with_a_warning(context: &'static TestContext) -> Resu
         let dry_run = removal.dry_run(cluster.api(), &pods, "etcd-static")?.allowed()?;
         dry_run.with_warning("the mirror of a static pod")?;
     }
-    ensure!(silent.met() == 0, "a member was asked");
+    ensure!(silent.met() == 0, "a member was contacted");
     Ok(())
 }
 
@@ -122,11 +122,11 @@ fn deletecollection_keeps_the_quorum(context: &'static TestContext) -> Result<()
     let pods = etcd.pods_in(&space)?;
     let collection = format!("{}?labelSelector=app%3Detcd", space.path("pods"));
     attempt(cluster.api().delete(&format!("{collection}&dryRun=All"))?).allowed()?;
-    ensure!(pods.staying()?.len() == 3, "a dry run of a collection took something");
+    ensure!(pods.staying()?.len() == 3, "a dry run of a collection deleted a pod");
     attempt(cluster.api().delete(&collection)?).denied()?;
-    ensure!(pods.staying()?.len() == 2, "of three {:?} stay", pods.staying()?);
+    ensure!(pods.staying()?.len() == 2, "{:?} of three remain", pods.staying()?);
     attempt(cluster.api().delete(&collection)?).denied()?;
-    ensure!(pods.staying()?.len() == 2, "the second time of three {:?} stay", pods.staying()?);
+    ensure!(pods.staying()?.len() == 2, "after the second request {:?} of three remain", pods.staying()?);
     etcd.leader()?.reads()
 }
 
@@ -169,7 +169,7 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
     } else {
         "system:kube-controller-manager"
     };
-    ensure!(durward.log()?.contains(asked), "{asked} has not asked for anything");
+    ensure!(durward.log()?.contains(asked), "{asked} sent no request");
 
     // Orphaned pods stay guarded.
     let kubectl = cluster.kubectl();
@@ -197,7 +197,7 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
         kubectl.run(&["-n", space.name(), "delete", "statefulset", "etcd", "--wait=false"])?.succeeded()?;
         Ok(pods.path("etcd-0"))
     })?;
-    ensure!(pods.staying()?.is_empty(), "{:?} stay", pods.staying()?);
+    ensure!(pods.staying()?.is_empty(), "{:?} remain", pods.staying()?);
     Ok(())
 }
 
@@ -211,15 +211,15 @@ fn rolls(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
     let term = etcd.leader()?.status()?.term;
     cluster.kubectl().run(&["-n", space, "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
     for _ in etcd.members() {
-        let going = eventually("the next pod to be let go", WAIT_LIMIT, || {
+        let going = eventually("the next pod to be deleted", WAIT_LIMIT, || {
             for member in etcd.members() {
                 if pods.is_going(member.name())? {
                     return Ok(Poll::Ready(member));
                 }
             }
-            Ok(Poll::Pending("all stay".to_owned()))
+            Ok(Poll::Pending("no pod is terminating".to_owned()))
         })?;
-        ensure!(etcd.leader()?.name() != going.name(), "{} was let go while it led", going.name());
+        ensure!(etcd.leader()?.name() != going.name(), "{} was deleted while it led", going.name());
         let stopped = going.stop()?;
         pods.finish(going.name())?;
         stopped.start()?;

@@ -33,7 +33,7 @@ fn login(password: &str) -> Value {
 /// Waits until Durward is logged in. etcd spends a tenth of a second on each login, which can exceed the
 /// member's deadline.
 fn await_login(pods: &Pods<'_>, name: &str) -> Result<()> {
-    await_allowed("the members to have let Durward in", || dry_run(pods, name))
+    await_allowed("Durward to be logged in", || dry_run(pods, name))
 }
 
 /// Deletes the leader over TLS; it transfers leadership first.
@@ -67,7 +67,7 @@ fn certificates_of_another_ca_or_name_are_not_trusted(context: &'static TestCont
     let follower = etcd.follower()?.name();
     dry_run(&pods, follower)?.denied()?.with_message(&["could not be checked", TRUST])?;
     keep(&space, &ServerTls::new(IssuedFor::Addresses, false)?.secret(TRUST))?;
-    until("the authority of somebody else to be read", || {
+    until("another CA to be read", || {
         let attempt = dry_run(&pods, follower)?;
         ensure!(!attempt.is_allowed(), "{}", attempt.describe());
         let told = attempt.describe();
@@ -76,7 +76,7 @@ fn certificates_of_another_ca_or_name_are_not_trusted(context: &'static TestCont
     // The right CA is read without a restart.
     let trust = etcd.trust().context("members without certificates")?;
     keep(&space, &trust.secret(TRUST))?;
-    await_allowed("the authority of the members to be read", || dry_run(&pods, follower))?;
+    await_allowed("the CA of the members to be read", || dry_run(&pods, follower))?;
 
     let space = environment(context)?.namespace("name", Profile::Tls)?;
     let trust = ServerTls::new(IssuedFor::Name(SERVER_NAME.to_owned()), false)?;
@@ -152,7 +152,7 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
     pods.add("etcd-mimic", mimic.address())?;
     let _stopped = down.stop()?;
     delete(&pods, up.name())?.denied()?.with_message(&["another pod says that it is the same member"])?;
-    ensure!(mimic.met() > 0, "the mimic was never asked");
+    ensure!(mimic.met() > 0, "the fake member was never contacted");
 
     let space = environment(context)?.namespace("secret", Profile::Login)?;
     let trust = ServerTls::new(IssuedFor::Addresses, false)?;
@@ -165,9 +165,9 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
     let listener = FakeMember::page("200 OK", "application/json", "{\"token\": \"x\"}")?;
     pods.add("etcd-rogue", listener.address())?;
     await_login(&pods, follower)?;
-    ensure!(listener.met() > 0, "it was never asked, so this proves nothing");
+    ensure!(listener.met() > 0, "it was never contacted, so this proves nothing");
     let told = listener.told();
-    ensure!(!told.contains(PASSWORD) && !told.contains("authenticate"), "it was told: {told:?}");
+    ensure!(!told.contains(PASSWORD) && !told.contains("authenticate"), "it received: {told:?}");
     Ok(())
 }
 
@@ -193,7 +193,7 @@ fn a_process_that_is_not_etcd_does_not_count(context: &'static TestContext) -> R
         ("no end", FakeMember::endless()?),
     ];
     for (what, impostor) in &odd {
-        let context = || format!("where it says {what}");
+        let context = || format!("the process returns {what}");
         let address = impostor.address();
         let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
         pods.say(down.name(), &status)?;
@@ -203,8 +203,8 @@ fn a_process_that_is_not_etcd_does_not_count(context: &'static TestContext) -> R
         }
         // The other two are a quorum without it.
         dry_run(&pods, down.name())?.allowed().with_context(context)?;
-        ensure!(impostor.met() > 0, "what says {what} was never asked");
+        ensure!(impostor.met() > 0, "the process that returns {what} was never contacted");
     }
-    ensure!(etcd.leader()?.name() == leader.name(), "the leadership was moved");
+    ensure!(etcd.leader()?.name() == leader.name(), "leadership was transferred");
     Ok(())
 }

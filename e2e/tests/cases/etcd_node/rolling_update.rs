@@ -127,10 +127,10 @@ fn holds(cost: &Cost, unguarded: &Cost) -> Result<()> {
     let Cost { acknowledged, lost, gap, leaderless } = cost;
     ensure!(*acknowledged > 100, "there were only {acknowledged} writes");
     ensure!(lost.is_empty(), "of {acknowledged} acknowledged writes these are lost: {lost:?}");
-    ensure!(*leaderless < HANDED_OVER_WITHIN, "a member knew of no leader for {leaderless:?}");
+    ensure!(*leaderless < HANDED_OVER_WITHIN, "a member had no leader for {leaderless:?}");
     ensure!(
         *gap <= unguarded.gap / 4,
-        "nothing was written for {gap:?}, and unguarded for {:?}",
+        "writes stopped for {gap:?}, and for {:?} without a guard",
         unguarded.gap
     );
     Ok(())
@@ -157,7 +157,7 @@ fn only_leadership_transfer_avoids_a_gap_in_writes(context: &'static TestContext
     let unguarded = rolls(context, &fixture, None)?;
     ensure!(
         unguarded.gap > Duration::from_secs(1),
-        "unguarded it costs nothing, so this proves nothing: {unguarded:?}"
+        "an unguarded update has no gap, so this proves nothing: {unguarded:?}"
     );
     let guarded = guarded(context, &fixture, &unguarded)?;
     // The same guard without the transfer: the quorum is kept, and every leader is killed.
@@ -165,7 +165,7 @@ fn only_leadership_transfer_avoids_a_gap_in_writes(context: &'static TestContext
     ensure!(allowed.lost.is_empty(), "acknowledged writes are lost: {:?}", allowed.lost);
     ensure!(
         holds(&allowed, &unguarded).is_err(),
-        "leaders that hand over make no difference: {guarded:?}, {allowed:?}, {unguarded:?}"
+        "the transfer makes no difference: {guarded:?}, {allowed:?}, {unguarded:?}"
     );
     Ok(())
 }
@@ -200,7 +200,7 @@ fn leader(node: &Node, space: &Namespace<'_>) -> Result<String> {
     let endpoints = said.as_array().context("no endpoints")?;
     let leading =
         endpoints.iter().find(|one| one["Status"]["leader"] == one["Status"]["header"]["member_id"]);
-    let endpoint = leading.and_then(|one| one["Endpoint"].as_str()).context("nobody leads")?;
+    let endpoint = leading.and_then(|one| one["Endpoint"].as_str()).context("no member leads")?;
     let name = MEMBERS.into_iter().find(|name| endpoint.contains(name));
-    name.map(ToOwned::to_owned).with_context(|| format!("{endpoint} is nobody's"))
+    name.map(ToOwned::to_owned).with_context(|| format!("no member has the endpoint {endpoint}"))
 }

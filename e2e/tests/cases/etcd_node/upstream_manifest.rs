@@ -97,13 +97,13 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
     let refused = delete(&leader)?;
     ensure!(
         !refused.is_success() && refused.stderr.contains("it leads the etcd"),
-        "the leader was let go: {}{}",
+        "the leader was deleted: {}{}",
         refused.stdout,
         refused.stderr
     );
     ensure!(refused.stderr.contains("leader: refuse"), "{}", refused.stderr);
     let let_go = delete(&follower)?;
-    ensure!(let_go.is_success(), "a follower was refused: {}", let_go.stderr);
+    ensure!(let_go.is_success(), "deleting a follower was denied: {}", let_go.stderr);
     // The hook has removed the member. In the remaining cluster of two, none can be deleted.
 
     until("the member to be removed", || {
@@ -111,6 +111,6 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
         Ok((list.lines().count() == 2, list))
     })?;
     let still = delete(&leader)?;
-    ensure!(!still.is_success(), "the leader of two was let go: {}", still.stdout);
+    ensure!(!still.is_success(), "the leader of two was deleted: {}", still.stdout);
     Ok(())
 }

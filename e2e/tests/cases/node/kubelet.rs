@@ -25,7 +25,7 @@ fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run(context: &TestContex
     let silent = began.elapsed();
     ensure!(silent + Duration::from_secs(5) > node::GRACE, "given up after {silent:?}");
     let refused = web.attempt("app", &["true"])?;
-    ensure!(!refused.is_success(), "without a kubelet a command runs in the pod: {refused:?}");
+    ensure!(!refused.is_success(), "a command runs in the pod without a kubelet: {refused:?}");
     stopped.start()?;
     node.becomes("Ready", |node| !unknown(node))?;
     // A kubelet that just started first learns its pods.
@@ -37,6 +37,6 @@ fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run(context: &TestContex
         })
     })?;
     // Five per second: a restarted container would have started from zero.
-    ensure!(counted > 20, "the pod did not run on: it counted {counted}");
+    ensure!(counted > 20, "the pod was restarted: it counted {counted}");
     Ok(())
 }

@@ -28,20 +28,20 @@ fn lxcfs_stops_crashes_and_serves_again(context: &TestContext) -> Result<()> {
     let stopped = node.lxcfs().stop()?;
     ensure!(!node.path(MEMINFO).exists(), "there is still a file");
     let blind = first.attempt("app", &["cat", "/proc/meminfo"])?;
-    ensure!(blind.stderr.contains("not connected"), "without LXCFS the pod reads {blind:?}");
+    ensure!(blind.stderr.contains("not connected"), "the pod reads {blind:?} without LXCFS");
     let second = looking("second")?;
     second.meets("hostPath type check failed")?;
     stopped.start()?;
     let second = second.is_ready()?;
-    ensure!(total(&second)? == "128", "the pod that waited sees {} MiB", total(&second)?);
+    ensure!(total(&second)? == "128", "the waiting pod sees {} MiB", total(&second)?);
 
     // A crash: the mount stays and is dead.
     let killed = node.lxcfs().kill()?;
     let dead = std::fs::read(node.path(MEMINFO)).err().and_then(|error| error.raw_os_error());
-    ensure!(dead == Some(NOT_CONNECTED), "reading what a dead LXCFS served gives {dead:?}");
+    ensure!(dead == Some(NOT_CONNECTED), "a read from a dead LXCFS returns {dead:?}");
     killed.start()?;
     let third = looking("third")?.is_ready()?;
-    ensure!(total(&third)? == "128", "the pod of the time after sees {} MiB", total(&third)?);
+    ensure!(total(&third)? == "128", "the later pod sees {} MiB", total(&third)?);
     // However often LXCFS starts, the node's own directory is below its mount: an LXCFS of the host is not
     // visible there.
     stands_on_a_folder_of_the_node(&node.run(&["cat", "/proc/self/mountinfo"])?.succeeded()?.stdout)

@@ -12,10 +12,13 @@ fn a_pod_runs_and_answers_exec(context: &TestContext) -> Result<()> {
     let container = node::shell("echo in the log; trap 'exit 0' TERM; while :; do sleep 1; done", json!({}));
     shop.pod("web").container_like("app", container).is_admitted()?;
     let web = node.pod(&shop, "web").is_ready()?;
-    ensure!(web.logs("app")? == "in the log\n", "the log says {:?}", web.logs("app")?);
-    ensure!(web.exec("app", &["echo", "by exec"])? == "by exec\n", "exec says something else");
+    ensure!(web.logs("app")? == "in the log\n", "the log is {:?}", web.logs("app")?);
+    ensure!(web.exec("app", &["echo", "by exec"])? == "by exec\n", "exec returned another output");
     let refused = web.attempt("app", &["sh", "-c", "echo why >&2; exit 3"])?;
-    ensure!(refused.code() == Some(3) && refused.stderr.contains("why"), "a command that fails: {refused:?}");
+    ensure!(
+        refused.code() == Some(3) && refused.stderr.contains("why"),
+        "the failing command returned {refused:?}"
+    );
     web.meets("Started: ")?;
     web.is_deleted()
 }
@@ -31,9 +34,9 @@ fn a_pod_succeeds_and_a_failed_one_reports_why(context: &TestContext) -> Result<
         .with(once)
         .is_admitted()?;
     let good = node.pod(&shop, "good").is_done()?;
-    ensure!(good.logs("app")? == "well\n", "the log says {:?}", good.logs("app")?);
+    ensure!(good.logs("app")? == "well\n", "the log is {:?}", good.logs("app")?);
     let error = node.pod(&shop, "bad").is_done().err().map(|error| format!("{error:#}")).unwrap_or_default();
-    ensure!(error.contains("it is Failed") && error.contains("app: ill"), "the error says {error:?}");
+    ensure!(error.contains("it is Failed") && error.contains("app: ill"), "the error is {error:?}");
     Ok(())
 }
 
@@ -56,13 +59,13 @@ fn pods_resolve_the_api_server_and_each_other(context: &TestContext) -> Result<(
     let guest = node.pod(&shop, "guest").is_ready()?;
 
     let api = guest.exec("app", &["nslookup", "-type=a", "kubernetes.default.svc.cluster.local"])?;
-    ensure!(api.contains("Address: 10.0.0.1\n"), "the API server's name leads to {api}");
+    ensure!(api.contains("Address: 10.0.0.1\n"), "the API server's name resolves to {api}");
     let reached = "nc -w 5 kubernetes.default.svc.cluster.local 443 </dev/null";
     guest.exec("app", &["sh", "-c", reached]).context("the API server at the address of its Service")?;
     let address = web.object()?["status"]["podIP"].as_str().unwrap_or_default().to_owned();
     ensure!(address.starts_with("10.244.0."), "the pod's address is {address:?}");
     let name = format!("web.{}.svc.cluster.local", shop.name());
-    until("the pod's name to lead to it", || {
+    until("the pod's name to resolve to it", || {
         let said = guest.attempt("app", &["wget", "-q", "-O", "-", &format!("http://{name}/")])?;
         Ok((said.stdout == "it is me\n", format!("{said:?}")))
     })

@@ -69,7 +69,7 @@ impl Schemas {
                 }
                 let known: BTreeSet<&String> = self.fields(kind).map(|(field, _)| field).collect();
                 let strange = object.keys().find(|key| !known.is_empty() && !known.contains(key));
-                ensure!(strange.is_none(), "{kind} has {strange:?}, of which the OpenAPI says nothing");
+                ensure!(strange.is_none(), "{kind} has {strange:?}, which is not in the OpenAPI document");
             }
             _ => {}
         }
