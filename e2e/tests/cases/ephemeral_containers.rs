@@ -20,7 +20,7 @@ fn an_ephemeral_container_gets_the_files_of_its_pod(context: &'static TestContex
     check_mounts(&answer.body["spec"]["ephemeralContainers"][0], &DEFAULT_FILES)?;
 
     // With kubectl. Running containers are not changed again, and cannot be.
-    let said = fixture.cluster.kubectl().run(&[
+    let output = fixture.cluster.kubectl().run(&[
         "debug",
         "-n",
         shop.name(),
@@ -29,8 +29,8 @@ fn an_ephemeral_container_gets_the_files_of_its_pod(context: &'static TestContex
         "--image=images.example/debug:1",
         "--attach=false",
     ])?;
-    let said = said.succeeded()?;
-    ensure!(!said.stderr.contains("Warning:"), "kubectl debug warns: {}", said.stderr);
+    let output = output.succeeded()?;
+    ensure!(!output.stderr.contains("Warning:"), "kubectl debug warns: {}", output.stderr);
     let pod = api.get(&format!("{}/web", shop.path("pods")))?.succeeded()?.body;
     let containers = pod["spec"]["ephemeralContainers"].as_array().map(Vec::as_slice).unwrap_or_default();
     ensure!(containers.len() == 2, "expected two ephemeral containers, and there are {containers:?}");

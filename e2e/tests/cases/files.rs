@@ -37,7 +37,7 @@ impl LxcfsChecks for Admitted {
         for container in containers {
             let share = format!("{}={}", container["name"].as_str().unwrap_or_default(), files.join(","));
             ensure!(
-                status.split("; ").any(|told| told == share),
+                status.split("; ").any(|entry| entry == share),
                 "expected {share:?} in {STATUS}, and it is {status:?}"
             );
         }
@@ -55,19 +55,20 @@ impl LxcfsChecks for Admitted {
     }
 
     fn skipped_because(self, why: &str) -> Result<Self> {
-        let looked = self.without_files()?.with_warning(why)?;
-        let status = looked.pod["metadata"]["annotations"][STATUS].as_str().unwrap_or_default();
+        let admitted = self.without_files()?.with_warning(why)?;
+        let status = admitted.pod["metadata"]["annotations"][STATUS].as_str().unwrap_or_default();
         ensure!(
             status.starts_with("skipped: ") && status.contains(why),
             "expected {STATUS} to start with skipped and to contain {why:?}, and it is {status:?}"
         );
-        Ok(looked)
+        Ok(admitted)
     }
 }
 
 /// Expects one LXCFS volume for each of these files, and no other.
 pub(crate) fn check_volumes(pod: &Value, files: &[&str]) -> Result<()> {
-    let has: Vec<&Value> = list(pod, "/spec/volumes").iter().filter(|volume| is_of_lxcfs(volume)).collect();
+    let has: Vec<&Value> =
+        list(pod, "/spec/volumes").iter().filter(|volume| is_lxcfs_volume(volume)).collect();
     let expected: Vec<Value> = files
         .iter()
         .map(|file| {
@@ -87,7 +88,7 @@ pub(crate) fn check_volumes(pod: &Value, files: &[&str]) -> Result<()> {
 /// Expects one mount for each of these files, and no other mount of LXCFS.
 pub(crate) fn check_mounts(container: &Value, files: &[&str]) -> Result<()> {
     let has: Vec<&Value> =
-        list(container, "/volumeMounts").iter().filter(|mount| named_lxcfs(mount)).collect();
+        list(container, "/volumeMounts").iter().filter(|mount| has_lxcfs_name(mount)).collect();
     let expected: Vec<Value> = files
         .iter()
         .map(|file| json!({"name": format!("lxcfs-{file}"), "mountPath": format!("/proc/{file}"), "readOnly": true}))
@@ -111,10 +112,10 @@ pub(crate) fn check_mounts(container: &Value, files: &[&str]) -> Result<()> {
 /// Returns the pod without the additions of the guard, and without metadata that differs between twins.
 pub(crate) fn without_additions(pod: &Value) -> Value {
     let mut pod = pod.clone();
-    keep(&mut pod["spec"], "volumes", |volume| !is_of_lxcfs(volume));
+    retain(&mut pod["spec"], "volumes", |volume| !is_lxcfs_volume(volume));
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
-            keep(container, "volumeMounts", |mount| !named_lxcfs(mount));
+            retain(container, "volumeMounts", |mount| !has_lxcfs_name(mount));
         }
     }
     if let Some(metadata) = pod["metadata"].as_object_mut() {
@@ -133,9 +134,9 @@ pub(crate) fn without_additions(pod: &Value) -> Value {
 }
 
 /// Retains matching items of a list and removes an empty list, as the API server does.
-fn keep(object: &mut Value, key: &str, wanted: impl Fn(&Value) -> bool) {
+fn retain(object: &mut Value, key: &str, is_wanted: impl Fn(&Value) -> bool) {
     let Some(items) = object.get_mut(key).and_then(Value::as_array_mut) else { return };
-    items.retain(wanted);
+    items.retain(is_wanted);
     if items.is_empty()
         && let Some(object) = object.as_object_mut()
     {
@@ -147,10 +148,10 @@ fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn is_of_lxcfs(volume: &Value) -> bool {
-    named_lxcfs(volume) || volume["hostPath"]["path"].as_str().is_some_and(|path| path.starts_with(ROOT))
+fn is_lxcfs_volume(volume: &Value) -> bool {
+    has_lxcfs_name(volume) || volume["hostPath"]["path"].as_str().is_some_and(|path| path.starts_with(ROOT))
 }
 
-fn named_lxcfs(item: &Value) -> bool {
+fn has_lxcfs_name(item: &Value) -> bool {
     item["name"].as_str().is_some_and(|name| name.starts_with("lxcfs-"))
 }

@@ -13,7 +13,7 @@ use super::objects::{allow, await_gone, list, name_of, ready_status};
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 
 /// A frozen member delays a caller until the caller's timeout.
-const PATIENCE: Duration = Duration::from_secs(3);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[e2e::case]
 fn two_push_members_and_one_pull_member_are_ready(context: &TestContext) -> Result<()> {
@@ -80,7 +80,7 @@ fn two_bindings_let_a_plain_user_read_every_member(context: &TestContext) -> Res
         refused.status,
         refused.message()
     );
-    grant(&fleet, "onlooker")?;
+    grant_access(&fleet, "onlooker")?;
     for member in fleet.members() {
         let path = fleet.proxied(member.name(), "/api/v1/namespaces");
         until(format_args!("{path} to answer the onlooker"), || {
@@ -103,25 +103,25 @@ fn a_frozen_member_delays_callers_and_a_stopped_one_refuses_them(context: &TestC
     let fleet = context.exclusive_fleet()?;
     let (m1, m2) = (fleet.member("m1")?, fleet.member("m2")?);
     let version = fleet.proxied("m1", "/version");
-    let timeout = format!("--request-timeout={}s", PATIENCE.as_secs());
-    let ask = |path: &str| fleet.karmada().kubectl().run(&["get", "--raw", path, &timeout]);
+    let timeout = format!("--request-timeout={}s", REQUEST_TIMEOUT.as_secs());
+    let get_raw = |path: &str| fleet.karmada().kubectl().run(&["get", "--raw", path, &timeout]);
 
     let frozen = m1.freeze()?;
     let began = Instant::now();
-    let held = ask(&version)?;
+    let held = get_raw(&version)?;
     ensure!(!held.is_success(), "a frozen member answered: {}", held.stdout);
-    ensure!(began.elapsed() >= PATIENCE, "the caller was not delayed but got {:?}", held.stderr);
+    ensure!(began.elapsed() >= REQUEST_TIMEOUT, "the caller was not delayed but got {:?}", held.stderr);
     ensure!(m2.api().get("/readyz")?.is_success(), "m2 is frozen too");
     frozen.thaw()?;
 
     let stopped = m1.stop()?;
-    let refused = ask(&version)?;
+    let refused = get_raw(&version)?;
     ensure!(refused.stderr.contains("connection refused"), "a stopped member returns {:?}", refused.stderr);
     stopped.start()?;
     ensure!(m1.api().get("/readyz")?.is_success(), "m1 was not started again");
 
     let stopped = fleet.aggregated().stop()?;
-    let gone = ask(CLUSTERS)?;
+    let gone = get_raw(CLUSTERS)?;
     ensure!(!gone.is_success(), "the stopped aggregated API answered: {}", gone.stdout);
     stopped.start()?;
     fleet.await_restored()
@@ -133,24 +133,24 @@ fn members_leave_join_and_change_their_endpoint(context: &TestContext) -> Result
     let fleet: &Fleet = &shared;
     // At the same time: Karmada checks every ten seconds whether a leaving member is gone.
     std::thread::scope(|scope| {
-        let ways: [fn(&Fleet, &TestContext) -> Result<()>; 3] =
-            [one_leaves_and_joins_again, another_comes_and_goes, one_is_published_elsewhere];
-        let ways = ways.map(|way| scope.spawn(move || way(fleet, context)));
-        ways.into_iter().try_for_each(|way| way.join().map_err(|_| Error::msg("a way panicked"))?)
+        let tasks: [fn(&Fleet, &TestContext) -> Result<()>; 3] =
+            [leave_and_rejoin, join_and_leave, change_endpoints];
+        let tasks = tasks.map(|task| scope.spawn(move || task(fleet, context)));
+        tasks.into_iter().try_for_each(|task| task.join().map_err(|_| Error::msg("a way panicked"))?)
     })?;
     let names: Vec<String> = cluster_names(fleet)?;
     ensure!(names == ["m1", "m2", "m3"], "in the end the fleet is {names:?}");
     fleet.await_restored()
 }
 
-fn one_leaves_and_joins_again(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
+fn leave_and_rejoin(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
     let apart = fleet.unjoin("m2")?;
     ensure!(!cluster_names(fleet)?.contains(&"m2".to_owned()), "m2 is still in the fleet");
     // It is Ready again, so it did not join with revoked credentials.
     apart.rejoin()
 }
 
-fn another_comes_and_goes(fleet: &Fleet, context: &TestContext) -> Result<()> {
+fn join_and_leave(fleet: &Fleet, context: &TestContext) -> Result<()> {
     let m4 = fleet.join_more(context, NewMember::pull("m4"))?;
     let endpoint = &fleet.cluster_object("m4")?["spec"]["apiEndpoint"];
     ensure!(endpoint == m4.url(), "m4 is published at {endpoint}");
@@ -159,7 +159,7 @@ fn another_comes_and_goes(fleet: &Fleet, context: &TestContext) -> Result<()> {
     Ok(())
 }
 
-fn one_is_published_elsewhere(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
+fn change_endpoints(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
     let ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
     ensure!(fleet.cluster_object("ghost")?["spec"]["apiEndpoint"].is_null(), "a ghost has an endpoint");
     drop(ghost);
@@ -183,7 +183,7 @@ fn cluster_names(fleet: &Fleet) -> Result<Vec<String>> {
 /// that a policy propagates.
 ///
 /// Karmada impersonates the user in members because of the first binding.
-fn grant(fleet: &Fleet, user: &str) -> Result<()> {
+fn grant_access(fleet: &Fleet, user: &str) -> Result<()> {
     let member_role = format!("{user}-members");
     let names: Vec<&str> = fleet.members().iter().map(Member::name).collect();
     let selectors: Vec<Value> = ["ClusterRole", "ClusterRoleBinding"]

@@ -18,15 +18,15 @@ fn every_way_to_create_a_pod_returns_that_pod(context: &TestContext) -> Result<(
             .container_like("mounted", mounted.clone())
             .with(|pod| pod["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]))
     };
-    let ways = [
+    let pods = [
         pod("posted"),
         pod("generated").with_generated_name(),
         pod("applied").by_kubectl_apply(),
         pod("applied-there").by_server_side_apply(),
         pod("deployed").from_a_deployment(),
     ];
-    for way in ways {
-        let admitted = way
+    for pod in pods {
+        let admitted = pod
             .is_admitted()?
             .untouched()?
             .without_warnings()?
@@ -68,7 +68,7 @@ fn another_webhook_is_called_at_its_address(context: &TestContext) -> Result<()>
     let shop = cluster.labelled_namespace("shop", &[("foreign", "by-address")])?;
     let webhook = Webhook::start([127, 0, 0, 1], &[], |_| vec![annotate("by-address")])?;
     register(&cluster, &webhook.registration("by-address", ("foreign", "by-address")))?;
-    await_call(&shop, "by-address")?;
+    await_annotation(&shop, "by-address")?;
     let names: Vec<Value> = webhook.requests().iter().map(|request| request["namespace"].clone()).collect();
     ensure!(!names.is_empty() && names.iter().all(|name| name == shop.name()), "it reviewed {names:?}");
     let pod = shop.pod("web").is_admitted()?.with_annotation("foreign", "by-address")?;
@@ -88,14 +88,14 @@ fn another_webhook_is_called_through_a_service(context: &TestContext) -> Result<
     let registration =
         old.service_registration("by-service", ("foreign", "by-service"), (shop.name(), "hook"));
     register(&cluster, &registration)?;
-    await_call(&shop, "old")?;
+    await_annotation(&shop, "old")?;
 
     let new = Webhook::start(address, &[&host], |_| vec![annotate("new")])?;
     service.leads_to(new.address())?;
     let answer = new.service_registration("by-service", ("foreign", "by-service"), (shop.name(), "hook"));
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/by-service";
     cluster.api().merge(path, &json!({"webhooks": answer["webhooks"]}))?.succeeded()?;
-    await_call(&shop, "new")
+    await_annotation(&shop, "new")
 }
 
 #[e2e::case]
@@ -104,7 +104,7 @@ fn the_api_server_counts_calls_to_a_missing_webhook(context: &TestContext) -> Re
     let shop = cluster.labelled_namespace("shop", &[("foreign", "gone")])?;
     let webhook = Webhook::start([127, 0, 0, 1], &[], |_| vec![annotate("here")])?;
     register(&cluster, &webhook.registration("gone", ("foreign", "gone")))?;
-    await_call(&shop, "here")?;
+    await_annotation(&shop, "here")?;
     let failed = |labels: &[(&str, &str)]| {
         cluster.metrics().map(|metrics| metrics.sum("apiserver_admission_webhook_rejection_count", labels))
     };
@@ -139,7 +139,7 @@ fn annotate(value: &str) -> Value {
 }
 
 /// Waits until the webhook annotates pods with this value. No pod is denied meanwhile.
-fn await_call(namespace: &Namespace<'_>, value: &str) -> Result<()> {
+fn await_annotation(namespace: &Namespace<'_>, value: &str) -> Result<()> {
     until(format_args!("the webhook to annotate pods with {value}"), || {
         let admitted = namespace.pod("probe").as_dry_run().is_admitted()?;
         let has = admitted.pod["metadata"]["annotations"]["foreign"].clone();

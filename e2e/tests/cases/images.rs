@@ -15,7 +15,7 @@ fn every_image_is_built_once_and_reused(context: &TestContext) -> Result<()> {
     for image in Image::ALL {
         let path = image.build(context)?;
         let made = path.metadata()?.len();
-        let manifest = String::from_utf8(file_of(&path, "manifest.json")?)?;
+        let manifest = String::from_utf8(read_entry(&path, "manifest.json")?)?;
         ensure!(
             manifest.contains(&format!("[\"{}\"]", image.name())),
             "the manifest of {image:?} is {manifest}"
@@ -51,12 +51,12 @@ fn programs_run_in_their_image_without_host_files(context: &TestContext) -> Resu
         (Image::Etcd, &[&["/usr/local/bin/etcd", "--version"], &["/usr/local/bin/etcdctl", "version"]]),
     ];
     for (image, commands) in programs {
-        let root = unpacked(context, image)?;
+        let root = unpack(context, image)?;
         for command in commands {
             let tool = Tool::new("chroot", "chroot").argument(root.display().to_string());
             let tool = tool.arguments(command.iter().copied());
-            let said = context.supervisor()?.run(tool, Duration::from_secs(60))?.succeeded();
-            said.with_context(|| format!("{command:?} in {}", image.name()))?;
+            let output = context.supervisor()?.run(tool, Duration::from_secs(60))?.succeeded();
+            output.with_context(|| format!("{command:?} in {}", image.name()))?;
         }
     }
     Ok(())
@@ -64,17 +64,17 @@ fn programs_run_in_their_image_without_host_files(context: &TestContext) -> Resu
 
 #[e2e::case]
 fn pause_exits_with_zero_on_a_signal(context: &TestContext) -> Result<()> {
-    let program = unpacked(context, Image::Pause)?.join("pause");
+    let program = unpack(context, Image::Pause)?.join("pause");
     for signal in [Signal::TERM, Signal::INT] {
         let part = context.supervisor()?.start_process(Tool::new("pause", &program))?;
         // The process can get a signal before its first statement, which would end it with another status.
         until("pause to wait for signals", || {
             let status = std::fs::read_to_string(format!("/proc/{}/status", part.pid()))?;
-            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(str::trim);
-            let caught = u64::from_str_radix(caught.context("no SigCgt")?, 16)?;
+            let handled = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(str::trim);
+            let handled = u64::from_str_radix(handled.context("no SigCgt")?, 16)?;
             let all = [Signal::TERM, Signal::INT, Signal::CHILD];
-            let is_caught = all.iter().all(|signal| caught & (1 << (signal.as_raw() - 1)) != 0);
-            Ok((is_caught, format!("it catches {caught:#x}")))
+            let is_handled = all.iter().all(|signal| handled & (1 << (signal.as_raw() - 1)) != 0);
+            Ok((is_handled, format!("it catches {handled:#x}")))
         })?;
         part.signal(signal)?;
         let exit = part.wait(Duration::from_secs(20))?;
@@ -84,7 +84,7 @@ fn pause_exits_with_zero_on_a_signal(context: &TestContext) -> Result<()> {
 }
 
 /// Returns one file of an archive.
-fn file_of(archive: &Path, name: &str) -> Result<Vec<u8>> {
+fn read_entry(archive: &Path, name: &str) -> Result<Vec<u8>> {
     let mut archive = tar::Archive::new(File::open(archive)?);
     for entry in archive.entries()? {
         let mut entry = entry?;
@@ -98,10 +98,10 @@ fn file_of(archive: &Path, name: &str) -> Result<Vec<u8>> {
 }
 
 /// Unpacks the root file system of an image into a temporary directory.
-fn unpacked(context: &TestContext, image: Image) -> Result<PathBuf> {
+fn unpack(context: &TestContext, image: Image) -> Result<PathBuf> {
     let archive = image.build(context)?;
     let folder = context.folder("unpacked")?;
-    let layer = file_of(&archive, "layer.tar")?;
+    let layer = read_entry(&archive, "layer.tar")?;
     tar::Archive::new(layer.as_slice()).unpack(&folder).context("the layer of an image")?;
     let tmp = folder.join("tmp");
     if tmp.is_dir() {

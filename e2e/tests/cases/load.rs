@@ -15,7 +15,7 @@ const CREATORS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The load stops after this many errors.
-const TOLD: usize = 5;
+const MAX_FAULTS: usize = 5;
 
 /// Pods that are being created.
 pub(crate) struct Load<'a> {
@@ -33,9 +33,9 @@ pub(crate) struct Load<'a> {
 pub(crate) fn under_load<T>(
     namespace: &Namespace<'_>,
     expected: impl Fn(usize, Admitted) -> Result<()> + Sync,
-    deed: impl FnOnce(&Load<'_>) -> Result<T>,
+    action: impl FnOnce(&Load<'_>) -> Result<T>,
 ) -> Result<(usize, T)> {
-    under_load_of(namespace, opted_in, expected, deed)
+    under_load_of(namespace, opted_in, expected, action)
 }
 
 /// Does the same with other pods.
@@ -43,7 +43,7 @@ pub(crate) fn under_load_of<T>(
     namespace: &Namespace<'_>,
     pod: impl for<'p> Fn(&'p Namespace<'_>, &str) -> Pod<'p> + Sync,
     expected: impl Fn(usize, Admitted) -> Result<()> + Sync,
-    deed: impl FnOnce(&Load<'_>) -> Result<T>,
+    action: impl FnOnce(&Load<'_>) -> Result<T>,
 ) -> Result<(usize, T)> {
     let load = Load {
         namespace,
@@ -52,18 +52,18 @@ pub(crate) fn under_load_of<T>(
         faults: Mutex::default(),
         stopped: AtomicBool::new(false),
     };
-    let done = std::thread::scope(|scope| {
+    let result = std::thread::scope(|scope| {
         for creator in 0..CREATORS {
             let (load, pod, expected) = (&load, &pod, &expected);
             scope.spawn(move || load.create(creator, pod, expected));
         }
         let _ends = SetOnDrop(&load.stopped);
-        deed(&load)
+        action(&load)
     });
     let created = load.created.load(Ordering::Relaxed);
     let faults = load.faults.into_inner().unwrap_or_else(PoisonError::into_inner).join("; ");
-    match done {
-        Ok(done) if faults.is_empty() => Ok((created, done)),
+    match result {
+        Ok(result) if faults.is_empty() => Ok((created, result)),
         Ok(_) => bail!("of {created} pods and some more, these were not as expected: {faults}"),
         // Pods can be wrong because the action failed, or the other way round.
         Err(error) => {
@@ -107,16 +107,16 @@ impl Load<'_> {
                 Ok(()) => {
                     self.created.fetch_add(1, Ordering::Relaxed);
                 }
-                Err(error) => self.fault(format!("load-{creator}-{number}: {error:#}")),
+                Err(error) => self.add_fault(format!("load-{creator}-{number}: {error:#}")),
             }
             std::thread::sleep(PAUSE);
         }
     }
 
-    fn fault(&self, told: String) {
+    fn add_fault(&self, text: String) {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        faults.push(told);
-        if faults.len() >= TOLD {
+        faults.push(text);
+        if faults.len() >= MAX_FAULTS {
             self.stopped.store(true, Ordering::Relaxed);
         }
     }

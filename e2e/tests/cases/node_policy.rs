@@ -9,7 +9,7 @@ const LABEL: &str = "durward.dev/lxcfs-ready";
 const ANNOTATION: &str = "durward.dev/lxcfs-node";
 
 /// Returns the account of `lxcfs-node` with the token of a pod on this node, or without a node.
-fn thief(context: &TestContext, cluster: &Cluster, node: Option<&str>) -> Result<Api> {
+fn stolen_token(context: &TestContext, cluster: &Cluster, node: Option<&str>) -> Result<Api> {
     let mut config: Value = serde_json::from_slice(&std::fs::read(cluster.kubectl().kubeconfig())?)?;
     let user = config["users"][0]["user"].as_object_mut().context("a kubeconfig without a user")?;
     user.insert("as".to_owned(), "system:serviceaccount:durward-system:durward-lxcfs".into());
@@ -18,7 +18,7 @@ fn thief(context: &TestContext, cluster: &Cluster, node: Option<&str>) -> Result
     context.api(&config)
 }
 
-fn refused(api: &Api, path: &str, change: &Value, why: &str) -> Result<()> {
+fn expect_denied(api: &Api, path: &str, change: &Value, why: &str) -> Result<()> {
     let answer = api.merge(path, change)?;
     let message = answer.message();
     ensure!(!answer.is_success() && message.contains(why), "{path} {change} is answered: {message}");
@@ -32,17 +32,18 @@ fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestConte
     let held = json!({"finalizers": ["example.org/held"]});
     for (name, more) in [("n1", json!({})), ("n2", json!({})), ("held", held)] {
         let mut metadata = json!({"name": name, "labels": {"kept": "yes"}, "annotations": {"kept": "yes"}});
-        add(&mut metadata, &more);
+        merge(&mut metadata, &more);
         admin
             .create("/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}))?
             .succeeded()?;
     }
     cluster.kubectl().run(&["apply", "-f", RBAC])?.succeeded()?;
-    let (thief, held) = (thief(context, &cluster, Some("n1"))?, thief(context, &cluster, Some("held"))?);
+    let (stolen_token, held) =
+        (stolen_token(context, &cluster, Some("n1"))?, stolen_token(context, &cluster, Some("held"))?);
     let (own, other) = ("/api/v1/nodes/n1", "/api/v1/nodes/n2");
     let labelled = |key: &str, value: Value| json!({"metadata": {"labels": {key: value}}});
     until("the policy to be in force", || {
-        let answer = thief.merge(&format!("{other}?dryRun=All"), &labelled(LABEL, "true".into()))?;
+        let answer = stolen_token.merge(&format!("{other}?dryRun=All"), &labelled(LABEL, "true".into()))?;
         let is_refused = answer.message().contains("only the Node on which it runs");
         Ok((is_refused, answer.message().to_owned()))
     })?;
@@ -61,24 +62,29 @@ fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestConte
         json!({"spec": {"unschedulable": true}}),
         json!({"spec": {"taints": [{"key": "shop", "effect": "NoExecute"}]}}),
     ] {
-        refused(&thief, own, &change, only)?;
+        expect_denied(&stolen_token, own, &change, only)?;
     }
-    refused(&held, "/api/v1/nodes/held", &json!({"metadata": {"finalizers": null}}), only)?;
-    refused(&thief, other, &labelled(LABEL, "true".into()), "only the Node on which it runs (n1)")?;
-    let unbound = self::thief(context, &cluster, None)?;
-    refused(&unbound, own, &labelled(LABEL, "true".into()), "only the Node on which it runs ()")?;
+    expect_denied(&held, "/api/v1/nodes/held", &json!({"metadata": {"finalizers": null}}), only)?;
+    expect_denied(
+        &stolen_token,
+        other,
+        &labelled(LABEL, "true".into()),
+        "only the Node on which it runs (n1)",
+    )?;
+    let unbound = self::stolen_token(context, &cluster, None)?;
+    expect_denied(&unbound, own, &labelled(LABEL, "true".into()), "only the Node on which it runs ()")?;
     // RBAC denies these without the policy.
-    refused(
-        &thief,
+    expect_denied(
+        &stolen_token,
         &format!("{own}/status"),
         &json!({"status": {"capacity": {"x": "1"}}}),
         "cannot patch resource",
     )?;
-    for answer in [thief.get(own)?, thief.get("/api/v1/nodes")?, thief.delete(own)?] {
+    for answer in [stolen_token.get(own)?, stolen_token.get("/api/v1/nodes")?, stolen_token.delete(own)?] {
         ensure!(answer.message().contains("is forbidden"), "it is answered: {}", answer.message());
     }
 
-    for (api, path) in [(&thief, own), (&held, "/api/v1/nodes/held")] {
+    for (api, path) in [(&stolen_token, own), (&held, "/api/v1/nodes/held")] {
         for value in [json!("true"), Value::Null] {
             let both = json!({"metadata": {"labels": {LABEL: value}, "annotations": {ANNOTATION: value}}});
             let node = api.merge(path, &both)?.succeeded()?.body;
@@ -98,7 +104,7 @@ fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestConte
 }
 
 /// Merges the keys of `more` into an object.
-fn add(object: &mut Value, more: &Value) {
+fn merge(object: &mut Value, more: &Value) {
     for (key, value) in more.as_object().into_iter().flatten() {
         object[key] = value.clone();
     }

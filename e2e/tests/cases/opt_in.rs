@@ -134,25 +134,25 @@ fn a_new_namespace_is_read_before_the_watch_reports_it(context: &'static TestCon
     let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
     // The watch is slower than the pod: the proxy holds back all its events.
     let proxy = Proxy::before(cluster.url(), cluster.ca())?;
-    let silent = proxy.on("watch=true").answers(Fault::Silence);
+    let watch_fault = proxy.on("watch=true").answers(Fault::Silence);
     installation.sees_the_cluster_at(&proxy.url())?;
     let durward = installation.serve().named("durward-behind").start_ready(context)?;
     installation.register()?;
     await_injection(&cluster.namespace("shop")?)?;
     for round in 0..20 {
         // Every other namespace opts in, so the state of the last one is wrong for the next one.
-        let asks = round % 2 == 0;
-        let labels = if asks { &OPTED_IN[..] } else { &[] };
+        let opts_in = round % 2 == 0;
+        let labels = if opts_in { &OPTED_IN[..] } else { &[] };
         let shop = cluster.hurried_namespace("breath", labels)?;
         let pod = web(&shop, "silent").is_admitted()?.without_warnings()?;
-        if asks {
+        if opts_in {
             pod.with_files(&DEFAULT_FILES)?
         } else {
             pod.untouched()?
         };
         opted_in(&shop, "wanting").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
     }
-    ensure!(silent.hits() > 0, "the server does not watch, so it could not be too late");
+    ensure!(watch_fault.hits() > 0, "the server does not watch, so it could not be too late");
     let page = durward.page("/readyz?verbose")?;
     ensure!(page.status == 200, "the server has read no namespace at all: {}", page.body);
     Ok(())

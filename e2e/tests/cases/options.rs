@@ -66,16 +66,16 @@ fn webhooks_follow_the_selector_and_the_opt_in_options(context: &'static TestCon
     let (mut installation, durward) = Installation::start(context, &cluster, guards, "durward-narrow")?;
     let (shop, system) =
         (cluster.namespace("shop")?, cluster.labelled_namespace("shop", &[("tier", "system")])?);
-    let asking = cluster.labelled_namespace("asking", &OPTED_IN)?;
+    let opted_in_namespace = cluster.labelled_namespace("asking", &OPTED_IN)?;
     await_injection(&shop)?;
 
     let before = reviews(&durward)?;
     opted_in(&system, "not-selected").is_admitted()?.untouched()?;
     shop.pod("labelled").labelled(OPT_IN, "enabled").is_admitted()?.untouched()?;
-    asking.pod("silent").is_admitted()?.untouched()?;
-    let asked = reviews(&durward)? - before;
-    ensure!(asked < 0.5, "{asked} pods were reviewed that the webhooks exclude");
-    opted_in(&asking, "annotated").is_admitted()?.with_files(&DEFAULT_FILES)?;
+    opted_in_namespace.pod("silent").is_admitted()?.untouched()?;
+    let count = reviews(&durward)? - before;
+    ensure!(count < 0.5, "{count} pods were reviewed that the webhooks exclude");
+    opted_in(&opted_in_namespace, "annotated").is_admitted()?.with_files(&DEFAULT_FILES)?;
     ensure!((reviews(&durward)? - before - 1.0).abs() < 0.5, "the pod that opts in was not reviewed once");
 
     // The same pods are reviewed with the default registration, so the options above excluded them.
@@ -83,7 +83,7 @@ fn webhooks_follow_the_selector_and_the_opt_in_options(context: &'static TestCon
     durward.signal(Signal::HUP)?;
     installation.register()?;
     eventually_ok("the wider webhooks to be used", || {
-        asking.pod("probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)
+        opted_in_namespace.pod("probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)
     })?;
     opted_in(&system, "selected").is_admitted()?.with_files(&DEFAULT_FILES)?;
     shop.pod("labelled-too").labelled(OPT_IN, "enabled").is_admitted()?.with_files(&DEFAULT_FILES).map(drop)

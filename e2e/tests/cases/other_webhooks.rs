@@ -30,11 +30,11 @@ fn a_container_that_another_webhook_adds_later_gets_files(context: &'static Test
     })?;
 
     let admitted = opted_in(&shop, "web").is_admitted()?;
-    let seen = mesh.requests();
-    let seen = seen.last().context("the other webhook was not called")?;
+    let requests = mesh.requests();
+    let requests = requests.last().context("the other webhook was not called")?;
     ensure!(
-        seen["object"]["spec"]["volumes"].to_string().contains("lxcfs-meminfo"),
-        "the other webhook was called first, so this proves nothing: {seen}"
+        requests["object"]["spec"]["volumes"].to_string().contains("lxcfs-meminfo"),
+        "the other webhook was called first, so this proves nothing: {requests}"
     );
     // Both containers have all files, and each volume exists once.
     let admitted = admitted.with_files(&DEFAULT_FILES)?.without_warnings()?;

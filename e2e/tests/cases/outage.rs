@@ -9,12 +9,12 @@ use super::environment::{
 use super::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS};
 
 /// Returns how many pods the API server admitted because a webhook call failed.
-pub(crate) fn failed_open(cluster: &Cluster) -> Result<f64> {
+pub(crate) fn admitted_unreviewed(cluster: &Cluster) -> Result<f64> {
     Ok(cluster.metrics()?.sum("apiserver_admission_webhook_fail_open_count", &[("name", PODS_WEBHOOK)]))
 }
 
 /// Returns how many pods the API server denied because a webhook call failed.
-pub(crate) fn failed_calls(cluster: &Cluster) -> Result<f64> {
+pub(crate) fn denied_unreviewed(cluster: &Cluster) -> Result<f64> {
     let labels = [("name", PODS_WEBHOOK), ("error_type", "calling_webhook_error")];
     Ok(cluster.metrics()?.sum("apiserver_admission_webhook_rejection_count", &labels))
 }
@@ -23,16 +23,17 @@ pub(crate) fn failed_calls(cluster: &Cluster) -> Result<f64> {
 fn policy_ignore_admits_pods_unchanged_while_durward_is_down(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
     let mut installation = Installation::by_url(context, &cluster, DEFAULTS)?;
-    let (shop, asking) = (cluster.namespace("shop")?, cluster.labelled_namespace("asking", &OPTED_IN)?);
-    let before = failed_open(&cluster)?;
+    let (shop, opted_in_namespace) =
+        (cluster.namespace("shop")?, cluster.labelled_namespace("asking", &OPTED_IN)?);
+    let before = admitted_unreviewed(&cluster)?;
     installation.register()?;
     until("a call of the API server to fail", || {
         opted_in(&shop, "probe").as_dry_run().is_admitted()?.untouched()?;
-        let failed = failed_open(&cluster)? - before;
+        let failed = admitted_unreviewed(&cluster)? - before;
         Ok((failed > 0.5, "no call failed".to_owned()))
     })?;
     opted_in(&shop, "web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
-    asking.pod("web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
+    opted_in_namespace.pod("web").is_admitted()?.untouched()?.without_annotation(STATUS)?;
     // A restarted server adds files again, without a change in the API server.
     let _durward = installation.serve().start_ready(context)?;
     opted_in(&shop, "later").is_admitted()?.with_files(&DEFAULT_FILES).map(drop)
@@ -46,13 +47,13 @@ fn policy_fail_denies_only_pods_that_opt_in_while_durward_is_down(
     let mut installation =
         Installation::by_url(context, &cluster, "  lxcfs: {webhook: {failurePolicy: Fail}}")?;
     let shop = cluster.namespace("shop")?;
-    let before = failed_calls(&cluster)?;
+    let before = denied_unreviewed(&cluster)?;
     installation.register()?;
     eventually_ok("a pod that opts in to be denied", || {
         let pod = opted_in(&shop, "probe").as_dry_run();
         pod.is_denied_with(&format!("failed calling webhook \"{PODS_WEBHOOK}\""))
     })?;
-    ensure!(failed_calls(&cluster)? > before + 0.5, "a pod was denied without a counter");
+    ensure!(denied_unreviewed(&cluster)? > before + 0.5, "a pod was denied without a counter");
     shop.pod("plain").is_admitted()?.untouched().map(drop)
 }
 

@@ -9,7 +9,7 @@ use super::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS};
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 /// Returns a pod that opts in and that the level `restricted` allows.
-fn careful<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+fn restricted_pod<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
     let context = json!({
         "allowPrivilegeEscalation": false, "runAsNonRoot": true,
         "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
@@ -26,41 +26,43 @@ fn pods_that_pod_security_would_deny_get_no_files(context: &'static TestContext)
         "  lxcfs: {podSecurityDefault: restricted}",
         "durward-restricted",
     )?;
-    let silent = cluster.namespace("silent")?;
+    let unlabeled = cluster.namespace("silent")?;
     let lenient = cluster.labelled_namespace("lenient", &[(ENFORCE, "privileged")])?;
     await_injection(&lenient)?;
 
-    careful(&silent, "web")
+    restricted_pod(&unlabeled, "web")
         .is_admitted()?
         .skipped_because("podSecurityDefault restricted refuses hostPath volumes")?;
     for level in ["baseline", "restricted"] {
         let strict = cluster.labelled_namespace("strict", &[(ENFORCE, level)])?;
-        careful(&strict, "web")
+        restricted_pod(&strict, "web")
             .is_admitted()?
             .skipped_because(&format!("enforces Pod Security {level}, which refuses hostPath"))?;
     }
-    careful(&lenient, "web").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
+    restricted_pod(&lenient, "web").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
 
     // With its default, the option does not fit this cluster: the pod gets volumes and is denied. So the API
     // server's level decided, not the pod.
     installation.configure(DEFAULTS)?;
     durward.signal(Signal::HUP)?;
     eventually_ok("the pod to be refused", || {
-        careful(&silent, "other").as_dry_run().is_denied_with("violates PodSecurity \"restricted:latest\"")
+        restricted_pod(&unlabeled, "other")
+            .as_dry_run()
+            .is_denied_with("violates PodSecurity \"restricted:latest\"")
     })?;
     Ok(())
 }
 
 /// Returns such a pod with these resources.
-fn like<'a>(namespace: &'a Namespace<'_>, name: &str, resources: Value) -> Pod<'a> {
-    careful(namespace, name).with(|pod| {
+fn pod_with_resources<'a>(namespace: &'a Namespace<'_>, name: &str, resources: Value) -> Pod<'a> {
+    restricted_pod(namespace, name).with(|pod| {
         if !resources.is_null() {
             pod["spec"]["containers"][0]["resources"] = resources;
         }
     })
 }
 
-fn asks_for_a_device(admitted: &Admitted, amount: &str) -> Result<()> {
+fn requests_device(admitted: &Admitted, amount: &str) -> Result<()> {
     let pod = &admitted.pod;
     for which in ["limits", "requests"] {
         let found = &pod["spec"]["containers"][0]["resources"][which]["durward.dev/lxcfs"];
@@ -81,7 +83,7 @@ fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'stati
     let cluster = context.cluster(&restricted())?;
     let (installation, durward) =
         Installation::start(context, &cluster, &guard("require"), "durward-device")?;
-    let silent = cluster.namespace("silent")?;
+    let unlabeled = cluster.namespace("silent")?;
     let lenient = cluster.labelled_namespace("lenient", &[(ENFORCE, "privileged")])?;
     await_injection(&lenient)?;
 
@@ -93,18 +95,21 @@ fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'stati
         ("requesting", json!({"requests": {"cpu": "100m"}})),
         ("both", json!({"limits": {"cpu": "1", "example.org/gpu": "1"}, "requests": {"cpu": "100m"}})),
     ] {
-        let admitted = like(&silent, name, resources).is_admitted()?.with_mounts(&[])?.without_warnings()?;
-        asks_for_a_device(&admitted, "1")?;
+        let admitted = pod_with_resources(&unlabeled, name, resources)
+            .is_admitted()?
+            .with_mounts(&[])?
+            .without_warnings()?;
+        requests_device(&admitted, "1")?;
     }
-    let as_a_whole = careful(&silent, "whole").with(|pod| {
+    let as_a_whole = restricted_pod(&unlabeled, "whole").with(|pod| {
         pod["spec"]["resources"] = json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "1"}});
     });
-    asks_for_a_device(&as_a_whole.is_admitted()?.without_warnings()?, "1")?;
+    requests_device(&as_a_whole.is_admitted()?.without_warnings()?, "1")?;
     let by_hand = json!({"limits": {"durward.dev/lxcfs": "2"}});
-    asks_for_a_device(&like(&silent, "two", by_hand).is_admitted()?, "2")?;
+    requests_device(&pod_with_resources(&unlabeled, "two", by_hand).is_admitted()?, "2")?;
 
     let selected = |name: &str, selector: Value| {
-        careful(&lenient, name).with(|pod| pod["spec"]["nodeSelector"] = selector).is_admitted()
+        restricted_pod(&lenient, name).with(|pod| pod["spec"]["nodeSelector"] = selector).is_admitted()
     };
     for (name, selector) in [("anywhere", Value::Null), ("ssd", json!({"disk": "ssd"}))] {
         let pod = selected(name, selector)?.with_files(&DEFAULT_FILES)?.without_warnings()?.pod;
@@ -120,7 +125,8 @@ fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'stati
     let ours = json!({"weight": 100, "preference": {"matchExpressions":
         [{"key": READY, "operator": "In", "values": ["true"]}]}});
     eventually_ok("a pod to prefer nodes that are ready", || {
-        let pod = careful(&lenient, "probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)?.pod;
+        let pod =
+            restricted_pod(&lenient, "probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)?.pod;
         ensure!(terms(&pod) == json!([ours]), "{pod}");
         Ok(())
     })?;
@@ -130,7 +136,7 @@ fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'stati
         ("of-pods", json!({"podAntiAffinity": {}}), json!([ours])),
         ("of-nodes", json!({"nodeAffinity": {PREFERRED: [disk]}}), json!([disk, ours])),
     ] {
-        let pod = careful(&lenient, name).with(|pod| pod["spec"]["affinity"] = affinity);
+        let pod = restricted_pod(&lenient, name).with(|pod| pod["spec"]["affinity"] = affinity);
         let pod = pod.is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?.pod;
         ensure!(terms(&pod) == expected, "{pod}");
     }

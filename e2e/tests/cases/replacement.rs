@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::environment::{await_injection, reviews, scratch};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 use super::load::{Load, under_load};
-use super::outage::{failed_calls, failed_open};
+use super::outage::{admitted_unreviewed, denied_unreviewed};
 
 /// Ten seconds of lame duck, as behind a Service, plus time for a loaded machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
@@ -32,8 +32,8 @@ fn replacing_server_and_certificate_skips_no_pod_with_policy_ignore(
 
 fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let door = cluster.namespace("door")?;
-    let service = door.service("durward")?;
+    let durward_namespace = cluster.namespace("door")?;
+    let service = durward_namespace.service("durward")?;
     let guards = format!("  lxcfs: {{webhook: {{failurePolicy: {failure_policy}}}}}");
     let mut installation = Installation::by_service(context, &cluster, &service, &guards)?;
     let first = installation.serve().named("durward-first").start_ready(context)?;
@@ -42,10 +42,10 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
     let shop = cluster.namespace("shop")?;
     await_injection(&shop)?;
 
-    let (calls, open) = (failed_calls(&cluster)?, failed_open(&cluster)?);
-    let replacing = |load: &Load<'_>| {
+    let (calls, open) = (denied_unreviewed(&cluster)?, admitted_unreviewed(&cluster)?);
+    let replace = |load: &Load<'_>| {
         load.await_more(BETWEEN)?;
-        let second = replaced(context, load, &installation, &service, &first, Order::LeadThenEnd)?;
+        let second = replace_server(context, load, &installation, &service, &first, Order::MoveThenStop)?;
         let served = || certificates::served(second.reviews(), &service.host(), installation.ca());
         let old = served()?;
         let new = installation.swap_certificate()?;
@@ -63,7 +63,7 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
         })?;
         load.await_more(BETWEEN)?;
         // New connections of the API server get the new certificate.
-        let third = replaced(context, load, &installation, &service, &second, Order::EndThenLead)?;
+        let third = replace_server(context, load, &installation, &service, &second, Order::StopThenMove)?;
         ensure!(
             certificates::served(third.reviews(), &service.host(), installation.ca())? == new.der,
             "a server that was started after the swap serves another certificate"
@@ -71,8 +71,8 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
         Ok(third)
     };
     let (created, _third) =
-        under_load(&shop, |_, pod| pod.with_files(&DEFAULT_FILES)?.without_warnings().map(drop), replacing)?;
-    let (calls, open) = (failed_calls(&cluster)? - calls, failed_open(&cluster)? - open);
+        under_load(&shop, |_, pod| pod.with_files(&DEFAULT_FILES)?.without_warnings().map(drop), replace)?;
+    let (calls, open) = (denied_unreviewed(&cluster)? - calls, admitted_unreviewed(&cluster)? - open);
     ensure!(
         calls < 0.5 && open < 0.5,
         "of {created} or more pods, {calls} calls failed and {open} were not reviewed"
@@ -88,13 +88,13 @@ fn serial(certificate: &[u8]) -> Result<String> {
 /// The order in which the Service leaves a server and the server is stopped. A rollout does both at once.
 #[derive(Clone, Copy)]
 enum Order {
-    LeadThenEnd,
-    EndThenLead,
+    MoveThenStop,
+    StopThenMove,
 }
 
 /// Starts another server, moves the Service to it, and stops the old one. The old one must exit with zero,
 /// and the new one must get reviews.
-fn replaced(
+fn replace_server(
     context: &TestContext,
     load: &Load<'_>,
     installation: &Installation<'_>,
@@ -104,18 +104,18 @@ fn replaced(
 ) -> Result<Durward> {
     let new = installation.serve().named("durward-next").start_ready(context)?;
     match order {
-        Order::LeadThenEnd => {
+        Order::MoveThenStop => {
             service.leads_to(new.reviews())?;
             old.signal(Signal::TERM)?;
         }
-        Order::EndThenLead => {
+        Order::StopThenMove => {
             old.signal(Signal::TERM)?;
             // Not ready, but the API server still calls it: it must serve, also new connections.
             old.await_unready()?;
             let before = reviews(old)?;
             until("a review by the server that stops", || {
-                let asked = reviews(old)? - before;
-                Ok((asked > 0.5, asked.to_string()))
+                let count = reviews(old)? - before;
+                Ok((count > 0.5, count.to_string()))
             })?;
             service.leads_to(new.reviews())?;
         }

@@ -6,13 +6,13 @@ use super::environment::{Environment, OLD_OPT_IN, OPT_IN, OPTED_IN, exclusive, o
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 
 /// Creates the pod and expects this number of reviews.
-fn is_asked(fixture: &Environment, times: u8, what: &str, pod: Pod<'_>) -> Result<()> {
+fn expect_reviews(fixture: &Environment, times: u8, what: &str, pod: Pod<'_>) -> Result<()> {
     let before = reviews(&fixture.durward)?;
     pod.is_admitted()?;
-    let asked = reviews(&fixture.durward)? - before;
+    let count = reviews(&fixture.durward)? - before;
     ensure!(
-        (asked - f64::from(times)).abs() < 0.5,
-        "expected {times} reviews of {what}, but there were {asked}"
+        (count - f64::from(times)).abs() < 0.5,
+        "expected {times} reviews of {what}, but there were {count}"
     );
     Ok(())
 }
@@ -20,42 +20,58 @@ fn is_asked(fixture: &Environment, times: u8, what: &str, pod: Pod<'_>) -> Resul
 #[e2e::case(Exclusive)]
 fn a_pod_that_opts_in_is_reviewed_once(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
-    let (shop, asking) =
+    let (shop, opted_in_namespace) =
         (fixture.cluster.namespace("shop")?, fixture.cluster.labelled_namespace("asking", &OPTED_IN)?);
-    is_asked(&fixture, 1, "an annotated pod", opted_in(&shop, "annotated"))?;
-    is_asked(&fixture, 1, "a labelled pod", shop.pod("labelled").labelled(OPT_IN, "enabled"))?;
-    is_asked(
+    expect_reviews(&fixture, 1, "an annotated pod", opted_in(&shop, "annotated"))?;
+    expect_reviews(&fixture, 1, "a labelled pod", shop.pod("labelled").labelled(OPT_IN, "enabled"))?;
+    expect_reviews(
         &fixture,
         1,
         "a pod with the older annotation",
         shop.pod("older").annotated(OLD_OPT_IN, "true"),
     )?;
-    is_asked(&fixture, 1, "a silent pod in a namespace that asks", asking.pod("silent"))?;
-    let thrice = opted_in(&asking, "thrice").labelled(OPT_IN, "enabled").annotated(OLD_OPT_IN, "true");
-    is_asked(&fixture, 1, "a pod that asks in three ways in a namespace that asks", thrice)
+    expect_reviews(&fixture, 1, "a silent pod in a namespace that asks", opted_in_namespace.pod("silent"))?;
+    let thrice =
+        opted_in(&opted_in_namespace, "thrice").labelled(OPT_IN, "enabled").annotated(OLD_OPT_IN, "true");
+    expect_reviews(&fixture, 1, "a pod that asks in three ways in a namespace that asks", thrice)
 }
 
 #[e2e::case(Exclusive)]
 fn a_pod_that_does_not_opt_in_is_not_reviewed(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
-    let (shop, asking) =
+    let (shop, opted_in_namespace) =
         (fixture.cluster.namespace("shop")?, fixture.cluster.labelled_namespace("asking", &OPTED_IN)?);
-    is_asked(&fixture, 0, "a plain pod", shop.pod("plain").labelled("app", "web").annotated("note", "x"))?;
-    is_asked(&fixture, 0, "a pod of a plain Deployment", shop.pod("deployed").from_a_deployment())?;
-    is_asked(&fixture, 0, "a pod with the older word for no", shop.pod("no").annotated(OLD_OPT_IN, "false"))?;
-    is_asked(&fixture, 0, "a pod that opts out", asking.pod("out").annotated(OPT_IN, "disabled"))?;
-    is_asked(
+    expect_reviews(
+        &fixture,
+        0,
+        "a plain pod",
+        shop.pod("plain").labelled("app", "web").annotated("note", "x"),
+    )?;
+    expect_reviews(&fixture, 0, "a pod of a plain Deployment", shop.pod("deployed").from_a_deployment())?;
+    expect_reviews(
+        &fixture,
+        0,
+        "a pod with the older word for no",
+        shop.pod("no").annotated(OLD_OPT_IN, "false"),
+    )?;
+    expect_reviews(
+        &fixture,
+        0,
+        "a pod that opts out",
+        opted_in_namespace.pod("out").annotated(OPT_IN, "disabled"),
+    )?;
+    expect_reviews(
         &fixture,
         0,
         "a pod that opts out by its label",
-        asking.pod("out-2").labelled(OPT_IN, "disabled"),
+        opted_in_namespace.pod("out-2").labelled(OPT_IN, "disabled"),
     )?;
     for (name, no) in [("out-3", "false"), ("out-4", "No")] {
-        let pod = asking.pod(name).annotated(OLD_OPT_IN, no);
-        is_asked(&fixture, 0, "a pod that opts out by the older word in a namespace that asks", pod)?;
+        let pod = opted_in_namespace.pod(name).annotated(OLD_OPT_IN, no);
+        expect_reviews(&fixture, 0, "a pod that opts out by the older word in a namespace that asks", pod)?;
     }
-    let newer = opted_in(&asking, "newer").annotated(OLD_OPT_IN, "false");
-    is_asked(&fixture, 1, "a pod whose newer word beats its older no", newer)
+    let newer = opted_in(&opted_in_namespace, "newer").annotated(OLD_OPT_IN, "false");
+    expect_reviews(&fixture, 1, "a pod whose newer word beats its older no", newer)
 }
 
 #[e2e::case(Exclusive)]
@@ -63,7 +79,7 @@ fn updates_and_deletion_of_a_pod_are_not_reviewed(context: &'static TestContext)
     let fixture = exclusive(context)?;
     let api = fixture.cluster.api();
     let shop = fixture.cluster.namespace("shop")?;
-    is_asked(&fixture, 1, "an annotated pod", opted_in(&shop, "web"))?;
+    expect_reviews(&fixture, 1, "an annotated pod", opted_in(&shop, "web"))?;
     let path = format!("{}/web", shop.path("pods"));
     let before = reviews(&fixture.durward)?;
     api.merge(&path, &json!({"metadata": {"labels": {"app": "web"}}}))?.succeeded()?;

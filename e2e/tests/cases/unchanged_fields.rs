@@ -6,7 +6,7 @@ use super::environment::{OPTED_IN, shared};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _, without_additions};
 
 /// Returns a pod with fields of many Kubernetes versions, and annotations that need escaping.
-fn rich<'a>(namespace: &'a Namespace<'_>) -> Pod<'a> {
+fn pod_with_many_fields<'a>(namespace: &'a Namespace<'_>) -> Pod<'a> {
     let app = json!({
         "ports": [{"containerPort": 8080, "name": "http"}],
         "env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
@@ -56,10 +56,13 @@ fn rich<'a>(namespace: &'a Namespace<'_>) -> Pod<'a> {
 #[e2e::case]
 fn an_injected_pod_equals_its_twin_except_for_our_additions(context: &'static TestContext) -> Result<()> {
     let fixture = shared(context)?;
-    let (asking, silent) =
+    let (opted_in_namespace, plain) =
         (fixture.cluster.labelled_namespace("asking", &OPTED_IN)?, fixture.cluster.namespace("silent")?);
-    let injected = rich(&asking).is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
-    let twin = rich(&silent).is_admitted()?.untouched()?.without_warnings()?;
+    let injected = pod_with_many_fields(&opted_in_namespace)
+        .is_admitted()?
+        .with_files(&DEFAULT_FILES)?
+        .without_warnings()?;
+    let twin = pod_with_many_fields(&plain).is_admitted()?.untouched()?.without_warnings()?;
     for field in [
         "/spec/containers/0/securityContext/seccompProfile/localhostProfile",
         "/spec/containers/0/startupProbe/grpc/port",
@@ -78,7 +81,7 @@ fn an_injected_pod_equals_its_twin_except_for_our_additions(context: &'static Te
         differences(&left, &right)
     );
     // The stored pod equals the returned one.
-    let path = format!("{}/rich", asking.path("pods"));
+    let path = format!("{}/rich", opted_in_namespace.path("pods"));
     let stored = fixture.cluster.api().get(&path)?.succeeded()?.body;
     ensure!(without_additions(&stored) == right, "the stored pod differs from the twin");
     Ok(())
@@ -86,25 +89,25 @@ fn an_injected_pod_equals_its_twin_except_for_our_additions(context: &'static Te
 
 /// Returns the JSON pointers at which two values differ, with both values.
 pub(crate) fn differences(left: &Value, right: &Value) -> String {
-    fn walk(at: &str, left: &Value, right: &Value, told: &mut Vec<String>) {
+    fn walk(at: &str, left: &Value, right: &Value, differences: &mut Vec<String>) {
         match (left, right) {
             (Value::Object(a), Value::Object(b)) => {
                 for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
                     let none = Value::Null;
                     let (a, b) = (a.get(key).unwrap_or(&none), b.get(key).unwrap_or(&none));
-                    walk(&format!("{at}/{key}"), a, b, told);
+                    walk(&format!("{at}/{key}"), a, b, differences);
                 }
             }
             (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
                 for (index, (a, b)) in a.iter().zip(b).enumerate() {
-                    walk(&format!("{at}/{index}"), a, b, told);
+                    walk(&format!("{at}/{index}"), a, b, differences);
                 }
             }
             _ if left == right => {}
-            _ => told.push(format!("{at}: {left} and {right}")),
+            _ => differences.push(format!("{at}: {left} and {right}")),
         }
     }
-    let mut told = Vec::new();
-    walk("", left, right, &mut told);
-    told.join("; ")
+    let mut differences = Vec::new();
+    walk("", left, right, &mut differences);
+    differences.join("; ")
 }

@@ -45,8 +45,9 @@ fn named_init_containers_and_sidecars_see_their_own_limits(context: &'static Tes
     let node = shared(context)?;
     let shop = node.namespace("shop")?;
     let created_at = Instant::now();
-    let named = kinds(&shop, "named").annotated("durward.dev/lxcfs-containers", "app,once,sidecar");
-    let (named, silent) = (named.is_admitted()?, kinds(&shop, "silent").is_admitted()?);
+    let named =
+        pod_with_all_kinds(&shop, "named").annotated("durward.dev/lxcfs-containers", "app,once,sidecar");
+    let (named, silent) = (named.is_admitted()?, pod_with_all_kinds(&shop, "silent").is_admitted()?);
     let named = ready(&node, &shop, &named)?;
     ContainerView::parse(&named.logs("once")?)?.with_memory(48)?.with_uptime_since(created_at)?;
     ContainerView::read(&named, "sidecar")?.with_memory(96)?.with_uptime_since(created_at)?;
@@ -61,14 +62,14 @@ fn named_init_containers_and_sidecars_see_their_own_limits(context: &'static Tes
 fn configured_init_containers_and_sidecars_see_their_own_limits(context: &'static TestContext) -> Result<()> {
     let node = shared_with(context, "  lxcfs: {initContainers: true}")?;
     let shop = node.namespace("shop")?;
-    let pod = ready(&node, &shop, &kinds(&shop, "kinds").is_admitted()?)?;
+    let pod = ready(&node, &shop, &pod_with_all_kinds(&shop, "kinds").is_admitted()?)?;
     ContainerView::parse(&pod.logs("once")?)?.with_memory(48)?;
     ContainerView::read(&pod, "sidecar")?.with_memory(96)?;
     ContainerView::read(&pod, "app")?.with_memory(256).map(drop)
 }
 
 /// Returns a pod with an init container that prints its view, a native sidecar, and a container.
-fn kinds<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+fn pod_with_all_kinds<'a>(shop: &'a Namespace<'_>, name: &str) -> Pod<'a> {
     let mut sidecar = limits(&json!({"memory": "96Mi"}));
     sidecar["restartPolicy"] = "Always".into();
     idle_pod(shop, name)
@@ -93,8 +94,8 @@ fn an_ephemeral_container_sees_its_target_or_the_whole_pod(context: &'static Tes
         let mut words = vec!["debug", "-n", shop.name(), "web", &container, "--profile=general"];
         words.extend(target.as_deref());
         words.extend(["--image=durward.test/busybox:1", "--attach=false", "--", "sleep", "600"]);
-        let said = node.cluster().kubectl().run(&words)?.succeeded()?;
-        ensure!(!said.stderr.contains("Warning:"), "kubectl debug warns: {}", said.stderr);
+        let output = node.cluster().kubectl().run(&words)?.succeeded()?;
+        ensure!(!output.stderr.contains("Warning:"), "kubectl debug warns: {}", output.stderr);
         Ok(())
     };
     debug("into", Some("app"))?;
@@ -150,15 +151,15 @@ fn lxcfs_shows_wrong_values_for_shared_processes(context: &'static TestContext) 
         .container_like("side", node::idle(limits(&json!({"memory": "128Mi"}))))
         .as_dry_run()
         .is_admitted()?;
-    let by_hand = |name: &str, field: &str| {
+    let manual = |name: &str, field: &str| {
         let spec = like.pod["spec"].clone();
         shop.pod(name).with(|pod| {
             pod["spec"] = spec;
             pod["spec"][field] = true.into();
         })
     };
-    let host = by_hand("host", "hostPID").is_admitted()?.without_warnings()?;
-    let shared = by_hand("shared", "shareProcessNamespace").is_admitted()?.without_warnings()?;
+    let host = manual("host", "hostPID").is_admitted()?.without_warnings()?;
+    let shared = manual("shared", "shareProcessNamespace").is_admitted()?.without_warnings()?;
 
     // Memory and CPUs come from the reader's cgroup, but the uptime from the node's first process.
     let host = ready(&node, &shop, &host)?;

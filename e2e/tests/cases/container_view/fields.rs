@@ -91,22 +91,22 @@ fn pods_with_every_field_equal_their_twins_except_our_additions(context: &'stati
     let cluster = context.own_cluster(&options)?;
     let (installation, durward) = Installation::start(context, &cluster, DEFAULTS, "durward-every-field")?;
     make_classes(&cluster)?;
-    let silent = cluster.namespace("silent")?;
-    await_injection(&silent)?;
+    let plain = cluster.namespace("silent")?;
+    await_injection(&plain)?;
     let pods: Vec<Value> = serde_json::from_str(PODS)?;
-    let twins = pods.iter().map(|pod| created(&silent, None, pod)).collect::<Result<Vec<_>>>()?;
+    let twins = pods.iter().map(|pod| created(&plain, None, pod)).collect::<Result<Vec<_>>>()?;
     for twin in &twins {
         has_no_additions(twin)?;
     }
     has_every_field(&Schemas::read(&cluster)?, &twins)?;
-    for (way, guards) in CONFIGURATIONS {
+    for (configuration, guards) in CONFIGURATIONS {
         if guards != DEFAULTS {
             durward.reload_after(|| installation.configure(guards))?;
         }
-        let asking = cluster.labelled_namespace(&format!("asking-{way}"), &OPTED_IN)?;
+        let opted_in_namespace = cluster.labelled_namespace(&format!("asking-{configuration}"), &OPTED_IN)?;
         for (pod, twin) in pods.iter().zip(&twins) {
-            let injected = created(&asking, Some(way), pod)?;
-            is_twin_and_additions(way, injected, twin)?;
+            let injected = created(&opted_in_namespace, Some(configuration), pod)?;
+            equals_twin_with_additions(configuration, injected, twin)?;
         }
     }
     Ok(())
@@ -141,9 +141,13 @@ fn has_every_field(schemas: &Schemas, twins: &[Value]) -> Result<()> {
 fn has_no_additions(twin: &Value) -> Result<()> {
     let name = &twin["metadata"]["name"];
     ensure!(twin["metadata"]["annotations"][STATUS].is_null(), "the twin of {name} has been judged too");
-    for way in CONFIGURATIONS {
+    for configuration in CONFIGURATIONS {
         let mut same = twin.clone();
-        ensure!(remove_additions(way.0, &mut same) == 0, "the twin of {name} has what {} adds", way.0);
+        ensure!(
+            remove_additions(configuration.0, &mut same) == 0,
+            "the twin of {name} has what {} adds",
+            configuration.0
+        );
     }
     check_volumes(twin, &[])?;
     let lists = ["containers", "initContainers", "ephemeralContainers"];
@@ -152,12 +156,12 @@ fn has_no_additions(twin: &Value) -> Result<()> {
 }
 
 /// Expects the additions of this configuration, and otherwise an equal twin.
-fn is_twin_and_additions(way: &str, mut injected: Value, twin: &Value) -> Result<()> {
+fn equals_twin_with_additions(configuration: &str, mut injected: Value, twin: &Value) -> Result<()> {
     let name = twin["metadata"]["name"].clone();
-    let added = remove_additions(way, &mut injected);
+    let added = remove_additions(configuration, &mut injected);
     let containers = twin["spec"]["containers"].as_array().map_or(0, Vec::len);
     let is_bound = !twin["spec"]["nodeName"].is_null();
-    let expected = match way {
+    let expected = match configuration {
         _ if is_skipped(twin) => 0,
         // A bound pod is not scheduled any more.
         "require" | "prefer" if is_bound => 0,
@@ -165,9 +169,16 @@ fn is_twin_and_additions(way: &str, mut injected: Value, twin: &Value) -> Result
         "device" => 2 * containers,
         _ => 0,
     };
-    ensure!(added == expected, "{way} added {added} and not {expected} entries to pod {name}: {injected}");
+    ensure!(
+        added == expected,
+        "{configuration} added {added} and not {expected} entries to pod {name}: {injected}"
+    );
     let (left, right) = (without_additions(&injected), without_additions(twin));
-    ensure!(left == right, "by {way}, pod {name} and its twin differ: {}", differences(&left, &right));
+    ensure!(
+        left == right,
+        "by {configuration}, pod {name} and its twin differ: {}",
+        differences(&left, &right)
+    );
     Ok(())
 }
 
@@ -177,8 +188,8 @@ fn is_skipped(pod: &Value) -> bool {
 
 /// Removes the additions except volumes and mounts and returns their number. Empty objects are removed as the
 /// API server does, except `resources`.
-fn remove_additions(way: &str, pod: &mut Value) -> usize {
-    match way {
+fn remove_additions(configuration: &str, pod: &mut Value) -> usize {
+    match configuration {
         "require" => remove(pod, "/spec", "nodeSelector", |key, _| key == READY),
         "prefer" => {
             let at = "/spec/affinity/nodeAffinity";
@@ -230,17 +241,17 @@ fn remove(pod: &mut Value, at: &str, key: &str, which: impl Fn(&str, &Value) -> 
 }
 
 /// Returns the stored pod after all changes to it.
-fn created(namespace: &Namespace<'_>, way: Option<&str>, pod: &Value) -> Result<Value> {
+fn created(namespace: &Namespace<'_>, configuration: Option<&str>, pod: &Value) -> Result<Value> {
     let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
-    create(namespace, way, pod, name)?;
+    create(namespace, configuration, pod, name)?;
     if name == WITH_EPHEMERAL {
-        debug(namespace, way, name)?;
+        debug(namespace, configuration, name)?;
     }
     stored(namespace, name)
 }
 
 /// Creates a pod, whose namespace opts in if there is a configuration, and checks the result.
-fn create(namespace: &Namespace<'_>, way: Option<&str>, pod: &Value, name: &str) -> Result<()> {
+fn create(namespace: &Namespace<'_>, configuration: Option<&str>, pod: &Value, name: &str) -> Result<()> {
     let sentence = namespace.pod(name).with(|object| {
         let of = object["metadata"]["namespace"].clone();
         object["metadata"] = pod["metadata"].clone();
@@ -248,15 +259,16 @@ fn create(namespace: &Namespace<'_>, way: Option<&str>, pod: &Value, name: &str)
         object["spec"] = pod["spec"].clone();
     });
     let admitted = sentence.is_admitted().with_context(|| format!("pod {name}"))?;
-    let Some(way) = way else { return admitted.untouched().map(drop) };
+    let Some(configuration) = configuration else { return admitted.untouched().map(drop) };
     if SKIPPED.contains(&name) {
         return admitted.skipped_because("it ").map(drop);
     }
-    if way == "device" { admitted.without_files() } else { admitted.with_files(&DEFAULT_FILES) }.map(drop)
+    if configuration == "device" { admitted.without_files() } else { admitted.with_files(&DEFAULT_FILES) }
+        .map(drop)
 }
 
 /// Adds an ephemeral container with every possible field.
-fn debug(namespace: &Namespace<'_>, way: Option<&str>, pod: &str) -> Result<()> {
+fn debug(namespace: &Namespace<'_>, configuration: Option<&str>, pod: &str) -> Result<()> {
     let container = json!({
         "name": "debug", "image": "images.example/debug:1", "imagePullPolicy": "Always", "targetContainerName": "full",
         "command": ["sh"], "args": ["-c", "look"], "workingDir": "/srv", "stdin": true, "stdinOnce": true, "tty": true,
@@ -270,7 +282,11 @@ fn debug(namespace: &Namespace<'_>, way: Option<&str>, pod: &str) -> Result<()> 
     let change = json!({"spec": {"ephemeralContainers": [container]}});
     let answer = namespace.cluster().api().merge(&path, &change)?.succeeded()?;
     // A later container can have no device.
-    let files: &[&str] = if way.is_some_and(|way| way != "device") { &DEFAULT_FILES } else { &[] };
+    let files: &[&str] = if configuration.is_some_and(|configuration| configuration != "device") {
+        &DEFAULT_FILES
+    } else {
+        &[]
+    };
     check_mounts(&answer.body["spec"]["ephemeralContainers"][0], files)
 }
 

@@ -19,7 +19,7 @@ const MEMINFO: &str = "/var/lib/lxcfs/proc/meminfo";
 fn a_stopped_lxcfs_breaks_containers_until_they_restart(context: &'static TestContext) -> Result<()> {
     let node = exclusive(context)?;
     let shop = node.namespace("shop")?;
-    let running = serve(&node, &shop, "running")?;
+    let running = running_pod_with_files(&node, &shop, "running")?;
 
     let stopped = node.lxcfs().stop()?;
     cannot_read_files(&running)?;
@@ -30,9 +30,9 @@ fn a_stopped_lxcfs_breaks_containers_until_they_restart(context: &'static TestCo
         .without_warnings()?;
     let late = node.pod(&shop, "late");
     waits_for_files(&late)?;
-    let told = node.cluster().kubectl().run(&["describe", "pod", "-n", shop.name(), "late"])?.succeeded()?;
+    let event = node.cluster().kubectl().run(&["describe", "pod", "-n", shop.name(), "late"])?.succeeded()?;
     let line = format!("hostPath type check failed: {MEMINFO} is not a file");
-    ensure!(told.stdout.contains(&line), "kubectl describe prints {}", told.stdout);
+    ensure!(event.stdout.contains(&line), "kubectl describe prints {}", event.stdout);
 
     stopped.start()?;
     // With the kubelet's next retry.
@@ -49,16 +49,16 @@ fn a_container_that_restarts_without_lxcfs_starts_when_it_returns(
 ) -> Result<()> {
     let node = exclusive(context)?;
     let shop = node.namespace("shop")?;
-    let running = serve(&node, &shop, "running")?;
+    let running = running_pod_with_files(&node, &shop, "running")?;
 
     let stopped = node.lxcfs().stop()?;
     end_container(&running)?;
     // The kubelet checks volume types when a pod starts, not when a container does. The runtime creates a
     // directory for a missing source.
-    let told = running.meets("not a directory")?;
+    let event = running.meets("not a directory")?;
     ensure!(
-        told.contains("error mounting \"/var/lib/lxcfs/proc/"),
-        "the event does not name the file: {told}"
+        event.contains("error mounting \"/var/lib/lxcfs/proc/"),
+        "the event does not name the file: {event}"
     );
     ensure!(node.path(MEMINFO).is_dir(), "there is no directory at {MEMINFO}");
     // A new pod gets the same event as without a directory.
@@ -75,17 +75,17 @@ fn a_container_that_restarts_without_lxcfs_starts_when_it_returns(
 fn a_dead_mount_of_a_killed_lxcfs_prevents_container_starts(context: &'static TestContext) -> Result<()> {
     let node = exclusive(context)?;
     let shop = node.namespace("shop")?;
-    let running = serve(&node, &shop, "running")?;
-    let unlucky = serve(&node, &shop, "unlucky")?;
-    let leaving = serve(&node, &shop, "leaving")?;
+    let running = running_pod_with_files(&node, &shop, "running")?;
+    let unlucky = running_pod_with_files(&node, &shop, "unlucky")?;
+    let leaving = running_pod_with_files(&node, &shop, "leaving")?;
 
     let killed = node.lxcfs().kill()?;
     cannot_read_files(&running)?;
     end_container(&unlucky)?;
-    let told = unlucky.meets("transport endpoint is not connected")?;
+    let event = unlucky.meets("transport endpoint is not connected")?;
     ensure!(
-        told.contains("failed to stat \"/var/lib/lxcfs/proc/"),
-        "the event does not name the file: {told}"
+        event.contains("failed to stat \"/var/lib/lxcfs/proc/"),
+        "the event does not name the file: {event}"
     );
     idle_pod(&shop, "late").annotated(OPT_IN, "enabled").is_admitted()?;
     let late = node.pod(&shop, "late");
@@ -109,8 +109,11 @@ fn a_pod_waits_for_the_label_of_a_ready_node(context: &'static TestContext) -> R
     };
     idle_pod(&shop, "web").annotated(OPT_IN, "enabled").is_admitted()?.without_warnings()?;
     let web = node.pod(&shop, "web");
-    let told = web.meets("didn't match Pod's node affinity/selector")?;
-    ensure!(told.starts_with("FailedScheduling: 0/1 nodes are available: 1 node(s)"), "the event is {told}");
+    let event = web.meets("didn't match Pod's node affinity/selector")?;
+    ensure!(
+        event.starts_with("FailedScheduling: 0/1 nodes are available: 1 node(s)"),
+        "the event is {event}"
+    );
     label("true".into())?;
     let seen = web.is_ready().and_then(|web| ContainerView::read(&web, "app")?.with_memory(256));
     label(Value::Null)?;
@@ -118,7 +121,11 @@ fn a_pod_waits_for_the_label_of_a_ready_node(context: &'static TestContext) -> R
 }
 
 /// Returns a running pod that sees its files.
-fn serve<'a>(node: &ExclusiveNode, shop: &Namespace<'a>, name: &str) -> Result<RunningPod<'a>> {
+fn running_pod_with_files<'a>(
+    node: &ExclusiveNode,
+    shop: &Namespace<'a>,
+    name: &str,
+) -> Result<RunningPod<'a>> {
     let admitted = idle_pod(shop, name).annotated(OPT_IN, "enabled").is_admitted()?;
     let pod = ready(node, shop, &admitted)?;
     ContainerView::read(&pod, "app")?.with_memory(256)?;
@@ -130,8 +137,8 @@ fn cannot_read_files(pod: &RunningPod<'_>) -> Result<()> {
     let read = DEFAULT_FILES.map(|file| format!("/bin/cat /proc/{file}")).join("; ");
     let read = pod.attempt("app", &["sh", "-c", &format!("{read}; /usr/bin/nproc; /usr/bin/free -m")])?;
     for file in DEFAULT_FILES {
-        let told = format!("can't open '/proc/{file}': {DEAD}");
-        ensure!(read.stderr.contains(&told), "the pod reads {read:?} from {file}");
+        let event = format!("can't open '/proc/{file}': {DEAD}");
+        ensure!(read.stderr.contains(&event), "the pod reads {read:?} from {file}");
     }
     ensure!(read.stderr.contains("Unable to create meminfo"), "free prints {read:?}");
     ensure!(!read.is_success() && read.stdout.trim().parse::<u32>().is_ok(), "nproc prints {read:?}");
@@ -142,9 +149,9 @@ fn cannot_read_files(pod: &RunningPod<'_>) -> Result<()> {
 fn waits_for_files(pod: &RunningPod<'_>) -> Result<()> {
     for file in DEFAULT_FILES {
         let path = format!("/var/lib/lxcfs/proc/{file}");
-        let told = pod.meets(&format!("hostPath type check failed: {path} is not a file"))?;
+        let event = pod.meets(&format!("hostPath type check failed: {path} is not a file"))?;
         let began = format!("FailedMount: MountVolume.SetUp failed for volume \"lxcfs-{file}\"");
-        ensure!(told.starts_with(&began), "the event is {told}");
+        ensure!(event.starts_with(&began), "the event is {event}");
     }
     Ok(())
 }

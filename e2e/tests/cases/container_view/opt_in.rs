@@ -16,13 +16,13 @@ use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS};
 fn a_pod_sees_its_own_memory_uptime_and_cpus(context: &'static TestContext) -> Result<()> {
     let node = shared(context)?;
     let shop = node.namespace("shop")?;
-    let asking = node.labelled_namespace("asking", &OPTED_IN)?;
+    let opted_in_namespace = node.labelled_namespace("asking", &OPTED_IN)?;
     let created_at = Instant::now();
     let pods = [
         (&shop, idle_pod(&shop, "by-annotation").annotated(OPT_IN, "enabled")),
         (&shop, idle_pod(&shop, "by-label").labelled(OPT_IN, "enabled")),
         (&shop, idle_pod(&shop, "by-older-annotation").annotated(OLD_OPT_IN, "true")),
-        (&asking, idle_pod(&asking, "by-namespace")),
+        (&opted_in_namespace, idle_pod(&opted_in_namespace, "by-namespace")),
     ];
     let admitted = pods.map(|(namespace, pod)| {
         anyhow::Ok((namespace, pod.is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?))
@@ -39,12 +39,13 @@ fn a_pod_sees_its_own_memory_uptime_and_cpus(context: &'static TestContext) -> R
 #[e2e::case]
 fn a_pod_that_opts_out_sees_the_node(context: &'static TestContext) -> Result<()> {
     let node = shared(context)?;
-    let asking = node.labelled_namespace("asking", &OPTED_IN)?;
-    let out = idle_pod(&asking, "out").annotated(OPT_IN, "disabled").is_admitted()?.untouched()?;
-    let silent = idle_pod(&asking, "silent").is_admitted()?.with_files(&DEFAULT_FILES)?;
-    ContainerView::read(&ready(&node, &asking, &out)?, "app")?.of_node(&node)?;
+    let opted_in_namespace = node.labelled_namespace("asking", &OPTED_IN)?;
+    let out =
+        idle_pod(&opted_in_namespace, "out").annotated(OPT_IN, "disabled").is_admitted()?.untouched()?;
+    let plain = idle_pod(&opted_in_namespace, "silent").is_admitted()?.with_files(&DEFAULT_FILES)?;
+    ContainerView::read(&ready(&node, &opted_in_namespace, &out)?, "app")?.of_node(&node)?;
     // The setting of the pod decided, because the namespace opts in.
-    ContainerView::read(&ready(&node, &asking, &silent)?, "app")?.with_memory(256).map(drop)
+    ContainerView::read(&ready(&node, &opted_in_namespace, &plain)?, "app")?.with_memory(256).map(drop)
 }
 
 /// The guard's page lists these: `nproc`, busybox's programs, and the files outside of the six.
@@ -60,12 +61,12 @@ fn programs_that_ask_the_kernel_see_the_node(context: &'static TestContext) -> R
     let (free, memory) = (sight.number("kernel-free", "Mem:")?, node_memory(&node)? / 1024);
     ensure!(free.abs_diff(memory) <= 1, "busybox's free counts {free} MiB, and the node has {memory}");
     let up = pod.exec("app", &["/bin/uptime"])?;
-    let told = sight.output("up");
+    let printed = sight.output("up");
     // Both print "up", and the clock before it.
-    let since = |said: &str| {
-        said.split_once("up").map(|(_, rest)| rest.split(',').next().map(str::trim).map(ToOwned::to_owned))
+    let since = |output: &str| {
+        output.split_once("up").map(|(_, rest)| rest.split(',').next().map(str::trim).map(ToOwned::to_owned))
     };
-    ensure!(since(&up) != since(told), "busybox's uptime equals /proc/uptime: {up}");
+    ensure!(since(&up) != since(printed), "busybox's uptime equals /proc/uptime: {up}");
     // glibc counts CPUs in the file `online`, which is not among the six.
     let online = pod.exec("app", &["getconf", "_NPROCESSORS_ONLN"])?;
     ensure!(online.trim() == all, "getconf _NPROCESSORS_ONLN prints {online}");

@@ -25,7 +25,7 @@ fn pods_of_deployments_and_stateful_sets_see_their_limits(context: &'static Test
     node.cluster().api().create(&shop.path("apps/v1/statefulsets"), &set)?.succeeded()?;
     let deployed =
         idle_pod(&shop, "deployed").annotated(OPT_IN, "enabled").from_a_deployment().is_admitted()?;
-    let of_set = made_by(&node, &shop, "set")?.is_ready()?;
+    let of_set = await_pod_of(&node, &shop, "set")?.is_ready()?;
     for pod in [ready(&node, &shop, &deployed)?, of_set] {
         ContainerView::read(&pod, "app")?.with_memory(256)?.with_uptime_since(created_at)?;
     }
@@ -57,7 +57,7 @@ fn pods_of_jobs_and_cron_jobs_see_their_limits(context: &'static TestContext) ->
     let long_ago = json!({"status": {"lastScheduleTime": "2020-01-01T00:00:00Z"}});
     api.merge(&format!("{crons}/cron/status"), &long_ago)?.succeeded()?;
     for maker in ["job", "cron"] {
-        let pod = made_by(&node, &shop, maker)?.is_done()?;
+        let pod = await_pod_of(&node, &shop, maker)?.is_done()?;
         let seen = ContainerView::parse(&pod.logs("app")?).with_context(|| format!("a pod of {maker}"))?;
         seen.with_memory(256)?.with_uptime_since(created_at)?;
     }
@@ -77,7 +77,7 @@ fn template(maker: &str, container: &Value, restart: &str) -> Value {
 }
 
 /// Waits for the pod of a template.
-fn made_by<'a>(node: &Node, namespace: &Namespace<'a>, maker: &str) -> Result<RunningPod<'a>> {
+fn await_pod_of<'a>(node: &Node, namespace: &Namespace<'a>, maker: &str) -> Result<RunningPod<'a>> {
     let path = format!("{}?labelSelector=made-by%3D{maker}", namespace.path("pods"));
     let pod = eventually(format_args!("a pod made by {maker}"), WAIT_LIMIT, || {
         let pod = list(node.cluster().api(), &path)?.pop();

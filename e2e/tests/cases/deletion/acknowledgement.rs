@@ -4,7 +4,7 @@ use e2e::prelude::*;
 
 use super::environment::{GROUPS, exclusive, exclusive_with};
 use super::objects::{await_gone_everywhere, exists, path_of, remove};
-use super::overrides::ahead;
+use super::overrides::time_in;
 use crate::cases::attempt::Attempt;
 use crate::cases::objects::await_gone;
 
@@ -17,13 +17,13 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 struct AnnotatedM1<'a>(&'a Fleet);
 
 impl AnnotatedM1<'_> {
-    fn by(&self, metadata: &Value) -> Result<()> {
+    fn merge(&self, metadata: &Value) -> Result<()> {
         self.0.karmada().api().merge(M1, &json!({"metadata": metadata}))?.succeeded()?;
         Ok(())
     }
 
-    fn annotated(&self, reason: &Value, until: &Value) -> Result<()> {
-        self.by(&json!({"annotations": {REASON: reason, UNTIL: until}}))
+    fn acknowledge(&self, reason: &Value, until: &Value) -> Result<()> {
+        self.merge(&json!({"annotations": {REASON: reason, UNTIL: until}}))
     }
 }
 
@@ -31,7 +31,7 @@ impl Drop for AnnotatedM1<'_> {
     fn drop(&mut self) {
         let none =
             json!({"annotations": {REASON: null, UNTIL: null}, "labels": {"lab.example.org/link": null}});
-        if let Err(error) = self.by(&none) {
+        if let Err(error) = self.merge(&none) {
             print(format_args!("what a case wrote on m1 stays there: {error:#}"));
         }
     }
@@ -46,7 +46,7 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
     m1.runs_pod(&m1.known_namespace(shop.name()), "unseen")?;
     let stopped = m1.stop()?;
     let mark = AnnotatedM1(&fleet);
-    let (week, year) = (json!(ahead(7 * DAY)?), json!(ahead(365 * DAY)?));
+    let (week, year) = (json!(time_in(7 * DAY)?), json!(time_in(365 * DAY)?));
     let cut = json!("link cut, ticket 81");
     for (reason, until, words) in [
         (&cut, &json!("2026-01-01T00:00:00Z"), "ended at 2026-01-01T00:00:00Z"),
@@ -55,12 +55,12 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
         (&cut, &Value::Null, "durward.dev/acknowledge-until is missing"),
         (&json!(" "), &week, "gives no reason"),
     ] {
-        mark.annotated(reason, until)?;
+        mark.acknowledge(reason, until)?;
         fleet.delete(&path)?.denied()?.with_message(&["m1 (no connection", words])?;
         exists(fleet.karmada(), &path)?;
     }
 
-    mark.annotated(&cut, &week)?;
+    mark.acknowledge(&cut, &week)?;
     fleet
         .dry_run(&path)?
         .allowed()?
@@ -82,7 +82,7 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
 
 #[e2e::case(Exclusive)]
 fn a_label_acknowledges_only_an_unreachable_cluster(context: &'static TestContext) -> Result<()> {
-    let until = ahead(7 * DAY)?;
+    let until = time_in(7 * DAY)?;
     let acknowledge = format!(
         "acknowledge: [{{clusterSelector: {{matchLabels: {{lab.example.org/link: weak}}}}, until: \"{until}\", reason: weak link}}]"
     );
@@ -95,7 +95,7 @@ fn a_label_acknowledges_only_an_unreachable_cluster(context: &'static TestContex
     {
         let _frozen = m1.freeze()?;
         fleet.dry_run(&path)?.denied()?.with_cause("m1", "Unknown")?;
-        mark.by(&json!({"labels": {"lab.example.org/link": "weak"}}))?;
+        mark.merge(&json!({"labels": {"lab.example.org/link": "weak"}}))?;
         fleet.dry_run(&path)?.allowed()?.with_warning("weak link")?;
     }
     let is_back = |attempt: &Attempt| !attempt.has_warning("weak link");

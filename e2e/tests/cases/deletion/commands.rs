@@ -14,14 +14,19 @@ fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Resul
     let installation = fleet.installation();
     let (used, free) = (format!("ns/{}", shop.name()), format!("ns/{}", empty.name()));
 
-    let told = installation.command(&["impact", &used])?;
-    ensure!(told.code() == Some(1), "impact of what is in use ended with {:?}: {}", told.code(), told.stderr);
-    contains_all(&told.stdout, &["m2", "1 pod", "web"])?;
+    let output = installation.command(&["impact", &used])?;
+    ensure!(
+        output.code() == Some(1),
+        "impact of what is in use ended with {:?}: {}",
+        output.code(),
+        output.stderr
+    );
+    contains_all(&output.stdout, &["m2", "1 pod", "web"])?;
     let json = installation.command(&["impact", &used, "--output=json"])?;
     let impact: Value = serde_json::from_str(&json.stdout).context("impact's JSON")?;
     ensure!(impact.to_string().contains("\"web\""), "impact's JSON does not name the pod: {impact}");
-    let told = installation.command(&["impact", &free])?;
-    ensure!(told.code() == Some(0), "impact of what is empty: {:?} {}", told.code(), told.stdout);
+    let output = installation.command(&["impact", &free])?;
+    ensure!(output.code() == Some(0), "impact of what is empty: {:?} {}", output.code(), output.stdout);
     exists(fleet.karmada(), &path_of(&shop))?;
     exists(fleet.karmada(), &path_of(&empty))
 }
@@ -70,8 +75,14 @@ fn doctor_names_the_unhealthy_member(context: &'static TestContext) -> Result<()
     let fleet = exclusive(context)?;
     let installation = fleet.installation();
     let stopped = fleet.member("m2")?.stop()?;
-    let told = installation.command(&["doctor", "fleet"])?;
-    ensure!(told.code() == Some(1), "doctor ended with {:?}: {}{}", told.code(), told.stdout, told.stderr);
-    ensure!(told.stdout.contains("m2"), "doctor does not name m2: {}", told.stdout);
+    let output = installation.command(&["doctor", "fleet"])?;
+    ensure!(
+        output.code() == Some(1),
+        "doctor ended with {:?}: {}{}",
+        output.code(),
+        output.stdout,
+        output.stderr
+    );
+    ensure!(output.stdout.contains("m2"), "doctor does not name m2: {}", output.stdout);
     stopped.start()
 }

@@ -71,10 +71,10 @@ fn only_labeled_namespaces_and_karmada_itself_are_reviewed(context: &'static Tes
     let other = cluster.labelled_namespace("other", &[("durward.dev/guard", "lxcfs")])?;
     let plain = cluster.namespace("plain")?;
     let own = cluster.exact_namespace("karmada-system", &[])?;
-    let blind = "the list of the fleet's clusters could not be read";
+    let unreadable = "the list of the fleet's clusters could not be read";
     let send = || dry_run(cluster.api(), &path_of(&guarded));
-    retry_until("a review of the labeled namespace", send, |attempt| attempt.contains(blind))?;
-    delete(cluster.api(), &path_of(&own))?.denied()?.with_message(&[blind])?;
+    retry_until("a review of the labeled namespace", send, |attempt| attempt.contains(unreadable))?;
+    delete(cluster.api(), &path_of(&own))?.denied()?.with_message(&[unreadable])?;
     let reviews =
         || Ok::<_, anyhow::Error>(durward.metrics()?.sum("durward_reviews_total", &[("guard", "deletion")]));
     let before = reviews()?;

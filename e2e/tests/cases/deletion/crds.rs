@@ -3,23 +3,23 @@
 use e2e::prelude::*;
 
 use super::environment::{exclusive, shared};
-use super::objects::{Crd, annotate, await_answer, await_gone_everywhere, exists, get, remove};
+use super::objects::{Crd, annotate, await_gone_everywhere, await_status, exists, get, remove};
 use crate::cases::objects::{await_gone, contains_all};
 
 #[e2e::case]
 fn objects_in_a_member_deny_deleting_a_propagated_crd(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
     let widgets = Crd::new(&["v1"]);
-    widgets.propagated(&fleet, false)?;
+    widgets.create_propagated(&fleet, false)?;
     let m1 = fleet.member("m1")?;
     // Karmada does not know this object or its namespace.
     let own = m1.namespace("own")?;
-    let object = widgets.make(&own, "v1", "one")?;
-    let told = format!("m1 (1 object: {}/one)", own.name());
+    let object = widgets.create_object(&own, "v1", "one")?;
+    let expected = format!("m1 (1 object: {}/one)", own.name());
     fleet
         .delete(&widgets.path())?
         .denied()?
-        .with_message(&[&told, &widgets.name()])?
+        .with_message(&[&expected, &widgets.name()])?
         .with_cause("m1", "InUse")?;
     exists(fleet.karmada(), &widgets.path())?;
     exists(m1, &object)?;
@@ -34,11 +34,11 @@ fn objects_in_a_member_deny_deleting_a_propagated_crd(context: &'static TestCont
 fn objects_on_the_control_plane_deny_deleting_a_crd(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
     let widgets = Crd::new(&["v1"]);
-    widgets.in_cluster(fleet.karmada())?;
+    widgets.create_in(fleet.karmada())?;
     let shop = fleet.namespace("shop")?;
-    let object = widgets.make(&shop, "v1", "one")?;
-    let told = format!("the control plane (1 object: {}/one)", shop.name());
-    fleet.delete(&widgets.path())?.denied()?.with_message(&[&told])?;
+    let object = widgets.create_object(&shop, "v1", "one")?;
+    let expected = format!("the control plane (1 object: {}/one)", shop.name());
+    fleet.delete(&widgets.path())?.denied()?.with_message(&[&expected])?;
     exists(fleet.karmada(), &object)?;
     remove(fleet.karmada(), &object)?;
     fleet.delete(&widgets.path())?.allowed()?;
@@ -50,10 +50,10 @@ fn a_member_is_read_at_the_version_that_it_serves(context: &'static TestContext)
     let fleet = shared(context)?;
     let (m1, karmada) = (fleet.member("m1")?, fleet.karmada());
     let widgets = Crd::new(&["v2"]);
-    widgets.in_cluster(karmada)?;
-    let older = widgets.at(&["v1"]);
-    older.in_cluster(m1)?;
-    let object = older.make(&m1.namespace("own")?, "v1", "one")?;
+    widgets.create_in(karmada)?;
+    let older = widgets.with_versions(&["v1"]);
+    older.create_in(m1)?;
+    let object = older.create_object(&m1.namespace("own")?, "v1", "one")?;
     // The path that a reader at the control plane's version would get.
     let path = widgets.objects("v2", "default");
     let durward = karmada.certified("durward", None)?;
@@ -72,7 +72,7 @@ fn a_member_is_read_at_the_version_that_it_serves(context: &'static TestContext)
 fn a_crd_of_another_group_is_denied_with_the_missing_line(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
     let others = Crd::new(&["v1"]).of_group("other.example.org");
-    others.in_cluster(fleet.karmada())?;
+    others.create_in(fleet.karmada())?;
     fleet
         .delete(&others.path())?
         .denied()?
@@ -89,11 +89,11 @@ fn deletecollection_keeps_the_crd_in_use(context: &'static TestContext) -> Resul
     both.sort_by_key(Crd::name);
     let [free, used] = both.map(|one| one.labelled(json!({"lab": "collected"})));
     for definition in [&free, &used] {
-        definition.in_cluster(karmada)?;
+        definition.create_in(karmada)?;
     }
     let m2 = fleet.member("m2")?;
-    used.in_cluster(m2)?;
-    let object = used.make(&m2.namespace("own")?, "v1", "one")?;
+    used.create_in(m2)?;
+    let object = used.create_object(&m2.namespace("own")?, "v1", "one")?;
 
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?labelSelector=lab%3Dcollected";
     let deleted = karmada.kubectl().run(&["delete", "--raw", path])?;
@@ -115,12 +115,12 @@ fn a_conversion_webhook_that_is_down_makes_a_crd_unknown(context: &'static TestC
     let (karmada, m1) = (fleet.karmada(), fleet.member("m1")?);
     let widgets = Crd::new(&["v1"]);
     for cluster in [karmada, m1] {
-        widgets.in_cluster(cluster)?;
+        widgets.create_in(cluster)?;
     }
     let own = m1.namespace("own")?;
-    let object = widgets.make(&own, "v1", "one")?;
+    let object = widgets.create_object(&own, "v1", "one")?;
     // Stored at v1; reads at another version need a webhook that does not run.
-    let mut changed = widgets.at(&["v1", "v2"]).object();
+    let mut changed = widgets.with_versions(&["v1", "v2"]).object();
     changed["spec"]["conversion"] = json!({
         "strategy": "Webhook",
         "webhook": {"clientConfig": {"url": "https://127.0.0.1:1/convert"}, "conversionReviewVersions": ["v1"]},
@@ -132,7 +132,7 @@ fn a_conversion_webhook_that_is_down_makes_a_crd_unknown(context: &'static TestC
         m1.api().merge(&widgets.path(), &none)?.succeeded().map(drop)
     });
     let read = widgets.objects("v2", own.name());
-    await_answer(m1, &read, |status| status == 429 || status >= 500)?;
+    await_status(m1, &read, |status| status == 429 || status >= 500)?;
 
     fleet
         .delete(&widgets.path())?
@@ -142,7 +142,7 @@ fn a_conversion_webhook_that_is_down_makes_a_crd_unknown(context: &'static TestC
     exists(karmada, &widgets.path())?;
 
     drop(converted);
-    await_answer(m1, &read, |status| status == 200)?;
+    await_status(m1, &read, |status| status == 200)?;
     fleet.dry_run(&widgets.path())?.denied()?.with_cause("m1", "InUse")?;
     remove(m1, &object)?;
     fleet.delete(&widgets.path())?.allowed()?;
@@ -154,9 +154,9 @@ fn a_terminating_crd_can_be_deleted_again(context: &'static TestContext) -> Resu
     let fleet = shared(context)?;
     let karmada = fleet.karmada();
     let widgets = Crd::new(&["v1"]);
-    widgets.in_cluster(karmada)?;
+    widgets.create_in(karmada)?;
     let shop = fleet.namespace("shop")?;
-    let object = widgets.make(&shop, "v1", "one")?;
+    let object = widgets.create_object(&shop, "v1", "one")?;
     // The CRD waits for its object, which waits for its finalizer.
     let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
     karmada.api().merge(&object, &held)?.succeeded()?;

@@ -65,11 +65,11 @@ fn deleting_all_crds_judges_each_one(context: &'static TestContext) -> Result<()
     let karmada = fleet.karmada();
     let [used, free] = [Crd::new(&["v1"]), Crd::new(&["v1"])];
     for definition in [&used, &free] {
-        definition.in_cluster(karmada)?;
+        definition.create_in(karmada)?;
     }
     let m2 = fleet.member("m2")?;
-    used.in_cluster(m2)?;
-    used.make(&m2.namespace("own")?, "v1", "one")?;
+    used.create_in(m2)?;
+    used.create_object(&m2.namespace("own")?, "v1", "one")?;
 
     let all = names(&fleet, "customresourcedefinitions")?;
     let arguments = ["delete", "customresourcedefinitions", "--all", "--dry-run=server"];

@@ -58,15 +58,15 @@ fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestCont
             let rule = on.answers(fault.clone());
             let before = if cause.is_empty() { 0.0 } else { fleet.unknown(cause)? };
             let attempt = fleet.dry_run(&path)?;
-            let told = attempt.describe();
+            let response = attempt.describe();
             attempt
                 .denied()
                 .and_then(|denied| denied.within(IN_TIME)?.with_cause("m1", "Unknown"))
                 .with_context(|| format!("{fault:?}"))?;
-            ensure!(rule.hits() > 0, "no request met {fault:?}: {told}");
+            ensure!(rule.hits() > 0, "no request met {fault:?}: {response}");
             if !cause.is_empty() {
                 let now = fleet.unknown(cause)?;
-                ensure!(now > before + 0.5, "{fault:?} was not counted as {cause}: {told}");
+                ensure!(now > before + 0.5, "{fault:?} was not counted as {cause}: {response}");
             }
             anyhow::Ok(())
         };
@@ -98,8 +98,8 @@ fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) 
     let shop = fleet.namespace("shop")?;
     let m1 = fleet.member("m1")?;
     let widgets = Crd::new(&["v1"]);
-    widgets.in_cluster(fleet.karmada())?;
-    widgets.in_cluster(m1)?;
+    widgets.create_in(fleet.karmada())?;
+    widgets.create_in(m1)?;
     let proxy = Proxy::before(m1.url(), m1.ca())?;
     let _published = fleet.publish("m1", &proxy.url())?;
     await_through(&proxy, &fleet, &path_of(&shop))?;
@@ -108,12 +108,12 @@ fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) 
         for on in [widgets.path(), objects.clone()] {
             let rule = proxy.on(&on).answers(fault.clone());
             let attempt = fleet.dry_run(&widgets.path())?;
-            let told = attempt.describe();
+            let response = attempt.describe();
             attempt
                 .denied()
                 .and_then(|denied| denied.within(IN_TIME)?.with_cause("m1", "Unknown"))
                 .with_context(|| format!("{fault:?} on {on}"))?;
-            ensure!(rule.hits() > 0, "no request met {fault:?} on {on}: {told}");
+            ensure!(rule.hits() > 0, "no request met {fault:?} on {on}: {response}");
         }
         anyhow::Ok(())
     };
@@ -121,7 +121,7 @@ fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) 
         ask(&fault)?;
     }
     fleet.dry_run(&widgets.path())?.allowed()?;
-    let object = widgets.make(&m1.known_namespace(shop.name()), "v1", "one")?;
+    let object = widgets.create_object(&m1.known_namespace(shop.name()), "v1", "one")?;
     fleet.dry_run(&widgets.path())?.denied()?.with_cause("m1", "InUse")?;
     remove(m1, &object)
 }

@@ -14,7 +14,7 @@ use crate::cases::attempt::{Attempt, Verdict};
 const IN_TIME: Duration = Duration::from_secs(6);
 
 /// A hanging member is awaited for three seconds, minus the time before its request and for cancelling it.
-const WAITED: Duration = Duration::from_millis(2_500);
+const MEMBER_DEADLINE: Duration = Duration::from_millis(2_500);
 
 /// The list of the fleet has five seconds.
 const LISTED_IN_TIME: Duration = Duration::from_secs(8);
@@ -95,8 +95,8 @@ fn a_member_that_drops_packets_is_named(context: &'static TestContext) -> Result
     let fleet = exclusive(context)?;
     let (_, path) = fleet.new_namespace("shop")?;
     {
-        let hole = Blackhole::open()?;
-        let _published = fleet.publish("m1", &hole.url()?)?;
+        let blackhole = Blackhole::open()?;
+        let _published = fleet.publish("m1", &blackhole.url()?)?;
         await_unknown(&fleet, &path, "did not answer in")?;
         denied_by_timeout(&fleet, &path, "m1")?;
     }
@@ -205,7 +205,7 @@ fn unknown(fleet: &ExclusiveFleet, path: &str, member: &str, words: &[&str]) -> 
 /// Expects the same of a member that used its whole deadline. The time counts from the request, so it can be
 /// a little less.
 fn denied_by_timeout(fleet: &ExclusiveFleet, path: &str, member: &str) -> Result<()> {
-    unknown(fleet, path, member, &["did not answer in "])?.after(WAITED).map(drop)
+    unknown(fleet, path, member, &["did not answer in "])?.after(MEMBER_DEADLINE).map(drop)
 }
 
 /// Waits until a dry run is denied with these words, that is until Karmada's proxy knows of a change.

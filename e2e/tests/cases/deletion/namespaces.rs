@@ -95,7 +95,7 @@ fn workloads_without_pods_deny_the_deletion(context: &'static TestContext) -> Re
 fn denied_until_empty(
     context: &'static TestContext,
     name: &str,
-    told: &str,
+    expected: &str,
     paths: &[&str],
     fill: impl Fn(&Member, &Namespace<'_>) -> Result<()>,
 ) -> Result<()> {
@@ -106,8 +106,8 @@ fn denied_until_empty(
     fill(member, &inside)?;
 
     let denied = fleet.delete(&path)?.denied()?;
-    let told = ["is still in use in 1 of 4 clusters", &format!("{name} ("), told];
-    denied.with_message(&told)?.with_cause(name, "InUse")?.with_warning(&format!("{name} has "))?;
+    let expected = ["is still in use in 1 of 4 clusters", &format!("{name} ("), expected];
+    denied.with_message(&expected)?.with_cause(name, "InUse")?.with_warning(&format!("{name} has "))?;
     exists(fleet.karmada(), &path)?;
     exists(member, &path)?;
 

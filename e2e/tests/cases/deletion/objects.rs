@@ -8,7 +8,7 @@ use super::environment::GROUP;
 use crate::cases::attempt::{Attempt, DELETION};
 use crate::cases::objects::await_gone;
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// Deletes the object at this path.
 pub(super) fn delete(api: &Api, path: &str) -> Result<Attempt> {
@@ -79,7 +79,7 @@ pub(super) fn create(namespace: &Namespace<'_>, resource: &str, object: &Value) 
     Ok(format!("{path}/{}", object["metadata"]["name"].as_str().unwrap_or_default()))
 }
 
-/// A CRD with a unique name. [`Crd::create`] creates it in a cluster.
+/// A CRD with a unique name. [`Crd::create_in`] creates it in a cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Crd {
     plural: String,
@@ -114,7 +114,7 @@ impl Crd {
     }
 
     /// Returns the same CRD with other versions.
-    pub(super) fn at(&self, versions: &[&'static str]) -> Self {
+    pub(super) fn with_versions(&self, versions: &[&'static str]) -> Self {
         Self { versions: versions.to_vec(), ..self.clone() }
     }
 
@@ -125,7 +125,7 @@ impl Crd {
 
     /// Returns the path of the CRD.
     pub(super) fn path(&self) -> String {
-        format!("{DEFINITIONS}/{}", self.name())
+        format!("{CRDS}/{}", self.name())
     }
 
     /// Returns the path of its objects at a version in a namespace.
@@ -164,14 +164,14 @@ impl Crd {
     }
 
     /// Creates it in a cluster and waits until its objects are served.
-    pub(super) fn in_cluster(&self, cluster: &Cluster) -> Result<()> {
-        cluster.api().create(DEFINITIONS, &self.object())?.succeeded()?;
+    pub(super) fn create_in(&self, cluster: &Cluster) -> Result<()> {
+        cluster.api().create(CRDS, &self.object())?.succeeded()?;
         self.await_served(cluster)
     }
 
     /// Creates it on the control plane and makes Karmada propagate it to every member.
-    pub(super) fn propagated(&self, fleet: &Fleet, preserved: bool) -> Result<()> {
-        self.in_cluster(fleet.karmada())?;
+    pub(super) fn create_propagated(&self, fleet: &Fleet, preserved: bool) -> Result<()> {
+        self.create_in(fleet.karmada())?;
         let selector = json!([{
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "name": self.name(),
         }]);
@@ -193,7 +193,12 @@ impl Crd {
     }
 
     /// Creates an object of it and returns its path.
-    pub(super) fn make(&self, namespace: &Namespace<'_>, version: &str, name: &str) -> Result<String> {
+    pub(super) fn create_object(
+        &self,
+        namespace: &Namespace<'_>,
+        version: &str,
+        name: &str,
+    ) -> Result<String> {
         let object = json!({
             "apiVersion": format!("{}/{version}", self.group), "kind": self.kind(), "metadata": {"name": name},
         });
@@ -212,7 +217,7 @@ impl Crd {
 }
 
 /// Waits until a GET of this path returns a matching status.
-pub(super) fn await_answer(cluster: &Cluster, path: &str, fits: impl Fn(u16) -> bool) -> Result<()> {
+pub(super) fn await_status(cluster: &Cluster, path: &str, fits: impl Fn(u16) -> bool) -> Result<()> {
     until(format_args!("{path} to be answered otherwise"), || {
         let answer = cluster.api().get(path)?;
         let told = format!("{} {}", answer.status, answer.message());

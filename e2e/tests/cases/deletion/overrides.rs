@@ -14,7 +14,7 @@ const REASON: &str = "durward.dev/delete-reason";
 const UNTIL: &str = "durward.dev/delete-until";
 
 /// Returns a time from now in RFC 3339, in whole seconds.
-pub(super) fn ahead(by: Duration) -> Result<String> {
+pub(super) fn time_in(by: Duration) -> Result<String> {
     let time = (SystemTime::now() + by).duration_since(SystemTime::UNIX_EPOCH)?;
     Ok(Timestamp::from_second(i64::try_from(time.as_secs())?)?.to_string())
 }
@@ -34,7 +34,10 @@ fn an_administrator_needs_only_the_annotation(context: &'static TestContext) -> 
 
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
     delete(&root.api, &path)?.allowed()?.without_warnings()?;
-    ensure!(reviews_of(&fleet, shop.name())? == 2, "Durward reviewed a request that the API server decides");
+    ensure!(
+        count_rulings(&fleet, shop.name())? == 2,
+        "Durward reviewed a request that the API server decides"
+    );
     await_gone_everywhere(&fleet, &path)
 }
 
@@ -43,8 +46,8 @@ fn an_administrator_can_override_while_durward_is_down(context: &'static TestCon
     let fleet = exclusive(context)?;
     let (shop, other) = (fleet.namespace("shop")?, fleet.namespace("other")?);
     let widgets = Crd::new(&["v1"]);
-    widgets.in_cluster(fleet.karmada())?;
-    widgets.make(&other, "v1", "one")?;
+    widgets.create_in(fleet.karmada())?;
+    widgets.create_object(&other, "v1", "one")?;
     fleet.run_pod("m3", &shop, "web")?;
     let api = fleet.karmada().api();
     let down = fleet.stop_durward(context);
@@ -79,7 +82,7 @@ fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestCo
     allow(karmada, &name, &rules, &name)?;
     ann.await_permitted(&path)?;
 
-    let (soon, later) = (ahead(Duration::from_secs(3600))?, ahead(Duration::from_secs(48 * 3600))?);
+    let (soon, later) = (time_in(Duration::from_secs(3600))?, time_in(Duration::from_secs(48 * 3600))?);
     let all =
         |anyway: &str, reason: Value, until: Value| json!({ANYWAY: anyway, REASON: reason, UNTIL: until});
     let own = shop.name();
@@ -110,24 +113,25 @@ fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestCo
     let line = log.lines().rfind(|line| line.contains(own)).context("the log has no line of it")?;
     ensure!(line.contains("\"allow\"") && line.contains(&name), "the log line is {line}");
     // The audit log of the API server has the findings, and finally why they did not count.
-    let said = |key: &str| -> Result<Vec<String>> {
+    let output = |key: &str| -> Result<Vec<String>> {
         let key = format!("deletion.durward.dev/{key}");
         let events = fleet.audited(own)?;
         Ok(events.iter().filter_map(|event| Some(event["annotations"][&key].as_str()?.to_owned())).collect())
     };
     ensure!(
-        said("in-use")? == vec!["m1"; wrong.len() + 1],
+        output("in-use")? == vec!["m1"; wrong.len() + 1],
         "the clusters in use in the audit log: {:?}",
-        said("in-use")?
+        output("in-use")?
     );
-    let broken = said("break-glass")?;
-    let is_told = broken.last().is_some_and(|last| last.contains("moved to m9") && last.contains(&soon));
-    ensure!(is_told, "the overrides in the audit log: {broken:?}");
+    let overrides = output("break-glass")?;
+    let is_recorded =
+        overrides.last().is_some_and(|last| last.contains("moved to m9") && last.contains(&soon));
+    ensure!(is_recorded, "the overrides in the audit log: {overrides:?}");
     await_gone_everywhere(&fleet, &path)
 }
 
 /// Returns how many rulings about an object of this name are in the log.
-fn reviews_of(fleet: &super::environment::SharedFleet, name: &str) -> Result<usize> {
+fn count_rulings(fleet: &super::environment::SharedFleet, name: &str) -> Result<usize> {
     let log = fleet.durward(Durward::log)?;
     Ok(log.lines().filter(|line| line.contains(&format!("\"{name}\""))).count())
 }

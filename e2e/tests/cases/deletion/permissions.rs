@@ -11,7 +11,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
 /// Grants the printed permissions on drop.
-fn restored(fleet: &ExclusiveFleet) -> Undo<impl FnMut() -> Result<()>> {
+fn restore_on_drop(fleet: &ExclusiveFleet) -> Undo<impl FnMut() -> Result<()>> {
     Undo::new("Durward's permissions are not restored", || fleet.installation().grant())
 }
 
@@ -22,7 +22,7 @@ fn a_missing_permission_in_a_member_is_named(context: &'static TestContext) -> R
     let api = fleet.karmada().api();
     let before = fleet.unknown("forbidden")?;
     {
-        let _restored = restored(&fleet);
+        let _restored = restore_on_drop(&fleet);
         // First one resource is removed, then the whole binding.
         let role = api.get(&format!("{ROLES}/durward-member"))?.succeeded()?.body;
         let rules = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -51,7 +51,7 @@ fn a_missing_permission_for_the_proxy_or_clusters_is_named(context: &'static Tes
     let (_, path) = fleet.new_namespace("shop")?;
     let api = fleet.karmada().api();
     {
-        let _restored = restored(&fleet);
+        let _restored = restore_on_drop(&fleet);
         let role = api.get(&format!("{ROLES}/durward"))?.succeeded()?.body;
         let rules = role["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
         for (resource, words) in

@@ -20,8 +20,8 @@ const BETWEEN: usize = 40;
 #[e2e::case(Slow)]
 fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let door = cluster.namespace("door")?;
-    let service = door.service("durward")?;
+    let durward_namespace = cluster.namespace("door")?;
+    let service = durward_namespace.service("durward")?;
     let mut installation =
         Installation::by_service(context, &cluster, &service, "  deletion: {select: all}")?;
     let serve = |name: &str| installation.serve().named(name).start_ready(context);
@@ -33,7 +33,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
     await_denied("a namespace in use to be guarded", || dry_run(cluster.api(), &path_of(&used)))?;
 
     let serve = |name: &str| installation.serve().named(name).start_ready(context);
-    let (over, judged) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (stopped, count) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (loaded, replaced) = std::thread::scope(|scope| {
         let load = scope.spawn(|| -> Result<()> {
             let both = || -> Result<()> {
@@ -41,39 +41,39 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
                     .denied()?
                     .with_message(&["1 deployment: web"])?;
                 dry_run(cluster.api(), &path_of(&free))?.allowed()?;
-                judged.fetch_add(2, Ordering::Relaxed);
+                count.fetch_add(2, Ordering::Relaxed);
                 Ok(())
             };
-            while !over.load(Ordering::Relaxed) {
-                both().inspect_err(|_| over.store(true, Ordering::Relaxed))?;
+            while !stopped.load(Ordering::Relaxed) {
+                both().inspect_err(|_| stopped.store(true, Ordering::Relaxed))?;
             }
             Ok(())
         });
         let more = || {
-            let before = judged.load(Ordering::Relaxed);
+            let before = count.load(Ordering::Relaxed);
             until("more deletions to be reviewed", || {
-                let now = judged.load(Ordering::Relaxed) - before;
-                let is_enough = now >= BETWEEN || over.load(Ordering::Relaxed);
+                let now = count.load(Ordering::Relaxed) - before;
+                let is_enough = now >= BETWEEN || stopped.load(Ordering::Relaxed);
                 Ok((is_enough, now.to_string()))
             })
         };
         let replace = || -> Result<[Durward; 2]> {
             more()?;
             // The API server reuses its connection, so it can call either one: each of them stops in turn.
-            ensure!(asked(&a)? + asked(&b)? > 0.5, "no server has a review");
+            ensure!(reviews(&a)? + reviews(&b)? > 0.5, "no server has a review");
             let c = serve("durward-c")?;
             service.leads_to_both(c.reviews(), b.reviews())?;
-            ended(&a)?;
+            stop(&a)?;
             more()?;
             let d = serve("durward-d")?;
             service.leads_to_both(c.reviews(), d.reviews())?;
-            ended(&b)?;
+            stop(&b)?;
             more()?;
-            ensure!(asked(&c)? + asked(&d)? > 0.5, "no new server has a review");
+            ensure!(reviews(&c)? + reviews(&d)? > 0.5, "no new server has a review");
             Ok([c, d])
         };
         // Both servers run as long as the load.
-        let ends = SetOnDrop(&over);
+        let ends = SetOnDrop(&stopped);
         let replaced = replace();
         drop(ends);
         (load.join().unwrap_or_else(|_| Err(Error::msg("the load panicked"))), replaced)
@@ -82,11 +82,11 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
     replaced.map(drop)
 }
 
-fn asked(durward: &Durward) -> Result<f64> {
+fn reviews(durward: &Durward) -> Result<f64> {
     Ok(durward.metrics()?.sum("durward_reviews_total", &[("guard", "deletion")]))
 }
 
-fn ended(durward: &Durward) -> Result<()> {
+fn stop(durward: &Durward) -> Result<()> {
     durward.signal(Signal::TERM)?;
     let exit = durward.await_end(ENDED_WITHIN)?;
     ensure!(exit == Exit::Code(0), "a server ended with {exit}");

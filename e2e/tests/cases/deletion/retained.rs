@@ -98,9 +98,9 @@ fn objects_of_an_unmanaged_crd_stay(context: &'static TestContext) -> Result<()>
     let fleet = shared_with(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let widgets = Crd::new(&["v1"]);
-    widgets.in_cluster(fleet.karmada())?;
-    widgets.in_cluster(m1)?;
-    let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
+    widgets.create_in(fleet.karmada())?;
+    widgets.create_in(m1)?;
+    let object = widgets.create_object(&m1.namespace("own")?, "v1", "one")?;
     fleet.delete(&widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
     await_gone(fleet.karmada(), &widgets.path())?;
     await_no_works(&fleet, "m1", &widgets.name())?;
@@ -113,8 +113,8 @@ fn all_objects_of_a_propagated_crd_are_deleted(context: &'static TestContext) ->
     let fleet = shared_with(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let widgets = Crd::new(&["v1"]);
-    widgets.propagated(&fleet, false)?;
-    let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
+    widgets.create_propagated(&fleet, false)?;
+    let object = widgets.create_object(&m1.namespace("own")?, "v1", "one")?;
     fleet.delete(&widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
     exists(m1, &object)?;
     annotate(fleet.karmada(), &widgets.path(), &json!({ANYWAY: widgets.name()}))?;
@@ -128,8 +128,8 @@ fn a_preserved_crd_stays_with_its_unmanaged_objects(context: &'static TestContex
     let fleet = shared_with(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let widgets = Crd::new(&["v1"]);
-    widgets.propagated(&fleet, true)?;
-    let object = widgets.make(&m1.namespace("own")?, "v1", "one")?;
+    widgets.create_propagated(&fleet, true)?;
+    let object = widgets.create_object(&m1.namespace("own")?, "v1", "one")?;
     fleet.delete(&widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
     await_gone(fleet.karmada(), &widgets.path())?;
     let binding = format!(
@@ -152,8 +152,8 @@ fn unmanaged_resources_deny_the_deletion_by_default(context: &'static TestContex
     let path = path_of(&shop);
     fleet.dry_run(&path)?.denied()?.with_message(&["m1 (1 pod: web)"])?;
     let widgets = Crd::new(&["v1"]);
-    widgets.propagated(&fleet, true)?;
-    widgets.make(&own, "v1", "one")?;
+    widgets.create_propagated(&fleet, true)?;
+    widgets.create_object(&own, "v1", "one")?;
     fleet.dry_run(&widgets.path())?.denied()?.with_message(&["m1 (1 object: "]).map(drop)
 }
 

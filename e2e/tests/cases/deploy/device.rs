@@ -14,7 +14,7 @@ fn a_restricted_pod_gets_the_device_without_host_paths(context: &'static TestCon
     let fixture = exclusive(context)?;
     let strict = fixture.node.labelled_namespace("strict", &RESTRICTED)?;
     let admitted = restricted_pod(&strict, "careful").is_admitted()?.without_warnings()?;
-    asks_for_one(&admitted.pod)?;
+    requests_device(&admitted.pod)?;
     let pod = fixture.node.pod(&strict, "careful").is_ready()?;
     without_host_paths(&pod.object()?)?;
     has_256_mib(&pod)?;
@@ -33,7 +33,7 @@ fn backend_device_gives_every_pod_the_device(context: &'static TestContext) -> R
     let shop = fixture.node.namespace("shop")?;
     let configured = fixture.configured("  lxcfs: {backend: device}")?;
     let admitted = limited_pod(&shop, "web").is_admitted()?.without_warnings()?;
-    asks_for_one(&admitted.pod)?;
+    requests_device(&admitted.pod)?;
     let web = fixture.node.pod(&shop, "web").is_ready()?;
     without_host_paths(&web.object()?)?;
     has_256_mib(&web)?;
@@ -69,10 +69,10 @@ fn the_plugin_registers_again_after_a_kubelet_restart(context: &'static TestCont
     let strict = fixture.node.labelled_namespace("strict", &RESTRICTED)?;
     restricted_pod(&strict, "before").is_admitted()?;
     let before = fixture.node.pod(&strict, "before").is_ready()?;
-    let told = |log: &str| log.matches("the kubelet knows the devices").count();
-    let times = told(&fixture.log(DEVICE_PLUGIN)?);
+    let registrations = |log: &str| log.matches("the kubelet knows the devices").count();
+    let times = registrations(&fixture.log(DEVICE_PLUGIN)?);
     fixture.node.kubelet().restart()?;
-    fixture.await_log(DEVICE_PLUGIN, "another registration", |log| told(log) > times)?;
+    fixture.await_log(DEVICE_PLUGIN, "another registration", |log| registrations(log) > times)?;
     fixture.await_devices("1k")?;
     has_256_mib(&before)?;
     restricted_pod(&strict, "after").is_admitted()?;
@@ -106,7 +106,7 @@ fn pods_run_and_restart_without_the_plugin(context: &'static TestContext) -> Res
 }
 
 /// Expects one device in every container.
-fn asks_for_one(pod: &Value) -> Result<()> {
+fn requests_device(pod: &Value) -> Result<()> {
     for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
         let resources = &container["resources"];
         let asked = [&resources["limits"][RESOURCE], &resources["requests"][RESOURCE]];

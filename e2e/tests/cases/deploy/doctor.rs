@@ -9,10 +9,10 @@ use crate::cases::objects::contains_all;
 #[e2e::case]
 fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
-    for said in [fixture.doctor()?, fixture.doctor_on_node()?] {
-        ensure!(said.code() == Some(0), "the doctor exits with {said:?}");
+    for output in [fixture.doctor()?, fixture.doctor_on_node()?] {
+        ensure!(output.code() == Some(0), "the doctor exits with {output:?}");
         contains_all(
-            &said.stdout,
+            &output.stdout,
             &["LXCFS 5.0.3", "meminfo, swaps: the container's memory limit", "nothing to mend"],
         )?;
     }
@@ -24,10 +24,10 @@ fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Res
 #[e2e::case]
 fn reports_a_node_without_the_agent(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
-    let said = &fixture.doctor_before;
-    ensure!(said.code() == Some(1), "the doctor exits with {said:?}");
+    let output = &fixture.doctor_before;
+    ensure!(output.code() == Some(1), "the doctor exits with {output:?}");
     contains_all(
-        &said.stdout,
+        &output.stdout,
         &["0 of 1 nodes", "node-1  unknown", "nothing tells of LXCFS on node-1", "apply -k deploy/lxcfs"],
     )?;
     Ok(())
@@ -119,19 +119,19 @@ fn the_documented_removal_leaves_nothing_on_the_node(context: &'static TestConte
 impl Environment {
     /// Waits until the doctor through the API reports all of this and exits with one.
     pub(super) fn await_diagnosis(&self, words: &[&str]) -> Result<()> {
-        told("through the API", words, || self.doctor())
+        await_output("through the API", words, || self.doctor())
     }
 
     /// Does the same with the doctor on the node.
     fn await_diagnosis_on_node(&self, words: &[&str]) -> Result<()> {
-        told("on the node", words, || self.doctor_on_node())
+        await_output("on the node", words, || self.doctor_on_node())
     }
 }
 
-fn told(wherefrom: &str, words: &[&str], ask: impl Fn() -> Result<Output>) -> Result<()> {
+fn await_output(wherefrom: &str, words: &[&str], ask: impl Fn() -> Result<Output>) -> Result<()> {
     until(format_args!("the doctor {wherefrom} to report {words:?}"), || {
-        let said = ask()?;
-        let is_so = said.code() == Some(1) && words.iter().all(|word| said.stdout.contains(word));
-        Ok((is_so, format!("{said:?}")))
+        let output = ask()?;
+        let is_so = output.code() == Some(1) && words.iter().all(|word| output.stdout.contains(word));
+        Ok((is_so, format!("{output:?}")))
     })
 }

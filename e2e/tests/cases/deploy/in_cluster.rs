@@ -60,7 +60,7 @@ fn replacing_replicas_under_load_fails_no_pod(context: &'static TestContext) -> 
     fixture.under_load(namespace, |load| {
         let names = replicas(namespace)?;
         api.delete(&format!("{}/{}", namespace.path("pods"), names[0]))?.succeeded()?;
-        replaced(namespace, &names[..1])?;
+        await_replaced(namespace, &names[..1])?;
         load.await_more(BETWEEN)?;
 
         // One of two healthy pods can be evicted at a time.
@@ -71,12 +71,12 @@ fn replacing_replicas_under_load_fails_no_pod(context: &'static TestContext) -> 
         })?;
         let second = evict(&names[1])?;
         ensure!(second.status == 429, "the second eviction is not denied: {}", second.message());
-        replaced(namespace, &names[..1])?;
+        await_replaced(namespace, &names[..1])?;
         load.await_more(BETWEEN)?;
 
         let names = replicas(namespace)?;
         kubectl.run(&["rollout", "restart", "-n", namespace.name(), "deployment/durward"])?.succeeded()?;
-        replaced(namespace, &names)
+        await_replaced(namespace, &names)
     })
 }
 
@@ -130,7 +130,7 @@ impl Environment {
             |load| {
                 load.await_more(BETWEEN)?;
                 deed(load)?;
-                gone(namespace)?;
+                await_stopped(namespace)?;
                 load.await_more(BETWEEN)
             },
         )
@@ -146,7 +146,7 @@ fn replicas(namespace: &Namespace<'_>) -> Result<Vec<String>> {
 }
 
 /// Waits until two pods are ready and none of these is among them.
-fn replaced(namespace: &Namespace<'_>, names: &[String]) -> Result<()> {
+fn await_replaced(namespace: &Namespace<'_>, names: &[String]) -> Result<()> {
     until(format_args!("{names:?} to be replaced"), || {
         let now = replicas(namespace)?;
         let is_so = now.len() == 2 && !now.iter().any(|name| names.contains(name));
@@ -155,7 +155,7 @@ fn replaced(namespace: &Namespace<'_>, names: &[String]) -> Result<()> {
 }
 
 /// Waits until the terminating pods are gone.
-fn gone(namespace: &Namespace<'_>) -> Result<()> {
+fn await_stopped(namespace: &Namespace<'_>) -> Result<()> {
     until("the old replicas to be gone", || {
         let count = list(namespace.cluster().api(), &namespace.path("pods"))?.len();
         Ok((count == 2, format!("{count} pods")))

@@ -66,7 +66,7 @@ fn pods_that_require_readiness_wait_for_lxcfs(context: &'static TestContext) -> 
     // These pods can run on this node only, so they get no selector.
     let named = limited_pod(&shop, "named").with(|pod| pod["spec"]["nodeName"] = NAME.into());
     selects_nothing(&named.as_dry_run().is_admitted()?.pod)?;
-    selects_nothing(&of_a_daemon_set(&shop)?)?;
+    selects_nothing(&daemon_set_pod(&shop)?)?;
     ensure!(web.object()?["spec"]["nodeName"].is_null(), "it was scheduled");
     lxcfs.restore()?;
     has_256_mib(&web.is_ready()?)
@@ -124,7 +124,7 @@ fn the_agent_token_can_change_one_label_and_one_annotation(context: &'static Tes
     let pod =
         fixture.pod(LABEL_AGENT)?["metadata"]["name"].as_str().context("a pod without a name")?.to_owned();
     let bound = ["--bound-object-kind", "Pod", "--bound-object-name", &pod];
-    let thief = fixture.token_client(&bound)?;
+    let stolen_token = fixture.token_client(&bound)?;
     let path = format!("/api/v1/nodes/{NAME}");
     let label = |key: &str, value: Value| json!({"metadata": {"labels": {key: value}}});
     let refused = [
@@ -135,14 +135,14 @@ fn the_agent_token_can_change_one_label_and_one_annotation(context: &'static Tes
         (&format!("{path}/status"), json!({"status": {"capacity": {"shop": "1"}}}), "cannot patch resource"),
     ];
     for (path, change, why) in refused {
-        let answer = thief.merge(path, &change)?;
+        let answer = stolen_token.merge(path, &change)?;
         let message = answer.message();
         ensure!(!answer.is_success() && message.contains(why), "{change} is answered: {message}");
     }
     // The token of a pod without a node, like that of another node.
     let unbound = fixture.token_client(&[])?.merge(&path, &label(READY, "no".into()))?;
     ensure!(unbound.message().contains("only the Node on which it runs ()"), "{}", unbound.message());
-    thief.merge(&path, &label(READY, "true".into()))?.succeeded().map(drop)
+    stolen_token.merge(&path, &label(READY, "true".into()))?.succeeded().map(drop)
 }
 
 impl super::environment::Environment {
@@ -175,7 +175,7 @@ fn selects_nothing(pod: &Value) -> Result<()> {
 }
 
 /// Returns the pod that a `DaemonSet` creates from a template that opts in.
-fn of_a_daemon_set(shop: &Namespace<'_>) -> Result<Value> {
+fn daemon_set_pod(shop: &Namespace<'_>) -> Result<Value> {
     let api = shop.cluster().api();
     let labels = json!({"app": "everywhere"});
     let mut container = node::idle(json!({}));

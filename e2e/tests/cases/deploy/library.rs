@@ -23,7 +23,7 @@ fn a_new_library_is_loaded_without_a_wrong_read(context: &'static TestContext) -
     reading_pod(&shop, "reader").is_admitted()?;
     let reader = fixture.node.pod(&shop, "reader").is_ready()?;
     let before = (fixture.process()?, fixture.pod(LXCFS)?["metadata"]["uid"].clone());
-    ensure!(fixture.has_loaded_what_lies_there()?, "the first library is not the one on the node");
+    ensure!(fixture.has_loaded_installed_library()?, "the first library is not the one on the node");
     let seen = count_reads(&reader)?;
 
     image(&fixture, "durward.test/lxcfs:2", &library_with_another_line()?)?;
@@ -33,7 +33,7 @@ fn a_new_library_is_loaded_without_a_wrong_read(context: &'static TestContext) -
         Ok((meminfo.contains("Replacement:"), meminfo))
     })?;
     fixture.await_report("that the library is loaded", |report| report["library"] == "loaded")?;
-    ensure!(fixture.has_loaded_what_lies_there()?, "LXCFS has not mapped the file on the node");
+    ensure!(fixture.has_loaded_installed_library()?, "LXCFS has not mapped the file on the node");
     let read = count_reads(&reader)?;
     ensure!(read > seen + 10, "the pod read too rarely: {seen} times before and {read} in total");
 
@@ -54,7 +54,7 @@ fn a_library_that_would_crash_lxcfs_is_not_loaded(context: &'static TestContext)
     reading_pod(&shop, "reader").is_admitted()?;
     let reader = fixture.node.pod(&shop, "reader").is_ready()?;
     let before = fixture.process()?;
-    let tells_that = |why: &str| {
+    let reports = |why: &str| {
         fixture
             .await_report(why, |report| report["library"].as_str().is_some_and(|told| told.contains(why)))?;
         fixture.await_diagnosis(&["LXCFS has not loaded the library that lies on the node", why])?;
@@ -68,26 +68,26 @@ fn a_library_that_would_crash_lxcfs_is_not_loaded(context: &'static TestContext)
         let good = std::fs::read(&whole)?;
         std::fs::write(&unfinished, &good[..good.len() / 2])?;
         std::fs::rename(&unfinished, &whole)?;
-        tells_that("it is cut off")?;
-        let folder = own_library().parent().and_then(Path::parent).map(Path::to_owned);
+        reports("it is cut off")?;
+        let folder = host_library().parent().and_then(Path::parent).map(Path::to_owned);
         let foreign = folder.context("a library without a folder")?.join("libfuse3.so.3");
         image(&fixture, "durward.test/lxcfs:3", &foreign)?;
         fixture.deploy("durward.test/lxcfs:3")?;
-        tells_that("it lacks what LXCFS calls")
+        reports("it lacks what LXCFS calls")
     })();
     // A changed template replaces the pods, whatever the node has.
     fixture.deploy("durward.test/lxcfs:3").and_then(|()| fixture.deploy(FIRST_IMAGE))?;
     seen?;
     fixture.await_report("that the library is loaded", |report| report["library"] == "loaded")?;
     ensure!(fixture.process()? == before, "LXCFS was replaced");
-    ensure!(fixture.has_loaded_what_lies_there()?, "the valid library is not loaded again");
+    ensure!(fixture.has_loaded_installed_library()?, "the valid library is not loaded again");
     limited_pod(&shop, "next").is_admitted()?;
     has_256_mib(&fixture.node.pod(&shop, "next").is_ready()?)
 }
 
 impl Environment {
     /// Returns whether LXCFS has mapped the file that is on the node now.
-    fn has_loaded_what_lies_there(&self) -> Result<bool> {
+    fn has_loaded_installed_library(&self) -> Result<bool> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.process()?))?;
         let mapped = maps.lines().find(|line| line.contains("/liblxcfs.so"));
         let mapped = mapped.context("LXCFS has no library")?;
@@ -100,7 +100,7 @@ impl Environment {
 /// Builds the LXCFS image under another name with another library.
 fn image(environment: &Environment, name: &str, library: &Path) -> Result<()> {
     let recipe = Image::Lxcfs.recipe(environment.context)?;
-    let path = own_library().display().to_string();
+    let path = host_library().display().to_string();
     let archive = recipe
         .changed(name, |root| root.file_as(&path, library))?
         .build(&environment.context.supervisor()?)?;
@@ -108,22 +108,22 @@ fn image(environment: &Environment, name: &str, library: &Path) -> Result<()> {
 }
 
 /// Returns the library of this host, which the image also has.
-fn own_library() -> PathBuf {
+fn host_library() -> PathBuf {
     format!("/usr/lib/{}-linux-gnu/lxcfs/liblxcfs.so", std::env::consts::ARCH).into()
 }
 
 /// Writes a library that prints a line of meminfo under another name.
 fn library_with_another_line() -> Result<PathBuf> {
-    let mut library = std::fs::read(own_library())?;
+    let mut library = std::fs::read(host_library())?;
     let places = library.windows(LINE.len()).enumerate().filter(|(_, bytes)| *bytes == LINE);
     let places: Vec<_> = places.map(|(place, _)| place).collect();
     ensure!(places.len() == 1, "the library contains the line {} times", places.len());
     library[places[0]..][..OTHER_LINE.len()].copy_from_slice(OTHER_LINE);
-    kept("other.so", &library)
+    cached_file("other.so", &library)
 }
 
 /// Writes a file to the cache, with the same path in every run, so that its image is reused.
-fn kept(name: &str, content: &[u8]) -> Result<PathBuf> {
+fn cached_file(name: &str, content: &[u8]) -> Result<PathBuf> {
     let folder = cache()?.join("libraries");
     let path = folder.join(name);
     if !std::fs::read(&path).is_ok_and(|has| has == content) {

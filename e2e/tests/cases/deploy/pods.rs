@@ -65,8 +65,8 @@ pub(super) fn has_256_mib(pod: &RunningPod<'_>) -> Result<()> {
 
 /// Returns how often a reading pod has read. All reads must be 256 MiB.
 pub(super) fn count_reads(pod: &RunningPod<'_>) -> Result<u64> {
-    let said = pod.logs("app")?;
-    ensure!(said.is_empty(), "pod {} read other values than 256 MiB: {said}", pod.name());
+    let output = pod.logs("app")?;
+    ensure!(output.is_empty(), "pod {} read other values than 256 MiB: {output}", pod.name());
     // The file is empty for a moment in each iteration.
     eventually("the count of the pod's reads", WAIT_LIMIT, || {
         let count = pod.exec("app", &["cat", "/tmp/count"])?;

@@ -48,8 +48,8 @@ fn the_documented_commands_replace_it_on_a_drained_node(context: &'static TestCo
     // Pods without a controller block a drain until they are gone.
     let drained = until("the node to be drained", || {
         let drain = ["drain", NAME, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=30s"];
-        let said = kubectl.run(&drain)?;
-        Ok((said.is_success(), said.stderr))
+        let output = kubectl.run(&drain)?;
+        Ok((output.is_success(), output.stderr))
     });
     let replaced = drained
         .and_then(|()| of_lxcfs(&["delete", "pod"]))
@@ -87,8 +87,8 @@ fn a_killed_lxcfs_restarts_and_its_mount_is_cleaned_up(context: &'static TestCon
     ensure!(now["metadata"]["uid"] == pod["metadata"]["uid"], "its pod was replaced");
     let name = now["metadata"]["name"].as_str().context("a pod without a name")?;
     let arguments = ["logs", "-n", fixture.namespace.name(), name, "--previous"];
-    let said = fixture.node.cluster().kubectl().run(&arguments)?.succeeded()?.stdout;
-    ensure!(said.contains("LXCFS has ended by itself"), "its previous log is {said}");
+    let output = fixture.node.cluster().kubectl().run(&arguments)?.succeeded()?.stdout;
+    ensure!(output.contains("LXCFS has ended by itself"), "its previous log is {output}");
     let shop = fixture.node.namespace("shop")?;
     limited_pod(&shop, "next").is_admitted()?;
     has_256_mib(&fixture.node.pod(&shop, "next").is_ready()?)

@@ -11,24 +11,33 @@ use super::requests::dry_run;
 fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
     let (installation, _durward) = installed(context, cluster, &[])?;
-    let space = namespace(cluster, "doctor", Profile::Transfer)?;
+    let ns = namespace(cluster, "doctor", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
-    let only = format!("--namespace={}", space.name());
+    let pods = etcd.pods_in(&ns)?;
+    let only = format!("--namespace={}", ns.name());
 
-    let well = installation.command(&["doctor", "etcd", &only])?;
+    let healthy = installation.command(&["doctor", "etcd", &only])?;
     ensure!(
-        well.code() == Some(0),
+        healthy.code() == Some(0),
         "all members are healthy, and it exits with {:?}: {}{}",
-        well.code(),
-        well.stdout,
-        well.stderr
+        healthy.code(),
+        healthy.stdout,
+        healthy.stderr
     );
     let follower = etcd.follower()?;
     let _stopped = follower.stop()?;
-    let ill = installation.command(&["doctor", "etcd", &only])?;
-    ensure!(ill.code() == Some(1), "one member is down, and it exits with {:?}: {}", ill.code(), ill.stdout);
-    ensure!(ill.stdout.contains(follower.name()), "the one that is down is not named: {}", ill.stdout);
+    let degraded = installation.command(&["doctor", "etcd", &only])?;
+    ensure!(
+        degraded.code() == Some(1),
+        "one member is down, and it exits with {:?}: {}",
+        degraded.code(),
+        degraded.stdout
+    );
+    ensure!(
+        degraded.stdout.contains(follower.name()),
+        "the one that is down is not named: {}",
+        degraded.stdout
+    );
 
     let folder = context.folder("snapshot")?;
     let out = format!("--out={}", folder.display());

@@ -15,8 +15,8 @@ fn unknown_policy_differs_for_users_and_controllers(context: &'static TestContex
     let cluster = scratch(context)?;
     let keys = ["whenUnknown: {people: deny, controllers: allow}"];
     let (_installation, durward) = installed(context, cluster, &keys)?;
-    let space = namespace(cluster, "unknown", Profile::Transfer)?;
-    let pods = pods::set(&space, "etcd", 3, |_| {})?;
+    let ns = namespace(cluster, "unknown", Profile::Transfer)?;
+    let pods = pods::set(&ns, "etcd", 3, |_| {})?;
     let pages = (0..3).map(|_| FakeMember::page("200 OK", "text/html", "<html>It works</html>"));
     let pages = pages.collect::<Result<Vec<_>>>()?;
     for (at, page) in pages.iter().enumerate() {
@@ -37,15 +37,15 @@ fn warnings_can_be_configured_as_denials(context: &'static TestContext) -> Resul
     let cluster = scratch(context)?;
     let keys = ["dataSafety: deny", "smallEnsembles: deny", "membershipChange: deny"];
     let (_installation, _durward) = installed(context, cluster, &keys)?;
-    let space = namespace(cluster, "denied", Profile::Allow)?;
+    let ns = namespace(cluster, "denied", Profile::Allow)?;
     let mut etcd = EtcdCluster::of(3).start(context)?;
     let empty = json!([{"name": "data", "emptyDir": {}}]);
-    let losing = etcd.pods_like(&space, |pod| pod["spec"]["volumes"] = empty)?;
+    let losing = etcd.pods_like(&ns, |pod| pod["spec"]["volumes"] = empty)?;
     let follower = etcd.follower()?.name().to_owned();
     dry_run(&losing, &follower)?.denied()?.with_message(&["what the member has written is lost"])?;
 
-    let space = namespace(cluster, "denied", Profile::Allow)?;
-    let pods = etcd.pods_in(&space)?;
+    let ns = namespace(cluster, "denied", Profile::Allow)?;
+    let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?.name().to_owned();
     dry_run(&pods, &follower)?.allowed()?.without_warnings()?;
     Removal::Delete
@@ -56,9 +56,9 @@ fn warnings_can_be_configured_as_denials(context: &'static TestContext) -> Resul
     etcd.add_learner(context)?;
     dry_run(&pods, &follower)?.denied()?.with_message(&["its membership is changing"])?;
 
-    let space = namespace(cluster, "denied", Profile::Allow)?;
+    let ns = namespace(cluster, "denied", Profile::Allow)?;
     let one = EtcdCluster::of(1).start(context)?;
-    let pods = one.pods_in(&space)?;
+    let pods = one.pods_in(&ns)?;
     delete(&pods, "etcd-0")?.denied()?.with_message(&["it is the only member"]).map(drop)
 }
 
@@ -66,9 +66,9 @@ fn warnings_can_be_configured_as_denials(context: &'static TestContext) -> Resul
 fn audit_mode_allows_everything_and_warns(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
     let (_installation, durward) = installed(context, cluster, &["mode: audit"])?;
-    let space = namespace(cluster, "audit", Profile::Transfer)?;
+    let ns = namespace(cluster, "audit", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let followers = etcd.followers()?;
     let _stopped = followers[0].stop()?;
     dry_run(&pods, followers[1].name())?.allowed()?.with_warning("only 1 other member is healthy")?;
@@ -82,9 +82,9 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
     let cluster = scratch(context)?;
     let keys = ["alsoGuard: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"];
     let (_installation, _durward) = installed(context, cluster, &keys)?;
-    let space = namespace(cluster, "above", Profile::Transfer)?;
+    let ns = namespace(cluster, "above", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let api = cluster.api();
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
@@ -94,8 +94,8 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "etcd"},
         "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "etcd"}}},
     });
-    api.create(&space.path("persistentvolumeclaims"), &claim)?.succeeded()?;
-    api.create(&space.path("policy/v1/poddisruptionbudgets"), &budget)?.succeeded()?;
+    api.create(&ns.path("persistentvolumeclaims"), &claim)?.succeeded()?;
+    api.create(&ns.path("policy/v1/poddisruptionbudgets"), &budget)?.succeeded()?;
 
     let set = pods.set_path();
     let scaled = |to: u32| json!({"spec": {"replicas": to}});
@@ -106,8 +106,8 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
     }
     let paths = [
         set,
-        format!("{}/data", space.path("persistentvolumeclaims")),
-        format!("{}/etcd", space.path("policy/v1/poddisruptionbudgets")),
+        format!("{}/data", ns.path("persistentvolumeclaims")),
+        format!("{}/etcd", ns.path("policy/v1/poddisruptionbudgets")),
     ];
     let by_controller = controller(cluster)?;
     for path in &paths {
@@ -124,9 +124,9 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
 fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
     let (installation, durward) = installed(context, cluster, &[])?;
-    let space = namespace(cluster, "glass", Profile::Transfer)?;
+    let ns = namespace(cluster, "glass", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let followers = etcd.followers()?;
     let _stopped = followers[0].stop()?;
     let name = followers[1].name();
@@ -149,7 +149,7 @@ fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContex
     // An Eviction has no annotations: Durward reads those of the pod.
     Removal::Evict.dry_run(&alice.api, &pods, name)?.denied()?;
     annotate(
-        json!({"durward.dev/delete-reason": "disk of etcd-1 is gone", "durward.dev/delete-until": in_an_hour()?}),
+        json!({"durward.dev/delete-reason": "disk of etcd-1 is gone", "durward.dev/delete-until": one_hour_ahead()?}),
     )?;
     for removal in Removal::ALL {
         let passed = removal.dry_run(&alice.api, &pods, name)?.allowed()?;
@@ -164,30 +164,30 @@ fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContex
 }
 
 /// Returns a time in one hour in RFC 3339.
-fn in_an_hour() -> Result<String> {
-    let said =
+fn one_hour_ahead() -> Result<String> {
+    let output =
         std::process::Command::new("date").args(["-u", "-d", "1 hour", "+%Y-%m-%dT%H:%M:%SZ"]).output();
-    let said = said.context("cannot run date")?;
-    Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
+    let output = output.context("cannot run date")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Longest time of a review in the next case, next to other cases.
-const QUICK: Duration = Duration::from_secs(5);
+const REVIEW_LIMIT: Duration = Duration::from_secs(5);
 
 #[e2e::case]
 fn an_exempt_user_is_not_delayed(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
     let keys = ["exempt: {users: [exempt-bob]}"];
     let (_installation, _durward) = installed(context, cluster, &keys)?;
-    let space = namespace(cluster, "exempt", Profile::Transfer)?;
-    let pods = pods::set(&space, "etcd", 3, |_| {})?;
+    let ns = namespace(cluster, "exempt", Profile::Transfer)?;
+    let pods = pods::set(&ns, "etcd", 3, |_| {})?;
     let silent = FakeMember::silent()?;
     pods.add("etcd-0", silent.address())?;
     let bob = cluster.user("exempt-bob", &["system:masters"])?;
     for removal in Removal::ALL {
         removal.dry_run(cluster.api(), &pods, "etcd-0")?.denied()?;
         let met = silent.met();
-        removal.dry_run(&bob.api, &pods, "etcd-0")?.allowed()?.within(QUICK)?;
+        removal.dry_run(&bob.api, &pods, "etcd-0")?.allowed()?.within(REVIEW_LIMIT)?;
         ensure!(silent.met() == met, "a member was contacted for an exempt user");
     }
     Ok(())

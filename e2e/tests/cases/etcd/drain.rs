@@ -10,9 +10,9 @@ use super::quorum::two_followers;
 #[e2e::case]
 fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, durward } = environment(context)?;
-    let space = environment(context)?.namespace("drain", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("drain", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let [down, _] = two_followers(&etcd)?;
     let stopped = down.stop()?;
     let leader = etcd.leader()?.name().to_owned();
@@ -21,13 +21,13 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
     let denied = || -> Result<usize> {
         let log = durward.log()?;
         let lines =
-            log.lines().filter(|line| line.contains(space.name()) && line.contains("\"answer\":\"deny\""));
+            log.lines().filter(|line| line.contains(ns.name()) && line.contains("\"answer\":\"deny\""));
         Ok(lines.filter(|line| line.contains("\"subresource\":\"eviction\"")).count())
     };
     let drained = std::thread::scope(|scope| {
         let drain =
             scope.spawn(|| cluster.kubectl().run(&["drain", &node, "--ignore-daemonsets", "--timeout=100s"]));
-        let mended = || -> Result<()> {
+        let repaired = || -> Result<()> {
             // Twice: it was denied and tried again.
             until("the drain to be denied and to retry", || {
                 let times = denied()?;
@@ -38,14 +38,14 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
             until("the pod to be deleted", || Ok((pods.is_going(&leader)?, "it is not deleted".to_owned())))?;
             pods.finish(&leader)
         };
-        let mended = mended();
+        let repaired = repaired();
         let drained = drain.join().unwrap_or_else(|_| Err(Error::msg("the drain panicked")));
-        mended.and(drained)
+        repaired.and(drained)
     })?;
-    let said = format!("{}{}", drained.stdout, drained.stderr);
-    ensure!(drained.is_success(), "the drain failed: {said}");
-    ensure!(said.contains("will retry after 5s"), "it never waited: {said}");
-    ensure!(said.contains("leadership moved to") && said.contains("drained"), "{said}");
+    let output = format!("{}{}", drained.stdout, drained.stderr);
+    ensure!(drained.is_success(), "the drain failed: {output}");
+    ensure!(output.contains("will retry after 5s"), "it never waited: {output}");
+    ensure!(output.contains("leadership moved to") && output.contains("drained"), "{output}");
     ensure!(etcd.leader()?.name() != leader, "the deleted leader still leads");
     Ok(())
 }
@@ -53,17 +53,17 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
 #[e2e::case]
 fn a_dry_run_drain_transfers_nothing(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let space = environment(context)?.namespace("tried", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("tried", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?.name();
-    let said = cluster.kubectl().run(&["drain", &pods.node(leader), "--dry-run=server"])?;
-    ensure!(said.is_success(), "{}", said.stderr);
+    let output = cluster.kubectl().run(&["drain", &pods.node(leader), "--dry-run=server"])?;
+    ensure!(output.is_success(), "{}", output.stderr);
     ensure!(
-        said.stderr.contains("would hand over to"),
+        output.stderr.contains("would hand over to"),
         "no member was contacted: {}{}",
-        said.stdout,
-        said.stderr
+        output.stdout,
+        output.stderr
     );
     ensure!(etcd.leader()?.name() == leader, "a dry run transferred leadership");
     ensure!(!pods.is_going(leader)?, "the pod is terminating");

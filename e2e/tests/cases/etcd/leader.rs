@@ -14,9 +14,9 @@ const BACK_WITHIN: Duration = Duration::from_secs(60);
 #[e2e::case]
 fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let space = environment(context)?.namespace("refuse", Profile::Refuse)?;
+    let ns = environment(context)?.namespace("refuse", Profile::Refuse)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?;
     for removal in Removal::ALL {
         let removal = removal.send(cluster.api(), &pods, leader.name())?.denied()?;
@@ -24,7 +24,7 @@ fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static Te
     }
     ensure!(etcd.leader()?.name() == leader.name(), "a denied leader transferred leadership");
     ensure!(
-        lease(cluster, space.name())?.is_none_or(|lease| !noted(&lease)),
+        lease(cluster, ns.name())?.is_none_or(|lease| !has_reservation(&lease)),
         "a denied leader has a reservation"
     );
     let follower = etcd.follower()?.name();
@@ -38,18 +38,18 @@ fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static Te
 }
 
 /// Returns whether the Lease has a reservation.
-fn noted(lease: &Value) -> bool {
+fn has_reservation(lease: &Value) -> bool {
     let held = lease["metadata"]["annotations"]["durward.dev/reservations"].as_str();
     held.is_some_and(|held| held != "[]")
 }
 
 #[e2e::case]
 fn leader_allow_warns_and_transfers_nothing(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("allow", Profile::Allow)?;
+    let ns = environment(context)?.namespace("allow", Profile::Allow)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?;
-    let api = space.cluster().api();
+    let api = ns.cluster().api();
     dry_run(&pods, leader.name())?.allowed()?.with_warning("it leads")?;
     Removal::Delete
         .send_with_grace(api, &pods, leader.name(), 60)?
@@ -66,15 +66,15 @@ fn leader_allow_warns_and_transfers_nothing(context: &'static TestContext) -> Re
 
 #[e2e::case]
 fn a_force_deleted_leader_transfers_leadership_first(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("force", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("force", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let _pods = etcd.pods_in(&space)?;
+    let _pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?;
-    let kubectl = space.cluster().kubectl();
-    let said =
-        kubectl.run(&["-n", space.name(), "delete", "pod", leader.name(), "--force", "--grace-period=0"])?;
-    let said = said.succeeded()?.stderr;
-    ensure!(said.contains("leadership moved to"), "{said}");
+    let kubectl = ns.cluster().kubectl();
+    let output =
+        kubectl.run(&["-n", ns.name(), "delete", "pod", leader.name(), "--force", "--grace-period=0"])?;
+    let output = output.succeeded()?.stderr;
+    ensure!(output.contains("leadership moved to"), "{output}");
     ensure!(etcd.leader()?.name() != leader.name(), "the deleted member still leads");
     Ok(())
 }
@@ -82,9 +82,9 @@ fn a_force_deleted_leader_transfers_leadership_first(context: &'static TestConte
 #[e2e::case]
 fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let space = environment(context)?.namespace("dry", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("dry", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let (leader, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let term = leader.status()?.term;
     for removal in Removal::ALL {
@@ -98,7 +98,7 @@ fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Re
     }
     ensure!(etcd.leader()?.name() == leader.name(), "a dry run transferred leadership");
     ensure!(leader.status()?.term == term, "there was an election");
-    ensure!(lease(cluster, space.name())?.is_none(), "a dry run wrote a reservation");
+    ensure!(lease(cluster, ns.name())?.is_none(), "a dry run wrote a reservation");
     ensure!(pods.staying()?.len() == 3, "a dry run deleted a pod");
     let stopped = other.stop()?;
     for removal in Removal::ALL {
@@ -110,29 +110,32 @@ fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Re
     one.await_reads(BACK_WITHIN)?;
     other.await_reads(BACK_WITHIN)?;
     delete(&pods, one.name())?.allowed()?;
-    ensure!(lease(cluster, space.name())?.is_some_and(|lease| noted(&lease)), "no reservation was written");
+    ensure!(
+        lease(cluster, ns.name())?.is_some_and(|lease| has_reservation(&lease)),
+        "no reservation was written"
+    );
     Ok(())
 }
 
 #[e2e::case]
 fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let space = environment(context)?.namespace("next", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("next", Profile::Transfer)?;
     let etcd = EtcdCluster::of(5).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?;
     let followers = etcd.followers()?;
-    let [going, cordoned, ill, next] = followers[..] else { bail!("there are not four followers") };
+    let [going, cordoned, other, next] = followers[..] else { bail!("there are not four followers") };
     let node = format!("/api/v1/nodes/{}", pods.node(cordoned.name()));
     cluster.api().merge(&node, &json!({"spec": {"unschedulable": true}}))?.succeeded()?;
     delete(&pods, going.name())?.allowed()?;
-    let told = format!("would hand over to {}", next.name());
+    let expected = format!("would hand over to {}", next.name());
     // Two followers remain, and either one is a valid target.
     let verdict = dry_run(&pods, leader.name())?.allowed()?;
     let verdict = verdict.without_text(&[going.name(), cordoned.name()])?;
     ensure!(
-        verdict.describe().contains(&told)
-            || verdict.describe().contains(&format!("would hand over to {}", ill.name())),
+        verdict.describe().contains(&expected)
+            || verdict.describe().contains(&format!("would hand over to {}", other.name())),
         "{}",
         verdict.describe()
     );
@@ -143,9 +146,9 @@ fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) 
 fn without_the_gateway_users_can_delete_only_followers(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
     for release in Release::ALL {
-        let space = environment(context)?.namespace("gateway", Profile::Transfer)?;
+        let ns = environment(context)?.namespace("gateway", Profile::Transfer)?;
         let etcd = EtcdCluster::of(3).release(release).flag("--enable-grpc-gateway=false").start(context)?;
-        let pods = etcd.pods_in(&space)?;
+        let pods = etcd.pods_in(&ns)?;
         let roles = etcd.roles_by_metrics()?;
         let leader = roles.iter().find(|(_, leads)| *leads).context("no member leads")?.0;
         let follower = roles.iter().find(|(_, leads)| !*leads).context("no member follows")?.0;

@@ -11,9 +11,9 @@ use super::requests::{Removal, delete};
 fn kubelets_and_unrelated_drains_work_while_durward_is_down(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
     let (installation, durward) = installed(context, cluster, &[])?;
-    let space = namespace(cluster, "outage", Profile::Transfer)?;
+    let ns = namespace(cluster, "outage", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let guarded = etcd.pods_in(&space)?;
+    let guarded = etcd.pods_in(&ns)?;
     let followers = etcd.followers()?;
     let (going, staying) = (followers[0].name(), followers[1].name());
     delete(&guarded, going)?.allowed()?;
@@ -45,7 +45,7 @@ fn kubelets_and_unrelated_drains_work_while_durward_is_down(context: &'static Te
     }
     let drained = pods::set(&elsewhere, "web", 1, |_| {})?;
     drained.add("web-0", e2e::etcd_cluster::address()?)?;
-    let said = cluster.kubectl().run(&[
+    let output = cluster.kubectl().run(&[
         "drain",
         &drained.node("web-0"),
         "--ignore-daemonsets",
@@ -54,7 +54,7 @@ fn kubelets_and_unrelated_drains_work_while_durward_is_down(context: &'static Te
         "--timeout=1s",
     ])?;
     // No kubelet ends the pod, so the drain times out. Only the eviction counts here.
-    ensure!(drained.is_going("web-0")?, "an unrelated drain is delayed: {}", said.stderr);
+    ensure!(drained.is_going("web-0")?, "an unrelated drain is delayed: {}", output.stderr);
     drop(installation);
     Ok(())
 }

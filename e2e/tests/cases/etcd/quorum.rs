@@ -8,7 +8,7 @@ use super::environment::{Profile, environment, installed, namespace, scratch};
 use super::requests::{Removal, delete, dry_run, evict};
 
 /// A hanging member takes its own second; two requests to it, plus time for a loaded machine.
-const ONE_HANGS: Duration = Duration::from_secs(6);
+const REVIEW_LIMIT: Duration = Duration::from_secs(6);
 
 /// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
@@ -22,25 +22,25 @@ pub(super) fn two_followers(etcd: &EtcdCluster) -> Result<[&Member; 2]> {
 
 #[e2e::case]
 fn each_of_three_healthy_members_of_3_4_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    each_may_go(context, Release::V3_4)
+    each_can_be_deleted(context, Release::V3_4)
 }
 
 #[e2e::case]
 fn each_of_three_healthy_members_of_3_5_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    each_may_go(context, Release::V3_5)
+    each_can_be_deleted(context, Release::V3_5)
 }
 
 #[e2e::case]
 fn each_of_three_healthy_members_of_3_6_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    each_may_go(context, Release::V3_6)
+    each_can_be_deleted(context, Release::V3_6)
 }
 
 /// Deletes the members one after another in every way. The leader transfers leadership first.
-fn each_may_go(context: &'static TestContext, release: Release) -> Result<()> {
-    let space = environment(context)?.namespace("three", Profile::Transfer)?;
+fn each_can_be_deleted(context: &'static TestContext, release: Release) -> Result<()> {
+    let ns = environment(context)?.namespace("three", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).release(release).start(context)?;
-    let pods = etcd.pods_in(&space)?;
-    let api = space.cluster().api();
+    let pods = etcd.pods_in(&ns)?;
+    let api = ns.cluster().api();
     let follower = etcd.follower()?;
     delete(&pods, follower.name())?.allowed()?.without_warnings()?;
     pods.replace(follower.name())?;
@@ -59,17 +59,17 @@ fn each_may_go(context: &'static TestContext, release: Release) -> Result<()> {
 
 #[e2e::case]
 fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("down", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("down", Profile::Transfer)?;
     for release in Release::ALL {
         let name = format!("etcd-{}", release.to_string().replace('.', "-"));
         let etcd = EtcdCluster::of(3).named(&name).release(release).start(context)?;
-        let pods = etcd.pods_in(&space)?;
+        let pods = etcd.pods_in(&ns)?;
         let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
         let stopped = down.stop()?;
         for removal in Removal::ALL {
             for name in [up.name(), leader.name()] {
                 removal
-                    .send(space.cluster().api(), &pods, name)?
+                    .send(ns.cluster().api(), &pods, name)?
                     .denied()?
                     .with_message(&[
                         name,
@@ -97,9 +97,9 @@ fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestCon
 
 #[e2e::case]
 fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("five", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("five", Profile::Transfer)?;
     let etcd = EtcdCluster::of(5).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let followers = etcd.followers()?;
     let [one, two, three, four] = followers[..] else { bail!("there are not four followers") };
     let first = one.kill()?;
@@ -126,16 +126,16 @@ fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Resul
 
 #[e2e::case]
 fn without_a_quorum_only_members_that_are_down_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("lost", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("lost", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let (left, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let (_one, _other) = (one.kill()?, other.kill()?);
     // Shortly after the loss it still reports itself as the leader; it cannot be deleted.
     delete(&pods, left.name())?.denied()?;
     etcd.await_leaderless(left)?;
     for removal in Removal::ALL {
-        let denied = removal.send(space.cluster().api(), &pods, left.name())?.denied()?;
+        let denied = removal.send(ns.cluster().api(), &pods, left.name())?.denied()?;
         denied.with_message(&["the quorum is lost", "one of the members that are left"])?;
     }
     for down in [one, other] {
@@ -147,10 +147,10 @@ fn without_a_quorum_only_members_that_are_down_can_be_deleted(context: &'static 
 
 #[e2e::case]
 fn one_or_two_members_are_allowed_with_an_outage_warning(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("small", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("small", Profile::Transfer)?;
     for (members, words) in [(1, "it is the only member"), (2, "the ensemble has 2 members")] {
         let etcd = EtcdCluster::of(members).named(&format!("etcd-of-{members}")).start(context)?;
-        let pods = etcd.pods_in(&space)?;
+        let pods = etcd.pods_in(&ns)?;
         for member in etcd.members() {
             dry_run(&pods, member.name())?.allowed()?.with_warning(words)?;
         }
@@ -162,10 +162,10 @@ fn one_or_two_members_are_allowed_with_an_outage_warning(context: &'static TestC
 
 #[e2e::case]
 fn a_learner_can_be_deleted_and_is_mentioned(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("learner", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("learner", Profile::Transfer)?;
     let mut etcd = EtcdCluster::of(3).start(context)?;
     etcd.add_learner(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let learner = etcd.member("etcd-3")?;
     let voter = etcd.followers()?.into_iter().find(|member| member.name() != learner.name());
     let voter = voter.context("no follower votes")?;
@@ -184,9 +184,9 @@ fn a_learner_can_be_deleted_and_is_mentioned(context: &'static TestContext) -> R
 
 #[e2e::case]
 fn a_member_that_never_started_counts_as_a_voter(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("announced", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("announced", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     etcd.announce_member()?;
     delete(&pods, etcd.follower()?.name())?
         .denied()?
@@ -196,18 +196,18 @@ fn a_member_that_never_started_counts_as_a_voter(context: &'static TestContext) 
 
 #[e2e::case]
 fn nospace_is_a_warning_and_a_corrupt_member_does_not_count(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("alarm", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("alarm", Profile::Transfer)?;
     let full = EtcdCluster::of(3).named("etcd-full").quota(2 << 20).start(context)?;
-    let pods = full.pods_in(&space)?;
+    let pods = full.pods_in(&ns)?;
     full.fill()?;
     delete(&pods, full.follower()?.name())?.allowed()?.with_warning("NOSPACE")?;
 
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
-    let [corrupt, well] = two_followers(&etcd)?;
+    let pods = etcd.pods_in(&ns)?;
+    let [corrupt, healthy] = two_followers(&etcd)?;
     corrupt.raises("CORRUPT")?;
     etcd.await_alarm("CORRUPT")?;
-    delete(&pods, well.name())?
+    delete(&pods, healthy.name())?
         .denied()?
         .with_message(&["only 1 other member is healthy"])?
         .with_cause(corrupt.name(), "Corrupt")?;
@@ -216,11 +216,11 @@ fn nospace_is_a_warning_and_a_corrupt_member_does_not_count(context: &'static Te
 
 #[e2e::case]
 fn a_corrupt_alarm_without_a_member_denies_every_deletion(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("doubt", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("doubt", Profile::Transfer)?;
     for release in Release::ALL {
         let name = format!("etcd-{}", release.to_string().replace('.', "-"));
         let etcd = EtcdCluster::of(3).named(&name).release(release).start(context)?;
-        let pods = etcd.pods_in(&space)?;
+        let pods = etcd.pods_in(&ns)?;
         let [one, other] = two_followers(&etcd)?;
         one.raises_of_nobody("CORRUPT")?;
         etcd.await_alarm("CORRUPT")?;
@@ -236,23 +236,23 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
     let cluster = scratch(context)?;
     // The default.
     let (_installation, _durward) = installed(context, cluster, &["memberDeadline: 1s"])?;
-    let space = namespace(cluster, "hangs", Profile::Transfer)?;
+    let ns = namespace(cluster, "hangs", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
-    let [hangs, well] = two_followers(&etcd)?;
+    let pods = etcd.pods_in(&ns)?;
+    let [hangs, healthy] = two_followers(&etcd)?;
     let frozen = hangs.freeze()?;
     for removal in [Removal::Delete, Removal::Evict] {
         removal
-            .send(space.cluster().api(), &pods, well.name())?
+            .send(ns.cluster().api(), &pods, healthy.name())?
             .denied()?
-            .within(ONE_HANGS)?
+            .within(REVIEW_LIMIT)?
             .with_cause(hangs.name(), "Silent")?;
     }
     // The others have one second as well, and both have to answer in it.
     eventually("the hanging member to be allowed", WAIT_LIMIT, || {
         let attempt = dry_run(&pods, hangs.name())?;
         Ok(if attempt.is_allowed() {
-            Poll::Ready(attempt.allowed()?.within(ONE_HANGS)?)
+            Poll::Ready(attempt.allowed()?.within(REVIEW_LIMIT)?)
         } else {
             Poll::Pending(attempt.describe())
         })
@@ -263,17 +263,17 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
     // follower hang.
     let (leader, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let (_one, _other) = (leader.freeze()?, other.freeze()?);
-    delete(&pods, one.name())?.denied()?.within(ONE_HANGS)?;
+    delete(&pods, one.name())?.denied()?.within(REVIEW_LIMIT)?;
     ensure!(pods.staying()?.len() == 3, "one of three was deleted");
     Ok(())
 }
 
 #[e2e::case]
 fn a_hook_that_removes_the_member_shrinks_the_quorum(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("leaves", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("leaves", Profile::Transfer)?;
     let etcd = EtcdCluster::of(4).start(context)?;
     let hook = json!({"preStop": {"exec": {"command": ["/bin/sh", "-c", "etcdctl member remove $ID; rm -rf /var/lib/etcd"]}}});
-    let leaving = etcd.pods_like(&space, |pod| pod["spec"]["containers"][0]["lifecycle"] = hook)?;
+    let leaving = etcd.pods_like(&ns, |pod| pod["spec"]["containers"][0]["lifecycle"] = hook)?;
     let [down, up] = two_followers(&etcd)?;
     let _stopped = down.stop()?;
     // Two of three others are healthy: enough if the member leaves the list, and too few if it stays.
@@ -285,9 +285,9 @@ fn a_hook_that_removes_the_member_shrinks_the_quorum(context: &'static TestConte
 
 #[e2e::case]
 fn data_that_is_deleted_with_the_pod_is_a_warning(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("data", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("data", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_like(&space, |pod| {
+    let pods = etcd.pods_like(&ns, |pod| {
         pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     })?;
     let follower = etcd.follower()?.name();
@@ -297,12 +297,12 @@ fn data_that_is_deleted_with_the_pod_is_a_warning(context: &'static TestContext)
 /// A review covers one etcd cluster only, also with another one in the same namespace.
 #[e2e::case]
 fn etcd_clusters_in_one_namespace_are_separate(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("tenants", Profile::Transfer)?;
-    let well = EtcdCluster::of(3).named("well").start(context)?;
-    let ill = EtcdCluster::of(3).named("ill").start(context)?;
-    let (of_well, of_ill): (Pods<'_>, Pods<'_>) = (well.pods_in(&space)?, ill.pods_in(&space)?);
-    let [down, up] = two_followers(&ill)?;
+    let ns = environment(context)?.namespace("tenants", Profile::Transfer)?;
+    let healthy = EtcdCluster::of(3).named("healthy").start(context)?;
+    let degraded = EtcdCluster::of(3).named("degraded").start(context)?;
+    let (healthy_pods, degraded_pods): (Pods<'_>, Pods<'_>) = (healthy.pods_in(&ns)?, degraded.pods_in(&ns)?);
+    let [down, up] = two_followers(&degraded)?;
     let _stopped = down.stop()?;
-    delete(&of_ill, up.name())?.denied()?.without_text(&["well-"])?;
-    delete(&of_well, well.follower()?.name())?.allowed()?.without_warnings().map(drop)
+    delete(&degraded_pods, up.name())?.denied()?.without_text(&["healthy-"])?;
+    delete(&healthy_pods, healthy.follower()?.name())?.allowed()?.without_warnings().map(drop)
 }

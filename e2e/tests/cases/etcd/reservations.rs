@@ -22,12 +22,12 @@ use crate::cases::attempt::{await_allowed, await_denied};
 const ROUNDS: usize = 5;
 
 /// A reservation without a deletion expires after this time.
-const VOID_AFTER: Duration = Duration::from_secs(30);
+const RESERVATION_EXPIRY: Duration = Duration::from_secs(30);
 
 /// A replica that the case calls like an API server.
 struct Replica {
     durward: Durward,
-    door: Api,
+    durward_namespace: Api,
 }
 
 impl Replica {
@@ -35,11 +35,11 @@ impl Replica {
         let durward = installation.serve().named(name).start_ready(context)?;
         let url = format!("https://{}", durward.reviews());
         let way = certificates::kubeconfig(&url, installation.ca(), &json!({}));
-        Ok(Self { durward, door: context.api(&way)? })
+        Ok(Self { durward, durward_namespace: context.api(&way)? })
     }
 
     /// Returns whether this pod can be deleted, and the message.
-    fn judges(&self, pod: &Value) -> Result<(bool, String)> {
+    fn review(&self, pod: &Value) -> Result<(bool, String)> {
         let name = |field: &str| pod["metadata"][field].clone();
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -55,33 +55,33 @@ impl Replica {
                 "options": {"apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions"},
             },
         });
-        let said = self.door.create("/etcd?timeout=10s", &review)?.succeeded()?.body;
-        let response = &said["response"];
+        let output = self.durward_namespace.create("/etcd?timeout=10s", &review)?.succeeded()?.body;
+        let response = &output["response"];
         let message = response["status"]["message"].as_str().unwrap_or_default().to_owned();
         response["allowed"]
             .as_bool()
             .map(|allowed| (allowed, message))
-            .ok_or_else(|| Error::msg(said.to_string()))
+            .ok_or_else(|| Error::msg(output.to_string()))
     }
 }
 
 /// Reviews these pods at the same moment, alternating between the replicas. Returns the names of the allowed
 /// ones.
-fn at_once(replicas: &[Replica; 2], pods: &[Value]) -> Result<BTreeSet<String>> {
+fn review_at_once(replicas: &[Replica; 2], pods: &[Value]) -> Result<BTreeSet<String>> {
     let barrier = Barrier::new(pods.len());
-    let judged = std::thread::scope(|scope| {
-        let asked = pods.iter().zip(replicas.iter().cycle()).map(|(pod, replica)| {
+    let verdicts = std::thread::scope(|scope| {
+        let requests = pods.iter().zip(replicas.iter().cycle()).map(|(pod, replica)| {
             let barrier = &barrier;
             scope.spawn(move || {
                 barrier.wait();
-                replica.judges(pod).map(|(allowed, _)| (pod, allowed))
+                replica.review(pod).map(|(allowed, _)| (pod, allowed))
             })
         });
-        let asked: Vec<_> = asked.collect();
+        let requests: Vec<_> = requests.collect();
         let panicked = |_| Err(Error::msg("a question panicked"));
-        asked.into_iter().map(|one| one.join().unwrap_or_else(panicked)).collect::<Result<Vec<_>>>()
+        requests.into_iter().map(|one| one.join().unwrap_or_else(panicked)).collect::<Result<Vec<_>>>()
     })?;
-    let allowed = judged.into_iter().filter(|(_, allowed)| *allowed);
+    let allowed = verdicts.into_iter().filter(|(_, allowed)| *allowed);
     Ok(allowed.filter_map(|(pod, _)| pod["metadata"]["name"].as_str().map(ToOwned::to_owned)).collect())
 }
 
@@ -104,15 +104,15 @@ fn two_replicas<'a>(
 #[e2e::case]
 fn two_replicas_allow_one_of_two_concurrent_deletions(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
-    let door = cluster.namespace("door")?;
-    let service = door.service("durward")?;
+    let durward_namespace = cluster.namespace("door")?;
+    let service = durward_namespace.service("durward")?;
     let mut installation = Installation::by_service(context, cluster, &service, &guards(&[]))?;
     let replicas = two_replicas(context, &mut installation, &service)?;
     await_guard(cluster)?;
 
-    let space = namespace(cluster, "three", Profile::Transfer)?;
+    let ns = namespace(cluster, "three", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     for round in 0..ROUNDS {
         // All three members, or two of them with or without the leader.
         let names: Vec<&str> = if round == 0 {
@@ -122,36 +122,36 @@ fn two_replicas_allow_one_of_two_concurrent_deletions(context: &'static TestCont
         } else {
             two_followers(&etcd)?.map(e2e::etcd_cluster::Member::name).to_vec()
         };
-        let asked = names.iter().map(|name| pods.object(name)).collect::<Result<Vec<_>>>()?;
-        let went = at_once(&replicas, &asked)?;
-        ensure!(went.len() == 1, "round {round}: {went:?} of {names:?} are allowed");
-        for name in &went {
+        let requests = names.iter().map(|name| pods.object(name)).collect::<Result<Vec<_>>>()?;
+        let allowed_names = review_at_once(&replicas, &requests)?;
+        ensure!(allowed_names.len() == 1, "round {round}: {allowed_names:?} of {names:?} are allowed");
+        for name in &allowed_names {
             // The allowed pod is allowed again through the API server, and no other one is.
             delete(&pods, name)?.allowed()?;
-            for other in names.iter().filter(|other| !went.contains(**other)) {
+            for other in names.iter().filter(|other| !allowed_names.contains(**other)) {
                 delete(&pods, other)?.denied()?.with_cause(name, "Leaving")?;
             }
             pods.replace(name)?;
         }
     }
 
-    let space = namespace(cluster, "five", Profile::Transfer)?;
+    let ns = namespace(cluster, "five", Profile::Transfer)?;
     let five = EtcdCluster::of(5).start(context)?;
-    let of_five = five.pods_in(&space)?;
+    let of_five = five.pods_in(&ns)?;
     let names: Vec<&str> = five.members().iter().map(e2e::etcd_cluster::Member::name).collect();
-    let asked = names.iter().map(|name| of_five.object(name)).collect::<Result<Vec<_>>>()?;
-    let went = at_once(&replicas, &asked)?;
-    ensure!(went.len() == 2, "{went:?} of five are allowed");
+    let requests = names.iter().map(|name| of_five.object(name)).collect::<Result<Vec<_>>>()?;
+    let allowed_names = review_at_once(&replicas, &requests)?;
+    ensure!(allowed_names.len() == 2, "{allowed_names:?} of five are allowed");
     Ok(())
 }
 
 /// One replica and the API server itself, in every way.
 #[e2e::case]
 fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("at-once", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("at-once", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
-    let api = space.cluster().api();
+    let pods = etcd.pods_in(&ns)?;
+    let api = ns.cluster().api();
     for (one, other) in [
         (Removal::Evict, Removal::Evict),
         (Removal::Evict, Removal::Delete),
@@ -172,8 +172,8 @@ fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static Tes
                 .and_then(|a| Ok([a, second?]))
         })?;
         let told = || format!("{} and {}", attempts[0].describe(), attempts[1].describe());
-        let went = attempts.iter().filter(|attempt| attempt.is_allowed()).count();
-        ensure!(went == 1, "{went} of two are allowed: {}", told());
+        let allowed_names = attempts.iter().filter(|attempt| attempt.is_allowed()).count();
+        ensure!(allowed_names == 1, "{allowed_names} of two are allowed: {}", told());
         let [first, second] = attempts;
         let (gone, denied) = if first.is_allowed() { (names[0], second) } else { (names[1], first) };
         denied.denied()?.with_cause(gone, "Leaving")?;
@@ -185,46 +185,46 @@ fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static Tes
 #[e2e::case]
 fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
-    let door = cluster.namespace("door")?;
-    let service = door.service("durward")?;
+    let durward_namespace = cluster.namespace("door")?;
+    let service = durward_namespace.service("durward")?;
     let mut installation = Installation::by_service(context, cluster, &service, &guards(&[]))?;
     let [a, b] = two_replicas(context, &mut installation, &service)?;
     await_guard(cluster)?;
-    let space = namespace(cluster, "killed", Profile::Transfer)?;
+    let ns = namespace(cluster, "killed", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let [one, other] = two_followers(&etcd)?;
     let (first, second) = (pods.object(one.name())?, pods.object(other.name())?);
     let began = std::time::Instant::now();
-    ensure!(a.judges(&first)?.0, "a deletion in a healthy etcd cluster is denied");
+    ensure!(a.review(&first)?.0, "a deletion in a healthy etcd cluster is denied");
     a.durward.signal(Signal::KILL)?;
     service.leads_to(b.durward.reviews())?;
-    let (allowed, said) = b.judges(&second)?;
-    ensure!(!allowed && said.contains("let go a moment ago"), "{said}");
+    let (allowed, output) = b.review(&second)?;
+    ensure!(!allowed && output.contains("let go a moment ago"), "{output}");
     // The same pod is allowed again.
-    ensure!(b.judges(&first)?.0, "the second deletion is denied");
+    ensure!(b.review(&first)?.0, "the second deletion is denied");
     until("the reservation to expire", || {
-        let (allowed, said) = b.judges(&second)?;
-        Ok((allowed, said))
+        let (allowed, output) = b.review(&second)?;
+        Ok((allowed, output))
     })?;
     let held = began.elapsed();
-    ensure!(held > VOID_AFTER, "it expired after {held:?}");
+    ensure!(held > RESERVATION_EXPIRY, "it expired after {held:?}");
     Ok(())
 }
 
 /// An allowed review is not a deletion: a PDB denies the eviction after the guard, and the pod stays.
 #[e2e::case]
 fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("budget", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("budget", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     // No controller updates its status, so it allows no eviction.
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "etcd"},
         "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "etcd"}}},
     });
-    let path = space.path("policy/v1/poddisruptionbudgets");
-    space.cluster().api().create(&path, &budget)?.succeeded()?;
+    let path = ns.path("policy/v1/poddisruptionbudgets");
+    ns.cluster().api().create(&path, &budget)?.succeeded()?;
     let [one, other] = two_followers(&etcd)?;
     let attempt = evict(&pods, one.name())?;
     ensure!(!attempt.is_allowed() && attempt.describe().contains("budget"), "{}", attempt.describe());
@@ -242,9 +242,9 @@ fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestConte
 fn without_a_reservation_no_healthy_member_is_deleted(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
     let (installation, durward) = super::environment::installed(context, cluster, &[])?;
-    let space = namespace(cluster, "unnoted", Profile::Transfer)?;
+    let ns = namespace(cluster, "unnoted", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods: Pods<'_> = etcd.pods_in(&space)?;
+    let pods: Pods<'_> = etcd.pods_in(&ns)?;
     let [one, other] = two_followers(&etcd)?;
     cluster.kubectl().run(&["-n", "durward-system", "delete", "rolebindings", "--all"])?.succeeded()?;
     let try_one = || dry_run(&pods, one.name());

@@ -15,8 +15,8 @@ use super::requests::{Removal, attempt, delete};
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
 /// Returns three pods whose members never answer.
-fn silent<'a>(space: &'a e2e::namespace::Namespace<'a>) -> Result<(Pods<'a>, Vec<FakeMember>)> {
-    let pods = pods::set(space, "etcd", 3, |_| {})?;
+fn hanging_members<'a>(ns: &'a e2e::namespace::Namespace<'a>) -> Result<(Pods<'a>, Vec<FakeMember>)> {
+    let pods = pods::set(ns, "etcd", 3, |_| {})?;
     let members = (0..3).map(|_| FakeMember::silent()).collect::<Result<Vec<_>>>()?;
     for (at, member) in members.iter().enumerate() {
         pods.add(&format!("etcd-{at}"), member.address())?;
@@ -28,14 +28,14 @@ fn silent<'a>(space: &'a e2e::namespace::Namespace<'a>) -> Result<(Pods<'a>, Vec
 fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
     let api = cluster.api();
-    let space = environment(context)?.namespace("teardown", Profile::Transfer)?;
-    let (pods, members) = silent(&space)?;
+    let ns = environment(context)?.namespace("teardown", Profile::Transfer)?;
+    let (pods, members) = hanging_members(&ns)?;
     let by = |removals: &[Removal], pods: &Pods<'_>, name: &str, what: &str| -> Result<()> {
         for removal in removals {
             removal.dry_run(api, pods, name)?.allowed().with_context(|| what.to_owned())?;
         }
-        let met: usize = members.iter().map(FakeMember::met).sum();
-        ensure!(met == 0, "a member was contacted {what}");
+        let contacts: usize = members.iter().map(FakeMember::met).sum();
+        ensure!(contacts == 0, "a member was contacted {what}");
         Ok(())
     };
     let by_all = |pods: &Pods<'_>, name: &str, what: &str| by(&Removal::ALL, pods, name, what);
@@ -67,16 +67,16 @@ fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Resul
     api.delete_with(&of_gone.set_path(), &json!({"propagationPolicy": "Background"}))?.succeeded()?;
     by_all(&of_gone, "etcd-0", exit)?;
 
-    let space = environment(context)?.namespace("ends", Profile::Transfer)?;
-    let of_ending = pods::set(&space, "etcd", 3, |_| {})?;
+    let ns = environment(context)?.namespace("ends", Profile::Transfer)?;
+    let of_ending = pods::set(&ns, "etcd", 3, |_| {})?;
     of_ending.add("etcd-0", members[0].address())?;
-    api.delete(&format!("/api/v1/namespaces/{}", space.name()))?.succeeded()?;
+    api.delete(&format!("/api/v1/namespaces/{}", ns.name()))?.succeeded()?;
     // The API server itself denies evictions there.
     by(&[Removal::Delete], &of_ending, "etcd-0", "about a pod whose namespace is being deleted")?;
 
     // Orphaned pods are not deleted with their owner, so they are reviewed like others.
-    let space = environment(context)?.namespace("orphans", Profile::Transfer)?;
-    let of_orphans = pods::set(&space, "etcd", 3, |_| {})?;
+    let ns = environment(context)?.namespace("orphans", Profile::Transfer)?;
+    let of_orphans = pods::set(&ns, "etcd", 3, |_| {})?;
     of_orphans.add("etcd-0", members[0].address())?;
     api.delete_with(&of_orphans.set_path(), &json!({"propagationPolicy": "Orphan"}))?.succeeded()?;
     delete(&of_orphans, "etcd-0")?.denied()?;
@@ -87,11 +87,11 @@ fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Resul
 #[e2e::case]
 fn a_mirror_pod_is_allowed_with_a_warning(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let space = environment(context)?.namespace("mirror", Profile::Transfer)?;
-    let pods = pods::set(&space, "etcd", 3, |_| {})?;
-    let silent = FakeMember::silent()?;
+    let ns = environment(context)?.namespace("mirror", Profile::Transfer)?;
+    let pods = pods::set(&ns, "etcd", 3, |_| {})?;
+    let fake = FakeMember::silent()?;
     // Only a kubelet can create a mirror pod, and only for its own node.
-    pods.add("etcd-0", silent.address())?;
+    pods.add("etcd-0", fake.address())?;
     let node = pods.node("etcd-0");
     let kubelet = kubelet(cluster, &node)?;
     let uid =
@@ -105,22 +105,22 @@ fn a_mirror_pod_is_allowed_with_a_warning(context: &'static TestContext) -> Resu
         },
         "spec": {"nodeName": node, "containers": [{"name": "etcd", "image": "durward.test/etcd:1"}]},
     });
-    kubelet.api.create(&space.path("pods"), &mirror)?.succeeded()?;
+    kubelet.api.create(&ns.path("pods"), &mirror)?.succeeded()?;
     for removal in Removal::ALL {
         let dry_run = removal.dry_run(cluster.api(), &pods, "etcd-static")?.allowed()?;
         dry_run.with_warning("the mirror of a static pod")?;
     }
-    ensure!(silent.met() == 0, "a member was contacted");
+    ensure!(fake.met() == 0, "a member was contacted");
     Ok(())
 }
 
 #[e2e::case]
 fn deletecollection_keeps_the_quorum(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let space = environment(context)?.namespace("collection", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("collection", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
-    let collection = format!("{}?labelSelector=app%3Detcd", space.path("pods"));
+    let pods = etcd.pods_in(&ns)?;
+    let collection = format!("{}?labelSelector=app%3Detcd", ns.path("pods"));
     attempt(cluster.api().delete(&format!("{collection}&dryRun=All"))?).allowed()?;
     ensure!(pods.staying()?.len() == 3, "a dry run of a collection deleted a pod");
     attempt(cluster.api().delete(&collection)?).denied()?;
@@ -132,15 +132,15 @@ fn deletecollection_keeps_the_quorum(context: &'static TestContext) -> Result<()
 
 #[e2e::case]
 fn controllers_with_own_names_roll_and_tear_down(context: &'static TestContext) -> Result<()> {
-    rolls_and_tears_down(context, "etcd-controllers", true)
+    roll_and_tear_down(context, "etcd-controllers", true)
 }
 
 #[e2e::case]
 fn controllers_with_one_name_roll_and_tear_down(context: &'static TestContext) -> Result<()> {
-    rolls_and_tears_down(context, "etcd-controllers-as-one", false)
+    roll_and_tear_down(context, "etcd-controllers-as-one", false)
 }
 
-fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itself: bool) -> Result<()> {
+fn roll_and_tear_down(context: &'static TestContext, name: &str, is_each_itself: bool) -> Result<()> {
     let options = Options::named(name)
         .with_these_controllers(&["namespace", "garbagecollector", "serviceaccount", "statefulset"])
         .controller_flag(format!("--use-service-account-credentials={is_each_itself}"));
@@ -159,21 +159,21 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
     let (_installation, durward) = installed(context, &cluster, &[])?;
     let etcd = EtcdCluster::of(3).start(context)?;
     // Users cannot delete leaders here, and rolling updates complete anyway.
-    let space = namespace(&cluster, "rolls", Profile::Refuse)?;
-    let pods = etcd.set_in(&space, |_| {})?;
+    let ns = namespace(&cluster, "rolls", Profile::Refuse)?;
+    let pods = etcd.set_in(&ns, |_| {})?;
     pods.run_what_is_made(&etcd)?;
     delete(&pods, etcd.leader()?.name())?.denied()?;
-    rolls(&cluster, &etcd, &pods)?;
-    let asked = if is_each_itself {
+    rolling_update(&cluster, &etcd, &pods)?;
+    let user = if is_each_itself {
         "system:serviceaccount:kube-system:statefulset-controller"
     } else {
         "system:kube-controller-manager"
     };
-    ensure!(durward.log()?.contains(asked), "{asked} sent no request");
+    ensure!(durward.log()?.contains(user), "{user} sent no request");
 
     // Orphaned pods stay guarded.
     let kubectl = cluster.kubectl();
-    kubectl.run(&["-n", space.name(), "delete", "statefulset", "etcd", "--cascade=orphan"])?.succeeded()?;
+    kubectl.run(&["-n", ns.name(), "delete", "statefulset", "etcd", "--cascade=orphan"])?.succeeded()?;
     until("the pods to be without an owner", || {
         let owners = pods.object("etcd-0")?["metadata"]["ownerReferences"].clone();
         Ok((owners.is_null(), owners.to_string()))
@@ -183,18 +183,18 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
     delete(&pods, up.name())?.denied()?;
     stopped.start()?;
     down.await_reads(BACK_WITHIN)?;
-    ends(&cluster, &pods, || {
-        let path = format!("/api/v1/namespaces/{}", space.name());
+    delete_with_pods(&cluster, &pods, || {
+        let path = format!("/api/v1/namespaces/{}", ns.name());
         cluster.api().delete(&path)?.succeeded().map(drop)?;
         Ok(path)
     })?;
 
     // The StatefulSet is deleted with all three pods.
-    let space = namespace(&cluster, "goes", Profile::Refuse)?;
-    let pods = etcd.set_in(&space, |_| {})?;
+    let ns = namespace(&cluster, "goes", Profile::Refuse)?;
+    let pods = etcd.set_in(&ns, |_| {})?;
     pods.run_what_is_made(&etcd)?;
-    ends(&cluster, &pods, || {
-        kubectl.run(&["-n", space.name(), "delete", "statefulset", "etcd", "--wait=false"])?.succeeded()?;
+    delete_with_pods(&cluster, &pods, || {
+        kubectl.run(&["-n", ns.name(), "delete", "statefulset", "etcd", "--wait=false"])?.succeeded()?;
         Ok(pods.path("etcd-0"))
     })?;
     ensure!(pods.staying()?.is_empty(), "{:?} remain", pods.staying()?);
@@ -203,13 +203,13 @@ fn rolls_and_tears_down(context: &'static TestContext, name: &str, is_each_itsel
 
 /// Runs a rolling update, with the case as the kubelet. Every pod is replaced, and none while its member
 /// leads.
-fn rolls(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
-    let space = pods.namespace().name();
+fn rolling_update(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
+    let ns = pods.namespace().name();
     let uids =
         || -> Result<Vec<String>> { etcd.members().iter().map(|member| pods.uid(member.name())).collect() };
     let before = uids()?;
     let term = etcd.leader()?.status()?.term;
-    cluster.kubectl().run(&["-n", space, "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
+    cluster.kubectl().run(&["-n", ns, "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
     for _ in etcd.members() {
         let going = eventually("the next pod to be deleted", WAIT_LIMIT, || {
             for member in etcd.members() {
@@ -234,7 +234,11 @@ fn rolls(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
 }
 
 /// Deletes an object that all pods depend on, with the case as their kubelet.
-fn ends(cluster: &Cluster, pods: &Pods<'_>, begin: impl FnOnce() -> Result<String>) -> Result<()> {
+fn delete_with_pods(
+    cluster: &Cluster,
+    pods: &Pods<'_>,
+    begin: impl FnOnce() -> Result<String>,
+) -> Result<()> {
     let path = begin()?;
     let list = pods.namespace().path("pods");
     until(format_args!("{path} to be gone"), || {

@@ -19,10 +19,10 @@ const BACK_WITHIN: Duration = Duration::from_secs(60);
 /// Two requests to members that do not answer, plus time for a loaded machine.
 const IN_TIME: Duration = Duration::from_secs(8);
 
-fn keep(space: &Namespace<'_>, secret: &Value) -> Result<()> {
+fn apply_secret(ns: &Namespace<'_>, secret: &Value) -> Result<()> {
     let name = secret["metadata"]["name"].as_str().context("a Secret without a name")?;
-    let path = format!("{}/{name}", space.path("secrets"));
-    space.cluster().api().apply(&path, "e2e", secret)?.succeeded().map(drop)
+    let path = format!("{}/{name}", ns.path("secrets"));
+    ns.cluster().api().apply(&path, "e2e", secret)?.succeeded().map(drop)
 }
 
 fn login(password: &str) -> Value {
@@ -37,7 +37,7 @@ fn await_login(pods: &Pods<'_>, name: &str) -> Result<()> {
 }
 
 /// Deletes the leader over TLS; it transfers leadership first.
-fn goes_well(etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
+fn check_transfer(etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
     let leader = etcd.leader()?.name();
     delete(pods, leader)?.allowed()?.with_warning("leadership moved to").map(drop)
 }
@@ -48,66 +48,66 @@ fn members_are_verified_by_address_or_name(context: &'static TestContext) -> Res
         (Profile::Tls, IssuedFor::Addresses, false),
         (Profile::Named, IssuedFor::Name(SERVER_NAME.to_owned()), true),
     ] {
-        let space = environment(context)?.namespace("tls", profile)?;
+        let ns = environment(context)?.namespace("tls", profile)?;
         let trust = ServerTls::new(to, asks)?;
-        keep(&space, &trust.secret(TRUST))?;
+        apply_secret(&ns, &trust.secret(TRUST))?;
         let etcd = EtcdCluster::of(3).tls(trust).start(context)?;
-        let pods = etcd.pods_in(&space)?;
+        let pods = etcd.pods_in(&ns)?;
         dry_run(&pods, etcd.follower()?.name())?.allowed()?.without_warnings()?;
-        goes_well(&etcd, &pods)?;
+        check_transfer(&etcd, &pods)?;
     }
     Ok(())
 }
 
 #[e2e::case]
 fn certificates_of_another_ca_or_name_are_not_trusted(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("wrong", Profile::Tls)?;
+    let ns = environment(context)?.namespace("wrong", Profile::Tls)?;
     let etcd = EtcdCluster::of(3).tls(ServerTls::new(IssuedFor::Addresses, false)?).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let follower = etcd.follower()?.name();
     dry_run(&pods, follower)?.denied()?.with_message(&["could not be checked", TRUST])?;
-    keep(&space, &ServerTls::new(IssuedFor::Addresses, false)?.secret(TRUST))?;
+    apply_secret(&ns, &ServerTls::new(IssuedFor::Addresses, false)?.secret(TRUST))?;
     until("another CA to be read", || {
         let attempt = dry_run(&pods, follower)?;
         ensure!(!attempt.is_allowed(), "{}", attempt.describe());
-        let told = attempt.describe();
-        Ok((told.contains("certificate"), told))
+        let text = attempt.describe();
+        Ok((text.contains("certificate"), text))
     })?;
     // The right CA is read without a restart.
     let trust = etcd.trust().context("members without certificates")?;
-    keep(&space, &trust.secret(TRUST))?;
+    apply_secret(&ns, &trust.secret(TRUST))?;
     await_allowed("the CA of the members to be read", || dry_run(&pods, follower))?;
 
-    let space = environment(context)?.namespace("name", Profile::Tls)?;
+    let ns = environment(context)?.namespace("name", Profile::Tls)?;
     let trust = ServerTls::new(IssuedFor::Name(SERVER_NAME.to_owned()), false)?;
-    keep(&space, &trust.secret(TRUST))?;
+    apply_secret(&ns, &trust.secret(TRUST))?;
     let named = EtcdCluster::of(3).tls(trust).start(context)?;
-    let pods = named.pods_in(&space)?;
+    let pods = named.pods_in(&ns)?;
     dry_run(&pods, named.follower()?.name())?.denied()?.with_message(&["could not be checked"]).map(drop)
 }
 
 #[e2e::case]
 fn durward_logs_in_if_members_require_it(context: &'static TestContext) -> Result<()> {
     for release in Release::ALL {
-        let space = environment(context)?.namespace("login", Profile::Login)?;
+        let ns = environment(context)?.namespace("login", Profile::Login)?;
         let trust = ServerTls::new(IssuedFor::Addresses, false)?;
-        keep(&space, &trust.secret(TRUST))?;
-        keep(&space, &login(PASSWORD))?;
+        apply_secret(&ns, &trust.secret(TRUST))?;
+        apply_secret(&ns, &login(PASSWORD))?;
         let etcd = EtcdCluster::of(3).release(release).tls(trust).start(context)?;
-        let pods = etcd.pods_in(&space)?;
+        let pods = etcd.pods_in(&ns)?;
         let leader = etcd.leader()?.name();
         etcd.ask_for_logins(PASSWORD)?;
         await_login(&pods, leader)?;
         delete(&pods, leader)?.allowed()?.with_warning("leadership moved to")?;
     }
-    let space = environment(context)?.namespace("open", Profile::Open)?;
-    keep(&space, &login("another"))?;
+    let ns = environment(context)?.namespace("open", Profile::Open)?;
+    apply_secret(&ns, &login("another"))?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let follower = etcd.follower()?.name();
     etcd.ask_for_logins(PASSWORD)?;
     dry_run(&pods, follower)?.denied()?.without_text(&["another", PASSWORD])?;
-    keep(&space, &login(PASSWORD))?;
+    apply_secret(&ns, &login(PASSWORD))?;
     await_login(&pods, follower)
 }
 
@@ -115,9 +115,9 @@ fn durward_logs_in_if_members_require_it(context: &'static TestContext) -> Resul
 #[e2e::case]
 fn members_without_a_configured_login_are_still_contacted(context: &'static TestContext) -> Result<()> {
     for release in Release::ALL {
-        let space = environment(context)?.namespace("nobody", Profile::Transfer)?;
+        let ns = environment(context)?.namespace("nobody", Profile::Transfer)?;
         let etcd = EtcdCluster::of(3).release(release).start(context)?;
-        let pods = etcd.pods_in(&space)?;
+        let pods = etcd.pods_in(&ns)?;
         let follower = etcd.follower()?.name();
         etcd.ask_for_logins(PASSWORD)?;
         if release == Release::V3_6 {
@@ -132,13 +132,13 @@ fn members_without_a_configured_login_are_still_contacted(context: &'static Test
 
 #[e2e::case]
 fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("rogue", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("rogue", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
-    let stranger = EtcdCluster::of(1).start(context)?;
-    let mimic = FakeMember::passing_for(leader.address())?;
-    pods.add("etcd-rogue", stranger.members()[0].address())?;
+    let other = EtcdCluster::of(1).start(context)?;
+    let fake = FakeMember::passing_for(leader.address())?;
+    pods.add("etcd-rogue", other.members()[0].address())?;
     // An additional pod is not an additional member.
     dry_run(&pods, up.name())?.allowed()?;
     let stopped = down.stop()?;
@@ -149,33 +149,33 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
     delete(&pods, "etcd-rogue")?.allowed()?.with_warning("another ensemble")?;
     pods.finish("etcd-rogue")?;
     // A pod that answers with the words of a healthy member does not count either.
-    pods.add("etcd-mimic", mimic.address())?;
+    pods.add("etcd-mimic", fake.address())?;
     let _stopped = down.stop()?;
     delete(&pods, up.name())?.denied()?.with_message(&["another pod says that it is the same member"])?;
-    ensure!(mimic.met() > 0, "the fake member was never contacted");
+    ensure!(fake.met() > 0, "the fake member was never contacted");
 
-    let space = environment(context)?.namespace("secret", Profile::Login)?;
+    let ns = environment(context)?.namespace("secret", Profile::Login)?;
     let trust = ServerTls::new(IssuedFor::Addresses, false)?;
-    keep(&space, &trust.secret(TRUST))?;
-    keep(&space, &login(PASSWORD))?;
+    apply_secret(&ns, &trust.secret(TRUST))?;
+    apply_secret(&ns, &login(PASSWORD))?;
     let etcd = EtcdCluster::of(3).tls(trust).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let follower = etcd.follower()?.name();
     etcd.ask_for_logins(PASSWORD)?;
     let listener = FakeMember::page("200 OK", "application/json", "{\"token\": \"x\"}")?;
     pods.add("etcd-rogue", listener.address())?;
     await_login(&pods, follower)?;
     ensure!(listener.met() > 0, "it was never contacted, so this proves nothing");
-    let told = listener.told();
-    ensure!(!told.contains(PASSWORD) && !told.contains("authenticate"), "it received: {told:?}");
+    let text = listener.told();
+    ensure!(!text.contains(PASSWORD) && !text.contains("authenticate"), "it received: {text:?}");
     Ok(())
 }
 
 #[e2e::case]
 fn a_process_that_is_not_etcd_does_not_count(context: &'static TestContext) -> Result<()> {
-    let space = environment(context)?.namespace("odd", Profile::Transfer)?;
+    let ns = environment(context)?.namespace("odd", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
-    let pods = etcd.pods_in(&space)?;
+    let pods = etcd.pods_in(&ns)?;
     let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
     let _stopped = down.stop()?;
     let elsewhere = format!("http://{}:2379/v3/maintenance/status", leader.address());

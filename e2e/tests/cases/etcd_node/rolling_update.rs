@@ -14,10 +14,10 @@ use crate::cases::objects::{await_gone, list};
 
 /// Longest time without a leader during a transfer, which is one vote written to disk. Without a quorum it
 /// lasts much longer.
-const HANDED_OVER_WITHIN: Duration = Duration::from_millis(100);
+const TRANSFER_LIMIT: Duration = Duration::from_millis(100);
 
 /// Attempts of a guarded update.
-const TRIES: usize = 3;
+const ATTEMPTS: usize = 3;
 
 const MEMBERS: [&str; 3] = ["etcd-0", "etcd-1", "etcd-2"];
 
@@ -26,7 +26,7 @@ const MEMBERS: [&str; 3] = ["etcd-0", "etcd-1", "etcd-2"];
 ///
 /// Elections take three seconds, as across zones, so their cost differs clearly from that of a loaded
 /// machine.
-const DEAF: &str = "etcd --name=$HOSTNAME --data-dir=/data/etcd \
+const ENTRYPOINT: &str = "etcd --name=$HOSTNAME --data-dir=/data/etcd \
     --listen-client-urls=http://0.0.0.0:2379 --advertise-client-urls=http://$HOSTNAME.etcd:2379 \
     --listen-peer-urls=http://0.0.0.0:2380 --initial-advertise-peer-urls=http://$HOSTNAME.etcd:2380 \
     --initial-cluster=etcd-0=http://etcd-0.etcd:2380,etcd-1=http://etcd-1.etcd:2380,etcd-2=http://etcd-2.etcd:2380 \
@@ -35,7 +35,7 @@ const DEAF: &str = "etcd --name=$HOSTNAME --data-dir=/data/etcd \
 
 /// Returns a Service and a `StatefulSet`. Each member has a directory below `data`. A label separates the
 /// pods from those of other namespaces during a drain.
-fn manifest(space: &str, data: &str) -> [(&'static str, Value); 2] {
+fn manifest(ns: &str, data: &str) -> [(&'static str, Value); 2] {
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "etcd"},
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": true, "selector": {"app": "etcd"},
@@ -47,12 +47,12 @@ fn manifest(space: &str, data: &str) -> [(&'static str, Value); 2] {
             "replicas": 3, "serviceName": "etcd", "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": {"app": "etcd"}},
             "template": {
-                "metadata": {"labels": {"app": "etcd", "of": space}},
+                "metadata": {"labels": {"app": "etcd", "of": ns}},
                 "spec": {
                     "terminationGracePeriodSeconds": 1,
                     "containers": [{
                         "name": "etcd", "image": Image::Etcd.name(), "imagePullPolicy": "Never",
-                        "command": ["/bin/sh", "-c", DEAF],
+                        "command": ["/bin/sh", "-c", ENTRYPOINT],
                         "env": [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
                         "volumeMounts": [{"name": "data", "mountPath": "/data", "subPathExpr": "$(POD)"}],
                     }],
@@ -65,43 +65,47 @@ fn manifest(space: &str, data: &str) -> [(&'static str, Value); 2] {
 }
 
 /// Creates an etcd cluster in this namespace and waits until it is healthy.
-fn stands(context: &TestContext, node: &Node, space: &Namespace<'_>) -> Result<()> {
+fn create_etcd(context: &TestContext, node: &Node, ns: &Namespace<'_>) -> Result<()> {
     let data = context.folder("etcd-data")?;
-    for (resource, object) in manifest(space.name(), &data.display().to_string()) {
-        node.cluster().api().create(&space.path(resource), &object)?.succeeded()?;
+    for (resource, object) in manifest(ns.name(), &data.display().to_string()) {
+        node.cluster().api().create(&ns.path(resource), &object)?.succeeded()?;
     }
-    node.stands(space, "statefulsets", "etcd")?;
-    node.pod(space, "etcd-0").is_ready()?;
+    node.stands(ns, "statefulsets", "etcd")?;
+    node.pod(ns, "etcd-0").is_ready()?;
     until("the etcd to be healthy", || {
-        let said =
-            node.pod(space, "etcd-0").attempt("etcd", &["etcdctl", "endpoint", "health", "--cluster"])?;
-        Ok((said.is_success(), said.stderr))
+        let output =
+            node.pod(ns, "etcd-0").attempt("etcd", &["etcdctl", "endpoint", "health", "--cluster"])?;
+        Ok((output.is_success(), output.stderr))
     })
 }
 
-fn addresses(node: &Node, space: &Namespace<'_>) -> Result<Vec<Ipv4Addr>> {
-    let pods = list(node.cluster().api(), &space.path("pods"))?;
+fn addresses(node: &Node, ns: &Namespace<'_>) -> Result<Vec<Ipv4Addr>> {
+    let pods = list(node.cluster().api(), &ns.path("pods"))?;
     Ok(pods.iter().filter_map(|pod| pod["status"]["podIP"].as_str()?.parse().ok()).collect())
 }
 
 /// Measures the cost of a rolling update in a namespace with this guard.
-fn rolls(context: &TestContext, fixture: &Environment, profile: Option<Profile>) -> Result<Cost> {
+fn rolling_update_cost(
+    context: &TestContext,
+    fixture: &Environment,
+    profile: Option<Profile>,
+) -> Result<Cost> {
     let node = fixture.node;
-    let space = fixture.namespace("rolls", profile)?;
-    stands(context, node, &space)?;
+    let ns = fixture.namespace("rolls", profile)?;
+    create_etcd(context, node, &ns)?;
     let members = Addresses::default();
-    members.are(addresses(node, &space)?);
+    members.are(addresses(node, &ns)?);
     let uids = || -> Result<Vec<Value>> {
-        let pods = MEMBERS.map(|name| node.pod(&space, name).object());
+        let pods = MEMBERS.map(|name| node.pod(&ns, name).object());
         pods.into_iter().map(|pod| Ok(pod?["metadata"]["uid"].clone())).collect()
     };
     let before = uids()?;
     let cost = under_writes(&node.network(), &members, || {
         let kubectl = node.cluster().kubectl();
-        kubectl.run(&["-n", space.name(), "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
-        let set = format!("{}/etcd", space.path("apps/v1/statefulsets"));
+        kubectl.run(&["-n", ns.name(), "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
+        let set = format!("{}/etcd", ns.path("apps/v1/statefulsets"));
         until("every pod to be replaced", || {
-            members.are(addresses(node, &space)?);
+            members.are(addresses(node, &ns)?);
             let set = node.cluster().api().get(&set)?.succeeded()?.body;
             let status = &set["status"];
             let is_done = status["observedGeneration"] == set["metadata"]["generation"]
@@ -123,11 +127,11 @@ fn rolls(context: &TestContext, fixture: &Environment, profile: Option<Profile>)
 }
 
 /// Checks the cost of a guarded update against an unguarded one.
-fn holds(cost: &Cost, unguarded: &Cost) -> Result<()> {
+fn check_cost(cost: &Cost, unguarded: &Cost) -> Result<()> {
     let Cost { acknowledged, lost, gap, leaderless } = cost;
     ensure!(*acknowledged > 100, "there were only {acknowledged} writes");
     ensure!(lost.is_empty(), "of {acknowledged} acknowledged writes these are lost: {lost:?}");
-    ensure!(*leaderless < HANDED_OVER_WITHIN, "a member had no leader for {leaderless:?}");
+    ensure!(*leaderless < TRANSFER_LIMIT, "a member had no leader for {leaderless:?}");
     ensure!(
         *gap <= unguarded.gap / 4,
         "writes stopped for {gap:?}, and for {:?} without a guard",
@@ -138,34 +142,34 @@ fn holds(cost: &Cost, unguarded: &Cost) -> Result<()> {
 
 /// Returns the cost of a guarded update that passes the check. A loaded machine adds gaps and never removes
 /// any, so one of several attempts is enough. All writes must be present in each.
-fn guarded(context: &TestContext, fixture: &Environment, unguarded: &Cost) -> Result<Cost> {
-    for _ in 1..TRIES {
-        let cost = rolls(context, fixture, Some(Profile::Transfer))?;
+fn guarded_cost(context: &TestContext, fixture: &Environment, unguarded: &Cost) -> Result<Cost> {
+    for _ in 1..ATTEMPTS {
+        let cost = rolling_update_cost(context, fixture, Some(Profile::Transfer))?;
         ensure!(cost.lost.is_empty(), "acknowledged writes are lost: {:?}", cost.lost);
-        if holds(&cost, unguarded).is_ok() {
+        if check_cost(&cost, unguarded).is_ok() {
             return Ok(cost);
         }
     }
-    let cost = rolls(context, fixture, Some(Profile::Transfer))?;
-    holds(&cost, unguarded)?;
+    let cost = rolling_update_cost(context, fixture, Some(Profile::Transfer))?;
+    check_cost(&cost, unguarded)?;
     Ok(cost)
 }
 
 #[e2e::case(Soak)]
 fn only_leadership_transfer_avoids_a_gap_in_writes(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
-    let unguarded = rolls(context, &fixture, None)?;
+    let unguarded = rolling_update_cost(context, &fixture, None)?;
     ensure!(
         unguarded.gap > Duration::from_secs(1),
         "an unguarded update has no gap, so this proves nothing: {unguarded:?}"
     );
-    let guarded = guarded(context, &fixture, &unguarded)?;
+    let guarded_cost = guarded_cost(context, &fixture, &unguarded)?;
     // The same guard without the transfer: the quorum is kept, and every leader is killed.
-    let allowed = rolls(context, &fixture, Some(Profile::Allow))?;
+    let allowed = rolling_update_cost(context, &fixture, Some(Profile::Allow))?;
     ensure!(allowed.lost.is_empty(), "acknowledged writes are lost: {:?}", allowed.lost);
     ensure!(
-        holds(&allowed, &unguarded).is_err(),
-        "the transfer makes no difference: {guarded:?}, {allowed:?}, {unguarded:?}"
+        check_cost(&allowed, &unguarded).is_err(),
+        "the transfer makes no difference: {guarded_cost:?}, {allowed:?}, {unguarded:?}"
     );
     Ok(())
 }
@@ -175,29 +179,29 @@ fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestCo
     let fixture = exclusive(context)?;
     let node = fixture.node;
     // The case deletes this namespace itself.
-    let space = node.cluster().labelled_namespace("drained", &[(LABEL, Profile::Transfer.name())])?;
-    stands(context, node, &space)?;
-    let leader = leader(node, &space)?;
+    let ns = node.cluster().labelled_namespace("drained", &[(LABEL, Profile::Transfer.name())])?;
+    create_etcd(context, node, &ns)?;
+    let leader = leader(node, &ns)?;
     let kubectl = node.cluster().kubectl();
-    let selector = format!("--pod-selector=of={},statefulset.kubernetes.io/pod-name={leader}", space.name());
+    let selector = format!("--pod-selector=of={},statefulset.kubernetes.io/pod-name={leader}", ns.name());
     let drained =
         kubectl.run(&["drain", e2e::node::NAME, "--ignore-daemonsets", &selector, "--timeout=100s"])?;
     kubectl.run(&["uncordon", e2e::node::NAME])?.succeeded()?;
-    let said = format!("{}{}", drained.stdout, drained.stderr);
-    ensure!(drained.is_success() && said.contains("leadership moved to"), "{said}");
-    node.stands(&space, "statefulsets", "etcd")?;
+    let output = format!("{}{}", drained.stdout, drained.stderr);
+    ensure!(drained.is_success() && output.contains("leadership moved to"), "{output}");
+    node.stands(&ns, "statefulsets", "etcd")?;
     // Deleting everything at once is a teardown, also of the leader.
-    let path = format!("/api/v1/namespaces/{}", space.name());
+    let path = format!("/api/v1/namespaces/{}", ns.name());
     node.cluster().api().delete(&path)?.succeeded()?;
     await_gone(node.cluster(), &path)
 }
 
 /// Returns the name of the leader's pod.
-fn leader(node: &Node, space: &Namespace<'_>) -> Result<String> {
+fn leader(node: &Node, ns: &Namespace<'_>) -> Result<String> {
     let command = ["etcdctl", "endpoint", "status", "--cluster", "-w", "json"];
-    let said = node.pod(space, "etcd-0").exec("etcd", &command)?;
-    let said: Value = serde_json::from_str(&said)?;
-    let endpoints = said.as_array().context("no endpoints")?;
+    let output = node.pod(ns, "etcd-0").exec("etcd", &command)?;
+    let output: Value = serde_json::from_str(&output)?;
+    let endpoints = output.as_array().context("no endpoints")?;
     let leading =
         endpoints.iter().find(|one| one["Status"]["leader"] == one["Status"]["header"]["member_id"]);
     let endpoint = leading.and_then(|one| one["Endpoint"].as_str()).context("no member leads")?;

@@ -50,7 +50,7 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
     let fixture = exclusive(context)?;
     let node = fixture.node;
     image(context, node)?;
-    let space = fixture.namespace("document", Some(Profile::Refuse))?;
+    let ns = fixture.namespace("document", Some(Profile::Refuse))?;
     let folder = Binary::ApiServer
         .sources(&context.supervisor()?)?
         .join("test/e2e/testing-manifests/statefulset/etcd");
@@ -63,25 +63,25 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
         let text = text.replace(NAMED, &format!("image: {IMAGE}"));
         let text = text.replace("imagePullPolicy: Always", "imagePullPolicy: Never");
         ensure!(name != "statefulset" || text.contains(IMAGE), "upstream names another image: {text}");
-        kubectl.run_with(&["-n", space.name(), "apply", "-f", "-"], &text)?.succeeded()?;
+        kubectl.run_with(&["-n", ns.name(), "apply", "-f", "-"], &text)?.succeeded()?;
     }
     let data = context.folder("etcd-data")?;
     for name in ["etcd-0", "etcd-1", "etcd-2"] {
         let volume = json!({
-            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("{}-{name}", space.name())},
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("{}-{name}", ns.name())},
             "spec": {
                 "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
                 "persistentVolumeReclaimPolicy": "Retain",
-                "claimRef": {"namespace": space.name(), "name": format!("datadir-{name}")},
+                "claimRef": {"namespace": ns.name(), "name": format!("datadir-{name}")},
                 "hostPath": {"path": data.join(name), "type": "DirectoryOrCreate"},
             },
         });
         node.cluster().api().create("/api/v1/persistentvolumes", &volume)?.succeeded()?;
     }
-    node.stands(&space, "statefulsets", "etcd")?;
+    node.stands(&ns, "statefulsets", "etcd")?;
 
     // Output format: `8e9e05c52164694d: name=etcd-0 peerURLs=… clientURLs=… isLeader=true`
-    let members = || node.pod(&space, "etcd-0").attempt("etcd", &["etcdctl", "member", "list"]);
+    let members = || node.pod(&ns, "etcd-0").attempt("etcd", &["etcdctl", "member", "list"]);
     let list = eventually("three members and a leader", WAIT_LIMIT, || {
         let list = members()?.stdout;
         let is_whole = list.lines().count() == 3 && list.contains("isLeader=true");
@@ -93,7 +93,7 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
         name.map(ToOwned::to_owned).with_context(|| format!("a member without a name: {line}"))
     };
     let (leader, follower) = (named("isLeader=true")?, named("isLeader=false")?);
-    let delete = |name: &str| kubectl.run(&["-n", space.name(), "delete", "pod", name, "--wait=false"]);
+    let delete = |name: &str| kubectl.run(&["-n", ns.name(), "delete", "pod", name, "--wait=false"]);
     let refused = delete(&leader)?;
     ensure!(
         !refused.is_success() && refused.stderr.contains("it leads the etcd"),
@@ -102,15 +102,15 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
         refused.stderr
     );
     ensure!(refused.stderr.contains("leader: refuse"), "{}", refused.stderr);
-    let let_go = delete(&follower)?;
-    ensure!(let_go.is_success(), "deleting a follower was denied: {}", let_go.stderr);
+    let allowed = delete(&follower)?;
+    ensure!(allowed.is_success(), "deleting a follower was denied: {}", allowed.stderr);
     // The hook has removed the member. In the remaining cluster of two, none can be deleted.
 
     until("the member to be removed", || {
-        let list = node.pod(&space, &leader).attempt("etcd", &["etcdctl", "member", "list"])?.stdout;
+        let list = node.pod(&ns, &leader).attempt("etcd", &["etcdctl", "member", "list"])?.stdout;
         Ok((list.lines().count() == 2, list))
     })?;
-    let still = delete(&leader)?;
-    ensure!(!still.is_success(), "the leader of two was deleted: {}", still.stdout);
+    let denied = delete(&leader)?;
+    ensure!(!denied.is_success(), "the leader of two was deleted: {}", denied.stdout);
     Ok(())
 }

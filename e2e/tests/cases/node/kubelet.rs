@@ -30,10 +30,10 @@ fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run(context: &TestContex
     node.becomes("Ready", |node| !unknown(node))?;
     // A kubelet that just started first learns its pods.
     let counted: u32 = eventually("a command in the pod", WAIT_LIMIT, || {
-        let said = web.attempt("app", &["cat", "/tmp/count"])?;
-        Ok(match said.stdout.trim().parse() {
-            Ok(count) if said.is_success() => Poll::Ready(count),
-            _ => Poll::Pending(said.stderr),
+        let output = web.attempt("app", &["cat", "/tmp/count"])?;
+        Ok(match output.stdout.trim().parse() {
+            Ok(count) if output.is_success() => Poll::Ready(count),
+            _ => Poll::Pending(output.stderr),
         })
     })?;
     // Five per second: a restarted container would have started from zero.

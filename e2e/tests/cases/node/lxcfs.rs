@@ -10,7 +10,7 @@ const MEMINFO: &str = "/var/lib/lxcfs/proc/meminfo";
 fn lxcfs_stops_crashes_and_serves_again(context: &TestContext) -> Result<()> {
     let node = context.exclusive_node()?;
     let shop = node.namespace("shop")?;
-    let looking = |name: &str| {
+    let reading_pod = |name: &str| {
         let mount = json!({
             "volumeMounts": [{"name": "meminfo", "mountPath": "/proc/meminfo", "readOnly": true}],
             "resources": {"limits": {"memory": "128Mi"}},
@@ -20,35 +20,35 @@ fn lxcfs_stops_crashes_and_serves_again(context: &TestContext) -> Result<()> {
         shop.pod(name).container_like("app", node::idle(mount)).with(with).is_admitted()?;
         anyhow::Ok(node.pod(&shop, name))
     };
-    stands_on_a_folder_of_the_node(&node.run(&["cat", "/proc/self/mountinfo"])?.succeeded()?.stdout)?;
-    let first = looking("first")?.is_ready()?;
-    ensure!(total(&first)? == "128", "the pod sees {} MiB", total(&first)?);
+    is_mounted_on_node_directory(&node.run(&["cat", "/proc/self/mountinfo"])?.succeeded()?.stdout)?;
+    let first = reading_pod("first")?.is_ready()?;
+    ensure!(memory_mib(&first)? == "128", "the pod sees {} MiB", memory_mib(&first)?);
 
     // A regular stop: LXCFS unmounts, and the file of the pod is broken.
     let stopped = node.lxcfs().stop()?;
     ensure!(!node.path(MEMINFO).exists(), "there is still a file");
-    let blind = first.attempt("app", &["cat", "/proc/meminfo"])?;
-    ensure!(blind.stderr.contains("not connected"), "the pod reads {blind:?} without LXCFS");
-    let second = looking("second")?;
+    let unreadable = first.attempt("app", &["cat", "/proc/meminfo"])?;
+    ensure!(unreadable.stderr.contains("not connected"), "the pod reads {unreadable:?} without LXCFS");
+    let second = reading_pod("second")?;
     second.meets("hostPath type check failed")?;
     stopped.start()?;
     let second = second.is_ready()?;
-    ensure!(total(&second)? == "128", "the waiting pod sees {} MiB", total(&second)?);
+    ensure!(memory_mib(&second)? == "128", "the waiting pod sees {} MiB", memory_mib(&second)?);
 
     // A crash: the mount stays and is dead.
     let killed = node.lxcfs().kill()?;
     let dead = std::fs::read(node.path(MEMINFO)).err().and_then(|error| error.raw_os_error());
     ensure!(dead == Some(NOT_CONNECTED), "a read from a dead LXCFS returns {dead:?}");
     killed.start()?;
-    let third = looking("third")?.is_ready()?;
-    ensure!(total(&third)? == "128", "the later pod sees {} MiB", total(&third)?);
+    let third = reading_pod("third")?.is_ready()?;
+    ensure!(memory_mib(&third)? == "128", "the later pod sees {} MiB", memory_mib(&third)?);
     // However often LXCFS starts, the node's own directory is below its mount: an LXCFS of the host is not
     // visible there.
-    stands_on_a_folder_of_the_node(&node.run(&["cat", "/proc/self/mountinfo"])?.succeeded()?.stdout)
+    is_mounted_on_node_directory(&node.run(&["cat", "/proc/self/mountinfo"])?.succeeded()?.stdout)
 }
 
 /// Expects one mount of LXCFS on top of a directory of the run.
-fn stands_on_a_folder_of_the_node(mounts: &str) -> Result<()> {
+fn is_mounted_on_node_directory(mounts: &str) -> Result<()> {
     let mounts: Vec<Vec<&str>> = mounts.lines().map(|line| line.split(' ').collect()).collect();
     let of_the_place: Vec<_> =
         mounts.iter().filter(|mount| mount.get(4) == Some(&"/var/lib/lxcfs")).collect();
@@ -64,7 +64,7 @@ fn stands_on_a_folder_of_the_node(mounts: &str) -> Result<()> {
 const NOT_CONNECTED: i32 = 107;
 
 /// Returns the total memory in MiB that `free` prints.
-fn total(pod: &RunningPod<'_>) -> Result<String> {
+fn memory_mib(pod: &RunningPod<'_>) -> Result<String> {
     let free = pod.exec("app", &["/usr/bin/free", "-m"])?;
     let line = free.lines().nth(1).unwrap_or_default();
     Ok(line.split_ascii_whitespace().nth(1).unwrap_or_default().to_owned())

@@ -66,8 +66,8 @@ fn pods_resolve_the_api_server_and_each_other(context: &TestContext) -> Result<(
     ensure!(address.starts_with("10.244.0."), "the pod's address is {address:?}");
     let name = format!("web.{}.svc.cluster.local", shop.name());
     until("the pod's name to resolve to it", || {
-        let said = guest.attempt("app", &["wget", "-q", "-O", "-", &format!("http://{name}/")])?;
-        Ok((said.stdout == "it is me\n", format!("{said:?}")))
+        let output = guest.attempt("app", &["wget", "-q", "-O", "-", &format!("http://{name}/")])?;
+        Ok((output.stdout == "it is me\n", format!("{output:?}")))
     })
 }
 

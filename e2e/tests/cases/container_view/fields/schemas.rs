@@ -14,8 +14,8 @@ pub(super) struct Schemas(BTreeMap<String, Value>);
 
 impl Schemas {
     pub(super) fn read(cluster: &Cluster) -> Result<Self> {
-        let told = cluster.api().get("/openapi/v3/api/v1")?.succeeded()?.body;
-        let schemas = told["components"]["schemas"].as_object().context("an OpenAPI without schemas")?;
+        let document = cluster.api().get("/openapi/v3/api/v1")?.succeeded()?.body;
+        let schemas = document["components"]["schemas"].as_object().context("an OpenAPI without schemas")?;
         let short = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
         // Other API groups have kinds with the same short name.
         let core = |name: &str| name.contains(".core.v1.") || name.contains(".meta.v1.");
@@ -68,8 +68,8 @@ impl Schemas {
                     }
                 }
                 let known: BTreeSet<&String> = self.fields(kind).map(|(field, _)| field).collect();
-                let strange = object.keys().find(|key| !known.is_empty() && !known.contains(key));
-                ensure!(strange.is_none(), "{kind} has {strange:?}, which is not in the OpenAPI document");
+                let unknown = object.keys().find(|key| !known.is_empty() && !known.contains(key));
+                ensure!(unknown.is_none(), "{kind} has {unknown:?}, which is not in the OpenAPI document");
             }
             _ => {}
         }
