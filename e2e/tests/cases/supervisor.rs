@@ -9,15 +9,11 @@ mod sandbox;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
+use e2e::prelude::*;
 use e2e::supervisor::identity::Identity;
-use e2e::supervisor::{Exit, Process, Supervisor, Tool, host_state, journal};
-use e2e::wait::{Poll, eventually};
+use e2e::supervisor::{Process, Supervisor, Tool, host_state, journal};
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::{Value, json};
 
 /// The environment variable that makes this binary a victim.
 const VICTIM: &str = "DURWARD_E2E_VICTIM";
@@ -66,7 +62,7 @@ fn ends_by(context: &TestContext, kill: impl Fn(&Victim) -> Result<()>, signal: 
     let victim = Victim::start(context, "wait")?;
     victim.has_processes_and_an_address()?;
     kill(&victim)?;
-    ensure!(victim.end()? == Exit::Signal(signal.as_raw()), "the victim ended otherwise");
+    ensure!(victim.end()? == Exit::Signal(signal.as_raw()), "the victim ended in another way");
     victim.left_nothing()?;
     victim.kept_its_logs()
 }
@@ -76,7 +72,7 @@ fn leaves_nothing_behind_after_the_supervisor_is_killed(context: &TestContext) -
     let victim = Victim::start(context, "wait")?;
     victim.has_processes_and_an_address()?;
     victim.supervisor()?.signal(Signal::KILL);
-    ensure!(victim.end()? == Exit::Code(137), "the victim ended otherwise");
+    ensure!(victim.end()? == Exit::Code(137), "the victim ended in another way");
     victim.left_nothing()?;
     victim.kept_its_logs()
 }
@@ -132,9 +128,9 @@ fn reports_why_a_process_cannot_start(context: &TestContext) -> Result<()> {
     let error = format!("{:#}", tried.err().context("it was started")?);
     ensure!(
         error.contains("nonsense") && error.contains("/nowhere/at-all"),
-        "the error does not say what: {error}"
+        "the error does not name the process: {error}"
     );
-    ensure!(error.contains("No such file"), "the error does not say why: {error}");
+    ensure!(error.contains("No such file"), "the error has no reason: {error}");
     Ok(())
 }
 
@@ -147,9 +143,9 @@ fn kills_a_process_that_ignores_sigterm(context: &TestContext) -> Result<()> {
     await_output(&deaf, "ready")?;
     deaf.signal(Signal::TERM)?;
     ensure!(deaf.wait(Duration::from_millis(200))?.is_none(), "it ends, so the case proves nothing");
-    ensure!(deaf.end()? == Exit::Signal(Signal::KILL.as_raw()), "it ended otherwise");
+    ensure!(deaf.end()? == Exit::Signal(Signal::KILL.as_raw()), "it ended in another way");
     let refused = deaf.signal(Signal::TERM).err().context("a process that has ended was signaled")?;
-    ensure!(format!("{refused:#}").contains("ended already"), "the error does not say why: {refused:#}");
+    ensure!(format!("{refused:#}").contains("ended already"), "the error has no reason: {refused:#}");
     Ok(())
 }
 
@@ -273,7 +269,7 @@ impl Victim {
 
     fn kept_its_logs(&self) -> Result<()> {
         let log = self.logs().join("sleeper.log");
-        ensure!(log.exists(), "{} of a run that did not pass is gone", log.display());
+        ensure!(log.exists(), "{} of a failed run does not exist", log.display());
         Ok(())
     }
 }

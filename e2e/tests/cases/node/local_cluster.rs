@@ -36,7 +36,7 @@ fn a_local_cluster_runs_until_it_is_stopped(context: &TestContext) -> Result<()>
 
     // Each pod has the first address of the same network, and neither sees the other.
     let web = node.pod(&shop, "web").is_ready()?;
-    ensure!(web.exec("app", &["cat", "/etc/hostname"])? == "web\n", "this is another pod");
+    ensure!(web.exec("app", &["cat", "/etc/hostname"])? == "web\n", "it is another pod");
     let nodes = cluster.kubectl(&["get", "pods", "-A", "-o", "name"])?;
     ensure!(!nodes.contains("web"), "the local cluster has a pod of the run's node: {nodes}");
 
@@ -103,7 +103,7 @@ impl<'a> LocalCluster<'a> {
         let own = context.folder("local-cluster")?;
         std::os::unix::fs::symlink(cache()?.join("parts"), own.join("parts"))?;
         let mut cluster = Self { context, cache: own, message: String::new(), state: Value::Null, lxcfs };
-        cluster.message = cluster.run("up")?.succeeded().context("the cluster does not come up")?.stdout;
+        cluster.message = cluster.run("up")?.succeeded().context("the cluster does not start")?.stdout;
         let state = std::fs::read_to_string(cluster.cache.join("cluster/cluster.json"))?;
         cluster.state = serde_json::from_str(&state)?;
         Ok(cluster)

@@ -6,16 +6,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use e2e::context::TestContext;
 use e2e::node::Sandbox;
+use e2e::prelude::*;
 use e2e::supervisor::host_state::{HostState, work_directory};
-use e2e::supervisor::{Exit, Process, Supervisor, Tool};
-use e2e::wait::{Poll, eventually};
+use e2e::supervisor::{Process, Supervisor, Tool};
 use rustix::process::Signal;
-use serde_json::{Value, json};
 
 use super::{CLEAN_WITHIN, Victim, await_output};
 
@@ -63,7 +59,7 @@ fn a_sandbox_leaves_nothing_behind_after_sigkill(context: &TestContext) -> Resul
     victim.has_processes_and_an_address()?;
     ensure!(members(&victim).len() >= 2, "the cgroup lacks members");
     victim.process.signal(Signal::KILL)?;
-    ensure!(victim.end()? == Exit::Signal(Signal::KILL.as_raw()), "the victim ended otherwise");
+    ensure!(victim.end()? == Exit::Signal(Signal::KILL.as_raw()), "the victim ended in another way");
     left_nothing(&before, &victim)
 }
 
