@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Installs what the end-to-end tests need beside Rust. Small tools come from apt; a Go toolchain must be there already.
-# When nothing is missing it changes nothing and takes a fraction of a second.
+# Installs the Debian packages that the end-to-end tests need. Go and Rust must be installed already.
+# If nothing is missing, it changes nothing and takes a fraction of a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/sbin # a plain user's PATH on Debian does not have ip and runc
 
 fail() { echo "prepare: $1" >&2; exit 1; }
 
-# What is there only while this runs.
+# Temporary files, and whether this process has the lock.
 made=()
 locked=
 trap '[ -z "$locked" ] || allow_services; [ ${#made[@]} = 0 ] || rm -rf "${made[@]}"' EXIT
 
-# Debian starts a service when its package is installed, and with the host from then on. The first this file forbids
-# while apt is at work. It also says which units are to be disabled afterwards: whoever finds it behind one that was
-# killed knows what is left to do. A file without our words is the administrator's.
+# Debian starts a service when its package is installed, and at every boot. This file prevents the start while apt runs. It
+# also lists the units to disable afterwards, so the next run can finish the work of one that was killed. A file without
+# our words is the administrator's.
 policy=/usr/sbin/policy-rc.d
 ours="# Durward's scripts/prepare.sh, only while it installs packages; to disable then:"
 
@@ -25,7 +25,7 @@ forbid_services() { # UNIT...
   mv "$policy.durward" "$policy"
 }
 
-# is_forbidden_by_us: and then `units` are those of the file.
+# is_forbidden_by_us: sets `units` to those of the file.
 is_forbidden_by_us() {
   local line
   [ -f "$policy" ] || return 1
@@ -44,7 +44,7 @@ allow_services() {
   rm -f "$policy"
 }
 
-# One at a time. apt inherits the lock: behind one that was killed it may still be at work.
+# One run at a time. apt inherits the lock, because it can outlive a run that was killed.
 lock() {
   [ -z "$locked" ] || return 0
   exec 9>/run/durward-prepare.lock
@@ -59,12 +59,12 @@ if is_forbidden_by_us; then
 fi
 
 command -v go >/dev/null || fail "Go is not installed. The tests build kube-apiserver and etcd from source: install Go 1.26 or newer (https://go.dev/dl) and run make again."
-# Go itself knows whether it is new enough for the pins, or may fetch a toolchain that is.
+# Go checks whether it is new enough for the pins, and can download a toolchain that is.
 for module in kubernetes etcd etcd35 karmada coredns; do
   said=$(go -C "e2e/controlplane/$module" list -m 2>&1) || fail "Go cannot build e2e/controlplane/$module: $said"
 done
 
-# needs PACKAGE NAME...: a program in PATH, or a file. e2e/src/image/package.rs says the same of what goes into images.
+# needs PACKAGE NAME...: each name is a program in PATH or a file.
 missing=()
 needs() {
   local package=$1 name
@@ -79,7 +79,7 @@ needs() {
 needs iproute2 ip
 needs util-linux setsid unshare nsenter
 needs mount mount umount
-# The real node: what runs containers, and what the images of the tests are made of.
+# The node's container runtime, and the contents of the tests' images.
 needs containerd containerd ctr
 needs runc runc
 needs containernetworking-plugins /usr/lib/cni/bridge /usr/lib/cni/host-local /usr/lib/cni/loopback
@@ -104,15 +104,15 @@ if [ ${#missing[@]} -gt 0 ]; then
     echo "prepare: installing ${missing[*]} with apt; services of theirs start neither now nor with this host, the tests start their own"
     forbid_services "${services[@]}"
   fi
-  # apt checks signatures as a user of its own, who must be able to write there: not every TMPDIR lets it.
+  # apt checks signatures as a user of its own, which needs a writable TMPDIR.
   export TMPDIR=/var/tmp DEBIAN_FRONTEND=noninteractive
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; } \
     || fail "apt could not install ${missing[*]}: see above"
   allow_services
 fi
 
-# etcd 3.4, for ensembles of three lines of etcd: Go cannot pin it, so it is Debian's, unpacked where e2e/src/ensemble/line.rs looks.
-# It is not installed: the package would have an etcd of its own start with this host.
+# etcd 3.4: Go cannot pin it, so it is Debian's, unpacked where e2e/src/etcd_cluster/release.rs finds it.
+# It is not installed, because the package would start an etcd at every boot.
 cache=${DURWARD_E2E_CACHE:-${XDG_CACHE_HOME:+$XDG_CACHE_HOME/durward}}
 etcd=${cache:-$HOME/.cache/durward}/debian/etcd-server
 is_3_4() { [[ $("$1" --version 2>/dev/null || true) == "etcd Version: 3.4."* ]]; }
@@ -134,5 +134,5 @@ if ! is_3_4 "$etcd/usr/bin/etcd" && ! is_3_4 /usr/bin/etcd; then
 fi
 
 if [ "$(id -u)" != 0 ]; then
-  echo "prepare: not root: cases with a webhook behind a Service add an address to the loopback device and will fail without CAP_NET_ADMIN; the real node needs root" >&2
+  echo "prepare: not root: the end-to-end tests need root, for namespaces of their own" >&2
 fi

@@ -1,9 +1,9 @@
 //! A control plane for one test or several: kube-apiserver with etcd, and controllers if wanted.
 //!
 //! There is no node: pods are created, changed by webhooks and stored, but never run. [`crate::node`] adds a node to a
-//! control plane in a network of its own. One etcd serves all control planes of a run, each with a key prefix. Nothing
-//! is written to disk safely and no process is ended gently, because all of it is temporary. An API server takes about
-//! 300 MB and controllers take 100.
+//! control plane in a network of its own. One etcd serves all control planes of a run, each with a key prefix. Writes
+//! are not synced and processes are killed, because all of it is temporary. An API server takes about 300 MB and
+//! controllers take 100.
 
 mod etcd;
 mod location;
