@@ -65,8 +65,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Takes one case of each group in turn. The fleet takes longest, so it works from the beginning, and cases that wait for
-/// their turn in one environment run next to cases of another.
+/// Takes one case of each group in turn. The fleet takes longest, so it works from the beginning. Cases that wait for one
+/// environment run next to cases of another.
 fn in_order(cases: Vec<&'static Case>) -> Vec<&'static Case> {
     let group = |case: &Case| GROUPS.iter().position(|areas| areas.contains(&case.area()));
     let mut counts = [0; GROUPS.len() + 1];
@@ -95,8 +95,8 @@ fn trial(context: &'static TestContext, case: &'static Case) -> Trial {
     Trial::test(case.name(), run).with_ignored_flag(is_soak)
 }
 
-/// Runs a case on its own thread. A case that hangs fails at the limit, and all others that still run fail with it, because
-/// they can wait for something that it holds.
+/// Runs a case on its own thread. A case that hangs fails at the limit, and all others that still run fail with it: they
+/// can wait for something that it holds.
 fn in_time(context: &'static TestContext, case: &'static Case) -> Result<(), String> {
     static HANGS: OnceLock<String> = OnceLock::new();
     let (sender, result) = mpsc::channel();

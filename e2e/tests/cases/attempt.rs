@@ -49,7 +49,6 @@ impl Attempt {
         self.in_time()
     }
 
-    /// Expects an allowed request.
     pub(crate) fn allowed(self) -> Result<Verdict> {
         ensure!(self.is_allowed(), "it was denied: {}", self.describe());
         self.in_time()
@@ -84,12 +83,10 @@ impl Attempt {
         Ok(())
     }
 
-    /// Returns whether it was allowed.
     pub(crate) fn is_allowed(&self) -> bool {
         self.answer.is_success()
     }
 
-    /// Returns whether the guard denied it.
     pub(crate) fn is_denied(&self) -> bool {
         self.check_denied().is_ok()
     }
@@ -135,7 +132,6 @@ impl Verdict {
         Ok(self)
     }
 
-    /// Expects no warnings.
     pub(crate) fn without_warnings(self) -> Result<Self> {
         ensure!(self.0.warnings.is_empty(), "there are warnings: {}", self.describe());
         Ok(self)
@@ -179,12 +175,10 @@ pub(crate) fn retry_until(
     })
 }
 
-/// Repeats a request until it is allowed.
 pub(crate) fn await_allowed(what: &str, send: impl Fn() -> Result<Attempt>) -> Result<()> {
     retry_until(what, send, Attempt::is_allowed)
 }
 
-/// Repeats a request until the guard denies it.
 pub(crate) fn await_denied(what: &str, send: impl Fn() -> Result<Attempt>) -> Result<()> {
     retry_until(what, send, Attempt::is_denied)
 }

@@ -13,13 +13,11 @@ pub(crate) const STATUS: &str = "durward.dev/lxcfs-status";
 
 const ROOT: &str = "/var/lib/lxcfs";
 
-/// Checks of an admitted pod.
 pub(crate) trait LxcfsChecks: Sized {
     /// Expects every container except init containers to have exactly these files, one volume each, and a
     /// status that lists them.
     fn with_files(self, files: &[&str]) -> Result<Self>;
 
-    /// Expects no mount and no volume of LXCFS.
     fn without_files(self) -> Result<Self>;
 
     /// Expects no files, and this reason in the status and in a warning.

@@ -128,7 +128,6 @@ fn the_api_server_counts_calls_to_a_missing_webhook(context: &TestContext) -> Re
     Ok(())
 }
 
-/// Creates a webhook configuration.
 fn register(cluster: &Cluster, configuration: &Value) -> Result<()> {
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     cluster.api().create(path, configuration)?.succeeded().map(drop)
@@ -138,7 +137,6 @@ fn annotate(value: &str) -> Value {
     json!({"op": "add", "path": "/metadata/annotations", "value": {"foreign": value}})
 }
 
-/// Waits until the webhook annotates pods with this value. No pod is denied meanwhile.
 fn await_annotation(namespace: &Namespace<'_>, value: &str) -> Result<()> {
     until(format_args!("the webhook to annotate pods with {value}"), || {
         let admitted = namespace.pod("probe").as_dry_run().is_admitted()?;

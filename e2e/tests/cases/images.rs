@@ -83,7 +83,6 @@ fn pause_exits_with_zero_on_a_signal(context: &TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Returns one file of an archive.
 fn read_entry(archive: &Path, name: &str) -> Result<Vec<u8>> {
     let mut archive = tar::Archive::new(File::open(archive)?);
     for entry in archive.entries()? {

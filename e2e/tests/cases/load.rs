@@ -17,7 +17,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The load stops after this many errors.
 const MAX_FAULTS: usize = 5;
 
-/// Pods that are being created.
 pub(crate) struct Load<'a> {
     namespace: &'a Namespace<'a>,
     created: AtomicUsize,

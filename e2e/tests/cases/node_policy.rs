@@ -103,7 +103,6 @@ fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestConte
     admin.merge(own, &labelled("shop", "x".into()))?.succeeded().map(drop)
 }
 
-/// Merges the keys of `more` into an object.
 fn merge(object: &mut Value, more: &Value) {
     for (key, value) in more.as_object().into_iter().flatten() {
         object[key] = value.clone();

@@ -10,7 +10,6 @@ pub(crate) fn list(api: &Api, path: &str) -> Result<Vec<Value>> {
     serde_json::from_value(list["items"].take()).with_context(|| format!("{path} is not a list"))
 }
 
-/// Returns the name of an object.
 pub(crate) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }

@@ -6,7 +6,6 @@ use e2e::third_party::Webhook;
 use super::environment::{eventually_ok, opted_in, shared};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 
-/// Adds a proxy to a pod that has none.
 fn add_proxy(request: &Value) -> Vec<Value> {
     let containers = request["object"]["spec"]["containers"].as_array();
     if containers.into_iter().flatten().any(|container| container["name"] == "proxy") {

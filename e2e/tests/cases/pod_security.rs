@@ -53,7 +53,6 @@ fn pods_that_pod_security_would_deny_get_no_files(context: &'static TestContext)
     Ok(())
 }
 
-/// Returns such a pod with these resources.
 fn pod_with_resources<'a>(namespace: &'a Namespace<'_>, name: &str, resources: Value) -> Pod<'a> {
     restricted_pod(namespace, name).with(|pod| {
         if !resources.is_null() {

@@ -13,7 +13,6 @@ use super::outage::{admitted_unreviewed, denied_unreviewed};
 /// Ten seconds of lame duck, as behind a Service, plus time for a loaded machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Pods between two steps.
 const BETWEEN: usize = 30;
 
 #[e2e::case(Slow)]
@@ -80,7 +79,6 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
     Ok(())
 }
 
-/// Returns the serial number of a certificate.
 fn serial(certificate: &[u8]) -> Result<String> {
     Ok(x509_parser::parse_x509_certificate(certificate)?.1.raw_serial_as_string())
 }

@@ -164,11 +164,10 @@ fn await_output(process: &Process, words: &str) -> Result<String> {
     })
 }
 
-/// Another run of this binary.
 struct Victim {
     process: Process,
     cache: PathBuf,
-    /// What it printed: its name, work directory, address, pid namespace and sandbox.
+    /// Its output: its name, work directory, address, pid namespace and sandbox.
     printed: Value,
 }
 
@@ -196,7 +195,6 @@ impl Victim {
         Ok(Self { process, cache, printed })
     }
 
-    /// Waits for its end.
     fn end(&self) -> Result<Exit> {
         self.process.wait(CLEAN_WITHIN)?.context("the victim does not end")
     }
@@ -234,7 +232,6 @@ impl Victim {
         host_state::processes_of(self.text("namespace")).into_iter().map(command).collect()
     }
 
-    /// Returns what is left of it.
     fn left(&self) -> Result<Vec<String>> {
         let mut left = self.processes();
         let paths = [PathBuf::from(self.text("work")), self.journal()];

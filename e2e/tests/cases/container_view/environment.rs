@@ -20,10 +20,8 @@ pub(super) struct ReviewedNode<G> {
     node: FixtureGuard<'static, Node, G>,
 }
 
-/// The node for several cases at the same time.
 pub(super) type SharedNode = ReviewedNode<RwLockReadGuard<'static, ()>>;
 
-/// The node for one case.
 pub(super) type ExclusiveNode = ReviewedNode<RwLockWriteGuard<'static, ()>>;
 
 impl<G> Deref for ReviewedNode<G> {

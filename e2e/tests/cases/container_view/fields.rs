@@ -58,7 +58,6 @@ const READY: &str = "durward.dev/lxcfs-ready";
 const DEVICE: &str = "durward.dev/lxcfs";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Where the search starts.
 const ROOTS: [(&str, &str); 2] = [("spec", "PodSpec"), ("metadata", "ObjectMeta")];
 
 /// Fields that no pod here has, and the reason.

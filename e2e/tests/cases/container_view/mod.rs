@@ -1,4 +1,4 @@
-//! What programs in a container see, from the opt-in of a pod to the numbers that they print.
+//! The view of programs in a container, from the opt-in of a pod to the numbers that they print.
 //!
 //! The node's own LXCFS serves the files (version 5.0.3 with `--enable-cfs`). One Durward runs next to the node and is
 //! called by URL ([`environment`]). The cases prove what the guard's page promises and what it says that LXCFS cannot do. If a

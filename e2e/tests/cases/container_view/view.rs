@@ -56,7 +56,6 @@ impl ContainerView {
         Ok(self)
     }
 
-    /// Expects this number of CPUs in cpuinfo and stat.
     pub(super) fn with_cpus(self, count: usize) -> Result<Self> {
         let listed = self.output("cpuinfo").lines().filter(|line| line.starts_with("processor")).count();
         ensure!(listed == count, "cpuinfo lists {listed} processors instead of {count}");
@@ -84,7 +83,6 @@ impl ContainerView {
         Ok(self)
     }
 
-    /// Expects the memory of the node.
     pub(super) fn with_memory_of(self, node: &Node) -> Result<Self> {
         let total = node_memory(node)?;
         let seen = second_field(&self.line("meminfo", "MemTotal:")?)?;
@@ -103,7 +101,6 @@ impl ContainerView {
         Ok(self)
     }
 
-    /// Expects the uptime of the node.
     pub(super) fn with_uptime_of(self, node: &Node) -> Result<Self> {
         let (up, age) = (self.uptime()?, node_uptime(node)?);
         ensure!(self.matches_uptime(up, age), "it is up for {up} s, and the node for {age} s");
@@ -125,7 +122,6 @@ impl ContainerView {
         self.with_memory_of(node)?.with_uptime_of(node)?.with_cpus(cpus)
     }
 
-    /// Returns the output of a command.
     pub(super) fn output(&self, command: &str) -> &str {
         self.said.get(command).map(String::as_str).unwrap_or_default()
     }
@@ -135,7 +131,6 @@ impl ContainerView {
         second_field(&self.line(command, line)?)
     }
 
-    /// Returns the seconds in `/proc/uptime`.
     pub(super) fn uptime(&self) -> Result<f64> {
         let said = self.output("uptime");
         said.split(' ').next().and_then(|up| up.parse().ok()).with_context(|| format!("uptime is {said:?}"))
@@ -153,13 +148,11 @@ fn second_field(line: &str) -> Result<u64> {
     field.with_context(|| format!("no number in {line:?}"))
 }
 
-/// Returns the node's memory in kB.
 pub(super) fn node_memory(node: &Node) -> Result<u64> {
     let meminfo = node.run(&["cat", "/proc/meminfo"])?.succeeded()?.stdout;
     second_field(meminfo.lines().next().unwrap_or_default())
 }
 
-/// Returns the node's uptime in seconds.
 fn node_uptime(node: &Node) -> Result<f64> {
     let uptime = node.run(&["cat", "/proc/uptime"])?.succeeded()?.stdout;
     uptime.split(' ').next().and_then(|up| up.parse().ok()).context("no number in the node's uptime")
@@ -174,7 +167,6 @@ fn first_process_uptime(node: &Node) -> Result<f64> {
     Ok(node_uptime(node)? - start.context("no start in /proc/1/stat")? / 100.0)
 }
 
-/// Returns the number of the node's CPUs.
 pub(super) fn cpus(node: &Node) -> Result<usize> {
     let counted = node.run(&["nproc"])?.succeeded()?.stdout;
     counted.trim().parse().with_context(|| format!("nproc prints {counted:?}"))
@@ -193,7 +185,6 @@ pub(super) fn limits(limits: &Value) -> Value {
     json!({"resources": {"limits": limits, "requests": {"memory": "4Mi", "cpu": "1m"}}})
 }
 
-/// Half a CPU and 256 MiB.
 pub(super) fn common_limits() -> Value {
     limits(&json!({"memory": "256Mi", "cpu": "500m"}))
 }
@@ -203,12 +194,10 @@ pub(super) fn idle_pod<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> 
     namespace.pod(name).container_like("app", node::idle(common_limits())).with(with_short_grace)
 }
 
-/// Sets a grace period of a second.
 pub(super) fn with_short_grace(pod: &mut Value) {
     pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
 }
 
-/// Waits until the pod is Ready on the node.
 pub(super) fn ready<'a>(
     node: &Node,
     namespace: &Namespace<'a>,

@@ -37,10 +37,8 @@ pub(super) struct GuardedFleet<G> {
     _fleet: FixtureGuard<'static, Fleet, G>,
 }
 
-/// The fleet for several cases at the same time.
 pub(super) type SharedFleet = GuardedFleet<RwLockReadGuard<'static, ()>>;
 
-/// The fleet for one case.
 pub(super) type ExclusiveFleet = GuardedFleet<RwLockWriteGuard<'static, ()>>;
 
 impl<G> Deref for GuardedFleet<G> {
@@ -85,13 +83,11 @@ fn guarded<G>(
     Ok(GuardedFleet { environment, _configuration: configuration, _fleet: fleet })
 }
 
-/// Returns the `guards` section of a configuration file.
 fn section(lines: &[&str]) -> String {
     lines.iter().fold("  deletion:".to_owned(), |section, line| section + "\n    " + line)
 }
 
 impl<G> GuardedFleet<G> {
-    /// Returns the installation of Durward.
     pub(super) fn installation(&self) -> MutexGuard<'static, Installation<'static>> {
         self.environment.installation()
     }
@@ -114,12 +110,10 @@ impl<G> GuardedFleet<G> {
         call(self.environment.durward().as_ref().context("a case has stopped Durward")?)
     }
 
-    /// Deletes the object at this path of the control plane.
     pub(super) fn delete(&self, path: &str) -> Result<Attempt> {
         delete(self.karmada().api(), path)
     }
 
-    /// Deletes the object at this path of the control plane in a dry run.
     pub(super) fn dry_run(&self, path: &str) -> Result<Attempt> {
         dry_run(self.karmada().api(), path)
     }

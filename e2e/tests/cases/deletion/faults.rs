@@ -1,4 +1,4 @@
-//! Responses that no real member can be made to give. None of them counts as an empty one.
+//! Responses that a real member cannot be made to give. Durward must not take one of them for an empty response.
 
 use e2e::fault::{Fault, Proxy};
 use e2e::prelude::*;

@@ -1,4 +1,4 @@
-//! Members that do not answer, and members that just joined. None is left out silently.
+//! Members that do not answer, and members that just joined. Durward must name each of them.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 

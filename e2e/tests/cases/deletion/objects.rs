@@ -10,18 +10,15 @@ use crate::cases::objects::await_gone;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Deletes the object at this path.
 pub(super) fn delete(api: &Api, path: &str) -> Result<Attempt> {
     Ok(Attempt::new(api.delete(path)?, &DELETION))
 }
 
-/// Deletes the object at this path in a dry run.
 pub(super) fn dry_run(api: &Api, path: &str) -> Result<Attempt> {
     let separator = if path.contains('?') { '&' } else { '?' };
     delete(api, &format!("{path}{separator}dryRun=All"))
 }
 
-/// Returns the API path of a namespace.
 pub(super) fn path_of(namespace: &Namespace<'_>) -> String {
     format!("/api/v1/namespaces/{}", namespace.name())
 }
@@ -34,7 +31,6 @@ pub(super) fn await_gone_everywhere(fleet: &Fleet, path: &str) -> Result<()> {
     await_gone(fleet.karmada(), path)
 }
 
-/// Returns the object at this path.
 pub(super) fn get(cluster: &Cluster, path: &str) -> Result<Value> {
     Ok(cluster.api().get(path)?.succeeded()?.body)
 }
@@ -47,12 +43,10 @@ pub(super) fn exists(cluster: &Cluster, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the object at this path directly in a cluster.
 pub(super) fn remove(cluster: &Cluster, path: &str) -> Result<()> {
     cluster.api().delete(path)?.succeeded().map(drop)
 }
 
-/// Merges these annotations into an object.
 pub(super) fn annotate(cluster: &Cluster, path: &str, annotations: &Value) -> Result<()> {
     cluster.api().merge(path, &json!({"metadata": {"annotations": annotations}}))?.succeeded().map(drop)
 }
@@ -101,29 +95,24 @@ impl Crd {
         }
     }
 
-    /// Sets another group.
     pub(super) fn of_group(mut self, group: &str) -> Self {
         group.clone_into(&mut self.group);
         self
     }
 
-    /// Sets these labels.
     pub(super) fn labelled(mut self, labels: Value) -> Self {
         self.labels = labels;
         self
     }
 
-    /// Returns the same CRD with other versions.
     pub(super) fn with_versions(&self, versions: &[&'static str]) -> Self {
         Self { versions: versions.to_vec(), ..self.clone() }
     }
 
-    /// Returns the full name.
     pub(super) fn name(&self) -> String {
         format!("{}.{}", self.plural, self.group)
     }
 
-    /// Returns the path of the CRD.
     pub(super) fn path(&self) -> String {
         format!("{CRDS}/{}", self.name())
     }
@@ -133,7 +122,6 @@ impl Crd {
         format!("/apis/{}/{version}/namespaces/{namespace}/{}", self.group, self.plural)
     }
 
-    /// Returns the CRD as JSON.
     pub(super) fn object(&self) -> Value {
         let last = self.versions.len().saturating_sub(1);
         let versions: Vec<Value> = self

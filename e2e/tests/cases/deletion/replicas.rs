@@ -14,7 +14,6 @@ use crate::cases::attempt::await_denied;
 /// Ten seconds of lame duck, plus time for a loaded machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Deletions between two steps.
 const BETWEEN: usize = 40;
 
 #[e2e::case(Slow)]

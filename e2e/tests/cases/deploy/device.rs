@@ -105,7 +105,6 @@ fn pods_run_and_restart_without_the_plugin(context: &'static TestContext) -> Res
     Ok(())
 }
 
-/// Expects one device in every container.
 fn requests_device(pod: &Value) -> Result<()> {
     for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
         let resources = &container["resources"];

@@ -54,7 +54,6 @@ pub(super) struct Environment {
     in_pods: Option<&'static Namespace<'static>>,
 }
 
-/// Access for one case.
 pub(super) struct Exclusive(MutexGuard<'static, Environment>);
 
 impl Deref for Exclusive {
@@ -96,7 +95,6 @@ impl Exclusive {
         self.0.own_lxcfs.take().context("the node's own LXCFS runs already")?.start()
     }
 
-    /// Stops the node's own LXCFS.
     pub(super) fn stop_own_lxcfs(&mut self) -> Result<()> {
         self.0.own_lxcfs = Some(self.node.lxcfs().stop()?);
         Ok(())
@@ -169,7 +167,6 @@ impl Environment {
         Ok(())
     }
 
-    /// Writes a kustomization that names the images.
     pub(super) fn kustomization(&self, lxcfs: &str) -> Result<PathBuf> {
         let folder = self.context.folder("kustomization")?;
         let resources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs");
@@ -200,13 +197,11 @@ impl Environment {
         pods.into_iter().next().context("no pod")
     }
 
-    /// Returns the name of the only pod of a `DaemonSet` of the folder.
     pub(super) fn pod_name(&self, name: &str) -> Result<String> {
         let pod = self.pod(name)?;
         pod["metadata"]["name"].as_str().map(ToOwned::to_owned).context("a pod without a name")
     }
 
-    /// Returns the log of the only pod of a `DaemonSet`.
     pub(super) fn log(&self, name: &str) -> Result<String> {
         let pod = self.pod_name(name)?;
         let arguments = ["logs", "-n", NAMESPACE, &pod, "--all-containers"];
@@ -230,7 +225,6 @@ impl Environment {
         })
     }
 
-    /// Returns the report of the agent in the annotation of the Node, or null.
     pub(super) fn report(&self) -> Result<Value> {
         let node = self.node.object()?;
         let text = node["metadata"]["annotations"][REPORT].as_str().unwrap_or_default();
@@ -262,7 +256,6 @@ impl Environment {
         doctor(self.context, self.node, &self.installation)
     }
 
-    /// Runs `durward doctor lxcfs` on the node.
     pub(super) fn doctor_on_node(&self) -> Result<Output> {
         let program = self.context.durward_program()?.display().to_string();
         let config = self.installation.config().display().to_string();
@@ -288,7 +281,6 @@ impl Environment {
         pids.next().with_context(|| format!("no LXCFS has {device} mounted"))
     }
 
-    /// Sends a signal to a process of the node.
     pub(super) fn signal(&self, signal: &str, pid: i32) -> Result<()> {
         self.node.run(&["kill", &format!("-{signal}"), &pid.to_string()])?.succeeded().map(drop)
     }
@@ -309,7 +301,6 @@ fn doctor(context: &TestContext, node: &Node, installation: &Installation<'_>) -
     Durward::command(context, &["doctor", "lxcfs", "--config", &config, "--kubeconfig", &admin])
 }
 
-/// Returns the parent of a process.
 pub(super) fn parent(pid: i32) -> Result<i32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));

@@ -17,7 +17,6 @@ use crate::cases::objects::{list, name_of, ready_status};
 pub(super) const RESTRICTED_WITH_WARNINGS: [(&str, &str); 2] =
     [("pod-security.kubernetes.io/enforce", "restricted"), ("pod-security.kubernetes.io/warn", "restricted")];
 
-/// Pods between two steps.
 const BETWEEN: usize = 30;
 
 #[e2e::case]
@@ -154,7 +153,6 @@ fn await_replaced(namespace: &Namespace<'_>, names: &[String]) -> Result<()> {
     })
 }
 
-/// Waits until the terminating pods are gone.
 fn await_stopped(namespace: &Namespace<'_>) -> Result<()> {
     until("the old replicas to be gone", || {
         let count = list(namespace.cluster().api(), &namespace.path("pods"))?.len();

@@ -1,4 +1,4 @@
-//! What users deploy: `deploy/lxcfs` on a node without its own LXCFS, and the output of `durward manifests`.
+//! The files that users deploy: `deploy/lxcfs` on a node without its own LXCFS, and the output of `durward manifests`.
 //!
 //! - [`library`], [`process`]: LXCFS itself, its update under running pods and its failures
 //! - [`label`], [`device`]: what pods and the scheduler learn of the node, by the label and by the device plugin

@@ -86,7 +86,6 @@ pub(super) fn restarted(pod: RunningPod<'_>) -> Result<RunningPod<'_>> {
     pod.becomes("started anew", |pod| restarts(pod) > before)?.is_ready()
 }
 
-/// Expects no hostPath volume in the stored pod.
 pub(super) fn without_host_paths(pod: &Value) -> Result<()> {
     let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
     let of_host: Vec<_> = volumes.filter(|volume| !volume["hostPath"].is_null()).collect();

@@ -44,7 +44,6 @@ impl Profile {
     const ALL: [Self; 7] =
         [Self::Transfer, Self::Refuse, Self::Allow, Self::Tls, Self::Named, Self::Login, Self::Open];
 
-    /// Returns the value of the label.
     pub(in crate::cases) fn name(self) -> &'static str {
         match self {
             Self::Transfer => "transfer",

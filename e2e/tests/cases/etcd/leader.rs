@@ -37,7 +37,6 @@ fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static Te
     Ok(())
 }
 
-/// Returns whether the Lease has a reservation.
 fn has_reservation(lease: &Value) -> bool {
     let held = lease["metadata"]["annotations"]["durward.dev/reservations"].as_str();
     held.is_some_and(|held| held != "[]")

@@ -13,7 +13,6 @@ const REVIEW_LIMIT: Duration = Duration::from_secs(6);
 /// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
-/// Returns the first two followers.
 pub(super) fn two_followers(etcd: &EtcdCluster) -> Result<[&Member; 2]> {
     let followers = etcd.followers()?;
     let two = followers.get(..2).and_then(|two| <[&Member; 2]>::try_from(two).ok());
@@ -234,7 +233,6 @@ fn a_corrupt_alarm_without_a_member_denies_every_deletion(context: &'static Test
 #[e2e::case]
 fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
-    // The default.
     let (_installation, _durward) = installed(context, cluster, &["memberDeadline: 1s"])?;
     let ns = namespace(cluster, "hangs", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;

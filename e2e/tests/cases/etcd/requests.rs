@@ -9,7 +9,6 @@ use crate::cases::attempt::{Attempt, ETCD};
 /// A kind of request that removes a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Removal {
-    /// DELETE.
     Delete,
     /// An Eviction of policy/v1.
     Evict,
@@ -40,7 +39,6 @@ impl Removal {
         }))
     }
 
-    /// Sends the request.
     pub(super) fn send(self, api: &Api, pods: &Pods<'_>, name: &str) -> Result<Attempt> {
         self.send_with(api, pods, name, &json!({}))
     }
@@ -78,17 +76,14 @@ impl Removal {
     }
 }
 
-/// Deletes a pod as the administrator.
 pub(super) fn delete(pods: &Pods<'_>, name: &str) -> Result<Attempt> {
     Removal::Delete.send(pods.namespace().cluster().api(), pods, name)
 }
 
-/// Evicts a pod as the administrator.
 pub(super) fn evict(pods: &Pods<'_>, name: &str) -> Result<Attempt> {
     Removal::Evict.send(pods.namespace().cluster().api(), pods, name)
 }
 
-/// Deletes a pod as the administrator in a dry run.
 pub(super) fn dry_run(pods: &Pods<'_>, name: &str) -> Result<Attempt> {
     Removal::Delete.dry_run(pods.namespace().cluster().api(), pods, name)
 }

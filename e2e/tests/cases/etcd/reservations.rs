@@ -85,7 +85,6 @@ fn review_at_once(replicas: &[Replica; 2], pods: &[Value]) -> Result<BTreeSet<St
     Ok(allowed.filter_map(|(pod, _)| pod["metadata"]["name"].as_str().map(ToOwned::to_owned)).collect())
 }
 
-/// Starts both replicas behind a Service.
 fn two_replicas<'a>(
     context: &'a TestContext,
     installation: &mut Installation<'a>,

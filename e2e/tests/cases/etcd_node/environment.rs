@@ -8,7 +8,6 @@ use e2e::prelude::*;
 use crate::cases::etcd::environment::{LABEL, Profile, guards};
 use crate::cases::in_pods;
 
-/// The node and its cluster.
 pub(super) struct Environment {
     pub(super) node: &'static Node,
 }

@@ -16,7 +16,6 @@ use crate::cases::objects::{await_gone, list};
 /// lasts much longer.
 const TRANSFER_LIMIT: Duration = Duration::from_millis(100);
 
-/// Attempts of a guarded update.
 const ATTEMPTS: usize = 3;
 
 const MEMBERS: [&str; 3] = ["etcd-0", "etcd-1", "etcd-2"];
@@ -196,7 +195,6 @@ fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestCo
     await_gone(node.cluster(), &path)
 }
 
-/// Returns the name of the leader's pod.
 fn leader(node: &Node, ns: &Namespace<'_>) -> Result<String> {
     let command = ["etcdctl", "endpoint", "status", "--cluster", "-w", "json"];
     let output = node.pod(ns, "etcd-0").exec("etcd", &command)?;

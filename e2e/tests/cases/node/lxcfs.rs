@@ -3,7 +3,6 @@
 use e2e::node;
 use e2e::prelude::*;
 
-/// A file that LXCFS serves.
 const MEMINFO: &str = "/var/lib/lxcfs/proc/meminfo";
 
 #[e2e::case(Exclusive)]

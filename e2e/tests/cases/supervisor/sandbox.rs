@@ -133,7 +133,6 @@ fn a_process_in_a_sandbox_has_its_own_pid_and_signals(context: &TestContext) -> 
     Ok(())
 }
 
-/// Starts a victim with a sandbox, in the cache of another if there is one.
 fn start(context: &TestContext, fate: &str, after: Option<&Victim>) -> Result<Victim> {
     let cache = after.map_or_else(|| context.folder("victim"), |after| Ok(after.cache.clone()))?;
     Victim::start_with(context, fate, cache, true)

@@ -9,7 +9,6 @@ use super::ROOTS;
 /// A kind, by the last part of its name, and one of its fields.
 pub(super) type Field = (String, String);
 
-/// The schemas of an API server.
 pub(super) struct Schemas(BTreeMap<String, Value>);
 
 impl Schemas {
