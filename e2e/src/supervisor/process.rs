@@ -132,6 +132,14 @@ impl Output {
         }
     }
 
+    /// Expects this exit code. The error contains all output.
+    pub fn exited_with(&self, code: i32) -> Result<()> {
+        if self.code() == Some(code) {
+            return Ok(());
+        }
+        bail!("ended with {} instead of {code}:\n{}{}", self.exit, self.stderr, self.stdout)
+    }
+
     /// Returns itself if the exit code is 0, else an error with the output.
     pub fn succeeded(self) -> Result<Self> {
         if self.is_success() {

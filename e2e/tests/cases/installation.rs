@@ -10,7 +10,7 @@ fn a_server_with_an_invalid_configuration_exits(context: &TestContext) -> Result
     let config = write(&context.folder("bad")?, "durward.yaml", "version: 1\nguards: {lxcsf: {}}\n")?;
     let path = config.display().to_string();
     let output = Durward::command(context, &["serve", "--config", &path])?;
-    ensure!(output.code() == Some(2), "expected exit code 2, and it ended with {}", output.exit);
+    output.exited_with(2)?;
     ensure!(
         output.stderr.contains("lxcsf") && output.stderr.contains("lxcfs"),
         "the output names no key: {output:?}"

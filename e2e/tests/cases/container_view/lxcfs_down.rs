@@ -8,6 +8,7 @@ use super::environment::{ExclusiveNode, exclusive, shared_with};
 use super::view::{ContainerView, idle_pod, ready};
 use crate::cases::environment::{OPT_IN, opted_in};
 use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
+use crate::cases::objects::contains_all;
 
 /// The error of a read from an LXCFS that is gone (ENOTCONN).
 const DEAD: &str = "Transport endpoint is not connected";
@@ -56,10 +57,7 @@ fn a_container_that_restarts_without_lxcfs_starts_when_it_returns(
     // The kubelet checks volume types when a pod starts, not when a container does. The runtime creates a
     // directory for a missing source.
     let event = running.meets("not a directory")?;
-    ensure!(
-        event.contains("error mounting \"/var/lib/lxcfs/proc/"),
-        "the event does not name the file: {event}"
-    );
+    contains_all(&event, &["error mounting \"/var/lib/lxcfs/proc/"])?;
     ensure!(node.path(MEMINFO).is_dir(), "there is no directory at {MEMINFO}");
     // A new pod gets the same event as without a directory.
     opted_in(&shop, "late").container_like("app", node::idle(json!({}))).is_admitted()?;
@@ -83,10 +81,7 @@ fn a_dead_mount_of_a_killed_lxcfs_prevents_container_starts(context: &'static Te
     cannot_read_files(&running)?;
     end_container(&unlucky)?;
     let event = unlucky.meets("transport endpoint is not connected")?;
-    ensure!(
-        event.contains("failed to stat \"/var/lib/lxcfs/proc/"),
-        "the event does not name the file: {event}"
-    );
+    contains_all(&event, &["failed to stat \"/var/lib/lxcfs/proc/"])?;
     idle_pod(&shop, "late").annotated(OPT_IN, "enabled").is_admitted()?;
     let late = node.pod(&shop, "late");
     waits_for_files(&late)?;

@@ -15,18 +15,13 @@ fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Resul
     let (used, free) = (format!("ns/{}", shop.name()), format!("ns/{}", empty.name()));
 
     let output = installation.command(&["impact", &used])?;
-    ensure!(
-        output.code() == Some(1),
-        "impact of what is in use ended with {:?}: {}",
-        output.code(),
-        output.stderr
-    );
+    output.exited_with(1)?;
     contains_all(&output.stdout, &["m2", "1 pod", "web"])?;
     let json = installation.command(&["impact", &used, "--output=json"])?;
     let impact: Value = serde_json::from_str(&json.stdout).context("impact's JSON")?;
     ensure!(impact.to_string().contains("\"web\""), "impact's JSON does not name the pod: {impact}");
     let output = installation.command(&["impact", &free])?;
-    ensure!(output.code() == Some(0), "impact of what is empty: {:?} {}", output.code(), output.stdout);
+    output.exited_with(0)?;
     exists(fleet.karmada(), &path_of(&shop))?;
     exists(fleet.karmada(), &path_of(&empty))
 }
@@ -47,7 +42,7 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
     for (what, namespace) in [(&used, &shop), (&free, &empty)] {
         let live = installation.command(&["impact", what, "--output=json"])?;
         let replayed = Durward::command(context, &["impact", what, &config, &world, "--output=json"])?;
-        ensure!(live.code() == Some(1), "m1 is stopped, and impact ends with {:?}", live.code());
+        live.exited_with(1)?;
         ensure!(replayed.code() == live.code(), "replayed it is {:?}: {}", replayed.code(), replayed.stderr);
         let (live, replayed) = (findings(&live.stdout)?, findings(&replayed.stdout)?);
         ensure!(live == replayed, "replayed it is {replayed:?}\nand live {live:?}");
@@ -76,13 +71,7 @@ fn doctor_names_the_unhealthy_member(context: &'static TestContext) -> Result<()
     let installation = fleet.installation();
     let stopped = fleet.member("m2")?.stop()?;
     let output = installation.command(&["doctor", "fleet"])?;
-    ensure!(
-        output.code() == Some(1),
-        "doctor ended with {:?}: {}{}",
-        output.code(),
-        output.stdout,
-        output.stderr
-    );
+    output.exited_with(1)?;
     ensure!(output.stdout.contains("m2"), "doctor does not name m2: {}", output.stdout);
     stopped.start()
 }

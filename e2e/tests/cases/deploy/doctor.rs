@@ -10,7 +10,7 @@ use crate::cases::objects::contains_all;
 fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
     for output in [fixture.doctor()?, fixture.doctor_on_node()?] {
-        ensure!(output.code() == Some(0), "the doctor exits with {output:?}");
+        output.exited_with(0)?;
         contains_all(
             &output.stdout,
             &["LXCFS 5.0.3", "meminfo, swaps: the container's memory limit", "nothing to mend"],
@@ -25,7 +25,7 @@ fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Res
 fn reports_a_node_without_the_agent(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
     let output = &fixture.doctor_before;
-    ensure!(output.code() == Some(1), "the doctor exits with {output:?}");
+    output.exited_with(1)?;
     contains_all(
         &output.stdout,
         &["0 of 1 nodes", "node-1  unknown", "nothing tells of LXCFS on node-1", "apply -k deploy/lxcfs"],

@@ -25,7 +25,7 @@ fn label_and_annotation_follow_lxcfs_and_outlast_the_agent(context: &'static Tes
     let supervisor = fixture.remove(LABEL_AGENT)?;
     let node = fixture.node.object()?;
     let annotation = &node["metadata"]["annotations"][REPORT];
-    ensure!(has_label(&node) && annotation.is_string(), "they went with their agent: {annotation}");
+    ensure!(has_label(&node) && annotation.is_string(), "they were removed with the agent: {annotation}");
     let kubectl = fixture.node.cluster().kubectl();
     kubectl.run(&["annotate", "node", NAME, &format!("{REPORT}-")])?.succeeded()?;
     fixture.await_diagnosis(&[

@@ -5,6 +5,7 @@ use e2e::prelude::*;
 
 use super::environment::{Profile, installed, namespace, scratch};
 use super::requests::dry_run;
+use crate::cases::objects::contains_all;
 
 /// Uses only the credentials and permissions that are printed for Durward itself.
 #[e2e::case]
@@ -17,27 +18,12 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
     let only = format!("--namespace={}", ns.name());
 
     let healthy = installation.command(&["doctor", "etcd", &only])?;
-    ensure!(
-        healthy.code() == Some(0),
-        "all members are healthy, and it exits with {:?}: {}{}",
-        healthy.code(),
-        healthy.stdout,
-        healthy.stderr
-    );
+    healthy.exited_with(0)?;
     let follower = etcd.follower()?;
     let _stopped = follower.stop()?;
     let degraded = installation.command(&["doctor", "etcd", &only])?;
-    ensure!(
-        degraded.code() == Some(1),
-        "one member is down, and it exits with {:?}: {}",
-        degraded.code(),
-        degraded.stdout
-    );
-    ensure!(
-        degraded.stdout.contains(follower.name()),
-        "the one that is down is not named: {}",
-        degraded.stdout
-    );
+    degraded.exited_with(1)?;
+    contains_all(&degraded.stdout, &[follower.name()])?;
 
     let folder = context.folder("snapshot")?;
     let out = format!("--out={}", folder.display());
@@ -46,7 +32,7 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
     let config = format!("--config={}", installation.config().display());
     let replayed = Durward::command(context, &["doctor", "etcd", &config, &world, &only, "--output=json"])?;
     let live = installation.command(&["doctor", "etcd", &only, "--output=json"])?;
-    ensure!(replayed.code() == Some(1), "replayed it ends with {:?}: {}", replayed.code(), replayed.stderr);
+    replayed.exited_with(1)?;
     let (live, replayed) = (verdicts(&live.stdout)?, verdicts(&replayed.stdout)?);
     ensure!(live.len() == 3 && live == replayed, "replayed it is {replayed:?}\nand live {live:?}");
     for (pod, verdict) in live {

@@ -71,7 +71,7 @@ fn create_etcd(context: &TestContext, node: &Node, ns: &Namespace<'_>) -> Result
     }
     node.stands(ns, "statefulsets", "etcd")?;
     node.pod(ns, "etcd-0").is_ready()?;
-    until("the etcd to be healthy", || {
+    until("the etcd cluster to be healthy", || {
         let output =
             node.pod(ns, "etcd-0").attempt("etcd", &["etcdctl", "endpoint", "health", "--cluster"])?;
         Ok((output.is_success(), output.stderr))

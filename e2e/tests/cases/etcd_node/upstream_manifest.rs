@@ -96,7 +96,7 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
     let delete = |name: &str| kubectl.run(&["-n", ns.name(), "delete", "pod", name, "--wait=false"]);
     let refused = delete(&leader)?;
     ensure!(
-        !refused.is_success() && refused.stderr.contains("it leads the etcd"),
+        !refused.is_success() && refused.stderr.contains("it leads the ensemble"),
         "the leader was deleted: {}{}",
         refused.stdout,
         refused.stderr
