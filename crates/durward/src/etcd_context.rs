@@ -1,4 +1,5 @@
-//! What the commands that look at etcd ensembles begin with: which ensembles there are says the configuration alone.
+//! The context of commands that read etcd clusters: the etcd guard and its clients. The configuration alone names the etcd
+//! clusters.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,26 +16,26 @@ use crate::file::{File, Purpose};
 use crate::fleet;
 use crate::world::{access, recorded};
 
-/// The guard, and what it reads.
+/// The guard and the clients that it reads with.
 pub(crate) struct EtcdContext {
-    /// What the guard would find.
+    /// Runs the checks of the guard.
     pub(crate) survey: Survey,
-    /// The control plane or the snapshot.
+    /// Clients of the cluster or the snapshot.
     pub(crate) clients: Clients,
     /// The writer of a live control plane, for dry-run requests only.
     pub(crate) writer: Option<LiveWriter>,
-    /// The file, for commands that are told.
+    /// The path of the configuration file, for printed commands.
     pub(crate) config: String,
-    /// By which kubeconfig the cluster is asked, for the same.
+    /// The kubeconfig of the cluster, for printed commands.
     pub(crate) access: Access,
 }
 
-/// The guard of a file that knows ensembles; none where there is none.
+/// Returns the survey of the etcd guard, if the file turns it on.
 pub(crate) fn survey(file: &File) -> Option<Survey> {
     file.guards.iter().find_map(|guard| etcd::survey(guard.configured.as_ref()))
 }
 
-/// Opens what flags and file name. A live control plane must be opened within the runtime that its tasks run in.
+/// Opens the clients that flags and file name. Live clients need the runtime in which their tasks run.
 pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<EtcdContext, Stop> {
     let file = File::load(path, Purpose::Guards)?;
     let survey = survey(&file).ok_or_else(|| {

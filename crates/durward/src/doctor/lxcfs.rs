@@ -1,12 +1,23 @@
-//! `doctor lxcfs`: node by node, whether LXCFS serves there what pods are promised, what a pod would see, and what to do where it
-//! would not. Through the API, by what `lxcfs-node` and `lxcfs-device` tell there; or `--here`, on a node, by reading the files.
+//! `doctor lxcfs`: reports for each node whether LXCFS serves the promised files, and what a pod would read. It uses the API
+//! server, or with `--here` the files of this machine.
 //!
-//! The codes of findings are a closed set: `nodes` and `pods` cannot be listed (with the world's cause in the text); `unseen`:
-//! nothing tells of LXCFS on these nodes; `untold`: nobody keeps the annotation that pods' readiness rests on; `files`: one that
-//! is promised is not served; `runtime`: the runtime lets it nobody mount; `root`: LXCFS is looked for elsewhere; `label`: it says
-//! something else than what is seen; `stale`: nobody is there any more who would correct it, or nobody has for a quarter of an hour;
-//! `node`: it is not Ready; `device`: the resource is not offered;
-//! `pod`: one of ours is not ready; `library`: one lies there that LXCFS does not load; `mount`: nothing is mounted.
+//! The codes of findings are a closed set:
+//!
+//! | code | problem |
+//! |---|---|
+//! | `nodes`, `pods` | a list could not be read |
+//! | `unseen` | no information about LXCFS on these nodes |
+//! | `untold` | the annotation is missing, and pods depend on the readiness label |
+//! | `files` | a promised file is not served |
+//! | `runtime` | runc refuses to mount a file |
+//! | `root` | the agent uses another LXCFS path |
+//! | `label` | the label contradicts the files |
+//! | `stale` | the label and the annotation are no longer updated |
+//! | `node` | the node is not Ready |
+//! | `device` | the extended resource is missing |
+//! | `pod` | a pod of LXCFS or its agents is not ready |
+//! | `library` | LXCFS does not load the library on the node |
+//! | `mount` | LXCFS is not mounted |
 
 mod checks;
 mod facts;
@@ -51,13 +62,13 @@ pub(crate) struct Args {
     pub(crate) output: Format,
 }
 
-/// What the command tells programs.
+/// The JSON of `doctor lxcfs`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct LxcfsReport {
-    /// Every node of the cluster.
+    /// All nodes of the cluster.
     nodes: Vec<NodeReport>,
-    /// What is to be mended.
+    /// Problems and fixes.
     findings: Vec<Finding>,
 }
 
@@ -110,7 +121,7 @@ async fn examine(args: &Args, file: Option<&File>, on_node: Option<OnNode>) -> R
     Ok(LxcfsReport { nodes, findings })
 }
 
-/// What a pod with the files sees on a node that serves them: as far as it depends on how LXCFS was started.
+/// Returns what a pod with the files reads, as far as it depends on the options of LXCFS.
 fn visible_values(report: Option<&Report>, on_node: &OnNode) -> Vec<String> {
     let has = |files: &[Served]| files.iter().any(|file| on_node.files.contains(file));
     let names = |files: &[Served]| {

@@ -1,4 +1,4 @@
-//! `doctor`: looks at the live installation and says what is missing, why it matters, and the command that mends it.
+//! Command `doctor`: checks a running installation and prints problems with the commands that fix them.
 
 mod etcd;
 mod finding;

@@ -1,6 +1,7 @@
-//! What the commands that look at a fleet begin with: whose eyes, which fleet, which world. With a configuration they see what
-//! its guard sees; without one the fleet is found out and the guard's defaults hold, with every group of definitions, since it is
-//! the person who asks and not Durward's account.
+//! The context of commands that read a fleet: the deletion guard, the fleet, and the clients.
+//!
+//! With a configuration file, the command reads what the guard reads. Without one, it detects the fleet and uses the guard's
+//! defaults for all API groups, because the user's permissions apply and not those of Durward's account.
 
 mod target;
 
@@ -25,36 +26,36 @@ use crate::input;
 use crate::output;
 use crate::world::access;
 
-/// For a question about the control plane itself.
+/// Timeout of a request to the control plane.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The file's name in problems with a configuration that nobody wrote.
+/// The file name in problems of generated configuration.
 const DEFAULTS: &str = "the defaults";
 
-/// The guard, and what it reads.
+/// The guard and the clients that it reads with.
 pub(crate) struct FleetContext {
-    /// What the guard would find.
+    /// Runs the checks of the guard.
     pub(crate) survey: Survey,
-    /// The same guard, as configured.
+    /// The configured guard.
     pub(crate) guard: Box<dyn Configured>,
-    /// What the other guards of the file have at hand.
+    /// Resources that other guards of the file watch.
     pub(crate) watches: Vec<Resource>,
-    /// The control plane or the snapshot.
+    /// Clients of the control plane or the snapshot.
     pub(crate) clients: Clients,
-    /// The file, if there is one, for commands that are told.
+    /// The path of the configuration file, for printed commands.
     pub(crate) config: Option<String>,
-    /// By which kubeconfig the control plane is asked, for the same.
+    /// The kubeconfig of the control plane, for printed commands.
     pub(crate) access: Access,
 }
 
 impl FleetContext {
-    /// What people call the cluster that asks, as denials do.
+    /// Returns the name of the local cluster in messages.
     pub(crate) fn local_name(&self) -> &'static str {
         if *self.survey.fleet() == Fleet::Karmada { "the control plane" } else { "this cluster" }
     }
 }
 
-/// How a person asks the same API server by hand: without the kubeconfig kubectl may ask another.
+/// Returns a kubectl command line for the same API server.
 pub(crate) fn kubectl(access: &Access) -> String {
     let flag = |name: &str, value: Option<String>| {
         value.map(|value| format!(" --{name} {value}")).unwrap_or_default()
@@ -63,7 +64,7 @@ pub(crate) fn kubectl(access: &Access) -> String {
     format!("kubectl{}{}", flag("kubeconfig", kubeconfig), flag("context", access.context.clone()))
 }
 
-/// What to do about an API server here that gives no answer, by the cause; `otherwise` is for one that answers.
+/// Returns the next step for an API server that does not answer, by cause. `otherwise` is the next step for one that answers.
 fn next_for(code: &str, access: &Access, otherwise: &str) -> String {
     match code {
         cause::UNREACHABLE | cause::TIMEOUT => {
@@ -76,7 +77,7 @@ fn next_for(code: &str, access: &Access, otherwise: &str) -> String {
     }
 }
 
-/// Opens what flags and file name. A live control plane must be opened within the runtime that its tasks run in.
+/// Opens the clients that flags and file name. Live clients need the runtime in which their tasks run.
 pub(crate) async fn open(config: Option<&Path>, flags: &ClusterArgs) -> Result<FleetContext, Stop> {
     match config {
         Some(path) => configured(path, flags).await,
@@ -98,7 +99,7 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
         })
     })?;
     let guard = file.guards.swap_remove(at);
-    // As `serve` does: a context alone is one of the kubeconfig that every guard uses.
+    // As in `serve`, a context alone belongs to the kubeconfig that all guards use.
     let base = match guard.access {
         Some(Access { kubeconfig: None, context }) => Cluster { context, ..file.cluster },
         Some(Access { kubeconfig, context }) => Cluster { kubeconfig, context },
@@ -141,13 +142,14 @@ async fn detect(flags: &ClusterArgs) -> Result<FleetContext, Stop> {
     Ok(FleetContext { survey, guard, watches: Vec::new(), clients, config: None, access })
 }
 
-/// Connects; nobody is asked yet.
+/// Creates live clients without sending a request.
 pub(crate) async fn connect(access: &Access) -> Result<Live, Stop> {
     input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
     Ok(Live::connect(access).await?)
 }
 
-/// One Cluster of a Karmada control plane, if it is one.
+/// Lists Karmada's Clusters, with a limit of one. An error says that this is not a Karmada control plane, or why that is
+/// unknown.
 async fn karmada(reader: &dyn Reader) -> Result<(), admission::Cause> {
     let Some(clusters) = Resource::from_stem("cluster.karmada.io_v1alpha1_clusters") else { return Ok(()) };
     let query = ListQuery {
@@ -162,14 +164,14 @@ async fn karmada(reader: &dyn Reader) -> Result<(), admission::Cause> {
 }
 
 const KARMADA: &str = "{karmada: {}}";
-/// No other clusters.
+/// The configuration of a single cluster.
 const ALONE: &str = "none";
 
 async fn live_fleet(live: &Live, access: &Access) -> Result<String, Stop> {
     match karmada(live).await {
         Ok(()) => Ok(KARMADA.to_owned()),
         Err(why) if why.code == cause::NOT_SERVED => Ok(ALONE.to_owned()),
-        // Whoever is taken for a plain cluster, and is none, would be told that nothing is in use.
+        // If Durward took a control plane for a single cluster, it would report that nothing is in use.
         Err(why) => {
             let what = format!("whether {} is a Karmada control plane cannot be told", live.server());
             let otherwise = "give --config FILE, whose guards.deletion.fleet says which clusters there are";
@@ -179,7 +181,7 @@ async fn live_fleet(live: &Live, access: &Access) -> Result<String, Stop> {
     }
 }
 
-/// A recording without the list of Karmada's Clusters, and with more than one cluster, is of kubeconfig contexts.
+/// Detects the fleet of a snapshot. Several clusters without Karmada's Cluster list come from kubeconfig contexts.
 async fn recorded_fleet(folder: &Snapshot) -> String {
     let others: Vec<_> = folder.others().collect();
     match karmada(folder).await {
@@ -191,7 +193,7 @@ async fn recorded_fleet(folder: &Snapshot) -> String {
     }
 }
 
-/// The guard with its defaults on this fleet.
+/// Creates the guard with its defaults for a fleet.
 fn with_defaults(fleet: &str) -> Result<(Survey, Box<dyn Configured>), Stop> {
     let section = parse(DEFAULTS, &format!("fleet: {fleet}\ncrds: {{groups: ['*']}}\nselect: all\n"))?;
     let (guard, _, problems) = read(DEFAULTS, section.as_ref(), |s| Deletion.read(s));

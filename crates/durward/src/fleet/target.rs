@@ -1,4 +1,4 @@
-//! What a person names: `ns/shop`, `crd/widgets.example.org`, or all of a kind; by kubectl's words for it.
+//! Parses the objects that a command names: `ns/shop`, `crd/widgets.example.org`, or all of a kind.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use guards::deletion::What;
 use super::{ANSWER_WITHIN, FleetContext, next_for};
 use crate::exit::Stop;
 
-/// A kind of things whose deletion takes others along.
+/// A kind of object that the deletion guard protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     Namespace,
@@ -19,7 +19,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Both.
+    /// All kinds.
     pub(crate) const ALL: [Self; 2] = [Self::Namespace, Self::Definition];
 
     fn of(word: &str) -> Option<Self> {
@@ -42,7 +42,7 @@ impl Subject {
         }
     }
 
-    /// What there are, as the API server has them.
+    /// The resource of this kind.
     pub(crate) fn resource(self) -> Resource {
         match self {
             Self::Namespace => Resource::NAMESPACES,
@@ -55,7 +55,7 @@ impl Subject {
     }
 }
 
-/// One word of the command line.
+/// One argument of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// `ns/shop`
@@ -70,7 +70,7 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, name) = text.split_once('/').map_or((text, None), |(word, name)| (word, Some(name)));
         let subject = Subject::of(word).ok_or_else(|| {
-            // A bare name is nearly always a namespace's; one with a dot may be a definition's.
+            // A name without a kind is usually a namespace. One with a dot can be a CRD.
             let meant = match name {
                 None if !is_name(text) => String::new(),
                 None if text.contains('.') => format!("; did you mean crd/{text}?"),
@@ -89,7 +89,7 @@ impl FromStr for Target {
     }
 }
 
-/// What an object could be called (`apimachinery/pkg/util/validation`, `IsDNS1123Subdomain`).
+/// Returns whether an object can have this name (`apimachinery/pkg/util/validation`, `IsDNS1123Subdomain`).
 fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_part = |part: &str| {
@@ -101,7 +101,7 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }
 
-/// What is asked about.
+/// The selected objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
     targets: Vec<Target>,
@@ -109,7 +109,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// By the command line. A kind without a name wants `--all`, as with kubectl; `--all` alone means both kinds.
+    /// Parses the arguments. As in kubectl, a kind without a name needs `--all`. `--all` alone means all kinds.
     pub(crate) fn new(targets: &[Target], all: bool) -> Result<Self, Problem> {
         let one = targets.iter().any(|target| matches!(target, Target::One(_)));
         let every = targets.iter().any(|target| matches!(target, Target::Every(_)));
@@ -124,12 +124,12 @@ impl Asked {
         Err(problem.next("write ns/NAME, crd/NAME, or: ns --all, crd --all, --all"))
     }
 
-    /// Everything that there is.
+    /// Selects all objects.
     pub(crate) fn everything() -> Self {
         Self { targets: Vec::new(), all: true }
     }
 
-    /// The single things, in order and each once. Where all of a kind are meant, the world says which there are.
+    /// Returns each selected object once, in order. If all of a kind are selected, lists them.
     pub(crate) async fn things(&self, context: &FleetContext) -> Result<Vec<What>, Stop> {
         let mut things = Vec::new();
         let mut put = |thing: What| {
@@ -160,7 +160,7 @@ impl Asked {
     }
 }
 
-/// Every object of a kind on the control plane, metadata only, to the last page.
+/// Lists the metadata of all objects of a kind on the control plane.
 async fn every(context: &FleetContext, resource: &Resource) -> Result<Vec<Object>, Stop> {
     all_pages(context.clients.reader.as_ref(), &Cluster::Local, resource).await.map_err(|why| {
         let problem =
@@ -170,7 +170,7 @@ async fn every(context: &FleetContext, resource: &Resource) -> Result<Vec<Object
     })
 }
 
-/// The same of any cluster.
+/// Lists the metadata of all objects of a resource in a cluster.
 pub(crate) async fn all_pages(
     reader: &dyn Reader,
     of: &Cluster,
@@ -179,7 +179,7 @@ pub(crate) async fn all_pages(
     list_pages(reader, of, ListQuery::new(resource), ANSWER_WITHIN).await
 }
 
-/// That there is no such thing, and what was perhaps meant.
+/// Reports that an object does not exist, with the nearest name.
 pub(crate) async fn missing(reader: &dyn Reader, what: &What) -> Problem {
     let (subject, name, kind) = match what {
         What::Namespace(name) => (Subject::Namespace, name, "namespace"),

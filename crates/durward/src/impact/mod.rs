@@ -1,5 +1,5 @@
-//! `impact`: what a deletion would reach, cluster by cluster, with nothing deleted: the same questions and the same decision as
-//! the guard's.
+//! Command `impact`: shows what a deletion would remove in each cluster. It uses the reads and the decision of the guard and
+//! deletes nothing.
 
 mod text;
 
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     pub(crate) output: Format,
 }
 
-/// For one thing in the whole fleet: a person waits longer than an API server does, and each cluster has its own time within it
+/// Timeout of one object in the whole fleet. A user waits longer than an API server. Each cluster has its own timeout within it
 /// (`memberDeadline`).
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     })
 }
 
-/// An acknowledged cluster lets the deletion pass, and what it holds is unknown all the same.
+/// Returns whether a cluster is unknown. An acknowledged cluster is unknown although the deletion is allowed.
 fn exit(found: &[Found]) -> Exit {
     let is_free = |one: &Found| one.verdict == "allow" && one.clusters.iter().all(|at| at.unseen.is_empty());
     if found.iter().all(is_free) { Exit::Done } else { Exit::No }

@@ -1,4 +1,4 @@
-//! What is printed for people: what decides first, and clusters in which there is nothing in one line.
+//! Formats the impact of a deletion: the deciding clusters first, empty clusters in one line.
 
 use std::fmt::Write as _;
 
@@ -6,13 +6,13 @@ use guards::deletion::{Finding, Impact, Reached};
 
 use crate::output::Style;
 
-/// So many empty clusters are named.
+/// The number of empty clusters that are named.
 const NAMED: usize = 12;
 
-/// One thing. Among many those that may go take a line. `here` is what the cluster that asks is called.
+/// Formats one object. Among several objects, one that can be deleted takes one line. `here` is the name of the local cluster.
 pub(super) fn told<'i>(impact: &'i Impact, is_one_of_many: bool, here: &'i str, style: Style) -> String {
     let mut out = headline(impact, here, style);
-    // It comes first; a member may have any name.
+    // The local cluster is first. A member cluster can have any name.
     let called = |at, reached: &'i Reached| if at == 0 { here } else { reached.cluster.as_str() };
     let all = impact.clusters.iter().enumerate().map(|(at, reached)| (called(at, reached), reached));
     let (empty, mut notable): (Vec<_>, Vec<_>) =
@@ -28,7 +28,7 @@ pub(super) fn told<'i>(impact: &'i Impact, is_one_of_many: bool, here: &'i str, 
         Finding::Empty => 3,
     });
     for (name, reached) in &notable {
-        // Writing to a String cannot fail, here and below.
+        // Writing to a `String` can't fail.
         let _ = writeln!(out, "  {name:<width$}  {}", line(reached, style));
     }
     for why in &impact.unsure {
@@ -41,7 +41,7 @@ pub(super) fn told<'i>(impact: &'i Impact, is_one_of_many: bool, here: &'i str, 
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let _ = writeln!(out, "  {}", style.dim(&format!("nothing in use in {named}{more}")));
     }
-    // Where no line above says why, the words of the guard do: no cluster was looked at, or what is unknown is about none of them.
+    // If no cluster explains the verdict, the text of the guard does.
     let says_why = match impact.verdict {
         "unknown" => notable.iter().any(|(_, reached)| reached.finding == Finding::Unknown),
         _ => !notable.is_empty(),

@@ -1,20 +1,20 @@
-//! What is made of what was found. Pure: a survey in, findings out.
+//! Derives findings from a survey of etcd clusters. Pure.
 
 use cluster::cause;
 use guards::etcd::{Empty, Ensemble, Member, Overlap, Surveyed, Unseen, Why};
 
 use crate::doctor::finding::{Finding, Subject};
 
-/// As many names as a person reads.
+/// The number of names that a message lists.
 const SHOWN: usize = 10;
 
-/// The commands that mend, as they can be typed.
+/// Commands that fix a problem.
 pub(super) struct Fixes {
-    /// With the kubeconfig of the cluster that was looked at.
+    /// kubectl with the kubeconfig of the cluster.
     pub(super) kubectl: String,
     /// The configuration file.
     pub(super) config: String,
-    /// Where Durward runs.
+    /// The namespace of Durward.
     pub(super) home: String,
 }
 
@@ -23,7 +23,7 @@ impl Fixes {
         format!("durward manifests --config {} --only rbac | {} apply -f -", self.config, self.kubectl)
     }
 
-    /// The same command once more.
+    /// Returns the command that repeats the check.
     fn again(&self) -> String {
         format!("durward doctor etcd --config {} (again)", self.config)
     }
@@ -32,7 +32,7 @@ impl Fixes {
         format!("record it: durward snapshot --out FOLDER --config {}", self.config)
     }
 
-    /// The same from where reviews ask.
+    /// Returns the command that repeats the check in Durward's pod.
     fn inside(&self) -> String {
         let Self { kubectl, home, .. } = self;
         format!(
@@ -40,7 +40,7 @@ impl Fixes {
         )
     }
 
-    /// What stands in the way of asking a member.
+    /// Returns the fix for an etcd member that could not be read.
     fn member(&self, code: &str, namespace: &str, pod: &str) -> String {
         let kubectl = &self.kubectl;
         match code {
@@ -62,7 +62,7 @@ impl Fixes {
         }
     }
 
-    /// What stands in the way of asking Kubernetes.
+    /// Returns the fix for an API server that could not be read.
     fn cluster(&self, code: &str) -> String {
         match code {
             cause::FORBIDDEN => self.apply(),
@@ -73,7 +73,7 @@ impl Fixes {
     }
 }
 
-/// Everything that is to be mended.
+/// Returns all findings.
 pub(super) fn all(surveyed: &Surveyed, fixes: &Fixes) -> Vec<Finding> {
     let unseen = surveyed.unseen.iter().map(|unseen| unasked(unseen, fixes));
     let empty = surveyed.empty.iter().map(|empty| chooses_nothing(empty, fixes));
@@ -126,7 +126,7 @@ fn overlap(Overlap { namespace, first, second, pods }: &Overlap) -> Finding {
     Finding::new(None, "overlap", what, why, fix)
 }
 
-/// That no ensemble can be in the namespaces that were asked for.
+/// Reports that no entry selects the given namespaces.
 pub(super) fn nowhere(only: &[String]) -> Finding {
     let what =
         format!("no entry of the configuration chooses namespace {}", names(only.iter().map(String::as_str)));
@@ -134,7 +134,7 @@ pub(super) fn nowhere(only: &[String]) -> Finding {
     Finding::new(None, "no-pods", what, "nothing is guarded there", fix.to_owned())
 }
 
-/// Where Durward may write Leases, that of a scheduler must not be.
+/// Reports an installation in `kube-system`, where Durward could write the Lease of a scheduler.
 pub(super) fn shared(namespace: &str) -> Option<Finding> {
     (namespace == "kube-system").then(|| {
         let what = "Durward is installed in kube-system and may write Leases there";
@@ -151,7 +151,7 @@ fn of_ensemble(one: &Ensemble, fixes: &Fixes) -> Vec<Finding> {
     findings.extend(silent(one, fixes));
     let found_in =
         |code, what: String, why: &str, fix: String| Finding::new(subject(one), code, what, why, fix);
-    // Where it is not clear what the ensemble is, no member of it is healthy, and that is one finding.
+    // While the membership is unclear, no member is healthy. That is one finding.
     if let Some(why) = one.unclear.as_ref().filter(|why| !one.members.iter().any(|m| is_same(m, why))) {
         findings.push(found_in(
             "list",
@@ -211,7 +211,7 @@ fn of_ensemble(one: &Ensemble, fixes: &Fixes) -> Vec<Finding> {
     findings
 }
 
-/// That it cannot be noted who leaves.
+/// Reports that deletions can't be recorded in the Lease.
 pub(super) fn unnoted(ensemble: Option<&Ensemble>, why: &Why, fixes: &Fixes) -> Finding {
     let fix = match (why.cause, ensemble.and_then(|one| one.lease.as_deref()?.split_once('/'))) {
         (cause::FORBIDDEN, _) => fixes.apply(),
@@ -249,7 +249,7 @@ fn quorum(one: &Ensemble, fixes: &Fixes) -> Option<Finding> {
     Some(Finding::new(subject(one), "quorum", what, why, fix))
 }
 
-/// Members that could not be asked: what fails for the same reason is one finding.
+/// Reports members that could not be read. Members that fail for the same reason are one finding.
 fn silent(one: &Ensemble, fixes: &Fixes) -> Vec<Finding> {
     let mut by_cause: Vec<(&Why, Vec<&str>)> = Vec::new();
     for member in &one.members {
@@ -320,7 +320,7 @@ fn of_member(one: &Ensemble, member: &Member, fixes: &Fixes) -> Option<Finding> 
     Some(Finding::new(subject(one), code, what, why, fix))
 }
 
-/// Whether that a member does not answer is why nobody knows who votes.
+/// Returns whether the failure of this member is the reason why the voters are unknown.
 fn is_same(member: &Member, why: &Why) -> bool {
     member.unseen.as_ref().is_some_and(|unseen| unseen == why)
 }

@@ -1,8 +1,8 @@
-//! The commands that mend, as they can be typed: each names the kubeconfig, because whoever runs them has several, and the same
-//! command at another API server answers about another cluster.
+//! Commands that fix problems of a fleet.
 //!
-//! Durward only reads. What is looked at is looked at as Durward does; what is changed on a Karmada control plane is changed by its
-//! administrator, whose kubeconfig the documentation calls [`ADMIN`].
+//! Each command names a kubeconfig, because the same command sent to another API server concerns another cluster. Commands that
+//! read use Durward's kubeconfig. Commands that change a Karmada control plane use the administrator's, which the documentation
+//! calls [`ADMIN`].
 
 use cluster::cause;
 use cluster::fleet::{Cluster, Fleet};
@@ -10,10 +10,10 @@ use cluster::live::Access;
 
 use crate::fleet::{FleetContext, kubectl};
 
-/// The kubeconfig of somebody who may change things on the control plane.
+/// The kubeconfig of an administrator of the control plane.
 const ADMIN: &str = "karmada-admin.config";
 
-/// What the commands are made of.
+/// The values that appear in commands.
 pub(super) struct Fixes<'e> {
     fleet: &'e Fleet,
     access: &'e Access,
@@ -21,7 +21,7 @@ pub(super) struct Fixes<'e> {
 }
 
 impl<'e> Fixes<'e> {
-    /// For what these eyes see.
+    /// Takes the values from a context.
     pub(super) fn of(context: &'e FleetContext) -> Self {
         Self {
             fleet: context.survey.fleet(),
@@ -30,7 +30,7 @@ impl<'e> Fixes<'e> {
         }
     }
 
-    /// What stands in the way of reading one cluster.
+    /// Returns the fix for a cluster that could not be read.
     pub(super) fn cluster(&self, of: &Cluster, code: &str) -> String {
         let name = of.name();
         let look = self.look();
@@ -82,7 +82,7 @@ impl<'e> Fixes<'e> {
         }
     }
 
-    /// That nobody knows which clusters there are.
+    /// Returns the fix for a list of clusters that could not be read.
     pub(super) fn list(&self) -> String {
         match self.fleet {
             Fleet::Karmada => format!(
@@ -97,7 +97,7 @@ impl<'e> Fixes<'e> {
         }
     }
 
-    /// That there are no clusters, though there is a control plane for some.
+    /// Returns the fix for a control plane without member clusters.
     pub(super) fn bare(&self) -> String {
         format!(
             "{} get clusters: is it the control plane that was meant? Then join them: karmadactl join",
@@ -105,7 +105,7 @@ impl<'e> Fixes<'e> {
         )
     }
 
-    /// What is changed on the control plane by annotations.
+    /// Returns the command that annotates an object of the control plane.
     pub(super) fn annotate(&self, what: &str, annotations: &str) -> String {
         format!("{} annotate {what} {annotations}", self.change())
     }
@@ -117,7 +117,7 @@ impl<'e> Fixes<'e> {
         )
     }
 
-    /// What is left where a member's credentials cannot be put right; the last of it takes workloads along.
+    /// Returns the remaining options if a member cluster's credentials can't be fixed. The last one deletes workloads.
     fn or_else(&self, name: &str) -> String {
         format!(
             "or for a while: {}; or last: karmadactl unjoin {name} (unregister, if it is a pull member), and join it again, but unjoining a cluster that is Ready deletes there what Karmada brought, and all that is in the namespaces that it brought",

@@ -1,7 +1,7 @@
-//! What is made of what the API server knows. Pure: facts in, findings out.
+//! Derives findings from the state of nodes and pods. Pure.
 //!
-//! Whether a node serves is said only where somebody says so of every file that is promised, and did so lately. A node that is not
-//! Ready says nothing any more: what stands on it is from before.
+//! A node counts as serving only if a recent report covers every promised file. A report from a node that is not Ready is
+//! outdated.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ use crate::doctor::finding::{Finding, Subject};
 use crate::lxcfs::{Report, Seen};
 use crate::output::{self, Style};
 
-/// `lxcfs-node` writes its time every five minutes: it has missed two.
+/// Age of an outdated annotation. The label agent writes it every five minutes, so it has missed two writes.
 const OLD: Duration = Duration::from_secs(15 * 60);
 
 /// Sections of `deploy/lxcfs/README.md`.
@@ -25,61 +25,61 @@ fn see(section: &str) -> String {
     format!("see {section:?} in deploy/lxcfs/README.md")
 }
 
-/// As many names as a person reads.
+/// The number of names that a message lists.
 const SHOWN: usize = 10;
 
-/// What pods are promised, and how the cluster is spoken to.
+/// The state that pods rely on, and the context of the check.
 #[derive(Debug)]
 pub(super) struct Expectation {
-    /// Whether somebody configured it; otherwise the defaults are held against what is seen.
+    /// Whether the settings come from a configuration file. Otherwise they are defaults.
     pub(super) is_configured: bool,
     pub(super) on_node: OnNode,
-    /// The namespace of Durward and of what runs on nodes.
+    /// The namespace of Durward and its node agents.
     pub(super) home: String,
-    /// As it can be typed.
+    /// kubectl with the kubeconfig of the cluster.
     pub(super) kubectl: String,
-    /// By the clock of whoever knows the cluster.
+    /// The present time, or the time of the snapshot.
     pub(super) now: SystemTime,
 }
 
-/// Whether a node serves what is promised.
+/// Whether a node serves all promised files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Serves {
     Yes,
     No,
     Unknown,
-    /// There is no `/proc`, so nothing is promised.
+    /// A Windows node has no `/proc`, so no file is promised.
     Windows,
 }
 
-/// One node.
+/// A node in the report.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeReport {
     pub(super) node: String,
     pub(super) serves: Serves,
-    /// Whether the node has the label that pods look for.
+    /// Whether the node has the readiness label.
     label: bool,
-    /// What its annotation says.
+    /// The annotation of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
-    /// What starts containers there.
+    /// The container runtime.
     runtime: String,
-    /// How many containers could have the files as a device.
+    /// Allocatable devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<u64>,
-    /// Our pods there.
+    /// Pods of LXCFS and its agents.
     pods: Vec<String>,
-    /// What a pod with the files sees there.
+    /// Values that a pod with the files reads.
     visible_values: Vec<String>,
-    /// Why it is not known whether it serves.
+    /// The reason if `serves` is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<String>,
 }
 
 impl NodeReport {
-    /// For people.
+    /// Formats the node.
     pub(super) fn text(&self, style: Style) -> String {
         let word = match self.serves {
             Serves::Yes => style.green("serves"),
@@ -107,7 +107,7 @@ impl NodeReport {
     }
 }
 
-/// Every node, and what is to be mended.
+/// Returns all nodes and findings.
 pub(super) fn all(
     expected: &Expectation,
     nodes: Vec<Node>,
@@ -152,7 +152,7 @@ pub(super) fn all(
 }
 
 impl Expectation {
-    /// What cannot be listed.
+    /// Reports a list that could not be read.
     pub(super) fn unlisted(&self, what: &'static str, why: &str) -> Finding {
         let (matters, namespace) = match what {
             "nodes" => ("nothing can be said of any node", String::new()),
@@ -162,7 +162,7 @@ impl Expectation {
         Finding::new(None, what, format!("{what} cannot be listed: {why}"), matters, fix)
     }
 
-    /// A pod of ours that is not ready, on a node that serves all the same or does not.
+    /// Reports a pod of LXCFS or its agents that is not ready.
     fn pod(&self, pod: &Pod, is_served: bool) -> Option<Finding> {
         let why = pod.ill.as_deref()?;
         let matters = match pod.component {
@@ -182,7 +182,7 @@ impl Expectation {
         Some(Finding::new(node, "pod", format!("pod {} is not ready: {why}", pod.name), matters, fix))
     }
 
-    /// Nodes of which nothing tells.
+    /// Reports nodes without any information about LXCFS.
     fn unseen(&self, nodes: &[String], pods: Option<&[Pod]>) -> Option<Finding> {
         if nodes.is_empty() {
             return None;
@@ -208,7 +208,7 @@ impl Expectation {
     }
 }
 
-/// One node before it is judged.
+/// The checks of one node.
 struct NodeCheck<'a> {
     expected: &'a Expectation,
     node: &'a Node,
@@ -221,8 +221,8 @@ impl NodeCheck<'_> {
         self.node.report.as_ref()?.as_ref().ok()
     }
 
-    /// Who looked lately says it; otherwise the resource does, which is offered only where all is served; otherwise LXCFS's own
-    /// pod, whose readiness is a read of meminfo and of nothing else. An error says why nobody does.
+    /// Returns whether the node serves all files, from the best source: a recent annotation, then the extended resource, then
+    /// the LXCFS pod, whose readiness covers only meminfo. An error says why no source answers.
     fn serves(&self) -> Result<Serves, String> {
         let of = |is_well: bool| Ok(if is_well { Serves::Yes } else { Serves::No });
         if self.node.is_windows {
@@ -251,7 +251,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// What is wrong with the annotation's time; nothing where it is there and not old, or where there is no annotation.
+    /// Returns the problem with the annotation's time, if the annotation exists and is old.
     fn old(&self) -> Option<String> {
         match self.report()?.age(self.expected.now) {
             Some(age) if age <= OLD => None,
@@ -262,7 +262,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Nothing at all of ours is there.
+    /// Returns whether the node has no label, annotation or pod of ours.
     fn is_bare(&self) -> bool {
         self.node.label.is_none() && self.node.report.is_none() && self.local.is_empty()
     }
@@ -271,7 +271,7 @@ impl NodeCheck<'_> {
         self.local.iter().find(|pod| pod.component == component).copied()
     }
 
-    /// The promised files that are not served, with the word for how they are.
+    /// Returns the promised files that are not served, with their states.
     fn ill<'r>(&self, report: &'r Report) -> Vec<(File, &'r str)> {
         let files = self.expected.on_node.files.iter();
         let word = |file: File| report.files.get(file.name()).map_or("missing", String::as_str);
@@ -294,7 +294,7 @@ impl NodeCheck<'_> {
             return found;
         }
         match &self.node.report {
-            // What it said then says nothing of now.
+            // An outdated annotation is not evaluated.
             Some(Ok(_)) if self.old().is_some() => {}
             Some(Ok(report)) => found.extend(self.of_report(report)),
             Some(Err(error)) => found.push(self.found(
@@ -358,14 +358,14 @@ impl NodeCheck<'_> {
                 "library",
                 format!("LXCFS has not loaded the library that lies on the node: {library}"),
                 "the node goes on with the library that it has, which is safe, and is not what was rolled out",
-                // Without a Ready pod of ours it is the node's own that serves.
+                // Without a Ready LXCFS pod, the LXCFS of the node itself serves.
                 see(if self.pod(Component::Lxcfs).is_some_and(|pod| pod.ill.is_none()) { UPGRADE } else { INSTALLED }),
             ));
         }
         found
     }
 
-    /// Nobody has written the annotation, and pods' readiness rests on it.
+    /// Reports a missing annotation if pods select nodes by the readiness label.
     fn untold(&self) -> Option<Finding> {
         if !self.expected.on_node.is_label_wanted {
             return None;
@@ -430,8 +430,8 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Why nobody keeps label and annotation any more: the annotation is old, or away while the label is there; or such pods run
-    /// elsewhere and none does here. (Where none runs at all, it may be a process of the node, and only the time tells.)
+    /// Returns why label and annotation are no longer updated: the annotation is old or missing, or the label agent runs on
+    /// other nodes and not here. If no agent runs anywhere, it can be a process of the node, and only the time counts.
     fn stale(&self) -> Option<String> {
         if let Some(old) = self.old() {
             return Some(format!("{old}, and lxcfs-node renews it every five"));
@@ -480,7 +480,7 @@ impl NodeCheck<'_> {
     }
 }
 
-/// What happens while a file is like this.
+/// Returns the consequence of a file in this state.
 pub(super) fn why(word: &str) -> &'static str {
     match word {
         "dead" => {
@@ -493,7 +493,7 @@ pub(super) fn why(word: &str) -> &'static str {
     }
 }
 
-/// What to do about it, on the node.
+/// Returns the fix for a file in this state.
 pub(super) fn fix(word: &str, root: &str) -> String {
     match word {
         "dead" => format!(

@@ -1,4 +1,4 @@
-//! What the API server knows: nodes, and the pods by which LXCFS and its companions run on them.
+//! Reads nodes and the pods of LXCFS and its agents from the API server.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::fleet::ANSWER_WITHIN;
 use crate::lxcfs::Report;
 
-/// By which our pods are known, and what each is.
+/// Values of the component label.
 const COMPONENT: &str = "app.kubernetes.io/component";
 const OURS: [(&str, Component); 4] = [
     ("lxcfs", Component::Lxcfs),
@@ -20,43 +20,43 @@ const OURS: [(&str, Component); 4] = [
     ("lxcfs-library", Component::Library),
 ];
 
-/// What runs on nodes.
+/// A program that runs on nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Component {
     /// LXCFS itself.
     Lxcfs,
-    /// Who keeps label and annotation.
+    /// `durward-node label`.
     Node,
-    /// Who offers the resource.
+    /// `durward-node device-plugin`.
     Device,
-    /// Who puts the library onto the node.
+    /// The pod that copies the library to the node.
     Library,
 }
 
-/// One node, as far as LXCFS is concerned.
+/// A node as far as it concerns LXCFS.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) is_windows: bool,
-    /// What the label says, if it is there.
+    /// The value of the readiness label.
     pub(super) label: Option<String>,
-    /// What the annotation says, if it is there; an error where it cannot be understood.
+    /// The parsed annotation.
     pub(super) report: Option<Result<Report, String>>,
-    /// As `containerd://1.6.20`.
+    /// The container runtime, as `containerd://1.6.20`.
     pub(super) runtime: String,
-    /// How many containers could have the files now, if the resource is known there at all.
+    /// Allocatable devices, if the node has the resource.
     pub(super) devices: Option<u64>,
-    /// Why the node is not Ready; nothing where it is, or has not said yet.
+    /// The reason why the node is not Ready.
     pub(super) ill: Option<String>,
 }
 
-/// One pod of ours.
+/// A pod of LXCFS or its agents.
 #[derive(Debug, Clone)]
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) node: String,
     pub(super) component: Component,
-    /// Why it is not ready; nothing where it is.
+    /// The reason why the pod is not ready.
     pub(super) ill: Option<String>,
 }
 
@@ -112,7 +112,7 @@ struct Condition {
 }
 
 impl Condition {
-    /// Why a node is not Ready.
+    /// Returns the reason why a node is not Ready.
     fn why_ill(&self) -> Option<String> {
         (self.r#type == "Ready" && self.status != "True")
             .then(|| format!("{}: {}", self.status, self.message))
@@ -128,7 +128,7 @@ struct Container {
 }
 
 impl Container {
-    /// What it said last before it ended, which tells more than that it is waited before it is started again.
+    /// Returns the last message of a terminated container, which says more than its back-off.
     fn last_words(&self) -> Option<&str> {
         let message = &self.last_state.get("terminated")?.message;
         message.lines().rev().map(str::trim).find(|line| !line.is_empty())
@@ -142,7 +142,7 @@ struct State {
     message: String,
 }
 
-/// Every node.
+/// Lists all nodes.
 pub(super) async fn nodes(reader: &dyn Reader) -> Result<Vec<Node>, Cause> {
     let nodes = Resource { group: "".into(), version: "v1".into(), plural: "nodes".into() };
     let mut all = Vec::new();
@@ -166,7 +166,7 @@ pub(super) async fn nodes(reader: &dyn Reader) -> Result<Vec<Node>, Cause> {
     Ok(all)
 }
 
-/// Our pods in the namespace in which Durward runs.
+/// Lists the pods of LXCFS and its agents in Durward's namespace.
 pub(super) async fn pods(reader: &dyn Reader, home: &str) -> Result<Vec<Pod>, Cause> {
     let pods = Resource { group: "".into(), version: "v1".into(), plural: "pods".into() };
     let mut all = Vec::new();
@@ -187,7 +187,7 @@ pub(super) async fn pods(reader: &dyn Reader, home: &str) -> Result<Vec<Pod>, Ca
     Ok(all)
 }
 
-/// Why a pod is not ready: the container that says most, or else what the pod's condition says.
+/// Returns why a pod is not ready: the most specific container state, or the pod's condition.
 fn why_ill(status: &PodStatus, is_deleting: bool) -> Option<String> {
     let is_ready = status.conditions.iter().any(|one| one.r#type == "Ready" && one.status == "True");
     if is_ready && !is_deleting {
@@ -208,7 +208,7 @@ fn why_ill(status: &PodStatus, is_deleting: bool) -> Option<String> {
     Some(condition.map_or_else(|| status.phase.clone(), |one| one.message.clone()))
 }
 
-/// A quantity that counts things: the API server writes 1000 as `1k`.
+/// Parses a count. The API server writes 1000 as `1k`.
 fn whole_number(text: &str) -> Option<u64> {
     let (digits, factor) = match text.strip_suffix(['k', 'M']) {
         Some(digits) if text.ends_with('k') => (digits, 1_000),

@@ -1,4 +1,4 @@
-//! `--here`: on a node itself, by reading the files. Also what a readiness probe runs: it needs nothing but the files.
+//! `doctor lxcfs --here`: checks the files of this machine. A readiness probe can run it, because it needs only the files.
 
 use std::path::Path;
 
@@ -15,22 +15,22 @@ use crate::lxcfs::{
 };
 use crate::output::{self, Style};
 
-/// What the command tells programs.
+/// The JSON of `doctor lxcfs --here`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct LocalReport {
-    /// What the node's annotation would say.
+    /// The annotation that the label agent would write.
     #[serde(flatten)]
     report: Report,
-    /// The type of what is mounted at the root.
+    /// The file system type at the LXCFS path.
     #[serde(skip_serializing_if = "Option::is_none")]
     mount: Option<String>,
-    /// Of the LXCFS that serves the root.
+    /// The process of LXCFS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<i32>,
-    /// What a pod with the files sees here.
+    /// Values that a pod with the files reads.
     sees: Vec<String>,
-    /// What is to be mended.
+    /// Problems and fixes.
     findings: Vec<Finding>,
 }
 
