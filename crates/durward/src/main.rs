@@ -19,6 +19,7 @@ mod input;
 mod log;
 mod lxcfs;
 mod manifests;
+mod observe;
 mod output;
 mod plan;
 mod reload;

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     })
 }
 
-/// Returns whether a cluster is unknown. An acknowledged cluster is unknown although the deletion is allowed.
+/// Returns the exit code: negative if a cluster is unknown, even if it is acknowledged and the deletion is allowed.
 fn exit(found: &[Found]) -> Exit {
     let is_free = |one: &Found| one.verdict == "allow" && one.clusters.iter().all(|at| at.unseen.is_empty());
     if found.iter().all(is_free) { Exit::Done } else { Exit::No }

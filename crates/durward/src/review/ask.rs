@@ -9,8 +9,8 @@ use config::Problem;
 use guards::WebhookEntry;
 
 use super::answer::Answered;
+use super::facts::FactLog;
 use super::selection::{Selection, selection};
-use super::witness::Witness;
 use crate::file::File;
 
 /// What the server leaves of the API server's ten seconds.
@@ -54,7 +54,7 @@ pub(crate) async fn ask(
     named: Option<&str>,
     source: &str,
     document: &str,
-    (witness, reader): (&Witness, &dyn Reader),
+    (facts, reader): (&FactLog, &dyn Reader),
 ) -> Result<Vec<Answered>, Problem> {
     let malformed = |why: String| {
         let problem =
@@ -82,13 +82,13 @@ pub(crate) async fn ask(
             Selection::Unknown(entries, cause) => (entries, named.is_none().then_some(cause)),
             Selection::NoRule | Selection::NotSelected => (Vec::new(), None),
         };
-        witness.facts();
+        facts.take();
         let began = Instant::now();
         let ruled = rule(asked.guard.as_ref(), document.as_bytes(), doubt).await;
         let (review, settled) = ruled.map_err(malformed)?;
         let took = began.elapsed();
         let response = encode(&review, &settled);
-        let way = super::answer::Way::by(&entries, witness.facts(), took);
+        let way = super::answer::Way::by(&entries, facts.take(), took);
         let settle_policy = asked.guard.settle_policy();
         answered.push(Answered::new(source, name, &review.request, &settled, settle_policy, &response, way)?);
     }

@@ -2,10 +2,10 @@
 
 mod answer;
 mod ask;
+mod facts;
 mod render;
 pub(crate) mod rules;
 mod selection;
-mod witness;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,10 +20,11 @@ use crate::documents::{Documents, members};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input::{self, shown};
+use crate::observe::observed;
 use crate::output::{self, Style};
 use crate::world::offline;
 use answer::Answered;
-use witness::Witness;
+use facts::FactLog;
 
 /// `review`
 #[derive(Debug, clap::Args)]
@@ -61,9 +62,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let problem = Problem::new(format!("--guard {name:?}")).why("no guard of that name is on");
         return Err(problem.next(format!("on are: {}", on.join(", "))).into());
     }
-    let unwitnessed = offline(args.world.as_ref())?;
-    let witness = Arc::new(Witness::over(unwitnessed.clone()));
-    let asked = ask::guards(&file, &witness.clients());
+    let clients = offline(args.world.as_ref())?;
+    let facts = Arc::new(FactLog::default());
+    let asked = ask::guards(&file, &observed(&clients, &facts, clients.context.clone()));
     let standard_input = [PathBuf::from("-")];
     let files = if args.files.is_empty() { &standard_input[..] } else { &args.files[..] };
 
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
                         args.guard.as_deref(),
                         &source,
                         document,
-                        (&witness, unwitnessed.reader.as_ref()),
+                        (&facts, clients.reader.as_ref()),
                     ));
                     match found {
                         Ok(all) => answered.extend(all),

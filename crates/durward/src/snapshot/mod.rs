@@ -4,8 +4,8 @@
 //! every answer; so is the survey of the etcd ensembles that a configuration names. Lists of which the guard read only a page,
 //! because that was enough to refuse, are then read to their end.
 
+mod log;
 mod recorder;
-mod recording;
 
 use crate::args::ClusterArgs;
 use crate::fleet::Target;

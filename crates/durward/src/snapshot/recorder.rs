@@ -3,18 +3,16 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use admission::BoxFuture;
 use cluster::etcd::{Endpoint, EtcdRequest, EtcdResult};
 use cluster::fleet::{
     Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, PageResult, Part,
 };
 use cluster::snapshot::Recording;
-use cluster::{
-    Address, Clients, Context, EtcdClient, MetadataResult, PAGE_LIMIT, Pages, Reader, Resource, cause,
-};
+use cluster::{Clients, Context, PAGE_LIMIT, Pages, Resource, cause};
 
-use super::recording::{List, Log};
+use super::log::{List, Log};
 use crate::fleet::ANSWER_WITHIN;
+use crate::observe::{Observer, observed};
 
 /// Another world, and what it told.
 pub(super) struct Recorder {
@@ -33,7 +31,7 @@ impl Recorder {
     /// Clients that read through this recorder.
     pub(super) fn clients(self: &Arc<Self>) -> Clients {
         let context = Context { fixed_time: Some(self.time), ..self.inner.context.clone() };
-        Clients { context, ..Clients::new(Arc::clone(self)) }
+        observed(&self.inner, self, context)
     }
 
     /// Lists a resource of the control plane, all of it.
@@ -109,82 +107,45 @@ impl Recorder {
     }
 }
 
-impl Reader for Recorder {
-    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
-        self.inner.reader.get(address, deadline)
+impl Observer for Recorder {
+    fn requested(&self, of: &Cluster, resource: &Resource) {
+        self.log().requested(of, resource);
     }
 
-    fn get_uncached<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
-        self.inner.reader.get_uncached(address, deadline)
+    fn object(&self, of: &Cluster, query: GetQuery<'_>, answer: &ObjectResult) {
+        self.log().object(of, query, answer);
     }
 
-    fn members<'a>(&'a self, fleet: &'a Fleet, deadline: Instant) -> BoxFuture<'a, MembersResult> {
-        Box::pin(async move {
-            let members = self.inner.reader.members(fleet, deadline).await;
-            self.fleet(fleet, &members);
-            members
-        })
-    }
-
-    fn get_object<'a>(
-        &'a self,
-        of: &'a Cluster,
-        look: GetQuery<'a>,
-        deadline: Instant,
-    ) -> BoxFuture<'a, ObjectResult> {
-        Box::pin(async move {
-            let asked = self.log().asked(of, look.address.resource);
-            let found = self.inner.reader.get_object(of, look, deadline).await;
-            self.log().found(asked, look, &found);
-            found
-        })
-    }
-
-    fn list<'a>(
-        &'a self,
-        of: &'a Cluster,
-        query: ListQuery<'a>,
-        deadline: Instant,
-    ) -> BoxFuture<'a, PageResult> {
-        Box::pin(async move {
-            let list = List::of(&query);
-            let asked = self.log().asked(of, query.resource);
-            let listed = self.inner.reader.list(of, query, deadline).await;
-            let mut log = self.log();
-            log.answered(asked);
-            match &listed {
-                Ok(page) => {
-                    log.listed(of, query.resource, &list, page.objects.clone());
-                    match page.next {
-                        Some(_) => log.begun(of, query.resource, &list),
-                        None => log.ended(of, query.resource, &list, Ok(())),
-                    }
+    fn page(&self, of: &Cluster, query: ListQuery<'_>, answer: &PageResult) {
+        let list = List::of(&query);
+        let mut log = self.log();
+        log.answered(of, query.resource);
+        match answer {
+            Ok(page) => {
+                log.listed(of, query.resource, &list, page.objects.clone());
+                match page.next {
+                    Some(_) => log.begun(of, query.resource, &list),
+                    None => log.ended(of, query.resource, &list, Ok(())),
                 }
-                // It is asked for again in smaller pages.
-                Err(why) if why.code == cause::TOO_LONG && query.limit > 1 => {}
-                // Its beginning is there: whether the rest can be read shows when there is time for it.
-                Err(_) if query.continue_token.is_some() => log.begun(of, query.resource, &list),
-                Err(why) => log.ended(of, query.resource, &list, Err(why.clone())),
             }
-            drop(log);
-            listed
-        })
+            // The caller repeats the request with smaller pages.
+            Err(why) if why.code == cause::TOO_LONG && query.limit > 1 => {}
+            // The first pages were read. `read_to_the_end` reads the rest.
+            Err(_) if query.continue_token.is_some() => log.begun(of, query.resource, &list),
+            Err(why) => log.ended(of, query.resource, &list, Err(why.clone())),
+        }
     }
-}
 
-impl EtcdClient for Recorder {
-    fn call<'a>(
-        &'a self,
-        peer: &'a Endpoint,
-        question: EtcdRequest,
-        deadline: Instant,
-    ) -> BoxFuture<'a, EtcdResult> {
-        Box::pin(async move {
-            self.log().asked_of(peer, question);
-            let answer = self.inner.etcd.call(peer, question, deadline).await;
-            self.log().answered_by(peer, question, answer.clone());
-            answer
-        })
+    fn members(&self, fleet: &Fleet, answer: &MembersResult) {
+        self.fleet(fleet, answer);
+    }
+
+    fn etcd_requested(&self, endpoint: &Endpoint, request: EtcdRequest) {
+        self.log().asked_of(endpoint, request);
+    }
+
+    fn etcd(&self, endpoint: &Endpoint, request: EtcdRequest, answer: &EtcdResult) {
+        self.log().answered_by(endpoint, request, answer.clone());
     }
 }
 
@@ -194,9 +155,9 @@ mod tests {
     use std::future::ready;
     use std::time::Duration;
 
-    use admission::Cause;
+    use admission::{BoxFuture, Cause};
     use cluster::fleet::Page;
-    use cluster::{Metadata, Offline, etcd};
+    use cluster::{Address, EtcdClient, Metadata, MetadataResult, Offline, Reader, etcd};
 
     use super::*;
 
@@ -258,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_of_which_one_page_was_looked_at_is_recorded_to_its_end_or_not_at_all() {
+    async fn records_a_list_completely_or_not_at_all() {
         let recorder = Recorder::over(Clients::reader_only(Arc::new(Fake)));
         let pods = Resource::from_stem("core_v1_pods").unwrap();
         let query = ListQuery {
@@ -269,9 +230,9 @@ mod tests {
             limit: 1,
             continue_token: None,
         };
-        let members = recorder.members(&Fleet::Karmada, soon()).await.unwrap();
+        let members = recorder.clients().reader.members(&Fleet::Karmada, soon()).await.unwrap();
         for member in members.iter() {
-            recorder.list(&member.cluster, query, soon()).await.unwrap();
+            recorder.clients().reader.list(&member.cluster, query, soon()).await.unwrap();
         }
         recorder.read_to_the_end().await;
         let (recording, beside) = recorder.recording();
@@ -286,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_in_smaller_pages_or_later_is_recorded_and_not_that_it_first_did_not() {
+    async fn records_pages_that_were_read_on_a_second_try() {
         struct Long(std::sync::atomic::AtomicBool);
         impl Reader for Long {
             fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
@@ -319,7 +280,7 @@ mod tests {
             continue_token: from,
         };
         for (limit, from) in [(500, None), (50, None), (50, Some("1"))] {
-            drop(recorder.list(&Cluster::Local, query(limit, from), soon()).await);
+            drop(recorder.clients().reader.list(&Cluster::Local, query(limit, from), soon()).await);
         }
         recorder.read_to_the_end().await;
         let (recording, beside) = recorder.recording();
@@ -328,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_looked_up_says_which_names() {
+    async fn records_the_names_of_requested_objects() {
         let recorder = Recorder::over(Clients::reader_only(Arc::new(Fake)));
         let look = |name| GetQuery {
             address: Address { resource: &Resource::NAMESPACES, namespace: "", name },
@@ -336,7 +297,7 @@ mod tests {
         };
         let m1 = Cluster::Member("m1".into());
         for (of, name) in [(&Cluster::Local, "shop"), (&m1, "shop"), (&m1, "docs")] {
-            recorder.get_object(of, look(name), soon()).await.unwrap();
+            recorder.clients().reader.get_object(of, look(name), soon()).await.unwrap();
         }
         let (recording, beside) = recorder.recording();
         let [here, m1] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
@@ -347,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_that_was_given_up_is_recorded_as_unanswered() {
+    async fn records_an_abandoned_request_as_unanswered() {
         struct Silent;
         impl Reader for Silent {
             fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
@@ -367,7 +328,8 @@ mod tests {
             address: Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" },
             part: Part::Metadata,
         };
-        let asked = recorder.get_object(&Cluster::Local, look, soon());
+        let clients = recorder.clients();
+        let asked = clients.reader.get_object(&Cluster::Local, look, soon());
         assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
         let (recording, beside) = recorder.recording();
         assert_eq!(recording.clusters[0].unread[0].cause.code, cause::TIMEOUT);
@@ -375,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_members_of_an_ensemble_answered_is_recorded_and_what_they_did_not() {
+    async fn records_answers_of_etcd_members_and_missing_ones() {
         struct Etcd;
         impl Reader for Etcd {
             fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
@@ -404,8 +366,9 @@ mod tests {
             client: Arc::default(),
         };
         let recorder = Recorder::over(Clients::new(Arc::new(Etcd)));
-        recorder.call(&peer, EtcdRequest::Read, soon()).await.unwrap();
-        let given_up = recorder.call(&peer, EtcdRequest::Status, soon());
+        recorder.clients().etcd.call(&peer, EtcdRequest::Read, soon()).await.unwrap();
+        let clients = recorder.clients();
+        let given_up = clients.etcd.call(&peer, EtcdRequest::Status, soon());
         assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
         let (recording, _) = recorder.recording();
         let [pod] = &recording.pods[..] else { panic!("{:?}", recording.pods) };
@@ -415,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_failed_beside_something_certain_is_told() {
+    async fn reports_failures_beside_recorded_answers() {
         struct Once(std::sync::atomic::AtomicBool);
         impl Reader for Once {
             fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
@@ -436,6 +399,8 @@ mod tests {
             let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
             drop(
                 recorder
+                    .clients()
+                    .reader
                     .get_object(&Cluster::Local, GetQuery { address, part: Part::Metadata }, soon())
                     .await,
             );

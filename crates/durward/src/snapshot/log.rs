@@ -37,13 +37,6 @@ impl List {
     }
 }
 
-/// A question that is under way.
-#[derive(Debug)]
-pub(super) struct Pending {
-    of: Cluster,
-    resource: Resource,
-}
-
 /// Everything that was asked.
 #[derive(Debug, Default)]
 pub(super) struct Log {
@@ -68,7 +61,7 @@ struct Read {
     lists: BTreeSet<List>,
     /// Begun, and not ended yet.
     open: BTreeSet<List>,
-    under_way: usize,
+    pending: usize,
     failure: Option<Cause>,
 }
 
@@ -78,22 +71,20 @@ impl Log {
         self.clusters.entry(of.clone()).or_default();
     }
 
-    /// A question is asked. Whoever gives it up leaves it under way.
-    pub(super) fn asked(&mut self, of: &Cluster, resource: &Resource) -> Pending {
-        self.read(of, resource).under_way += 1;
-        Pending { of: of.clone(), resource: resource.clone() }
+    /// Counts a request. Without an answer it stays pending.
+    pub(super) fn requested(&mut self, of: &Cluster, resource: &Resource) {
+        self.read(of, resource).pending += 1;
     }
 
-    /// It was answered, one way or the other.
-    pub(super) fn answered(&mut self, Pending { of, resource }: Pending) {
-        self.read(&of, &resource).under_way -= 1;
+    /// Counts an answer.
+    pub(super) fn answered(&mut self, of: &Cluster, resource: &Resource) {
+        self.read(of, resource).pending -= 1;
     }
 
-    /// One object was looked up.
-    pub(super) fn found(&mut self, asked: Pending, look: GetQuery<'_>, found: &ObjectResult) {
-        let (of, resource) = (asked.of.clone(), asked.resource.clone());
-        self.answered(asked);
-        let read = self.read(&of, &resource);
+    /// Records the answer to a request for one object.
+    pub(super) fn object(&mut self, of: &Cluster, look: GetQuery<'_>, found: &ObjectResult) {
+        self.answered(of, look.address.resource);
+        let read = self.read(of, look.address.resource);
         read.is_whole |= look.part == Part::Whole;
         match found {
             Ok(object) => {
@@ -230,7 +221,7 @@ fn of_cluster(
         ClusterRecording { name: recorded_name(of).to_owned(), ..ClusterRecording::default() };
     for (resource, mut read) in resources {
         let silent = || Cause::new(cause::TIMEOUT, format!("{resource}: no answer in time"));
-        let failure = read.failure.take().or_else(|| (read.under_way > 0).then(silent));
+        let failure = read.failure.take().or_else(|| (read.pending > 0).then(silent));
         match (read.list(&resource), failure) {
             (Some(list), failure) => {
                 beside.extend(failure.map(|cause| format!("part of {resource} of {of}: {}", cause.text)));

@@ -1,61 +1,37 @@
-//! A world that remembers what was asked of it, so that `-v` can tell which facts a verdict stands on.
+//! The facts that a verdict is based on, for `review -v`.
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
 
-use admission::{BoxFuture, Cause};
+use admission::Cause;
 use cluster::etcd::{self, Endpoint, EtcdRequest, EtcdResult};
 use cluster::fleet::{Cluster, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
-use cluster::{Address, Clients, EtcdClient, MetadataResult, Reader};
+use cluster::{Address, MetadataResult};
 
-/// Another world, and what it was asked.
-pub(crate) struct Witness {
-    inner: Clients,
-    facts: Mutex<Vec<String>>,
-}
+use crate::observe::Observer;
 
-impl Witness {
-    /// Records what is read through these clients.
-    pub(crate) fn over(inner: Clients) -> Self {
-        Self { inner, facts: Mutex::default() }
+/// The requests of a guard and their answers, one line each.
+#[derive(Debug, Default)]
+pub(crate) struct FactLog(Mutex<Vec<String>>);
+
+impl FactLog {
+    /// Returns and removes the facts since the last call.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Clients that read through this recorder.
-    pub(crate) fn clients(self: &Arc<Self>) -> Clients {
-        Clients { context: self.inner.context.clone(), ..Clients::new(Arc::clone(self)) }
-    }
-
-    /// What was asked since the last call, and what the answer was.
-    pub(crate) fn facts(&self) -> Vec<String> {
-        std::mem::take(&mut *self.facts.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn note(&self, about: &dyn Display, told: Result<String, &Cause>) {
-        let told = told.unwrap_or_else(|cause| format!("unknown ({}): {}", cause.code, cause.text));
-        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        let fact = format!("{about} {told}");
-        // Asked again and told the same: one fact.
+    fn add(&self, subject: &dyn Display, answer: Result<String, &Cause>) {
+        let answer = answer.unwrap_or_else(|cause| format!("unknown ({}): {}", cause.code, cause.text));
+        let mut facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fact = format!("{subject} {answer}");
+        // A repeated request with the same answer is one fact.
         if facts.last() != Some(&fact) {
             facts.push(fact);
         }
     }
-
-    fn note_labels(&self, address: Address<'_>, answer: &MetadataResult) {
-        let told = answer.as_ref().map(|found| match found {
-            None => "is not there".to_owned(),
-            Some(found) if found.labels.is_empty() => "has no labels".to_owned(),
-            Some(found) => {
-                let labels: Vec<_> =
-                    found.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-                format!("has labels {}", labels.join(", "))
-            }
-        });
-        self.note(&address, told);
-    }
 }
 
-/// So many names of clusters are told.
+/// The number of cluster names in a fact.
 const NAMED: usize = 10;
 
 fn named(members: &MembersResult) -> Result<String, &Cause> {
@@ -74,8 +50,8 @@ fn counted(listed: &PageResult) -> Result<String, &Cause> {
     Ok(format!("are {}{more}", page.objects.len()))
 }
 
-/// What is worth knowing of a member's answer, in a few words.
-fn in_short(answer: &etcd::EtcdResponse) -> String {
+/// Summarizes the answer of an etcd member.
+fn etcd_answer(answer: &etcd::EtcdResponse) -> String {
     match answer {
         etcd::EtcdResponse::Status(status) => {
             let role = match status.leader {
@@ -100,86 +76,52 @@ fn in_short(answer: &etcd::EtcdResponse) -> String {
     }
 }
 
-impl Reader for Witness {
-    fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
-        Box::pin(async move {
-            let answer = self.inner.reader.get(address, deadline).await;
-            self.note_labels(address, &answer);
-            answer
-        })
+impl Observer for FactLog {
+    fn metadata(&self, address: Address<'_>, answer: &MetadataResult) {
+        let text = answer.as_ref().map(|found| match found {
+            None => "is not there".to_owned(),
+            Some(found) if found.labels.is_empty() => "has no labels".to_owned(),
+            Some(found) => {
+                let labels: Vec<_> =
+                    found.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                format!("has labels {}", labels.join(", "))
+            }
+        });
+        self.add(&address, text);
     }
 
-    fn get_uncached<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
-        Box::pin(async move {
-            let answer = self.inner.reader.get_uncached(address, deadline).await;
-            self.note_labels(address, &answer);
-            answer
-        })
+    fn object(&self, of: &Cluster, query: GetQuery<'_>, answer: &ObjectResult) {
+        let text = answer.as_ref().map(|found| if found.is_some() { "is there" } else { "is not there" });
+        self.add(&format_args!("{of}: {}", query.address), text.map(str::to_owned));
     }
 
-    fn get_object<'a>(
-        &'a self,
-        of: &'a Cluster,
-        query: GetQuery<'a>,
-        deadline: Instant,
-    ) -> BoxFuture<'a, ObjectResult> {
-        Box::pin(async move {
-            let found = self.inner.reader.get_object(of, query, deadline).await;
-            let told = found.as_ref().map(|found| if found.is_some() { "is there" } else { "is not there" });
-            self.note(&format_args!("{of}: {}", query.address), told.map(str::to_owned));
-            found
-        })
+    fn page(&self, of: &Cluster, query: ListQuery<'_>, answer: &PageResult) {
+        let ListQuery { resource, namespace, .. } = query;
+        let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace:?}") };
+        self.add(&format_args!("{of}: {resource}{place}"), counted(answer));
     }
 
-    fn list<'a>(
-        &'a self,
-        of: &'a Cluster,
-        query: ListQuery<'a>,
-        deadline: Instant,
-    ) -> BoxFuture<'a, PageResult> {
-        Box::pin(async move {
-            let listed = self.inner.reader.list(of, query, deadline).await;
-            let ListQuery { resource, namespace, .. } = query;
-            let place =
-                if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace:?}") };
-            self.note(&format_args!("{of}: {resource}{place}"), counted(&listed));
-            listed
-        })
+    fn members(&self, _: &Fleet, answer: &MembersResult) {
+        self.add(&"the fleet", named(answer));
     }
 
-    fn members<'a>(&'a self, fleet: &'a Fleet, deadline: Instant) -> BoxFuture<'a, MembersResult> {
-        Box::pin(async move {
-            let members = self.inner.reader.members(fleet, deadline).await;
-            self.note(&"the fleet", named(&members));
-            members
-        })
-    }
-}
-
-impl EtcdClient for Witness {
-    fn call<'a>(
-        &'a self,
-        endpoint: &'a Endpoint,
-        request: EtcdRequest,
-        deadline: Instant,
-    ) -> BoxFuture<'a, EtcdResult> {
-        Box::pin(async move {
-            let answer = self.inner.etcd.call(endpoint, request, deadline).await;
-            self.note(&format_args!("{endpoint}: {request}"), answer.as_ref().map(in_short));
-            answer
-        })
+    fn etcd(&self, endpoint: &Endpoint, request: EtcdRequest, answer: &EtcdResult) {
+        self.add(&format_args!("{endpoint}: {request}"), answer.as_ref().map(etcd_answer));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::ready;
-    use std::time::Duration;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
+    use admission::BoxFuture;
     use cluster::fleet::{FleetMember, Object, Page, Part};
-    use cluster::{Metadata, Resource, cause};
+    use cluster::{Clients, Context, EtcdClient, Metadata, Reader, Resource, cause};
 
     use super::*;
+    use crate::observe::observed;
 
     /// Answers each request in its own way.
     struct Odd;
@@ -237,7 +179,8 @@ mod tests {
 
     #[test]
     fn forwards_every_request_and_records_every_answer() {
-        let witness = Witness::over(Clients::new(Arc::new(Odd)));
+        let facts = Arc::new(FactLog::default());
+        let clients = observed(&Clients::new(Arc::new(Odd)), &facts, Context::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let deadline = Instant::now() + Duration::from_secs(5);
         let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
@@ -260,20 +203,23 @@ mod tests {
             client: Arc::default(),
         };
         runtime.block_on(async {
-            assert!(witness.get(address, deadline).await.unwrap().is_some());
-            assert!(witness.get_uncached(address, deadline).await.unwrap().is_none());
-            assert_eq!(witness.members(&Fleet::Karmada, deadline).await.unwrap().len(), 2);
-            assert_eq!(witness.get_object(&member, look, deadline).await.unwrap().unwrap().name, "web");
-            assert!(witness.list(&Cluster::Local, query, deadline).await.unwrap().next.is_some());
-            assert_eq!(witness.list(&member, query, deadline).await.unwrap_err().code, cause::TIMEOUT);
-            assert!(witness.call(&peer, EtcdRequest::Status, deadline).await.is_ok());
-            assert!(witness.call(&peer, EtcdRequest::Read, deadline).await.is_ok());
-            let alarms = witness.call(&peer, EtcdRequest::Alarms, deadline).await;
+            assert!(clients.reader.get(address, deadline).await.unwrap().is_some());
+            assert!(clients.reader.get_uncached(address, deadline).await.unwrap().is_none());
+            assert_eq!(clients.reader.members(&Fleet::Karmada, deadline).await.unwrap().len(), 2);
+            assert_eq!(
+                clients.reader.get_object(&member, look, deadline).await.unwrap().unwrap().name,
+                "web"
+            );
+            assert!(clients.reader.list(&Cluster::Local, query, deadline).await.unwrap().next.is_some());
+            assert_eq!(clients.reader.list(&member, query, deadline).await.unwrap_err().code, cause::TIMEOUT);
+            assert!(clients.etcd.call(&peer, EtcdRequest::Status, deadline).await.is_ok());
+            assert!(clients.etcd.call(&peer, EtcdRequest::Read, deadline).await.is_ok());
+            let alarms = clients.etcd.call(&peer, EtcdRequest::Alarms, deadline).await;
             assert_eq!(alarms.unwrap_err().code, cause::NO_QUORUM);
         });
         let here = Cluster::Local;
         assert_eq!(
-            witness.facts(),
+            facts.take(),
             [
                 r#"namespaces "shop" has no labels"#.to_owned(),
                 r#"namespaces "shop" is not there"#.to_owned(),
@@ -286,6 +232,6 @@ mod tests {
                 "etcd-0: the alarms unknown (no-quorum): no leader".to_owned(),
             ]
         );
-        assert_eq!(witness.facts(), [""; 0]);
+        assert_eq!(facts.take(), [""; 0]);
     }
 }
