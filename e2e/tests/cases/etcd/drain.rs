@@ -1,18 +1,16 @@
 //! `kubectl drain` receives a 429, retries and completes.
 
 use anyhow::Error;
-use e2e::etcd_cluster::EtcdCluster;
 use e2e::prelude::*;
 
-use super::environment::{Environment, Profile, environment};
+use super::environment::{Environment, Profile, environment, guarded_etcd};
 use super::quorum::two_followers;
 use crate::cases::objects::contains_all;
 
 #[e2e::case]
 fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, durward } = environment(context)?;
-    let ns = environment(context)?.namespace("drain", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "drain", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     let [down, _] = two_followers(&etcd)?;
     let stopped = down.stop()?;
@@ -54,8 +52,7 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
 #[e2e::case]
 fn a_dry_run_drain_transfers_nothing(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let ns = environment(context)?.namespace("tried", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "tried", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?.name();
     let output = cluster.kubectl().run(&["drain", &pods.node(leader), "--dry-run=server"])?;

@@ -4,7 +4,7 @@
 //! cases: [`Environment::namespace`] creates a namespace with a [`Profile`].
 
 use e2e::controlplane::User;
-use e2e::etcd_cluster::{self, pods};
+use e2e::etcd_cluster::{self, EtcdCluster, pods};
 use e2e::prelude::*;
 
 use super::requests::dry_run;
@@ -44,16 +44,9 @@ impl Profile {
     const ALL: [Self; 7] =
         [Self::Transfer, Self::Refuse, Self::Allow, Self::Tls, Self::Named, Self::Login, Self::Open];
 
-    pub(in crate::cases) fn name(self) -> &'static str {
-        match self {
-            Self::Transfer => "transfer",
-            Self::Refuse => "refuse",
-            Self::Allow => "allow",
-            Self::Tls => "tls",
-            Self::Named => "named",
-            Self::Login => "login",
-            Self::Open => "open",
-        }
+    /// Returns the value of the label.
+    pub(in crate::cases) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// Returns the keys of its entry in the configuration, except the selectors.
@@ -99,9 +92,20 @@ impl Environment {
     }
 }
 
+/// Starts an etcd cluster with this number of members, and creates a namespace for its pods.
+pub(super) fn guarded_etcd(
+    context: &'static TestContext,
+    members: usize,
+    name: &str,
+    profile: Profile,
+) -> Result<(Namespace<'static>, EtcdCluster)> {
+    let namespace = environment(context)?.namespace(name, profile)?;
+    Ok((namespace, EtcdCluster::of(members).start(context)?))
+}
+
 /// Creates such a namespace in any cluster.
 pub(super) fn namespace<'a>(cluster: &'a Cluster, name: &str, profile: Profile) -> Result<Namespace<'a>> {
-    cluster.labelled_namespace(name, &[(LABEL, profile.name())])
+    cluster.labelled_namespace(name, &[(LABEL, &profile.name())])
 }
 
 /// Shares the environment with other cases.

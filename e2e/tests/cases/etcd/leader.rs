@@ -4,7 +4,7 @@
 use e2e::etcd_cluster::{EtcdCluster, Release};
 use e2e::prelude::*;
 
-use super::environment::{Environment, Profile, controller, environment, lease};
+use super::environment::{Environment, Profile, controller, environment, guarded_etcd, lease};
 use super::quorum::two_followers;
 use super::requests::{Removal, delete, dry_run};
 
@@ -14,8 +14,7 @@ const BACK_WITHIN: Duration = Duration::from_secs(60);
 #[e2e::case]
 fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let ns = environment(context)?.namespace("refuse", Profile::Refuse)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "refuse", Profile::Refuse)?;
     let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?;
     for removal in Removal::ALL {
@@ -44,8 +43,7 @@ fn has_reservation(lease: &Value) -> bool {
 
 #[e2e::case]
 fn leader_allow_warns_and_transfers_nothing(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("allow", Profile::Allow)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "allow", Profile::Allow)?;
     let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?;
     let api = ns.cluster().api();
@@ -65,8 +63,7 @@ fn leader_allow_warns_and_transfers_nothing(context: &'static TestContext) -> Re
 
 #[e2e::case]
 fn a_force_deleted_leader_transfers_leadership_first(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("force", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "force", Profile::Transfer)?;
     let _pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?;
     let kubectl = ns.cluster().kubectl();
@@ -81,8 +78,7 @@ fn a_force_deleted_leader_transfers_leadership_first(context: &'static TestConte
 #[e2e::case]
 fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let ns = environment(context)?.namespace("dry", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "dry", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     let (leader, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let term = leader.status()?.term;
@@ -119,8 +115,7 @@ fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Re
 #[e2e::case]
 fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let ns = environment(context)?.namespace("next", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(5).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 5, "next", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?;
     let followers = etcd.followers()?;

@@ -4,7 +4,7 @@ use e2e::etcd_cluster::pods::Pods;
 use e2e::etcd_cluster::{EtcdCluster, Member, Release};
 use e2e::prelude::*;
 
-use super::environment::{Profile, environment, installed, namespace, scratch};
+use super::environment::{Profile, environment, guarded_etcd, installed, namespace, scratch};
 use super::requests::{Removal, delete, dry_run, evict};
 
 /// A hanging member takes its own second; two requests to it, plus time for a loaded machine.
@@ -96,8 +96,7 @@ fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestCon
 
 #[e2e::case]
 fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("five", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(5).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 5, "five", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     let followers = etcd.followers()?;
     let [one, two, three, four] = followers[..] else { bail!("there are not four followers") };
@@ -125,8 +124,7 @@ fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Resul
 
 #[e2e::case]
 fn without_a_quorum_only_members_that_are_down_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("lost", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "lost", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     let (left, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let (_one, _other) = (one.kill()?, other.kill()?);
@@ -183,8 +181,7 @@ fn a_learner_can_be_deleted_and_is_mentioned(context: &'static TestContext) -> R
 
 #[e2e::case]
 fn a_member_that_never_started_counts_as_a_voter(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("announced", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "announced", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     etcd.announce_member()?;
     delete(&pods, etcd.follower()?.name())?
@@ -268,8 +265,7 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
 
 #[e2e::case]
 fn a_hook_that_removes_the_member_shrinks_the_quorum(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("leaves", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(4).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 4, "leaves", Profile::Transfer)?;
     let hook = json!({"preStop": {"exec": {"command": ["/bin/sh", "-c", "etcdctl member remove $ID; rm -rf /var/lib/etcd"]}}});
     let leaving = etcd.pods_like(&ns, |pod| pod["spec"]["containers"][0]["lifecycle"] = hook)?;
     let [down, up] = two_followers(&etcd)?;
@@ -283,8 +279,7 @@ fn a_hook_that_removes_the_member_shrinks_the_quorum(context: &'static TestConte
 
 #[e2e::case]
 fn data_that_is_deleted_with_the_pod_is_a_warning(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("data", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "data", Profile::Transfer)?;
     let pods = etcd.pods_like(&ns, |pod| {
         pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     })?;

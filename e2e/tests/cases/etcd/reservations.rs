@@ -13,7 +13,7 @@ use e2e::etcd_cluster::pods::Pods;
 use e2e::prelude::*;
 use rustix::process::Signal;
 
-use super::environment::{Profile, await_guard, environment, guards, namespace, scratch};
+use super::environment::{Profile, await_guard, guarded_etcd, guards, namespace, scratch};
 use super::quorum::two_followers;
 use super::requests::{Removal, delete, dry_run, evict};
 use crate::cases::attempt::{await_allowed, await_denied};
@@ -147,8 +147,7 @@ fn two_replicas_allow_one_of_two_concurrent_deletions(context: &'static TestCont
 /// One replica and the API server itself, in every way.
 #[e2e::case]
 fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("at-once", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "at-once", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     let api = ns.cluster().api();
     for (one, other) in [
@@ -214,8 +213,7 @@ fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestCo
 /// An allowed review is not a deletion: a PDB denies the eviction after the guard, and the pod stays.
 #[e2e::case]
 fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("budget", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "budget", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     // No controller updates its status, so it allows no eviction.
     let budget = json!({

@@ -7,7 +7,7 @@ use e2e::etcd_cluster::pods::{Pods, kubelet};
 use e2e::etcd_cluster::{EtcdCluster, FakeMember, pods};
 use e2e::prelude::*;
 
-use super::environment::{Environment, Profile, environment, installed, namespace};
+use super::environment::{Environment, Profile, environment, guarded_etcd, installed, namespace};
 use super::quorum::two_followers;
 use super::requests::{Removal, attempt, delete};
 
@@ -117,8 +117,7 @@ fn a_mirror_pod_is_allowed_with_a_warning(context: &'static TestContext) -> Resu
 #[e2e::case]
 fn deletecollection_keeps_the_quorum(context: &'static TestContext) -> Result<()> {
     let Environment { cluster, .. } = environment(context)?;
-    let ns = environment(context)?.namespace("collection", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "collection", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     let collection = format!("{}?labelSelector=app%3Detcd", ns.path("pods"));
     attempt(cluster.api().delete(&format!("{collection}&dryRun=All"))?).allowed()?;

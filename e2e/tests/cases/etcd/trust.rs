@@ -5,7 +5,7 @@ use e2e::etcd_cluster::pods::Pods;
 use e2e::etcd_cluster::{EtcdCluster, FakeMember, IssuedFor, Release, ServerTls};
 use e2e::prelude::*;
 
-use super::environment::{LOGIN, Profile, SERVER_NAME, TRUST, environment};
+use super::environment::{LOGIN, Profile, SERVER_NAME, TRUST, environment, guarded_etcd};
 use super::quorum::two_followers;
 use super::requests::{delete, dry_run};
 use crate::cases::attempt::await_allowed;
@@ -132,8 +132,7 @@ fn members_without_a_configured_login_are_still_contacted(context: &'static Test
 
 #[e2e::case]
 fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("rogue", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "rogue", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
     let other = EtcdCluster::of(1).start(context)?;
@@ -173,8 +172,7 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
 
 #[e2e::case]
 fn a_process_that_is_not_etcd_does_not_count(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("odd", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).start(context)?;
+    let (ns, etcd) = guarded_etcd(context, 3, "odd", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
     let _stopped = down.stop()?;

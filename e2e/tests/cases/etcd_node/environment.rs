@@ -20,7 +20,7 @@ impl Environment {
         profile: Option<Profile>,
     ) -> Result<TemporaryNamespace<'static>> {
         match profile {
-            Some(profile) => self.node.labelled_namespace(name, &[(LABEL, profile.name())]),
+            Some(profile) => self.node.labelled_namespace(name, &[(LABEL, &profile.name())]),
             None => self.node.namespace(name),
         }
     }

@@ -117,7 +117,7 @@ fn rolling_update_cost(
     let after = uids()?;
     ensure!(before.iter().all(|uid| !after.contains(uid)), "not every pod was replaced");
     let Cost { acknowledged, gap, leaderless, lost } = &cost;
-    let profile = profile.map_or("nobody", Profile::name);
+    let profile = profile.map_or_else(|| "nothing".to_owned(), Profile::name);
     print(format_args!(
         "rolling update, guarded by {profile}: {acknowledged} writes, {} lost, longest gap {gap:?}, longest without a leader {leaderless:?}",
         lost.len()
@@ -178,7 +178,7 @@ fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestCo
     let fixture = exclusive(context)?;
     let node = fixture.node;
     // The case deletes this namespace itself.
-    let ns = node.cluster().labelled_namespace("drained", &[(LABEL, Profile::Transfer.name())])?;
+    let ns = node.cluster().labelled_namespace("drained", &[(LABEL, &Profile::Transfer.name())])?;
     create_etcd(context, node, &ns)?;
     let leader = leader(node, &ns)?;
     let kubectl = node.cluster().kubectl();
