@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::path::PathBuf;
 
-use ::server::look_at_file;
+use admission::file::check_file;
 use config::{Key, Problem, Shape};
 
 use crate::certs::{api_server, now};
@@ -101,7 +101,7 @@ fn missing_guard_files(file: &File) -> Vec<Problem> {
     let mut problems = Vec::new();
     for guard in &file.guards {
         for (key, path) in guard.configured.requirements().files {
-            if let Err(fault) = look_at_file(&path, input::SMALL) {
+            if let Err(fault) = check_file(&path, input::SMALL) {
                 let what = format!("guards.{}.{key}: {}", guard.kind.name(), path.display());
                 let next = fault
                     .next()

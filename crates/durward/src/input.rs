@@ -1,12 +1,10 @@
-//! What is read from disk or standard input: never more than belongs there, and never from a path at which nobody would
-//! answer. How a file is read is the server's, which reads its own again and again ([`server::read_file`]); here are the
-//! bounds, and the words for people.
+//! Input files and standard input: limits of their size, and problems for users. [`admission::file`] reads them.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use admission::file::{FileError, check_file, read_file, read_limited};
 use config::Problem;
-use server::{FileFault, look_at_file, read_file, read_within};
 
 /// A configuration, a certificate: a `ConfigMap` or a Secret cannot hold more.
 pub(crate) const SMALL: u64 = 1 << 20;
@@ -32,7 +30,7 @@ pub(crate) fn text_or_stdin(path: &Path, limit: u64) -> Result<String, Problem> 
     if path != Path::new("-") {
         return text(path, limit);
     }
-    let bytes = read_within(io::stdin().lock(), limit);
+    let bytes = read_limited(io::stdin().lock(), limit);
     utf8(path, bytes.map_err(|fault| problem("standard input cannot be read".to_owned(), &fault))?)
 }
 
@@ -57,8 +55,8 @@ pub(crate) fn look_at_kubeconfig(named: Option<&Path>) -> Result<(), Problem> {
     };
     let all = named.map_or_else(from_environment, |path| vec![PathBuf::from(path)]);
     for path in all {
-        match look_at_file(&path, KUBECONFIG) {
-            Ok(()) | Err(FileFault::Unreadable(_)) => {}
+        match check_file(&path, KUBECONFIG) {
+            Ok(()) | Err(FileError::Unreadable(_)) => {}
             Err(fault) => {
                 return Err(problem(format!("kubeconfig {} cannot be read", path.display()), &fault));
             }
@@ -67,6 +65,6 @@ pub(crate) fn look_at_kubeconfig(named: Option<&Path>) -> Result<(), Problem> {
     Ok(())
 }
 
-fn problem(what: String, fault: &FileFault) -> Problem {
+fn problem(what: String, fault: &FileError) -> Problem {
     Problem { next: fault.next().map(str::to_owned), ..Problem::new(what).why(fault.to_string()) }
 }

@@ -1,7 +1,7 @@
 //! What the file means: guards built upon the world, and settings for the server.
 
 use config::Problem;
-use server::{CertificateFiles, CertificateSource, Metrics, Plan, Settings, Timeouts, TlsSettings};
+use server::{CertificateFiles, CertificateSource, Metrics, Plan, ServerOptions, Timeouts, TlsSettings};
 
 use crate::args::ServerArgs;
 use crate::file::{File, ServerSection};
@@ -24,7 +24,7 @@ pub(crate) fn plan(
 }
 
 /// How the server is to run: the file, with what the flags say instead.
-pub(crate) fn settings(server: &ServerSection, flags: &ServerArgs) -> Result<Settings, Problem> {
+pub(crate) fn options(server: &ServerSection, flags: &ServerArgs) -> Result<ServerOptions, Problem> {
     let cert = flags.tls_cert.as_ref().or(server.tls.cert.as_ref());
     let key = flags.tls_key.as_ref().or(server.tls.key.as_ref());
     let (Some(cert), Some(key)) = (cert, key) else {
@@ -35,7 +35,7 @@ pub(crate) fn settings(server: &ServerSection, flags: &ServerArgs) -> Result<Set
     let mut tls = TlsSettings::new(CertificateSource::Files(files));
     tls.min_version = server.tls.min_version;
     tls.client = server.tls.client.clone();
-    Ok(Settings {
+    Ok(ServerOptions {
         listen: flags.listen.unwrap_or(server.listen),
         admin: flags.admin.unwrap_or(server.admin),
         local: flags.local.or(server.local),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use config::Problem;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use server::{Check, Checks, Metrics, PlanCell, keep_running};
+use server::{Check, Checks, Metrics, PlanCell, supervise};
 use tokio::signal::unix::Signal;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -94,7 +94,7 @@ impl Reload {
         metrics: Metrics,
     ) -> impl Future<Output = ()> + Send {
         let (reload, hangup) = (Arc::new(Mutex::new(self)), Arc::new(tokio::sync::Mutex::new(hangup)));
-        keep_running("configuration", metrics, move || {
+        supervise("configuration", metrics, move || {
             let (reload, hangup) = (Arc::clone(&reload), Arc::clone(&hangup));
             async move {
                 let mut hangup = hangup.lock().await;

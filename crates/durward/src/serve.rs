@@ -13,8 +13,8 @@ use cluster::Readiness;
 use cluster::fleet::ClusterHealth;
 use config::Problem;
 use server::{
-    Addresses, BindError, Bound, CertificateSource, Checks, LogControl, Metrics, PlanCell, Server, Settings,
-    Shutdown, Stopped, keep_running,
+    Addresses, BindError, Bound, CertificateSource, Checks, LogControl, Metrics, PlanCell, Server,
+    ServerOptions, Settings, Shutdown, Stopped, supervise,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -79,7 +79,7 @@ async fn start(
     let opening = tokio::spawn(async move { (world::open(&flags, &file).await, file) });
     let (worlds, file) = tokio::select! {
         biased;
-        () = shutdown.asked() => {
+        () = shutdown.requested() => {
             tracing::info!("stopped before it served");
             return Ok(Exit::Done);
         }
@@ -89,8 +89,9 @@ async fn start(
     let worlds = Arc::new(worlds?);
     let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
     let cell = PlanCell::new(plan::plan(&file, 1, &worlds, &metrics)?);
-    let settings = plan::settings(&file.server, &args.server)?;
-    warn_of_names(&file, &settings);
+    let options = plan::options(&file.server, &args.server)?;
+    warn_of_names(&file, &options);
+    let settings = Settings::new(options).map_err(|error| refused(&error))?;
     let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
         .await
         .map_err(|error| refused(&error))?;
@@ -105,8 +106,8 @@ async fn start(
 }
 
 /// The API server calls by the name that the registration gives, and takes no certificate without it.
-fn warn_of_names(file: &File, settings: &Settings) {
-    let CertificateSource::Files(files) = &settings.tls.certificate else { return };
+fn warn_of_names(file: &File, options: &ServerOptions) {
+    let CertificateSource::Files(files) = &options.tls.certificate else { return };
     let name = called(&file.server.registration.reach);
     // What cannot be read is told when the server binds.
     let Some(pem) = input::bytes(&files.cert, input::SMALL).ok().and_then(|text| Pem::read("", &text).ok())
@@ -174,7 +175,7 @@ fn follow_worlds(
     let look = Arc::new(look);
     let was_ready = Arc::new(AtomicBool::new(tell_of_worlds(&look().0, &checks, false)));
     let told = Arc::new(Told::new(checks.clone(), &metrics));
-    keep_running("world", metrics, move || {
+    supervise("world", metrics, move || {
         let (look, checks, was_ready) = (Arc::clone(&look), checks.clone(), Arc::clone(&was_ready));
         let told = Arc::clone(&told);
         async move {

@@ -1,8 +1,8 @@
-//! The two ports without TLS. The admin port is for kubelet and Prometheus and read-only; the local port changes the log level
-//! and listens on loopback only.
+//! The two ports without TLS. The admin port is read-only, for kubelet and Prometheus. The local port changes the log level and
+//! listens on loopback only.
 //!
-//! One request to a connection and ten seconds for all of it, and of too many the oldest ends: whoever holds a connection here
-//! must not keep kubelet out, which would end the pod.
+//! A connection has one request and ten seconds. At the limit the oldest one is closed, so that idle connections do not keep
+//! kubelet out, which would restart the pod.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -22,26 +22,35 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::checks::{Checks, Readiness};
-use crate::house::House;
-use crate::listener::accept_for_ever;
+use crate::connection_limit::ConnectionLimit;
+use crate::listener::accept_forever;
 use crate::metrics::{self, Metrics};
-use crate::server::LogControl;
 use crate::socket::Socket;
 
-/// For a whole request, its connection included.
-const WHOLE: Duration = Duration::from_secs(10);
-/// Connections to one of these ports at once; kubelet needs two and Prometheus one.
-const CONNECTIONS: usize = 256;
-/// A log filter is a line.
-const LONGEST_FILTER: usize = 4 << 10;
+/// Limit of a connection's time.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit of connections to a port. Kubelet needs two and Prometheus one.
+const MAX_CONNECTIONS: usize = 256;
+/// Limit of a log filter, which is one line.
+const MAX_FILTER: usize = 4 << 10;
 
-/// What answers on a port.
-pub(crate) trait Page: Send + Sync + 'static {
+/// Reads and changes the log filter while the server runs.
+pub trait LogControl: Send + Sync {
+    /// Returns the current filter, in the form that [`LogControl::set_filter`] accepts.
+    fn filter(&self) -> String;
+
+    /// Replaces the filter, for instance by `info` or `info,server=debug`. On error the old one stays, and the text says what is
+    /// wrong with the new one.
+    fn set_filter(&self, filter: &str) -> Result<(), String>;
+}
+
+/// The requests of a port.
+pub(crate) trait Port: Send + Sync + 'static {
     /// Answers one request.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
 }
 
-/// Status, media type, text.
+/// An answer.
 pub(crate) struct Answer {
     status: StatusCode,
     media_type: &'static str,
@@ -74,54 +83,49 @@ impl Answer {
     }
 }
 
-/// Serves a page on the port of that name until it is dropped.
-pub(crate) async fn serve<P: Page>(
+/// Serves a port until it is dropped.
+pub(crate) async fn serve<P: Port>(
     name: &'static str,
     listener: Arc<TcpListener>,
-    page: Arc<P>,
+    port: Arc<P>,
     metrics: Metrics,
 ) {
-    let house = House::new(name, CONNECTIONS);
+    let limit = ConnectionLimit::new(name, MAX_CONNECTIONS);
     let mut tasks = JoinSet::new();
-    let take = |tcp, peer| {
-        let room = house.room(peer)?;
-        let page = Arc::clone(&page);
-        Some(async move {
-            let Some(seated) = room.seated().await else { return };
-            let seat = seated.seat();
+    let serve = |tcp, peer| {
+        let (limit, port) = (Arc::clone(&limit), Arc::clone(&port));
+        async move {
+            let Some(permit) = limit.acquire(peer).await else { return };
+            let state = permit.state();
             let service = service_fn(|request| {
-                let page = Arc::clone(&page);
-                seat.begin();
-                async move {
-                    let response = page.answer(request).await.response();
-                    seat.end();
+                state.begin_request();
+                async {
+                    let response = port.answer(request).await.response();
+                    state.end_request();
                     Ok::<_, Infallible>(response)
                 }
             });
             let mut http = http1::Builder::new();
             http.keep_alive(false).max_buf_size(16 << 10);
-            let socket = Socket::new(tcp, WHOLE, Arc::clone(seat));
+            let socket = Socket::new(tcp, CONNECTION_TIMEOUT, Arc::clone(state));
             let connection = http.serve_connection(TokioIo::new(socket), service);
-            // Who is slow or breaks off has had its chance; there is nothing to say to it.
             tokio::select! {
                 biased;
-                _ = timeout(WHOLE, connection) => {}
-                () = seated.is_to_leave() => {}
+                _ = timeout(CONNECTION_TIMEOUT, connection) => {}
+                () = permit.evicted() => {}
             }
-        })
+        }
     };
-    match accept_for_ever(listener.as_ref(), &mut tasks, metrics.door(), take).await {}
+    match accept_forever(listener.as_ref(), &mut tasks, metrics.server(), serve).await {}
 }
 
-// === the admin port ===
-
 /// `/livez`, `/readyz`, `/metrics`.
-pub(crate) struct Admin {
+pub(crate) struct AdminPort {
     pub(crate) checks: Checks,
     pub(crate) metrics: Metrics,
 }
 
-impl Page for Admin {
+impl Port for AdminPort {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Answer::wrong_method("GET, HEAD");
@@ -130,7 +134,7 @@ impl Page for Admin {
             query.split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="))
         });
         match request.uri().path() {
-            // Whoever reads this was answered by the same runtime that answers reviews: it lives.
+            // The same runtime answers reviews, so an answer shows that it is alive.
             "/livez" if verbose => Answer::plain(StatusCode::OK, "[+]ping ok\nlivez check passed\n"),
             "/livez" => Answer::plain(StatusCode::OK, "ok"),
             "/readyz" => readyz(self.checks.readiness(), verbose),
@@ -139,7 +143,7 @@ impl Page for Admin {
                 ..Answer::plain(StatusCode::OK, self.metrics.encode())
             },
             path => match path.strip_prefix("/readyz/") {
-                Some(name) => self.one(name),
+                Some(name) => self.check(name),
                 None => Answer::plain(
                     StatusCode::NOT_FOUND,
                     "nothing is here; there are /livez, /readyz (?verbose shows every check), /readyz/<check> and /metrics\n",
@@ -149,8 +153,8 @@ impl Page for Admin {
     }
 }
 
-impl Admin {
-    fn one(&self, name: &str) -> Answer {
+impl AdminPort {
+    fn check(&self, name: &str) -> Answer {
         if let Some(readiness) = self.checks.readiness_of(name) {
             return readyz(readiness, true);
         }
@@ -163,7 +167,7 @@ impl Admin {
     }
 }
 
-/// Like kube-apiserver: a plain "ok" unless more is asked for, and every check with its reason once one failed.
+/// Answers like kube-apiserver: `ok`, or all checks if one has failed or the query says `verbose`.
 fn readyz(readiness: Readiness, verbose: bool) -> Answer {
     match readiness.ready {
         true if !verbose => Answer::plain(StatusCode::OK, "ok"),
@@ -172,14 +176,12 @@ fn readyz(readiness: Readiness, verbose: bool) -> Answer {
     }
 }
 
-// === the local port ===
-
 /// `/log-level`.
-pub(crate) struct Local {
+pub(crate) struct LocalPort {
     pub(crate) log: Option<Arc<dyn LogControl>>,
 }
 
-impl Page for Local {
+impl Port for LocalPort {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         if !is_local(request.headers()) {
             return Answer::plain(
@@ -196,15 +198,15 @@ impl Page for Local {
         };
         match *request.method() {
             Method::GET | Method::HEAD => Answer::plain(StatusCode::OK, format!("{}\n", log.filter())),
-            Method::PUT => put(log.as_ref(), request.into_body()).await,
+            Method::PUT => put_filter(log.as_ref(), request.into_body()).await,
             _ => Answer::wrong_method("GET, HEAD, PUT"),
         }
     }
 }
 
-async fn put(log: &dyn LogControl, body: Incoming) -> Answer {
+async fn put_filter(log: &dyn LogControl, body: Incoming) -> Answer {
     let bad = |text: String| Answer::plain(StatusCode::BAD_REQUEST, text);
-    let Ok(body) = Limited::new(body, LONGEST_FILTER).collect().await else {
+    let Ok(body) = Limited::new(body, MAX_FILTER).collect().await else {
         return bad("the filter did not arrive, or is longer than 4 KiB\n".to_owned());
     };
     let body = body.to_bytes();
@@ -224,11 +226,12 @@ async fn put(log: &dyn LogControl, body: Incoming) -> Answer {
             tracing::info!(before, now, "log filter changed");
             Answer::plain(StatusCode::OK, format!("{now}\n"))
         }
-        Err(why) => bad(format!("{why}; the filter stays {before:?}\n")),
+        Err(error) => bad(format!("{error}; the filter stays {before:?}\n")),
     }
 }
 
-/// A web page that has its own name resolve to loopback can send anything here but its own name in `Host`.
+/// Returns whether `Host` is a loopback name. A web page whose name resolves to loopback can send requests here, but only with
+/// its own name in `Host`.
 fn is_local(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = match host.rsplit_once(':') {
@@ -243,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_loopback_are_local() {
+    fn only_loopback_names_are_local() {
         for (host, expected) in [
             ("localhost:8081", true),
             ("127.0.0.1:8081", true),

@@ -1,43 +1,47 @@
-//! A body on its way in: charged as it arrives, with the cost of its connection at the first byte, kept in one piece, given a
-//! time.
+//! Reads a body: reserves memory as it arrives, with the cost of its connection at the first byte, and limits its time.
 //!
-//! A small review (most are 2 to 20 kB) mostly arrives whole in the connection's read buffer and is used from there, without
-//! a copy. A larger one goes into a buffer that grows with what has arrived and is never larger than what was announced.
-//! It grows in few large steps: each step leaves a hole where the buffer was, and with 64 MiB of bodies in flight the holes of
-//! doubling alone came to 28 MiB of resident memory.
+//! A small review (most have 2 to 20 kB) usually arrives whole in the connection's read buffer and is used from there without a
+//! copy. A larger one is copied to a buffer that grows with what has arrived, up to the announced length. It grows in few large
+//! steps, because each step leaves a hole: with 64 MiB of bodies in flight, doubling left 28 MiB of resident holes.
 
 use std::time::Duration;
 
+use admission::budget::Reservation;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-use crate::limits::Share;
 use crate::settings::Limits;
 
-/// Up to here a buffer is made in one go for all that was announced. What has not arrived is not written to and so not resident;
-/// and 512 holes of 16 KiB, which a first step of that size left, were 8 MiB.
-const AT_ONCE: usize = 128 << 10;
-/// A step. Memory that was reserved and not written to is not resident, so that a step too large costs addresses only.
-const STEP: usize = 8;
+/// Bodies up to this size get their whole buffer at once. Memory that is not written to is not resident. A first step of 16 KiB
+/// left 8 MiB of holes with 512 bodies.
+const MIN_BUFFER: usize = 128 << 10;
+/// Factor by which the buffer grows. Memory that is not written to is not resident, so a large factor costs only addresses.
+const GROWTH: usize = 8;
 
-/// A body that has arrived.
+/// A whole body.
 pub(crate) enum Body {
     /// In one piece, as it was read from the connection.
     Whole(Bytes),
-    /// In several pieces, put together.
+    /// Copied from several pieces.
     Joined(Vec<u8>),
 }
 
-/// Why a body did not arrive.
+/// The reason why a body did not arrive.
 #[derive(Debug)]
-pub(crate) enum Missing {
-    /// The bytes of all bodies together reached their limit.
-    Full,
-    /// It was not there in time; so many bytes were.
-    Slow(usize),
-    /// The connection broke; so many bytes had arrived.
-    Broken(usize),
+pub(crate) enum BodyError {
+    /// The memory for all bodies is used up.
+    NoMemory,
+    /// It did not arrive in time.
+    Timeout {
+        /// Bytes that did arrive.
+        arrived: usize,
+    },
+    /// The connection ended.
+    Disconnected {
+        /// Bytes that did arrive.
+        arrived: usize,
+    },
 }
 
 impl Body {
@@ -49,42 +53,53 @@ impl Body {
     }
 }
 
-/// Reads a body of `length` bytes within `time`, each byte charged to `share`, and at the first one [`Limits::BODY_COST`].
+/// Reads a body of `length` bytes within `time`. Reserves each byte, and [`Limits::BODY_COST`] with the first one.
 pub(crate) async fn read(
     incoming: Incoming,
     length: usize,
-    share: &mut Share,
+    reservation: &mut Reservation,
     time: Duration,
-) -> Result<Body, Missing> {
-    let mut arriving = Arriving { length, first: None, joined: Vec::new() };
-    match tokio::time::timeout(time, arriving.fill(incoming, share)).await {
-        Ok(Ok(())) => Ok(arriving.finish()),
-        Ok(Err(missing)) => Err(missing),
-        Err(_) => Err(Missing::Slow(arriving.arrived())),
+) -> Result<Body, BodyError> {
+    let mut buffer = Buffer { length, first: None, joined: Vec::new() };
+    match tokio::time::timeout(time, buffer.fill(incoming, reservation)).await {
+        Ok(Ok(())) => Ok(buffer.finish()),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(BodyError::Timeout { arrived: buffer.len() }),
     }
 }
 
-/// At most one of `first` and `joined` holds something.
-struct Arriving {
+/// Returns the bytes, without a copy. The reservation is dropped with the last of them.
+pub(crate) fn reserved(bytes: Vec<u8>, reservation: Reservation) -> Bytes {
+    struct Reserved(Vec<u8>, #[expect(dead_code, reason = "held until the bytes are dropped")] Reservation);
+    impl AsRef<[u8]> for Reserved {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Reserved(bytes, reservation))
+}
+
+/// A body that is being read. At most one of `first` and `joined` is not empty.
+struct Buffer {
     length: usize,
     first: Option<Bytes>,
     joined: Vec<u8>,
 }
 
-impl Arriving {
-    fn arrived(&self) -> usize {
+impl Buffer {
+    fn len(&self) -> usize {
         self.first.as_ref().map_or(self.joined.len(), Bytes::len)
     }
 
-    async fn fill(&mut self, mut incoming: Incoming, share: &mut Share) -> Result<(), Missing> {
-        let mut beside = Limits::BODY_COST;
-        while self.arrived() < self.length {
+    async fn fill(&mut self, mut incoming: Incoming, reservation: &mut Reservation) -> Result<(), BodyError> {
+        let mut cost = Limits::BODY_COST;
+        while self.len() < self.length {
             let Some(Ok(frame)) = incoming.frame().await else {
-                return Err(Missing::Broken(self.arrived()));
+                return Err(BodyError::Disconnected { arrived: self.len() });
             };
             let Ok(data) = frame.into_data() else { continue };
-            if !share.grow(std::mem::take(&mut beside) + data.len()) {
-                return Err(Missing::Full);
+            if !reservation.grow(std::mem::take(&mut cost) + data.len()) {
+                return Err(BodyError::NoMemory);
             }
             self.push(data);
         }
@@ -92,23 +107,23 @@ impl Arriving {
     }
 
     fn push(&mut self, data: Bytes) {
-        if self.arrived() == 0 {
+        if self.len() == 0 {
             self.first = Some(data);
             return;
         }
         if let Some(first) = self.first.take() {
-            self.make_room(first.len() + data.len());
+            self.grow(first.len() + data.len());
             self.joined.extend_from_slice(&first);
         }
-        self.make_room(data.len());
+        self.grow(data.len());
         self.joined.extend_from_slice(&data);
     }
 
-    /// Grows by a factor, so that copying stays linear; but never past what was announced.
-    fn make_room(&mut self, more: usize) {
+    /// Grows by a factor, so that copying stays linear, but not above the announced length.
+    fn grow(&mut self, more: usize) {
         let needed = self.joined.len() + more;
         if needed > self.joined.capacity() {
-            let larger = (self.joined.capacity() * STEP).max(AT_ONCE).min(self.length);
+            let larger = (self.joined.capacity() * GROWTH).max(MIN_BUFFER).min(self.length);
             self.joined.reserve_exact(larger.max(needed) - self.joined.len());
         }
     }
@@ -125,42 +140,56 @@ impl Arriving {
 mod tests {
     use super::*;
 
-    fn arriving(length: usize) -> Arriving {
-        Arriving { length, first: None, joined: Vec::new() }
+    fn buffer(length: usize) -> Buffer {
+        Buffer { length, first: None, joined: Vec::new() }
     }
 
     #[test]
-    fn a_body_in_one_piece_is_not_copied() {
+    fn does_not_copy_a_body_in_one_piece() {
         let data = Bytes::from(vec![7; 2300]);
         let at = data.as_ptr();
-        let mut arriving = arriving(2300);
-        arriving.push(data);
-        let body = arriving.finish();
+        let mut buffer = buffer(2300);
+        buffer.push(data);
+        let body = buffer.finish();
         assert!(matches!(&body, Body::Whole(whole) if whole.as_ptr() == at));
     }
 
     #[test]
-    fn a_small_body_in_pieces_is_one_buffer_of_its_size() {
-        let mut arriving = arriving(2300);
-        arriving.push(Bytes::from(vec![1; 100]));
-        arriving.push(Bytes::from(vec![2; 100]));
-        assert_eq!(arriving.joined.capacity(), 2300);
-        arriving.push(Bytes::from(vec![3; 2100]));
-        assert_eq!(arriving.joined.capacity(), 2300);
-        let body = arriving.finish();
+    fn joins_the_pieces_of_a_small_body_in_one_buffer_of_its_size() {
+        let mut buffer = buffer(2300);
+        buffer.push(Bytes::from(vec![1; 100]));
+        buffer.push(Bytes::from(vec![2; 100]));
+        assert_eq!(buffer.joined.capacity(), 2300);
+        buffer.push(Bytes::from(vec![3; 2100]));
+        assert_eq!(buffer.joined.capacity(), 2300);
+        let body = buffer.finish();
         assert_eq!(body.bytes().len(), 2300);
         assert_eq!((body.bytes()[99], body.bytes()[100], body.bytes()[200]), (1, 2, 3));
     }
 
     #[test]
-    fn a_large_body_grows_with_what_arrived_and_ends_at_its_size() {
+    fn grows_the_buffer_of_a_large_body_up_to_its_length() {
         let length = 5_500_000;
-        let mut arriving = arriving(length);
-        while arriving.arrived() < length {
-            let chunk = 10_000.min(length - arriving.arrived());
-            arriving.push(Bytes::from(vec![1; chunk]));
-            assert!(arriving.joined.capacity() <= (STEP * arriving.arrived()).max(AT_ONCE));
+        let mut buffer = buffer(length);
+        while buffer.len() < length {
+            let chunk = 10_000.min(length - buffer.len());
+            buffer.push(Bytes::from(vec![1; chunk]));
+            assert!(buffer.joined.capacity() <= (GROWTH * buffer.len()).max(MIN_BUFFER));
         }
-        assert_eq!(arriving.joined.capacity(), length);
+        assert_eq!(buffer.joined.capacity(), length);
+    }
+
+    #[test]
+    fn keeps_the_reservation_until_the_last_byte_is_dropped() {
+        let budget = admission::budget::Budget::new(4);
+        let answer = vec![7; 4];
+        let at = answer.as_ptr();
+        let mut bytes = reserved(answer, budget.reserve(4).unwrap());
+        assert_eq!(bytes.as_ptr(), at);
+        let first = bytes.split_to(1);
+        drop(bytes);
+        assert!(budget.is_exhausted());
+        drop(first);
+        assert!(budget.reserve(4).is_some());
     }
 }

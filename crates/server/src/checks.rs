@@ -1,17 +1,17 @@
-//! Readiness as named checks, each with its reason. Whoever owns a condition (the certificate, a guard's first look at the
-//! world, the configuration) holds its [`Check`] and says how it stands; `/readyz` only reads.
+//! Readiness as named checks. The owner of a condition (the certificate, a cache, the configuration) holds its [`Check`] and sets
+//! its state; `/readyz` only reads.
 //!
-//! The text follows kube-apiserver's (`apiserver/pkg/server/healthz`), so that eyes used to that find their way:
-//! `[+]name ok`, `[-]name failed: reason`. New is `[!]name: note`, for what an operator should know and no load balancer.
+//! The text follows kube-apiserver's (`apiserver/pkg/server/healthz`): `[+]name ok`, `[-]name failed: reason`. In addition,
+//! `[!]name: note` informs operators without making the server unready.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// All checks of one server; clones are the same list.
+/// All checks of one server. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Checks(Arc<Mutex<Vec<Check>>>);
 
-/// One named condition; clones are the same condition. A new one fails until its owner has said otherwise.
+/// A named condition. Clones share it. A new one fails until its owner sets its state.
 #[derive(Debug, Clone)]
 pub struct Check(Arc<Entry>);
 
@@ -24,27 +24,27 @@ struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Passed,
-    /// Passed, with something that an operator should know.
+    /// Passed, with a note for operators.
     Noted(String),
     Failed(String),
 }
 
-/// How the checks stood at one moment.
+/// The state of checks at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readiness {
-    /// Whether no check failed.
+    /// Whether every check passed.
     pub ready: bool,
-    /// One line for each check, and one for the whole.
+    /// One line for each check, and a summary.
     pub text: String,
 }
 
 impl Checks {
-    /// No checks: ready.
+    /// Creates an empty list, which is ready.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a check, or finds the one of that name. It fails with "not looked at yet" until told otherwise.
+    /// Adds a check, or returns the one with that name. It fails until its state is set.
     pub fn add(&self, name: impl Into<String>) -> Check {
         let name = name.into();
         let mut all = self.lock();
@@ -57,7 +57,7 @@ impl Checks {
         check
     }
 
-    /// How all of them stand now.
+    /// Returns the state of all checks.
     pub fn readiness(&self) -> Readiness {
         let all = self.lock();
         let mut readiness = Readiness { ready: true, text: String::new() };
@@ -72,7 +72,7 @@ impl Checks {
         readiness
     }
 
-    /// How the check of that name stands now, if there is one.
+    /// Returns the state of the check with that name.
     pub fn readiness_of(&self, name: &str) -> Option<Readiness> {
         let all = self.lock();
         let check = all.iter().find(|check| check.0.name == name)?;
@@ -81,7 +81,7 @@ impl Checks {
         Some(readiness)
     }
 
-    /// The names of all checks, in the order in which they were added.
+    /// Returns the names of all checks, in the order in which they were added.
     pub fn names(&self) -> Vec<String> {
         self.lock().iter().map(|check| check.0.name.clone()).collect()
     }
@@ -92,19 +92,19 @@ impl Checks {
 }
 
 impl Check {
-    /// The condition holds.
+    /// Sets the check to passed.
     pub fn pass(&self) {
         self.set(State::Passed);
     }
 
-    /// The condition holds, and an operator should know something: shown, without making the server unready.
+    /// Sets the check to passed with a note for operators.
     pub fn note(&self, text: impl Into<String>) {
         self.set(State::Noted(text.into()));
     }
 
-    /// The condition does not hold.
-    pub fn fail(&self, why: impl Into<String>) {
-        self.set(State::Failed(why.into()));
+    /// Sets the check to failed.
+    pub fn fail(&self, reason: impl Into<String>) {
+        self.set(State::Failed(reason.into()));
     }
 
     fn set(&self, state: State) {
@@ -118,9 +118,9 @@ impl Check {
         let _ = match &*state {
             State::Passed => writeln!(readiness.text, "[+]{name} ok"),
             State::Noted(text) => writeln!(readiness.text, "[!]{name}: {text}"),
-            State::Failed(why) => {
+            State::Failed(reason) => {
                 readiness.ready = false;
-                writeln!(readiness.text, "[-]{name} failed: {why}")
+                writeln!(readiness.text, "[-]{name} failed: {reason}")
             }
         };
     }
@@ -131,23 +131,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_fails_until_its_owner_says_otherwise() {
+    fn a_check_fails_until_its_state_is_set() {
         let checks = Checks::new();
         assert!(checks.readiness().ready);
-        let world = checks.add("world");
+        let cache = checks.add("cache");
         assert_eq!(
             checks.readiness(),
             Readiness {
                 ready: false,
-                text: "[-]world failed: not looked at yet\nreadyz check failed\n".to_owned()
+                text: "[-]cache failed: not looked at yet\nreadyz check failed\n".to_owned()
             }
         );
-        world.pass();
-        assert_eq!(checks.readiness().text, "[+]world ok\nreadyz check passed\n");
+        cache.pass();
+        assert_eq!(checks.readiness().text, "[+]cache ok\nreadyz check passed\n");
     }
 
     #[test]
-    fn a_note_is_shown_and_does_not_make_unready() {
+    fn a_note_does_not_make_the_server_unready() {
         let checks = Checks::new();
         checks.add("configuration").note("new file refused: line 3");
         checks.add("certificate").fail("ended yesterday");
@@ -160,11 +160,11 @@ mod tests {
         );
         assert!(checks.readiness_of("configuration").unwrap().ready);
         assert!(!checks.readiness_of("certificate").unwrap().ready);
-        assert_eq!(checks.readiness_of("moon"), None);
+        assert_eq!(checks.readiness_of("unknown"), None);
     }
 
     #[test]
-    fn the_same_name_is_the_same_check() {
+    fn checks_with_the_same_name_are_shared() {
         let checks = Checks::new();
         checks.add("a").pass();
         checks.add("a").fail("x");

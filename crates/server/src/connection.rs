@@ -1,8 +1,8 @@
-//! One connection: handshake, then requests one after the other, until the peer leaves, is quiet for too long, or the server
-//! leaves.
+//! Serves one connection: the TLS handshake, then one request after another, until the peer closes, a timeout passes, or the
+//! server stops.
 //!
-//! hyper's own `header_read_timeout` also runs while a connection is idle, sets a timer for every request, and cannot tell the
-//! first head from the later ones. Here one timer per connection does all of it and is moved only when it fires.
+//! hyper's `header_read_timeout` also runs while a connection is idle, sets a timer for every request, and does not
+//! distinguish the first head from later ones. Here one timer per connection covers all of it. It is moved only when it fires.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,81 +16,74 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::drain::drains;
-use crate::house::Seated;
-use crate::metrics::Door;
+use crate::connection_limit::Permit;
+use crate::drain::DrainWatch;
+use crate::metrics::ServerMetrics;
 use crate::pipeline::Pipeline;
 use crate::settings::Timeouts;
-use crate::shortened::in_line;
 use crate::socket::Socket;
-use crate::tls::{Greeting, proving};
+use crate::text::for_log;
+use crate::tls::{ServerTls, with_key_proof};
 
-/// The most that hyper buffers of one connection, and the least that it takes. Heads of the API server are below 1 kB; bodies
-/// pass through in pieces, and each connection with one under way holds a buffer.
+/// Limit of hyper's read buffer, which is also the smallest that hyper accepts. Heads of the API server are below 1 kB, and
+/// bodies pass through in pieces. Each connection with a request holds a buffer.
 const READ_BUFFER: usize = 8 << 10;
-/// How long a connection that is told to end may take over it before it is dropped.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long a connection may take to close after a graceful shutdown.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What all connections share.
 pub(crate) struct Connections {
-    pub(crate) greeting: Arc<ArcSwap<Greeting>>,
+    pub(crate) tls: Arc<ArcSwap<ServerTls>>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) timeouts: Timeouts,
-    pub(crate) numbers: Door,
+    pub(crate) metrics: ServerMetrics,
 }
 
 impl Connections {
-    /// Serves one connection from accept to its end.
-    pub(crate) async fn serve(
-        &self,
-        tcp: TcpStream,
-        peer: SocketAddr,
-        leaving: watch::Receiver<bool>,
-        seated: &Seated,
-    ) {
-        // Answers are written in one go; waiting for more to send with them only costs time.
+    /// Serves a connection until it ends.
+    pub(crate) async fn serve(&self, tcp: TcpStream, peer: SocketAddr, drain: DrainWatch, permit: &Permit) {
+        // An answer is written at once, so delaying it only costs time.
         if let Err(error) = tcp.set_nodelay(true) {
             tracing::debug!(%peer, reason = %error, "TCP_NODELAY cannot be set");
         }
-        let socket = Socket::new(tcp, self.timeouts.write_stall, Arc::clone(seated.seat()));
+        let socket = Socket::new(tcp, self.timeouts.write_stall, Arc::clone(permit.state()));
         let stream = tokio::select! {
             biased;
             stream = self.handshake(socket, peer) => stream,
-            () = seated.is_to_leave() => {
-                self.numbers.connections_made_room.inc();
+            () = permit.evicted() => {
+                self.metrics.connections_evicted.inc();
                 None
             }
         };
         if let Some(stream) = stream {
-            self.requests(stream, peer, leaving, seated).await;
+            self.serve_requests(stream, peer, drain, permit).await;
         }
     }
 
     async fn handshake(&self, socket: Socket, peer: SocketAddr) -> Option<TlsStream<Socket>> {
-        let greeting = self.greeting.load_full();
-        let acceptor = TlsAcceptor::from(Arc::clone(&greeting.config));
+        let tls = self.tls.load_full();
+        let acceptor = TlsAcceptor::from(Arc::clone(&tls.config));
         let handshake = timeout(self.timeouts.handshake, acceptor.accept(socket));
-        let (reason, text) = match proving(handshake).await {
-            (Ok(Ok(stream)), proved) => {
-                let shown = stream.get_ref().1.peer_certificates();
-                if let Some(presented) = greeting.presented(shown, proved) {
-                    self.numbers.count_client_certificate(presented);
+        let (reason, text) = match with_key_proof(handshake).await {
+            (Ok(Ok(stream)), has_key) => {
+                let certificates = stream.get_ref().1.peer_certificates();
+                if let Some(result) = tls.client_certificate(certificates, has_key) {
+                    self.metrics.count_client_certificate(result);
                 }
                 return Some(stream);
             }
-            (Ok(Err(error)), _) => (failure(&error), error.to_string()),
+            (Ok(Err(error)), _) => (failure_reason(&error), error.to_string()),
             (Err(_), _) => ("timeout", "the handshake took too long".to_owned()),
         };
-        self.numbers.count_handshake_failed(reason);
-        let text = in_line(&text);
+        self.metrics.count_handshake_failed(reason);
+        let text = for_log(&text);
         let text = text.as_ref();
         match reason {
-            // Load balancers and port probes connect and leave; that is no news.
+            // Load balancers and port probes connect and close.
             "hung_up" => tracing::debug!(%peer, reason, text, "TLS handshake failed"),
             OUR_CERTIFICATE_REFUSED => tracing::warn!(
                 %peer,
@@ -103,21 +96,20 @@ impl Connections {
         None
     }
 
-    async fn requests(
+    async fn serve_requests(
         &self,
         stream: TlsStream<Socket>,
         peer: SocketAddr,
-        mut leaving: watch::Receiver<bool>,
-        seated: &Seated,
+        mut drain: DrainWatch,
+        permit: &Permit,
     ) {
         let Timeouts { first_header, idle, .. } = self.timeouts;
-        let seat = seated.seat();
+        let state = permit.state();
         let service = service_fn(|request| {
-            let (pipeline, seat) = (Arc::clone(&self.pipeline), Arc::clone(seat));
-            seat.begin();
-            async move {
-                let response = pipeline.answer(request, peer).await;
-                seat.end();
+            state.begin_request();
+            async {
+                let response = self.pipeline.answer(request, peer).await;
+                state.end_request();
                 Ok::<_, Infallible>(response)
             }
         });
@@ -125,46 +117,42 @@ impl Connections {
         http.max_buf_size(READ_BUFFER);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let mut timer = pin!(sleep_until(Instant::now() + first_header));
-        let (mut told_to_leave, mut ending) = (false, false);
+        let (mut is_draining, mut is_closing) = (false, false);
         loop {
             tokio::select! {
                 biased;
-                ended = connection.as_mut() => {
-                    if let Err(error) = ended {
-                        self.ended(&error, peer);
+                end = connection.as_mut() => {
+                    if let Err(error) = end {
+                        self.log_error(&error, peer);
                     }
                     return;
                 }
                 () = timer.as_mut() => {
                     let now = Instant::now();
-                    match seat.ends_at(first_header, idle) {
+                    match state.times_out_at(first_header, idle) {
                         None => timer.as_mut().reset(now + idle),
-                        Some(later) if !ending && !told_to_leave && later > now => timer.as_mut().reset(later),
-                        _ if ending => return,
+                        Some(later) if !is_closing && !is_draining && later > now => timer.as_mut().reset(later),
+                        _ if is_closing => return,
                         _ => {
-                            ending = true;
+                            is_closing = true;
                             connection.as_mut().graceful_shutdown();
-                            timer.as_mut().reset(now + GOODBYE);
+                            timer.as_mut().reset(now + CLOSE_TIMEOUT);
                         }
                     }
                 }
-                () = seated.is_to_leave() => {
-                    self.numbers.connections_made_room.inc();
+                () = permit.evicted() => {
+                    self.metrics.connections_evicted.inc();
+                    // hyper waits for the rest of a half-read head even then, so the connection is polled once, which writes
+                    // the end of the TLS session, and dropped.
                     connection.as_mut().graceful_shutdown();
-                    // The goodbye is written in one go. What a silent peer makes of it nobody waits for: the seat is needed.
-                    let mut goodbye = connection.as_mut();
-                    std::future::poll_fn(|cx| {
-                        let _ = goodbye.as_mut().poll(cx);
-                        Poll::Ready(())
-                    })
-                    .await;
+                    std::future::poll_fn(|cx| Poll::Ready(drop(connection.as_mut().poll(cx)))).await;
                     return;
                 }
-                () = drains(&mut leaving), if !told_to_leave => {
-                    told_to_leave = true;
-                    if seat.is_fresh() {
-                        // Its first request may be on the way; the answer will end the connection.
-                        timer.as_mut().reset(Instant::now() + GOODBYE);
+                () = drain.drained(), if !is_draining => {
+                    is_draining = true;
+                    if state.is_new() {
+                        // The first request may be on the way. Its answer closes the connection.
+                        timer.as_mut().reset(Instant::now() + CLOSE_TIMEOUT);
                     } else {
                         connection.as_mut().graceful_shutdown();
                     }
@@ -172,39 +160,36 @@ impl Connections {
             }
         }
     }
-}
 
-impl Connections {
-    /// What is no HTTP never reaches the pipeline: hyper answers it by itself, with an empty body, and says so only here. 400 is
-    /// a head that cannot be read, a `Content-Length` that is no number or stands there twice with two values; 431 a head past
-    /// [`READ_BUFFER`] or a hundred fields, and also a `Content-Length` from 2^64 - 2 up, which hyper cannot tell from its own
-    /// marks for a body without one. Everything below that comes to the pipeline and is 413.
-    fn ended(&self, error: &hyper::Error, peer: SocketAddr) {
+    /// Logs an error of the connection. hyper answers invalid HTTP itself, with an empty body, and reports it only here. It
+    /// answers 400 to a head that it cannot parse and to a `Content-Length` that is not a number or has two values. It answers
+    /// 431 to a head above [`READ_BUFFER`] or a hundred fields, and to a `Content-Length` from 2^64 - 2. A smaller
+    /// `Content-Length` reaches the pipeline, which answers 413.
+    fn log_error(&self, error: &hyper::Error, peer: SocketAddr) {
         if !error.is_parse() {
             tracing::debug!(%peer, reason = %error, "connection ended");
             return;
         }
-        self.numbers.count_refused("http");
+        self.metrics.count_refused("http");
         tracing::info!(
             target: "durward::refused",
             peer = %peer,
             status = if error.is_parse_too_large() { 431 } else { 400 },
             reason = "http",
-            text = in_line(&error.to_string()).as_ref(),
+            text = for_log(&error.to_string()).as_ref(),
             "request refused"
         );
     }
 }
 
-/// What a Go client's alert means when the caBundle does not fit.
+/// Reason of a handshake that a Go client ended by an alert, because the caBundle does not fit.
 const OUR_CERTIFICATE_REFUSED: &str = "our_certificate_refused";
 
-/// Why a handshake failed: the label of `durward_handshakes_failed_total`.
-fn failure(error: &std::io::Error) -> &'static str {
+/// Returns why a handshake failed: the label of `durward_handshakes_failed_total`.
+fn failure_reason(error: &std::io::Error) -> &'static str {
     use rustls::{AlertDescription as Alert, Error};
 
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    match tls {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         None => "hung_up",
         Some(Error::AlertReceived(
             Alert::BadCertificate

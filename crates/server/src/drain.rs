@@ -1,46 +1,55 @@
-//! How the server leaves, as two facts that connections look at: from now on each answer ends its connection, and from now on
-//! idle connections are ended too.
-
-use std::sync::atomic::{AtomicBool, Ordering};
+//! The phases of a shutdown, as connections and the pipeline see them.
 
 use tokio::sync::watch;
 
-/// How far the server is on its way out.
+/// A phase of the server's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// Every answer closes its connection.
+    LameDuck,
+    /// Idle connections are closed too.
+    Draining,
+}
+
+/// Reports the phase to all connections.
 #[derive(Debug)]
-pub(crate) struct Leaving {
-    closes: AtomicBool,
-    drains: watch::Sender<bool>,
-}
+pub(crate) struct DrainSignal(watch::Sender<Phase>);
 
-impl Leaving {
+/// Reads the phase.
+#[derive(Debug, Clone)]
+pub(crate) struct DrainWatch(watch::Receiver<Phase>);
+
+impl DrainSignal {
     pub(crate) fn new() -> Self {
-        Self { closes: AtomicBool::new(false), drains: watch::Sender::new(false) }
+        Self(watch::Sender::new(Phase::Serving))
     }
 
-    /// From here on every answer carries `Connection: close`.
-    pub(crate) fn close_connections(&self) {
-        self.closes.store(true, Ordering::Relaxed);
+    /// Makes every answer close its connection.
+    pub(crate) fn start_lame_duck(&self) {
+        self.0.send_replace(Phase::LameDuck);
     }
 
-    /// Whether every answer carries `Connection: close`.
-    pub(crate) fn closes_connections(&self) -> bool {
-        self.closes.load(Ordering::Relaxed)
+    /// Makes idle connections close.
+    pub(crate) fn start_drain(&self) {
+        self.0.send_replace(Phase::Draining);
     }
 
-    /// From here on connections end as soon as they are idle.
-    pub(crate) fn drain(&self) {
-        self.drains.send_replace(true);
-    }
-
-    /// For a connection to hear of it.
-    pub(crate) fn listen(&self) -> watch::Receiver<bool> {
-        self.drains.subscribe()
+    pub(crate) fn watch(&self) -> DrainWatch {
+        DrainWatch(self.0.subscribe())
     }
 }
 
-/// Returns once the server drains.
-pub(crate) async fn drains(listener: &mut watch::Receiver<bool>) {
-    if listener.wait_for(|drains| *drains).await.is_err() {
-        std::future::pending::<()>().await;
+impl DrainWatch {
+    /// Returns whether answers close their connections.
+    pub(crate) fn closes_connections(&self) -> bool {
+        *self.0.borrow() != Phase::Serving
+    }
+
+    /// Returns when the server drains.
+    pub(crate) async fn drained(&mut self) {
+        if self.0.wait_for(|phase| *phase == Phase::Draining).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a server cannot start: what, where, why, and what to do next.
+//! Errors at the start: what failed, where, why, and the next step.
 
 use std::fmt;
 use std::io;
@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 
 use crate::tls::CertificateError;
 
-/// One of the server's sockets, by its key in the configuration.
+/// A socket of the server, by its key in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Port {
+pub enum Socket {
     /// `server.listen`
     Listen,
     /// `server.admin`
@@ -17,7 +17,7 @@ pub enum Port {
     Local,
 }
 
-impl fmt::Display for Port {
+impl fmt::Display for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Listen => "server.listen",
@@ -27,54 +27,54 @@ impl fmt::Display for Port {
     }
 }
 
-/// Why a server cannot start. As text it is one sentence with everything in it; the parts can be had alone.
+/// Error: the server cannot start. Its text is one sentence; the parts are also available alone.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// A socket cannot be opened.
     #[error("{}: {source}; {}", self.what(), self.next())]
     Address {
-        /// Which one.
-        port: Port,
-        /// Where.
+        /// The socket.
+        socket: Socket,
+        /// Its address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The local port is reachable from elsewhere.
+    /// `server.local` is not a loopback address.
     #[error("{}: {}; {}", self.what(), self.why(), self.next())]
     NotLoopback {
-        /// Where.
+        /// Its address.
         address: SocketAddr,
     },
-    /// The certificate, its key or the authorities of callers cannot be served.
+    /// The certificate, its key or the client CA cannot be used.
     #[error("{}: {source}; {}", self.what(), self.next())]
     Certificate {
-        /// What is wrong, and where.
+        /// The error, and the file.
         #[from]
         source: CertificateError,
     },
-    /// A setting with which nothing could be served.
+    /// A setting with which the server could not serve.
     #[error("{}: {}; {}", self.what(), self.why(), self.next())]
     Setting {
         /// Its key in the configuration.
         key: &'static str,
-        /// Why it cannot be.
+        /// What is wrong with it.
         why: String,
     },
 }
 
 impl BindError {
-    /// What cannot be done, and where.
+    /// Returns what failed.
     pub fn what(&self) -> String {
         match self {
-            Self::Address { port, address, .. } => format!("cannot listen on {address} ({port})"),
+            Self::Address { socket, address, .. } => format!("cannot listen on {address} ({socket})"),
             Self::NotLoopback { address } => format!("server.local cannot be {address}"),
             Self::Certificate { source } => format!("the certificate cannot be served ({})", source.place),
             Self::Setting { key, .. } => format!("{key} cannot be used as it is set"),
         }
     }
 
-    /// Why not.
+    /// Returns the reason.
     pub fn why(&self) -> String {
         match self {
             Self::Address { source, .. } => source.to_string(),
@@ -86,18 +86,20 @@ impl BindError {
         }
     }
 
-    /// What to do.
+    /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
-            Self::Address { port, source, .. } => match source.kind() {
-                io::ErrorKind::AddrInUse => format!("stop who listens there, or set {port} to another port"),
+            Self::Address { socket, source, .. } => match source.kind() {
+                io::ErrorKind::AddrInUse => {
+                    format!("stop who listens there, or set {socket} to another port")
+                }
                 io::ErrorKind::AddrNotAvailable => {
-                    format!("set {port} to an address of this machine, or to 0.0.0.0 or [::] for all")
+                    format!("set {socket} to an address of this machine, or to 0.0.0.0 or [::] for all")
                 }
                 io::ErrorKind::PermissionDenied => {
-                    format!("set {port} to a port from 1024 up, or grant CAP_NET_BIND_SERVICE")
+                    format!("set {socket} to a port from 1024 up, or grant CAP_NET_BIND_SERVICE")
                 }
-                _ => format!("look at {port}"),
+                _ => format!("look at {socket}"),
             },
             Self::NotLoopback { address } => {
                 format!("set it to 127.0.0.1:{} and reach it by `kubectl port-forward`", address.port())
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_tells_what_where_why_and_what_next() {
+    fn an_error_has_what_where_why_and_the_next_step() {
         let address = "10.0.0.7:8081".parse().unwrap();
         assert_eq!(
             BindError::NotLoopback { address }.to_string(),
@@ -121,7 +123,7 @@ mod tests {
              loopback only; set it to 127.0.0.1:8081 and reach it by `kubectl port-forward`"
         );
         let source = io::Error::from(io::ErrorKind::AddrInUse);
-        let error = BindError::Address { port: Port::Listen, address, source };
+        let error = BindError::Address { socket: Socket::Listen, address, source };
         assert!(error.to_string().starts_with("cannot listen on 10.0.0.7:8081 (server.listen): "));
         assert!(error.to_string().ends_with("or set server.listen to another port"));
     }

@@ -1,6 +1,7 @@
-//! Accepts connections, come what may: an error of `accept` (too few file descriptors, a peer that left at once) is counted
-//! and the next one is waited for. A server that ends because of one connection serves nobody.
+//! Accepts connections and spawns a task for each. An error of `accept` (too few file descriptors, a peer that left at once) is
+//! counted, and the listener goes on.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -10,81 +11,79 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
 
-use crate::caught::said;
-use crate::metrics::Door;
-use crate::shortened::in_line;
+use crate::metrics::ServerMetrics;
+use crate::pipeline::panic_message;
+use crate::text::for_log;
 
-/// After an error that will not be gone at once, and doubled up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// Long enough to let others close files, short against a webhook's ten seconds.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// First delay after an error that is not about one connection. Doubled up to [`MAX_BACKOFF`].
+const MIN_BACKOFF: Duration = Duration::from_millis(10);
+/// Long enough for other connections to close files, short compared with a webhook's ten seconds.
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Where connections come from.
-pub(crate) trait Source: Send {
-    /// The next one.
+/// A source of connections.
+pub(crate) trait Listener: Send {
+    /// Returns the next connection.
     fn accept(&mut self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send;
 }
 
-impl Source for &TcpListener {
+impl Listener for &TcpListener {
     async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
         TcpListener::accept(self).await
     }
 }
 
-/// Accepts for ever; each connection is handed to `take`, which either gives a task for `tasks` or turns it away. Tasks that
-/// have ended are cleared away on the side.
-pub(crate) async fn accept_for_ever<S, T, F>(
-    mut source: S,
+/// Accepts connections forever and spawns the future that `serve` returns for each into `tasks`.
+pub(crate) async fn accept_forever<L, S, F>(
+    mut listener: L,
     tasks: &mut JoinSet<()>,
-    door: &Door,
-    mut take: T,
-) -> std::convert::Infallible
+    metrics: &ServerMetrics,
+    mut serve: S,
+) -> Infallible
 where
-    S: Source,
-    T: FnMut(TcpStream, SocketAddr) -> Option<F>,
+    L: Listener,
+    S: FnMut(TcpStream, SocketAddr) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = MIN_BACKOFF;
     loop {
         let accepted = tokio::select! {
-            accepted = source.accept() => accepted,
-            Some(ended) = tasks.join_next() => {
-                tell_panic(ended, door);
+            accepted = listener.accept() => accepted,
+            Some(end) = tasks.join_next() => {
+                log_panic(end, metrics);
                 continue;
             }
         };
         match accepted {
             Ok((tcp, peer)) => {
-                pause = FIRST_PAUSE;
-                if let Some(task) = take(tcp, peer) {
-                    tasks.spawn(task);
-                }
+                backoff = MIN_BACKOFF;
+                tasks.spawn(serve(tcp, peer));
             }
-            Err(error) if is_the_peers(&error) => {
-                door.accept_errors.inc();
+            Err(error) if is_of_connection(&error) => {
+                metrics.accept_errors.inc();
             }
             Err(error) => {
-                door.accept_errors.inc();
-                tracing::error!(reason = %error, "a connection cannot be accepted; trying again in {pause:?}");
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                metrics.accept_errors.inc();
+                tracing::error!(reason = %error, "a connection cannot be accepted; trying again in {backoff:?}");
+                sleep(backoff).await;
+                backoff = (backoff * 2).min(MAX_BACKOFF);
             }
         }
     }
 }
 
-/// A task of a connection that ended by a panic: its caller was not answered, and here is where that is seen.
-pub(crate) fn tell_panic(ended: Result<(), JoinError>, door: &Door) {
-    if let Err(error) = ended
+/// Logs and counts a panic of a connection's task. Its caller got no answer.
+pub(crate) fn log_panic(end: Result<(), JoinError>, metrics: &ServerMetrics) {
+    if let Err(error) = end
         && let Ok(panic) = error.try_into_panic()
     {
-        door.connection_panics.inc();
-        tracing::error!(panic = in_line(&said(panic.as_ref())).as_ref(), "a connection ended by a panic");
+        metrics.connection_panics.inc();
+        let message = panic_message(panic.as_ref());
+        tracing::error!(panic = for_log(&message).as_ref(), "a connection ended by a panic");
     }
 }
 
-/// Errors that belong to one connection and say nothing about the next.
-fn is_the_peers(error: &io::Error) -> bool {
+/// Returns whether the error concerns one connection only.
+fn is_of_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -98,10 +97,10 @@ fn is_the_peers(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// Errors first, then a real listener.
+    /// Returns errors first, then connections of a listener.
     struct Faulty(Vec<i32>, TcpListener);
 
-    impl Source for Faulty {
+    impl Listener for Faulty {
         async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
             match self.0.pop() {
                 Some(code) => Err(io::Error::from_raw_os_error(code)),
@@ -111,23 +110,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_of_accept_is_counted_and_the_next_connection_is_served() {
+    async fn counts_errors_of_accept_and_serves_the_next_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let client = TcpStream::connect(address).await.unwrap();
-        let door = Door::default();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let metrics = ServerMetrics::default();
         let mut tasks = JoinSet::new();
         // EMFILE, ENFILE and a peer that left.
-        let source = Faulty(vec![24, 23, 103], listener);
-        let (served, mut was_served) = tokio::sync::mpsc::unbounded_channel();
-        let take = |_, peer: SocketAddr| {
+        let faulty = Faulty(vec![24, 23, 103], listener);
+        let (served, mut is_served) = tokio::sync::mpsc::unbounded_channel();
+        let serve = |_, peer: SocketAddr| {
             let served = served.clone();
-            Some(async move { served.send(peer).unwrap() })
+            async move { served.send(peer).unwrap() }
         };
         tokio::select! {
-            never = accept_for_ever(source, &mut tasks, &door, take) => match never {},
-            got = was_served.recv() => assert_eq!(got, Some(client.local_addr().unwrap())),
+            never = accept_forever(faulty, &mut tasks, &metrics, serve) => match never {},
+            peer = is_served.recv() => assert_eq!(peer, Some(client.local_addr().unwrap())),
         }
-        assert_eq!(door.accept_errors.get(), 3);
+        assert_eq!(metrics.accept_errors.get(), 3);
     }
 }

@@ -1,13 +1,12 @@
-//! Numbers: `durward_*` in one registry. The door's own are here; others register theirs through [`Metrics::register`].
+//! The metrics `durward_*` in one registry. The server's own are here; other owners use [`Metrics::register`].
 //!
-//! Labels come from closed sets, all `&'static str`: never a namespace, name, user or anything else out of a request (kyverno
-//! grew 1.2 million series of one metric that way). A guard's counters are looked up once, when its plan is made.
+//! Labels come from closed sets of `&'static str`, never from a request: with namespaces as labels, Kyverno grew 1.2 million
+//! series of one metric. A guard's counters are looked up once, when its plan is created.
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use admission::{Operation, Settled};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -16,10 +15,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-/// Ten buckets from a guard that only reads the object (under 0.5 ms) to the API server's default patience (10 s). Gatekeeper's
-/// ended at 50 ms, and 3 of 50,000 requests were under its last.
+/// Ten buckets, from a guard that only reads the object (below 0.5 ms) to the default timeout of the API server (10 s).
 const SECONDS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
-/// From a small pod to the largest body.
+/// Buckets from a small pod to the largest body.
 const BYTES: [f64; 8] =
     [1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 8_388_608.0];
 
@@ -27,111 +25,71 @@ const OPERATIONS: [Operation; 4] =
     [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
 const VERDICTS: [&str; 4] = ["allow", "deny", "mutate", "unknown"];
 
-/// What a text of all numbers is sent as.
+/// Media type of [`Metrics::encode`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The numbers of one server; clones are the same numbers.
+/// The labels of a series.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// The metrics of one server. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     registry: Mutex<Registry>,
-    door: Door,
+    server: ServerMetrics,
     guards: GuardFamilies,
 }
 
-/// What the door counts beside the reviews of guards.
+/// The metrics that do not belong to a guard.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Door {
-    pub(crate) refused: Family<ReasonLabel, Counter>,
-    pub(crate) shed: Family<CauseLabel, Counter>,
+pub(crate) struct ServerMetrics {
+    pub(crate) refused: Family<Labels<1>, Counter>,
+    pub(crate) shed: Family<Labels<1>, Counter>,
     pub(crate) in_flight: Gauge,
     pub(crate) bytes_in_flight: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) connections_accepted: Counter,
-    pub(crate) connections_made_room: Counter,
+    pub(crate) connections_evicted: Counter,
     pub(crate) accept_errors: Counter,
     pub(crate) connection_panics: Counter,
-    tasks_restarted: Family<TaskLabel, Counter>,
-    pub(crate) handshakes_failed: Family<ReasonLabel, Counter>,
-    pub(crate) client_certificates: Family<PresentedLabel, Counter>,
+    tasks_restarted: Family<Labels<1>, Counter>,
+    pub(crate) handshakes_failed: Family<Labels<1>, Counter>,
+    pub(crate) client_certificates: Family<Labels<1>, Counter>,
     pub(crate) certificate_not_after: Gauge,
-    pub(crate) certificate_loads: Family<ResultLabel, Counter>,
+    pub(crate) certificate_loads: Family<Labels<1>, Counter>,
     config_generation: Gauge<i64, AtomicI64>,
 }
 
 #[derive(Debug)]
 struct GuardFamilies {
-    reviews: Family<ReviewLabels, Counter>,
-    duration: Family<GuardLabel, Histogram, fn() -> Histogram>,
+    reviews: Family<Labels<3>, Counter>,
+    duration: Family<Labels<1>, Histogram, fn() -> Histogram>,
     decode_bytes: Histogram,
-    unknown: Family<UnknownLabels, Counter>,
-    would_deny: Family<GuardLabel, Counter>,
-    panics: Family<GuardLabel, Counter>,
-    deadlines: Family<GuardLabel, Counter>,
-    abandoned: Family<GuardLabel, Counter>,
+    unknown: Family<Labels<2>, Counter>,
+    would_deny: Family<Labels<1>, Counter>,
+    panics: Family<Labels<1>, Counter>,
+    deadlines: Family<Labels<1>, Counter>,
+    abandoned: Family<Labels<1>, Counter>,
 }
 
-/// One guard's numbers, ready to be counted up.
+/// The metrics of one guard.
 #[derive(Debug)]
-pub(crate) struct GuardNumbers {
+pub(crate) struct GuardMetrics {
     name: &'static str,
     reviews: [[Counter<u64, AtomicU64>; VERDICTS.len()]; OPERATIONS.len()],
     duration: Histogram,
     decode_bytes: Histogram,
-    unknown: Family<UnknownLabels, Counter>,
+    unknown: Family<Labels<2>, Counter>,
     would_deny: Counter,
     pub(crate) panics: Counter,
     pub(crate) deadlines: Counter,
     pub(crate) abandoned: Counter,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReviewLabels {
-    guard: &'static str,
-    operation: &'static str,
-    verdict: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct UnknownLabels {
-    guard: &'static str,
-    cause: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct GuardLabel {
-    guard: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ReasonLabel {
-    pub(crate) reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct CauseLabel {
-    pub(crate) cause: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct TaskLabel {
-    pub(crate) task: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct PresentedLabel {
-    pub(crate) presented: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ResultLabel {
-    pub(crate) result: &'static str,
-}
-
 impl Metrics {
-    /// A registry with the door's own families, and `durward_build_info{version}`.
+    /// Creates a registry with the server's own families, and `durward_build_info{version}`.
     pub fn new(version: &str) -> Self {
         let mut registry = Registry::with_prefix("durward");
         registry.register(
@@ -139,42 +97,41 @@ impl Metrics {
             "The version that runs",
             Info::new(vec![("version".to_owned(), version.to_owned())]),
         );
-        let door = Door::registered(&mut registry);
+        let server = ServerMetrics::registered(&mut registry);
         let guards = GuardFamilies::registered(&mut registry);
-        Self(Arc::new(Inner { registry: Mutex::new(registry), door, guards }))
+        Self(Arc::new(Inner { registry: Mutex::new(registry), server, guards }))
     }
 
-    /// Lets someone else register families of their own; they get the prefix `durward_` like all others. A counter's name is
-    /// given without `_total`.
+    /// Registers families of another owner, with the prefix `durward_`. Pass the name of a counter without `_total`.
     pub fn register<T>(&self, families: impl FnOnce(&mut Registry) -> T) -> T {
         families(&mut self.registry())
     }
 
-    /// All numbers as `OpenMetrics` text, which is what `/metrics` answers.
+    /// Returns all metrics as `OpenMetrics` text: the answer of `/metrics`.
     pub fn encode(&self) -> String {
         let mut text = String::with_capacity(16 << 10);
         if encode(&mut text, &self.registry()).is_err() {
-            // Only a label that another owner encodes can fail; what was written until then is still true.
+            // Only a label of another owner can fail. The metrics before it are written.
             tracing::error!("a metric could not be written as text: the answer of /metrics is cut short");
         }
         text
     }
 
-    pub(crate) fn door(&self) -> &Door {
-        &self.0.door
+    pub(crate) fn server(&self) -> &ServerMetrics {
+        &self.0.server
     }
 
-    /// The numbers of a guard; every series that it can have begins at zero, so that a rate sees the first count.
-    pub(crate) fn guard(&self, name: &'static str) -> GuardNumbers {
+    /// Creates the metrics of a guard. Every series begins at zero, so that a rate includes the first event.
+    pub(crate) fn guard(&self, name: &'static str) -> GuardMetrics {
         let families = &self.0.guards;
-        let label = GuardLabel { guard: name };
+        let label = [("guard", name)];
         let reviews = OPERATIONS.map(|operation| {
             VERDICTS.map(|verdict| {
-                let labels = ReviewLabels { guard: name, operation: operation.as_str(), verdict };
+                let labels = [("guard", name), ("operation", operation.as_str()), ("verdict", verdict)];
                 families.reviews.get_or_create_owned(&labels)
             })
         });
-        GuardNumbers {
+        GuardMetrics {
             name,
             reviews,
             duration: families.duration.get_or_create_owned(&label),
@@ -187,8 +144,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn plan_in_force(&self, generation: u64) {
-        self.0.door.config_generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
+    pub(crate) fn set_config_generation(&self, generation: u64) {
+        self.0.server.config_generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -196,85 +153,84 @@ impl Metrics {
     }
 }
 
-/// A registry that takes a clone of what it is shown: both are the same number. Help texts go in without a full stop, which the
-/// registry adds.
-struct Adding<'a>(&'a mut Registry);
+/// Registers clones of metrics. Help texts have no full stop: the registry adds it.
+struct Registration<'a>(&'a mut Registry);
 
-impl Adding<'_> {
+impl Registration<'_> {
     fn one(&mut self, name: &str, help: &str, metric: &(impl prometheus_client::registry::Metric + Clone)) {
         self.0.register(name, help, metric.clone());
     }
 }
 
-// === impl Door ===
-
-impl Door {
+impl ServerMetrics {
     fn registered(registry: &mut Registry) -> Self {
-        let door = Self::default();
-        let mut add = Adding(registry);
+        let server = Self::default();
+        let mut add = Registration(registry);
         add.one(
             "requests_refused",
             "Requests that were no review that could be read, by reason; http is what was no request of HTTP/1.1 either",
-            &door.refused,
+            &server.refused,
         );
-        add.one("shed", "Requests and connections turned away because a limit was reached", &door.shed);
-        add.one("reviews_in_flight", "Reviews that are being decided", &door.in_flight);
+        add.one("shed", "Requests and connections turned away because a limit was reached", &server.shed);
+        add.one("reviews_in_flight", "Reviews that are being decided", &server.in_flight);
         add.one(
             "bytes_in_flight",
             "Bytes of bodies whose review is not yet answered and of answers that are not yet taken, and 32768 for each: what its connection takes",
-            &door.bytes_in_flight,
+            &server.bytes_in_flight,
         );
-        add.one("connections", "Open connections", &door.connections);
-        add.one("connections_accepted", "Connections that were accepted", &door.connections_accepted);
+        add.one("connections", "Open connections", &server.connections);
+        add.one("connections_accepted", "Connections that were accepted", &server.connections_accepted);
         let help = "Connections without a request that were ended for one that came, since as many were open as may be";
-        add.one("connections_made_room", help, &door.connections_made_room);
-        add.one("accept_errors", "Errors while accepting, as too few file descriptors", &door.accept_errors);
+        add.one("connections_made_room", help, &server.connections_evicted);
+        add.one(
+            "accept_errors",
+            "Errors while accepting, as too few file descriptors",
+            &server.accept_errors,
+        );
         let help = "Connections that ended by a panic outside of a guard's ruling";
-        add.one("connection_panics", help, &door.connection_panics);
+        add.one("connection_panics", help, &server.connection_panics);
         let help = "Tasks beside the server that ended and were begun anew";
-        add.one("tasks_restarted", help, &door.tasks_restarted);
-        add.one("handshakes_failed", "TLS handshakes that failed, by reason", &door.handshakes_failed);
-        add.one("client_certificates", "Handshakes by what the caller showed", &door.client_certificates);
+        add.one("tasks_restarted", help, &server.tasks_restarted);
+        add.one("handshakes_failed", "TLS handshakes that failed, by reason", &server.handshakes_failed);
+        add.one("client_certificates", "Handshakes by what the caller showed", &server.client_certificates);
         let help = "When the serving certificate ends, in seconds since 1970";
-        add.one("certificate_not_after_seconds", help, &door.certificate_not_after);
+        add.one("certificate_not_after_seconds", help, &server.certificate_not_after);
         add.one(
             "certificate_loads",
             "Changes of certificate files, taken or refused",
-            &door.certificate_loads,
+            &server.certificate_loads,
         );
-        add.one("config_generation", "The configuration in force, counted from 1", &door.config_generation);
+        add.one("config_generation", "The configuration in force, counted from 1", &server.config_generation);
         for cause in ["in_flight", "bytes", "connections"] {
-            drop(door.shed.get_or_create(&CauseLabel { cause }));
+            drop(server.shed.get_or_create(&[("cause", cause)]));
         }
-        door
+        server
     }
 
     pub(crate) fn count_refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&ReasonLabel { reason }).inc();
+        self.refused.get_or_create(&[("reason", reason)]).inc();
     }
 
     pub(crate) fn count_shed(&self, cause: &'static str) {
-        self.shed.get_or_create(&CauseLabel { cause }).inc();
+        self.shed.get_or_create(&[("cause", cause)]).inc();
     }
 
     pub(crate) fn count_restarted(&self, task: &'static str) {
-        self.tasks_restarted.get_or_create(&TaskLabel { task }).inc();
+        self.tasks_restarted.get_or_create(&[("task", task)]).inc();
     }
 
     pub(crate) fn count_handshake_failed(&self, reason: &'static str) {
-        self.handshakes_failed.get_or_create(&ReasonLabel { reason }).inc();
+        self.handshakes_failed.get_or_create(&[("reason", reason)]).inc();
     }
 
     pub(crate) fn count_client_certificate(&self, presented: &'static str) {
-        self.client_certificates.get_or_create(&PresentedLabel { presented }).inc();
+        self.client_certificates.get_or_create(&[("presented", presented)]).inc();
     }
 
     pub(crate) fn count_certificate_load(&self, result: &'static str) {
-        self.certificate_loads.get_or_create(&ResultLabel { result }).inc();
+        self.certificate_loads.get_or_create(&[("result", result)]).inc();
     }
 }
-
-// === impl GuardFamilies ===
 
 impl GuardFamilies {
     fn registered(registry: &mut Registry) -> Self {
@@ -288,7 +244,7 @@ impl GuardFamilies {
             deadlines: Family::default(),
             abandoned: Family::default(),
         };
-        let mut add = Adding(registry);
+        let mut add = Registration(registry);
         add.one("reviews", "Reviews by guard, operation and verdict before the stance", &families.reviews);
         add.one("review_duration_seconds", "From the head of the request to the answer", &families.duration);
         add.one("review_decode_bytes", "Sizes of the bodies that were decoded", &families.decode_bytes);
@@ -301,9 +257,7 @@ impl GuardFamilies {
     }
 }
 
-// === impl GuardNumbers ===
-
-impl GuardNumbers {
+impl GuardMetrics {
     /// Counts one answered review.
     pub(crate) fn count(&self, operation: Operation, settled: &Settled, seconds: f64, bytes: usize) {
         let row = match operation {
@@ -319,7 +273,7 @@ impl GuardNumbers {
         self.duration.observe(seconds);
         self.decode_bytes.observe(bytes as f64);
         for cause in &settled.causes {
-            self.unknown.get_or_create(&UnknownLabels { guard: self.name, cause: cause.code }).inc();
+            self.unknown.get_or_create(&[("guard", self.name), ("cause", cause.code)]).inc();
         }
         if settled.would_deny {
             self.would_deny.inc();
@@ -340,9 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn a_guards_series_begin_at_zero() {
+    fn series_of_a_guard_begin_at_zero() {
         let metrics = Metrics::new("1.2.3");
-        let _numbers = metrics.guard("lxcfs");
+        let _guard = metrics.guard("lxcfs");
         let text = metrics.encode();
         assert!(text.contains("durward_build_info{version=\"1.2.3\"} 1"), "{text}");
         assert!(
@@ -358,11 +312,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_that_audit_mode_lets_through_is_counted_everywhere_it_belongs() {
+    fn counts_an_unknown_verdict_in_audit_mode_as_unknown_and_would_deny() {
         let metrics = Metrics::new("t");
-        let numbers = metrics.guard("g");
+        let guard = metrics.guard("g");
         let ruling = Ruling::unknown(Cause::new("timeout", "no answer"));
-        numbers.count(Operation::Delete, &settled(ruling, Mode::Audit), 0.002, 3000);
+        guard.count(Operation::Delete, &settled(ruling, Mode::Audit), 0.002, 3000);
         let text = metrics.encode();
         for line in [
             "durward_reviews_total{guard=\"g\",operation=\"DELETE\",verdict=\"unknown\"} 1",
@@ -377,15 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn every_help_text_ends_in_one_full_stop() {
+    fn every_help_text_ends_with_one_full_stop() {
         let metrics = Metrics::new("t");
-        // A family without a series is not told of.
-        let (door, guard) = (metrics.door(), metrics.guard("g"));
-        door.count_refused("a");
-        door.count_handshake_failed("a");
-        door.count_client_certificate("a");
-        door.count_certificate_load("a");
-        door.count_restarted("a");
+        // A family without a series is not encoded.
+        let (server, guard) = (metrics.server(), metrics.guard("g"));
+        server.count_refused("a");
+        server.count_handshake_failed("a");
+        server.count_client_certificate("a");
+        server.count_certificate_load("a");
+        server.count_restarted("a");
         let ruling = Ruling::unknown(Cause::new("timeout", "no answer"));
         guard.count(Operation::Delete, &settled(ruling, Mode::Enforce), 0.002, 3000);
         let text = metrics.encode();
@@ -398,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn others_register_in_the_same_registry() {
+    fn other_owners_register_in_the_same_registry() {
         let metrics = Metrics::new("t");
         let reloads = Counter::<u64>::default();
         metrics.register(|registry| registry.register("config_reloads", "Reloads.", reloads.clone()));

@@ -1,4 +1,4 @@
-//! What is served: guards by name. A plan never changes; a reload swaps the whole plan, and a request keeps the one that it
+//! The guards that are served, by name. A plan is immutable: a reload swaps the whole plan, and a request keeps the one that it
 //! began with.
 
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use admission::Guard;
 use arc_swap::ArcSwap;
 
-use crate::metrics::{GuardNumbers, Metrics};
+use crate::metrics::{GuardMetrics, Metrics};
 
-/// The guards that answer, each at the path of its name, and which generation of the configuration they come from.
+/// Guards by path, and the generation of their configuration.
 pub struct Plan {
     generation: u64,
     routes: Vec<Arc<Route>>,
     metrics: Metrics,
 }
 
-/// A guard with its numbers at hand, so that counting a review looks nothing up.
+/// A guard with its metrics, so that counting a review needs no lookup.
 pub(crate) struct Route {
     pub(crate) guard: Arc<dyn Guard>,
-    pub(crate) numbers: GuardNumbers,
+    pub(crate) metrics: GuardMetrics,
 }
 
-/// Why guards do not make a plan.
+/// Error: these guards cannot be a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Two guards have the same name, so one of them would never be asked.
+    /// Two guards have the same name, so one of them would never be called.
     #[error("two guards are called {name:?}: each needs a name of its own, since the name is its path")]
     Twice {
         /// The name.
@@ -41,35 +41,35 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// A plan of these guards; their series in `metrics` begin at zero here. An empty plan is allowed: every path is then 404.
+    /// Creates a plan. The series of the guards in `metrics` begin at zero. An empty plan answers every path with 404.
     pub fn new(generation: u64, guards: Vec<Arc<dyn Guard>>, metrics: &Metrics) -> Result<Self, PlanError> {
         let mut routes: Vec<Arc<Route>> = Vec::with_capacity(guards.len());
         for guard in guards {
             let name = guard.name();
-            let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-            if name.is_empty() || !name.bytes().all(good) {
+            let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            if name.is_empty() || !name.bytes().all(is_allowed) {
                 return Err(PlanError::NotAPath { name });
             }
             if routes.iter().any(|route| route.guard.name() == name) {
                 return Err(PlanError::Twice { name });
             }
-            let numbers = metrics.guard(name);
-            routes.push(Arc::new(Route { guard, numbers }));
+            let metrics = metrics.guard(name);
+            routes.push(Arc::new(Route { guard, metrics }));
         }
         Ok(Self { generation, routes, metrics: metrics.clone() })
     }
 
-    /// Which generation of the configuration this is.
+    /// Returns the generation of the configuration.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The names that are served, in the order in which the guards were given.
+    /// Iterates over the names in the order of the guards.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.routes.iter().map(|route| route.guard.name())
     }
 
-    /// The guard at a request's path. There are a handful of guards: comparing beats hashing.
+    /// Returns the guard at a path. With a handful of guards, comparing is faster than hashing.
     pub(crate) fn route(&self, path: &str) -> Option<Arc<Route>> {
         let name = path.strip_prefix('/')?;
         self.routes.iter().find(|route| route.guard.name() == name).cloned()
@@ -86,39 +86,37 @@ impl std::fmt::Debug for Plan {
     }
 }
 
-/// The place where the plan in force lies; clones are the same place. Limits and addresses are not in it: they are those of the
-/// start.
+/// Holds the current plan. Clones share it. Limits and addresses are not part of a plan: they stay as they were at the start.
 #[derive(Debug, Clone)]
 pub struct PlanCell(Arc<ArcSwap<Plan>>);
 
 impl PlanCell {
-    /// A cell with its first plan.
+    /// Creates a cell.
     pub fn new(plan: Plan) -> Self {
-        plan.in_force();
+        plan.report();
         Self(Arc::new(ArcSwap::from_pointee(plan)))
     }
 
-    /// Puts another plan in force, for every request that begins from here on.
+    /// Replaces the plan for requests that begin from now on.
     pub fn swap(&self, plan: Plan) {
-        plan.in_force();
+        plan.report();
         self.0.store(Arc::new(plan));
     }
 
-    /// The plan in force.
+    /// Returns the current plan.
     pub fn current(&self) -> Arc<Plan> {
         self.0.load_full()
     }
 
-    /// The guard at a request's path in the plan in force. Only the guard is kept, so that an old plan is freed when its last
-    /// request ends.
+    /// Returns the guard at a path in the current plan.
     pub(crate) fn route(&self, path: &str) -> Option<Arc<Route>> {
         self.0.load().route(path)
     }
 }
 
 impl Plan {
-    fn in_force(&self) {
-        self.metrics.plan_in_force(self.generation);
+    fn report(&self) {
+        self.metrics.set_config_generation(self.generation);
     }
 }
 
@@ -158,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_is_found_at_exactly_its_name() {
+    fn finds_a_guard_at_exactly_its_name() {
         let plan = Plan::new(1, guards(&["lxcfs", "etcd"]), &Metrics::new("test")).unwrap();
         assert_eq!(plan.route("/etcd").unwrap().guard.name(), "etcd");
         for path in ["", "/", "etcd", "/etcd/", "//etcd", "/Etcd", "/etc"] {
@@ -167,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_clash_or_make_no_path_are_refused() {
+    fn rejects_duplicate_names_and_names_that_are_not_a_path() {
         let metrics = Metrics::new("test");
         let error = Plan::new(1, guards(&["a", "a"]), &metrics).unwrap_err();
         assert_eq!(error, PlanError::Twice { name: "a" });
@@ -178,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swap_is_seen_by_every_clone_and_a_request_keeps_its_guard() {
+    fn a_swap_reaches_every_clone_and_a_request_keeps_its_guard() {
         let metrics = Metrics::new("test");
         let cell = PlanCell::new(Plan::new(1, guards(&["a"]), &metrics).unwrap());
         let begun = cell.route("/a").unwrap();

@@ -1,59 +1,51 @@
-//! From settings to a server that runs, and from there to its end. Everything that can go wrong at the start goes wrong in
-//! [`Server::bind`]; after that only being asked ends it.
+//! Starts, serves and drains a server. Everything that can fail at the start fails in [`Server::bind`]; later only a shutdown
+//! request ends it.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::admin::{self, Admin, Local, Page};
-use crate::beside::keep_running;
+use crate::admin::{self, AdminPort, LocalPort, LogControl, Port};
 use crate::checks::{Check, Checks};
 use crate::connection::Connections;
-use crate::drain::Leaving;
-use crate::errors::{BindError, Port};
-use crate::house::House;
-use crate::listener::{accept_for_ever, tell_panic};
+use crate::connection_limit::ConnectionLimit;
+use crate::drain::DrainSignal;
+use crate::errors::{BindError, Socket};
+use crate::listener::{accept_forever, log_panic};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
 use crate::plan::PlanCell;
-use crate::settings::{Limits, Settings};
+use crate::settings::{ServerOptions, Settings};
 use crate::shutdown::{Shutdown, Stopped};
-use crate::tls::{Keeper, keep};
+use crate::supervisor::supervise;
+use crate::tls::{CertReloader, reload_periodically};
 
-/// Reads and sets what is logged while the server runs; given by whoever set logging up.
-pub trait LogControl: Send + Sync {
-    /// The filter in force, in the form that [`LogControl::set_filter`] takes.
-    fn filter(&self) -> String;
-
-    /// Puts another filter in force, for instance `info` or `info,server=debug`. On error the old one stays, and the text says
-    /// what is wrong with the new one.
-    fn set_filter(&self, filter: &str) -> Result<(), String>;
-}
-
-/// A server that is not yet one.
+/// A server that is not started yet.
 #[derive(Debug)]
 pub struct Server;
 
-/// A server with its sockets open and its certificate loaded; callers can connect and wait until it serves.
+/// A server with open sockets and a loaded certificate. Clients can connect and wait until it serves.
 pub struct Bound {
-    settings: Settings,
+    options: ServerOptions,
     plan: PlanCell,
     metrics: Metrics,
     checks: Checks,
     log: Option<Arc<dyn LogControl>>,
-    keeper: Keeper,
-    standing: Check,
+    reloader: CertReloader,
+    shutdown_check: Check,
     listen: TcpListener,
     admin: TcpListener,
     local: Option<TcpListener>,
     addresses: Addresses,
 }
 
-/// Where a bound server listens, with the ports that it really got.
+/// The addresses of a bound server, with the ports that the kernel chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// HTTPS, for the API server.
@@ -65,7 +57,7 @@ pub struct Addresses {
 }
 
 impl Server {
-    /// Opens the sockets and loads the certificate. Nobody is answered before [`Bound::serve`].
+    /// Opens the sockets and loads the certificate. Requests are answered after [`Bound::serve`].
     ///
     /// Adds the checks `certificate` and `shutdown` to `checks`.
     pub async fn bind(
@@ -75,139 +67,125 @@ impl Server {
         checks: Checks,
         log: Option<Arc<dyn LogControl>>,
     ) -> Result<Bound, BindError> {
-        check(&settings)?;
+        let options = settings.into_options();
+        let certificate_check = checks.add("certificate");
         let now = SystemTime::now();
-        let keeper = Keeper::start(settings.tls.clone(), metrics.clone(), checks.add("certificate"), now)?;
-        let standing = checks.add("shutdown");
-        standing.fail("not serving yet");
-        let (listen, listen_address) = open(Port::Listen, settings.listen).await?;
-        let (admin, admin_address) = open(Port::Admin, settings.admin).await?;
-        let local = match settings.local {
-            Some(address) => Some(open(Port::Local, address).await?),
+        let reloader = CertReloader::start(options.tls.clone(), metrics.clone(), certificate_check, now)?;
+        let shutdown_check = checks.add("shutdown");
+        shutdown_check.fail("not serving yet");
+        let (listen, listen_address) = open(Socket::Listen, options.listen).await?;
+        let (admin, admin_address) = open(Socket::Admin, options.admin).await?;
+        let local = match options.local {
+            Some(address) => Some(open(Socket::Local, address).await?),
             None => None,
         };
         let (local, local_address) = local.unzip();
         let addresses = Addresses { listen: listen_address, admin: admin_address, local: local_address };
-        Ok(Bound { settings, plan, metrics, checks, log, keeper, standing, listen, admin, local, addresses })
+        Ok(Bound {
+            options,
+            plan,
+            metrics,
+            checks,
+            log,
+            reloader,
+            shutdown_check,
+            listen,
+            admin,
+            local,
+            addresses,
+        })
     }
 }
 
-async fn open(port: Port, address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
-    let failed = |source| BindError::Address { port, address, source };
+async fn open(socket: Socket, address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
+    let failed = |source| BindError::Address { socket, address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
 }
 
-/// Settings with which a server would start and then serve nobody.
-fn check(settings: &Settings) -> Result<(), BindError> {
-    if let Some(address) = settings.local.filter(|address| !address.ip().is_loopback()) {
-        return Err(BindError::NotLoopback { address });
-    }
-    let Limits { in_flight, body_bytes, bytes_in_flight, deadline, connections } = &settings.limits;
-    let zero = "nothing could be served with none".to_owned();
-    for (key, is_zero) in [
-        ("server.limits.inFlight", *in_flight == 0),
-        ("server.limits.bodyBytes", *body_bytes == 0),
-        ("server.limits.connections", *connections == 0),
-        ("server.limits.deadline", deadline.is_zero()),
-        ("server.tls.poll", settings.tls.poll.is_zero()),
-    ] {
-        if is_zero {
-            return Err(BindError::Setting { key, why: zero });
-        }
-    }
-    let largest = body_bytes.saturating_add(Limits::BODY_COST);
-    if *bytes_in_flight < largest {
-        let why = format!(
-            "{bytes_in_flight} bytes for all bodies are less than the {largest} that one may take: bodyBytes, and {} for \
-             whatever holds it",
-            Limits::BODY_COST
-        );
-        return Err(BindError::Setting { key: "server.limits.bytesInFlight", why });
-    }
-    Ok(())
-}
-
 impl Bound {
-    /// Where it listens.
+    /// Returns the addresses.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// Serves until `shutdown` says so, then leaves in order: not ready and `Connection: close` on every answer; accepting for
-    /// `drain.lame_duck` more; then no new connection, idle ones ended, and what is in flight awaited for `drain.finish`.
+    /// Serves until `shutdown` is requested, then stops in order:
+    ///
+    /// 1. `/readyz` fails, and every answer has `Connection: close`.
+    /// 2. The server accepts connections for `drain.lame_duck` more.
+    /// 3. It accepts no more connections, closes idle ones, and waits for requests in flight, at most `drain.finish`.
     pub async fn serve(self, mut shutdown: Shutdown) -> Stopped {
-        let Self { settings, plan, metrics, checks, log, keeper, standing, listen, admin, local, .. } = self;
-        let leaving = Arc::new(Leaving::new());
-        standing.pass();
-        let greeting = keeper.greeting();
-        // What runs beside the door ends when this is dropped: last of all, so that probes and scrapes see the drain.
-        let mut beside = JoinSet::new();
-        let (in_force, poll) = (keeper.standing(), settings.tls.poll);
-        let keeper = Arc::new(Mutex::new(keeper));
-        beside.spawn(keep_running("certificate", metrics.clone(), move || {
-            keep(Arc::clone(&keeper), in_force.clone(), poll)
+        let Self {
+            options, plan, metrics, checks, log, reloader, shutdown_check, listen, admin, local, ..
+        } = self;
+        let drain = DrainSignal::new();
+        shutdown_check.pass();
+        let tls = reloader.tls();
+        // Background tasks stop when this is dropped, after everything else: probes and scrapes see the drain.
+        let mut background = JoinSet::new();
+        let (status, poll) = (reloader.status(), options.tls.poll);
+        let reloader = Arc::new(Mutex::new(reloader));
+        background.spawn(supervise("certificate", metrics.clone(), move || {
+            reload_periodically(Arc::clone(&reloader), status.clone(), poll)
         }));
-        beside.spawn(port("admin", admin, Admin { checks, metrics: metrics.clone() }, metrics.clone()));
+        let admin_port = AdminPort { checks, metrics: metrics.clone() };
+        background.spawn(serve_port("admin", admin, admin_port, metrics.clone()));
         if let Some(local) = local {
-            beside.spawn(port("local", local, Local { log }, metrics.clone()));
+            background.spawn(serve_port("local", local, LocalPort { log }, metrics.clone()));
         }
-        let limits = settings.limits;
-        let house = House::new("listen", limits.connections);
-        let pipeline = Pipeline::new(plan, limits, &settings.timeouts, Arc::clone(&leaving), &metrics);
-        let door = Door {
-            listener: listen,
-            house,
-            connections: Arc::new(Connections {
-                greeting,
-                pipeline: Arc::new(pipeline),
-                timeouts: settings.timeouts,
-                numbers: metrics.door().clone(),
-            }),
-            leaving,
-        };
-        let mut open = JoinSet::new();
+        let limit = ConnectionLimit::new("listen", options.limits.connections);
+        let pipeline = Pipeline::new(plan, options.limits, &options.timeouts, drain.watch(), &metrics);
+        let metrics = metrics.server().clone();
+        let connections = Arc::new(Connections {
+            tls,
+            pipeline: Arc::new(pipeline),
+            timeouts: options.timeouts,
+            metrics: metrics.clone(),
+        });
+        let acceptor = Acceptor { listener: listen, limit, connections, drain };
+        let mut tasks = JoinSet::new();
         tokio::select! {
-            never = door.accept(&mut open) => match never {},
-            () = shutdown.asked() => {}
+            never = acceptor.accept(&mut tasks) => match never {},
+            () = shutdown.requested() => {}
         }
-        standing.fail("the server is stopping");
-        door.leaving.close_connections();
-        tracing::info!(lame_duck = ?settings.drain.lame_duck, connections = open.len(), "stopping: no longer ready");
+        shutdown_check.fail("the server is stopping");
+        acceptor.drain.start_lame_duck();
+        tracing::info!(lame_duck = ?options.drain.lame_duck, connections = tasks.len(), "stopping: no longer ready");
         tokio::select! {
-            never = door.accept(&mut open) => match never {},
-            () = sleep(settings.drain.lame_duck) => {}
-            () = shutdown.asked_twice() => return aborted(open.len()),
+            never = acceptor.accept(&mut tasks) => match never {},
+            () = sleep(options.drain.lame_duck) => {}
+            () = shutdown.forced() => return aborted(tasks.len()),
         }
-        door.leaving.drain();
-        let (finish, numbers) = (settings.drain.finish, door.connections.numbers.clone());
-        drop(door);
-        tracing::info!(?finish, connections = open.len(), "stopping: no longer accepting");
-        let ended = async {
-            while let Some(ended) = open.join_next().await {
-                tell_panic(ended, &numbers);
+        let Acceptor { listener, drain, .. } = acceptor;
+        drop(listener);
+        drain.start_drain();
+        let finish = options.drain.finish;
+        tracing::info!(?finish, connections = tasks.len(), "stopping: no longer accepting");
+        let all_ended = async {
+            while let Some(end) = tasks.join_next().await {
+                log_panic(end, &metrics);
             }
         };
-        let stopped = tokio::select! {
-            ended = timeout(finish, ended) => ended.is_ok(),
-            () = shutdown.asked_twice() => return aborted(open.len()),
+        let is_clean = tokio::select! {
+            end = timeout(finish, all_ended) => end.is_ok(),
+            () = shutdown.forced() => return aborted(tasks.len()),
         };
-        if stopped {
+        if is_clean {
             tracing::info!("stopped: everything in flight was answered");
             return Stopped::Clean;
         }
-        tracing::warn!(connections = open.len(), "stopped: connections were still busy and are cut");
-        Stopped::CutOff { connections: open.len() }
+        tracing::warn!(connections = tasks.len(), "stopped: connections were still busy and are cut");
+        Stopped::CutOff { connections: tasks.len() }
     }
 }
 
-/// A port without TLS, served for as long as this runs.
-async fn port<P: Page>(name: &'static str, listener: TcpListener, page: P, metrics: Metrics) {
-    let (listener, page) = (Arc::new(listener), Arc::new(page));
-    let serving = metrics.clone();
-    keep_running(name, metrics, move || {
-        admin::serve(name, Arc::clone(&listener), Arc::clone(&page), serving.clone())
+/// Serves a port without TLS, and restarts it if it fails.
+async fn serve_port<P: Port>(name: &'static str, listener: TcpListener, port: P, metrics: Metrics) {
+    let (listener, port) = (Arc::new(listener), Arc::new(port));
+    let supervised = metrics.clone();
+    supervise(name, supervised, move || {
+        admin::serve(name, Arc::clone(&listener), Arc::clone(&port), metrics.clone())
     })
     .await;
 }
@@ -217,48 +195,45 @@ fn aborted(connections: usize) -> Stopped {
     Stopped::Aborted
 }
 
-/// The listening socket with what it needs to serve.
-struct Door {
+/// The HTTPS listener with what its connections need.
+struct Acceptor {
     listener: TcpListener,
-    house: Arc<House>,
+    limit: Arc<ConnectionLimit>,
     connections: Arc<Connections>,
-    leaving: Arc<Leaving>,
+    drain: DrainSignal,
 }
 
-impl Door {
-    async fn accept(&self, open: &mut JoinSet<()>) -> std::convert::Infallible {
-        let numbers = &self.connections.numbers;
-        let take = |tcp, peer| {
-            numbers.connections_accepted.inc();
-            let Some(room) = self.house.room(peer) else {
-                numbers.count_shed("connections");
-                return None;
-            };
-            let (connections, leaving) = (Arc::clone(&self.connections), self.leaving.listen());
-            Some(async move {
-                let Some(seated) = room.seated().await else {
-                    connections.numbers.count_shed("connections");
+impl Acceptor {
+    async fn accept(&self, tasks: &mut JoinSet<()>) -> Infallible {
+        let metrics = &self.connections.metrics;
+        accept_forever(&self.listener, tasks, metrics, |tcp, peer| {
+            let (limit, connections) = (Arc::clone(&self.limit), Arc::clone(&self.connections));
+            let drain = self.drain.watch();
+            async move {
+                connections.metrics.connections_accepted.inc();
+                let Some(permit) = limit.acquire(peer).await else {
+                    connections.metrics.count_shed("connections");
                     return;
                 };
-                let _counted = Counted::new(&connections.numbers.connections);
-                connections.serve(tcp, peer, leaving, &seated).await;
-            })
-        };
-        accept_for_ever(&self.listener, open, numbers, take).await
+                let _counted = CountGuard::new(&connections.metrics.connections);
+                connections.serve(tcp, peer, drain, &permit).await;
+            }
+        })
+        .await
     }
 }
 
-/// One in a gauge for as long as it lives.
-struct Counted(prometheus_client::metrics::gauge::Gauge);
+/// Counts one in a gauge until it is dropped.
+struct CountGuard(Gauge);
 
-impl Counted {
-    fn new(gauge: &prometheus_client::metrics::gauge::Gauge) -> Self {
+impl CountGuard {
+    fn new(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

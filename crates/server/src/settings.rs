@@ -1,45 +1,86 @@
-//! What the server is told before it binds. Values only: where they come from (file, flags, a test) is the caller's business.
+//! Settings of a server. They hold from start to stop; what changes while it runs is the [`Plan`](crate::Plan) and the contents of
+//! the certificate files.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Everything that a server needs to know. All of it holds from start to stop; what changes while it runs is the
-/// [`Plan`](crate::Plan) and the contents of the certificate files.
+use crate::errors::BindError;
+
+/// Valid options of a server.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// Where the API server calls, over TLS. Port 0 takes any free one.
+pub struct Settings(ServerOptions);
+
+/// Options of a server. [`Settings::new`] checks them.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// HTTPS address for the API server. Port 0 lets the kernel choose.
     pub listen: SocketAddr,
-    /// Where kubelet and Prometheus look: `/livez`, `/readyz`, `/metrics`, without TLS, read-only.
+    /// Address for kubelet and Prometheus: `/livez`, `/readyz`, `/metrics`, without TLS, read-only.
     pub admin: SocketAddr,
-    /// Where an operator changes the log level, reached by `kubectl port-forward`. Anything but a loopback address is refused.
+    /// Loopback address for operators, reached by `kubectl port-forward`: it changes the log level.
     pub local: Option<SocketAddr>,
     /// Certificate, versions, client certificates.
     pub tls: TlsSettings,
-    /// How much is taken on at once.
+    /// Limits of concurrent work.
     pub limits: Limits,
-    /// How long a peer may take over what.
+    /// Time limits of peers.
     pub timeouts: Timeouts,
-    /// How the server leaves.
+    /// Times of the shutdown.
     pub drain: Drain,
 }
 
-/// How the server shows itself, and what it asks of the caller.
+impl Settings {
+    /// Checks the options. Fails if a server with them would start and could not serve.
+    pub fn new(options: ServerOptions) -> Result<Self, BindError> {
+        if let Some(address) = options.local.filter(|address| !address.ip().is_loopback()) {
+            return Err(BindError::NotLoopback { address });
+        }
+        let Limits { in_flight, body_bytes, bytes_in_flight, deadline, connections } = &options.limits;
+        for (key, is_zero) in [
+            ("server.limits.inFlight", *in_flight == 0),
+            ("server.limits.bodyBytes", *body_bytes == 0),
+            ("server.limits.connections", *connections == 0),
+            ("server.limits.deadline", deadline.is_zero()),
+            ("server.tls.poll", options.tls.poll.is_zero()),
+        ] {
+            if is_zero {
+                return Err(BindError::Setting { key, why: "nothing could be served with none".to_owned() });
+            }
+        }
+        let largest = body_bytes.saturating_add(Limits::BODY_COST);
+        if *bytes_in_flight < largest {
+            let why = format!(
+                "{bytes_in_flight} bytes for all bodies are less than the {largest} that one may take: bodyBytes, and {} for \
+                 whatever holds it",
+                Limits::BODY_COST
+            );
+            return Err(BindError::Setting { key: "server.limits.bytesInFlight", why });
+        }
+        Ok(Self(options))
+    }
+
+    pub(crate) fn into_options(self) -> ServerOptions {
+        self.0
+    }
+}
+
+/// TLS of the HTTPS port.
 #[derive(Debug, Clone)]
 pub struct TlsSettings {
     /// The serving certificate and its key.
     pub certificate: CertificateSource,
-    /// The oldest version that is spoken.
+    /// The oldest version that the server accepts.
     pub min_version: TlsVersion,
-    /// What is done about certificates of callers.
+    /// Use of client certificates.
     pub client: ClientCertificates,
-    /// How often files are read again. They are compared by content, so kubelet's swap of `..data` is seen like any other change.
+    /// Interval at which files are read again. They are compared by content, so a swap of `..data` by kubelet is noticed.
     pub poll: Duration,
 }
 
 impl TlsSettings {
-    /// TLS 1.2 and up, no client certificates, files read every 10 s.
+    /// Creates settings with TLS 1.2 and 1.3, without client certificates; files are read every 10 s.
     pub fn new(certificate: CertificateSource) -> Self {
         Self {
             certificate,
@@ -50,19 +91,19 @@ impl TlsSettings {
     }
 }
 
-/// Where the serving certificate comes from.
+/// Source of the serving certificate.
 #[derive(Debug, Clone)]
 pub enum CertificateSource {
-    /// Two files, watched.
+    /// Two files, read again periodically.
     Files(CertificateFiles),
-    /// PEM in hand, for as long as the server runs: demos and tests.
+    /// PEM in memory, for demos and tests.
     Pem(CertificatePem),
 }
 
 /// Paths of a certificate and its key, both PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The leaf first, then what issued it, in order.
+    /// The leaf first, then its issuers in order.
     pub cert: PathBuf,
     /// One key, not encrypted: PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
@@ -71,13 +112,13 @@ pub struct CertificateFiles {
 /// A certificate and its key in memory, both PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertificatePem {
-    /// The leaf first, then what issued it, in order.
+    /// The leaf first, then its issuers in order.
     pub cert: Vec<u8>,
     /// One key, not encrypted.
     pub key: Vec<u8>,
 }
 
-// A key must not reach a log by way of `{:?}`.
+// `{:?}` must not write a key to a log.
 impl std::fmt::Debug for CertificatePem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CertificatePem").finish_non_exhaustive()
@@ -105,33 +146,33 @@ impl FromStr for TlsVersion {
     }
 }
 
-/// A version that is not spoken.
+/// Error: a TLS version that the server does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{got:?} is no version of TLS that is spoken here, only \"1.2\" and \"1.3\"")]
 pub struct UnknownTlsVersion {
     got: String,
 }
 
-/// What is done about certificates of callers. An API server shows none unless its `AdmissionConfiguration` names a kubeconfig
-/// for this webhook, so requiring one before counting them stops the cluster.
+/// Use of client certificates. An API server sends none unless its `AdmissionConfiguration` names a kubeconfig for this webhook,
+/// so count them before you require them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// None is asked for.
+    /// Clients are not asked for one.
     Off,
-    /// One is asked for and counted as valid, invalid or absent; nobody is refused.
+    /// Clients are asked for one, which is counted as valid, invalid or absent. No client is refused.
     Count {
-        /// PEM file with the authorities that callers are checked against; watched like the serving certificate.
+        /// PEM file of the client CA, read again like the serving certificate.
         ca: PathBuf,
     },
-    /// Without a valid one the handshake fails.
+    /// The handshake fails without a valid one.
     Require {
-        /// PEM file with the authorities that callers are checked against; watched like the serving certificate.
+        /// PEM file of the client CA, read again like the serving certificate.
         ca: PathBuf,
     },
 }
 
 impl ClientCertificates {
-    /// The file with the authorities, where one is needed.
+    /// Returns the file of the client CA, if one is needed.
     pub fn ca(&self) -> Option<&PathBuf> {
         match self {
             Self::Off => None,
@@ -140,57 +181,59 @@ impl ClientCertificates {
     }
 }
 
-/// How much is taken on at once. Past a limit the answer is 503 with `Retry-After: 1` and `Connection: close`, which makes the
-/// API server try again, likely at another replica: shed, never queued.
+/// Limits of concurrent work. Above a limit the answer is 503 with `Retry-After: 1` and `Connection: close`, so that the API
+/// server retries, likely at another replica. Requests are not queued: a queue would only move the timeout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Reviews that are being decided.
+    /// Reviews in progress.
     pub in_flight: usize,
-    /// One body. 8 MiB: old and new object at the API server's 3 MiB write limit, plus envelope, rounded up.
+    /// Size of a body. 8 MiB: old and new object at the API server's 3 MiB write limit, plus envelope, rounded up.
     pub body_bytes: usize,
-    /// All bodies and answers together: a body's bytes as they arrive, then those of its answer in their place until the peer has
-    /// taken it, each with [`Limits::BODY_COST`] on top: this bounds memory, not letters.
+    /// Size of all bodies and answers together, each with [`Limits::BODY_COST`] on top. A body counts as it arrives, not by its
+    /// `Content-Length`. Its answer counts in its place until the peer has taken it.
     pub bytes_in_flight: usize,
-    /// The longest that a review may take, whatever the caller's `?timeout=` says.
+    /// Upper limit of the caller's `?timeout=`.
     pub deadline: Duration,
-    /// Open connections. For one more the one that has been without a request the longest is ended; while all have one, a new
-    /// one is closed at once. HTTP/1.1 takes one for each review under way, so twice `in_flight`; an API server keeps at most 25
-    /// idle ones to a host. One costs about 30 kB, so 512 stay near 16 MiB.
+    /// Open connections. A new one above the limit closes the one that has waited longest, or is closed if all are busy.
+    /// HTTP/1.1 needs one for each review in progress, so twice `in_flight`. An API server keeps at most 25 idle ones to a host.
+    /// One costs about 30 kB, so 512 cost about 16 MiB.
     pub connections: usize,
 }
 
 impl Limits {
-    /// What a body takes beside its bytes from the moment it begins to arrive: the buffers, the TLS session and the task of a
-    /// connection at work, measured at 38 kB. Without it many small bodies would come to twice the memory of few large ones.
+    /// Memory that a body needs in addition to its bytes: buffers, TLS session and task of its connection, measured at 38 kB.
+    /// Without it, many small bodies would take twice the memory of a few large ones.
     pub const BODY_COST: usize = 32 << 10;
 }
 
+const DEFAULT_LIMITS: Limits = Limits {
+    in_flight: 256,
+    body_bytes: 8 << 20,
+    bytes_in_flight: 64 << 20,
+    deadline: Duration::from_secs(10),
+    connections: 512,
+};
+
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            in_flight: 256,
-            body_bytes: 8 << 20,
-            bytes_in_flight: 64 << 20,
-            deadline: Duration::from_secs(10),
-            connections: 512,
-        }
+        DEFAULT_LIMITS
     }
 }
 
-/// How long a peer may take over what.
+/// Time limits of peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From TCP accept to the end of the TLS handshake.
+    /// TLS handshake.
     pub handshake: Duration,
-    /// From the handshake to the end of the first request's head.
+    /// From the handshake to the first complete request head.
     pub first_header: Duration,
-    /// Without a request. Longer than the 90 s after which the API server's own client drops an idle connection, so that it is
-    /// never we who close one that it is about to use.
+    /// Between requests. Longer than the 90 s after which the API server closes an idle connection, so that the server never
+    /// closes one that is about to be used.
     pub idle: Duration,
-    /// From the head of a review to its last byte. The API server gives up on a review after at most 30 s and sends its body
-    /// at once; 10 s for 8 MiB is 6.7 Mbit/s.
+    /// From the head of a request to the last byte of its body. The API server waits at most 30 s and sends the body at once.
+    /// 10 s for 8 MiB is 6.7 Mbit/s.
     pub body: Duration,
-    /// For a peer that does not take its answer: with no byte taken for so long, the connection is dropped.
+    /// Time without a byte taken, after which a peer that does not read its answer is disconnected.
     pub write_stall: Duration,
 }
 
@@ -206,13 +249,12 @@ impl Default for Timeouts {
     }
 }
 
-/// How the server leaves: not ready, then `Connection: close` on every answer while it still accepts, then no new connection
-/// while what is in flight ends.
+/// Times of a shutdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drain {
-    /// For how long it still accepts: what kube-proxy and the API server's endpoint cache need to look elsewhere.
+    /// How long a server that is not ready still accepts connections: kube-proxy and the API server need it to update endpoints.
     pub lame_duck: Duration,
-    /// The longest wait for reviews in flight after that.
+    /// Limit of the wait for reviews in flight after that.
     pub finish: Duration,
 }
 
@@ -222,12 +264,18 @@ impl Default for Drain {
     }
 }
 
+// Each review needs a connection, and the largest body must fit.
+const _: () = assert!(DEFAULT_LIMITS.connections >= 2 * DEFAULT_LIMITS.in_flight);
+const _: () = assert!(DEFAULT_LIMITS.bytes_in_flight >= DEFAULT_LIMITS.body_bytes + Limits::BODY_COST);
+// Bodies, and idle connections at 30 kB.
+const _: () = assert!(DEFAULT_LIMITS.bytes_in_flight + DEFAULT_LIMITS.connections * 30_000 < 80 << 20);
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_tls_version_is_one_of_two() {
+    fn parses_two_tls_versions() {
         assert_eq!("1.2".parse(), Ok(TlsVersion::V1_2));
         assert_eq!("1.3".parse(), Ok(TlsVersion::V1_3));
         let error = "1.1".parse::<TlsVersion>().unwrap_err();
@@ -235,29 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_limits_leave_the_callers_of_this_server_the_first_word() {
-        let Timeouts { handshake, first_header, idle, body, write_stall } = Timeouts::default();
-        // Go's client drops an idle connection after 90 s. Whoever closes earlier than that fails a call with a reset.
-        assert!(idle > Duration::from_secs(90), "{idle:?}");
-        assert_eq!(idle, Duration::from_secs(120));
-        // An API server waits for 30 s at most; what takes longer than a third of it here is not one.
-        for time in [handshake, first_header, body] {
-            assert_eq!(time, Duration::from_secs(10));
-        }
-        assert_eq!(write_stall, Duration::from_secs(30));
-    }
-
-    #[test]
-    fn each_review_under_way_finds_a_connection_and_the_largest_body_finds_room() {
-        let limits = Limits::default();
-        assert!(limits.connections >= 2 * limits.in_flight);
-        assert!(limits.bytes_in_flight >= limits.body_bytes + Limits::BODY_COST);
-        // All of it together: bodies with what holds them, idle connections at 30 kB.
-        assert!(limits.bytes_in_flight + limits.connections * 30_000 < 80 << 20);
-    }
-
-    #[test]
-    fn a_key_in_memory_is_not_shown_by_debug() {
+    fn debug_output_does_not_contain_the_key() {
         let pem = CertificatePem { cert: b"c".to_vec(), key: b"secret".to_vec() };
         assert_eq!(format!("{pem:?}"), "CertificatePem { .. }");
     }

@@ -1,43 +1,43 @@
-//! When to leave: asked once, the server drains; asked twice, it stops at once. Asked by signal, or by hand in demos and tests.
+//! Shutdown requests, by signal or by a handle. The first one drains the server, the second one stops it at once.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// The server's ear. Dropping every [`Stop`] leaves it waiting for ever, which is what a server wants that nobody stops.
+/// Receives shutdown requests. If every [`ShutdownHandle`] is dropped, the server runs forever.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Receiver<u8>);
 
-/// The hand that stops a server.
+/// Requests a shutdown.
 #[derive(Debug, Clone)]
-pub struct Stop(watch::Sender<u8>);
+pub struct ShutdownHandle(watch::Sender<u8>);
 
-/// How serving ended.
+/// How the server stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Stopped {
-    /// Asked once, and everything in flight was answered.
+    /// Every request in flight was answered.
     Clean,
-    /// Asked once, and after `drain.finish` these connections were still busy and were cut.
+    /// Some connections were still busy after `drain.finish` and were closed.
     CutOff {
-        /// How many.
+        /// Their number.
         connections: usize,
     },
-    /// Asked a second time: everything was dropped where it stood.
+    /// A second shutdown request closed all connections.
     Aborted,
 }
 
 impl Shutdown {
-    /// Stopped by hand only.
-    pub fn by_hand() -> (Stop, Self) {
+    /// Creates a shutdown that only the handle requests.
+    pub fn manual() -> (ShutdownHandle, Self) {
         let (sender, receiver) = watch::channel(0);
-        (Stop(sender), Self(receiver))
+        (ShutdownHandle(sender), Self(receiver))
     }
 
-    /// Stopped by SIGTERM or SIGINT, the second of either aborting. Must be called inside a tokio runtime, once per process.
+    /// Creates a shutdown that SIGTERM or SIGINT requests. Call it once per process, inside a tokio runtime.
     pub fn on_signals() -> io::Result<Self> {
-        let (stop, shutdown) = Self::by_hand();
+        let (handle, shutdown) = Self::manual();
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::spawn(async move {
@@ -47,34 +47,33 @@ impl Shutdown {
                     _ = interrupt.recv() => "SIGINT",
                 };
                 tracing::info!(signal = name, "asked to stop");
-                stop.ask();
+                handle.request();
             }
         });
         Ok(shutdown)
     }
 
-    /// Returns once the server was asked to leave.
-    pub async fn asked(&mut self) {
+    /// Returns after the first request.
+    pub async fn requested(&mut self) {
         self.at_least(1).await;
     }
 
-    /// Returns once the server was asked to leave twice.
-    pub async fn asked_twice(&mut self) {
+    /// Returns after the second request.
+    pub async fn forced(&mut self) {
         self.at_least(2).await;
     }
 
-    async fn at_least(&mut self, times: u8) {
-        if self.0.wait_for(|asked| *asked >= times).await.is_err() {
-            // Nobody is left who could ask.
+    async fn at_least(&mut self, requests: u8) {
+        if self.0.wait_for(|count| *count >= requests).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 }
 
-impl Stop {
-    /// Asks the server to leave; asking again aborts.
-    pub fn ask(&self) {
-        self.0.send_modify(|asked| *asked = asked.saturating_add(1));
+impl ShutdownHandle {
+    /// Requests a shutdown. A second request aborts.
+    pub fn request(&self) {
+        self.0.send_modify(|count| *count = count.saturating_add(1));
     }
 }
 
@@ -83,24 +82,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_ask_drains_and_the_second_aborts() {
-        let (stop, mut shutdown) = Shutdown::by_hand();
-        stop.ask();
-        shutdown.asked().await;
-        assert!(futures_are_pending(shutdown.asked_twice()).await);
-        stop.ask();
-        shutdown.asked_twice().await;
+    async fn the_first_request_drains_and_the_second_aborts() {
+        let (handle, mut shutdown) = Shutdown::manual();
+        handle.request();
+        shutdown.requested().await;
+        assert!(is_pending(shutdown.forced()).await);
+        handle.request();
+        shutdown.forced().await;
     }
 
     #[tokio::test]
-    async fn a_dropped_hand_never_stops_a_server() {
-        let (stop, mut shutdown) = Shutdown::by_hand();
-        drop(stop);
-        assert!(futures_are_pending(shutdown.asked()).await);
+    async fn a_dropped_handle_never_stops_a_server() {
+        let (handle, mut shutdown) = Shutdown::manual();
+        drop(handle);
+        assert!(is_pending(shutdown.requested()).await);
     }
 
-    /// Whether a future has nothing to say when it is polled once.
-    async fn futures_are_pending(future: impl Future<Output = ()>) -> bool {
+    async fn is_pending(future: impl Future<Output = ()>) -> bool {
         let mut future = Box::pin(future);
         std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_pending())).await
     }

@@ -1,12 +1,11 @@
-//! A TCP stream under TLS with two habits of its own.
+//! A TCP stream that lingers before it closes and that limits stalled writes.
 //!
-//! It lingers: after its last byte it goes on reading and throwing away for a moment. A request may be answered before its body
-//! was read (413, 503); closing with unread bytes makes the kernel send a reset, and a reset takes away an answer that the
-//! peer has not read yet.
+//! After the last byte, the stream reads and discards input for a moment. A request can be answered before its body was read
+//! (413, 503). Closing with unread bytes makes the kernel send a reset, and a reset discards an answer that the peer has not
+//! read yet.
 //!
-//! It does not wait for ever: a peer that takes no byte of its answer for `write_stall` is given up.
-//!
-//! What the peer has still to take is noted at its [`Seat`], so that nobody ends the connection before.
+//! A peer that takes no byte of its answer for `write_stall` is disconnected. [`ConnectionState`] learns what the peer has not
+//! taken yet, so that the connection is not closed for another one before.
 
 use std::future::Future as _;
 use std::io;
@@ -19,59 +18,60 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use crate::house::{Owed, Seat};
+use crate::connection_limit::{ConnectionState, Unflushed};
 
-/// How long a peer gets to close its side; a client that has read `Connection: close` does so at once.
+/// How long the peer has to close its side. A client that has read `Connection: close` does so at once.
 const LINGER: Duration = Duration::from_secs(1);
-/// How much is thrown away for it: two bodies of the largest size that is announced in earnest.
+/// Limit of discarded input: two bodies of the largest size that clients announce.
 const LINGER_BYTES: usize = 16 << 20;
 
 /// The stream.
 pub(crate) struct Socket {
     tcp: TcpStream,
     write_stall: Duration,
-    seat: Arc<Seat>,
+    state: Arc<ConnectionState>,
     stalled: Option<Pin<Box<Sleep>>>,
     lingering: Option<Lingering>,
 }
 
 struct Lingering {
-    over: Pin<Box<Sleep>>,
-    thrown_away: usize,
+    until: Pin<Box<Sleep>>,
+    discarded: usize,
 }
 
 impl Socket {
-    pub(crate) fn new(tcp: TcpStream, write_stall: Duration, seat: Arc<Seat>) -> Self {
-        Self { tcp, write_stall, seat, stalled: None, lingering: None }
+    pub(crate) fn new(tcp: TcpStream, write_stall: Duration, state: Arc<ConnectionState>) -> Self {
+        Self { tcp, write_stall, state, stalled: None, lingering: None }
     }
 
-    fn watched<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if wrote.is_ready() {
+    /// Fails a write that stays pending for `write_stall`.
+    fn limit_stall<T>(&mut self, cx: &mut Context<'_>, write: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if write.is_ready() {
             if self.stalled.take().is_some() {
-                self.seat.owes(Owed::Nothing);
+                self.state.set_unflushed(Unflushed::Nothing);
             }
-            return wrote;
+            return write;
         }
-        self.seat.owes(Owed::Answer);
-        let time = self.write_stall;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(time)));
+        self.state.set_unflushed(Unflushed::Answer);
+        let stall = self.write_stall;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(stall)));
         ready!(stalled.as_mut().poll(cx));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not take its answer")))
     }
 
-    /// Reads and throws away until the peer has closed too, or has had its time.
+    /// Discards input until the peer closes, or a limit is reached.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let lingering =
-            self.lingering.get_or_insert_with(|| Lingering { over: Box::pin(sleep(LINGER)), thrown_away: 0 });
+            self.lingering.get_or_insert_with(|| Lingering { until: Box::pin(sleep(LINGER)), discarded: 0 });
         let mut space = [0; 8 << 10];
-        while lingering.thrown_away < LINGER_BYTES {
+        while lingering.discarded < LINGER_BYTES {
             let mut buffer = ReadBuf::new(&mut space);
             match Pin::new(&mut self.tcp).poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    lingering.thrown_away += buffer.filled().len();
+                    lingering.discarded += buffer.filled().len();
                 }
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return lingering.over.as_mut().poll(cx),
+                Poll::Pending => return lingering.until.as_mut().poll(cx),
             }
         }
         Poll::Ready(())
@@ -90,8 +90,8 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let wrote = Pin::new(&mut self.tcp).poll_write(cx, bytes);
-        self.watched(cx, wrote)
+        let write = Pin::new(&mut self.tcp).poll_write(cx, bytes);
+        self.limit_stall(cx, write)
     }
 
     fn poll_write_vectored(
@@ -99,8 +99,8 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let wrote = Pin::new(&mut self.tcp).poll_write_vectored(cx, slices);
-        self.watched(cx, wrote)
+        let write = Pin::new(&mut self.tcp).poll_write_vectored(cx, slices);
+        self.limit_stall(cx, write)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -114,7 +114,7 @@ impl AsyncWrite for Socket {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.tcp).poll_shutdown(cx))?;
-            self.seat.owes(Owed::Close);
+            self.state.set_unflushed(Unflushed::Close);
         }
         ready!(self.poll_linger(cx));
         Poll::Ready(Ok(()))

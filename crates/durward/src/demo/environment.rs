@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use config::Problem;
-use server::{Addresses, Bound, Checks, Metrics, PlanCell, Server};
+use server::{Addresses, Bound, Checks, Metrics, PlanCell, Server, Settings};
 use tempfile::TempDir;
 
 use super::scenario::{Scenario, Scene};
@@ -14,7 +14,7 @@ use crate::certs::{Authority, Names};
 use crate::exit::Stop;
 use crate::file::{File, Purpose};
 use crate::output::lines;
-use crate::plan::{plan, settings};
+use crate::plan::{options, plan};
 use crate::serve::refused;
 use crate::version::VERSION;
 use crate::world::recorded;
@@ -62,7 +62,8 @@ impl DemoEnvironment {
         let worlds = Worlds::only(recorded(&first.unwrap_or_default())?);
         let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
         let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics)?);
-        let settings = settings(&file.server, &ServerArgs::default())?;
+        let options = options(&file.server, &ServerArgs::default())?;
+        let settings = Settings::new(options).map_err(|error| refused(&error))?;
         let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks, None)
             .await
             .map_err(|error| refused(&error))?;

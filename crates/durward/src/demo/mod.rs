@@ -58,17 +58,17 @@ async fn play(scenarios: &[&'static Scenario], keep: bool) -> Outcome {
     // Handlers are installed before there is a directory to clean up.
     let mut signals = Shutdown::on_signals()
         .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
-    let (stop, by_hand) = Shutdown::by_hand();
-    let shutdown = if keep { signals.clone() } else { by_hand };
+    let (handle, manual) = Shutdown::manual();
+    let shutdown = if keep { signals.clone() } else { manual };
     let Shown { environment, serving, wrong } = tokio::select! {
         shown = show(scenarios, shutdown) => shown?,
         // Dropping the future removes the directory.
-        () = signals.asked() => return Err(Stop::fault(Problem::new("the demo was interrupted"))),
+        () = signals.requested() => return Err(Stop::fault(Problem::new("the demo was interrupted"))),
     };
     if keep {
         output::data(&to_try(&environment, scenarios))?;
     }
-    stop.ask();
+    handle.request();
     let stopped = serving
         .await
         .map_err(|error| Stop::fault(Problem::new("the server broke").why(error.to_string())))?;

@@ -8,7 +8,7 @@ mod server;
 
 use std::path::{Path, PathBuf};
 
-use ::server::look_at_file;
+use admission::file::check_file;
 use cluster::live::Access;
 use config::{Key, Problem, Section, names, parse, read};
 use guards::{Configured, GUARD_KINDS, GuardKind, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY};
@@ -155,7 +155,7 @@ impl Within<'_> {
             return None;
         }
         let path = self.folder.join(text);
-        if needed && let Err(fault) = look_at_file(&path, input::SMALL) {
+        if needed && let Err(fault) = check_file(&path, input::SMALL) {
             let next = fault.next().map(str::to_owned).or_else(|| otherwise(&path));
             section.problem(key, format!("{}: {fault}", path.display()), next);
         }

@@ -1,17 +1,17 @@
-//! What stays of a review: its numbers and at most one log line. Guards that look outward are logged with every ruling, since
-//! their verdict cannot be read off the object; the others whenever something was not let through, or let through unseen or unread. A
-//! patch is an allow here: it can be seen in the object, and a line for every pod that LXCFS serves helps nobody. The object's
-//! contents are in no line, and what the caller may choose is cut to a length.
+//! Metrics and the log line of a review.
+//!
+//! Guards that read clusters are logged with every ruling, because the object does not show their verdict. Other guards are
+//! logged if a request was not allowed, or was allowed unchecked or unparsed. A patch counts as allow: the object shows it. The
+//! log contains nothing of an object's contents, and values that the caller can choose are cut.
 
 use std::time::Instant;
 
 use admission::{Answer, Request, SKIPPED, Settled};
 
 use crate::plan::Route;
-use crate::shortened::in_line;
+use crate::text::for_log;
 
-/// A review from the moment when it is understood. If it is dropped before it was answered, the caller has hung up, and that
-/// is counted and logged as well: no review ends without a trace.
+/// A review after decoding. If it is dropped without an answer, the caller has hung up, which is counted and logged too.
 pub(crate) struct Record<'a> {
     route: &'a Route,
     request: &'a Request<'a>,
@@ -25,43 +25,43 @@ impl<'a> Record<'a> {
         Self { route, request, began, bytes, answered: false }
     }
 
-    /// The review is answered with this.
+    /// Records the answer.
     pub(crate) fn answered(mut self, settled: &Settled) {
         self.answered = true;
         let duration = self.began.elapsed().as_secs_f64();
-        self.route.numbers.count(self.request.operation, settled, duration, self.bytes);
+        self.route.metrics.count(self.request.operation, settled, duration, self.bytes);
         let is_plain_allow = matches!(settled.verdict, "allow" | "mutate")
             && !settled.would_deny
             && settled.skipped().is_none();
         if !is_plain_allow || self.route.guard.logs_every_ruling() {
-            self.line(settled, duration);
+            self.log(settled, duration);
         }
     }
 
-    /// There is no room for its answer: it was refused, which is counted and logged as that.
+    /// Records that no memory is left for the answer. The refusal is counted and logged instead.
     pub(crate) fn shed(mut self) {
         self.answered = true;
     }
 
-    fn line(&self, settled: &Settled, duration: f64) {
+    fn log(&self, settled: &Settled, duration: f64) {
         let request = self.request;
-        // Strings are given as values and not by `%`, so that the subscriber escapes them: a user's name is the user's choice.
+        // Strings are values, not `%`, so that the subscriber escapes them: users choose their names.
         tracing::info!(
             target: "durward::review",
-            uid = in_line(&request.uid).as_ref(),
+            uid = for_log(&request.uid).as_ref(),
             guard = self.route.guard.name(),
             operation = request.operation.as_str(),
-            kind = in_line(&request.kind.kind).as_ref(),
-            group = in_line(&request.kind.group).as_ref(),
-            resource = in_line(&request.resource.resource).as_ref(),
-            subresource = in_line(&request.subresource).as_ref(),
-            namespace = in_line(&request.namespace).as_ref(),
-            name = in_line(&request.name).as_ref(),
-            user = in_line(&request.user.name).as_ref(),
+            kind = for_log(&request.kind.kind).as_ref(),
+            group = for_log(&request.kind.group).as_ref(),
+            resource = for_log(&request.resource.resource).as_ref(),
+            subresource = for_log(&request.subresource).as_ref(),
+            namespace = for_log(&request.namespace).as_ref(),
+            name = for_log(&request.name).as_ref(),
+            user = for_log(&request.user.name).as_ref(),
             dry_run = request.dry_run,
             verdict = settled.verdict,
             answer = answer(settled),
-            causes = in_line(&causes(settled)).as_ref(),
+            causes = for_log(&causes(settled)).as_ref(),
             duration_ms = duration * 1000.0,
             "reviewed"
         );
@@ -73,16 +73,16 @@ impl Drop for Record<'_> {
         if self.answered {
             return;
         }
-        self.route.numbers.abandoned.inc();
+        self.route.metrics.abandoned.inc();
         tracing::warn!(
             target: "durward::review",
-            uid = in_line(&self.request.uid).as_ref(),
+            uid = for_log(&self.request.uid).as_ref(),
             guard = self.route.guard.name(),
             operation = self.request.operation.as_str(),
-            kind = in_line(&self.request.kind.kind).as_ref(),
-            namespace = in_line(&self.request.namespace).as_ref(),
-            name = in_line(&self.request.name).as_ref(),
-            user = in_line(&self.request.user.name).as_ref(),
+            kind = for_log(&self.request.kind.kind).as_ref(),
+            namespace = for_log(&self.request.namespace).as_ref(),
+            name = for_log(&self.request.name).as_ref(),
+            user = for_log(&self.request.user.name).as_ref(),
             duration_ms = self.began.elapsed().as_secs_f64() * 1000.0,
             "the caller hung up before the review was answered"
         );
@@ -100,6 +100,6 @@ fn answer(settled: &Settled) -> &'static str {
 
 fn causes(settled: &Settled) -> String {
     let unknown = settled.causes.iter().map(|cause| format!("{}: {}", cause.code, cause.text));
-    let unread = settled.skipped().map(|why| format!("{SKIPPED}: {why}"));
-    unknown.chain(unread).collect::<Vec<_>>().join("; ")
+    let skipped = settled.skipped().map(|reason| format!("{SKIPPED}: {reason}"));
+    unknown.chain(skipped).collect::<Vec<_>>().join("; ")
 }

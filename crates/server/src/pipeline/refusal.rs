@@ -1,5 +1,5 @@
-//! The ways out of the pipeline before a guard has ruled. Each is a status, a word for the metric and a sentence in text/plain:
-//! the API server passes the text of a failed call on to the person only if it is `text/*`.
+//! Requests that are not reviewed. Each has a status, a metric label and a sentence as `text/plain`: the API server passes the
+//! text of a failed call on to the user only if it is `text/*`.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use http_body_util::Full;
 use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
-use crate::deadline::{BadTimeout, told};
+use crate::deadline::{BadTimeout, format_duration};
 
-/// Why a request is not reviewed.
+/// The reason why a request is not reviewed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// 404
@@ -38,7 +38,7 @@ pub(crate) enum Refusal {
     #[error("{0}")]
     Malformed(#[from] Malformed),
     /// 408
-    #[error("of {length} bytes only {arrived} arrived within {}", told(*.time))]
+    #[error("of {length} bytes only {arrived} arrived within {}", format_duration(*.time))]
     Slow { length: usize, arrived: usize, time: Duration },
     /// 400
     #[error("of {length} bytes only {arrived} arrived before the connection broke")]
@@ -67,7 +67,7 @@ impl Refusal {
         }
     }
 
-    /// The label of `durward_requests_refused_total`.
+    /// Returns the label of `durward_requests_refused_total`.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::UnknownPath { .. } => "unknown_path",
@@ -83,7 +83,7 @@ impl Refusal {
         }
     }
 
-    /// The label of `durward_shed_total`, if a limit is the reason.
+    /// Returns the label of `durward_shed_total` if a limit is the reason.
     pub(crate) fn shed(&self) -> Option<&'static str> {
         match self {
             Self::TooManyReviews => Some("in_flight"),
@@ -92,7 +92,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the connection cannot be used again: its body was not read to the end, or the caller should go elsewhere.
+    /// Returns whether the connection must close: its body was not read to the end, or the caller should use another replica.
     fn closes(&self) -> bool {
         !matches!(self, Self::Malformed(_))
     }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_shed_is_worth_trying_again() {
+    fn only_shed_requests_have_a_retry_after() {
         let shed = Refusal::TooManyBytes.response();
         assert_eq!(shed.status(), 503);
         assert_eq!(shed.headers()[RETRY_AFTER], "1");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_that_was_read_to_its_end_leaves_the_connection_open() {
+    fn a_malformed_review_keeps_the_connection_open() {
         assert!(!Refusal::Malformed(Malformed::NoRequest).response().headers().contains_key(CONNECTION));
     }
 }

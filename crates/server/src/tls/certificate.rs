@@ -1,8 +1,8 @@
-//! A serving certificate as it comes out of PEM: looked at whole before it is let near a handshake.
+//! Loads a serving certificate from PEM, and checks it before it is used.
 //!
-//! What is checked is what kube-apiserver's client (Go's `crypto/tls`) will check: names in the subject alternative name (the
-//! common name counts for nothing), server authentication where usages are stated, the time. Beyond that key and leaf belong
-//! together and each certificate was issued by the next.
+//! The checks are those of kube-apiserver's client (Go's `crypto/tls`): names in the subject alternative name (the common name is
+//! ignored), server authentication if usages are present, the time. In addition, the key must belong to the leaf, and each
+//! certificate must be issued by the next one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,13 +19,14 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::time::ASN1Time;
 
-use crate::file::{FileFault, read_file};
+use admission::file::{FileError, read_file};
+
 use crate::settings::CertificateSource;
 
-/// No PEM file of certificates comes near this; a path that points at something else should not fill the memory.
-const LARGEST_FILE: u64 = 1 << 20;
+/// Limit of a PEM file. It keeps a wrong path from filling the memory.
+const MAX_FILE: u64 = 1 << 20;
 
-/// A certificate with its key, ready to be served.
+/// A certificate with its key.
 #[derive(Debug, Clone)]
 pub struct Certificate {
     pub(super) certified: Arc<CertifiedKey>,
@@ -35,7 +36,7 @@ pub struct Certificate {
     not_after: i64,
 }
 
-/// Why a certificate cannot be served.
+/// Error: a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {fault}")]
 pub struct CertificateError {
@@ -45,33 +46,33 @@ pub struct CertificateError {
     pub fault: CertificateFault,
 }
 
-/// What can be wrong with a certificate, its key, or a file of authorities.
+/// A fault of a certificate, its key, or a client CA.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateFault {
-    /// The file cannot be read, or is none.
+    /// The file cannot be read, or is not a file.
     #[error("cannot be read: {0}")]
-    File(#[source] FileFault),
+    File(#[source] FileError),
     /// A damaged PEM block.
     #[error("holds a PEM block that is damaged: {0}")]
     Damaged(String),
-    /// No certificate.
+    /// The file has no certificate.
     #[error("holds no PEM block CERTIFICATE{}", if *.key { ", but a private key: are certificate and key exchanged?" } else { "" })]
     NoCertificate {
-        /// Whether there is a key instead.
+        /// Whether it has a key instead.
         key: bool,
     },
-    /// No key.
+    /// The file has no key.
     #[error("holds no PEM block PRIVATE KEY{}", if *.certificate { ", but a certificate: are certificate and key exchanged?" } else { "" })]
     NoKey {
-        /// Whether there is a certificate instead.
+        /// Whether it has a certificate instead.
         certificate: bool,
     },
-    /// The key asks for a password.
+    /// The key is encrypted.
     #[error(
         "holds an encrypted private key, and nobody is there to type a password: decrypt it with `openssl pkey -in FILE -out FILE`"
     )]
     EncryptedKey,
-    /// More than one key.
+    /// The file has more than one key.
     #[error("holds {0} private keys; it must be clear which one is meant, so leave one")]
     SeveralKeys(usize),
     /// The key cannot be used.
@@ -79,60 +80,60 @@ pub enum CertificateFault {
         "holds a private key that cannot be used ({0}): RSA from 2048 bits, ECDSA P-256, P-384, P-521 and Ed25519 can"
     )]
     UnusableKey(#[source] rustls::Error),
-    /// A certificate cannot be read.
+    /// A certificate cannot be parsed.
     #[error("certificate {number} of the chain cannot be read: {why}")]
     Unparsable {
         /// Counted from 1.
         number: usize,
-        /// What the parser says.
+        /// The parser's error.
         why: String,
     },
-    /// Key and leaf do not belong together.
+    /// The key does not belong to the leaf.
     #[error(
         "the private key does not belong to the first certificate: write both together, the leaf before its issuers"
     )]
     KeyMismatch,
-    /// The chain is not one.
+    /// A certificate was not issued by the next one.
     #[error(
         "certificate {number} of the chain was issued by {issuer:?}, but the next one is {next:?}: order them from leaf to root"
     )]
     BrokenChain {
         /// Counted from 1.
         number: usize,
-        /// Who issued it.
+        /// Its issuer.
         issuer: String,
-        /// Who stands there.
+        /// Subject of the next one.
         next: String,
     },
-    /// No names.
+    /// The certificate has no names.
     #[error(
         "the certificate has no subject alternative name, the only place where the API server looks for the service's name"
     )]
     NoNames,
-    /// Made for something else.
+    /// The certificate is not for servers.
     #[error("the certificate's extended key usage does not allow server authentication")]
     NotForServers,
-    /// It has ended.
+    /// The certificate has expired.
     #[error("the certificate ended at {not_after}: renew it")]
     Ended {
         /// In RFC 3339.
         not_after: String,
     },
-    /// It has not begun.
+    /// The certificate is not valid yet.
     #[error("the certificate is valid only from {not_before}: is this machine's clock right?")]
     NotYet {
         /// In RFC 3339.
         not_before: String,
     },
-    /// The TLS library takes certificate and key, but not together with the other settings.
+    /// rustls rejects the certificate together with the other settings.
     #[error("cannot be served: {0}")]
     Unservable(#[source] rustls::Error),
-    /// The authorities cannot be used.
+    /// The client CA cannot be used.
     #[error("holds authorities that callers cannot be checked against: {0}")]
     Authorities(String),
 }
 
-/// The bytes that a certificate is made of, and where they were found.
+/// The PEM of certificate and key, and where it is from.
 pub(super) struct Material {
     pub(super) cert: Vec<u8>,
     pub(super) cert_place: String,
@@ -160,7 +161,7 @@ impl Material {
 }
 
 impl Certificate {
-    /// Reads and checks a certificate and its key; the time is looked at by [`Certificate::valid_at`].
+    /// Loads and checks a certificate and its key. [`Certificate::valid_at`] checks the time.
     pub fn load(source: &CertificateSource) -> Result<Self, CertificateError> {
         Self::from_material(&Material::read(source)?)
     }
@@ -184,22 +185,22 @@ impl Certificate {
         })
     }
 
-    /// The leaf's serial number, as `openssl x509 -serial` groups it: `0a:1b:…`.
+    /// Returns the leaf's serial number, as `openssl x509 -serial` groups it: `0a:1b:…`.
     pub fn serial(&self) -> &str {
         &self.serial
     }
 
-    /// The DNS names and addresses that the leaf speaks for.
+    /// Returns the DNS names and addresses of the leaf.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// When the leaf ends.
+    /// Returns when the leaf expires.
     pub fn not_after(&self) -> SystemTime {
         moment(self.not_after)
     }
 
-    /// When the leaf ends, in RFC 3339.
+    /// Returns when the leaf expires, in RFC 3339.
     pub fn not_after_text(&self) -> String {
         rfc3339(self.not_after)
     }
@@ -208,7 +209,7 @@ impl Certificate {
         self.not_after
     }
 
-    /// Whether the leaf is valid at that time.
+    /// Checks whether the leaf is valid at a time.
     pub fn valid_at(&self, now: SystemTime) -> Result<(), CertificateFault> {
         if now > moment(self.not_after) {
             return Err(CertificateFault::Ended { not_after: rfc3339(self.not_after) });
@@ -220,22 +221,22 @@ impl Certificate {
     }
 }
 
-/// The provider that the process installed, else the one that is built in.
+/// Returns the provider of the process, or the built-in one.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default()
         .cloned()
         .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
 }
 
-/// A whole file, if it is a file and of a size that a PEM file may have.
+/// Reads a PEM file.
 pub(super) fn read_pem(path: &Path) -> Result<Vec<u8>, CertificateError> {
-    read_file(path, LARGEST_FILE).map_err(|fault| CertificateError {
+    read_file(path, MAX_FILE).map_err(|fault| CertificateError {
         place: path.display().to_string(),
         fault: CertificateFault::File(fault),
     })
 }
 
-/// All PEM blocks that are known, in order.
+/// Returns all known PEM blocks in order.
 fn blocks(pem: &[u8]) -> Result<Vec<(SectionKind, Vec<u8>)>, CertificateFault> {
     <(SectionKind, Vec<u8>)>::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
@@ -246,7 +247,7 @@ fn is_key(kind: SectionKind) -> bool {
     matches!(kind, SectionKind::PrivateKey | SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey)
 }
 
-/// The certificates of a PEM file, at least one.
+/// Returns the certificates of a PEM file, at least one.
 pub(super) fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateFault> {
     let blocks = blocks(pem)?;
     let key = blocks.iter().any(|(kind, _)| is_key(*kind));
@@ -276,13 +277,13 @@ fn key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateFault> {
     })
 }
 
-/// Both ways of writing an encrypted key: PKCS#8's own block, and the header of the older formats.
+/// Returns whether the key is encrypted: PKCS#8 has a block of its own, older formats have a header.
 fn is_encrypted(pem: &[u8]) -> bool {
     let text = String::from_utf8_lossy(pem);
     text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED")
 }
 
-/// What is read of the first certificate, once all of them were looked at.
+/// The first certificate of a checked chain.
 struct Leaf {
     serial: String,
     names: Vec<String>,
@@ -345,7 +346,7 @@ fn address(bytes: &[u8]) -> Option<String> {
     four.or_else(|_| sixteen()).ok()
 }
 
-/// A certificate may have been valid since before 1970.
+/// Converts seconds since 1970, which can be negative for `not_before`.
 fn moment(seconds: i64) -> SystemTime {
     let distance = Duration::from_secs(seconds.unsigned_abs());
     let moment =

@@ -1,9 +1,9 @@
-//! TLS as the API server's client needs it: HTTP/1.1 by ALPN (it offers nothing else to a webhook, and rustls ends a handshake
-//! without a common protocol), a certificate that can be exchanged under load, client certificates as an option.
+//! TLS for the API server's client: HTTP/1.1 by ALPN, a certificate that is replaced under load, optional client certificates.
+//! The client offers only HTTP/1.1 to a webhook, and rustls fails a handshake without a common protocol.
 
 mod certificate;
-mod client;
-mod keeper;
+mod client_certificate;
+mod reloader;
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::SingleCertAndKey;
 
 pub use certificate::{Certificate, CertificateError, CertificateFault};
-pub(crate) use client::proving;
-pub(crate) use keeper::{Keeper, keep};
+pub(crate) use client_certificate::with_key_proof;
+pub(crate) use reloader::{CertReloader, reload_periodically};
 
 use crate::settings::{ClientCertificates, TlsVersion};
 
-/// What new connections are greeted with. One value, so that certificate, authorities and their sessions change together: a
-/// session resumed across a change would show the old certificate and skip the new authorities.
+/// TLS configuration of new connections. Certificate, client CA and sessions are one value and change together: a session that
+/// is resumed after a change would show the old certificate and skip the new CA.
 #[derive(Debug)]
-pub(crate) struct Greeting {
+pub(crate) struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-impl Greeting {
+impl ServerTls {
     fn new(
         certificate: &Certificate,
         min_version: TlsVersion,
         client: &ClientCertificates,
-        authorities: Option<&[u8]>,
+        ca: Option<&[u8]>,
     ) -> Result<Self, CertificateFault> {
-        let verifier = authorities.map(client::verifier).transpose()?;
+        let verifier = ca.map(client_certificate::verifier).transpose()?;
         let versions: &[&rustls::SupportedProtocolVersion] = match min_version {
             TlsVersion::V1_2 => &[&rustls::version::TLS13, &rustls::version::TLS12],
             TlsVersion::V1_3 => &[&rustls::version::TLS13],
@@ -43,9 +43,9 @@ impl Greeting {
             .with_protocol_versions(versions)
             .map_err(CertificateFault::Unservable)?;
         let builder = match (client, &verifier) {
-            (ClientCertificates::Count { .. }, Some(verifier)) => {
-                builder.with_client_cert_verifier(Arc::new(client::Counting(Arc::clone(verifier))))
-            }
+            (ClientCertificates::Count { .. }, Some(verifier)) => builder.with_client_cert_verifier(
+                Arc::new(client_certificate::CountingVerifier(Arc::clone(verifier))),
+            ),
             (ClientCertificates::Require { .. }, Some(verifier)) => {
                 builder.with_client_cert_verifier(Arc::clone(verifier))
             }
@@ -55,19 +55,20 @@ impl Greeting {
         let mut config = builder.with_cert_resolver(Arc::new(served));
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         if let ClientCertificates::Count { .. } = client {
-            // A session that is taken up again proves nothing anew, so that what was noted of the first would be forgotten.
+            // A resumed session does not prove the key again, so the result of the first handshake would be lost.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
         Ok(Self { config: Arc::new(config), verifier })
     }
 
-    /// What the caller showed, where it is asked for a certificate; `proved` is what [`proving`] found.
-    pub(crate) fn presented(
+    /// Returns the result for the metric, if clients are asked for a certificate. `has_key` is from [`with_key_proof`].
+    pub(crate) fn client_certificate(
         &self,
-        shown: Option<&[CertificateDer<'_>]>,
-        proved: bool,
+        certificates: Option<&[CertificateDer<'_>]>,
+        has_key: bool,
     ) -> Option<&'static str> {
-        self.verifier.as_ref().map(|verifier| client::presented(verifier.as_ref(), shown, proved))
+        let verifier = self.verifier.as_deref()?;
+        Some(client_certificate::result(verifier, certificates, has_key))
     }
 }

@@ -104,7 +104,7 @@ async fn start(args: &Args, settings: Settings) -> Outcome {
     let mut office = Office::new(&args.kubelet_dir, plugin, ends);
     tokio::select! {
         biased;
-        () = shutdown.asked() => {}
+        () = shutdown.requested() => {}
         () = office.keep() => {}
     }
     end.send_replace(true);

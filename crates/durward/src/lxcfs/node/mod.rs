@@ -99,12 +99,12 @@ async fn start(args: &Args, settings: Settings) -> Outcome {
     loop {
         tokio::select! {
             biased;
-            () = shutdown.asked() => break,
+            () = shutdown.requested() => break,
             _ = ticks.tick() => {}
         }
         let wanted = tokio::select! {
             biased;
-            () = shutdown.asked() => break,
+            () = shutdown.requested() => break,
             wanted = rounds.round() => wanted,
         };
         tell.send_if_modified(|told| {

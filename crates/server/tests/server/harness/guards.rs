@@ -1,4 +1,4 @@
-//! Guards that do one thing each.
+//! Guards with a fixed behavior.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,29 +9,29 @@ use admission::{
 };
 use tokio::sync::Semaphore;
 
-/// What a guard does with every review.
+/// The behavior of a guard.
 #[derive(Clone)]
-pub(crate) enum Turn {
+pub(crate) enum Behavior {
     Allow,
-    LeaveAsItIs,
+    Skip,
     Deny,
     Mutate,
-    /// A patch of so many letters: the only part of an answer that has no bound.
-    MutateAtLength(usize),
+    /// Answers with a patch of this length: the only part of an answer without a limit.
+    LongPatch(usize),
     Unknown,
-    /// Waits at the gate, then allows.
+    /// Waits for the gate, then allows.
     Wait(Gate),
-    /// Never rules; tells by the flag that it was dropped.
+    /// Never returns, and sets the flag when it is dropped.
     Hang(Arc<AtomicBool>),
     PanicAtOnce,
     PanicLater,
-    /// Panics where nobody expects a guard to.
-    PanicInStance,
-    /// Hangs, and panics when it is dropped.
+    /// Panics outside of the review.
+    PanicInPolicy,
+    /// Never returns, and panics when it is dropped.
     PanicWhenDropped,
 }
 
-/// Where reviews wait until they are let through.
+/// Makes reviews wait until it is opened.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<Semaphore>);
 
@@ -40,34 +40,34 @@ impl Gate {
         Self(Arc::new(Semaphore::new(0)))
     }
 
-    /// Lets so many through.
+    /// Lets this many reviews continue.
     pub(crate) fn open(&self, reviews: usize) {
         self.0.add_permits(reviews);
     }
 }
 
-/// A guard of a given name that takes one turn, always.
+/// A guard with a name and a behavior.
 pub(crate) struct Stub {
     name: &'static str,
-    turn: Turn,
+    behavior: Behavior,
     fields: Fields,
     settle_policy: SettlePolicy,
-    outward: bool,
+    logs_every_ruling: bool,
 }
 
 impl Stub {
-    pub(crate) fn new(name: &'static str, turn: Turn) -> Self {
+    pub(crate) fn new(name: &'static str, behavior: Behavior) -> Self {
         let settle_policy = SettlePolicy::deny_unknown();
-        Self { name, turn, fields: Fields::none(), settle_policy, outward: false }
+        Self { name, behavior, fields: Fields::none(), settle_policy, logs_every_ruling: false }
     }
 
-    pub(crate) fn standing(mut self, settle_policy: SettlePolicy) -> Self {
+    pub(crate) fn with_policy(mut self, settle_policy: SettlePolicy) -> Self {
         self.settle_policy = settle_policy;
         self
     }
 
-    pub(crate) fn looking_outward(mut self) -> Self {
-        self.outward = true;
+    pub(crate) fn logging_every_ruling(mut self) -> Self {
+        self.logs_every_ruling = true;
         self
     }
 }
@@ -82,37 +82,37 @@ impl Guard for Stub {
     }
 
     fn settle_policy(&self) -> &SettlePolicy {
-        assert!(!matches!(self.turn, Turn::PanicInStance), "inner words of a stance");
+        assert!(!matches!(self.behavior, Behavior::PanicInPolicy), "inner words of a policy");
         &self.settle_policy
     }
 
     fn logs_every_ruling(&self) -> bool {
-        self.outward
+        self.logs_every_ruling
     }
 
     fn review<'a>(&'a self, _: &'a Request<'a>, _: Instant) -> BoxFuture<'a, Ruling> {
-        assert!(!matches!(self.turn, Turn::PanicAtOnce), "inner words at once");
+        assert!(!matches!(self.behavior, Behavior::PanicAtOnce), "inner words at once");
         Box::pin(async move {
-            match &self.turn {
-                Turn::Allow | Turn::PanicAtOnce | Turn::PanicInStance => Ruling::allow(),
-                Turn::LeaveAsItIs => Ruling::skipped("spec is not an object"),
-                Turn::Deny => Ruling::deny(Denial::forbidden("not on my watch")),
-                Turn::Mutate => mutate(&true.into()),
-                Turn::MutateAtLength(letters) => mutate(&"x".repeat(*letters).into()),
-                Turn::Unknown => Ruling::unknown(Cause::new("unreachable", "m5 does not answer")),
-                Turn::Wait(gate) => {
+            match &self.behavior {
+                Behavior::Allow | Behavior::PanicAtOnce | Behavior::PanicInPolicy => Ruling::allow(),
+                Behavior::Skip => Ruling::skipped("spec is not an object"),
+                Behavior::Deny => Ruling::deny(Denial::forbidden("not on my watch")),
+                Behavior::Mutate => mutate(&true.into()),
+                Behavior::LongPatch(length) => mutate(&"x".repeat(*length).into()),
+                Behavior::Unknown => Ruling::unknown(Cause::new("unreachable", "m5 does not answer")),
+                Behavior::Wait(gate) => {
                     gate.0.acquire().await.unwrap().forget();
                     Ruling::allow()
                 }
-                Turn::Hang(dropped) => {
+                Behavior::Hang(dropped) => {
                     let _flag = Flag(Arc::clone(dropped));
                     std::future::pending().await
                 }
-                Turn::PanicLater => {
+                Behavior::PanicLater => {
                     tokio::task::yield_now().await;
                     panic!("inner words {}", "later")
                 }
-                Turn::PanicWhenDropped => {
+                Behavior::PanicWhenDropped => {
                     let _bomb = Bomb;
                     std::future::pending().await
                 }

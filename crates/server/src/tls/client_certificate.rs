@@ -1,8 +1,8 @@
-//! What is asked of the caller's certificate. In count mode the handshake takes whatever is shown, and what it is worth is
-//! judged afterwards: nobody is turned away by a mode that is there to find out whom a stricter one would.
+//! Verifies client certificates. In count mode every handshake succeeds, and the certificate is verified afterwards: this mode
+//! finds out whom `require` would refuse.
 //!
-//! Fact: webpki reads the certificate a second time to check the handshake's signature, and takes neither X.509 v1 (what
-//! `openssl x509 -req` makes without extensions) nor RSA keys under 2048 bits. In count mode that, too, only makes it invalid.
+//! Fact: webpki parses the certificate again to check the handshake's signature. It rejects X.509 v1 (which `openssl x509 -req`
+//! creates without extensions) and RSA keys below 2048 bits. In count mode such a certificate is only counted as invalid.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, Sig
 
 use super::certificate::{CertificateFault, chain, provider};
 
-/// A verifier against the authorities of a PEM file.
-pub(super) fn verifier(authorities: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, CertificateFault> {
+/// Creates a verifier for the CA certificates of a PEM file.
+pub(super) fn verifier(ca: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, CertificateFault> {
     let mut roots = RootCertStore::empty();
-    for (index, authority) in chain(authorities)?.into_iter().enumerate() {
+    for (index, certificate) in chain(ca)?.into_iter().enumerate() {
         roots
-            .add(authority)
+            .add(certificate)
             .map_err(|error| CertificateFault::Unparsable { number: index + 1, why: error.to_string() })?;
     }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
@@ -28,29 +28,29 @@ pub(super) fn verifier(authorities: &[u8]) -> Result<Arc<dyn ClientCertVerifier>
 }
 
 tokio::task_local! {
-    /// Whether the caller of the handshake under way has proved that it holds the key of what it shows. The verifier is one
-    /// for all handshakes, and this is how it tells of one.
-    static PROVED: Cell<bool>;
+    /// Whether the client of the current handshake has proved that it has the key of its certificate. All handshakes share the
+    /// verifier, so it reports the result of one handshake through this.
+    static HAS_KEY: Cell<bool>;
 }
 
-/// Runs a handshake, and returns beside its outcome whether the caller has proved to hold the key of what it showed.
-pub(crate) async fn proving<T>(handshake: impl Future<Output = T>) -> (T, bool) {
+/// Runs a handshake. Returns its output, and whether the client has proved that it has the key of its certificate.
+pub(crate) async fn with_key_proof<T>(handshake: impl Future<Output = T>) -> (T, bool) {
     let watched = async {
-        let outcome = handshake.await;
-        (outcome, PROVED.with(Cell::get))
+        let output = handshake.await;
+        (output, HAS_KEY.with(Cell::get))
     };
-    PROVED.scope(Cell::new(true), watched).await
+    HAS_KEY.scope(Cell::new(true), watched).await
 }
 
-/// What a caller showed: the label of `durward_client_certificates_total`.
-pub(super) fn presented(
+/// Returns the label of `durward_client_certificates_total`.
+pub(super) fn result(
     verifier: &dyn ClientCertVerifier,
-    shown: Option<&[CertificateDer<'_>]>,
-    proved: bool,
+    certificates: Option<&[CertificateDer<'_>]>,
+    has_key: bool,
 ) -> &'static str {
-    match shown.unwrap_or_default() {
+    match certificates.unwrap_or_default() {
         [] => "absent",
-        _ if !proved => "invalid",
+        _ if !has_key => "invalid",
         [leaf, issuers @ ..] => match verifier.verify_client_cert(leaf, issuers, UnixTime::now()) {
             Ok(_) => "valid",
             Err(_) => "invalid",
@@ -58,21 +58,21 @@ pub(super) fn presented(
     }
 }
 
-/// Asks for a certificate and takes what comes.
+/// Asks for a certificate and accepts any.
 #[derive(Debug)]
-pub(super) struct Counting(pub(super) Arc<dyn ClientCertVerifier>);
+pub(super) struct CountingVerifier(pub(super) Arc<dyn ClientCertVerifier>);
 
-/// A proof that failed is noted, and the handshake goes on.
-fn noted(proof: Result<HandshakeSignatureValid, Error>) -> HandshakeSignatureValid {
-    proof.unwrap_or_else(|error| {
+/// Records an invalid signature, and lets the handshake go on.
+fn recorded(signature: Result<HandshakeSignatureValid, Error>) -> HandshakeSignatureValid {
+    signature.unwrap_or_else(|error| {
         tracing::debug!(reason = %error, "a client certificate is counted as invalid");
-        // Outside of a handshake that is watched nobody asks.
-        let _ = PROVED.try_with(|proved| proved.set(false));
+        // Fails only outside of `with_key_proof`.
+        let _ = HAS_KEY.try_with(|has_key| has_key.set(false));
         HandshakeSignatureValid::assertion()
     })
 }
 
-impl ClientCertVerifier for Counting {
+impl ClientCertVerifier for CountingVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -96,7 +96,7 @@ impl ClientCertVerifier for Counting {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(noted(self.0.verify_tls12_signature(message, certificate, signature)))
+        Ok(recorded(self.0.verify_tls12_signature(message, certificate, signature)))
     }
 
     fn verify_tls13_signature(
@@ -105,7 +105,7 @@ impl ClientCertVerifier for Counting {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(noted(self.0.verify_tls13_signature(message, certificate, signature)))
+        Ok(recorded(self.0.verify_tls13_signature(message, certificate, signature)))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

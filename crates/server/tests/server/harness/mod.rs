@@ -1,28 +1,28 @@
-//! What the tests stand on.
+//! Helpers of the tests.
 
-mod authority;
+mod ca;
 mod client;
 mod guards;
-mod house;
+mod server;
 
 use std::time::Duration;
 
-pub(crate) use authority::{Authority, Issued};
+pub(crate) use ca::{Ca, Issued};
 pub(crate) use client::{Answer, Client, Trust, plain, plain_bytes};
-pub(crate) use guards::{Gate, Stub, Turn};
-pub(crate) use house::{House, Plans};
+pub(crate) use guards::{Behavior, Gate, Stub};
+pub(crate) use server::{ServerBuilder, TestServer};
 
-/// Waits until something is so; fails after a time in which it would have become so on any machine.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+/// Waits until the condition is true. Fails after 20 seconds.
+pub(crate) async fn wait_until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(20), async {
-        while !is_so().await {
+        while !is_true().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
-    assert!(waited.await.is_ok(), "it never came to this: {what}");
+    assert!(waited.await.is_ok(), "timeout: {what}");
 }
 
-/// A review of a pod, with more in it to make it as large as is wanted.
+/// Returns a review of a pod with this many bytes of padding.
 pub(crate) fn review(name: &str, padding: usize) -> String {
     let padding = "x".repeat(padding);
     format!(

@@ -1,11 +1,11 @@
-//! Certificates and keys as people write them into files.
+//! Formats and faults of certificates and keys.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair};
 use server::{Certificate, CertificatePem, CertificateSource};
 
-use crate::harness::{Authority, Issued};
+use crate::harness::{Ca, Issued};
 
 fn load(cert: &str, key: &str) -> Result<Certificate, String> {
     let pem = CertificatePem { cert: cert.as_bytes().to_vec(), key: key.as_bytes().to_vec() };
@@ -13,10 +13,10 @@ fn load(cert: &str, key: &str) -> Result<Certificate, String> {
 }
 
 fn issued() -> Issued {
-    Authority::new("a").issue(258)
+    Ca::new("a").issue(258)
 }
 
-/// What PKCS#8 wraps: the key in the older format of its kind. The octet string is the last of three elements.
+/// Returns a key in the older format, which PKCS#8 wraps as the last of three elements.
 fn unwrapped(key: &KeyPair, label: &str) -> String {
     let der = key.serialized_der();
     let (_, inside) = element(der);
@@ -32,7 +32,7 @@ fn unwrapped(key: &KeyPair, label: &str) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// The length of a DER element with its head, and what is in it.
+/// Returns the length of a DER element with its head, and its contents.
 fn element(der: &[u8]) -> (usize, &[u8]) {
     let (head, length) = match der[1] {
         short @ ..=0x7f => (2, usize::from(short)),
@@ -47,12 +47,12 @@ fn self_signed(key: &KeyPair) -> String {
 }
 
 #[test]
-fn every_way_of_writing_a_key_is_read() {
+fn reads_every_format_of_a_key() {
     let ec = KeyPair::generate().unwrap();
     let cert = self_signed(&ec);
     load(&cert, &ec.serialize_pem()).unwrap();
     load(&cert, &unwrapped(&ec, "EC PRIVATE KEY")).unwrap();
-    // As `openssl ecparam -genkey` writes it.
+    // `openssl ecparam -genkey` writes this.
     let parameters = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
     load(&cert, &format!("{parameters}{}", unwrapped(&ec, "EC PRIVATE KEY"))).unwrap();
     let rsa = KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048).unwrap();
@@ -63,7 +63,7 @@ fn every_way_of_writing_a_key_is_read() {
 }
 
 #[test]
-fn a_certificate_tells_its_serial_names_and_end() {
+fn reads_serial_names_and_expiry() {
     let issued = issued();
     let certificate = load(&issued.cert, &issued.key).unwrap();
     assert_eq!(certificate.serial(), "01:02");
@@ -72,28 +72,28 @@ fn a_certificate_tells_its_serial_names_and_end() {
 }
 
 #[test]
-fn a_file_with_certificate_and_key_serves_as_both() {
+fn reads_certificate_and_key_from_one_file() {
     let issued = issued();
     let both = format!("{}{}", issued.cert, issued.key);
     load(&both, &both).unwrap();
 }
 
 #[test]
-fn a_chain_goes_from_leaf_to_root() {
-    let authority = Authority::new("root");
-    let issued = authority.issue(1);
-    load(&format!("{}{}", issued.cert, authority.pem), &issued.key).unwrap();
-    let error = load(&format!("{}{}", issued.cert, Authority::new("other").pem), &issued.key).unwrap_err();
+fn accepts_only_chains_from_leaf_to_root() {
+    let ca = Ca::new("root");
+    let issued = ca.issue(1);
+    load(&format!("{}{}", issued.cert, ca.pem), &issued.key).unwrap();
+    let error = load(&format!("{}{}", issued.cert, Ca::new("other").pem), &issued.key).unwrap_err();
     assert!(
         error.contains("certificate 1 of the chain was issued by") && error.contains("order them"),
         "{error}"
     );
-    let error = load(&format!("{}{}", authority.pem, issued.cert), &issued.key).unwrap_err();
+    let error = load(&format!("{}{}", ca.pem, issued.cert), &issued.key).unwrap_err();
     assert!(error.contains("order them from leaf to root"), "{error}");
 }
 
 #[test]
-fn each_thing_that_is_wrong_is_told_apart() {
+fn reports_each_fault() {
     let issued = issued();
     let (cert, key) = (issued.cert.as_str(), issued.key.as_str());
     let other = KeyPair::generate().unwrap().serialize_pem();
@@ -102,7 +102,7 @@ fn each_thing_that_is_wrong_is_told_apart() {
     let torn = &cert[..cert.len() / 2];
     let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let garbage_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
-    for (cert, key, said) in [
+    for (cert, key, expected) in [
         ("", key, "the certificate in memory: holds no PEM block CERTIFICATE"),
         (key, cert, "holds no PEM block CERTIFICATE, but a private key: are certificate and key exchanged?"),
         (cert, "", "the key in memory: holds no PEM block PRIVATE KEY"),
@@ -116,18 +116,18 @@ fn each_thing_that_is_wrong_is_told_apart() {
         (cert, garbage_key, "holds a private key that cannot be used"),
     ] {
         let error = load(cert, key).unwrap_err();
-        assert!(error.contains(said), "{said:?} is not in {error:?}");
+        assert!(error.contains(expected), "{expected:?} is not in {error:?}");
         assert!(!error.contains("MIIB"), "key material in {error:?}");
     }
 }
 
 #[test]
 fn what_an_api_server_would_refuse_is_refused_before() {
-    let authority = Authority::new("a");
-    let nameless = authority.issue_with(1, |params| params.subject_alt_names.clear());
+    let ca = Ca::new("a");
+    let nameless = ca.issue_with(1, |params| params.subject_alt_names.clear());
     let error = load(&nameless.cert, &nameless.key).unwrap_err();
     assert!(error.contains("has no subject alternative name"), "{error}");
-    let client = authority.issue_with(2, |params| {
+    let client = ca.issue_with(2, |params| {
         params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ClientAuth);
     });
     let error = load(&client.cert, &client.key).unwrap_err();
@@ -136,17 +136,17 @@ fn what_an_api_server_would_refuse_is_refused_before() {
 
 #[test]
 fn a_path_to_something_that_is_no_file_is_told_and_does_not_hang() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let files = |path: &std::path::Path| {
         let files = server::CertificateFiles { cert: path.to_owned(), key: path.to_owned() };
         Certificate::load(&CertificateSource::Files(files)).unwrap_err().to_string()
     };
-    assert!(files(folder.path()).ends_with(": cannot be read: it is a folder, not a file"));
+    assert!(files(directory.path()).ends_with(": cannot be read: it is a folder, not a file"));
     assert_eq!(files("/dev/zero".as_ref()), "/dev/zero: cannot be read: it is a device, not a file");
-    let large = folder.path().join("large");
+    let large = directory.path().join("large");
     std::fs::write(&large, vec![b'x'; (1 << 20) + 1]).unwrap();
     assert!(files(&large).ends_with("large: cannot be read: it is larger than 1 MiB"));
-    let pipe = folder.path().join("pipe");
+    let pipe = directory.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     assert!(files(&pipe).ends_with("pipe: cannot be read: it is a pipe, not a file"));
 }

@@ -1,58 +1,58 @@
-//! Servers that do not start, and say why.
+//! Servers that cannot start, and their errors.
 
 use std::time::Duration;
 
-use server::{BindError, CertificateFiles, CertificateSource, ClientCertificates, Settings};
+use server::{BindError, CertificateFiles, CertificateSource, ClientCertificates, ServerOptions};
 use tokio::net::TcpListener;
 
-use crate::harness::Plans;
+use crate::harness::ServerBuilder;
 
-async fn error(change: impl FnOnce(&mut Settings)) -> BindError {
-    match Plans::new().with(change).try_start().await {
+async fn error(change: impl FnOnce(&mut ServerOptions)) -> BindError {
+    match ServerBuilder::new().with(change).try_start().await {
         Ok(_) => panic!("it started"),
         Err(error) => error,
     }
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named() {
+async fn names_a_port_that_is_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
-    let error = error(|settings| settings.admin = address).await.to_string();
+    let error = error(|options| options.admin = address).await.to_string();
     assert!(error.starts_with(&format!("cannot listen on {address} (server.admin): ")), "{error}");
     assert!(error.ends_with("set server.admin to another port"), "{error}");
 }
 
 #[tokio::test]
-async fn a_local_port_that_is_not_local_is_refused() {
-    let error = error(|settings| settings.local = Some("0.0.0.0:0".parse().unwrap())).await;
+async fn rejects_a_local_port_that_is_not_on_loopback() {
+    let error = error(|options| options.local = Some("0.0.0.0:0".parse().unwrap())).await;
     assert!(matches!(error, BindError::NotLoopback { .. }));
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_there_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let (cert, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
-    let said = format!("the certificate cannot be served ({}): ", cert.display());
+async fn names_a_missing_certificate_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (cert, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
+    let expected = format!("the certificate cannot be served ({}): ", cert.display());
     let files = CertificateSource::Files(CertificateFiles { cert, key });
-    let error = error(|settings| settings.tls.certificate = files).await;
-    assert!(error.to_string().starts_with(&said), "{error}");
+    let error = error(|options| options.tls.certificate = files).await;
+    assert!(error.to_string().starts_with(&expected), "{error}");
     assert!(error.why().starts_with("cannot be read: No such file"), "{}", error.why());
 }
 
 #[tokio::test]
-async fn authorities_that_are_none_are_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let ca = folder.path().join("ca.crt");
+async fn names_an_invalid_client_ca_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca.crt");
     std::fs::write(&ca, "not pem").unwrap();
-    let error = error(|settings| settings.tls.client = ClientCertificates::Require { ca: ca.clone() }).await;
+    let error = error(|options| options.tls.client = ClientCertificates::Require { ca: ca.clone() }).await;
     assert!(error.what().contains(&ca.display().to_string()), "{error}");
     assert_eq!(error.why(), "holds no PEM block CERTIFICATE");
 }
 
 #[tokio::test]
-async fn limits_with_which_nothing_could_be_served_are_refused() {
-    type Change = fn(&mut Settings);
+async fn rejects_limits_with_which_nothing_can_be_served() {
+    type Change = fn(&mut ServerOptions);
     let cases: [(&str, Change); 5] = [
         ("server.limits.inFlight", |s| s.limits.in_flight = 0),
         ("server.limits.bodyBytes", |s| s.limits.body_bytes = 0),
@@ -64,6 +64,6 @@ async fn limits_with_which_nothing_could_be_served_are_refused() {
     ];
     for (key, change) in cases {
         let error = error(change).await;
-        assert!(matches!(error, BindError::Setting { key: told, .. } if told == key), "{error}");
+        assert!(matches!(error, BindError::Setting { key: reported, .. } if reported == key), "{error}");
     }
 }

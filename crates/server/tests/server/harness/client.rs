@@ -1,4 +1,4 @@
-//! A client that says exactly the bytes that it is told to.
+//! A client that sends exactly the given bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::Issued;
 
-/// What a client believes and shows.
+/// The TLS configuration of a client.
 #[derive(Clone)]
 pub(crate) struct Trust {
     roots: Arc<RootCertStore>,
@@ -26,7 +26,7 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    pub(crate) fn in_authority(pem: &str) -> Self {
+    pub(crate) fn new(pem: &str) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
         Self {
@@ -37,11 +37,11 @@ impl Trust {
         }
     }
 
-    pub(crate) fn showing(&self, certificate: &Issued) -> Self {
+    pub(crate) fn with_certificate(&self, certificate: &Issued) -> Self {
         Self { shows: Some(certificate.clone()), ..self.clone() }
     }
 
-    pub(crate) fn speaking(&self, protocols: &[&str]) -> Self {
+    pub(crate) fn with_alpn(&self, protocols: &[&str]) -> Self {
         let alpn = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         Self { alpn, ..self.clone() }
     }
@@ -101,7 +101,7 @@ impl Answer {
     }
 }
 
-/// A TLS connection.
+/// A TLS connection to the server.
 pub(crate) struct Client {
     stream: TlsStream<TcpStream>,
     ahead: Vec<u8>,
@@ -116,7 +116,7 @@ impl Client {
         Ok(Self { stream: connector.connect(name, tcp).await?, ahead: Vec::new() })
     }
 
-    /// The serial number of the certificate that the server showed on this connection, without leading zeros.
+    /// Returns the serial number of the server's certificate, without leading zeros.
     pub(crate) fn serial_of_server(&self) -> String {
         use x509_parser::prelude::FromDer as _;
         let (_, session) = self.stream.get_ref();
@@ -144,7 +144,7 @@ impl Client {
         self.answer().await.unwrap()
     }
 
-    /// The head of a review whose body is yet to come.
+    /// Sends the head of a review.
     pub(crate) async fn start(&mut self, path: &str, length: usize) {
         self.send(format!(
             "POST {path} HTTP/1.1\r\nHost: durward\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
@@ -152,12 +152,12 @@ impl Client {
         .await;
     }
 
-    /// The next answer.
+    /// Reads the next answer.
     pub(crate) async fn answer(&mut self) -> io::Result<Answer> {
         answer(&mut self.stream, &mut self.ahead).await
     }
 
-    /// Whether the server has closed the connection and says nothing more. Waits for it.
+    /// Waits until the server closes the connection. Returns false if it sends something.
     pub(crate) async fn is_closed(&mut self) -> bool {
         let mut more = [0; 1];
         match tokio::time::timeout(std::time::Duration::from_secs(20), self.stream.read(&mut more)).await {
@@ -192,7 +192,7 @@ async fn more<S: AsyncRead + Unpin>(stream: &mut S, ahead: &mut Vec<u8>) -> io::
     }
 }
 
-/// One request without TLS, on a connection of its own.
+/// Sends one request without TLS on a new connection.
 pub(crate) async fn plain(address: SocketAddr, method: &str, path: &str, body: &str) -> Answer {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: {}\r\n\r\n{body}",

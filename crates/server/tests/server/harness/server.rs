@@ -6,40 +6,40 @@ use std::time::Duration;
 use admission::Guard;
 use server::{
     Addresses, BindError, CertificatePem, CertificateSource, Checks, LogControl, Metrics, Plan, PlanCell,
-    Server, Settings, Shutdown, Stop, Stopped, TlsSettings,
+    Server, ServerOptions, Settings, Shutdown, ShutdownHandle, Stopped, TlsSettings,
 };
 use tokio::task::JoinHandle;
 
-use super::{Answer, Authority, Client, Stub, Trust, plain};
+use super::{Answer, Ca, Client, Stub, Trust, plain};
 
-/// Settings and guards of a server that is about to start.
-pub(crate) struct Plans {
-    pub(crate) settings: Settings,
-    pub(crate) authority: Authority,
+/// Builds a server.
+pub(crate) struct ServerBuilder {
+    pub(crate) options: ServerOptions,
+    pub(crate) ca: Ca,
     guards: Vec<Arc<dyn Guard>>,
     log: Option<Arc<dyn LogControl>>,
 }
 
-/// The server.
-pub(crate) struct House {
+/// A running server.
+pub(crate) struct TestServer {
     pub(crate) addresses: Addresses,
     pub(crate) metrics: Metrics,
     pub(crate) checks: Checks,
     pub(crate) plan: PlanCell,
     pub(crate) trust: Trust,
-    pub(crate) stop: Stop,
+    pub(crate) shutdown: ShutdownHandle,
     serving: JoinHandle<Stopped>,
 }
 
-impl Plans {
-    /// Free loopback ports, default limits, a certificate in memory; it leaves at once when it is asked to.
+impl ServerBuilder {
+    /// Creates a builder with free loopback ports, default limits, a certificate in memory, and no lame duck phase.
     pub(crate) fn new() -> Self {
-        listen_to_all();
-        let authority = Authority::new("test authority");
-        let issued = authority.issue(1);
+        capture_on_all_threads();
+        let ca = Ca::new("test authority");
+        let issued = ca.issue(1);
         let pem = CertificatePem { cert: issued.cert.into_bytes(), key: issued.key.into_bytes() };
         let free = "127.0.0.1:0".parse().unwrap();
-        let settings = Settings {
+        let options = ServerOptions {
             listen: free,
             admin: free,
             local: Some(free),
@@ -48,7 +48,7 @@ impl Plans {
             timeouts: server::Timeouts::default(),
             drain: server::Drain { lame_duck: Duration::ZERO, ..server::Drain::default() },
         };
-        Self { settings, authority, guards: Vec::new(), log: None }
+        Self { options, ca, guards: Vec::new(), log: None }
     }
 
     pub(crate) fn guard(mut self, guard: Stub) -> Self {
@@ -56,8 +56,8 @@ impl Plans {
         self
     }
 
-    pub(crate) fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
-        change(&mut self.settings);
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut ServerOptions)) -> Self {
+        change(&mut self.options);
         self
     }
 
@@ -66,29 +66,35 @@ impl Plans {
         self
     }
 
-    pub(crate) async fn try_start(self) -> Result<House, BindError> {
+    pub(crate) async fn try_start(self) -> Result<TestServer, BindError> {
         let (metrics, checks) = (Metrics::new("test"), Checks::new());
         let plan = PlanCell::new(Plan::new(1, self.guards, &metrics).unwrap());
-        let bound =
-            Server::bind(self.settings, plan.clone(), metrics.clone(), checks.clone(), self.log).await?;
+        let bound = Server::bind(
+            Settings::new(self.options)?,
+            plan.clone(),
+            metrics.clone(),
+            checks.clone(),
+            self.log,
+        )
+        .await?;
         let addresses = bound.addresses();
-        let (stop, shutdown) = Shutdown::by_hand();
-        let serving = tokio::spawn(bound.serve(shutdown));
-        let trust = Trust::in_authority(&self.authority.pem);
-        Ok(House { addresses, metrics, checks, plan, trust, stop, serving })
+        let (shutdown, requests) = Shutdown::manual();
+        let serving = tokio::spawn(bound.serve(requests));
+        let trust = Trust::new(&self.ca.pem);
+        Ok(TestServer { addresses, metrics, checks, plan, trust, shutdown, serving })
     }
 
-    pub(crate) async fn start(self) -> House {
+    pub(crate) async fn start(self) -> TestServer {
         self.try_start().await.unwrap()
     }
 }
 
-impl House {
+impl TestServer {
     pub(crate) async fn connect(&self) -> Client {
         Client::connect(self.addresses.listen, &self.trust).await.unwrap()
     }
 
-    /// One review on a connection of its own.
+    /// Sends one review on a new connection.
     pub(crate) async fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {
         self.connect().await.post(path, body).await
     }
@@ -97,35 +103,35 @@ impl House {
         plain(self.addresses.admin, "GET", path, "").await
     }
 
-    /// The value of one series, 0 if there is none.
-    pub(crate) fn number(&self, series: &str) -> f64 {
+    /// Returns the value of a series, 0 if it does not exist.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
         let text = self.metrics.encode();
         let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.map_or(0.0, |value| value.parse().unwrap())
     }
 
-    /// Waits until a series has a value.
-    pub(crate) async fn reaches(&self, series: &str, value: f64) {
-        super::eventually(&format!("{series} is {value}"), async || {
-            (self.number(series) - value).abs() < f64::EPSILON
+    /// Waits until a series has this value.
+    pub(crate) async fn wait_for_metric(&self, series: &str, value: f64) {
+        super::wait_until(&format!("{series} is {value}"), async || {
+            (self.metric(series) - value).abs() < f64::EPSILON
         })
         .await;
-        // Of a name that is misspelled everything would be 0.
+        // A misspelled name would always be 0.
         let name = series.split('{').next().unwrap_or_default();
         let family = ["_total", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         let is_there = self.metrics.encode().contains(&format!("# TYPE {family} "));
         assert!(is_there, "there is no metric {family}");
     }
 
-    /// How serving ended.
+    /// Waits until the server has stopped.
     pub(crate) async fn stopped(self) -> Stopped {
         tokio::time::timeout(Duration::from_secs(20), self.serving).await.expect("it never stopped").unwrap()
     }
 }
 
-/// Tests that look at log lines listen on their own thread. Where nobody listens on any, tracing remembers of a place that logs
-/// that nobody wants it, and forgets that too late for a listener that comes at the same moment.
-fn listen_to_all() {
-    static LISTENING: Once = Once::new();
-    LISTENING.call_once(|| tracing::subscriber::set_global_default(tracing_subscriber::registry()).unwrap());
+/// Sets a global subscriber. Tests of log lines set one for their thread. Without a global one, tracing caches that a call site
+/// is disabled, and can miss a subscriber that is set at the same moment.
+fn capture_on_all_threads() {
+    static SUBSCRIBED: Once = Once::new();
+    SUBSCRIBED.call_once(|| tracing::subscriber::set_global_default(tracing_subscriber::registry()).unwrap());
 }

@@ -1,4 +1,4 @@
-//! Certificates made on the spot.
+//! Certificates for tests.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use rcgen::{
     SigningKey as _,
 };
 
-/// One that signs.
-pub(crate) struct Authority {
+/// A CA.
+pub(crate) struct Ca {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Issued {
     pub(crate) key: String,
 }
 
-impl Authority {
+impl Ca {
     pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -32,7 +32,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// A certificate for loopback with this serial number.
+    /// Issues a certificate for loopback with this serial number.
     pub(crate) fn issue(&self, serial: u64) -> Issued {
         self.issue_with(serial, |_| {})
     }
@@ -50,14 +50,14 @@ impl Authority {
 }
 
 impl Issued {
-    /// An X.509 v1 certificate, signed by itself: what `openssl x509 -req -signkey` makes where nobody asks for extensions.
-    pub(crate) fn of_version_1() -> Self {
+    /// Creates a self-signed X.509 v1 certificate, like `openssl x509 -req -signkey` without extensions.
+    pub(crate) fn version_1() -> Self {
         let key = KeyPair::generate().unwrap();
         let ecdsa_with_sha256 = der(0x30, &[der(0x06, &[b"\x2a\x86\x48\xce\x3d\x04\x03\x02"])]);
         let common_name = der(0x30, &[der(0x06, &[b"\x55\x04\x03"]), der(0x0c, &[b"old"])]);
         let name = der(0x30, &[der(0x31, &[common_name])]);
         let validity = der(0x30, &[der(0x17, &[b"200101000000Z"]), der(0x17, &[b"491231000000Z"])]);
-        // No field for the version: that is version 1.
+        // Without a field for the version, it is version 1.
         let unsigned = der(
             0x30,
             &[
@@ -76,12 +76,12 @@ impl Issued {
         Self { cert, key: key.serialize_pem() }
     }
 
-    /// Writes it where a mounted Secret would put it: a folder, and the symlink `..data` that is swapped to it.
+    /// Writes the files like a mounted Secret: a directory, and the symlink `..data` to it.
     pub(crate) fn mount(&self, mount: &Path, version: &str) -> (PathBuf, PathBuf) {
-        let folder = mount.join(version);
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("tls.crt"), &self.cert).unwrap();
-        std::fs::write(folder.join("tls.key"), &self.key).unwrap();
+        let directory = mount.join(version);
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("tls.crt"), &self.cert).unwrap();
+        std::fs::write(directory.join("tls.key"), &self.key).unwrap();
         let next = mount.join("..data_tmp");
         std::os::unix::fs::symlink(version, &next).unwrap();
         std::fs::rename(&next, mount.join("..data")).unwrap();
@@ -92,10 +92,10 @@ impl Issued {
     }
 }
 
-/// One value of DER: tag, length, what is in it.
+/// Encodes a DER value.
 fn der(tag: u8, contents: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let contents: Vec<u8> = contents.iter().flat_map(|part| part.as_ref().to_vec()).collect();
-    // As short as can be, or it is not DER.
+    // DER has the shortest length.
     let length = match contents.len() {
         short @ ..0x80 => vec![u8::try_from(short).unwrap()],
         longer @ 0x80..0x100 => vec![0x81, u8::try_from(longer).unwrap()],

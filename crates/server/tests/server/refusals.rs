@@ -1,33 +1,37 @@
-//! Every way out before a guard is asked.
+//! Requests that do not reach a guard.
 
-use crate::harness::{House, Plans, Stub, Turn, review};
+use crate::harness::{Behavior, ServerBuilder, Stub, TestServer, review};
 
-async fn house() -> House {
-    Plans::new().guard(Stub::new("lxcfs", Turn::Allow)).guard(Stub::new("etcd", Turn::Allow)).start().await
+async fn server() -> TestServer {
+    ServerBuilder::new()
+        .guard(Stub::new("lxcfs", Behavior::Allow))
+        .guard(Stub::new("etcd", Behavior::Allow))
+        .start()
+        .await
 }
 
-async fn refused(house: &House, reason: &str) {
-    house.reaches(&format!("durward_requests_refused_total{{reason=\"{reason}\"}}"), 1.0).await;
+async fn refused(server: &TestServer, reason: &str) {
+    server.wait_for_metric(&format!("durward_requests_refused_total{{reason=\"{reason}\"}}"), 1.0).await;
 }
 
 #[tokio::test]
-async fn an_unknown_path_is_404_and_names_the_known_ones() {
-    let house = house().await;
+async fn answers_404_with_the_known_paths_to_an_unknown_path() {
+    let server = server().await;
     for path in ["/", "/lxcfs/", "//lxcfs", "/LXCFS", "/x"] {
-        let answer = house.post(path, review("web", 0)).await;
+        let answer = server.post(path, review("web", 0)).await;
         assert_eq!(answer.status, 404, "{path}");
         assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
         assert_eq!(answer.header("location"), None);
         assert_eq!(answer.text(), format!("no guard answers at {path}; those that do: /lxcfs, /etcd\n"));
     }
-    house.reaches("durward_requests_refused_total{reason=\"unknown_path\"}", 5.0).await;
+    server.wait_for_metric("durward_requests_refused_total{reason=\"unknown_path\"}", 5.0).await;
 }
 
 #[tokio::test]
-async fn any_method_but_post_is_405() {
-    let house = house().await;
+async fn answers_405_to_methods_other_than_post() {
+    let server = server().await;
     for method in ["GET", "PUT", "DELETE", "OPTIONS", "BREW"] {
-        let mut client = house.connect().await;
+        let mut client = server.connect().await;
         client.send(format!("{method} /lxcfs HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")).await;
         let answer = client.answer().await.unwrap();
         assert_eq!(answer.status, 405);
@@ -37,10 +41,10 @@ async fn any_method_but_post_is_405() {
 }
 
 #[tokio::test]
-async fn a_body_without_a_stated_length_is_411() {
-    let house = house().await;
+async fn answers_411_to_a_body_without_a_length() {
+    let server = server().await;
     for head in ["Transfer-Encoding: chunked\r\n", ""] {
-        let mut client = house.connect().await;
+        let mut client = server.connect().await;
         client
             .send(format!("POST /lxcfs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{head}\r\n"))
             .await;
@@ -52,9 +56,9 @@ async fn a_body_without_a_stated_length_is_411() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_413_before_any_of_it_is_read() {
-    let house = house().await;
-    let mut client = house.connect().await;
+async fn answers_413_before_reading_a_body_over_the_limit() {
+    let server = server().await;
+    let mut client = server.connect().await;
     client.start("/lxcfs", (8 << 20) + 1).await;
     let answer = client.answer().await.unwrap();
     assert_eq!(answer.status, 413);
@@ -63,41 +67,41 @@ async fn a_body_over_the_limit_is_413_before_any_of_it_is_read() {
         "the body has 8388609 bytes and 8388608 are the most that is taken (server.limits.bodyBytes)\n"
     );
     assert!(answer.closes());
-    refused(&house, "too_large").await;
+    refused(&server, "too_large").await;
 }
 
 #[tokio::test]
-async fn a_caller_that_sends_its_body_anyway_still_gets_to_read_the_413() {
-    let house = house().await;
-    let mut client = house.connect().await;
+async fn a_caller_that_sends_its_body_anyway_can_read_the_413() {
+    let server = server().await;
+    let mut client = server.connect().await;
     client.start("/lxcfs", 9 << 20).await;
     client.send(vec![b'x'; 9 << 20]).await;
     assert_eq!(client.answer().await.unwrap().status, 413);
 }
 
 #[tokio::test]
-async fn a_body_of_exactly_the_limit_is_reviewed() {
-    let house = house().await;
+async fn reviews_a_body_of_exactly_the_limit() {
+    let server = server().await;
     let small = review("web", 0);
     let large = review("web", (8 << 20) - small.len());
     assert_eq!(large.len(), 8 << 20);
-    let answer = house.post("/lxcfs", large).await;
+    let answer = server.post("/lxcfs", large).await;
     assert_eq!(answer.json()["response"]["allowed"], true);
 }
 
 #[tokio::test]
-async fn a_foreign_content_type_is_415() {
-    let house = house().await;
-    for (header, said) in [("Content-Type: text/yaml\r\n", "\"text/yaml\""), ("", "\"\"")] {
-        let mut client = house.connect().await;
+async fn answers_415_to_another_content_type() {
+    let server = server().await;
+    for (header, expected) in [("Content-Type: text/yaml\r\n", "\"text/yaml\""), ("", "\"\"")] {
+        let mut client = server.connect().await;
         client
             .send(format!("POST /lxcfs HTTP/1.1\r\nHost: x\r\n{header}Content-Length: 2\r\n\r\n{{}}"))
             .await;
         let answer = client.answer().await.unwrap();
         assert_eq!(answer.status, 415);
-        assert_eq!(answer.text(), format!("the Content-Type is {said} and must be application/json\n"));
+        assert_eq!(answer.text(), format!("the Content-Type is {expected} and must be application/json\n"));
     }
-    let mut client = house.connect().await;
+    let mut client = server.connect().await;
     let body = review("web", 0);
     let length = body.len();
     client
@@ -109,10 +113,10 @@ async fn a_foreign_content_type_is_415() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_review_is_400_with_line_and_column() {
-    let house = house().await;
-    let mut client = house.connect().await;
-    for (body, said) in [
+async fn answers_400_with_line_and_column_to_a_body_that_is_not_a_review() {
+    let server = server().await;
+    let mut client = server.connect().await;
+    for (body, expected) in [
         ("", "an object is expected (line 1, column 1)"),
         ("{\n  \"kind\": nonsense}", "(line 2, column 11)"),
         (
@@ -129,7 +133,7 @@ async fn what_is_not_a_review_is_400_with_line_and_column() {
         let answer = client.post("/lxcfs", body).await;
         assert_eq!(answer.status, 400);
         assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
-        assert!(answer.text().contains(said), "{}", answer.text());
+        assert!(answer.text().contains(expected), "{}", answer.text());
         assert!(!answer.closes(), "the connection can be used again");
     }
     let answer = client.post("/lxcfs", b"\xff\xfe").await;
@@ -138,16 +142,16 @@ async fn what_is_not_a_review_is_400_with_line_and_column() {
 }
 
 #[tokio::test]
-async fn a_timeout_that_is_no_duration_is_400() {
-    let house = house().await;
+async fn answers_400_to_a_timeout_that_is_not_a_duration() {
+    let server = server().await;
     for value in ["10", "ten", "-1s", "1d", "%00"] {
-        let answer = house.post(&format!("/lxcfs?timeout={value}"), review("web", 0)).await;
+        let answer = server.post(&format!("/lxcfs?timeout={value}"), review("web", 0)).await;
         assert_eq!(answer.status, 400, "{value}");
         assert!(answer.text().contains("write it as Go does"), "{}", answer.text());
     }
     for value in ["10s", "1m30s", "1.5s", "300ms", "1h", "250%C2%B5s", "0s"] {
         assert_eq!(
-            house.post(&format!("/lxcfs?timeout={value}"), review("web", 0)).await.status,
+            server.post(&format!("/lxcfs?timeout={value}"), review("web", 0)).await.status,
             200,
             "{value}"
         );
@@ -155,21 +159,21 @@ async fn a_timeout_that_is_no_duration_is_400() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_ends_the_connection_and_not_the_server() {
-    let house = house().await;
-    let mut client = house.connect().await;
+async fn closes_connections_that_do_not_send_http() {
+    let server = server().await;
+    let mut client = server.connect().await;
     client.send("\x16\x03\x01 hello?\r\n\r\n").await;
     assert_eq!(client.answer().await.unwrap().status, 400);
     assert!(client.is_closed().await);
-    let mut client = house.connect().await;
+    let mut client = server.connect().await;
     client.send(format!("POST /lxcfs HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(64 << 10))).await;
     assert_eq!(client.answer().await.unwrap().status, 431);
-    assert_eq!(house.post("/lxcfs", review("web", 0)).await.status, 200);
+    assert_eq!(server.post("/lxcfs", review("web", 0)).await.status, 200);
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_counted() {
-    let house = house().await;
+async fn counts_requests_that_are_not_http() {
+    let server = server().await;
     let mut sent = 0.0;
     for (head, status) in [
         ("POST /lxcfs HTTP/1.1\r\nContent-Length: +5", 400),
@@ -179,21 +183,21 @@ async fn what_is_not_http_is_counted() {
         ("POST /lxcfs HTTP/1.1\r\nContent-Length: 18446744073709551615", 431),
         ("PRI * HTTP/2.0", 400),
     ] {
-        let mut client = house.connect().await;
+        let mut client = server.connect().await;
         client.send(format!("{head}\r\n\r\n")).await;
         if let Ok(answer) = client.answer().await {
             assert_eq!(answer.status, status, "{head}");
         }
         assert!(client.is_closed().await);
         sent += 1.0;
-        house.reaches("durward_requests_refused_total{reason=\"http\"}", sent).await;
+        server.wait_for_metric("durward_requests_refused_total{reason=\"http\"}", sent).await;
     }
-    // One that is only too large is the pipeline's.
-    let mut client = house.connect().await;
+    // The pipeline answers a length that is only too large.
+    let mut client = server.connect().await;
     client.send("POST /lxcfs HTTP/1.1\r\nContent-Length: 18446744073709551613\r\n\r\n").await;
     assert_eq!(client.answer().await.unwrap().status, 413);
-    // Who connects and leaves has said nothing wrong.
-    drop(house.connect().await);
-    house.reaches("durward_connections", 0.0).await;
-    house.reaches("durward_requests_refused_total{reason=\"http\"}", sent).await;
+    // A connection without a request is not an error.
+    drop(server.connect().await);
+    server.wait_for_metric("durward_connections", 0.0).await;
+    server.wait_for_metric("durward_requests_refused_total{reason=\"http\"}", sent).await;
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use server::LogControl;
 
-use crate::harness::{Plans, Stub, Turn, plain, plain_bytes};
+use crate::harness::{Behavior, ServerBuilder, Stub, plain, plain_bytes};
 
 #[derive(Default)]
 struct Filter(Mutex<String>);
@@ -24,32 +24,32 @@ impl LogControl for Filter {
 }
 
 #[tokio::test]
-async fn readiness_is_told_check_by_check() {
-    let house = Plans::new().start().await;
-    let world = house.checks.add("world");
-    let answer = house.admin("/readyz").await;
+async fn readyz_lists_each_check() {
+    let server = ServerBuilder::new().start().await;
+    let cache = server.checks.add("cache");
+    let answer = server.admin("/readyz").await;
     assert_eq!(answer.status, 503);
-    assert!(answer.text().contains("[-]world failed: not looked at yet\n"), "{}", answer.text());
+    assert!(answer.text().contains("[-]cache failed: not looked at yet\n"), "{}", answer.text());
     assert!(answer.text().ends_with("readyz check failed\n"));
-    world.pass();
-    assert_eq!(house.admin("/readyz").await.text(), "ok");
-    let verbose = house.admin("/readyz?verbose").await;
-    assert_eq!(verbose.text(), "[+]certificate ok\n[+]shutdown ok\n[+]world ok\nreadyz check passed\n");
+    cache.pass();
+    assert_eq!(server.admin("/readyz").await.text(), "ok");
+    let verbose = server.admin("/readyz?verbose").await;
+    assert_eq!(verbose.text(), "[+]certificate ok\n[+]shutdown ok\n[+]cache ok\nreadyz check passed\n");
     assert_eq!(verbose.header("content-type"), Some("text/plain; charset=utf-8"));
-    world.fail("members cannot be listed: forbidden");
-    let one = house.admin("/readyz/world").await;
-    assert_eq!((one.status, one.text()), (503, "[-]world failed: members cannot be listed: forbidden\n"));
-    assert_eq!(house.admin("/readyz/certificate").await.status, 200);
-    let none = house.admin("/readyz/moon").await;
+    cache.fail("members cannot be listed: forbidden");
+    let one = server.admin("/readyz/cache").await;
+    assert_eq!((one.status, one.text()), (503, "[-]cache failed: members cannot be listed: forbidden\n"));
+    assert_eq!(server.admin("/readyz/certificate").await.status, 200);
+    let none = server.admin("/readyz/other").await;
     assert_eq!(none.status, 404);
-    assert!(none.text().ends_with("certificate\nshutdown\nworld\n"), "{}", none.text());
-    assert_eq!(house.admin("/livez").await.text(), "ok");
+    assert!(none.text().ends_with("certificate\nshutdown\ncache\n"), "{}", none.text());
+    assert_eq!(server.admin("/livez").await.text(), "ok");
 }
 
 #[tokio::test]
-async fn metrics_are_open_metrics_text_with_series_at_zero() {
-    let house = Plans::new().guard(Stub::new("lxcfs", Turn::Allow)).start().await;
-    let answer = house.admin("/metrics").await;
+async fn metrics_are_openmetrics_text_with_series_at_zero() {
+    let server = ServerBuilder::new().guard(Stub::new("lxcfs", Behavior::Allow)).start().await;
+    let answer = server.admin("/metrics").await;
     assert_eq!(
         answer.header("content-type"),
         Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
@@ -62,28 +62,28 @@ async fn metrics_are_open_metrics_text_with_series_at_zero() {
     ] {
         assert!(answer.text().lines().any(|l| l == line), "{line} is not in\n{}", answer.text());
     }
-    assert!(house.number("durward_certificate_not_after_seconds") > 1e9);
+    assert!(server.metric("durward_certificate_not_after_seconds") > 1e9);
     assert!(answer.text().ends_with("# EOF\n"));
 }
 
 #[tokio::test]
-async fn the_admin_port_is_read_only_and_tells_what_it_has() {
-    let house = Plans::new().start().await;
+async fn the_admin_port_is_read_only_and_lists_its_paths() {
+    let server = ServerBuilder::new().start().await;
     for method in ["POST", "PUT", "DELETE"] {
-        let answer = plain(house.addresses.admin, method, "/readyz", "").await;
+        let answer = plain(server.addresses.admin, method, "/readyz", "").await;
         assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")));
     }
-    let lost = house.admin("/healthz").await;
+    let lost = server.admin("/healthz").await;
     assert_eq!(lost.status, 404);
     assert!(lost.text().contains("/readyz"));
-    assert_eq!(house.admin("/log-level").await.status, 404);
+    assert_eq!(server.admin("/log-level").await.status, 404);
 }
 
 #[tokio::test]
 async fn the_log_level_is_read_and_set_on_the_local_port() {
     let filter = Arc::new(Filter(Mutex::new("info".to_owned())));
-    let house = Plans::new().log(filter.clone()).start().await;
-    let local = house.addresses.local.unwrap();
+    let server = ServerBuilder::new().log(filter.clone()).start().await;
+    let local = server.addresses.local.unwrap();
     assert_eq!(plain(local, "GET", "/log-level", "").await.text(), "info\n");
     let set = plain(local, "PUT", "/log-level", "debug\n").await;
     assert_eq!((set.status, set.text()), (200, "debug\n"));
@@ -98,18 +98,18 @@ async fn the_log_level_is_read_and_set_on_the_local_port() {
 }
 
 #[tokio::test]
-async fn a_web_page_under_another_name_cannot_talk_to_the_local_port() {
+async fn the_local_port_rejects_other_host_names() {
     let filter = Arc::new(Filter(Mutex::new("info".to_owned())));
-    let house = Plans::new().log(filter.clone()).start().await;
+    let server = ServerBuilder::new().log(filter.clone()).start().await;
     let request = "PUT /log-level HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 5\r\n\r\ntrace";
-    assert_eq!(plain_bytes(house.addresses.local.unwrap(), request).await.status, 403);
+    assert_eq!(plain_bytes(server.addresses.local.unwrap(), request).await.status, 403);
     assert_eq!(filter.filter(), "info");
 }
 
 #[tokio::test]
-async fn without_a_log_control_the_local_port_says_so() {
-    let house = Plans::new().start().await;
-    let answer = plain(house.addresses.local.unwrap(), "GET", "/log-level", "").await;
+async fn the_local_port_answers_404_without_a_log_control() {
+    let server = ServerBuilder::new().start().await;
+    let answer = plain(server.addresses.local.unwrap(), "GET", "/log-level", "").await;
     assert_eq!(answer.status, 404);
     assert!(answer.text().contains("cannot be changed while it runs"));
 }

@@ -1,4 +1,4 @@
-//! What is logged of a review.
+//! Log lines of reviews.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -7,9 +7,9 @@ use admission::{Mode, SettlePolicy};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::harness::{Gate, Plans, Stub, Turn, review};
+use crate::harness::{Behavior, Gate, ServerBuilder, Stub, review};
 
-/// Everything that is logged on this thread while it lives.
+/// Captures the log of this thread until it is dropped.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -53,25 +53,25 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 #[tokio::test]
-async fn guards_that_look_outward_log_every_ruling_and_others_what_was_not_simply_let_through() {
+async fn logs_every_ruling_of_guards_that_ask_for_it_and_other_rulings_that_do_not_simply_allow() {
     let (lines, _capturing) = Lines::capture();
     let audit = SettlePolicy { mode: Mode::Audit, ..SettlePolicy::deny_unknown() };
-    let house = Plans::new()
-        .guard(Stub::new("quiet", Turn::Allow))
-        .guard(Stub::new("quiet-patch", Turn::Mutate))
-        .guard(Stub::new("audit", Turn::Deny).standing(audit))
-        .guard(Stub::new("outward", Turn::Allow).looking_outward())
-        .guard(Stub::new("unread", Turn::LeaveAsItIs))
-        .guard(Stub::new("deny", Turn::Deny))
-        .guard(Stub::new("unknown", Turn::Unknown))
+    let server = ServerBuilder::new()
+        .guard(Stub::new("quiet", Behavior::Allow))
+        .guard(Stub::new("quiet-patch", Behavior::Mutate))
+        .guard(Stub::new("audit", Behavior::Deny).with_policy(audit))
+        .guard(Stub::new("outward", Behavior::Allow).logging_every_ruling())
+        .guard(Stub::new("unread", Behavior::Skip))
+        .guard(Stub::new("deny", Behavior::Deny))
+        .guard(Stub::new("unknown", Behavior::Unknown))
         .start()
         .await;
-    let mut client = house.connect().await;
+    let mut client = server.connect().await;
     for path in ["/quiet", "/quiet-patch", "/outward", "/unread", "/deny", "/unknown", "/audit"] {
         client.post(path, review("web", 0)).await;
     }
     let lines = lines.of_reviews();
-    let said: Vec<_> = lines
+    let expected: Vec<_> = lines
         .iter()
         .map(|line| {
             let field = |name: &str| line["fields"][name].as_str().unwrap().to_owned();
@@ -80,7 +80,7 @@ async fn guards_that_look_outward_log_every_ruling_and_others_what_was_not_simpl
         .collect();
     let row = |a: &str, b: &str, c: &str, d: &str| (a.to_owned(), b.to_owned(), c.to_owned(), d.to_owned());
     assert_eq!(
-        said,
+        expected,
         [
             row("outward", "allow", "allow", ""),
             row("unread", "allow", "allow", "left-as-it-is: spec is not an object"),
@@ -106,10 +106,10 @@ async fn guards_that_look_outward_log_every_ruling_and_others_what_was_not_simpl
 }
 
 #[tokio::test]
-async fn a_panic_is_logged_with_its_words_and_the_uid() {
+async fn logs_a_panic_with_its_message_and_the_uid() {
     let (lines, _capturing) = Lines::capture();
-    let house = Plans::new().guard(Stub::new("g", Turn::PanicLater)).start().await;
-    house.post("/g", review("web", 0)).await;
+    let server = ServerBuilder::new().guard(Stub::new("g", Behavior::PanicLater)).start().await;
+    server.post("/g", review("web", 0)).await;
     let lines = lines.of_reviews();
     assert_eq!(lines[0]["level"], "ERROR");
     assert_eq!(lines[0]["fields"]["panic"], "inner words later");
@@ -118,16 +118,16 @@ async fn a_panic_is_logged_with_its_words_and_the_uid() {
 }
 
 #[tokio::test]
-async fn a_caller_that_hangs_up_leaves_a_line() {
+async fn logs_a_review_whose_caller_hangs_up() {
     let (lines, _capturing) = Lines::capture();
-    let house = Plans::new().guard(Stub::new("g", Turn::Wait(Gate::new()))).start().await;
-    let mut client = house.connect().await;
+    let server = ServerBuilder::new().guard(Stub::new("g", Behavior::Wait(Gate::new()))).start().await;
+    let mut client = server.connect().await;
     let body = review("web", 0);
     client.start("/g", body.len()).await;
     client.send(body).await;
-    house.reaches("durward_reviews_in_flight", 1.0).await;
+    server.wait_for_metric("durward_reviews_in_flight", 1.0).await;
     drop(client);
-    house.reaches("durward_reviews_abandoned_total{guard=\"g\"}", 1.0).await;
+    server.wait_for_metric("durward_reviews_abandoned_total{guard=\"g\"}", 1.0).await;
     let lines = lines.of_reviews();
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0]["fields"]["uid"], "uid-web");
@@ -137,9 +137,9 @@ async fn a_caller_that_hangs_up_leaves_a_line() {
 #[tokio::test]
 async fn a_users_name_cannot_forge_a_line() {
     let (lines, _capturing) = Lines::capture();
-    let house = Plans::new().guard(Stub::new("g", Turn::Deny)).start().await;
+    let server = ServerBuilder::new().guard(Stub::new("g", Behavior::Deny)).start().await;
     let forged = review("web", 0).replace("\"ann\"", "\"ann\\n{\\\"uid\\\":\\\"x\\\"}\"");
-    assert_eq!(house.post("/g", forged).await.status, 200);
+    assert_eq!(server.post("/g", forged).await.status, 200);
     let lines = lines.of_reviews();
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0]["fields"]["user"], "ann\n{\"uid\":\"x\"}");
@@ -148,9 +148,9 @@ async fn a_users_name_cannot_forge_a_line() {
 #[tokio::test]
 async fn a_caller_cannot_fill_the_log_with_what_it_brings() {
     let (lines, _capturing) = Lines::capture();
-    let house = Plans::new()
-        .guard(Stub::new("deny", Turn::Deny))
-        .guard(Stub::new("panic", Turn::PanicAtOnce))
+    let server = ServerBuilder::new()
+        .guard(Stub::new("deny", Behavior::Deny))
+        .guard(Stub::new("panic", Behavior::PanicAtOnce))
         .start()
         .await;
     let long = "x".repeat(100_000);
@@ -162,9 +162,9 @@ async fn a_caller_cannot_fill_the_log_with_what_it_brings() {
     review = review.replace("\"operation\"", &format!("\"subResource\":\"{long}\",\"operation\""));
     assert!(review.len() > 9 * long.len(), "a field was not made longer");
     for path in ["/deny", "/panic"] {
-        assert_eq!(house.post(path, &review).await.status, 200);
+        assert_eq!(server.post(path, &review).await.status, 200);
     }
-    let refused = house.post("/deny", review.replace("AdmissionReview", &long)).await;
+    let refused = server.post("/deny", review.replace("AdmissionReview", &long)).await;
     assert_eq!(refused.status, 400);
     let all = lines.0.lock().unwrap().clone();
     let longest = all.split(|byte| *byte == b'\n').map(<[u8]>::len).max().unwrap();
@@ -173,17 +173,17 @@ async fn a_caller_cannot_fill_the_log_with_what_it_brings() {
     assert_eq!(lines.len(), 3);
     let user = lines[0]["fields"]["user"].as_str().unwrap();
     assert!(user.starts_with("annxxx") && user.ends_with("x…"), "{user}");
-    assert_eq!(user.chars().count(), 257);
+    assert_eq!(user.chars().count(), 256);
 }
 
 #[tokio::test]
-async fn what_is_not_http_leaves_a_line() {
+async fn logs_requests_that_are_not_http() {
     let (lines, _capturing) = Lines::capture();
-    let house = Plans::new().start().await;
-    let mut client = house.connect().await;
+    let server = ServerBuilder::new().start().await;
+    let mut client = server.connect().await;
     client.send("POST /g HTTP/1.1\r\nContent-Length: +5\r\n\r\n").await;
     assert_eq!(client.answer().await.unwrap().status, 400);
-    house.reaches("durward_connections", 0.0).await;
+    server.wait_for_metric("durward_connections", 0.0).await;
     let lines = lines.of("durward::refused");
     assert_eq!(lines.len(), 1);
     assert_eq!((&lines[0]["level"], &lines[0]["fields"]["reason"]), (&"INFO".into(), &"http".into()));

@@ -1,0 +1,350 @@
+//! Limits the connections of a port. At the limit, one waiting connection is closed for each new one.
+//!
+//! Refusing new connections instead would let a pod keep the API server and kubelet out: it only has to open connections and
+//! send nothing. The connection that has waited longest without a complete request head is closed: in its handshake, with half
+//! a head, or idle. If a request is under way on every connection, the new one is refused.
+//!
+//! The new connection's task picks a connection from outside and asks it to close. That connection decides in its own task,
+//! after it has read what the kernel holds for it. Only this task changes its [`ConnectionState`], so no request can begin
+//! between the decision and the end. If a request has begun meanwhile, the connection stays, and asks another one.
+//!
+//! A request can still be on the wire when an idle connection closes. Every server that closes idle connections has this race;
+//! clients retry.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+
+/// How long a new connection waits until the one that was asked has closed.
+const EVICT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a client has to read its last answer before the connection can be closed for another: a round trip around the world.
+const LAST_READ: Duration = Duration::from_millis(250);
+/// Interval of log lines about a reached limit.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The connections of a port, at most `max`.
+pub(crate) struct ConnectionLimit {
+    port: &'static str,
+    max: usize,
+    permits: Arc<Semaphore>,
+    open: Mutex<OpenConnections>,
+}
+
+/// Locked when a connection begins or ends, never during a review.
+#[derive(Default)]
+struct OpenConnections {
+    next_id: u64,
+    states: BTreeMap<u64, Arc<ConnectionState>>,
+    logged_at: Option<Instant>,
+    evicted: usize,
+    refused: usize,
+}
+
+impl ConnectionLimit {
+    pub(crate) fn new(port: &'static str, max: usize) -> Arc<Self> {
+        let permits = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
+        Arc::new(Self { port, max, permits, open: Mutex::default() })
+    }
+
+    /// Returns a permit for a new connection, at the limit after another one has closed. Returns none if all are busy.
+    pub(crate) async fn acquire(self: &Arc<Self>, peer: SocketAddr) -> Option<Permit> {
+        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let is_evicting = self.lock().evict_longest_waiting();
+                self.log(peer, is_evicting);
+                if !is_evicting {
+                    return None;
+                }
+                timeout(EVICT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()?
+            }
+        };
+        let state = Arc::new(ConnectionState::new());
+        let mut open = self.lock();
+        let id = open.next_id;
+        open.next_id += 1;
+        open.states.insert(id, Arc::clone(&state));
+        Some(Permit { limit: Arc::clone(self), id, state, _permit: permit })
+    }
+
+    fn log(&self, peer: SocketAddr, is_evicting: bool) {
+        let mut open = self.lock();
+        *(if is_evicting { &mut open.evicted } else { &mut open.refused }) += 1;
+        if open.logged_at.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
+            return;
+        }
+        open.logged_at = Some(Instant::now());
+        let (ended, turned_away) = (std::mem::take(&mut open.evicted), std::mem::take(&mut open.refused));
+        tracing::warn!(
+            port = self.port,
+            most = self.max,
+            ended,
+            turned_away,
+            %peer,
+            "as many connections are open as may be: the one that is quiet the longest ends for each that comes, and while all \
+             are busy who comes is turned away"
+        );
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenConnections {
+    /// Asks the longest waiting connection to close. Returns false if there is none. With the default of 512 connections this
+    /// takes some microseconds.
+    fn evict_longest_waiting(&self) -> bool {
+        let waiting = self.states.values().filter_map(|state| Some((state.evictable_since()?, state)));
+        let Some((_, state)) = waiting.min_by_key(|(since, _)| *since) else { return false };
+        state.lock().is_evicting = true;
+        state.evict.notify_one();
+        true
+    }
+}
+
+/// The right to one connection. Dropping it lets the next one in.
+pub(crate) struct Permit {
+    limit: Arc<ConnectionLimit>,
+    id: u64,
+    state: Arc<ConnectionState>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Permit {
+    pub(crate) fn state(&self) -> &Arc<ConnectionState> {
+        &self.state
+    }
+
+    /// Returns when this connection must close for another one. Poll it in the connection's task and after the connection, so
+    /// that a request that has arrived is seen.
+    pub(crate) async fn evicted(&self) {
+        loop {
+            self.state.evict.notified().await;
+            if self.state.lock().evictable_since().is_some() {
+                return;
+            }
+            self.state.lock().is_evicting = false;
+            self.limit.lock().evict_longest_waiting();
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.limit.lock().states.remove(&self.id);
+    }
+}
+
+/// What a connection is doing. Changed by its own task only.
+pub(crate) struct ConnectionState {
+    inner: Mutex<State>,
+    evict: Notify,
+}
+
+struct State {
+    phase: Phase,
+    /// Beginning of the phase.
+    since: Instant,
+    unflushed: Unflushed,
+    is_evicting: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Without a first request.
+    New,
+    /// From a request's head to its answer.
+    Busy,
+    /// After an answer.
+    Idle,
+}
+
+/// What the peer has not taken yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unflushed {
+    /// Nothing: the kernel has all bytes.
+    Nothing,
+    /// Bytes of an answer, for which the kernel has no room.
+    Answer,
+    /// The end of the connection. Closing with unread bytes would take back the last answer.
+    Close,
+}
+
+impl ConnectionState {
+    fn new() -> Self {
+        let state = State {
+            phase: Phase::New,
+            since: Instant::now(),
+            unflushed: Unflushed::Nothing,
+            is_evicting: false,
+        };
+        Self { inner: Mutex::new(state), evict: Notify::new() }
+    }
+
+    /// Records that a request has begun.
+    pub(crate) fn begin_request(&self) {
+        self.set(Phase::Busy);
+    }
+
+    /// Records that the request is answered.
+    pub(crate) fn end_request(&self) {
+        self.set(Phase::Idle);
+    }
+
+    pub(crate) fn set_unflushed(&self, unflushed: Unflushed) {
+        self.lock().unflushed = unflushed;
+    }
+
+    /// Returns whether there was no request yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.lock().phase == Phase::New
+    }
+
+    /// Returns when the connection times out without another request. Returns none while a request is under way.
+    pub(crate) fn times_out_at(&self, first: Duration, idle: Duration) -> Option<Instant> {
+        let state = self.lock();
+        match state.phase {
+            Phase::New => Some(state.since + first),
+            Phase::Idle => Some(state.since + idle),
+            Phase::Busy => None,
+        }
+    }
+
+    fn set(&self, phase: Phase) {
+        let mut state = self.lock();
+        (state.phase, state.since) = (phase, Instant::now());
+    }
+
+    /// Returns since when the connection could be closed. Returns none if it cannot, or was already asked.
+    fn evictable_since(&self) -> Option<Instant> {
+        let state = self.lock();
+        state.evictable_since().filter(|_| !state.is_evicting)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns since when the connection could be closed without losing a request or an answer.
+    fn evictable_since(&self) -> Option<Instant> {
+        let is_flushed = match self.unflushed {
+            Unflushed::Nothing => true,
+            Unflushed::Answer => false,
+            Unflushed::Close => self.since.elapsed() >= LAST_READ,
+        };
+        (self.phase != Phase::Busy && is_flushed).then_some(self.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], 1))
+    }
+
+    async fn full(max: usize) -> (Arc<ConnectionLimit>, Vec<Permit>) {
+        let limit = ConnectionLimit::new("listen", max);
+        let mut permits = Vec::new();
+        for _ in 0..max {
+            permits.push(limit.acquire(peer()).await.unwrap());
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        (limit, permits)
+    }
+
+    /// Starts another connection and returns its task, once it has asked for an eviction.
+    async fn another(limit: &Arc<ConnectionLimit>) -> tokio::task::JoinHandle<Option<Permit>> {
+        let limit = Arc::clone(limit);
+        let task = tokio::spawn(async move { limit.acquire(peer()).await });
+        tokio::task::yield_now().await;
+        task
+    }
+
+    /// Returns whether the connection closes if its task runs now.
+    async fn closes(permit: &Permit) -> bool {
+        tokio::select! {
+            biased;
+            () = permit.evicted() => true,
+            () = std::future::ready(()) => false,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_waiting_connection_closes_and_the_new_one_gets_its_permit() {
+        let (limit, mut permits) = full(3).await;
+        permits[0].state().begin_request();
+        permits[0].state().end_request();
+        let waiting = another(&limit).await;
+        assert!(!closes(&permits[0]).await && !closes(&permits[2]).await);
+        assert!(closes(&permits[1]).await);
+        assert!(!waiting.is_finished());
+        drop(permits.remove(1));
+        assert!(waiting.await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_got_a_request_after_it_was_asked_stays_and_asks_another() {
+        let (limit, permits) = full(2).await;
+        let waiting = another(&limit).await;
+        permits[0].state().begin_request();
+        assert!(!closes(&permits[0]).await);
+        assert!(closes(&permits[1]).await);
+        waiting.abort();
+        // Idle again, it can be asked again.
+        permits[0].state().end_request();
+        let _waiting = another(&limit).await;
+        assert!(closes(&permits[0]).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_or_unflushed_connection_is_not_asked_and_the_new_one_is_refused() {
+        let (limit, permits) = full(3).await;
+        permits[0].state().begin_request();
+        for (permit, unflushed) in permits.iter().skip(1).zip([Unflushed::Answer, Unflushed::Close]) {
+            permit.state().begin_request();
+            permit.state().end_request();
+            permit.state().set_unflushed(unflushed);
+        }
+        assert!(limit.acquire(peer()).await.is_none());
+        tokio::time::advance(LAST_READ).await;
+        let _waiting = another(&limit).await;
+        assert!(closes(&permits[2]).await);
+        assert!(limit.acquire(peer()).await.is_none());
+        permits[1].state().set_unflushed(Unflushed::Nothing);
+        let _waiting = another(&limit).await;
+        assert!(closes(&permits[1]).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_connection_is_refused_if_no_other_closes_in_time() {
+        let (limit, permits) = full(1).await;
+        let waiting = another(&limit).await;
+        permits[0].state().begin_request();
+        assert!(!closes(&permits[0]).await);
+        assert!(waiting.await.unwrap().is_none());
+        drop(permits);
+        assert!(limit.lock().states.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reached_limit_is_logged_once_a_minute() {
+        let (limit, permits) = full(1).await;
+        permits[0].state().begin_request();
+        for _ in 0..5 {
+            assert!(limit.acquire(peer()).await.is_none());
+        }
+        assert_eq!(limit.lock().refused, 4);
+        tokio::time::advance(LOG_INTERVAL).await;
+        assert!(limit.acquire(peer()).await.is_none());
+        assert_eq!(limit.lock().refused, 0);
+    }
+}

@@ -1,0 +1,76 @@
+//! Runs a guard within its time, and catches its panics.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use admission::{BoxFuture, Cause, Request, Ruling, Settled, settle};
+use futures_util::FutureExt as _;
+
+use crate::deadline::format_duration;
+use crate::plan::Route;
+use crate::text::for_log;
+
+/// Asks the guard and settles its ruling. A panic and a passed deadline are Unknown.
+pub(super) async fn run(route: &Route, request: &Request<'_>, began: Instant, budget: Duration) -> Settled {
+    let guard = route.guard.as_ref();
+    let name = guard.name();
+    let deadline = began + budget;
+    let ruling = if Instant::now() >= deadline {
+        // The guard has no part in this: the body came slowly, or the caller's timeout is too short.
+        let limit = format_duration(budget);
+        let text = format!("the review was not here whole within {limit}, too late to ask");
+        Ruling::unknown(Cause::new("late", text))
+    } else {
+        // `async`, so that a panic before the guard returns its future is caught too.
+        let review = AssertUnwindSafe(async { guard.review(request, deadline).await }).catch_unwind();
+        match tokio::time::timeout_at(deadline.into(), CatchDrop(Some(review.boxed()))).await {
+            Ok(Ok(ruling)) => ruling,
+            Ok(Err(panic)) => {
+                route.metrics.panics.inc();
+                let message = panic_message(panic.as_ref());
+                let (uid, panic) = (for_log(&request.uid), for_log(&message));
+                let (uid, panic) = (uid.as_ref(), panic.as_ref());
+                tracing::error!(target: "durward::review", uid, guard = name, panic, "a guard panicked");
+                let text =
+                    format!("the {name} guard failed in itself; its log has the reason under uid {uid}");
+                Ruling::unknown(Cause::new("panic", text))
+            }
+            Err(_) => {
+                route.metrics.deadlines.inc();
+                let text = format!("the {name} guard did not rule within {}", format_duration(budget));
+                Ruling::unknown(Cause::new("deadline", text))
+            }
+        }
+    };
+    settle(request, ruling, guard.settle_policy())
+}
+
+/// A future that logs a panic of its drop: a review is dropped at its deadline, or when the caller hangs up.
+struct CatchDrop<'a, T>(Option<BoxFuture<'a, T>>);
+
+impl<T> Future for CatchDrop<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.0.as_mut().map_or(Poll::Pending, |future| future.as_mut().poll(cx))
+    }
+}
+
+impl<T> Drop for CatchDrop<'_, T> {
+    fn drop(&mut self) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(self.0.take()))) {
+            tracing::error!(panic = panic_message(panic.as_ref()), "a guard panicked while it was stopped");
+        }
+    }
+}
+
+/// Returns the message of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a text".to_owned())
+}

@@ -1,0 +1,354 @@
+//! Replaces the TLS configuration when its files change. It reads them periodically, compares them by content, and replaces
+//! certificate, key and client CA only together. If the new files cannot be used, the old certificate stays.
+//!
+//! Files are read periodically, not watched: kubelet replaces a mounted Secret by a new symlink `..data`, and a watcher of the
+//! file itself does not notice this (kubewarden/policy-server#1026, #1061).
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
+
+use super::ServerTls;
+use super::certificate::{Certificate, CertificateError, Material, read_pem};
+use crate::checks::Check;
+use crate::deadline::format_duration;
+use crate::metrics::Metrics;
+use crate::settings::TlsSettings;
+
+/// Reloads the certificate.
+pub(crate) struct CertReloader {
+    settings: TlsSettings,
+    tls: Arc<ArcSwap<ServerTls>>,
+    status: CertStatus,
+    digest: [u8; 32],
+    last_error: Option<String>,
+    metrics: Metrics,
+}
+
+/// The current certificate and its check. Clones share both, so that the expiry is reported even while a read of the files hangs
+/// and holds the reloader.
+#[derive(Clone)]
+pub(crate) struct CertStatus {
+    certificate: Arc<ArcSwap<Certificate>>,
+    check: Check,
+}
+
+/// The contents of the files at one moment.
+struct Files {
+    material: Material,
+    ca: Option<Vec<u8>>,
+    digest: [u8; 32],
+}
+
+impl Files {
+    fn read(settings: &TlsSettings) -> Result<Self, CertificateError> {
+        let material = Material::read(&settings.certificate)?;
+        let ca = settings.client.ca().map(|path| read_pem(path)).transpose()?;
+        let mut digest = Sha256::new();
+        for part in [Some(&material.cert), Some(&material.key), ca.as_ref()].into_iter().flatten() {
+            digest.update(part.len().to_be_bytes());
+            digest.update(part);
+        }
+        Ok(Self { material, ca, digest: digest.finalize().into() })
+    }
+
+    fn load(&self, settings: &TlsSettings) -> Result<(Certificate, ServerTls), CertificateError> {
+        let certificate = Certificate::from_material(&self.material)?;
+        let place = || match settings.client.ca() {
+            Some(path) => path.display().to_string(),
+            None => self.material.cert_place.clone(),
+        };
+        let tls = ServerTls::new(&certificate, settings.min_version, &settings.client, self.ca.as_deref())
+            .map_err(|fault| CertificateError { place: place(), fault })?;
+        Ok((certificate, tls))
+    }
+}
+
+impl CertReloader {
+    /// Loads the certificate for the first time. Without an older one, every fault is an error.
+    pub(crate) fn start(
+        settings: TlsSettings,
+        metrics: Metrics,
+        check: Check,
+        now: SystemTime,
+    ) -> Result<Self, CertificateError> {
+        let files = Files::read(&settings)?;
+        let (certificate, tls) = files.load(&settings)?;
+        certificate
+            .valid_at(now)
+            .map_err(|fault| CertificateError { place: files.material.cert_place.clone(), fault })?;
+        metrics.server().certificate_not_after.set(certificate.not_after_seconds());
+        check.pass();
+        Ok(Self {
+            settings,
+            tls: Arc::new(ArcSwap::from_pointee(tls)),
+            status: CertStatus { certificate: Arc::new(ArcSwap::from_pointee(certificate)), check },
+            digest: files.digest,
+            last_error: None,
+            metrics,
+        })
+    }
+
+    /// Returns the current TLS configuration, which every reload replaces.
+    pub(crate) fn tls(&self) -> Arc<ArcSwap<ServerTls>> {
+        Arc::clone(&self.tls)
+    }
+
+    pub(crate) fn status(&self) -> CertStatus {
+        self.status.clone()
+    }
+
+    /// Reads the files once.
+    pub(crate) fn reload(&mut self, now: SystemTime) {
+        let error = self.replace(now).err().map(|error| error.to_string());
+        if let Some(error) = error.as_deref().filter(|error| self.last_error.as_deref() != Some(error)) {
+            self.metrics.server().count_certificate_load("refused");
+            let certificate = self.status.certificate.load();
+            tracing::warn!(
+                reason = error,
+                serial = certificate.serial(),
+                not_after = certificate.not_after_text(),
+                "the certificate files changed and cannot be served: the certificate from before stays in force"
+            );
+        }
+        let problem = error.as_ref().map(|error| format!("new files cannot be served: {error}"));
+        self.status.report(problem.as_deref(), now);
+        self.last_error = error;
+    }
+
+    /// Replaces the certificate if the files have changed.
+    fn replace(&mut self, now: SystemTime) -> Result<(), CertificateError> {
+        let mut files = Files::read(&self.settings)?;
+        if files.digest == self.digest {
+            return Ok(());
+        }
+        let mut loaded = files.load(&self.settings);
+        if loaded.is_err() {
+            // The certificate may be from before a change and the key from after it, so changed files are loaded again.
+            let again = Files::read(&self.settings)?;
+            if again.digest != files.digest {
+                loaded = again.load(&self.settings);
+                files = again;
+            }
+        }
+        let (certificate, tls) = loaded?;
+        // Between two invalid certificates the new one wins, because it is the one that the operator sees.
+        if let Err(fault) = certificate.valid_at(now)
+            && self.status.certificate.load().valid_at(now).is_ok()
+        {
+            return Err(CertificateError { place: files.material.cert_place, fault });
+        }
+        self.tls.store(Arc::new(tls));
+        let metrics = self.metrics.server();
+        metrics.certificate_not_after.set(certificate.not_after_seconds());
+        metrics.count_certificate_load("taken");
+        tracing::info!(
+            serial = certificate.serial(),
+            names = certificate.names().join(","),
+            not_after = certificate.not_after_text(),
+            "new certificate in force"
+        );
+        self.status.certificate.store(Arc::new(certificate));
+        self.digest = files.digest;
+        Ok(())
+    }
+}
+
+impl CertStatus {
+    /// Sets the check from the certificate's validity and a problem with its files.
+    fn report(&self, problem: Option<&str>, now: SystemTime) {
+        let certificate = self.certificate.load();
+        match (certificate.valid_at(now).err(), problem) {
+            (None, None) => self.check.pass(),
+            (None, Some(problem)) => self.check.note(format!(
+                "{problem}; the certificate from before stays, until {}",
+                certificate.not_after_text()
+            )),
+            (Some(fault), None) => self.check.fail(fault.to_string()),
+            (Some(fault), Some(problem)) => self.check.fail(format!("{fault}; and {problem}")),
+        }
+    }
+}
+
+/// Reloads every `poll` until it is dropped. While a read hangs, `status` is reported anyway.
+pub(crate) async fn reload_periodically(
+    reloader: Arc<Mutex<CertReloader>>,
+    status: CertStatus,
+    poll: Duration,
+) {
+    let mut ticks = tokio::time::interval(poll);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is immediate, and the files were just loaded.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let reloader = Arc::clone(&reloader);
+        // A mounted file system can hang, and must not block a worker of the runtime.
+        let mut reload = tokio::task::spawn_blocking(move || {
+            reloader.lock().unwrap_or_else(PoisonError::into_inner).reload(SystemTime::now());
+        });
+        let (began, mut is_logged) = (Instant::now(), false);
+        let result = loop {
+            if let Ok(result) = timeout(poll, &mut reload).await {
+                break result;
+            }
+            if !std::mem::replace(&mut is_logged, true) {
+                tracing::warn!(
+                    "a look at the certificate files hangs: does what they are mounted from answer?"
+                );
+            }
+            let waited = format_duration(Duration::from_secs(began.elapsed().as_secs()));
+            let problem = format!("a look at the certificate files has hung for {waited}");
+            status.report(Some(&problem), SystemTime::now());
+        };
+        if let Err(error) = result {
+            tracing::error!(reason = %error, "looking at the certificate files failed; the certificate in force stays");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+    use crate::checks::Checks;
+    use crate::settings::{CertificateFiles, CertificateSource};
+
+    fn year(year: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_556_952)
+    }
+
+    /// Writes a certificate that is valid from the beginning of one year to that of another.
+    fn write(directory: &Path, from: i32, to: i32) {
+        let mut params = CertificateParams::new(vec!["durward.svc".to_owned()]).unwrap();
+        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        let key = KeyPair::generate().unwrap();
+        std::fs::write(directory.join("c"), params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(directory.join("k"), key.serialize_pem()).unwrap();
+    }
+
+    fn start(directory: &Path, now: SystemTime) -> (Checks, Result<CertReloader, CertificateError>) {
+        let files = CertificateFiles { cert: directory.join("c"), key: directory.join("k") };
+        let settings = TlsSettings::new(CertificateSource::Files(files));
+        let checks = Checks::new();
+        let reloader = CertReloader::start(settings, Metrics::new("t"), checks.add("certificate"), now);
+        (checks, reloader)
+    }
+
+    #[test]
+    fn rejects_a_certificate_that_is_not_valid_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), 2030, 2032);
+        let early = start(directory.path(), year(2029)).1.err().unwrap().to_string();
+        assert!(
+            early.ends_with("valid only from 2030-01-01T00:00:00Z: is this machine's clock right?"),
+            "{early}"
+        );
+        let late = start(directory.path(), year(2033)).1.err().unwrap().to_string();
+        assert!(late.ends_with("the certificate ended at 2032-01-01T00:00:00Z: renew it"), "{late}");
+    }
+
+    #[test]
+    fn an_expired_certificate_makes_the_server_unready_until_it_is_renewed() {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), 2030, 2032);
+        let (checks, reloader) = start(directory.path(), year(2031));
+        let mut reloader = reloader.unwrap();
+        assert!(checks.readiness().ready);
+        reloader.reload(year(2033));
+        assert!(
+            checks.readiness().text.contains("[-]certificate failed: the certificate ended at 2032-01-01")
+        );
+        write(directory.path(), 2032, 2035);
+        reloader.reload(year(2033));
+        assert!(checks.readiness().ready);
+        assert!(reloader.metrics.encode().contains("durward_certificate_not_after_seconds 2051222400"));
+    }
+
+    #[tokio::test]
+    async fn reports_the_expiry_while_a_read_of_the_files_hangs() {
+        for (to, expected) in [
+            (
+                2020,
+                "[-]certificate failed: the certificate ended at 2020-01-01T00:00:00Z: renew it; and a look",
+            ),
+            (4000, "[!]certificate: a look at the certificate files has hung for "),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            write(directory.path(), 2018, to);
+            let (checks, reloader) = start(directory.path(), year(2019));
+            let reloader = reloader.unwrap();
+            let status = reloader.status();
+            let reloader = Arc::new(Mutex::new(reloader));
+            let holds = Arc::clone(&reloader);
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let (held, is_held) = tokio::sync::oneshot::channel();
+            // A reload hangs while this thread holds the reloader.
+            let holder = std::thread::spawn(move || {
+                let _hangs = holds.lock().unwrap();
+                held.send(()).unwrap();
+                ended.recv().unwrap();
+            });
+            is_held.await.unwrap();
+            let text = || checks.readiness_of("certificate").unwrap().text;
+            let reported = async {
+                while !text().contains(expected) {
+                    tokio::task::yield_now().await;
+                }
+                end.send(()).unwrap();
+                // The reload goes on, and its result counts.
+                while text().contains("hung") {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                () = reload_periodically(reloader, status, Duration::from_millis(10)) => {}
+                end = timeout(Duration::from_secs(20), reported) => {
+                    assert!(end.is_ok(), "{expected} is not in {}", text());
+                }
+            }
+            holder.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn replaces_the_certificate_when_the_new_one_becomes_valid() {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), 2030, 2034);
+        let (checks, reloader) = start(directory.path(), year(2031));
+        let mut reloader = reloader.unwrap();
+        write(directory.path(), 2032, 2036);
+        reloader.reload(year(2031));
+        assert!(checks.readiness().text.contains("[!]certificate: new files cannot be served"));
+        reloader.reload(year(2033));
+        assert_eq!(checks.readiness_of("certificate").unwrap().text, "[+]certificate ok\n");
+    }
+
+    #[test]
+    fn replaces_an_expired_certificate_by_another_expired_one() {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), 2030, 2032);
+        let (checks, reloader) = start(directory.path(), year(2031));
+        let mut reloader = reloader.unwrap();
+        write(directory.path(), 2031, 2033);
+        reloader.reload(year(2034));
+        assert!(checks.readiness().text.contains("ended at 2033-01-01"), "{}", checks.readiness().text);
+    }
+
+    #[test]
+    fn counts_the_same_fault_once() {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), 2030, 2032);
+        let mut reloader = start(directory.path(), year(2031)).1.unwrap();
+        std::fs::write(directory.path().join("k"), "half a key").unwrap();
+        reloader.reload(year(2031));
+        reloader.reload(year(2031));
+        assert!(reloader.metrics.encode().contains("durward_certificate_loads_total{result=\"refused\"} 1"));
+    }
+}

@@ -1,0 +1,163 @@
+//! A server at its connection limit.
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+
+use crate::harness::{Behavior, Client, Gate, ServerBuilder, Stub, TestServer, review, wait_until};
+
+const MAX: usize = 4;
+
+async fn server(gate: &Gate) -> TestServer {
+    ServerBuilder::new()
+        .guard(Stub::new("wait", Behavior::Wait(gate.clone())))
+        .guard(Stub::new("allow", Behavior::Allow))
+        .guard(Stub::new("long", Behavior::LongPatch(16 << 20)))
+        .with(|options| options.limits.connections = MAX)
+        .start()
+        .await
+}
+
+async fn begin_review(server: &TestServer, path: &str) -> Client {
+    let mut client = server.connect().await;
+    let body = review("web", 0);
+    client.start(path, body.len()).await;
+    client.send(body).await;
+    client
+}
+
+/// Makes every connection of the server wait for a verdict.
+async fn busy(server: &TestServer) -> Vec<Client> {
+    let mut busy = Vec::new();
+    for _ in 0..MAX {
+        busy.push(begin_review(server, "/wait").await);
+    }
+    server.wait_for_metric("durward_reviews_in_flight", MAX as f64).await;
+    busy
+}
+
+#[tokio::test]
+async fn closes_the_longest_idle_connection_at_the_limit() {
+    let server = server(&Gate::new()).await;
+    let mut idle = Vec::new();
+    for _ in 0..MAX {
+        idle.push(server.connect().await);
+    }
+    // The order of the answers is not the order of the connections.
+    for at in [2, 0, 3, 1] {
+        assert_eq!(idle[at].post("/allow", review("web", 0)).await.status, 200);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let mut another = server.connect().await;
+    assert_eq!(another.post("/allow", review("web", 0)).await.status, 200);
+    assert!(idle[2].is_closed().await);
+    for at in [0, 3, 1] {
+        assert_eq!(idle[at].post("/allow", review("web", 0)).await.status, 200);
+    }
+    assert_eq!(another.post("/allow", review("web", 0)).await.status, 200);
+    server.wait_for_metric("durward_connections_made_room_total", 1.0).await;
+    server.wait_for_metric("durward_connections", MAX as f64).await;
+    server.wait_for_metric("durward_shed_total{cause=\"connections\"}", 0.0).await;
+}
+
+#[tokio::test]
+async fn hundreds_of_idle_connections_do_not_block_reviews() {
+    let server = server(&Gate::new()).await;
+    let mut idle = Vec::new();
+    for _ in 0..25 * MAX {
+        // A pod that kept the API server out did this: its request was read and refused, and the connection stayed idle.
+        let mut client = server.connect().await;
+        assert_eq!(client.post("/allow", "{}").await.status, 400);
+        idle.push(client);
+    }
+    assert_eq!(server.post("/allow", review("web", 0)).await.status, 200);
+    server.wait_for_metric("durward_shed_total{cause=\"connections\"}", 0.0).await;
+}
+
+#[tokio::test]
+async fn closes_silent_handshakes_and_half_read_heads_at_the_limit() {
+    let server = server(&Gate::new()).await;
+    let mut silent = Vec::new();
+    for _ in 0..2 * MAX {
+        silent.push(TcpStream::connect(server.addresses.listen).await.unwrap());
+    }
+    for _ in 0..3 {
+        assert_eq!(server.post("/allow", review("web", 0)).await.status, 200);
+    }
+    assert_eq!(silent[0].read(&mut [0; 1]).await.unwrap_or(0), 0);
+    let mut slow = Vec::new();
+    for _ in 0..2 * MAX {
+        let mut client = server.connect().await;
+        client.send("POST /allow HT").await;
+        slow.push(client);
+    }
+    assert_eq!(server.post("/allow", review("web", 0)).await.status, 200);
+    assert!(slow[0].is_closed().await);
+    server.wait_for_metric("durward_shed_total{cause=\"connections\"}", 0.0).await;
+}
+
+#[tokio::test]
+async fn refuses_a_connection_while_all_are_busy_and_answers_each() {
+    let gate = Gate::new();
+    let server = server(&gate).await;
+    let mut busy = busy(&server).await;
+    for _ in 0..3 {
+        assert!(Client::connect(server.addresses.listen, &server.trust).await.is_err());
+    }
+    server.wait_for_metric("durward_shed_total{cause=\"connections\"}", 3.0).await;
+    gate.open(MAX);
+    for client in &mut busy {
+        let answer = client.answer().await.unwrap();
+        assert!(answer.status == 200 && !answer.closes());
+    }
+    // All are answered, so one of them is closed.
+    assert_eq!(server.post("/allow", review("web", 0)).await.status, 200);
+    server.wait_for_metric("durward_connections_made_room_total", 1.0).await;
+}
+
+#[tokio::test]
+async fn does_not_close_a_connection_whose_answer_is_not_taken() {
+    let gate = Gate::new();
+    let server = server(&gate).await;
+    let mut taking = begin_review(&server, "/long").await;
+    // The answer is far longer than the buffers of the kernel.
+    server
+        .wait_for_metric("durward_reviews_total{guard=\"long\",operation=\"CREATE\",verdict=\"mutate\"}", 1.0)
+        .await;
+    let mut others = Vec::new();
+    for _ in 1..MAX {
+        others.push(begin_review(&server, "/wait").await);
+    }
+    server.wait_for_metric("durward_reviews_in_flight", (MAX - 1) as f64).await;
+    assert!(Client::connect(server.addresses.listen, &server.trust).await.is_err());
+    let answer = taking.answer().await.unwrap();
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.len() > 16 << 20);
+    // After its answer was taken, the connection can be closed.
+    wait_until("the connection whose answer was taken is closed", async || {
+        Client::connect(server.addresses.listen, &server.trust).await.is_ok()
+    })
+    .await;
+    assert!(taking.is_closed().await);
+    gate.open(MAX);
+    for client in &mut others {
+        assert_eq!(client.answer().await.unwrap().status, 200);
+    }
+}
+
+#[tokio::test]
+async fn silent_connections_do_not_block_probes_on_the_admin_port() {
+    let server = server(&Gate::new()).await;
+    let mut silent = Vec::new();
+    for at in 0..300 {
+        let tcp = TcpStream::connect(server.addresses.admin).await.unwrap();
+        if at % 2 == 0 {
+            tcp.writable().await.unwrap();
+            tcp.try_write(b"GET /livez HT").unwrap();
+        }
+        silent.push(tcp);
+    }
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(server.admin(path).await.status, 200);
+    }
+    assert_eq!(silent[0].read(&mut [0; 1]).await.unwrap_or(0), 0);
+}
