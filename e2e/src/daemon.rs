@@ -2,10 +2,11 @@
 //!
 //! [`Frozen`] thaws and [`Stopped`] starts again when it is dropped, so a case that fails leaves the fleet intact.
 
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use rustix::process::Signal;
 
 use crate::console::print;
@@ -18,8 +19,11 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 /// A signal is delivered at once, and each thread stops when it is next scheduled.
 const FROZEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// A check whether the process is ready.
-type Probe = dyn Fn() -> Result<Poll<()>> + Send + Sync;
+/// A listener on this host or a node answers at once.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
+
+/// A check whether the process is ready; the error says what is missing.
+type Probe = dyn Fn() -> Result<()> + Send + Sync;
 
 /// A running process and its command line.
 pub struct Daemon {
@@ -40,7 +44,7 @@ impl Daemon {
     pub(crate) fn start(
         supervisor: &Arc<Supervisor>,
         tool: Tool,
-        probe: impl Fn() -> Result<Poll<()>> + Send + Sync + 'static,
+        probe: impl Fn() -> Result<()> + Send + Sync + 'static,
     ) -> Result<Self> {
         let part = supervisor.start_process(tool.clone())?;
         Ok(Self {
@@ -58,7 +62,7 @@ impl Daemon {
             if let Some(exit) = part.exit()? {
                 bail!("ended while it was starting, with {exit}");
             }
-            (self.probe)()
+            Ok((self.probe)().into())
         })
         .map_err(|error| part.failure(format_args!("{error:#}")))
     }
@@ -93,6 +97,17 @@ impl Daemon {
         Ok(Stopped { daemon: self, held: true })
     }
 
+    /// Ends it and starts it again.
+    pub fn restart(&self) -> Result<()> {
+        self.stop()?.start()
+    }
+
+    /// Kills it (SIGKILL) until the result is dropped.
+    pub fn kill(&self) -> Result<Stopped<'_>> {
+        self.signal(Signal::KILL)?;
+        self.stop()
+    }
+
     /// Ends it and does not start it again.
     pub(crate) fn end(&self) -> Result<Exit> {
         self.part().end()
@@ -111,6 +126,14 @@ impl Daemon {
 
     fn part(&self) -> Arc<Process> {
         Arc::clone(&self.part.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Returns a probe that succeeds if a listener accepts connections.
+pub(crate) fn accepts(address: impl Into<SocketAddr>) -> impl Fn() -> Result<()> + Send + Sync + 'static {
+    let address = address.into();
+    move || {
+        TcpStream::connect_timeout(&address, CONNECTED_WITHIN).map(drop).with_context(|| address.to_string())
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 /// A listener that takes longer is not ready.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -21,6 +21,13 @@ pub struct Response {
 /// Sends a GET on a connection of its own.
 pub fn get(at: SocketAddr, path: &str) -> Result<Response> {
     exchange(at, "GET", path, "")
+}
+
+/// Fails unless a GET returns 200.
+pub fn probe(at: SocketAddr, path: &str) -> Result<()> {
+    let page = get(at, path)?;
+    ensure!(page.status == 200, "{} {}", page.status, page.body);
+    Ok(())
 }
 
 /// Sends a request with a body on a connection of its own. The answer to HTTP/1.0 has no chunks and closes the

@@ -17,6 +17,13 @@ pub enum Poll<T> {
     Pending(String),
 }
 
+impl<T> From<Result<T>> for Poll<T> {
+    /// An error means that the condition does not hold yet.
+    fn from(result: Result<T>) -> Self {
+        result.map_or_else(|error| Self::Pending(format!("{error:#}")), Self::Ready)
+    }
+}
+
 /// Sets a flag when it is dropped, also by a panic. Threads of a scope that work until the flag is set would otherwise
 /// block the scope.
 #[derive(Debug)]

@@ -6,19 +6,17 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::binaries::Binary;
+use crate::daemon::Daemon;
 use crate::plain_http;
-use crate::supervisor::{Process, Supervisor, Tool};
-use crate::wait::{Poll, eventually};
+use crate::supervisor::{Supervisor, Tool};
 
 use super::location::Location;
-
-const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// A running etcd.
 #[derive(Debug)]
 pub struct Etcd {
     url: String,
-    part: Process,
+    daemon: Daemon,
 }
 
 impl Etcd {
@@ -43,24 +41,16 @@ impl Etcd {
             .flag("initial-advertise-peer-urls", &peer)
             .flag("initial-cluster", format_args!("e2e={peer}"))
             .argument("--unsafe-no-fsync");
-        let part = supervisor.start_process(place.tool(tool))?;
-        eventually("etcd to be healthy", READY_WITHIN, || {
-            if let Some(exit) = part.exit()? {
-                return Err(part.failure(format_args!("ended while it was starting, with {exit}")));
-            }
-            Ok(match plain_http::get((address, client).into(), "/health") {
-                Ok(page) if page.status == 200 => Poll::Ready(()),
-                Ok(page) => Poll::Pending(format!("{} {}", page.status, page.body)),
-                Err(error) => Poll::Pending(format!("{error:#}")),
-            })
-        })
-        .map_err(|error| part.failure(error))?;
-        Ok(Self { url, part })
+        let health = (address, client).into();
+        let daemon =
+            Daemon::start(supervisor, place.tool(tool), move || plain_http::probe(health, "/health"))?;
+        daemon.await_ready()?;
+        Ok(Self { url, daemon })
     }
 
     /// Returns its process id.
     pub fn pid(&self) -> i32 {
-        self.part.pid()
+        self.daemon.pid()
     }
 
     /// Returns its URL, plain HTTP.

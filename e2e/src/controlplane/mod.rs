@@ -119,13 +119,8 @@ impl Cluster {
             kubectl: Kubectl::new(supervisor, kubectl.clone(), path),
         };
         let api = admin.api.clone();
-        let server = Daemon::start(supervisor, place.tool(tool), move || {
-            Ok(match api.get("/readyz") {
-                Ok(answer) if answer.is_success() => Poll::Ready(()),
-                Ok(answer) => Poll::Pending(format!("{} {}", answer.status, answer.body)),
-                Err(error) => Poll::Pending(format!("{error:#}")),
-            })
-        })?;
+        let server =
+            Daemon::start(supervisor, place.tool(tool), move || api.get("/readyz")?.succeeded().map(drop))?;
         server.await_ready()?;
         let mut cluster = Self {
             options: options.clone(),

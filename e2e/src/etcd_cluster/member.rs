@@ -1,6 +1,7 @@
 //! A member of an etcd cluster: a process that can be stopped, killed, frozen and queried.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use serde_json::{Value, json};
 
 use super::address::CLIENT;
 use crate::api::Api;
-use crate::daemon::{Daemon, Frozen, Stopped};
+use crate::daemon::{Daemon, Stopped};
 use crate::metrics::Metrics;
 use crate::plain_http;
-use crate::wait::{Poll, eventually};
+use crate::wait::eventually;
 
 /// A member that gets SIGTERM transfers the leadership in a tenth of a second. Version 3.6 can ignore SIGTERM while it
 /// starts to serve.
@@ -95,11 +96,6 @@ impl Member {
     /// Returns its data directory.
     pub fn folder(&self) -> &std::path::Path {
         &self.folder
-    }
-
-    /// Returns its process id.
-    pub fn pid(&self) -> i32 {
-        self.daemon.pid()
     }
 
     /// Calls its JSON gateway. Over TLS, a frozen member never answers.
@@ -184,17 +180,6 @@ impl Member {
         self.daemon.stop()
     }
 
-    /// Kills it (SIGKILL) until the result is dropped.
-    pub fn kill(&self) -> Result<Stopped<'_>> {
-        self.daemon.signal(Signal::KILL)?;
-        self.daemon.stop()
-    }
-
-    /// Freezes it (SIGSTOP) until the result is dropped. The kernel accepts connections, but nothing answers.
-    pub fn freeze(&self) -> Result<Frozen<'_>> {
-        self.daemon.freeze()
-    }
-
     /// Returns whether it runs and is not frozen.
     pub(super) fn is_up(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
@@ -205,12 +190,17 @@ impl Member {
     /// Waits until it serves clients and a quorum answers it.
     pub fn await_reads(&self, within: Duration) -> Result<()> {
         eventually(format_args!("{} to read what a quorum stands behind", self.name), within, || {
-            Ok(match self.reads() {
-                Ok(()) => Poll::Ready(()),
-                Err(error) => Poll::Pending(format!("{error:#}")),
-            })
+            Ok(self.reads().into())
         })
         .map_err(|error| self.daemon.failure(format_args!("{error:#}")))
+    }
+}
+
+impl Deref for Member {
+    type Target = Daemon;
+
+    fn deref(&self) -> &Daemon {
+        &self.daemon
     }
 }
 

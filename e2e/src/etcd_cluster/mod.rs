@@ -22,7 +22,7 @@ mod tls;
 pub mod writer;
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
 
 use crate::context::TestContext;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, accepts};
 use crate::supervisor::{Supervisor, Tool};
 use crate::wait::{Poll, eventually};
 
@@ -46,9 +46,6 @@ use member::Voice;
 
 /// An election takes a second or two, longer on a loaded machine.
 const AGREED_WITHIN: Duration = Duration::from_secs(60);
-
-/// The time to connect to a listener on this host.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// The options of an etcd cluster.
 #[derive(Debug)]
@@ -168,12 +165,7 @@ impl Make {
         }
         let tool = tool.arguments(self.flags.iter().cloned());
         // It serves clients only in a quorum, and a case can start it without one.
-        let daemon = Daemon::start(&self.supervisor, tool, move || {
-            Ok(match TcpStream::connect_timeout(&SocketAddr::from((address, PEER)), LOOK) {
-                Ok(_) => Poll::Ready(()),
-                Err(error) => Poll::Pending(error.to_string()),
-            })
-        })?;
+        let daemon = Daemon::start(&self.supervisor, tool, accepts((address, PEER)))?;
         Ok(Member { name: name.to_owned(), address, folder, daemon, voice })
     }
 }

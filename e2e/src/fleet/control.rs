@@ -7,7 +7,7 @@
 //! karmada-webhook is required: it completes a `ClusterPropagationPolicy`, which otherwise is accepted and never
 //! scheduled.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,9 @@ use crate::binaries::Binary;
 use crate::certificates::{self, Ca};
 use crate::context::TestContext;
 use crate::controlplane::{Cluster, Options};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, accepts};
 use crate::ports;
 use crate::supervisor::{Supervisor, Tool};
-use crate::wait::Poll;
 
 /// The controllers of Kubernetes that upstream runs with Karmada's API server.
 const CONTROLLERS: &[&str] =
@@ -46,9 +45,6 @@ const AUDITED: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "om
     {"group": "", "resources": ["namespaces"]}, {"group": "apiextensions.k8s.io", "resources": ["customresourcedefinitions"]}]},
   {"level": "None"}
 ]}"#;
-
-/// A listener on this host answers at once.
-const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The processes of the control plane.
 #[derive(Debug)]
@@ -162,13 +158,7 @@ impl Site<'_> {
                 .flag("bind-address", Ipv4Addr::LOCALHOST)
                 .flag("secure-port", port);
         let api = self.cluster.api().clone();
-        let daemon = Daemon::start(self.supervisor, tool, move || {
-            Ok(match api.get(CLUSTERS) {
-                Ok(answer) if answer.is_success() => Poll::Ready(()),
-                Ok(answer) => Poll::Pending(format!("{} {}", answer.status, answer.body)),
-                Err(error) => Poll::Pending(format!("{error:#}")),
-            })
-        })?;
+        let daemon = Daemon::start(self.supervisor, tool, move || api.get(CLUSTERS)?.succeeded().map(drop))?;
         let name = "artifacts/deploy/karmada-aggregated-apiserver-apiservice.yaml";
         let host = "externalName: karmada-aggregated-apiserver.karmada-system.svc.cluster.local";
         self.apply(
@@ -190,13 +180,13 @@ impl Site<'_> {
             // A case waits for Karmada's view of a member; the defaults are ten and thirty seconds.
             .flag("cluster-status-update-frequency", "2s")
             .flag("cluster-success-threshold", "1s");
-        Daemon::start(self.supervisor, tool, listens(probe))
+        Daemon::start(self.supervisor, tool, accepts((Ipv4Addr::LOCALHOST, probe)))
     }
 
     fn scheduler(&self) -> Result<Daemon> {
         let (tool, probe) = self.part("karmada-scheduler", Binary::KarmadaScheduler)?;
         let tool = tool.flag("leader-elect", false).flag("enable-scheduler-estimator", false);
-        Daemon::start(self.supervisor, tool, listens(probe))
+        Daemon::start(self.supervisor, tool, accepts((Ipv4Addr::LOCALHOST, probe)))
     }
 
     /// Karmada's webhooks block its own objects once they are registered, so they are registered when they answer.
@@ -210,7 +200,7 @@ impl Site<'_> {
             .flag("bind-address", Ipv4Addr::LOCALHOST)
             .flag("secure-port", port)
             .flag("cert-dir", folder.display());
-        let daemon = Daemon::start(self.supervisor, tool, listens(port))?;
+        let daemon = Daemon::start(self.supervisor, tool, accepts((Ipv4Addr::LOCALHOST, port)))?;
         daemon.await_ready()?;
         self.apply(
             &sources.join("artifacts/deploy/webhook-configuration.yaml"),
@@ -256,17 +246,6 @@ pub(super) fn listening(tool: Tool) -> Result<(Tool, u16)> {
         .flag("metrics-bind-address", format_args!("127.0.0.1:{metrics}"))
         .flag("health-probe-bind-address", format_args!("127.0.0.1:{health}"));
     Ok((tool, health))
-}
-
-/// Returns a probe that succeeds when the port accepts connections.
-pub(super) fn listens(port: u16) -> impl Fn() -> Result<Poll<()>> + Send + Sync + 'static {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    move || {
-        Ok(match TcpStream::connect_timeout(&address, CONNECTED_WITHIN) {
-            Ok(_) => Poll::Ready(()),
-            Err(error) => Poll::Pending(format!("{address}: {error}")),
-        })
-    }
 }
 
 fn file_name(folder: &Path) -> String {

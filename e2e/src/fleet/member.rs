@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use super::PROPAGATED_WITHIN;
-use super::control::{Control, listening, listens, make_namespace};
+use super::control::{Control, listening, make_namespace};
 use crate::binaries::Binary;
 use crate::certificates;
 use crate::context::TestContext;
 use crate::controlplane::{Cluster, Options};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, accepts};
 use crate::namespace::Namespace;
 use crate::supervisor::Tool;
 use crate::wait::{Poll, eventually};
@@ -188,7 +188,7 @@ impl Member {
             .flag("leader-elect", false)
             .flag("cluster-status-update-frequency", "2s")
             .flag("cluster-success-threshold", "1s");
-        let agent = Daemon::start(&control.supervisor, tool, listens(port))?;
+        let agent = Daemon::start(&control.supervisor, tool, accepts(([127, 0, 0, 1], port)))?;
         agent.await_ready()?;
         *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
         Ok(())

@@ -1,6 +1,5 @@
 //! The cluster's DNS: `CoreDNS` as a process in the node's network, at the address that pods use.
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::{DNS, Sandbox};
 use crate::binaries::Binary;
 use crate::certificates::write;
 use crate::controlplane::Cluster;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, accepts};
 use crate::supervisor::{Supervisor, Tool};
 use crate::wait::{Poll, eventually};
 
@@ -20,9 +19,6 @@ const USER: &str = "system:coredns";
 
 /// It takes a second on an idle machine.
 const PERMITTED_WITHIN: Duration = Duration::from_secs(60);
-
-/// A listener in the node's network answers at once.
-const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Starts it and waits for nothing. It listens when it has read the cluster's Services.
 pub(super) fn start(
@@ -44,13 +40,7 @@ pub(super) fn start(
         .grace(Duration::ZERO)
         .argument("-conf")
         .argument(config.display().to_string());
-    let listener = (sandbox.address(), 53).into();
-    Daemon::start(supervisor, sandbox.in_network(tool), move || {
-        Ok(match TcpStream::connect_timeout(&listener, CONNECTED_WITHIN) {
-            Ok(_) => Poll::Ready(()),
-            Err(error) => Poll::Pending(error.to_string()),
-        })
-    })
+    Daemon::start(supervisor, sandbox.in_network(tool), accepts((sandbox.address(), 53)))
 }
 
 /// Gives it its permissions, and reserves its address by a Service.

@@ -15,81 +15,35 @@ use super::{DNS, NAME, Sandbox, runtime};
 use crate::binaries::Binary;
 use crate::certificates::write;
 use crate::controlplane::Cluster;
-use crate::daemon::{Daemon, Frozen, Stopped};
+use crate::daemon::Daemon;
 use crate::plain_http;
 use crate::supervisor::{Supervisor, Tool};
-use crate::wait::Poll;
 
 /// The port of its health probe, on all addresses of the node.
 const HEALTH: u16 = 10_248;
 
-/// The node's kubelet.
-#[derive(Debug)]
-pub struct Kubelet {
-    daemon: Daemon,
-}
-
-impl Kubelet {
-    /// Starts it for this cluster and waits for nothing.
-    pub(super) fn start(
-        supervisor: &Arc<Supervisor>,
-        sandbox: &Arc<Sandbox>,
-        cluster: &Cluster,
-    ) -> Result<Self> {
-        let folder = sandbox.folder().join("kubelet");
-        let ca = cluster.ca();
-        let user = cluster.certified(&format!("system:node:{NAME}"), Some("system:nodes"))?;
-        ca.server(&[NAME], &[sandbox.address().into()])?.write(&folder, "server")?;
-        write(&folder, "ca.crt", &ca.pem())?;
-        // Only pods with `dnsPolicy: Default` use it.
-        write(&folder, "resolv.conf", &format!("nameserver {DNS}\n"))?;
-        let config = write(&folder, "config.json", &configuration(sandbox, &folder).to_string())?;
-        let tool = Tool::new("kubelet", Binary::Kubelet.path(supervisor)?)
-            .grace(Duration::ZERO)
-            .flag("config", config.display())
-            .flag("kubeconfig", user.kubectl.kubeconfig().display())
-            .flag("hostname-override", NAME)
-            .flag("node-ip", sandbox.address());
-        let health = (sandbox.address(), HEALTH).into();
-        let daemon = Daemon::start(supervisor, sandbox.inside(tool), move || {
-            Ok(match plain_http::get(health, "/healthz") {
-                Ok(page) if page.status == 200 => Poll::Ready(()),
-                Ok(page) => Poll::Pending(format!("{} {}", page.status, page.body)),
-                Err(error) => Poll::Pending(format!("{error:#}")),
-            })
-        })?;
-        Ok(Self { daemon })
-    }
-
-    /// Waits until its health probe succeeds.
-    pub(super) fn await_ready(&self) -> Result<()> {
-        self.daemon.await_ready()
-    }
-
-    /// Returns its process id, which changes with each start.
-    pub fn pid(&self) -> i32 {
-        self.daemon.pid()
-    }
-
-    /// Ends it until the result is dropped. Pods continue, and after [`super::GRACE`] the node is not Ready.
-    pub fn stop(&self) -> Result<Stopped<'_>> {
-        self.daemon.stop()
-    }
-
-    /// Freezes it (SIGSTOP) until the result is dropped.
-    pub fn freeze(&self) -> Result<Frozen<'_>> {
-        self.daemon.freeze()
-    }
-
-    /// Ends it and starts it again, as in an upgrade.
-    pub fn restart(&self) -> Result<()> {
-        self.daemon.stop()?.start()
-    }
-
-    /// Returns an error with the end of its log.
-    pub(super) fn failure(&self, what: impl std::fmt::Display) -> anyhow::Error {
-        self.daemon.failure(what)
-    }
+/// Starts it for this cluster and waits for nothing.
+pub(super) fn start(
+    supervisor: &Arc<Supervisor>,
+    sandbox: &Arc<Sandbox>,
+    cluster: &Cluster,
+) -> Result<Daemon> {
+    let folder = sandbox.folder().join("kubelet");
+    let ca = cluster.ca();
+    let user = cluster.certified(&format!("system:node:{NAME}"), Some("system:nodes"))?;
+    ca.server(&[NAME], &[sandbox.address().into()])?.write(&folder, "server")?;
+    write(&folder, "ca.crt", &ca.pem())?;
+    // Only pods with `dnsPolicy: Default` use it.
+    write(&folder, "resolv.conf", &format!("nameserver {DNS}\n"))?;
+    let config = write(&folder, "config.json", &configuration(sandbox, &folder).to_string())?;
+    let tool = Tool::new("kubelet", Binary::Kubelet.path(supervisor)?)
+        .grace(Duration::ZERO)
+        .flag("config", config.display())
+        .flag("kubeconfig", user.kubectl.kubeconfig().display())
+        .flag("hostname-override", NAME)
+        .flag("node-ip", sandbox.address());
+    let health = (sandbox.address(), HEALTH).into();
+    Daemon::start(supervisor, sandbox.inside(tool), move || plain_http::probe(health, "/healthz"))
 }
 
 fn configuration(sandbox: &Sandbox, folder: &Path) -> Value {

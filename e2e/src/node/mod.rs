@@ -2,7 +2,7 @@
 //! control plane with all controllers.
 //!
 //! - [`sandbox`]: the namespaces of the node, so that it changes nothing of this host
-//! - `runtime.rs`, `kubelet.rs`, `scheduler.rs`, `dns.rs`, [`Lxcfs`]: its processes
+//! - `runtime.rs`, `kubelet.rs`, `scheduler.rs`, `dns.rs`, `lxcfs.rs`: its processes
 //! - [`containers`], [`running_pod`], `workload.rs`: containers, pods and workloads for cases
 //!
 //! There is no kube-proxy. The `kubernetes` Service and DNS are addresses of the node, and the API server calls
@@ -31,8 +31,6 @@ use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
 pub use containers::{idle, of_image, shell};
-pub use kubelet::Kubelet;
-pub use lxcfs::Lxcfs;
 pub use running_pod::RunningPod;
 pub use sandbox::Sandbox;
 pub use temporary_namespace::TemporaryNamespace;
@@ -91,8 +89,8 @@ pub struct Node {
     etcd: Etcd,
     cluster: Cluster,
     runtime: Runtime,
-    lxcfs: Lxcfs,
-    kubelet: Kubelet,
+    lxcfs: Daemon,
+    kubelet: Daemon,
     names: Daemon,
     scheduler: Process,
     images: Mutex<BTreeSet<&'static str>>,
@@ -125,7 +123,7 @@ impl Node {
                 anyhow::Ok(runtime)
             });
             let lxcfs = scope.spawn(|| {
-                let lxcfs = Lxcfs::start(&supervisor, &sandbox)?;
+                let lxcfs = lxcfs::start(&supervisor, &sandbox)?;
                 lxcfs.await_ready()?;
                 anyhow::Ok(lxcfs)
             });
@@ -133,7 +131,7 @@ impl Node {
             anyhow::Ok((etcd, cluster, outcome(runtime)?, outcome(lxcfs)?))
         })?;
         clock.tick("API server, containerd, images, LXCFS");
-        let kubelet = Kubelet::start(&supervisor, &sandbox, &cluster)?;
+        let kubelet = kubelet::start(&supervisor, &sandbox, &cluster)?;
         let scheduler = scheduler::start(&supervisor, &sandbox, &cluster)?;
         let names = dns::start(&supervisor, &sandbox, &cluster)?;
         let images = Mutex::new(IMAGES.map(Image::name).into());
@@ -213,13 +211,13 @@ impl Node {
         Ok(vec![self.sandbox.link(), cgroup, host_state::pid_namespace()?, work])
     }
 
-    /// Returns its LXCFS.
-    pub fn lxcfs(&self) -> &Lxcfs {
+    /// Returns its LXCFS. If it is stopped, it unmounts; if it is killed, the mount remains without a server.
+    pub fn lxcfs(&self) -> &Daemon {
         &self.lxcfs
     }
 
-    /// Returns its kubelet.
-    pub fn kubelet(&self) -> &Kubelet {
+    /// Returns its kubelet. Without it, pods continue, and after [`GRACE`] the node is not Ready.
+    pub fn kubelet(&self) -> &Daemon {
         &self.kubelet
     }
 

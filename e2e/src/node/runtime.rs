@@ -21,7 +21,6 @@ use crate::certificates::write;
 use crate::daemon::Daemon;
 use crate::image::Image;
 use crate::supervisor::{Supervisor, Tool};
-use crate::wait::Poll;
 
 /// Its socket.
 pub(super) const SOCKET: &str = "/run/containerd/containerd.sock";
@@ -59,10 +58,7 @@ impl Runtime {
             .argument(config.display().to_string());
         let socket = sandbox.path(SOCKET);
         let daemon = Daemon::start(supervisor, sandbox.inside(tool), move || {
-            Ok(match UnixStream::connect(&socket) {
-                Ok(_) => Poll::Ready(()),
-                Err(error) => Poll::Pending(error.to_string()),
-            })
+            Ok(UnixStream::connect(&socket).map(drop)?)
         })?;
         daemon.await_ready()?;
         Ok(Self { supervisor: Arc::clone(supervisor), sandbox: Arc::clone(sandbox), daemon })

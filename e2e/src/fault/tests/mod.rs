@@ -9,52 +9,49 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use super::Fault;
-use upstream::Stand;
+use upstream::{Client, Server};
 
 const PODS: &str = "/api/v1/namespaces/shop/pods";
-/// Far more than any test takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const VERSIONS: [Version; 2] = [Version::HTTP_2, Version::HTTP_11];
 
 /// Waits for a condition.
-async fn until(is_so: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !is_so() {
-        assert!(since.elapsed() < PATIENCE, "it did not come about");
+async fn until(is_done: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_done() {
+        assert!(started.elapsed() < Duration::from_secs(20), "the condition does not hold");
         tokio::task::yield_now().await;
     }
 }
 
+async fn json(client: &Client, path: &str) -> Value {
+    serde_json::from_slice(&client.get(path).await.unwrap().2).unwrap()
+}
+
 #[tokio::test]
-async fn without_a_rule_everything_passes_untouched_in_both_versions() {
-    let stand = Stand::new().await;
-    for version in [Version::HTTP_2, Version::HTTP_11] {
-        let asker = stand.asker(version);
-        let answer = asker.send(Method::POST, "/api/v1/pods?dryRun=All", "a pod").await.unwrap();
+async fn forwards_requests_and_watches_unchanged_without_a_rule() {
+    let server = Server::new().await;
+    for version in VERSIONS {
+        let client = server.client(version);
+        let answer = client.send(Method::POST, "/api/v1/pods?dryRun=All", "a pod").await.unwrap();
         assert_eq!((answer.status().as_u16(), answer.version()), (200, version));
-        let seen = stand.seen.lock().unwrap().pop().unwrap();
+        let seen = server.seen.lock().unwrap().pop().unwrap();
         assert_eq!((seen.line.as_str(), &*seen.body), ("POST /api/v1/pods?dryRun=All", b"a pod".as_slice()));
         assert_eq!(seen.headers["authorization"], "Bearer impersonator");
         assert_eq!(seen.headers["impersonate-user"], "durward");
         assert_eq!(seen.headers.get_all("impersonate-group").iter().collect::<Vec<_>>(), ["one", "two"]);
-        let (status, headers, _) = asker.get("/api/v1/namespaces/absent").await.unwrap();
+        let (status, headers, _) = client.get("/api/v1/namespaces/absent").await.unwrap();
         assert_eq!((status.as_u16(), &headers["content-type"]), (404, &"application/json".parse().unwrap()));
-    }
-}
 
-#[tokio::test]
-async fn a_watch_passes_event_by_event() {
-    let stand = Stand::new().await;
-    for version in [Version::HTTP_2, Version::HTTP_11] {
-        let answer = stand.asker(version).send(Method::GET, "/api/v1/pods?watch=true", "").await.unwrap();
-        let first = answer.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+        let watch = client.send(Method::GET, "/api/v1/pods?watch=true", "").await.unwrap();
+        let first = watch.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(&*first, b"{\"type\":\"ADDED\"}\n");
     }
 }
 
 #[tokio::test]
-async fn made_up_answers_come_as_they_are_told() {
-    let stand = Stand::new().await;
-    let asker = stand.asker(Version::HTTP_2);
+async fn answers_instead_of_the_api_server() {
+    let server = Server::new().await;
+    let client = server.client(Version::HTTP_2);
     let status = Fault::Status { code: 403, reason: "Forbidden", message: "no" };
     let own = Fault::Answer { status: 418, content_type: "text/plain", body: "short and stout".to_owned() };
     for (fault, code, content_type, part) in [
@@ -69,170 +66,133 @@ async fn made_up_answers_come_as_they_are_told() {
         (Fault::Empty, 200, "application/json", ""),
         (own, 418, "text/plain", "short and stout"),
     ] {
-        let rule = stand.proxy.on("/pods").answers(fault.clone());
-        let (status, headers, body) = asker.get(PODS).await.unwrap();
+        let rule = server.proxy.on("/pods").answers(fault.clone());
+        let (status, headers, body) = client.get(PODS).await.unwrap();
         let body = String::from_utf8(body.to_vec()).unwrap();
-        assert_eq!(
-            (status.as_u16(), headers["content-type"].to_str().unwrap()),
-            (code, content_type),
-            "{fault:?}"
-        );
-        assert!(body.contains(part), "{fault:?}: {body}");
-        assert_eq!(rule.hits(), 1);
-        if code == 429 {
-            assert_eq!(headers["retry-after"], "7");
-        }
-        if fault == Fault::Garbage {
-            assert!(serde_json::from_str::<Value>(&body).is_err());
-        }
+        let answer = (status.as_u16(), headers["content-type"].to_str().unwrap());
+        assert_eq!(answer, (code, content_type), "{fault:?}");
+        assert!(body.contains(part) && rule.hits() == 1, "{fault:?}: {body}");
+        assert_eq!(headers.get("retry-after").is_some(), code == 429);
+        assert!(fault != Fault::Garbage || serde_json::from_str::<Value>(&body).is_err());
     }
-    assert!(stand.seen.lock().unwrap().is_empty(), "the member was asked");
+    assert!(server.seen.lock().unwrap().is_empty(), "the API server got a request");
 }
 
 #[tokio::test]
-async fn true_answers_are_changed_where_the_rule_says_so_and_refusals_are_not() {
-    let stand = Stand::new().await;
-    let asker = stand.asker(Version::HTTP_2);
-    let truth = asker.get(PODS).await.unwrap().2;
+async fn changes_true_answers_and_not_errors() {
+    let server = Server::new().await;
+    let client = server.client(Version::HTTP_2);
+    let truth = client.get(PODS).await.unwrap().2;
 
-    let cut = stand.proxy.on("/pods").answers(Fault::Cut);
-    assert_eq!(asker.get(PODS).await.unwrap().2, truth.slice(..truth.len() / 2));
+    let cut = server.proxy.on("/pods").answers(Fault::Cut);
+    assert_eq!(client.get(PODS).await.unwrap().2, truth.slice(..truth.len() / 2));
     drop(cut);
 
-    let other = stand.proxy.on("/pods").answers(Fault::OtherKind);
-    let changed: Value = serde_json::from_slice(&asker.get(PODS).await.unwrap().2).unwrap();
+    let other = server.proxy.on("/pods").answers(Fault::OtherKind);
+    let changed = json(&client, PODS).await;
     assert_eq!(
-        (changed["kind"].as_str(), changed["items"][1]["metadata"]["name"].as_str()),
-        (Some("ConfigMapList"), Some("web-1"))
+        (&changed["kind"], &changed["items"][1]["metadata"]["name"]),
+        (&"ConfigMapList".into(), &"web-1".into())
     );
     drop(other);
 
-    let null = stand.proxy.on("").answers(Fault::ItemsNull);
-    let changed: Value = serde_json::from_slice(&asker.get(PODS).await.unwrap().2).unwrap();
-    assert_eq!((changed["kind"].as_str(), &changed["items"]), (Some("PodList"), &Value::Null));
-    assert_eq!(asker.get("/api/v1/namespaces/absent").await.unwrap().0.as_u16(), 404);
+    let null = server.proxy.on("").answers(Fault::ItemsNull);
+    let changed = json(&client, PODS).await;
+    assert_eq!((&changed["kind"], &changed["items"]), (&"PodList".into(), &Value::Null));
+    assert_eq!(client.get("/api/v1/namespaces/absent").await.unwrap().0.as_u16(), 404);
     drop(null);
 
-    assert_eq!(asker.get(PODS).await.unwrap().2, truth);
+    let slow = server.proxy.on("/pods").answers(Fault::Slow(Duration::from_millis(60)));
+    let started = Instant::now();
+    assert_eq!(client.get(PODS).await.unwrap().2, truth);
+    assert!(started.elapsed() >= Duration::from_millis(60) && slow.hits() == 1);
 }
 
 #[tokio::test]
-async fn pages_go_on_for_ever_or_expire() {
-    let stand = Stand::new().await;
-    let asker = stand.asker(Version::HTTP_2);
-    let next = |body: &[u8]| {
-        serde_json::from_slice::<Value>(body).unwrap()["metadata"]["continue"].as_str().map(str::to_owned)
-    };
+async fn repeats_pages_forever_or_lets_them_expire() {
+    let server = Server::new().await;
+    let client = server.client(Version::HTTP_2);
+    let next = |page: &Value| page["metadata"]["continue"].as_str().unwrap().to_owned();
 
-    let endless = stand.proxy.on("/pods").answers(Fault::EndlessPages);
-    let token = next(&asker.get(&format!("{PODS}?limit=1")).await.unwrap().2).unwrap();
+    let endless = server.proxy.on("/pods").answers(Fault::EndlessPages);
+    let token = next(&json(&client, &format!("{PODS}?limit=1")).await);
     for _ in 0..3 {
-        let (status, _, body) = asker.get(&format!("{PODS}?limit=1&continue={token}")).await.unwrap();
-        assert_eq!((status.as_u16(), next(&body)), (200, Some(token.clone())));
+        assert_eq!(next(&json(&client, &format!("{PODS}?limit=1&continue={token}")).await), token);
     }
-    assert_eq!(stand.seen.lock().unwrap().last().unwrap().line, format!("GET {PODS}?limit=1"));
+    assert_eq!(server.seen.lock().unwrap().last().unwrap().line, format!("GET {PODS}?limit=1"));
     drop(endless);
 
-    let _expiring = stand.proxy.on("/pods").answers(Fault::ExpiringPages);
-    let (status, _, body) = asker.get(PODS).await.unwrap();
-    let token = next(&body).unwrap();
-    assert_eq!(status.as_u16(), 200);
-    assert_eq!(asker.get(&format!("{PODS}?continue={token}")).await.unwrap().0.as_u16(), 410);
+    let _expiring = server.proxy.on("/pods").answers(Fault::ExpiringPages);
+    let token = next(&json(&client, PODS).await);
+    assert_eq!(client.get(&format!("{PODS}?continue={token}")).await.unwrap().0.as_u16(), 410);
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_an_error_to_its_reader() {
-    let stand = Stand::new().await;
-    for version in [Version::HTTP_2, Version::HTTP_11] {
-        let asker = stand.asker(version);
-        let rule = stand.proxy.on("/pods").answers(Fault::BrokenOff);
-        assert!(asker.get(PODS).await.is_err());
-        drop(rule);
-        assert!(asker.get(PODS).await.is_ok());
-    }
-}
+async fn breaks_bodies_off_and_resets_connections() {
+    let server = Server::new().await;
+    for version in VERSIONS {
+        let client = server.client(version);
+        let broken = server.proxy.on("/pods").answers(Fault::BrokenOff);
+        client.get(PODS).await.unwrap_err();
+        drop(broken);
+        client.get(PODS).await.unwrap();
 
-#[tokio::test]
-async fn a_reset_is_seen_as_one() {
-    let stand = Stand::new().await;
-    for version in [Version::HTTP_2, Version::HTTP_11] {
-        let asker = stand.asker(version);
-        let rule = stand.proxy.on("/pods").answers(Fault::Reset);
-        let error = format!("{:#}", asker.get(PODS).await.unwrap_err()).to_lowercase();
+        let reset = server.proxy.on("/pods").answers(Fault::Reset);
+        let error = format!("{:#}", client.get(PODS).await.unwrap_err()).to_lowercase();
         // A client that is still writing gets a broken pipe.
         assert!(["connection reset", "broken pipe"].iter().any(|word| error.contains(word)), "{error}");
-        assert!(rule.hits() > 0);
-        drop(rule);
-        assert!(asker.get(PODS).await.is_ok());
+        assert!(reset.hits() > 0);
+        drop(reset);
+        client.get(PODS).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn silence_lasts_as_long_as_its_rule() {
-    let stand = Stand::new().await;
-    for version in [Version::HTTP_2, Version::HTTP_11] {
-        let asker = stand.asker(version);
-        let rule = stand.proxy.on(PODS).exactly().method(Method::GET).answers(Fault::Silence);
+async fn is_silent_as_long_as_the_rule_lasts() {
+    let server = Server::new().await;
+    for version in VERSIONS {
+        let client = server.client(version);
+        let rule = server.proxy.on(PODS).exactly().method(Method::GET).answers(Fault::Silence);
         let silent = tokio::spawn({
-            let asker = asker.clone();
-            async move { asker.get(PODS).await }
+            let client = client.clone();
+            async move { client.get(PODS).await }
         });
         until(|| rule.hits() == 1).await;
         // Other paths and methods are answered meanwhile.
-        assert!(asker.get("/api/v1/namespaces/shop/pods/web-0").await.is_ok());
-        assert!(asker.send(Method::POST, PODS, "").await.is_ok());
+        client.get("/api/v1/namespaces/shop/pods/web-0").await.unwrap();
+        client.send(Method::POST, PODS, "").await.unwrap();
         assert!(!silent.is_finished());
         drop(rule);
-        assert!(silent.await.unwrap().is_err());
-        assert!(asker.get(PODS).await.is_ok());
+        silent.await.unwrap().unwrap_err();
+        client.get(PODS).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn slow_is_late_and_true() {
-    let stand = Stand::new().await;
-    let _slow = stand.proxy.on("/pods").answers(Fault::Slow(Duration::from_millis(60)));
-    let since = Instant::now();
-    let (status, ..) = stand.asker(Version::HTTP_2).get(PODS).await.unwrap();
-    assert!(status.is_success() && since.elapsed() >= Duration::from_millis(60));
-}
-
-#[tokio::test]
-async fn a_mute_proxy_takes_connections_and_says_nothing() {
-    let stand = Stand::new().await;
-    let before = stand.asker(Version::HTTP_2);
+async fn a_mute_proxy_answers_only_open_connections() {
+    let server = Server::new().await;
+    let before = server.client(Version::HTTP_2);
     before.get(PODS).await.unwrap();
-    let mute = stand.proxy.goes_mute();
-    let shut_out = tokio::spawn({
-        let asker = stand.asker(Version::HTTP_2);
-        async move { asker.get(PODS).await }
-    });
-    // The open connection continues; the new one gets no further than TCP.
+    let mute = server.proxy.goes_mute();
+    let later = server.client(Version::HTTP_2);
+    let later = tokio::spawn(async move { later.get(PODS).await });
     until(|| mute.hits() == 1).await;
     before.get(PODS).await.unwrap();
-    assert!(!shut_out.is_finished());
+    assert!(!later.is_finished());
     drop(mute);
-    assert!(shut_out.await.unwrap().is_err());
-    assert!(stand.asker(Version::HTTP_11).get(PODS).await.is_ok());
-    assert_eq!(stand.proxy.asked(), 3);
+    later.await.unwrap().unwrap_err();
+    server.client(Version::HTTP_11).get(PODS).await.unwrap();
+    assert_eq!(server.proxy.asked(), 3);
 }
 
 #[tokio::test]
-async fn the_newest_rule_counts_and_the_older_one_after_it() {
-    let stand = Stand::new().await;
-    let asker = stand.asker(Version::HTTP_2);
-    let _old = stand.proxy.on("/pods").answers(Fault::Expired);
-    let new = stand.proxy.on("limit=5").answers(Fault::NotFoundText);
+async fn the_newest_matching_rule_answers() {
+    let server = Server::new().await;
+    let client = server.client(Version::HTTP_2);
+    let _old = server.proxy.on("/pods").answers(Fault::Expired);
+    let new = server.proxy.on("limit=5").answers(Fault::NotFoundText);
     let path = format!("{PODS}?limit=5");
-    assert_eq!(asker.get(&path).await.unwrap().0.as_u16(), 404);
+    assert_eq!(client.get(&path).await.unwrap().0.as_u16(), 404);
     drop(new);
-    assert_eq!(asker.get(&path).await.unwrap().0.as_u16(), 410);
-}
-
-#[test]
-fn an_upstream_that_is_no_https_url_is_refused() {
-    let ca = crate::certificates::Ca::new("member").unwrap();
-    for url in ["http://127.0.0.1:1", "127.0.0.1:1", ""] {
-        assert!(super::Proxy::before(url, &ca).is_err(), "{url}");
-    }
+    assert_eq!(client.get(&path).await.unwrap().0.as_u16(), 410);
 }

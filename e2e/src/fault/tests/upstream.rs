@@ -12,7 +12,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::RootCertStore;
@@ -33,13 +33,13 @@ pub(super) struct Received {
 }
 
 /// A proxy with an API server behind it.
-pub(super) struct Stand {
+pub(super) struct Server {
     pub(super) proxy: Proxy,
     pub(super) ca: Ca,
     pub(super) seen: Arc<Mutex<Vec<Received>>>,
 }
 
-impl Stand {
+impl Server {
     pub(super) async fn new() -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let ca = Ca::new("member").unwrap();
@@ -54,7 +54,7 @@ impl Stand {
         Self { proxy, ca, seen }
     }
 
-    pub(super) fn asker(&self, version: Version) -> Asker {
+    pub(super) fn client(&self, version: Version) -> Client {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca.pem().as_bytes()).unwrap()).unwrap();
         let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
@@ -63,8 +63,8 @@ impl Stand {
             Version::HTTP_2 => builder.enable_http2().build(),
             _ => builder.enable_http1().build(),
         };
-        Asker {
-            client: Client::builder(TokioExecutor::new()).build(connector),
+        Client {
+            http: legacy::Client::builder(TokioExecutor::new()).build(connector),
             url: self.proxy.url(),
             version,
         }
@@ -73,13 +73,13 @@ impl Stand {
 
 /// A client with a token that impersonates a user, as Karmada does.
 #[derive(Clone)]
-pub(super) struct Asker {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+pub(super) struct Client {
+    http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     url: String,
     version: Version,
 }
 
-impl Asker {
+impl Client {
     pub(super) async fn get(&self, path: &str) -> Result<(StatusCode, HeaderMap, Bytes)> {
         let answer = self.send(Method::GET, path, "").await?;
         let (head, body) = answer.into_parts();
@@ -96,7 +96,7 @@ impl Asker {
             .header("Impersonate-Group", "one")
             .header("Impersonate-Group", "two")
             .body(Full::new(body.to_owned().into()))?;
-        Ok(self.client.request(request).await?)
+        Ok(self.http.request(request).await?)
     }
 }
 
