@@ -165,7 +165,7 @@ impl<'a> Installation<'a> {
     }
 
     /// Makes servers that start from now on use this URL for the cluster, for example a [`crate::fault::Proxy`].
-    pub fn sees_the_cluster_at(&mut self, url: &str) -> Result<()> {
+    pub fn use_cluster_url(&mut self, url: &str) -> Result<()> {
         let text = std::fs::read(&self.kubeconfig)
             .with_context(|| format!("cannot read {}", self.kubeconfig.display()))?;
         let mut config: Value = serde_json::from_slice(&text)?;

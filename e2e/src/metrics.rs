@@ -40,8 +40,10 @@ impl Metrics {
         let mut matching = self.matching(name, labels);
         match (matching.next(), matching.next()) {
             (Some(sample), None) => Ok(sample.value),
-            (None, _) => bail!("no series of {name} carries {labels:?}; there are:\n{}", self.told(name)),
-            (Some(_), Some(_)) => bail!("several series of {name} carry {labels:?}:\n{}", self.told(name)),
+            (None, _) => bail!("no series of {name} has {labels:?}; there are:\n{}", self.series(name)),
+            (Some(_), Some(_)) => {
+                bail!("several series of {name} have {labels:?}:\n{}", self.series(name))
+            }
         }
     }
 
@@ -57,8 +59,8 @@ impl Metrics {
         })
     }
 
-    fn told(&self, name: &str) -> String {
-        self.matching(name, &[]).fold(String::new(), |told, sample| format!("{told}  {sample:?}\n"))
+    fn series(&self, name: &str) -> String {
+        self.matching(name, &[]).fold(String::new(), |text, sample| format!("{text}  {sample:?}\n"))
     }
 }
 
@@ -111,7 +113,7 @@ mod tests {
         buckets_bucket{le=\"+Inf\"} +Inf\n";
 
     #[test]
-    fn sums_the_series_that_carry_the_labels() {
+    fn sums_the_series_with_the_labels() {
         let metrics = Metrics::parse(TEXT).unwrap();
         assert!((metrics.sum("a_total", &[("kind", "x")]) - 7.0).abs() < f64::EPSILON);
         assert!((metrics.sum("a_total", &[("why", "a \"b\", c}")]) - 3.0).abs() < f64::EPSILON);
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_one_series_and_says_when_there_is_none_or_more_than_one() {
+    fn rejects_metrics_with_zero_or_several_matching_series() {
         let metrics = Metrics::parse(TEXT).unwrap();
         assert!((metrics.value("a_total", &[("why", "d")]).unwrap() - 4.0).abs() < f64::EPSILON);
         assert!(metrics.value("a_total", &[]).is_err());
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_metric() {
+    fn rejects_other_formats() {
         assert!(Metrics::parse("<html>").is_err());
         assert!(Metrics::parse("a{b=\"c} 1").is_err());
     }

@@ -50,7 +50,7 @@ impl<'a> Namespace<'a> {
         Pod::new(self, name)
     }
 
-    /// Makes a Service without a selector. [`Service::leads_to`] sets its endpoints.
+    /// Makes a Service without a selector. [`Service::set_endpoint`] sets its endpoints.
     pub fn service(&self, name: &str) -> Result<Service<'_>> {
         Service::create(self, name)
     }

@@ -46,12 +46,12 @@ impl<'a> Service<'a> {
     }
 
     /// Makes this listener its only endpoint. The API server follows within a moment and keeps open connections.
-    pub fn leads_to(&self, listener: SocketAddr) -> Result<()> {
+    pub fn set_endpoint(&self, listener: SocketAddr) -> Result<()> {
         self.slice("by-hand", listener)
     }
 
     /// Makes two listeners its endpoints.
-    pub fn leads_to_both(&self, one: SocketAddr, other: SocketAddr) -> Result<()> {
+    pub fn set_endpoints(&self, one: SocketAddr, other: SocketAddr) -> Result<()> {
         self.slice("by-hand", one)?;
         // A slice has one set of ports.
         self.slice("by-hand-too", other)

@@ -233,7 +233,7 @@ impl Cluster {
     }
 
     /// Does the same without waiting until pods can be created in it.
-    pub fn hurried_namespace(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
+    pub fn namespace_without_account(&self, name: &str, labels: &[(&str, &str)]) -> Result<Namespace<'_>> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         Namespace::create(self, format!("{name}-{number}"), labels)
     }

@@ -72,7 +72,7 @@ impl FakeMember {
     }
 
     /// Relays all connections to this address.
-    pub fn passing_for(address: Ipv4Addr) -> Result<Self> {
+    pub fn relaying_to(address: Ipv4Addr) -> Result<Self> {
         Self::start(Manner::Relays((address, CLIENT).into()))
     }
 
@@ -106,12 +106,12 @@ impl FakeMember {
     }
 
     /// Returns the number of connections.
-    pub fn met(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.met.load(Ordering::Relaxed)
     }
 
     /// Returns everything that it received, as text.
-    pub fn told(&self) -> String {
+    pub fn received(&self) -> String {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&told).into_owned()
     }

@@ -142,34 +142,29 @@ impl Member {
     }
 
     /// Does a linearizable read. Without a quorum, etcd takes nine seconds to fail.
-    pub fn reads(&self) -> Result<()> {
+    pub fn read(&self) -> Result<()> {
         self.ask("/v3/kv/range", &json!({"key": STANDARD.encode("health")}))?.succeeded().map(drop)
     }
 
     /// Writes a value.
-    pub fn writes(&self, key: &str, value: &[u8]) -> Result<Said> {
+    pub fn write(&self, key: &str, value: &[u8]) -> Result<Said> {
         let pair = json!({"key": STANDARD.encode(key), "value": STANDARD.encode(value)});
         self.ask("/v3/kv/put", &pair)
     }
 
     /// Raises an alarm for this member: `CORRUPT`, `NOSPACE`.
-    pub fn raises(&self, alarm: &str) -> Result<()> {
+    pub fn raise_alarm(&self, alarm: &str) -> Result<()> {
         self.raises_of(self.id()?, alarm)
     }
 
     /// Raises an alarm without a member, as etcd does if it cannot tell which member's data is corrupt.
-    pub fn raises_of_nobody(&self, alarm: &str) -> Result<()> {
+    pub fn raise_alarm_without_member(&self, alarm: &str) -> Result<()> {
         self.raises_of(0, alarm)
     }
 
     fn raises_of(&self, id: u64, alarm: &str) -> Result<()> {
         let alarm = json!({"action": "ACTIVATE", "memberID": id.to_string(), "alarm": alarm});
         self.ask("/v3/maintenance/alarm", &alarm)?.succeeded().map(drop)
-    }
-
-    /// Defragments its database, which blocks reads and writes.
-    pub fn defragments(&self) -> Result<()> {
-        self.ask("/v3/maintenance/defragment", &json!({}))?.succeeded().map(drop)
     }
 
     /// Ends it as a kubelet does: SIGTERM, on which a leader transfers the leadership, a grace period, SIGKILL. It
@@ -190,7 +185,7 @@ impl Member {
     /// Waits until it serves clients and a quorum answers it.
     pub fn await_reads(&self, within: Duration) -> Result<()> {
         eventually(format_args!("{} to read what a quorum stands behind", self.name), within, || {
-            Ok(self.reads().into())
+            Ok(self.read().into())
         })
         .map_err(|error| self.daemon.failure(format_args!("{error:#}")))
     }

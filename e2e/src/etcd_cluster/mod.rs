@@ -270,7 +270,7 @@ impl EtcdCluster {
     }
 
     /// Transfers the leadership to this member, unless it is the leader.
-    pub fn led_by(&self, member: &Member) -> Result<()> {
+    pub fn transfer_leadership_to(&self, member: &Member) -> Result<()> {
         let leader = self.leader()?;
         if leader.name == member.name {
             return Ok(());
@@ -310,13 +310,13 @@ impl EtcdCluster {
     }
 
     /// Adds a member that is never started.
-    pub fn announce_member(&self) -> Result<()> {
+    pub fn add_unstarted_member(&self) -> Result<()> {
         let new = json!({"peerURLs": [format!("http://{}:{PEER}", address::free()?)]});
         self.leader()?.ask("/v3/cluster/member/add", &new)?.succeeded().map(drop)
     }
 
     /// Enables authentication with the user `root` and this password.
-    pub fn ask_for_logins(&self, password: &str) -> Result<()> {
+    pub fn enable_authentication(&self, password: &str) -> Result<()> {
         let leader = self.leader()?;
         let steps = [
             ("/v3/auth/user/add", json!({"name": "root", "password": password})),
@@ -359,7 +359,7 @@ impl EtcdCluster {
         const TRIES: usize = 200;
         let leader = self.leader()?;
         for number in 0..TRIES {
-            let said = leader.writes(&format!("full-{number}"), &vec![b'x'; 256 << 10])?;
+            let said = leader.write(&format!("full-{number}"), &vec![b'x'; 256 << 10])?;
             if said.status != 200 {
                 ensure!(said.body.to_string().contains("space exceeded"), "{}: {}", said.status, said.body);
                 return self.await_alarm("NOSPACE");

@@ -1,7 +1,7 @@
 //! The pods of an etcd cluster: a `StatefulSet`, its pods with the members' addresses, and a node for each.
 //!
 //! There is no kubelet. These functions write the status that a kubelet would report, and [`Pods::finish`] deletes a
-//! terminating pod as a kubelet does at the end. If controllers make the pods, [`Pods::run_what_is_made`] gives them a
+//! terminating pod as a kubelet does at the end. If controllers make the pods, [`Pods::run_created_pods`] gives them a
 //! node and a status.
 
 use std::net::Ipv4Addr;
@@ -45,7 +45,7 @@ impl EtcdCluster {
         namespace: &'a Namespace<'a>,
         change: impl FnOnce(&mut Value),
     ) -> Result<Pods<'a>> {
-        let pods = self.set_in(namespace, change)?;
+        let pods = self.stateful_set_in(namespace, change)?;
         for member in self.members() {
             pods.add(member.name(), member.address())?;
         }
@@ -53,7 +53,7 @@ impl EtcdCluster {
     }
 
     /// Makes only the `StatefulSet`; its controller makes the pods.
-    pub fn set_in<'a>(
+    pub fn stateful_set_in<'a>(
         &self,
         namespace: &'a Namespace<'a>,
         change: impl FnOnce(&mut Value),
@@ -111,7 +111,7 @@ impl<'a> Pods<'a> {
     }
 
     /// Returns the path of the `StatefulSet`.
-    pub fn set_path(&self) -> String {
+    pub fn stateful_set_path(&self) -> String {
         format!("{}/{}", self.namespace.path("apps/v1/statefulsets"), self.set)
     }
 
@@ -152,7 +152,7 @@ impl<'a> Pods<'a> {
 
     /// Gives the controller's pods a node and a status, as scheduler and kubelet would, until every member has a
     /// running pod.
-    pub fn run_what_is_made(&self, etcd: &EtcdCluster) -> Result<()> {
+    pub fn run_created_pods(&self, etcd: &EtcdCluster) -> Result<()> {
         for member in etcd.members() {
             let (name, path) = (member.name(), self.path(member.name()));
             let pod = eventually(format_args!("pod {name} to be made"), MADE_WITHIN, || {
@@ -198,11 +198,11 @@ impl<'a> Pods<'a> {
                 "restartCount": 0, "state": {"running": {"startedAt": now}},
             }],
         }});
-        self.say(name, &status)
+        self.set_status(name, &status)
     }
 
     /// Writes a pod's status, as a kubelet would.
-    pub fn say(&self, name: &str, status: &Value) -> Result<()> {
+    pub fn set_status(&self, name: &str, status: &Value) -> Result<()> {
         self.api().merge(&format!("{}/status", self.path(name)), status)?.succeeded().map(drop)
     }
 
@@ -218,12 +218,12 @@ impl<'a> Pods<'a> {
     }
 
     /// Returns whether a pod is terminating.
-    pub fn is_going(&self, name: &str) -> Result<bool> {
+    pub fn is_terminating(&self, name: &str) -> Result<bool> {
         Ok(self.object(name)?["metadata"]["deletionTimestamp"].is_string())
     }
 
     /// Returns the names of the pods that are not terminating.
-    pub fn staying(&self) -> Result<Vec<String>> {
+    pub fn active(&self) -> Result<Vec<String>> {
         let list = self.api().get(&self.namespace.path("pods"))?.succeeded()?.body;
         let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         let staying = items.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
@@ -239,7 +239,7 @@ impl<'a> Pods<'a> {
     /// Does the same and expects success.
     pub fn finish(&self, name: &str) -> Result<()> {
         let kubelet = kubelet(self.cluster(), &self.node(name))?;
-        ensure!(self.is_going(name)?, "{name} was not let go");
+        ensure!(self.is_terminating(name)?, "{name} was not let go");
         self.finish_as(&kubelet, name)?.succeeded().map(drop)
     }
 

@@ -52,7 +52,7 @@ pub struct Addresses(Mutex<Vec<Ipv4Addr>>);
 
 impl Addresses {
     /// Sets the addresses.
-    pub fn are(&self, now: Vec<Ipv4Addr>) {
+    pub fn set(&self, now: Vec<Ipv4Addr>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 

@@ -87,7 +87,7 @@ impl Proxy {
 
     /// Accepts connections without reading from them, not even TLS, until the result is dropped. Open connections
     /// continue.
-    pub fn goes_mute(&self) -> Mute {
+    pub fn mute(&self) -> Mute {
         let (alive, ended) = watch::channel(());
         let hits = Arc::new(AtomicUsize::new(0));
         *lock(&self.desk.mute) = Some(Silence { ended, hits: Arc::clone(&hits) });
@@ -95,7 +95,7 @@ impl Proxy {
     }
 
     /// Returns the number of requests so far.
-    pub fn asked(&self) -> usize {
+    pub fn requests(&self) -> usize {
         self.desk.asked.load(Ordering::Relaxed)
     }
 }

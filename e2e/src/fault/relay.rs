@@ -61,14 +61,14 @@ impl Relay {
     }
 
     /// Stops copying on the connections that are open now, and leaves them open.
-    pub fn silences_what_is_open(&self) {
+    pub fn silence_open_connections(&self) {
         for connection in self.connections.open().iter() {
             connection.silent.store(true, Ordering::Release);
         }
     }
 
     /// Returns the number of bytes that were received and not copied. A case with none has proven nothing.
-    pub fn held(&self) -> usize {
+    pub fn dropped_bytes(&self) -> usize {
         self.connections.held.load(Ordering::Relaxed)
     }
 }
@@ -154,9 +154,9 @@ mod tests {
         };
         let early = connect();
         assert_eq!(ask(&early).unwrap(), 2);
-        relay.silences_what_is_open();
+        relay.silence_open_connections();
         ask(&early).unwrap_err();
-        assert_eq!(relay.held(), 1);
+        assert_eq!(relay.dropped_bytes(), 1);
         assert_eq!(ask(&connect()).unwrap(), 2);
     }
 }

@@ -114,17 +114,17 @@ impl Member {
     }
 
     /// Returns a namespace that exists in the member.
-    pub fn known_namespace(&self, name: &str) -> Namespace<'_> {
+    pub fn existing_namespace(&self, name: &str) -> Namespace<'_> {
         Namespace::of(&self.cluster, name)
     }
 
     /// Makes a running pod without Karmada. It has no node, so a deletion removes it at once.
-    pub fn runs_pod(&self, namespace: &Namespace<'_>, name: &str) -> Result<()> {
-        self.has_pod(namespace, name, "Running")
+    pub fn make_running_pod(&self, namespace: &Namespace<'_>, name: &str) -> Result<()> {
+        self.make_pod(namespace, name, "Running")
     }
 
     /// Does the same with a phase: `Pending`, `Running`, `Succeeded`, `Failed`.
-    pub fn has_pod(&self, namespace: &Namespace<'_>, name: &str, phase: &str) -> Result<()> {
+    pub fn make_pod(&self, namespace: &Namespace<'_>, name: &str, phase: &str) -> Result<()> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {"containers": [{"name": "app", "image": "images.example/app:1"}]},

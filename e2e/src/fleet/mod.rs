@@ -5,7 +5,7 @@
 //! let fleet = context.fleet()?;
 //! let shop = fleet.namespace("shop")?;
 //! let m2 = fleet.member("m2")?;
-//! m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+//! m2.make_running_pod(&m2.existing_namespace(shop.name()), "web")?;
 //! let pods = fleet.karmada().api().get(&fleet.proxied("m2", "/api/v1/pods"))?;
 //! # Ok(()) }
 //! ```
@@ -268,7 +268,7 @@ impl Deref for AddedMember<'_> {
 
 impl Drop for AddedMember<'_> {
     fn drop(&mut self) {
-        told("a member could not leave", self.member.unjoin(&self.fleet.control));
+        report("a member could not leave", self.member.unjoin(&self.fleet.control));
     }
 }
 
@@ -282,7 +282,7 @@ pub struct DeclaredCluster<'a> {
 
 impl Drop for DeclaredCluster<'_> {
     fn drop(&mut self) {
-        told("a declared Cluster could not be deleted", self.fleet.control.delete_cluster(&self.name));
+        report("a declared Cluster could not be deleted", self.fleet.control.delete_cluster(&self.name));
     }
 }
 
@@ -311,7 +311,7 @@ impl UnjoinedMember<'_> {
 impl Drop for UnjoinedMember<'_> {
     fn drop(&mut self) {
         if self.held {
-            told("a member could not join again", self.join());
+            report("a member could not join again", self.join());
         }
     }
 }
@@ -327,12 +327,12 @@ pub struct MovedMember<'a> {
 impl Drop for MovedMember<'_> {
     fn drop(&mut self) {
         let own = self.fleet.control.publish(self.member.name(), self.member.url());
-        told("a member's own URL could not be published again", own);
+        report("a member's own URL could not be published again", own);
     }
 }
 
 /// Prints an error of a guard's drop, because its case has ended.
-fn told(what: &str, result: Result<()>) {
+fn report(what: &str, result: Result<()>) {
     if let Err(error) = result {
         print(format_args!("{what}: {error:#}"));
     }

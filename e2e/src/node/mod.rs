@@ -227,7 +227,7 @@ impl Node {
     }
 
     /// Waits until `is` accepts the Node. `what` is for the error.
-    pub fn becomes(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<()> {
+    pub fn await_state(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<()> {
         let waited = eventually(format_args!("the node to be {what}"), READY_WITHIN, || {
             let answer = self.cluster.api().get(&path())?;
             Ok(if answer.is_success() && is(&answer.body) {
@@ -262,7 +262,7 @@ impl Fixture for Node {
     fn await_restored(&self) -> Result<()> {
         self.kubelet.await_ready()?;
         self.lxcfs.await_ready()?;
-        self.becomes("Ready and without taints", |node| {
+        self.await_state("Ready and without taints", |node| {
             condition(node, "Ready") && node["spec"]["taints"].is_null()
         })
     }

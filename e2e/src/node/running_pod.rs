@@ -37,16 +37,16 @@ impl<'a> RunningPod<'a> {
 
     /// Waits until it is Ready.
     pub fn is_ready(self) -> Result<Self> {
-        self.becomes("Ready", |pod| condition(pod, "Ready"))
+        self.await_state("Ready", |pod| condition(pod, "Ready"))
     }
 
     /// Waits until all its containers have ended with success.
     pub fn is_done(self) -> Result<Self> {
-        self.becomes("Succeeded", |pod| pod["status"]["phase"] == "Succeeded")
+        self.await_state("Succeeded", |pod| pod["status"]["phase"] == "Succeeded")
     }
 
     /// Waits until `is` accepts the pod. `what` is for the error. Fails early if the pod has ended.
-    pub fn becomes(self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Self> {
+    pub fn await_state(self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Self> {
         let waited = eventually(format_args!("pod {} to be {what}", self.name), RUNS_WITHIN, || {
             let pod = self.object()?;
             if is(&pod) {
@@ -65,7 +65,7 @@ impl<'a> RunningPod<'a> {
     }
 
     /// Waits for an event with this text and returns its reason and message.
-    pub fn meets(&self, text: &str) -> Result<String> {
+    pub fn await_event(&self, text: &str) -> Result<String> {
         let waited = eventually(format_args!("an event with {text:?}"), RUNS_WITHIN, || {
             let events = self.events()?;
             Ok(match events.iter().find(|event| event.contains(text)) {

@@ -11,41 +11,41 @@ use crate::namespace::Namespace;
 use crate::wait::{Poll, eventually};
 
 /// The time of one pod and of another one that it replaces.
-const STANDS_WITHIN: Duration = Duration::from_secs(240);
+const READY_WITHIN: Duration = Duration::from_secs(240);
 
 impl Node {
     /// Waits until the Deployment, `StatefulSet` or `DaemonSet` (`deployments`, …) of this name has all pods Ready and
     /// up to date. With the update strategy `OnDelete`, a `DaemonSet` can have old ones. The error has the state of
     /// each pod.
-    pub fn stands(&self, namespace: &Namespace<'_>, resource: &str, name: &str) -> Result<()> {
+    pub fn await_workload(&self, namespace: &Namespace<'_>, resource: &str, name: &str) -> Result<()> {
         let api = self.cluster().api();
         let path = format!("{}/{name}", namespace.path(&format!("apps/v1/{resource}")));
-        let waited = eventually(format_args!("{resource}/{name} to stand"), STANDS_WITHIN, || {
+        let waited = eventually(format_args!("{resource}/{name} to be ready"), READY_WITHIN, || {
             let answer = api.get(&path)?;
-            Ok(if answer.is_success() && stands(&answer.body) {
+            Ok(if answer.is_success() && is_ready(&answer.body) {
                 Poll::Ready(())
             } else {
                 Poll::Pending(format!("{} {}", answer.status, answer.body["status"]))
             })
         });
-        waited.map_err(|error| match self.ill(namespace) {
+        waited.map_err(|error| match self.unready_pods(namespace) {
             Ok(pods) => anyhow!("{error:#}\n{pods}"),
             Err(_) => error,
         })
     }
 
     /// Returns the pods of a namespace that are not Ready, with everything that is known of each.
-    fn ill(&self, namespace: &Namespace<'_>) -> Result<String> {
+    fn unready_pods(&self, namespace: &Namespace<'_>) -> Result<String> {
         let pods = self.cluster().api().get(&namespace.path("pods"))?.succeeded()?.body;
         let pods = pods["items"].as_array().context("a list without items")?;
-        let ill = pods.iter().filter(|pod| !condition(pod, "Ready"));
-        let names = ill.filter_map(|pod| pod["metadata"]["name"].as_str());
-        let troubles = names.map(|name| format!("{:#}", self.pod(namespace, name).failure(name)));
-        Ok(troubles.collect::<Vec<_>>().join("\n"))
+        let unready = pods.iter().filter(|pod| !condition(pod, "Ready"));
+        let names = unready.filter_map(|pod| pod["metadata"]["name"].as_str());
+        let failures = names.map(|name| format!("{:#}", self.pod(namespace, name).failure(name)));
+        Ok(failures.collect::<Vec<_>>().join("\n"))
     }
 }
 
-fn stands(object: &Value) -> bool {
+fn is_ready(object: &Value) -> bool {
     let (spec, status) = (&object["spec"], &object["status"]);
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     if status["observedGeneration"] != object["metadata"]["generation"] {
@@ -80,16 +80,19 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_stands_when_all_its_pods_are_ready_and_new() {
-        assert!(stands(&deployment(&json!({}))));
-        assert!(!stands(&deployment(&json!({"readyReplicas": 1}))));
-        assert!(!stands(&deployment(&json!({"updatedReplicas": 1}))));
-        assert!(!stands(&deployment(&json!({"replicas": 3}))), "an old pod is still there");
-        assert!(!stands(&deployment(&json!({"observedGeneration": 1}))), "its controller has not seen it");
+    fn a_deployment_is_ready_when_all_its_pods_are_ready_and_new() {
+        assert!(is_ready(&deployment(&json!({}))));
+        assert!(!is_ready(&deployment(&json!({"readyReplicas": 1}))));
+        assert!(!is_ready(&deployment(&json!({"updatedReplicas": 1}))));
+        assert!(!is_ready(&deployment(&json!({"replicas": 3}))), "an old pod is still there");
+        assert!(
+            !is_ready(&deployment(&json!({"observedGeneration": 1}))),
+            "its controller has not seen the change"
+        );
     }
 
     #[test]
-    fn a_daemon_set_stands_on_at_least_one_node() {
+    fn a_daemon_set_needs_at_least_one_node() {
         let set = |strategy: &str, wanted: u64, updated: u64| {
             json!({
                 "kind": "DaemonSet", "metadata": {"generation": 1},
@@ -100,9 +103,9 @@ mod tests {
                 },
             })
         };
-        assert!(stands(&set("RollingUpdate", 1, 1)));
-        assert!(!stands(&set("RollingUpdate", 1, 0)));
-        assert!(stands(&set("OnDelete", 1, 0)));
-        assert!(!stands(&set("OnDelete", 0, 0)));
+        assert!(is_ready(&set("RollingUpdate", 1, 1)));
+        assert!(!is_ready(&set("RollingUpdate", 1, 0)));
+        assert!(is_ready(&set("OnDelete", 1, 0)));
+        assert!(!is_ready(&set("OnDelete", 0, 0)));
     }
 }

@@ -69,7 +69,7 @@ fn start(context: &'static TestContext) -> Result<Environment> {
     let service = namespace.service("durward")?;
     let mut installation = Installation::by_service(context, cluster, &service, DEFAULTS)?;
     let durward = installation.serve().named("durward-common").start_ready(context)?;
-    service.leads_to(durward.reviews())?;
+    service.set_endpoint(durward.reviews())?;
     installation.register()?;
     await_injection(&cluster.namespace("probe")?)?;
     std::mem::forget(installation);

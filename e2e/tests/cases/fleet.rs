@@ -41,7 +41,7 @@ fn a_namespace_is_propagated_to_every_member_with_the_label(context: &TestContex
     }
     // An object that is created in one member is in no other, and not on the control plane.
     let m2 = fleet.member("m2")?;
-    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    m2.make_running_pod(&m2.existing_namespace(shop.name()), "web")?;
     let pod = format!("{}/web", shop.path("pods"));
     let running = m2.api().get(&pod)?.succeeded()?.body;
     ensure!(running["status"]["phase"] == "Running", "the pod is {}", running["status"]);
@@ -57,7 +57,7 @@ fn deleting_a_namespace_removes_it_from_every_member(context: &TestContext) -> R
     let shop = fleet.namespace("doomed")?;
     let path = format!("/api/v1/namespaces/{}", shop.name());
     let m3 = fleet.member("m3")?;
-    m3.runs_pod(&m3.known_namespace(shop.name()), "web")?;
+    m3.make_running_pod(&m3.existing_namespace(shop.name()), "web")?;
     // This case is about Karmada alone, with or without a deletion guard.
     let anyway = json!({"metadata": {"annotations": {"durward.dev/delete-anyway": shop.name()}}});
     fleet.karmada().api().merge(&path, &anyway)?.succeeded()?;
@@ -198,6 +198,7 @@ fn grant_access(fleet: &Fleet, user: &str) -> Result<()> {
     allow(karmada, &format!("{user}-fleet"), &json!([clusters, proxy]), user)?;
     allow(karmada, &member_role, &json!([namespaces]), user)?;
     let policy = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy",
         "metadata": {"name": member_role},
         "spec": {"resourceSelectors": selectors, "placement": {"clusterAffinity": {"clusterNames": names}}},
     });

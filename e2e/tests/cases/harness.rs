@@ -84,14 +84,14 @@ fn another_webhook_is_called_through_a_service(context: &TestContext) -> Result<
     let host = service.host();
     let address = context.address()?;
     let old = Webhook::start(address, &[&host], |_| vec![annotate("old")])?;
-    service.leads_to(old.address())?;
+    service.set_endpoint(old.address())?;
     let registration =
         old.service_registration("by-service", ("foreign", "by-service"), (shop.name(), "hook"));
     register(&cluster, &registration)?;
     await_annotation(&shop, "old")?;
 
     let new = Webhook::start(address, &[&host], |_| vec![annotate("new")])?;
-    service.leads_to(new.address())?;
+    service.set_endpoint(new.address())?;
     let answer = new.service_registration("by-service", ("foreign", "by-service"), (shop.name(), "hook"));
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/by-service";
     cluster.api().merge(path, &json!({"webhooks": answer["webhooks"]}))?.succeeded()?;

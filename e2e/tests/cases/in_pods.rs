@@ -29,6 +29,6 @@ pub(crate) fn install(
     let image = node.image(context, Image::Durward)?;
     let printed = Durward::command(context, &["manifests", "--config", &config, "--image", image])?;
     let applied = kubectl.apply(&printed.succeeded()?.stdout)?.succeeded()?;
-    node.stands(namespace, "deployments", "durward")?;
+    node.await_workload(namespace, "deployments", "durward")?;
     Ok(applied)
 }

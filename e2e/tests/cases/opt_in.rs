@@ -135,7 +135,7 @@ fn a_new_namespace_is_read_before_the_watch_reports_it(context: &'static TestCon
     // The watch is slower than the pod: the proxy holds back all its events.
     let proxy = Proxy::before(cluster.url(), cluster.ca())?;
     let watch_fault = proxy.on("watch=true").answers(Fault::Silence);
-    installation.sees_the_cluster_at(&proxy.url())?;
+    installation.use_cluster_url(&proxy.url())?;
     let durward = installation.serve().named("durward-behind").start_ready(context)?;
     installation.register()?;
     await_injection(&cluster.namespace("shop")?)?;
@@ -143,7 +143,7 @@ fn a_new_namespace_is_read_before_the_watch_reports_it(context: &'static TestCon
         // Every other namespace opts in, so the state of the last one is wrong for the next one.
         let opts_in = round % 2 == 0;
         let labels = if opts_in { &OPTED_IN[..] } else { &[] };
-        let shop = cluster.hurried_namespace("breath", labels)?;
+        let shop = cluster.namespace_without_account("breath", labels)?;
         let pod = web(&shop, "silent").is_admitted()?.without_warnings()?;
         if opts_in {
             pod.with_files(&DEFAULT_FILES)?

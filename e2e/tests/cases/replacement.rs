@@ -36,7 +36,7 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
     let guards = format!("  lxcfs: {{webhook: {{failurePolicy: {failure_policy}}}}}");
     let mut installation = Installation::by_service(context, &cluster, &service, &guards)?;
     let first = installation.serve().named("durward-first").start_ready(context)?;
-    service.leads_to(first.reviews())?;
+    service.set_endpoint(first.reviews())?;
     installation.register()?;
     let shop = cluster.namespace("shop")?;
     await_injection(&shop)?;
@@ -103,7 +103,7 @@ fn replace_server(
     let new = installation.serve().named("durward-next").start_ready(context)?;
     match order {
         Order::MoveThenStop => {
-            service.leads_to(new.reviews())?;
+            service.set_endpoint(new.reviews())?;
             old.signal(Signal::TERM)?;
         }
         Order::StopThenMove => {
@@ -115,7 +115,7 @@ fn replace_server(
                 let count = reviews(old)? - before;
                 Ok((count > 0.5, count.to_string()))
             })?;
-            service.leads_to(new.reviews())?;
+            service.set_endpoint(new.reviews())?;
         }
     }
     let exit = old.await_end(ENDED_WITHIN)?;

@@ -173,7 +173,7 @@ async fn a_mute_proxy_answers_only_open_connections() {
     let server = Server::new().await;
     let before = server.client(Version::HTTP_2);
     before.get(PODS).await.unwrap();
-    let mute = server.proxy.goes_mute();
+    let mute = server.proxy.mute();
     let later = server.client(Version::HTTP_2);
     let later = tokio::spawn(async move { later.get(PODS).await });
     until(|| mute.hits() == 1).await;
@@ -182,7 +182,7 @@ async fn a_mute_proxy_answers_only_open_connections() {
     drop(mute);
     later.await.unwrap().unwrap_err();
     server.client(Version::HTTP_11).get(PODS).await.unwrap();
-    assert_eq!(server.proxy.asked(), 3);
+    assert_eq!(server.proxy.requests(), 3);
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ fn a_container_that_restarts_without_lxcfs_starts_when_it_returns(
     end_container(&running)?;
     // The kubelet checks volume types when a pod starts, not when a container does. The runtime creates a
     // directory for a missing source.
-    let event = running.meets("not a directory")?;
+    let event = running.await_event("not a directory")?;
     contains_all(&event, &["error mounting \"/var/lib/lxcfs/proc/"])?;
     ensure!(node.path(MEMINFO).is_dir(), "there is no directory at {MEMINFO}");
     // A new pod gets the same event as without a directory.
@@ -80,7 +80,7 @@ fn a_dead_mount_of_a_killed_lxcfs_prevents_container_starts(context: &'static Te
     let killed = node.lxcfs().kill()?;
     cannot_read_files(&running)?;
     end_container(&unlucky)?;
-    let event = unlucky.meets("transport endpoint is not connected")?;
+    let event = unlucky.await_event("transport endpoint is not connected")?;
     contains_all(&event, &["failed to stat \"/var/lib/lxcfs/proc/"])?;
     idle_pod(&shop, "late").annotated(OPT_IN, "enabled").is_admitted()?;
     let late = node.pod(&shop, "late");
@@ -104,7 +104,7 @@ fn a_pod_waits_for_the_label_of_a_ready_node(context: &'static TestContext) -> R
     };
     idle_pod(&shop, "web").annotated(OPT_IN, "enabled").is_admitted()?.without_warnings()?;
     let web = node.pod(&shop, "web");
-    let event = web.meets("didn't match Pod's node affinity/selector")?;
+    let event = web.await_event("didn't match Pod's node affinity/selector")?;
     ensure!(
         event.starts_with("FailedScheduling: 0/1 nodes are available: 1 node(s)"),
         "the event is {event}"
@@ -144,7 +144,7 @@ fn cannot_read_files(pod: &RunningPod<'_>) -> Result<()> {
 fn waits_for_files(pod: &RunningPod<'_>) -> Result<()> {
     for file in DEFAULT_FILES {
         let path = format!("/var/lib/lxcfs/proc/{file}");
-        let event = pod.meets(&format!("hostPath type check failed: {path} is not a file"))?;
+        let event = pod.await_event(&format!("hostPath type check failed: {path} is not a file"))?;
         let began = format!("FailedMount: MountVolume.SetUp failed for volume \"lxcfs-{file}\"");
         ensure!(event.starts_with(&began), "the event is {event}");
     }
@@ -159,7 +159,7 @@ fn end_container(pod: &RunningPod<'_>) -> Result<()> {
 
 /// Waits until its container runs again.
 fn restarted(pod: RunningPod<'_>) -> Result<RunningPod<'_>> {
-    pod.becomes("running again", |pod| {
+    pod.await_state("running again", |pod| {
         let status = &pod["status"]["containerStatuses"][0];
         status["restartCount"].as_u64() > Some(0) && status["state"]["running"].is_object()
     })

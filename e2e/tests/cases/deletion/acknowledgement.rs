@@ -43,7 +43,7 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
     let (shop, path) = fleet.new_namespace("shop")?;
     let (m1, m2) = (fleet.member("m1")?, fleet.member("m2")?);
     // No cluster reports this pod, and it is deleted: this is what an acknowledgement means.
-    m1.runs_pod(&m1.known_namespace(shop.name()), "unseen")?;
+    m1.make_running_pod(&m1.existing_namespace(shop.name()), "unseen")?;
     let stopped = m1.stop()?;
     let mark = AnnotatedM1(&fleet);
     let (week, year) = (json!(time_in(7 * DAY)?), json!(time_in(365 * DAY)?));
@@ -67,8 +67,8 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
         .with_warning("m1 could not be asked")?
         .with_warning("link cut, ticket 81")?;
     // An acknowledgement replaces a missing answer, not an answer that was given.
-    let inside = m2.known_namespace(shop.name());
-    m2.runs_pod(&inside, "web")?;
+    let inside = m2.existing_namespace(shop.name());
+    m2.make_running_pod(&inside, "web")?;
     fleet.delete(&path)?.denied()?.with_message(&["m2 (1 pod: web)"])?.with_cause("m1", "Acknowledged")?;
     remove(m2, &format!("{}/web", inside.path("pods")))?;
 

@@ -13,7 +13,7 @@ fn audit_mode_allows_the_deletion_and_warns(context: &'static TestContext) -> Re
     let fleet = shared_with(context, &["fleet: {karmada: {}}", "mode: audit", GROUPS])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
-    m2.runs_pod(&m2.known_namespace(shop.name()), "web")?;
+    m2.make_running_pod(&m2.existing_namespace(shop.name()), "web")?;
     let would_deny = || {
         fleet.durward(|durward| {
             Ok(durward.metrics()?.sum("durward_would_deny_total", &[("guard", "deletion")]))
@@ -30,7 +30,7 @@ fn names_count_hides_object_names(context: &'static TestContext) -> Result<()> {
     let fleet = shared_with(context, &["fleet: {karmada: {}}", "names: count", GROUPS])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
-    m2.runs_pod(&m2.known_namespace(shop.name()), "very-secret")?;
+    m2.make_running_pod(&m2.existing_namespace(shop.name()), "very-secret")?;
     let denied = delete(fleet.karmada().api(), &path_of(&shop))?.denied()?.with_message(&["m2 (1 pod)"])?;
     ensure!(
         !denied.describe().contains("very-secret"),

@@ -102,7 +102,7 @@ impl<G> GuardedFleet<G> {
     /// Creates a running pod in a propagated namespace of a member.
     pub(super) fn run_pod(&self, member: &str, namespace: &Namespace<'_>, name: &str) -> Result<()> {
         let member = self.member(member)?;
-        member.runs_pod(&member.known_namespace(namespace.name()), name)
+        member.make_running_pod(&member.existing_namespace(namespace.name()), name)
     }
 
     /// Calls a function with the running server.
@@ -150,9 +150,9 @@ impl ExclusiveFleet {
         context: &'static TestContext,
         url: &str,
     ) -> Result<Undo<impl FnMut() -> Result<()>>> {
-        self.installation().sees_the_cluster_at(url)?;
+        self.installation().use_cluster_url(url)?;
         let undo = Undo::new("the deletion guard does not return to its control plane", move || {
-            self.installation().sees_the_cluster_at(self.karmada().url())?;
+            self.installation().use_cluster_url(self.karmada().url())?;
             self.restart_durward(context)
         });
         self.restart_durward(context)?;

@@ -85,7 +85,7 @@ fn no_malformed_response_counts_as_an_empty_namespace(context: &'static TestCont
         }
         // One failed List is enough.
         ask("/cronjobs", false, &Fault::Garbage, "garbage")?;
-        let mute = proxy.goes_mute();
+        let mute = proxy.mute();
         fleet.dry_run(&path)?.denied()?.within(IN_TIME)?.with_cause("m1", "Unknown")?;
         ensure!(mute.hits() > 0, "no request met the fault");
     }
@@ -121,7 +121,7 @@ fn no_malformed_response_counts_as_a_missing_crd(context: &'static TestContext) 
         ask(&fault)?;
     }
     fleet.dry_run(&widgets.path())?.allowed()?;
-    let object = widgets.create_object(&m1.known_namespace(shop.name()), "v1", "one")?;
+    let object = widgets.create_object(&m1.existing_namespace(shop.name()), "v1", "one")?;
     fleet.dry_run(&widgets.path())?.denied()?.with_cause("m1", "InUse")?;
     remove(m1, &object)
 }

@@ -131,14 +131,14 @@ fn a_cluster_that_joins_while_all_connections_hang_counts(context: &'static Test
         let url = relay.url();
         let _through_relay = fleet.reading_from(context, &url)?;
         fleet.dry_run(&path)?.allowed()?.with_warning("in 4 clusters")?;
-        relay.silences_what_is_open();
+        relay.silence_open_connections();
         let _ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
         // First no member can be contacted; then, on a new connection, the new one is. It is never left out.
         eventually("the new cluster to be named", WAIT_LIMIT, || {
             let verdict = fleet.dry_run(&path)?.denied()?.within(LISTED_IN_TIME)?;
             Ok(denied_with("in 1 of 5 clusters: ghost (", verdict))
         })?;
-        ensure!(relay.held() > 0, "no request met the fault");
+        ensure!(relay.dropped_bytes() > 0, "no request met the fault");
     }
     await_allowed(&fleet, &path)
 }
@@ -150,7 +150,7 @@ fn a_cluster_that_just_joined_counts(context: &'static TestContext) -> Result<()
     {
         let m4 = fleet.join_more(context, NewMember::push("m4"))?;
         fleet.await_propagated(&m4, &path)?;
-        m4.runs_pod(&m4.known_namespace(shop.name()), "web")?;
+        m4.make_running_pod(&m4.existing_namespace(shop.name()), "web")?;
         let denied = fleet.delete(&path)?.denied()?;
         // Its permissions can still be missing, but it is not left out.
         denied.with_message(&["m4 ("])?;
@@ -216,8 +216,8 @@ fn await_unknown(fleet: &ExclusiveFleet, path: &str, words: &str) -> Result<()> 
 
 /// Waits until requests pass the proxy.
 pub(super) fn await_through(proxy: &Proxy, fleet: &ExclusiveFleet, path: &str) -> Result<()> {
-    let before = proxy.asked();
-    fleet.await_dry_run("requests to pass the proxy", path, |_| proxy.asked() > before)
+    let before = proxy.requests();
+    fleet.await_dry_run("requests to pass the proxy", path, |_| proxy.requests() > before)
 }
 
 /// Waits until the deletion would be allowed and every initial member was read.

@@ -12,14 +12,14 @@ const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garba
 #[e2e::case]
 fn a_running_pod_in_a_push_member_denies_the_deletion(context: &'static TestContext) -> Result<()> {
     denied_until_empty(context, "m2", "1 pod: web", &["pods/web"], |member, shop| {
-        member.runs_pod(shop, "web")
+        member.make_running_pod(shop, "web")
     })
 }
 
 #[e2e::case]
 fn a_running_pod_in_the_pull_member_denies_the_deletion(context: &'static TestContext) -> Result<()> {
     denied_until_empty(context, "m3", "1 pod: web", &["pods/web"], |member, shop| {
-        member.runs_pod(shop, "web")
+        member.make_running_pod(shop, "web")
     })
 }
 
@@ -102,7 +102,7 @@ fn denied_until_empty(
     let fleet = shared(context)?;
     let (shop, path) = fleet.new_namespace("shop")?;
     let member = fleet.member(name)?;
-    let inside = member.known_namespace(shop.name());
+    let inside = member.existing_namespace(shop.name());
     fill(member, &inside)?;
 
     let denied = fleet.delete(&path)?.denied()?;
@@ -144,7 +144,7 @@ fn finished_pods_do_not_deny_the_deletion(context: &'static TestContext) -> Resu
     let shop = fleet.namespace("shop")?;
     for (name, phase) in [("m1", "Succeeded"), ("m2", "Failed"), ("m3", "Succeeded")] {
         let member = fleet.member(name)?;
-        member.has_pod(&member.known_namespace(shop.name()), "done", phase)?;
+        member.make_pod(&member.existing_namespace(shop.name()), "done", phase)?;
     }
     fleet.delete(&path_of(&shop))?.allowed()?.without_warnings()?;
     await_gone_everywhere(&fleet, &path_of(&shop))
@@ -156,9 +156,9 @@ fn a_namespace_in_use_everywhere_names_every_cluster(context: &'static TestConte
     let (shop, path) = fleet.new_namespace("shop")?;
     create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
     for member in fleet.members() {
-        let inside = member.known_namespace(shop.name());
+        let inside = member.existing_namespace(shop.name());
         for number in 0..7 {
-            member.runs_pod(&inside, &format!("web-{number}"))?;
+            member.make_running_pod(&inside, &format!("web-{number}"))?;
         }
     }
     let mut denied = fleet.delete(&path)?.denied()?;
@@ -206,7 +206,7 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
     // Karmada does not adopt an existing namespace, so this one stays in m2 with its pod.
     let karmada = fleet.karmada();
     let own = m2.namespace("older")?;
-    m2.runs_pod(&own, "web")?;
+    m2.make_running_pod(&own, "web")?;
     let shop = karmada.exact_namespace(own.name(), &[])?;
     let path = path_of(&shop);
     let held = json!({"metadata": {
@@ -236,8 +236,8 @@ fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()
     let karmada: &Cluster = fleet.karmada();
     let (shop, path) = fleet.new_namespace("shop")?;
     let m1 = fleet.member("m1")?;
-    let inside = m1.known_namespace(shop.name());
-    m1.runs_pod(&inside, "web")?;
+    let inside = m1.existing_namespace(shop.name());
+    m1.make_running_pod(&inside, "web")?;
 
     let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
     let controller = karmada.user("system:serviceaccount:kube-system:namespace-controller", &groups)?;

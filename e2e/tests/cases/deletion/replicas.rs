@@ -25,7 +25,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
         Installation::by_service(context, &cluster, &service, "  deletion: {select: all}")?;
     let serve = |name: &str| installation.serve().named(name).start_ready(context);
     let [a, b] = [serve("durward-a")?, serve("durward-b")?];
-    service.leads_to_both(a.reviews(), b.reviews())?;
+    service.set_endpoints(a.reviews(), b.reviews())?;
     let (used, free) = (cluster.namespace("used")?, cluster.namespace("free")?);
     create(&used, "apps/v1/deployments", &deployment("web", 0))?;
     installation.register()?;
@@ -61,11 +61,11 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
             // The API server reuses its connection, so it can call either one: each of them stops in turn.
             ensure!(reviews(&a)? + reviews(&b)? > 0.5, "no server has a review");
             let c = serve("durward-c")?;
-            service.leads_to_both(c.reviews(), b.reviews())?;
+            service.set_endpoints(c.reviews(), b.reviews())?;
             stop(&a)?;
             more()?;
             let d = serve("durward-d")?;
-            service.leads_to_both(c.reviews(), d.reviews())?;
+            service.set_endpoints(c.reviews(), d.reviews())?;
             stop(&b)?;
             more()?;
             ensure!(reviews(&c)? + reviews(&d)? > 0.5, "no new server has a review");

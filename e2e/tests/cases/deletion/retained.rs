@@ -34,7 +34,7 @@ fn an_unmanaged_namespace_stays_with_its_content(context: &'static TestContext) 
     let fleet = shared_with(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
-    m1.runs_pod(&own, "web")?;
+    m1.make_running_pod(&own, "web")?;
     let shop = fleet.karmada().exact_namespace(own.name(), &[])?;
     let path = path_of(&shop);
     for name in ["m2", "m3"] {
@@ -55,8 +55,8 @@ fn everything_in_a_propagated_namespace_counts(context: &'static TestContext) ->
     let fleet = shared_with(context, &IGNORING)?;
     let (shop, path) = fleet.new_namespace("shop")?;
     let m3 = fleet.member("m3")?;
-    let inside = m3.known_namespace(shop.name());
-    m3.runs_pod(&inside, "web")?;
+    let inside = m3.existing_namespace(shop.name());
+    m3.make_running_pod(&inside, "web")?;
     fleet.delete(&path)?.denied()?.with_message(&["m3 (1 pod: web)"])?;
     exists(fleet.karmada(), &path)?;
     // The denial was right: the pod is deleted.
@@ -71,7 +71,7 @@ fn pods_of_a_propagated_deployment_are_deleted(context: &'static TestContext) ->
     let fleet = shared_with(context, &IGNORING)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
-    m1.runs_pod(&own, "own")?;
+    m1.make_running_pod(&own, "own")?;
     let shop = fleet.karmada().exact_namespace(own.name(), &[])?;
     let path = path_of(&shop);
     let web = create(&shop, "apps/v1/deployments", &deployment("web", 1))?;
@@ -147,7 +147,7 @@ fn unmanaged_resources_deny_the_deletion_by_default(context: &'static TestContex
     let fleet = shared(context)?;
     let m1 = fleet.member("m1")?;
     let own = m1.namespace("older")?;
-    m1.runs_pod(&own, "web")?;
+    m1.make_running_pod(&own, "web")?;
     let shop = fleet.karmada().exact_namespace(own.name(), &[])?;
     let path = path_of(&shop);
     fleet.dry_run(&path)?.denied()?.with_message(&["m1 (1 pod: web)"])?;

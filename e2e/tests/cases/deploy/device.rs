@@ -49,7 +49,7 @@ fn without_lxcfs_no_device_is_offered_and_pods_wait(context: &'static TestContex
     fixture.await_devices("0")?;
     restricted_pod(&strict, "waits").is_admitted()?;
     let waits = fixture.node.pod(&strict, "waits");
-    waits.meets("Insufficient durward.dev/lxcfs")?;
+    waits.await_event("Insufficient durward.dev/lxcfs")?;
     // This pod is already bound, so the scheduler does not check it.
     restricted_pod(&strict, "bound")
         .with(|pod| pod["spec"]["nodeName"] = NAME.into())
@@ -57,7 +57,7 @@ fn without_lxcfs_no_device_is_offered_and_pods_wait(context: &'static TestContex
         .with_warning("nodeName")?;
     let bound = fixture.node.pod(&strict, "bound");
     let ended = |pod: &Value| pod["status"]["reason"] == "UnexpectedAdmissionError";
-    bound.becomes("failed for good", ended)?;
+    bound.await_state("failed for good", ended)?;
     lxcfs.restore()?;
     fixture.await_devices("1k")?;
     has_256_mib(&waits.is_ready()?)

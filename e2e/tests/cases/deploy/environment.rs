@@ -242,13 +242,13 @@ impl Environment {
     /// Waits until the Node has the label, or does not have it.
     pub(super) fn await_label(&self, is_expected: bool) -> Result<()> {
         let what = if is_expected { "labeled ready" } else { "without the label" };
-        self.node.becomes(what, |node| has_label(node) == is_expected)
+        self.node.await_state(what, |node| has_label(node) == is_expected)
     }
 
     /// Waits until the node offers this quantity of the resource.
     pub(super) fn await_devices(&self, quantity: &str) -> Result<()> {
         let offered = |node: &Value| node["status"]["allocatable"][RESOURCE].clone();
-        self.node.becomes(&format!("offering {quantity} of {RESOURCE}"), |node| offered(node) == quantity)
+        self.node.await_state(&format!("offering {quantity} of {RESOURCE}"), |node| offered(node) == quantity)
     }
 
     /// Runs `durward doctor lxcfs` as an administrator of the cluster.
@@ -287,7 +287,7 @@ impl Environment {
 
     fn await_healthy(&self) -> Result<()> {
         for name in [LXCFS, LIBRARY, LABEL_AGENT, DEVICE_PLUGIN] {
-            self.node.stands(&self.namespace, "daemonsets", name)?;
+            self.node.await_workload(&self.namespace, "daemonsets", name)?;
         }
         self.await_label(true)?;
         self.await_devices("1k")?;

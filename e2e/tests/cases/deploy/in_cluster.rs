@@ -110,7 +110,7 @@ impl Environment {
         // kubectl also warns of objects without its last-applied annotation, after an earlier installation.
         let warnings: Vec<_> = applied.stderr.lines().filter(|line| line.contains("violate")).collect();
         ensure!(warnings.is_empty(), "the API server warns: {warnings:?}");
-        self.node.stands(namespace, "deployments", "durward")?;
+        self.node.await_workload(namespace, "deployments", "durward")?;
         await_injection(&*self.node.namespace("probe")?)
     }
 

@@ -62,7 +62,7 @@ fn pods_that_require_readiness_wait_for_lxcfs(context: &'static TestContext) -> 
     let admitted = limited_pod(&shop, "web").is_admitted()?;
     selects_ready_nodes(&admitted.pod)?;
     let web = fixture.node.pod(&shop, "web");
-    web.meets("didn't match Pod's node affinity/selector")?;
+    web.await_event("didn't match Pod's node affinity/selector")?;
     // These pods can run on this node only, so they get no selector.
     let named = limited_pod(&shop, "named").with(|pod| pod["spec"]["nodeName"] = NAME.into());
     selects_nothing(&named.as_dry_run().is_admitted()?.pod)?;
@@ -88,7 +88,7 @@ fn pods_that_prefer_readiness_wait_on_the_node(context: &'static TestContext) ->
     ensure!(terms == &json!([term]), "it prefers {terms}");
     selects_nothing(&admitted.pod)?;
     let web = fixture.node.pod(&shop, "web");
-    web.meets("is not a file")?;
+    web.await_event("is not a file")?;
     ensure!(web.object()?["spec"]["nodeName"] == NAME, "it waits, but is not bound to the node");
     lxcfs.restore()?;
     has_256_mib(&web.is_ready()?)?;

@@ -83,7 +83,7 @@ pub(super) fn restarted(pod: RunningPod<'_>) -> Result<RunningPod<'_>> {
     let before = restarts(&pod.object()?);
     // The command can end with the container.
     pod.attempt("app", &["kill", "1"])?;
-    pod.becomes("started anew", |pod| restarts(pod) > before)?.is_ready()
+    pod.await_state("started anew", |pod| restarts(pod) > before)?.is_ready()
 }
 
 pub(super) fn without_host_paths(pod: &Value) -> Result<()> {

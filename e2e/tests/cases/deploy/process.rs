@@ -19,7 +19,7 @@ fn deleting_the_pod_breaks_files_until_containers_restart(context: &'static Test
     let asked =
         fixture.node.cluster().kubectl().run(&["delete", "pod", "-n", fixture.namespace.name(), &old])?;
     asked.succeeded()?;
-    fixture.node.stands(&fixture.namespace, "daemonsets", LXCFS)?;
+    fixture.node.await_workload(&fixture.namespace, "daemonsets", LXCFS)?;
     ensure!(fixture.pod(LXCFS)?["metadata"]["name"] != old.as_str(), "the pod was not replaced");
     fixture.await_label(true)?;
     has_dead_files(&web)?;
@@ -58,7 +58,7 @@ fn the_documented_commands_replace_it_on_a_drained_node(context: &'static TestCo
     kubectl.run(&["uncordon", NAME])?.succeeded()?;
     replaced?;
     ensure!(fixture.process()? != before, "the process was not replaced");
-    fixture.node.stands(&shop, "deployments", "web")?;
+    fixture.node.await_workload(&shop, "deployments", "web")?;
     let path = format!("{}?labelSelector=e2e.durward.dev/deployment%3Dweb", shop.path("pods"));
     let pods = list(fixture.node.cluster().api(), &path)?;
     let pod = pods.first().context("the Deployment has no pod")?;
@@ -79,7 +79,7 @@ fn a_killed_lxcfs_restarts_and_its_mount_is_cleaned_up(context: &'static TestCon
             other => Poll::Pending(format!("{other:?}, and {read:?}")),
         })
     })?;
-    fixture.node.stands(&fixture.namespace, "daemonsets", LXCFS)?;
+    fixture.node.await_workload(&fixture.namespace, "daemonsets", LXCFS)?;
     let mounts = fixture.node.run(&["findmnt", "-no", "FSTYPE", "/var/lib/lxcfs"])?.succeeded()?.stdout;
     let mounts: Vec<_> = mounts.lines().filter(|kind| kind.trim() == "fuse.lxcfs").collect();
     ensure!(mounts.len() == 1, "there are {} mounts of LXCFS", mounts.len());

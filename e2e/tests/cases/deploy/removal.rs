@@ -71,7 +71,7 @@ impl Removed<'_> {
     pub(super) fn restore(mut self) -> Result<()> {
         self.held = false;
         self.environment.restore(self.name)?;
-        self.environment.node.stands(&self.environment.namespace, "daemonsets", self.name)
+        self.environment.node.await_workload(&self.environment.namespace, "daemonsets", self.name)
     }
 }
 

@@ -14,8 +14,8 @@ fn every_version_forms_a_cluster_and_transfers_leadership(context: &'static Test
         let version = leader.status()?.version;
         ensure!(version.starts_with(release.prefix()), "an etcd of {release} is {version}");
         let next = etcd.follower()?;
-        next.reads()?;
-        etcd.led_by(next)?;
+        next.read()?;
+        etcd.transfer_leadership_to(next)?;
         ensure!(next.status()?.leads() && !leader.status()?.leads(), "the leadership was not transferred");
         let peers: Vec<_> = etcd.members().iter().map(e2e::etcd_cluster::Member::address).collect();
         ensure!(peers.iter().all(std::net::Ipv4Addr::is_loopback), "{peers:?}");
@@ -44,8 +44,8 @@ fn a_frozen_member_does_not_answer_and_catches_up(context: &'static TestContext)
     let (leader, follower) = (etcd.leader()?, etcd.follower()?);
     let frozen = follower.freeze()?;
     ensure!(follower.status().is_err(), "a frozen member answers");
-    leader.writes("while", b"frozen")?.succeeded()?;
-    leader.reads()?;
+    leader.write("while", b"frozen")?.succeeded()?;
+    leader.read()?;
     frozen.thaw()?;
     follower.await_reads(BACK_WITHIN)?;
     ensure!(follower.status()?.index >= leader.status()?.index, "it did not catch up");
@@ -58,10 +58,10 @@ fn learners_and_alarms_are_reported(context: &'static TestContext) -> Result<()>
     etcd.add_learner(context)?;
     ensure!(etcd.members().len() == 4, "no learner");
     etcd.fill()?;
-    etcd.leader()?.reads()?;
+    etcd.leader()?.read()?;
     let (leader, follower) = (etcd.leader()?, etcd.member("etcd-3")?);
-    ensure!(follower.reads().is_err(), "a learner answers linearizable reads");
-    leader.raises("CORRUPT")?;
+    ensure!(follower.read().is_err(), "a learner answers linearizable reads");
+    leader.raise_alarm("CORRUPT")?;
     etcd.await_alarm("CORRUPT")
 }
 
@@ -69,9 +69,9 @@ fn learners_and_alarms_are_reported(context: &'static TestContext) -> Result<()>
 fn a_cluster_serves_tls_and_requires_logins(context: &'static TestContext) -> Result<()> {
     for (to, asks) in [(IssuedFor::Addresses, false), (IssuedFor::Name("etcd.db.svc".to_owned()), true)] {
         let etcd = EtcdCluster::of(3).tls(ServerTls::new(to, asks)?).start(context)?;
-        etcd.leader()?.reads()?;
-        etcd.ask_for_logins("pass")?;
-        ensure!(etcd.members()[0].reads().is_err(), "no login is required");
+        etcd.leader()?.read()?;
+        etcd.enable_authentication("pass")?;
+        ensure!(etcd.members()[0].read().is_err(), "no login is required");
     }
     Ok(())
 }

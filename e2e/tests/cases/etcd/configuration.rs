@@ -97,7 +97,7 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
     api.create(&ns.path("persistentvolumeclaims"), &claim)?.succeeded()?;
     api.create(&ns.path("policy/v1/poddisruptionbudgets"), &budget)?.succeeded()?;
 
-    let set = pods.set_path();
+    let set = pods.stateful_set_path();
     let scaled = |to: u32| json!({"spec": {"replicas": to}});
     for path in [format!("{set}?dryRun=All"), format!("{set}/scale?dryRun=All")] {
         attempt(api.merge(&path, &scaled(1))?).denied()?;
@@ -158,7 +158,7 @@ fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContex
     drop(durward);
     Removal::Delete.dry_run(&alice.api, &pods, name)?.not_reviewed()?;
     Removal::Delete.send(cluster.api(), &pods, name)?.allowed()?;
-    ensure!(pods.is_going(name)?, "{name} was not deleted");
+    ensure!(pods.is_terminating(name)?, "{name} was not deleted");
     drop(installation);
     Ok(())
 }
@@ -186,9 +186,9 @@ fn an_exempt_user_is_not_delayed(context: &'static TestContext) -> Result<()> {
     let bob = cluster.user("exempt-bob", &["system:masters"])?;
     for removal in Removal::ALL {
         removal.dry_run(cluster.api(), &pods, "etcd-0")?.denied()?;
-        let met = silent.met();
+        let met = silent.connections();
         removal.dry_run(&bob.api, &pods, "etcd-0")?.allowed()?.within(REVIEW_LIMIT)?;
-        ensure!(silent.met() == met, "a member was contacted for an exempt user");
+        ensure!(silent.connections() == met, "a member was contacted for an exempt user");
     }
     Ok(())
 }

@@ -32,9 +32,11 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
                 let times = denied()?;
                 Ok((times > 1, format!("denied {times} times")))
             })?;
-            ensure!(!pods.is_going(&leader)?, "it was deleted with a member down");
+            ensure!(!pods.is_terminating(&leader)?, "it was deleted with a member down");
             stopped.start()?;
-            until("the pod to be deleted", || Ok((pods.is_going(&leader)?, "it is not deleted".to_owned())))?;
+            until("the pod to be deleted", || {
+                Ok((pods.is_terminating(&leader)?, "it is not deleted".to_owned()))
+            })?;
             pods.finish(&leader)
         };
         let repaired = repaired();
@@ -59,6 +61,6 @@ fn a_dry_run_drain_transfers_nothing(context: &'static TestContext) -> Result<()
     ensure!(output.is_success(), "{}", output.stderr);
     contains_all(&output.stderr, &["would hand over to"])?;
     ensure!(etcd.leader()?.name() == leader, "a dry run transferred leadership");
-    ensure!(!pods.is_going(leader)?, "the pod is terminating");
+    ensure!(!pods.is_terminating(leader)?, "the pod is terminating");
     Ok(())
 }

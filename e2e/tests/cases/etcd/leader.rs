@@ -94,7 +94,7 @@ fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Re
     ensure!(etcd.leader()?.name() == leader.name(), "a dry run transferred leadership");
     ensure!(leader.status()?.term == term, "there was an election");
     ensure!(lease(cluster, ns.name())?.is_none(), "a dry run wrote a reservation");
-    ensure!(pods.staying()?.len() == 3, "a dry run deleted a pod");
+    ensure!(pods.active()?.len() == 3, "a dry run deleted a pod");
     let stopped = other.stop()?;
     for removal in Removal::ALL {
         removal.dry_run(cluster.api(), &pods, one.name())?.denied()?;

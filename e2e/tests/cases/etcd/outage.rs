@@ -54,7 +54,7 @@ fn kubelets_and_unrelated_drains_work_while_durward_is_down(context: &'static Te
         "--timeout=1s",
     ])?;
     // No kubelet ends the pod, so the drain times out. Only the eviction counts here.
-    ensure!(drained.is_going("web-0")?, "an unrelated drain is delayed: {}", output.stderr);
+    ensure!(drained.is_terminating("web-0")?, "an unrelated drain is delayed: {}", output.stderr);
     drop(installation);
     Ok(())
 }

@@ -50,7 +50,7 @@ fn each_can_be_deleted(context: &'static TestContext, release: Release) -> Resul
         let next = etcd.leader()?;
         ensure!(next.name() != leader.name(), "the deleted member still leads: {}", verdict.describe());
         verdict.with_warning(&format!("leadership moved to {}", next.name()))?;
-        ensure!(pods.is_going(leader.name())?, "{} was not deleted", leader.name());
+        ensure!(pods.is_terminating(leader.name())?, "{} was not deleted", leader.name());
         pods.replace(leader.name())?;
     }
     Ok(())
@@ -78,7 +78,7 @@ fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestCon
                         "delete-anyway",
                     ])?
                     .with_cause(down.name(), "Silent")?;
-                ensure!(!pods.is_going(name)?, "{name} was deleted");
+                ensure!(!pods.is_terminating(name)?, "{name} was deleted");
             }
         }
         ensure!(etcd.leader()?.name() == leader.name(), "a denied leader transferred leadership");
@@ -138,7 +138,7 @@ fn without_a_quorum_only_members_that_are_down_can_be_deleted(context: &'static 
     for down in [one, other] {
         delete(&pods, down.name())?.allowed()?.with_warning("the others are not known to be a quorum")?;
     }
-    ensure!(pods.staying()? == [left.name()], "{:?}", pods.staying()?);
+    ensure!(pods.active()? == [left.name()], "{:?}", pods.active()?);
     Ok(())
 }
 
@@ -183,7 +183,7 @@ fn a_learner_can_be_deleted_and_is_mentioned(context: &'static TestContext) -> R
 fn a_member_that_never_started_counts_as_a_voter(context: &'static TestContext) -> Result<()> {
     let (ns, etcd) = guarded_etcd(context, 3, "announced", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
-    etcd.announce_member()?;
+    etcd.add_unstarted_member()?;
     delete(&pods, etcd.follower()?.name())?
         .denied()?
         .with_message(&["only 2 other members are healthy", "3 of the 4"])
@@ -201,7 +201,7 @@ fn nospace_is_a_warning_and_a_corrupt_member_does_not_count(context: &'static Te
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&ns)?;
     let [corrupt, healthy] = two_followers(&etcd)?;
-    corrupt.raises("CORRUPT")?;
+    corrupt.raise_alarm("CORRUPT")?;
     etcd.await_alarm("CORRUPT")?;
     delete(&pods, healthy.name())?
         .denied()?
@@ -218,7 +218,7 @@ fn a_corrupt_alarm_without_a_member_denies_every_deletion(context: &'static Test
         let etcd = EtcdCluster::of(3).named(&name).release(release).start(context)?;
         let pods = etcd.pods_in(&ns)?;
         let [one, other] = two_followers(&etcd)?;
-        one.raises_of_nobody("CORRUPT")?;
+        one.raise_alarm_without_member("CORRUPT")?;
         etcd.await_alarm("CORRUPT")?;
         for member in [etcd.leader()?, one, other] {
             dry_run(&pods, member.name())?.denied()?.with_message(&["names no member", "hashkv"])?;
@@ -259,7 +259,7 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
     let (leader, [one, other]) = (etcd.leader()?, two_followers(&etcd)?);
     let (_one, _other) = (leader.freeze()?, other.freeze()?);
     delete(&pods, one.name())?.denied()?.within(REVIEW_LIMIT)?;
-    ensure!(pods.staying()?.len() == 3, "one of three was deleted");
+    ensure!(pods.active()?.len() == 3, "one of three was deleted");
     Ok(())
 }
 

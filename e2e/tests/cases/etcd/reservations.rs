@@ -95,7 +95,7 @@ fn two_replicas<'a>(
         Replica::start(context, installation, "durward-etcd-b")?,
     ];
     let [a, b] = &replicas;
-    service.leads_to_both(a.durward.reviews(), b.durward.reviews())?;
+    service.set_endpoints(a.durward.reviews(), b.durward.reviews())?;
     installation.register()?;
     Ok(replicas)
 }
@@ -196,7 +196,7 @@ fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestCo
     let began = std::time::Instant::now();
     ensure!(a.review(&first)?.0, "a deletion in a healthy etcd cluster is denied");
     a.durward.signal(Signal::KILL)?;
-    service.leads_to(b.durward.reviews())?;
+    service.set_endpoint(b.durward.reviews())?;
     let (allowed, output) = b.review(&second)?;
     ensure!(!allowed && output.contains("let go a moment ago"), "{output}");
     // The same pod is allowed again.
@@ -225,7 +225,7 @@ fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestConte
     let [one, other] = two_followers(&etcd)?;
     let attempt = evict(&pods, one.name())?;
     ensure!(!attempt.is_allowed() && attempt.describe().contains("budget"), "{}", attempt.describe());
-    ensure!(!pods.is_going(one.name())?, "it is deleted despite its PDB");
+    ensure!(!pods.is_terminating(one.name())?, "it is deleted despite its PDB");
     delete(&pods, other.name())?
         .denied()?
         .with_cause(one.name(), "Leaving")?

@@ -34,12 +34,12 @@ fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Resul
         for removal in removals {
             removal.dry_run(api, pods, name)?.allowed().with_context(|| what.to_owned())?;
         }
-        let contacts: usize = members.iter().map(FakeMember::met).sum();
+        let contacts: usize = members.iter().map(FakeMember::connections).sum();
         ensure!(contacts == 0, "a member was contacted {what}");
         Ok(())
     };
     let by_all = |pods: &Pods<'_>, name: &str, what: &str| by(&Removal::ALL, pods, name, what);
-    let phase = |name: &str, phase: &str| pods.say(name, &json!({"status": {"phase": phase}}));
+    let phase = |name: &str, phase: &str| pods.set_status(name, &json!({"status": {"phase": phase}}));
     phase("etcd-0", "Failed")?;
     by_all(&pods, "etcd-0", "about a pod that has failed")?;
     phase("etcd-0", "Running")?;
@@ -47,15 +47,15 @@ fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Resul
     let crashed = json!({"status": {"containerStatuses": [{
         "name": "etcd", "image": "x", "imageID": "", "ready": false, "restartCount": 7, "state": waiting,
     }]}});
-    pods.say("etcd-0", &crashed)?;
+    pods.set_status("etcd-0", &crashed)?;
     by_all(&pods, "etcd-0", "about a pod whose etcd has crashed")?;
     api.delete(&format!("/api/v1/nodes/{}", pods.node("etcd-1")))?.succeeded()?;
     by_all(&pods, "etcd-1", "about a pod whose node is gone")?;
 
     // Foreground deletion: the StatefulSet stays until its pods are gone.
     let foreground = json!({"propagationPolicy": "Foreground"});
-    api.delete_with(&pods.set_path(), &foreground)?.succeeded()?;
-    ensure!(api.get(&pods.set_path())?.is_success(), "there is a garbage collector here");
+    api.delete_with(&pods.stateful_set_path(), &foreground)?.succeeded()?;
+    ensure!(api.get(&pods.stateful_set_path())?.is_success(), "there is a garbage collector here");
     by_all(&pods, "etcd-2", "about a pod whose StatefulSet is being deleted")?;
 
     let (gone, exit) = (
@@ -64,7 +64,8 @@ fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Resul
     );
     let of_gone = pods::set(&gone, "etcd", 3, |_| {})?;
     of_gone.add("etcd-0", members[0].address())?;
-    api.delete_with(&of_gone.set_path(), &json!({"propagationPolicy": "Background"}))?.succeeded()?;
+    api.delete_with(&of_gone.stateful_set_path(), &json!({"propagationPolicy": "Background"}))?
+        .succeeded()?;
     by_all(&of_gone, "etcd-0", exit)?;
 
     let ns = environment(context)?.namespace("ends", Profile::Transfer)?;
@@ -78,9 +79,9 @@ fn teardown_and_repair_contact_no_member(context: &'static TestContext) -> Resul
     let ns = environment(context)?.namespace("orphans", Profile::Transfer)?;
     let of_orphans = pods::set(&ns, "etcd", 3, |_| {})?;
     of_orphans.add("etcd-0", members[0].address())?;
-    api.delete_with(&of_orphans.set_path(), &json!({"propagationPolicy": "Orphan"}))?.succeeded()?;
+    api.delete_with(&of_orphans.stateful_set_path(), &json!({"propagationPolicy": "Orphan"}))?.succeeded()?;
     delete(&of_orphans, "etcd-0")?.denied()?;
-    ensure!(members[0].met() > 0, "no member was contacted");
+    ensure!(members[0].connections() > 0, "no member was contacted");
     Ok(())
 }
 
@@ -110,7 +111,7 @@ fn a_mirror_pod_is_allowed_with_a_warning(context: &'static TestContext) -> Resu
         let dry_run = removal.dry_run(cluster.api(), &pods, "etcd-static")?.allowed()?;
         dry_run.with_warning("the mirror of a static pod")?;
     }
-    ensure!(fake.met() == 0, "a member was contacted");
+    ensure!(fake.connections() == 0, "a member was contacted");
     Ok(())
 }
 
@@ -121,12 +122,12 @@ fn deletecollection_keeps_the_quorum(context: &'static TestContext) -> Result<()
     let pods = etcd.pods_in(&ns)?;
     let collection = format!("{}?labelSelector=app%3Detcd", ns.path("pods"));
     attempt(cluster.api().delete(&format!("{collection}&dryRun=All"))?).allowed()?;
-    ensure!(pods.staying()?.len() == 3, "a dry run of a collection deleted a pod");
+    ensure!(pods.active()?.len() == 3, "a dry run of a collection deleted a pod");
     attempt(cluster.api().delete(&collection)?).denied()?;
-    ensure!(pods.staying()?.len() == 2, "{:?} of three remain", pods.staying()?);
+    ensure!(pods.active()?.len() == 2, "{:?} of three remain", pods.active()?);
     attempt(cluster.api().delete(&collection)?).denied()?;
-    ensure!(pods.staying()?.len() == 2, "after the second request {:?} of three remain", pods.staying()?);
-    etcd.leader()?.reads()
+    ensure!(pods.active()?.len() == 2, "after the second request {:?} of three remain", pods.active()?);
+    etcd.leader()?.read()
 }
 
 #[e2e::case]
@@ -159,8 +160,8 @@ fn roll_and_tear_down(context: &'static TestContext, name: &str, is_each_itself:
     let etcd = EtcdCluster::of(3).start(context)?;
     // Users cannot delete leaders here, and rolling updates complete anyway.
     let ns = namespace(&cluster, "rolls", Profile::Refuse)?;
-    let pods = etcd.set_in(&ns, |_| {})?;
-    pods.run_what_is_made(&etcd)?;
+    let pods = etcd.stateful_set_in(&ns, |_| {})?;
+    pods.run_created_pods(&etcd)?;
     delete(&pods, etcd.leader()?.name())?.denied()?;
     rolling_update(&cluster, &etcd, &pods)?;
     let user = if is_each_itself {
@@ -190,13 +191,13 @@ fn roll_and_tear_down(context: &'static TestContext, name: &str, is_each_itself:
 
     // The StatefulSet is deleted with all three pods.
     let ns = namespace(&cluster, "goes", Profile::Refuse)?;
-    let pods = etcd.set_in(&ns, |_| {})?;
-    pods.run_what_is_made(&etcd)?;
+    let pods = etcd.stateful_set_in(&ns, |_| {})?;
+    pods.run_created_pods(&etcd)?;
     delete_with_pods(&cluster, &pods, || {
         kubectl.run(&["-n", ns.name(), "delete", "statefulset", "etcd", "--wait=false"])?.succeeded()?;
         Ok(pods.path("etcd-0"))
     })?;
-    ensure!(pods.staying()?.is_empty(), "{:?} remain", pods.staying()?);
+    ensure!(pods.active()?.is_empty(), "{:?} remain", pods.active()?);
     Ok(())
 }
 
@@ -212,7 +213,7 @@ fn rolling_update(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Res
     for _ in etcd.members() {
         let going = eventually("the next pod to be deleted", WAIT_LIMIT, || {
             for member in etcd.members() {
-                if pods.is_going(member.name())? {
+                if pods.is_terminating(member.name())? {
                     return Ok(Poll::Ready(member));
                 }
             }
@@ -223,7 +224,7 @@ fn rolling_update(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Res
         pods.finish(going.name())?;
         stopped.start()?;
         going.await_reads(BACK_WITHIN)?;
-        pods.run_what_is_made(etcd)?;
+        pods.run_created_pods(etcd)?;
     }
     let after = uids()?;
     ensure!(before.iter().all(|uid| !after.contains(uid)), "not every pod was replaced");

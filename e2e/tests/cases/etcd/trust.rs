@@ -96,7 +96,7 @@ fn durward_logs_in_if_members_require_it(context: &'static TestContext) -> Resul
         let etcd = EtcdCluster::of(3).release(release).tls(trust).start(context)?;
         let pods = etcd.pods_in(&ns)?;
         let leader = etcd.leader()?.name();
-        etcd.ask_for_logins(PASSWORD)?;
+        etcd.enable_authentication(PASSWORD)?;
         await_login(&pods, leader)?;
         delete(&pods, leader)?.allowed()?.with_warning("leadership moved to")?;
     }
@@ -105,7 +105,7 @@ fn durward_logs_in_if_members_require_it(context: &'static TestContext) -> Resul
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&ns)?;
     let follower = etcd.follower()?.name();
-    etcd.ask_for_logins(PASSWORD)?;
+    etcd.enable_authentication(PASSWORD)?;
     dry_run(&pods, follower)?.denied()?.without_text(&["another", PASSWORD])?;
     apply_secret(&ns, &login(PASSWORD))?;
     await_login(&pods, follower)
@@ -119,7 +119,7 @@ fn members_without_a_configured_login_are_still_contacted(context: &'static Test
         let etcd = EtcdCluster::of(3).release(release).start(context)?;
         let pods = etcd.pods_in(&ns)?;
         let follower = etcd.follower()?.name();
-        etcd.ask_for_logins(PASSWORD)?;
+        etcd.enable_authentication(PASSWORD)?;
         if release == Release::V3_6 {
             // Version 3.6 reports its status only after a login.
             dry_run(&pods, follower)?.denied()?.with_message(&["could not be checked"])?;
@@ -136,7 +136,7 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
     let pods = etcd.pods_in(&ns)?;
     let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
     let other = EtcdCluster::of(1).start(context)?;
-    let fake = FakeMember::passing_for(leader.address())?;
+    let fake = FakeMember::relaying_to(leader.address())?;
     pods.add("etcd-rogue", other.members()[0].address())?;
     // An additional pod is not an additional member.
     dry_run(&pods, up.name())?.allowed()?;
@@ -151,7 +151,7 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
     pods.add("etcd-mimic", fake.address())?;
     let _stopped = down.stop()?;
     delete(&pods, up.name())?.denied()?.with_message(&["another pod says that it is the same member"])?;
-    ensure!(fake.met() > 0, "the fake member was never contacted");
+    ensure!(fake.connections() > 0, "the fake member was never contacted");
 
     let ns = environment(context)?.namespace("secret", Profile::Login)?;
     let trust = ServerTls::new(IssuedFor::Addresses, false)?;
@@ -160,12 +160,12 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
     let etcd = EtcdCluster::of(3).tls(trust).start(context)?;
     let pods = etcd.pods_in(&ns)?;
     let follower = etcd.follower()?.name();
-    etcd.ask_for_logins(PASSWORD)?;
+    etcd.enable_authentication(PASSWORD)?;
     let listener = FakeMember::page("200 OK", "application/json", "{\"token\": \"x\"}")?;
     pods.add("etcd-rogue", listener.address())?;
     await_login(&pods, follower)?;
-    ensure!(listener.met() > 0, "it was never contacted, so this proves nothing");
-    let text = listener.told();
+    ensure!(listener.connections() > 0, "it was never contacted, so this proves nothing");
+    let text = listener.received();
     ensure!(!text.contains(PASSWORD) && !text.contains("authenticate"), "it received: {text:?}");
     Ok(())
 }
@@ -194,14 +194,14 @@ fn a_process_that_is_not_etcd_does_not_count(context: &'static TestContext) -> R
         let context = || format!("the process returns {what}");
         let address = impostor.address();
         let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
-        pods.say(down.name(), &status)?;
+        pods.set_status(down.name(), &status)?;
         for name in [up.name(), leader.name()] {
             let denied = delete(&pods, name)?.denied().with_context(context)?;
             denied.with_cause(down.name(), "Silent").and_then(|v| v.within(IN_TIME)).with_context(context)?;
         }
         // The other two are a quorum without it.
         dry_run(&pods, down.name())?.allowed().with_context(context)?;
-        ensure!(impostor.met() > 0, "the process that returns {what} was never contacted");
+        ensure!(impostor.connections() > 0, "the process that returns {what} was never contacted");
     }
     ensure!(etcd.leader()?.name() == leader.name(), "leadership was transferred");
     Ok(())

@@ -69,7 +69,7 @@ fn create_etcd(context: &TestContext, node: &Node, ns: &Namespace<'_>) -> Result
     for (resource, object) in manifest(ns.name(), &data.display().to_string()) {
         node.cluster().api().create(&ns.path(resource), &object)?.succeeded()?;
     }
-    node.stands(ns, "statefulsets", "etcd")?;
+    node.await_workload(ns, "statefulsets", "etcd")?;
     node.pod(ns, "etcd-0").is_ready()?;
     until("the etcd cluster to be healthy", || {
         let output =
@@ -93,7 +93,7 @@ fn rolling_update_cost(
     let ns = fixture.namespace("rolls", profile)?;
     create_etcd(context, node, &ns)?;
     let members = Addresses::default();
-    members.are(addresses(node, &ns)?);
+    members.set(addresses(node, &ns)?);
     let uids = || -> Result<Vec<Value>> {
         let pods = MEMBERS.map(|name| node.pod(&ns, name).object());
         pods.into_iter().map(|pod| Ok(pod?["metadata"]["uid"].clone())).collect()
@@ -104,7 +104,7 @@ fn rolling_update_cost(
         kubectl.run(&["-n", ns.name(), "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
         let set = format!("{}/etcd", ns.path("apps/v1/statefulsets"));
         until("every pod to be replaced", || {
-            members.are(addresses(node, &ns)?);
+            members.set(addresses(node, &ns)?);
             let set = node.cluster().api().get(&set)?.succeeded()?.body;
             let status = &set["status"];
             let is_done = status["observedGeneration"] == set["metadata"]["generation"]
@@ -188,7 +188,7 @@ fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestCo
     kubectl.run(&["uncordon", e2e::node::NAME])?.succeeded()?;
     let output = format!("{}{}", drained.stdout, drained.stderr);
     ensure!(drained.is_success() && output.contains("leadership moved to"), "{output}");
-    node.stands(&ns, "statefulsets", "etcd")?;
+    node.await_workload(&ns, "statefulsets", "etcd")?;
     // Deleting everything at once is a teardown, also of the leader.
     let path = format!("/api/v1/namespaces/{}", ns.name());
     node.cluster().api().delete(&path)?.succeeded()?;

@@ -78,7 +78,7 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
         });
         node.cluster().api().create("/api/v1/persistentvolumes", &volume)?.succeeded()?;
     }
-    node.stands(&ns, "statefulsets", "etcd")?;
+    node.await_workload(&ns, "statefulsets", "etcd")?;
 
     // Output format: `8e9e05c52164694d: name=etcd-0 peerURLs=… clientURLs=… isLeader=true`
     let members = || node.pod(&ns, "etcd-0").attempt("etcd", &["etcdctl", "member", "list"]);

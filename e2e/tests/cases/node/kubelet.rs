@@ -20,14 +20,14 @@ fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run(context: &TestContex
             .filter(|condition| condition["type"] == "Ready")
             .any(|condition| condition["status"] == "Unknown")
     };
-    node.becomes("unknown", unknown)?;
+    node.await_state("unknown", unknown)?;
     // The grace period counts from the last lease renewal before the stop.
     let silent = began.elapsed();
     ensure!(silent + Duration::from_secs(5) > node::GRACE, "given up after {silent:?}");
     let refused = web.attempt("app", &["true"])?;
     ensure!(!refused.is_success(), "a command runs in the pod without a kubelet: {refused:?}");
     stopped.start()?;
-    node.becomes("Ready", |node| !unknown(node))?;
+    node.await_state("Ready", |node| !unknown(node))?;
     // A kubelet that just started first learns its pods.
     let counted: u32 = eventually("a command in the pod", WAIT_LIMIT, || {
         let output = web.attempt("app", &["cat", "/tmp/count"])?;

@@ -29,7 +29,7 @@ fn lxcfs_stops_crashes_and_serves_again(context: &TestContext) -> Result<()> {
     let unreadable = first.attempt("app", &["cat", "/proc/meminfo"])?;
     ensure!(unreadable.stderr.contains("not connected"), "the pod reads {unreadable:?} without LXCFS");
     let second = reading_pod("second")?;
-    second.meets("hostPath type check failed")?;
+    second.await_event("hostPath type check failed")?;
     stopped.start()?;
     let second = second.is_ready()?;
     ensure!(memory_mib(&second)? == "128", "the waiting pod sees {} MiB", memory_mib(&second)?);

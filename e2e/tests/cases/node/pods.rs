@@ -19,7 +19,7 @@ fn a_pod_runs_and_answers_exec(context: &TestContext) -> Result<()> {
         refused.code() == Some(3) && refused.stderr.contains("why"),
         "the failing command returned {refused:?}"
     );
-    web.meets("Started: ")?;
+    web.await_event("Started: ")?;
     web.is_deleted()
 }
 
