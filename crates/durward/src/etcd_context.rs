@@ -11,10 +11,10 @@ use config::Problem;
 use guards::etcd::{self, Survey};
 
 use crate::args::ClusterArgs;
+use crate::connect::{access, snapshot};
 use crate::exit::Stop;
 use crate::file::{File, Purpose};
 use crate::fleet;
-use crate::world::{access, recorded};
 
 /// The guard and the clients that it reads with.
 pub(crate) struct EtcdContext {
@@ -44,7 +44,7 @@ pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<EtcdContext
     })?;
     let access = access(flags, &file.cluster);
     let (clients, writer) = if let Some(folder) = &flags.world {
-        (recorded(folder)?, None)
+        (snapshot(folder)?, None)
     } else {
         let live = Arc::new(fleet::connect(&access).await?);
         (Clients::live(&live), Some(LiveWriter::new(&live)))

@@ -6,26 +6,27 @@ use std::path::{Path, PathBuf};
 use admission::file::{FileError, check_file, read_file, read_limited};
 use config::Problem;
 
-/// A configuration, a certificate: a `ConfigMap` or a Secret cannot hold more.
+/// Limit of a configuration or certificate: the size limit of a `ConfigMap` or Secret.
 pub(crate) const SMALL: u64 = 1 << 20;
 
-/// Files of reviews and manifests: eight bodies of the largest size that the server takes (8 MiB), which is what it takes at once.
+/// Limit of files with reviews or manifests: eight of the largest request bodies (8 MiB), the server's limit for concurrent
+/// bodies.
 pub(crate) const LARGE: u64 = 64 << 20;
 
-/// A kubeconfig with the certificates of a thousand clusters in it.
+/// Limit of a kubeconfig: certificates of a thousand clusters.
 const KUBECONFIG: u64 = 16 << 20;
 
-/// The bytes of a file.
+/// Reads the bytes of a file.
 pub(crate) fn bytes(path: &Path, limit: u64) -> Result<Vec<u8>, Problem> {
     read_file(path, limit).map_err(|fault| problem(format!("{} cannot be read", path.display()), &fault))
 }
 
-/// The text of a file.
+/// Reads the text of a file.
 pub(crate) fn text(path: &Path, limit: u64) -> Result<String, Problem> {
     utf8(path, bytes(path, limit)?)
 }
 
-/// The text of a file, or of standard input for `-`.
+/// Reads the text of a file, or of standard input for `-`.
 pub(crate) fn text_or_stdin(path: &Path, limit: u64) -> Result<String, Problem> {
     if path != Path::new("-") {
         return text(path, limit);
@@ -41,13 +42,13 @@ fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {
     })
 }
 
-/// How a path is spoken of.
+/// Returns the name of a path in messages.
 pub(crate) fn shown(path: &Path) -> String {
     if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// Looks at the kubeconfig that a flag or the file names, or at those that kubectl would take: whoever reads them does not look
-/// before. One that is not there is left to that reader, who knows whether it must be.
+/// Checks the kubeconfig that a flag or the file names, or those that kubectl would read, because the library that reads them
+/// does not check first. The library reports a missing file.
 pub(crate) fn look_at_kubeconfig(named: Option<&Path>) -> Result<(), Problem> {
     let from_environment = || match std::env::var_os("KUBECONFIG") {
         Some(paths) if !paths.is_empty() => std::env::split_paths(&paths).collect::<Vec<_>>(),

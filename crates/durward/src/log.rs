@@ -1,4 +1,4 @@
-//! Log lines on standard error, JSON or text, with a filter that can be changed while the server runs.
+//! Logs to standard error as JSON or text. The filter can be changed while the server runs.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::output::Style;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Starts logging; once per process.
+/// Starts logging. Called once per process.
 pub(crate) fn start(filter: &str, format: LogFormat) -> Result<Arc<dyn LogControl>, Problem> {
     let targets = parse(filter).map_err(|why| {
         Problem::new(format!("--log-level {filter:?}"))
@@ -55,8 +55,8 @@ impl LogControl for Control {
     }
 }
 
-/// The library takes every word that is no level for the name of a part, which then logs everything: a slip of the pen would
-/// turn the log off.
+/// Parses a filter. The library takes an unknown level as the name of a target and enables all its levels, so a typo would
+/// silence the rest of the log.
 fn parse(filter: &str) -> Result<Targets, String> {
     for part in filter.split(',').map(str::trim) {
         let level = part.split_once('=').map_or(part, |(_, level)| level);

@@ -1,29 +1,29 @@
-//! What the file means: guards built upon the world, and settings for the server.
+//! Builds guards and server settings from the configuration file.
 
 use config::Problem;
 use server::{CertificateFiles, CertificateSource, Metrics, Plan, ServerOptions, Timeouts, TlsSettings};
 
 use crate::args::ServerArgs;
+use crate::control_planes::ControlPlanes;
 use crate::file::{File, ServerSection};
-use crate::worlds::Worlds;
 
-/// Builds the guards of a file and starts their watches, which go on after this plan.
+/// Builds the guards of a file and starts their watches, which outlive this plan.
 pub(crate) fn plan(
     file: &File,
     generation: u64,
-    worlds: &Worlds,
+    control_planes: &ControlPlanes,
     metrics: &Metrics,
 ) -> Result<Plan, Problem> {
     let mut guards = Vec::with_capacity(file.guards.len());
     for guard in &file.guards {
-        let clients = worlds.of(guard)?;
-        worlds.watch(guard);
+        let clients = control_planes.of(guard)?;
+        control_planes.watch(guard);
         guards.push(guard.configured.build(&clients));
     }
     Plan::new(generation, guards, metrics).map_err(|error| Problem::new(error.to_string()))
 }
 
-/// How the server is to run: the file, with what the flags say instead.
+/// Merges the `server` section with the flags.
 pub(crate) fn options(server: &ServerSection, flags: &ServerArgs) -> Result<ServerOptions, Problem> {
     let cert = flags.tls_cert.as_ref().or(server.tls.cert.as_ref());
     let key = flags.tls_key.as_ref().or(server.tls.key.as_ref());

@@ -1,8 +1,8 @@
-//! Reloading: another plan while the server serves.
+//! Replaces the plan while the server runs.
 //!
-//! The file is looked at on SIGHUP and every ten seconds, by content: a mounted `ConfigMap` changes by kubelet's swap of a
-//! symlink, which watching the file itself does not see. A file that is wrong changes nothing: the plan in force stays, and the
-//! log (each problem), the metrics and `/readyz?verbose` say so. What cannot change while serving is told, not ignored.
+//! The file is read on SIGHUP and every ten seconds, and compared by content: kubelet changes a mounted `ConfigMap` by swapping
+//! a symlink, which a watch of the file does not notice. If the new file is wrong, the old plan stays, and the log, the metrics
+//! and `/readyz?verbose` report each problem. Settings that need a restart are reported as well.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,26 +15,25 @@ use server::{Check, Checks, Metrics, PlanCell, supervise};
 use tokio::signal::unix::Signal;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::control_planes::ControlPlanes;
 use crate::file::{Cluster, File, Purpose, ServerSection, read_text};
 use crate::plan::plan;
-use crate::worlds::Worlds;
 
-/// Kubelet brings a changed `ConfigMap` within about a minute; ten seconds more do not matter, and reading a small file costs
-/// nothing.
+/// Poll interval. Kubelet updates a mounted `ConfigMap` within about a minute, so ten seconds more do not matter.
 pub(crate) const POLL: Duration = Duration::from_secs(10);
 
-/// What keeps the plan true to the file.
+/// The active plan and the file that it was built from.
 pub(crate) struct Reload {
-    /// The file in force.
+    /// The active file.
     file: File,
-    /// What was read last, in force or refused; nothing where it could not be read.
+    /// The text that was read last, active or rejected; `None` if it could not be read.
     seen: Option<String>,
-    /// The `server` section and the cluster of the start, which still hold.
+    /// The `server` section and the cluster at the start, which stay in effect.
     started: (ServerSection, Cluster),
     purpose: Purpose,
     generation: u64,
     cell: PlanCell,
-    worlds: Arc<Worlds>,
+    control_planes: Arc<ControlPlanes>,
     metrics: Metrics,
     check: Check,
     numbers: Numbers,
@@ -46,24 +45,24 @@ struct Numbers {
     stale: Gauge<i64, AtomicI64>,
 }
 
-/// What a look at the file came to.
+/// The result of reading the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Looked {
-    /// The same as before.
+    /// The file has not changed.
     Unchanged,
-    /// A new plan is in force.
+    /// A new plan is active.
     Swapped,
-    /// The file is wrong; the plan stayed.
+    /// The file is wrong and the old plan stays.
     Refused,
 }
 
 impl Reload {
-    /// Begins with the file that is in force as generation 1.
+    /// Starts with the active file as generation 1.
     pub(crate) fn new(
         file: File,
         purpose: Purpose,
         cell: PlanCell,
-        worlds: Arc<Worlds>,
+        control_planes: Arc<ControlPlanes>,
         metrics: Metrics,
         checks: &Checks,
     ) -> Self {
@@ -83,10 +82,10 @@ impl Reload {
         let check = checks.add("configuration");
         check.pass();
         let (seen, started) = (Some(file.text.clone()), (file.server.clone(), file.cluster.clone()));
-        Self { file, seen, started, purpose, generation: 1, cell, worlds, metrics, check, numbers }
+        Self { file, seen, started, purpose, generation: 1, cell, control_planes, metrics, check, numbers }
     }
 
-    /// Looks at the file whenever `hangup` comes and every `poll`, for as long as the process lives.
+    /// Reads the file on `hangup` and every `poll`, until the process ends.
     pub(crate) fn follow(
         self,
         hangup: Signal,
@@ -111,7 +110,7 @@ impl Reload {
         })
     }
 
-    /// Looks at the file once. What was refused already is told again only when `asked`.
+    /// Reads the file once. A rejected text is reported again only if `asked`.
     pub(crate) fn look(&mut self, asked: bool) -> Looked {
         let text = read_text(&self.file.path);
         let read = text.as_ref().ok().cloned();
@@ -120,23 +119,23 @@ impl Reload {
         }
         self.seen = read;
         let loaded = match text {
-            // Put back as it was after something wrong stood there: nothing to build.
+            // The active text is back after a rejected one, so there is nothing to build.
             Ok(text) if text == self.file.text => return self.mended(),
             Ok(text) => File::from_text(&self.file.path, text, self.purpose),
             Err(problem) => Err(vec![problem]),
         };
         let next = self.generation + 1;
-        // On a thread that may wait: reviews go on by the plan in force while another control plane is connected.
+        // This thread can block: reviews use the old plan while another control plane is connected.
         let built = loaded.and_then(|file| {
-            let connected = self.worlds.connect_and_wait(&file);
-            let built = connected.and_then(|()| plan(&file, next, &self.worlds, &self.metrics));
+            let connected = self.control_planes.connect_and_wait(&file);
+            let built = connected.and_then(|()| plan(&file, next, &self.control_planes, &self.metrics));
             built.map(|plan| (file, plan)).map_err(|problem| vec![problem])
         });
         match built {
             Ok((file, plan)) => {
                 self.tell_differences(&file);
                 self.cell.swap(plan);
-                self.worlds.in_force(&file);
+                self.control_planes.activate(&file);
                 self.generation = next;
                 self.file = file;
                 self.mended()
@@ -172,7 +171,7 @@ impl Reload {
         Looked::Refused
     }
 
-    /// What a new plan does not bring by itself.
+    /// Reports changed settings that need a restart.
     fn tell_differences(&self, file: &File) {
         let ((was, cluster), is) = (&self.started, &file.server);
         for (key, same) in [
@@ -200,7 +199,7 @@ impl Reload {
     }
 }
 
-/// Looks once, on a thread that may hang: a mounted file system may, and a worker that serves must not hang with it.
+/// Reads once on a blocking thread, because a mounted file system can hang.
 async fn look_aside(reload: Arc<Mutex<Reload>>, asked: bool) {
     let looked = tokio::task::spawn_blocking(move || {
         let mut reload = reload.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,10 +229,10 @@ mod tests {
 
     fn reload(path: &Path) -> (Reload, PlanCell, Checks) {
         let file = File::load(path, Purpose::Guards).unwrap();
-        let worlds = Arc::new(Worlds::only(Clients::offline()));
+        let control_planes = Arc::new(ControlPlanes::snapshot(Clients::offline()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics).unwrap());
-        (Reload::new(file, Purpose::Guards, cell.clone(), worlds, metrics, &checks), cell, checks)
+        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics).unwrap());
+        (Reload::new(file, Purpose::Guards, cell.clone(), control_planes, metrics, &checks), cell, checks)
     }
 
     #[test]
@@ -248,7 +247,7 @@ mod tests {
         symlink("..data/durward.yaml", at("durward.yaml")).unwrap();
         let (mut reload, cell, _) = reload(&at("durward.yaml"));
         assert_eq!(reload.look(false), Looked::Unchanged);
-        // As kubelet does it: another symlink, renamed over the old one.
+        // Swaps a symlink, as kubelet does.
         symlink("..2", at("..data_tmp")).unwrap();
         fs::rename(at("..data_tmp"), at("..data")).unwrap();
         assert_eq!(reload.look(false), Looked::Swapped);
@@ -283,10 +282,11 @@ mod tests {
         let path = folder.path().join("durward.yaml");
         fs::write(&path, GOOD).unwrap();
         let file = File::load(&path, Purpose::Guards).unwrap();
-        let worlds = Arc::new(Worlds::beside(Clients::offline(), Access::default()));
+        let control_planes = Arc::new(ControlPlanes::with_access(Clients::offline(), Access::default()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics).unwrap());
-        let reload = Reload::new(file, Purpose::Guards, cell.clone(), Arc::clone(&worlds), metrics, &checks);
+        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics).unwrap());
+        let reload =
+            Reload::new(file, Purpose::Guards, cell.clone(), Arc::clone(&control_planes), metrics, &checks);
         let reload = Arc::new(Mutex::new(reload));
         let karmada = "version: 1\nguards: {lxcfs: {}, deletion: {fleet: {karmada: {kubeconfig: k}}}}\n";
         fs::write(&path, karmada).unwrap();
@@ -304,7 +304,7 @@ mod tests {
         fs::write(folder.path().join("k"), kubeconfig).unwrap();
         look_aside(Arc::clone(&reload), true).await;
         assert_eq!(cell.current().generation(), 2, "{}", checks.readiness().text);
-        assert!(worlds.health().is_some(), "rounds are made there");
+        assert!(control_planes.health().is_some(), "rounds are made there");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `serve`: file, world, plan and server put together, and kept together until a signal says stop.
+//! Command `serve`: starts the server with the guards of the configuration file, and runs until a signal.
 
 use crate::args::ClusterArgs;
 use crate::args::LogArgs;
@@ -24,10 +24,10 @@ use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input;
 use crate::manifests::called;
+use crate::member_health::MemberHealthReport;
 use crate::reload::{self, Reload};
-use crate::rounds::Told;
 use crate::version::VERSION;
-use crate::{log, plan, world};
+use crate::{connect, log, plan};
 
 /// `serve`
 #[derive(Debug, clap::Args)]
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     pub(crate) log: LogArgs,
 }
 
-/// How often the world's state is written into `/readyz`.
+/// Interval at which the state of the clients is copied to `/readyz`.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// `serve`
@@ -56,13 +56,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let control = log::start(&args.log.level, args.log.format)?;
     let runtime = runtime()?;
     let outcome = runtime.block_on(start(args, purpose, file, control));
-    // A look at a file that hangs on its file system must not keep the process from ending.
+    // A file read that hangs must not keep the process from exiting.
     runtime.shutdown_background();
     outcome
 }
 
-/// Everything from the first signal handler to the end. Signals come first: opening the world may take as long as a credential
-/// plugin does, and whoever stops a server that is not yet one wants nothing else than that it is gone.
+/// Starts and runs the server. Signal handlers are installed first, because a credential plugin can block the start for long.
 async fn start(
     args: &Args,
     purpose: Purpose,
@@ -72,12 +71,12 @@ async fn start(
     let uncaught =
         |error: io::Error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string()));
     let mut shutdown = Shutdown::on_signals().map_err(uncaught)?;
-    // Kept from here on: one that comes during the start is answered by a look at the file after it.
+    // A SIGHUP during the start is handled after it by reading the file again.
     let hangup = signal(SignalKind::hangup()).map_err(uncaught)?;
-    // In a task of its own: a plugin blocks the thread that waits for it.
+    // A credential plugin blocks its thread, so this runs in a task of its own.
     let flags = args.world.clone();
-    let opening = tokio::spawn(async move { (world::open(&flags, &file).await, file) });
-    let (worlds, file) = tokio::select! {
+    let opening = tokio::spawn(async move { (connect::open(&flags, &file).await, file) });
+    let (control_planes, file) = tokio::select! {
         biased;
         () = shutdown.requested() => {
             tracing::info!("stopped before it served");
@@ -86,30 +85,30 @@ async fn start(
         opened = opening => opened
             .map_err(|error| Stop::fault(Problem::new("the world cannot be opened").why(error.to_string())))?,
     };
-    let worlds = Arc::new(worlds?);
+    let control_planes = Arc::new(control_planes?);
     let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
-    let cell = PlanCell::new(plan::plan(&file, 1, &worlds, &metrics)?);
+    let cell = PlanCell::new(plan::plan(&file, 1, &control_planes, &metrics)?);
     let options = plan::options(&file.server, &args.server)?;
     warn_of_names(&file, &options);
     let settings = Settings::new(options).map_err(|error| refused(&error))?;
     let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
         .await
         .map_err(|error| refused(&error))?;
-    worlds.in_force(&file);
-    let reload = Reload::new(file, purpose, cell, Arc::clone(&worlds), metrics.clone(), &checks);
-    // Both end when this is dropped, at the end of serving.
-    let mut beside = JoinSet::new();
-    beside.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
-    let look = move || (worlds.readiness(), worlds.health());
-    beside.spawn(follow_worlds(look, checks, metrics));
+    control_planes.activate(&file);
+    let reload = Reload::new(file, purpose, cell, Arc::clone(&control_planes), metrics.clone(), &checks);
+    // Both tasks end when the set is dropped.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
+    let read_state = move || (control_planes.readiness(), control_planes.health());
+    tasks.spawn(follow_clients(read_state, checks, metrics));
     Ok(serve(bound, shutdown).await)
 }
 
-/// The API server calls by the name that the registration gives, and takes no certificate without it.
+/// Warns if the certificate lacks the name that the API server calls.
 fn warn_of_names(file: &File, options: &ServerOptions) {
     let CertificateSource::Files(files) = &options.tls.certificate else { return };
     let name = called(&file.server.registration.reach);
-    // What cannot be read is told when the server binds.
+    // Binding the server reports unreadable files.
     let Some(pem) = input::bytes(&files.cert, input::SMALL).ok().and_then(|text| Pem::read("", &text).ok())
     else {
         return;
@@ -120,7 +119,7 @@ fn warn_of_names(file: &File, options: &ServerOptions) {
     }
 }
 
-/// As many threads as the container may use: the standard library counts by cgroup quota.
+/// Creates a runtime with as many threads as the cgroup quota allows, which the standard library counts.
 fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -129,7 +128,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
         .map_err(|error| Stop::fault(Problem::new("threads cannot be started").why(error.to_string())))
 }
 
-/// Why the server does not start: what the configuration says is exit 2, what the system says is exit 1.
+/// Maps a failed start to an exit code: 2 for bad configuration, 1 for a fault of the system.
 pub(crate) fn refused(error: &BindError) -> Stop {
     let problem = Problem::new(error.what()).why(error.why()).next(error.next());
     match error {
@@ -140,7 +139,7 @@ pub(crate) fn refused(error: &BindError) -> Stop {
 
 async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
     let Addresses { listen, admin, local } = bound.addresses();
-    // Scripts read these lines: with port 0 nobody knows the port before.
+    // Scripts read these lines, because port 0 is replaced by a free port.
     tracing::info!(listener = "listen", address = %listen, version = VERSION, "listening");
     tracing::info!(listener = "admin", address = %admin, "listening");
     if let Some(local) = local {
@@ -165,37 +164,38 @@ async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
     }
 }
 
-/// Keeps `/readyz` and the numbers true to what the worlds have at hand, and to how the rounds went. The first look is taken before this returns: no probe may find a server
-/// ready that has not looked yet.
-fn follow_worlds(
-    look: impl Fn() -> (Vec<Readiness>, Option<Vec<ClusterHealth>>) + Send + Sync + 'static,
+/// Updates `/readyz` and metrics from the state of the clients. The first update happens before this returns, so that no probe
+/// finds a server ready too early.
+fn follow_clients(
+    read_state: impl Fn() -> (Vec<Readiness>, Option<Vec<ClusterHealth>>) + Send + Sync + 'static,
     checks: Checks,
     metrics: Metrics,
 ) -> impl Future<Output = ()> + Send {
-    let look = Arc::new(look);
-    let was_ready = Arc::new(AtomicBool::new(tell_of_worlds(&look().0, &checks, false)));
-    let told = Arc::new(Told::new(checks.clone(), &metrics));
+    let read_state = Arc::new(read_state);
+    let was_ready = Arc::new(AtomicBool::new(publish_readiness(&read_state().0, &checks, false)));
+    let report = Arc::new(MemberHealthReport::new(checks.clone(), &metrics));
     supervise("world", metrics, move || {
-        let (look, checks, was_ready) = (Arc::clone(&look), checks.clone(), Arc::clone(&was_ready));
-        let told = Arc::clone(&told);
+        let (read_state, checks, was_ready) =
+            (Arc::clone(&read_state), checks.clone(), Arc::clone(&was_ready));
+        let report = Arc::clone(&report);
         async move {
             let mut ticks = tokio::time::interval(LOOKS);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
             loop {
                 ticks.tick().await;
-                let (readiness, health) = look();
-                let is_ready = tell_of_worlds(&readiness, &checks, was_ready.load(Ordering::Relaxed));
+                let (readiness, health) = read_state();
+                let is_ready = publish_readiness(&readiness, &checks, was_ready.load(Ordering::Relaxed));
                 was_ready.store(is_ready, Ordering::Relaxed);
-                told.tell(health.as_deref());
+                report.publish(health.as_deref());
             }
         }
     })
 }
 
-/// Writes into `/readyz` what the world has at hand, and returns whether everything has been read once. Until then it makes the
-/// server unready; afterwards it only tells: every replica sees the same API server, and none is better off if all take
-/// themselves away. So what a reload adds to be watched does not make a serving server unready either.
-fn tell_of_worlds(all: &[Readiness], checks: &Checks, was_ready: bool) -> bool {
+/// Writes the state of watches to `/readyz`, and returns whether all of them have been read once. Before that the server is
+/// unready. Afterwards it stays ready, because every replica reads the same API server. A watch that a reload adds does not
+/// make the server unready either.
+fn publish_readiness(all: &[Readiness], checks: &Checks, was_ready: bool) -> bool {
     for one in all {
         let check = checks.add(format!("world-{}", one.name));
         match (one.ok, was_ready) {
@@ -205,7 +205,7 @@ fn tell_of_worlds(all: &[Readiness], checks: &Checks, was_ready: bool) -> bool {
         }
     }
     let is_ready = was_ready || all.iter().all(|one| one.ok);
-    // Guards that keep nothing at hand ask for each review: nothing was read, and nothing is to be waited for.
+    // Guards without watches send a request for each review, so there is no cache to log.
     if is_ready && !was_ready && !all.is_empty() {
         tracing::info!("the world is read");
     }
@@ -223,23 +223,23 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_not_ready_before_its_world_was_looked_at() {
+    fn is_unready_until_the_watches_were_read() {
         let checks = Checks::new();
-        let never_polled = follow_worlds(|| (namespaces(false), None), checks.clone(), Metrics::new("t"));
+        let never_polled = follow_clients(|| (namespaces(false), None), checks.clone(), Metrics::new("t"));
         assert!(!checks.readiness().ready, "{}", checks.readiness().text);
         drop(never_polled);
     }
 
     #[tokio::test]
-    async fn a_look_at_the_world_that_panics_is_not_the_last() {
+    async fn goes_on_after_a_panic() {
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
         let looks = AtomicUsize::new(0);
         let panics_once = move || {
-            let look = looks.fetch_add(1, Ordering::Relaxed);
-            assert_ne!(look, 1, "this look fails");
-            (namespaces(look > 1), None)
+            let read_state = looks.fetch_add(1, Ordering::Relaxed);
+            assert_ne!(read_state, 1, "this look fails");
+            (namespaces(read_state > 1), None)
         };
-        let following = follow_worlds(panics_once, checks.clone(), metrics.clone());
+        let following = follow_clients(panics_once, checks.clone(), metrics.clone());
         let ready = async {
             while !checks.readiness().ready {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -255,10 +255,10 @@ mod tests {
     #[test]
     fn a_server_that_was_ready_stays_so_whatever_it_is_to_read_besides() {
         let checks = Checks::new();
-        assert!(!tell_of_worlds(&namespaces(false), &checks, false));
-        assert!(tell_of_worlds(&namespaces(true), &checks, false));
+        assert!(!publish_readiness(&namespaces(false), &checks, false));
+        assert!(publish_readiness(&namespaces(true), &checks, false));
         assert!(checks.readiness().ready);
-        assert!(tell_of_worlds(&namespaces(false), &checks, true));
+        assert!(publish_readiness(&namespaces(false), &checks, true));
         assert!(checks.readiness().ready);
         assert!(
             checks.readiness().text.contains("as told (added while serving)"),

@@ -20,7 +20,7 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The JSON of `version`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct VersionOutput {
     version: &'static str,
     /// The supported versions of `AdmissionReview`.
     review_versions: [&'static str; 2],
@@ -34,7 +34,7 @@ struct Told {
 pub(crate) fn run(args: &Args) -> Outcome {
     match args.output {
         Format::Text => output::data(&format!("durward {VERSION}\n"))?,
-        Format::Json => output::json(&Told {
+        Format::Json => output::json(&VersionOutput {
             version: VERSION,
             review_versions: ["v1", "v1beta1"],
             guards: guards::GUARD_KINDS.iter().map(|kind| kind.name()).collect(),

@@ -11,14 +11,14 @@ use tempfile::TempDir;
 use super::scenario::{Scenario, Scene};
 use crate::args::ServerArgs;
 use crate::certs::{Authority, Names};
+use crate::connect::snapshot;
+use crate::control_planes::ControlPlanes;
 use crate::exit::Stop;
 use crate::file::{File, Purpose};
 use crate::output::lines;
 use crate::plan::{options, plan};
 use crate::serve::refused;
 use crate::version::VERSION;
-use crate::world::recorded;
-use crate::worlds::Worlds;
 
 /// Lifetime of the certificate. With `--keep` the server can run for days.
 const LASTS: Duration = Duration::from_secs(30 * 86_400);
@@ -59,9 +59,9 @@ impl DemoEnvironment {
         }
         let file = File::load(&config, Purpose::Serving { cert_given: false, key_given: false })?;
         let first = scenarios.first().map(|scenario| world_folder(folder.path(), scenario, 0));
-        let worlds = Worlds::only(recorded(&first.unwrap_or_default())?);
+        let control_planes = ControlPlanes::snapshot(snapshot(&first.unwrap_or_default())?);
         let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &worlds, &metrics)?);
+        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics)?);
         let options = options(&file.server, &ServerArgs::default())?;
         let settings = Settings::new(options).map_err(|error| refused(&error))?;
         let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks, None)
@@ -78,9 +78,10 @@ impl DemoEnvironment {
 
     /// Replaces the plan by one for the snapshot of another scene, as a reload of the configuration does.
     pub(super) fn show(&mut self, scenario: &Scenario, index: usize) -> Result<(), Stop> {
-        let worlds = Worlds::only(recorded(&world_folder(self.folder.path(), scenario, index))?);
+        let control_planes =
+            ControlPlanes::snapshot(snapshot(&world_folder(self.folder.path(), scenario, index))?);
         self.generation += 1;
-        self.cell.swap(plan(&self.file, self.generation, &worlds, &self.metrics)?);
+        self.cell.swap(plan(&self.file, self.generation, &control_planes, &self.metrics)?);
         Ok(())
     }
 }

@@ -34,13 +34,13 @@ use serde::Serialize;
 
 use super::finding::{self, Finding};
 use crate::args::Format;
+use crate::connect::{access, snapshot};
 use crate::exit::{Outcome, Stop};
 use crate::file::{Cluster, File, Purpose};
 use crate::fleet;
 use crate::lxcfs::{Report, on_node};
 use crate::output::Style;
 use crate::review::runtime;
-use crate::world::{access, recorded};
 use checks::{Expectation, NodeReport};
 
 /// `doctor lxcfs`
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 async fn examine(args: &Args, file: Option<&File>, on_node: Option<OnNode>) -> Result<LxcfsReport, Stop> {
     let access = access(&args.world, file.map_or(&Cluster::default(), |file| &file.cluster));
     let clients = match &args.world.world {
-        Some(folder) => recorded(folder)?,
+        Some(folder) => snapshot(folder)?,
         None => Clients::live(&Arc::new(fleet::connect(&access).await?)),
     };
     let reader = clients.reader.as_ref();

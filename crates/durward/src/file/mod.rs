@@ -1,8 +1,8 @@
-//! The configuration file: what was typed, checked as far as it can be checked without acting on it.
+//! Reads and checks the configuration file.
 //!
-//! One reader function per section, on [`Section`]: what they ask for is what `config schema` and `config defaults` list. All
-//! problems of the file are told at once, relations between keys and files that do not exist included. What the file means as
-//! ready objects is [`plan`](crate::plan)'s. JSON is read too: it is YAML.
+//! Each section has a reader function on [`Section`]. The keys that it asks for are the keys of `config schema` and `config
+//! defaults`. All problems are reported at once, including contradictions between keys and missing files. [`plan`](crate::plan)
+//! builds objects from the file. JSON is accepted because it is YAML.
 
 mod server;
 
@@ -18,14 +18,14 @@ pub(crate) use server::{Reach, ServerSection};
 use crate::input;
 use server::read_server;
 
-/// What the file is read for: which of the files that it names must be there. Who writes manifests on a laptop has no key there.
+/// The purpose of reading, which decides which of the named files must exist. `manifests` on a laptop has no key, for example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Only the guards: nothing that it names is opened.
+    /// Only the guards. No named file is opened.
     Guards,
-    /// Registration: the authority's certificate.
+    /// Webhook configurations: the CA certificate must exist.
     Registration,
-    /// Serving, with what the flags bring already.
+    /// Serving, unless flags name the files.
     Serving {
         /// `--tls-cert`
         cert_given: bool,
@@ -34,38 +34,38 @@ pub(crate) enum Purpose {
     },
 }
 
-/// The file, read.
+/// The checked file.
 pub(crate) struct File {
-    /// As the person named it.
+    /// The path as the user typed it.
     pub(crate) path: PathBuf,
-    /// What stood in it, by which a change is seen.
+    /// The text, to detect changes.
     pub(crate) text: String,
     /// `server`
     pub(crate) server: ServerSection,
     /// `kubeconfig` and `context`
     pub(crate) cluster: Cluster,
-    /// `guards`, those that are on.
+    /// The guards that are on.
     pub(crate) guards: Vec<Guarded>,
-    /// The namespace in which Durward runs: every guard leaves it alone, and its account lives there.
+    /// The namespace of Durward, which every guard leaves alone.
     pub(crate) home: String,
 }
 
-/// The cluster that guards look at.
+/// The cluster that guards read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Cluster {
-    /// None: the one that Durward runs in.
+    /// `None` means the cluster of the pod.
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// None: the kubeconfig's current one.
+    /// `None` means the current context.
     pub(crate) context: Option<String>,
 }
 
 /// A guard that is on.
 pub(crate) struct Guarded {
-    /// Which one.
+    /// The kind of the guard.
     pub(crate) kind: &'static dyn GuardKind,
-    /// What its section says.
+    /// The parsed section.
     pub(crate) configured: Box<dyn Configured>,
-    /// The way to the control plane that it names for itself; paths are relative to the file, as all are.
+    /// Access to a control plane of its own. Paths are relative to the file.
     pub(crate) access: Option<Access>,
 }
 
@@ -76,7 +76,7 @@ impl File {
         Self::from_text(path, text, purpose)
     }
 
-    /// Checks a text as if it stood in the file `path`.
+    /// Checks a text as the contents of the file `path`.
     pub(crate) fn from_text(path: &Path, text: String, purpose: Purpose) -> Result<Self, Vec<Problem>> {
         let name = path.display().to_string();
         let root = parse(&name, &text)?;
@@ -94,20 +94,20 @@ impl File {
         Ok(Self { path: path.to_owned(), text, server, cluster, guards, home })
     }
 
-    /// The guard of that name, if it is on.
+    /// Returns the guard with this name, if it is on.
     pub(crate) fn guard(&self, name: &str) -> Option<&Guarded> {
         self.guards.iter().find(|guard| guard.kind.name() == name)
     }
 }
 
-/// Every key that there is, told by the readers.
+/// Returns all keys, as the readers declare them.
 pub(crate) fn keys() -> Vec<Key> {
     let within = Within { folder: Path::new("."), purpose: Purpose::Guards };
     let (_, keys, _) = read("durward.yaml", None, |section| read_root(section, &within));
     keys
 }
 
-/// What a reader must know beside its section.
+/// Context of the section readers.
 #[derive(Debug, Clone, Copy)]
 struct Within<'p> {
     folder: &'p Path,
@@ -115,7 +115,7 @@ struct Within<'p> {
 }
 
 impl Within<'_> {
-    /// The path at `key`, relative to the file; must be there as a file where `needed`.
+    /// Reads the path at `key`, relative to the file. If `needed`, the file must exist.
     fn path(
         &self,
         section: &mut Section<'_>,
@@ -126,7 +126,7 @@ impl Within<'_> {
         self.path_or(section, key, doc, needed, |_| None)
     }
 
-    /// The same of a file that Durward itself can make.
+    /// Reads the path of a file that `certs new` can create.
     fn certificate(
         &self,
         section: &mut Section<'_>,
@@ -140,7 +140,7 @@ impl Within<'_> {
         })
     }
 
-    /// `otherwise` is what to do where nothing stands at the path.
+    /// Reads a path. `otherwise` is the next step if the file is missing.
     fn path_or(
         &self,
         section: &mut Section<'_>,
@@ -163,7 +163,7 @@ impl Within<'_> {
     }
 }
 
-/// The text of a configuration file.
+/// Reads the text of a configuration file.
 pub(crate) fn read_text(path: &Path) -> Result<String, Problem> {
     let text = input::text(path, input::SMALL);
     text.map_err(|problem| Problem {
@@ -173,7 +173,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Problem> {
     })
 }
 
-/// What the readers of the root give.
+/// The results of the section readers.
 struct Parts {
     server: ServerSection,
     cluster: Cluster,
@@ -218,12 +218,12 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
     Parts { server, cluster, guards, home }
 }
 
-/// The namespace in which Durward runs, as soon as some key tells, and that key. There is one, whatever part of the file tells
-/// it: a guard that left another one alone would have to be asked before its own server may start.
+/// The namespace of Durward and the key that named it first. All keys must agree: a guard that excludes another namespace would
+/// be called while its own server starts.
 struct Home(Option<(String, String)>);
 
 impl Home {
-    /// A Service leads to pods of its own namespace; a URL says nothing.
+    /// Takes the namespace of a Service, which selects pods of its own namespace. A URL names none.
     fn of(reach: &Reach) -> Self {
         Self(match reach {
             Reach::Service { namespace, .. } => {
@@ -233,19 +233,19 @@ impl Home {
         })
     }
 
-    /// Before a guard reads its section: what is known already is what holds there by default.
+    /// Sets the default of a guard's section to the known namespace.
     fn preset(&self, section: &mut Section<'_>) {
         if let Some((namespace, _)) = &self.0 {
             section.preset(INSTALL_NAMESPACE_KEY, namespace);
         }
     }
 
-    /// What the guard's section says must be that, or is from now on. That it runs in none is no answer to where it runs.
+    /// Compares the guard's namespace with the known one, or remembers it. An empty value names none.
     fn compare(&mut self, section: &mut Section<'_>, guard: &str) {
         let Some(given) = section.given(INSTALL_NAMESPACE_KEY) else { return };
         match &self.0 {
             Some((namespace, _)) if namespace == given => {}
-            // Told already, by the guard's own reader.
+            // The reader of the guard reports an invalid name.
             _ if !given.is_empty() && names::namespace(given).is_err() => {}
             Some((namespace, key)) => {
                 let why =

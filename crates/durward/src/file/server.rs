@@ -1,4 +1,4 @@
-//! The `server` section: addresses, certificate, registration, limits, drain.
+//! The `server` section: addresses, certificate, webhook registration, limits, shutdown.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ use super::{Purpose, Within};
 /// `server`
 #[derive(Debug, Clone)]
 pub(crate) struct ServerSection {
-    /// Where the API server calls.
+    /// The address for the API server.
     pub(crate) listen: SocketAddr,
-    /// Where kubelet and Prometheus look.
+    /// The address for probes and metrics.
     pub(crate) admin: SocketAddr,
-    /// Where an operator changes the log level; none where it says `none`.
+    /// The address for changing the log level, or `None`.
     pub(crate) local: Option<SocketAddr>,
     /// `tls`
     pub(crate) tls: Tls,
@@ -48,23 +48,23 @@ pub(crate) struct Tls {
 /// `server.registration`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Registration {
-    /// How the API server reaches Durward.
+    /// The address in the webhook configuration.
     pub(crate) reach: Reach,
 }
 
-/// How the API server reaches Durward.
+/// The address in a webhook configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Through a Service.
+    /// A Service.
     Service {
-        /// Its name.
+        /// The name of the Service.
         name: String,
-        /// Its namespace.
+        /// The namespace of the Service.
         namespace: String,
-        /// Its port.
+        /// The port of the Service.
         port: u16,
     },
-    /// By an address that it can resolve itself; without a slash at the end.
+    /// A URL without a trailing slash.
     Url(String),
 }
 
@@ -307,8 +307,8 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// What the API server takes as a webhook's address (`apiserver/pkg/util/webhook/validation.go`): https, a host, no user, no
-/// query, no fragment. The guard's path is added, so what stands behind the host must be a path.
+/// A webhook URL that the API server accepts (`apiserver/pkg/util/webhook/validation.go`): https, a host, no user, no query, no
+/// fragment. The guard's name is appended to its path.
 #[derive(Debug, Clone)]
 struct HttpsUrl(String);
 
@@ -331,7 +331,7 @@ impl FromStr for HttpsUrl {
             return Err("has white space in it");
         }
         let port = match host.rsplit_once(':') {
-            // The last part of an IPv6 address without a port.
+            // The last colon belongs to an IPv6 address without a port.
             Some((_, last)) if last.ends_with(']') => None,
             parts => parts.map(|(_, port)| port),
         };

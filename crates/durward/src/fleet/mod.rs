@@ -20,11 +20,11 @@ use guards::{Configured, GuardKind, etcd};
 pub(crate) use target::{Asked, Subject, Target, all_pages, missing};
 
 use crate::args::ClusterArgs;
+use crate::connect::access;
 use crate::exit::Stop;
 use crate::file::{Cluster, File, Purpose};
 use crate::input;
 use crate::output;
-use crate::world::access;
 
 /// Timeout of a request to the control plane.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);

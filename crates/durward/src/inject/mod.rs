@@ -1,6 +1,6 @@
-//! `inject`: pods and workloads as they are after the guards that change pods, without a cluster.
+//! Command `inject`: prints pods and workloads as the mutating guards change them, without a cluster.
 //!
-//! A fact that nobody gave makes this command stop, never guess: a namespace whose labels are not given is not "unlabelled".
+//! If a fact is missing, the command fails. A namespace without given labels is not an unlabeled namespace.
 
 mod diff;
 mod workload;
@@ -16,13 +16,13 @@ use cluster::{Clients, Reader, cause};
 use config::Problem;
 use guards::WebhookType;
 
+use crate::connect::{StaticLabels, labels, offline};
 use crate::documents::{Documents, OrderedValue, apply, yaml_stream};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input::{self, shown};
 use crate::output::{self, Style};
 use crate::review::{Asked, PATIENCE, Selection, rule, rules, runtime, selection};
-use crate::world::{Given, labels, offline};
 use workload::{Found, find};
 
 /// `inject`
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     pub(crate) world: Option<PathBuf>,
 }
 
-/// Who asks, in the review that is made up.
+/// The user of the generated review.
 const USER: &str = "durward-inject";
 
 /// `inject`
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let (mut after, mut problems) = (Vec::new(), Vec::new());
     for (document, pods) in documents.iter().zip(&found) {
         let mut text = document.to_owned();
-        // From the back, so that the spans before stay where they are.
+        // Replacing from the end keeps the earlier ranges valid.
         for pod in pods.iter().rev() {
             let namespace = pod.namespace.as_deref().unwrap_or(default);
             let old = text.get(pod.span.clone()).unwrap_or_default().to_owned();
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The pods of each document.
+/// Finds the pods of each document.
 fn pods(name: &str, documents: &Documents) -> Result<Vec<Vec<Found>>, Vec<Problem>> {
     let (mut all, mut problems) = (Vec::new(), Vec::new());
     for (index, document) in documents.iter().enumerate() {
@@ -110,7 +110,7 @@ fn pods(name: &str, documents: &Documents) -> Result<Vec<Vec<Found>>, Vec<Proble
     if problems.is_empty() { Ok(all) } else { Err(problems) }
 }
 
-/// What is known of namespaces: what a person gave for one, or what a folder tells of all.
+/// Returns a reader of namespaces: labels from a flag, or a snapshot.
 fn clients(args: &Args, default: &str, found: &[Vec<Found>]) -> Result<Clients, Stop> {
     let Some(text) = &args.namespace_labels else { return offline(args.world.as_ref()) };
     let labels = labels("--namespace-labels", text)?;
@@ -122,10 +122,10 @@ fn clients(args: &Args, default: &str, found: &[Vec<Found>]) -> Result<Clients, 
         let problem = problem.why(format!("the objects are in {}", names.join(", ")));
         return Err(problem.next("give a world that knows them all: --world DIR").into());
     }
-    Ok(Clients::reader_only(Arc::new(Given::new(labels))))
+    Ok(Clients::reader_only(Arc::new(StaticLabels::new(labels))))
 }
 
-/// The guards that change pods when they are made.
+/// Returns the guards that mutate new pods.
 fn guards_of_pods(file: &File, clients: &Clients) -> Result<Vec<Asked>, Problem> {
     let mut guards = crate::review::guards(file, clients);
     let review = review("{}", "", "default");
@@ -144,7 +144,7 @@ fn guards_of_pods(file: &File, clients: &Clients) -> Result<Vec<Asked>, Problem>
     Ok(guards)
 }
 
-/// The pod after every guard.
+/// Returns the pod after all guards.
 async fn injected(
     guards: &[Asked],
     reader: &dyn Reader,
@@ -155,7 +155,7 @@ async fn injected(
     let before = text.clone();
     for asked in guards {
         let unreadable = |why: String| Problem::new(format!("{} cannot be read", found.owner)).why(why);
-        // What is added is added to the text itself, which keeps the owners that it has: a template has none.
+        // The patch is applied to the original text, so that a template does not gain owners.
         let made = as_made(&text, found).map_err(unreadable)?;
         let body = review(&made, &found.name, namespace);
         let doubt = match selected(asked, reader, &body).await.map_err(unreadable)? {
@@ -174,7 +174,7 @@ async fn injected(
         let (_, settled) = ruled.map_err(unreadable)?;
         if let Some(cause) = settled.causes.first() {
             let problem = Problem::new(format!("{}: it is unknown what comes of it", found.owner));
-            // Nothing else is looked up for a pod; the guard speaks to whoever has made one, which nobody has here.
+            // A pod needs no other fact. The guard's text is for the creator of a pod, so it is replaced.
             let why = if cause.code == cause::NO_CLUSTER {
                 format!("the labels of namespace {namespace} are not given")
             } else {
@@ -203,7 +203,7 @@ async fn injected(
     Ok(if text == before { pod.to_owned() } else { text })
 }
 
-/// Whether the API server asks a guard, whose rules fit, about a pod of this namespace.
+/// Whether the API server calls a guard with matching rules for a pod of this namespace.
 enum Selected {
     Yes,
     No,
@@ -221,7 +221,7 @@ async fn selected(asked: &Asked, reader: &dyn Reader, body: &str) -> Result<Sele
     })
 }
 
-/// A template may leave its metadata out; the pods made from it have some.
+/// Adds metadata to a template that has none.
 fn with_metadata(pod: &str) -> Result<String, String> {
     let members = crate::documents::members(pod).map_err(|error| error.what.to_owned())?;
     let has_some = |span: &std::ops::Range<usize>| pod.get(span.clone()) != Some("null");
@@ -231,14 +231,14 @@ fn with_metadata(pod: &str) -> Result<String, String> {
     apply(pod, br#"[{"op":"add","path":"/metadata","value":{}}]"#)
 }
 
-/// The pod as its controller makes it, as far as guards care: one of a `DaemonSet`'s is owned by it.
+/// Adds the owner that a controller sets, as far as guards read it: the `DaemonSet` of a pod.
 fn as_made<'t>(text: &'t str, found: &Found) -> Result<Cow<'t, str>, String> {
     const OWNED: &[u8] = br#"[{"op":"add","path":"/metadata/ownerReferences","value":
         [{"apiVersion":"apps/v1","kind":"DaemonSet","name":"","uid":"","controller":true}]}]"#;
     if found.is_for_daemon_set { apply(text, OWNED).map(Cow::Owned) } else { Ok(Cow::Borrowed(text)) }
 }
 
-/// The review that an API server would send for this pod, as far as a file tells.
+/// Returns the review that an API server would send for this pod.
 fn review(pod: &str, name: &str, namespace: &str) -> String {
     let head = serde_json::json!({
         "uid": "durward-inject",
@@ -256,7 +256,7 @@ fn review(pod: &str, name: &str, namespace: &str) -> String {
     )
 }
 
-/// What changes, shown in YAML whatever the file is written in: there an addition is a line of its own.
+/// Returns the changes as a diff of YAML, in which an addition has its own line.
 fn differences(name: &str, before: &Documents, after: &[String]) -> Result<String, Problem> {
     let mut out = String::new();
     for (index, (old, new)) in before.iter().zip(after).enumerate() {

@@ -1,6 +1,6 @@
-//! Where the pods are in a document: a pod itself, the template of a workload, or the items of a List.
+//! Finds pods in a document: a pod, the template of a workload, or the items of a List.
 //!
-//! A template in a workload is what its pods are made from, so what a guard adds to a pod is added to the template.
+//! Pods are created from the template, so a guard's patch for a pod is applied to the template.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use admission::{Raw, Scanner, Shape};
 
 use crate::documents::members;
 
-/// Group, kind, and the way to the pod template.
+/// API group, kind, and path of the pod template.
 const WORKLOADS: [(&str, &str, &[&str]); 9] = [
     ("", "Pod", &[]),
     ("", "PodTemplate", &["template"]),
@@ -21,25 +21,25 @@ const WORKLOADS: [(&str, &str, &[&str]); 9] = [
     ("batch", "CronJob", &["spec", "jobTemplate", "spec", "template"]),
 ];
 
-/// Lists in Lists: kubectl takes them, nobody writes many, and the stack ends somewhere.
+/// Bound of nested Lists, which kubectl accepts.
 const MAX_DEPTH: usize = 16;
 
-/// A pod, or a template of pods, in a document.
+/// A pod or a pod template in a document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Where it stands in the document.
+    /// Its byte range in the document.
     pub(super) span: Range<usize>,
-    /// `Deployment worker`: what people call it.
+    /// The name of its object in messages: `Deployment worker`.
     pub(super) owner: String,
-    /// The namespace that the document names for it.
+    /// The namespace in the document.
     pub(super) namespace: Option<String>,
-    /// The pod's name; a template has none.
+    /// The name of the pod; empty for a template.
     pub(super) name: String,
-    /// Whether it is a template of which a `DaemonSet` will make the pods: guards may treat those otherwise.
+    /// Whether it is the template of a `DaemonSet`, which guards can treat differently.
     pub(super) is_for_daemon_set: bool,
 }
 
-/// Every pod and template in a document; none in one of another kind. An error names what cannot be read.
+/// Finds all pods and templates of a document. Other kinds contain none.
 pub(super) fn find(document: &str) -> Result<Vec<Found>, String> {
     let mut found = Vec::new();
     collect(document, 0..document.len(), 0, &mut found)?;
@@ -109,7 +109,7 @@ fn within(outer: &Range<usize>, inner: &Range<usize>) -> Range<usize> {
     outer.start + inner.start..outer.start + inner.end
 }
 
-/// An object's members.
+/// The members of an object.
 struct Object<'t> {
     text: &'t str,
     members: Vec<(String, Range<usize>)>,

@@ -1,10 +1,9 @@
-//! `manifests`: what a cluster must be given so that the guards are asked and may look: webhook configurations and RBAC, as
-//! `kubectl apply -f -` takes them. Every rule comes out of the guards' own values; nothing is typed twice.
+//! Command `manifests`: prints webhook configurations and RBAC for `kubectl apply`. All rules come from the guards' own values.
 //!
-//! The names are our own. Karmada's control plane has configurations called `mutating-config` and `validating-config`, and
-//! whoever applies others of these names takes Karmada's webhooks away.
+//! The names are Durward's own. Karmada's control plane has configurations called `mutating-config` and `validating-config`;
+//! applying others with these names would remove Karmada's webhooks.
 
-mod planes;
+mod api_servers;
 mod rbac;
 mod webhooks;
 mod workload;
@@ -22,7 +21,7 @@ use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose, Reach};
 use crate::input;
 use crate::output;
-use planes::Plane;
+use api_servers::ApiServer;
 
 /// `manifests`
 #[derive(Debug, clap::Args)]
@@ -64,10 +63,10 @@ pub(crate) enum Part {
     Workload,
 }
 
-/// What every object of ours is called, and labelled as.
+/// The name and label of all objects.
 const NAME: &str = "durward";
 
-/// `metadata` of what is printed.
+/// `metadata` of a printed object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Metadata {
     name: String,
@@ -96,20 +95,20 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if parts(Part::Workload) && !is_part && !parts(Part::Karmada) {
         return workload_alone(&file, args);
     }
-    let planes = planes::all(&file);
-    let on_karmada = planes.iter().any(Plane::is_karmada);
-    let plane = planes::chosen(planes, &args.only)?;
+    let api_servers = api_servers::all(&file);
+    let on_karmada = api_servers.iter().any(ApiServer::is_karmada);
+    let api_server = api_servers::chosen(api_servers, &args.only)?;
     let mut objects = Vec::new();
     if parts(Part::Rbac) || !is_part {
-        objects.extend(rbac::objects(&plane, &file.home)?);
-        tell_who(&plane, &file.home);
+        objects.extend(rbac::objects(&api_server, &file.home)?);
+        tell_who(&api_server, &file.home);
     }
-    // Members of another fleet than Karmada's are each a cluster of its own, to which nothing here leads.
-    if parts(Part::Members) || (!is_part && plane.is_karmada()) {
-        objects.extend(rbac::in_members(&plane, &file.home)?);
+    // Members of another fleet than Karmada's are separate clusters, which no object here reaches.
+    if parts(Part::Members) || (!is_part && api_server.is_karmada()) {
+        objects.extend(rbac::in_members(&api_server, &file.home)?);
     }
     let is_workload = parts(Part::Workload) || (!is_part && args.image.is_some());
-    if is_workload && plane.is_karmada() {
+    if is_workload && api_server.is_karmada() {
         let problem =
             Problem::new("what runs Durward is not for the Karmada API server, for which the rest is");
         return Err(problem
@@ -117,11 +116,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
             .into());
     }
     if is_workload {
-        // The account stands among the permissions already, where those are printed.
+        // The service account is printed once, with the permissions if they are printed.
         let with_account = is_part && !parts(Part::Rbac);
         objects.extend(workload::objects(&file, args, with_account)?);
     }
-    if plane.has_members() && !plane.is_karmada() {
+    if api_server.has_members() && !api_server.is_karmada() {
         output::note(
             "note: each cluster of the fleet is given what --only members prints; the kubeconfig that leads to it must be of that service account",
         );
@@ -135,10 +134,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
             Some(authorities) => notes(&file, authorities),
         }
         let bundle = bundle.as_ref().map(|pem| self::bundle(&pem.certificates));
-        objects.extend(webhooks::objects(&plane, &plane.reach(&file.server.registration.reach), bundle)?);
+        objects.extend(webhooks::objects(
+            &api_server,
+            &api_server.reach(&file.server.registration.reach),
+            bundle,
+        )?);
     }
     if on_karmada {
-        output::data(if plane.is_karmada() {
+        output::data(if api_server.is_karmada() {
             "# For the Karmada API server: kubectl --kubeconfig karmada-admin.config apply -f -\n"
         } else {
             "# For the cluster in which Durward runs: kubectl apply -f -\n"
@@ -148,7 +151,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Only what runs Durward: it goes to the cluster in which Durward runs, whichever API servers ask the guards.
+/// Prints only the workload, which belongs to the cluster where Durward runs.
 fn workload_alone(file: &File, args: &Args) -> Outcome {
     let objects = workload::objects(file, args, true)?;
     let home = workload::home(file);
@@ -158,8 +161,8 @@ fn workload_alone(file: &File, args: &Args) -> Outcome {
 }
 
 /// What must be there beside what is printed.
-fn tell_who(plane: &Plane<'_>, home: &str) {
-    output::note(match &plane.user {
+fn tell_who(api_server: &ApiServer<'_>, home: &str) {
+    output::note(match &api_server.user {
         Some(user) => format!(
             "note: Durward must ask the Karmada API server as the user {user}: by a client certificate with CN={user} and no O"
         ),

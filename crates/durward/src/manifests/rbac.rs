@@ -1,15 +1,15 @@
-//! What Durward may do: the union of what the guards ask for, here and in the members of a fleet.
+//! Roles and bindings: the union of the guards' permissions, on the local cluster and on member clusters.
 
 use cluster::fleet::Fleet;
 use config::Problem;
 use guards::Permission;
 use serde::Serialize;
 
-use super::planes::Plane;
+use super::api_servers::ApiServer;
 use super::{Metadata, NAME, tree};
 use crate::documents::OrderedValue;
 
-/// What is in members is called otherwise: on Karmada their objects stand beside those of the control plane itself, as templates.
+/// The name of objects for member clusters. On Karmada they are templates beside the objects of the control plane.
 const MEMBER: &str = "durward-member";
 
 #[derive(Debug, Serialize)]
@@ -48,7 +48,7 @@ struct Reference {
     name: &'static str,
 }
 
-/// Who may.
+/// The subject of a binding.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Subject {
@@ -60,7 +60,7 @@ struct Subject {
     namespace: Option<String>,
 }
 
-/// What Karmada is told to bring to every member.
+/// A `ClusterPropagationPolicy`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Propagation {
@@ -100,17 +100,17 @@ struct Toleration {
 const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 
-/// What one API server is given: the account, where it has one, its roles and their bindings. `home` is where Durward runs.
-pub(super) fn objects(plane: &Plane<'_>, home: &str) -> Result<Vec<OrderedValue>, Problem> {
+/// Returns the objects for an API server: service account, roles and bindings. `home` is the namespace of Durward.
+pub(super) fn objects(api_server: &ApiServer<'_>, home: &str) -> Result<Vec<OrderedValue>, Problem> {
     let mut objects = Vec::new();
-    if !plane.is_karmada() {
+    if !api_server.is_karmada() {
         objects.push(tree(&account(home))?);
     }
-    let subject = subject(plane.user.as_deref(), home);
-    let rules = union(plane.guards.iter().flat_map(|guard| guard.configured.permissions().own));
+    let subject = subject(api_server.user.as_deref(), home);
+    let rules = union(api_server.guards.iter().flat_map(|guard| guard.configured.permissions().own));
     objects.extend(granted(NAME, None, rules, &subject)?);
     let mut within: Vec<(String, Vec<Permission>)> = Vec::new();
-    let namespaced = plane.guards.iter().flat_map(|guard| guard.configured.permissions().namespaced);
+    let namespaced = api_server.guards.iter().flat_map(|guard| guard.configured.permissions().namespaced);
     for (namespace, permission) in namespaced {
         match within.iter_mut().find(|(known, _)| *known == namespace) {
             Some((_, rules)) if rules.contains(&permission) => {}
@@ -124,17 +124,18 @@ pub(super) fn objects(plane: &Plane<'_>, home: &str) -> Result<Vec<OrderedValue>
     Ok(objects)
 }
 
-/// What the members are given. On Karmada it goes to the control plane, which brings it to each of them, now and when it joins.
-pub(super) fn in_members(plane: &Plane<'_>, home: &str) -> Result<Vec<OrderedValue>, Problem> {
+/// Returns the objects for member clusters. Karmada propagates them from the control plane, also to clusters that join later.
+pub(super) fn in_members(api_server: &ApiServer<'_>, home: &str) -> Result<Vec<OrderedValue>, Problem> {
     let looking = |guard: &&&_| has_fleet(guard);
-    let rules =
-        union(plane.guards.iter().filter(looking).flat_map(|guard| guard.configured.permissions().members));
+    let rules = union(
+        api_server.guards.iter().filter(looking).flat_map(|guard| guard.configured.permissions().members),
+    );
     let mut objects = Vec::new();
-    if !plane.is_karmada() {
+    if !api_server.is_karmada() {
         objects.push(tree(&account(home))?);
     }
-    objects.extend(granted(MEMBER, None, rules, &subject(plane.user.as_deref(), home))?);
-    if plane.is_karmada() {
+    objects.extend(granted(MEMBER, None, rules, &subject(api_server.user.as_deref(), home))?);
+    if api_server.is_karmada() {
         objects.push(tree(&propagation())?);
     }
     Ok(objects)
@@ -154,7 +155,7 @@ fn union(all: impl Iterator<Item = Permission>) -> Vec<Permission> {
     rules
 }
 
-/// The service account that Durward runs as.
+/// Returns the service account of Durward.
 pub(super) fn service_account(home: &str) -> Result<OrderedValue, Problem> {
     tree(&account(home))
 }
@@ -163,7 +164,7 @@ fn account(home: &str) -> Account {
     Account { api_version: "v1", kind: "ServiceAccount", metadata: Metadata::named(NAME, Some(home)) }
 }
 
-/// A user without groups where there is one, the service account otherwise.
+/// Returns the user, if there is one, or else the service account.
 fn subject(user: Option<&str>, home: &str) -> Subject {
     match user {
         Some(user) => Subject { api_group: Some(RBAC), kind: "User", name: user.to_owned(), namespace: None },
@@ -176,7 +177,7 @@ fn subject(user: Option<&str>, home: &str) -> Subject {
     }
 }
 
-/// A role and its binding, in one namespace or everywhere.
+/// Returns a role and its binding, in one namespace or cluster-wide.
 fn granted(
     name: &'static str,
     namespace: Option<&str>,
@@ -199,8 +200,8 @@ fn granted(
     Ok([tree(&role)?, tree(&binding)?])
 }
 
-/// To every member: without an affinity all are meant, and tainted ones are in the fleet too. What was applied to a member by
-/// hand before is taken over.
+/// Returns the policy for all member clusters. It has no affinity and tolerates all taints, because tainted clusters are in the
+/// fleet too. It takes over objects that were applied by hand.
 fn propagation() -> Propagation {
     let selected = |kind| Selected { api_version: RBAC_V1, kind, name: MEMBER };
     Propagation {

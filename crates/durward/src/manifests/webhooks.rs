@@ -6,7 +6,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ServiceReference, WebhookClientConfig};
 use serde::Serialize;
 
-use super::planes::Plane;
+use super::api_servers::ApiServer;
 use super::{Metadata, NAME, tree};
 use crate::documents::OrderedValue;
 use crate::file::Reach;
@@ -22,7 +22,7 @@ struct Configuration {
 
 /// Returns the configurations that have entries. `bundle` is the CA in PEM.
 pub(super) fn objects(
-    plane: &Plane<'_>,
+    api_server: &ApiServer<'_>,
     reach: &Reach,
     bundle: Option<String>,
 ) -> Result<Vec<OrderedValue>, Problem> {
@@ -33,7 +33,7 @@ pub(super) fn objects(
         (WebhookType::Validating, "ValidatingWebhookConfiguration"),
     ] {
         let mut webhooks = Vec::new();
-        for guard in &plane.guards {
+        for guard in &api_server.guards {
             let path = format!("/{}", guard.kind.name());
             let entries = guard.configured.webhooks().into_iter();
             let entries = entries.filter(|entry| entry.webhook_type == webhook_type);

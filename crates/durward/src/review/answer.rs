@@ -1,4 +1,4 @@
-//! An answer as `review` tells it. The JSON is stable: fields are added, never renamed or taken away.
+//! The answer of `review`. Its JSON is stable: fields are only added.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,83 +12,83 @@ use serde_json::value::RawValue;
 
 use crate::documents::apply;
 
-/// One guard's answer to one review.
+/// The answer of one guard to one review.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Answered {
-    /// File and number of the review in it.
+    /// The file, and the index of the review in it.
     pub(crate) source: String,
-    /// Who was asked; none where no guard's rules fit.
+    /// The guard; `None` if the rules of no guard match.
     pub(crate) guard: Option<&'static str>,
-    /// Of the review.
+    /// The uid of the review.
     pub(crate) uid: String,
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
     pub(crate) operation: &'static str,
-    /// The object's kind, with its subresource behind a slash.
+    /// The kind of the object, with a subresource after a slash.
     pub(crate) kind: String,
-    /// Empty where it has none.
+    /// The namespace; empty for cluster-scoped objects.
     pub(crate) namespace: String,
-    /// Empty for a create with generateName.
+    /// The name; empty for a create with `generateName`.
     pub(crate) name: String,
-    /// Who asks the API server.
+    /// The user of the request.
     pub(crate) user: String,
-    /// Whether nothing would be stored.
+    /// Whether the request is a dry run.
     pub(crate) dry_run: bool,
-    /// What the guard found: `allow`, `deny`, `mutate`, `unknown`; `unasked` where none was asked.
+    /// The verdict: `allow`, `deny`, `mutate`, `unknown`, or `unasked` if no guard is called.
     pub(crate) verdict: &'static str,
-    /// What comes of it.
+    /// Whether the request is allowed.
     pub(crate) allowed: bool,
-    /// Why it is refused.
+    /// The text of the denial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
-    /// Why it is unknown.
+    /// The causes of Unknown.
     pub(crate) causes: Vec<Cause>,
-    /// As kubectl shows them.
+    /// Warnings, as kubectl prints them.
     pub(crate) warnings: Vec<String>,
-    /// For the audit log.
+    /// Audit annotations.
     pub(crate) audit: BTreeMap<String, String>,
-    /// The JSON Patch, empty where nothing changes.
+    /// The JSON Patch; empty without changes.
     pub(crate) patch: Vec<Box<RawValue>>,
-    /// The object after the patch, where there is one.
+    /// The object after the patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) patched_object: Option<Box<RawValue>>,
-    /// What goes back to the API server.
+    /// The response to the API server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) response: Option<Box<RawValue>>,
-    /// The way it took.
+    /// How the verdict was found.
     pub(crate) way: Way,
-    /// What the guard's stance makes of Unknown for this user.
+    /// What Unknown becomes for this user.
     pub(crate) settle_policy: String,
 }
 
-/// Why something is unknown.
+/// A cause of Unknown.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cause {
-    /// The metric's label.
+    /// The code, as in metrics.
     pub(crate) code: &'static str,
-    /// For people.
+    /// The text for users.
     pub(crate) text: String,
 }
 
-/// The way an answer took.
+/// How a verdict was found.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Way {
-    /// The webhook entries by which it is asked: their rules fit, and their namespaceSelector selects.
+    /// The webhook entries whose rules and namespaceSelector match.
     pub(crate) rules: Vec<String>,
-    /// The matchConditions of these entries, by name. The API server evaluates them; here nobody does.
+    /// The names of their matchConditions, which only the API server evaluates.
     pub(crate) match_conditions: Vec<String>,
-    /// Guards whose rules fit and that are not asked nevertheless, with the reason.
+    /// Guards whose rules match and that are not called, with the reason.
     pub(crate) not_asked: Vec<String>,
-    /// What the guard asked the world, with the answers.
+    /// The requests of the guard and their answers.
     pub(crate) facts: Vec<String>,
-    /// From bytes to ruling.
+    /// The time from decoding to the ruling.
     #[serde(rename = "microseconds", serialize_with = "microseconds")]
     pub(crate) took: Duration,
 }
 
 impl Way {
-    /// By these entries.
+    /// Creates it from the matching entries.
     pub(super) fn by(entries: &[&WebhookEntry], facts: Vec<String>, took: Duration) -> Self {
         let mut match_conditions: Vec<String> = Vec::new();
         for condition in entries.iter().flat_map(|entry| &entry.match_conditions) {
@@ -106,12 +106,12 @@ fn microseconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<
 }
 
 impl Answered {
-    /// Whether it is unknown because there was no world to look at.
+    /// Returns whether the verdict is unknown because there is no snapshot.
     pub(super) fn saw_nothing(&self) -> bool {
         self.causes.iter().any(|why| why.code == cause::NO_CLUSTER)
     }
 
-    /// What `guard` said.
+    /// Creates the answer of `guard`.
     pub(super) fn new(
         source: &str,
         guard: &'static str,
@@ -155,7 +155,7 @@ impl Answered {
         Ok(answered)
     }
 
-    /// Nobody's rules fit, so the API server asks nobody and lets it pass.
+    /// Creates the answer to a review that matches no rules, which the API server allows without a call.
     pub(super) fn unasked(source: &str, request: &Request<'_>) -> Self {
         let sub =
             if request.subresource.is_empty() { String::new() } else { format!("/{}", request.subresource) };

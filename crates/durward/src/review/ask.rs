@@ -1,4 +1,4 @@
-//! Asks guards about one review, as the server does: decode with the guard's fields, rule, settle, encode.
+//! Calls guards for one review, as the server does: decode with the guard's fields, review, settle, encode.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use super::facts::FactLog;
 use super::selection::{Selection, selection};
 use crate::file::File;
 
-/// What the server leaves of the API server's ten seconds.
+/// The server's share of the API server's ten seconds.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(8500);
 
-/// A guard that can be asked, and what it is asked about.
+/// A built guard with its webhook entries.
 pub(crate) struct Asked {
     /// The guard.
     pub(crate) guard: Arc<dyn Guard>,
@@ -24,14 +24,14 @@ pub(crate) struct Asked {
     pub(crate) entries: Vec<WebhookEntry>,
 }
 
-/// The guards of a file with these clients.
+/// Builds the guards of a file.
 pub(crate) fn guards(file: &File, clients: &Clients) -> Vec<Asked> {
     let all = file.guards.iter().map(|guard| &guard.configured);
     all.map(|configured| Asked { guard: configured.build(clients), entries: configured.webhooks() }).collect()
 }
 
-/// One guard's ruling on one review. With a `doubt` whether it is asked at all, only what is the same either way counts: that
-/// the object passes as it is.
+/// Returns the ruling of one guard on one review. `doubt` is the reason why it is unknown whether the guard is called. The
+/// verdict is then unknown unless the guard allows without changes.
 pub(crate) async fn rule<'a>(
     guard: &dyn Guard,
     body: &'a [u8],
@@ -47,8 +47,8 @@ pub(crate) async fn rule<'a>(
     Ok((review, settled))
 }
 
-/// What the guards say of a review: those that the API server asks, or the one that is `named`. Nobody asked is one answer too.
-/// Guards look at the world through the witness; which of them are asked is decided by the world behind it.
+/// Returns the answers to a review: of the guards that the API server calls, or of the `named` one. If no guard is called,
+/// there is one answer that says so. Guards read through observed clients; selecting them uses the plain reader.
 pub(crate) async fn ask(
     guards: &[Asked],
     named: Option<&str>,
@@ -78,7 +78,7 @@ pub(crate) async fn ask(
         };
         let (entries, doubt) = match selection {
             Selection::Asked(entries) => (entries, None),
-            // By name a guard is asked in any case.
+            // A named guard is always called.
             Selection::Unknown(entries, cause) => (entries, named.is_none().then_some(cause)),
             Selection::NoRule | Selection::NotSelected => (Vec::new(), None),
         };

@@ -1,4 +1,4 @@
-//! `review`: answers `AdmissionReview` documents without a server, by the same decoding, settling and encoding.
+//! Command `review`: answers `AdmissionReview` documents without a server, with the same decoding, settling and encoding.
 
 mod answer;
 mod ask;
@@ -16,13 +16,13 @@ pub(crate) use ask::{Asked, PATIENCE, guards, rule};
 pub(crate) use selection::{Selection, selection};
 
 use crate::args::Format;
+use crate::connect::offline;
 use crate::documents::{Documents, members};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input::{self, shown};
 use crate::observe::observed;
 use crate::output::{self, Style};
-use crate::world::offline;
 use answer::Answered;
 use facts::FactLog;
 
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(if answered.iter().all(|one| one.allowed) { Exit::Done } else { Exit::No })
 }
 
-/// A thread is enough for one question after another.
+/// Creates a runtime with one thread, which is enough for consecutive requests.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -119,7 +119,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
         .map_err(|error| Stop::fault(Problem::new("the runtime cannot be started").why(error.to_string())))
 }
 
-/// The reviews of a file; a list of them counts as so many.
+/// Returns the reviews of a file. A list counts as its elements.
 fn documents(path: &Path) -> Result<Vec<String>, Problem> {
     let name = shown(path);
     let documents = Documents::parse(&name, input::text_or_stdin(path, input::LARGE)?)?;

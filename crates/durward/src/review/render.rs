@@ -1,4 +1,4 @@
-//! An answer as text.
+//! Formats an answer as text.
 
 use config::Problem;
 
@@ -6,7 +6,7 @@ use super::answer::Answered;
 use crate::documents::{OrderedValue, yaml_stream};
 use crate::output::Style;
 
-/// What was asked, what the guard says, why; with `verbose` the way it took.
+/// Formats request, verdict and reason; with `verbose` also how the verdict was found.
 pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style) -> Result<String, Problem> {
     let mut lines = vec![format!("{}  {}", style.bold(&one.source), question(one))];
     let by = one.guard.unwrap_or("no guard is asked");
@@ -33,7 +33,7 @@ pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style
     Ok(lines.join("\n"))
 }
 
-/// What was asked, in one line.
+/// Formats the request in one line.
 pub(crate) fn question(one: &Answered) -> String {
     let name = if one.name.is_empty() { "(no name yet)" } else { &one.name };
     let place = match one.namespace.as_str() {

@@ -1,13 +1,13 @@
-//! Which webhook entries fit a request, by the rules that they have.
+//! Matches webhook rules against a request.
 //!
-//! Facts: `apiserver/pkg/admission/plugin/webhook/predicates/rules`. What comes after the rules is
-//! [`selection`](mod@super::selection)'s.
+//! It follows `apiserver/pkg/admission/plugin/webhook/predicates/rules`. Everything after the rules is in
+//! [`selection`](mod@super::selection).
 
 use admission::Request;
 use guards::WebhookEntry;
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
-/// Whether one of the entry's rules fits the request.
+/// Returns whether one of the entry's rules matches the request.
 pub(crate) fn fits(entry: &WebhookEntry, request: &Request<'_>) -> bool {
     entry.rules.iter().any(|rule| rule_fits(rule, request))
 }
@@ -33,12 +33,12 @@ fn resource_fits(pattern: &str, request: &Request<'_>) -> bool {
     fits(resource, &request.resource.resource) && fits(subresource, &request.subresource)
 }
 
-/// A Namespace carries its own name as its namespace, and lives in none.
+/// Returns the namespace of the object. A request for a Namespace contains its own name as namespace, but a Namespace has none.
 pub(crate) fn is_namespaced(request: &Request<'_>) -> bool {
     !request.namespace.is_empty() && !is_namespace(request)
 }
 
-/// Whether it is about a Namespace itself.
+/// Returns whether the object is a Namespace.
 pub(crate) fn is_namespace(request: &Request<'_>) -> bool {
     request.resource.group.is_empty() && request.resource.resource == "namespaces"
 }

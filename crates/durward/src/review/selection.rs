@@ -1,8 +1,8 @@
-//! Which of a guard's webhook entries are asked about a request: by their rules, then by the labels of its namespace.
+//! Selects the webhook entries that the API server calls: by their rules, then by the labels of the namespace.
 //!
-//! Facts: `apiserver/pkg/admission/plugin/webhook/predicates/namespace/matcher.go`. What is cluster-wide passes every
-//! namespaceSelector; a Namespace that is made or changed is selected by the labels that it brings. matchConditions are CEL and
-//! the API server's work: they are named and not evaluated. Guards decide again by what theirs say.
+//! It follows `apiserver/pkg/admission/plugin/webhook/predicates/namespace/matcher.go`. A cluster-scoped object matches every
+//! namespaceSelector. A Namespace that is created or changed is selected by its new labels. matchConditions are CEL, which the
+//! API server evaluates; they are only named here, and the guards check the same conditions again.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,23 +14,23 @@ use guards::WebhookEntry;
 
 use super::rules::{fits, is_namespace, is_namespaced};
 
-/// Set by the API server on every namespace, so it is there even where nobody gave it.
+/// The label that the API server sets on every namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Whether a guard is asked.
+/// Whether the API server calls a guard.
 #[derive(Debug)]
 pub(crate) enum Selection<'e> {
-    /// By these entries.
+    /// It calls these entries.
     Asked(Vec<&'e WebhookEntry>),
-    /// No entry's rules fit.
+    /// No rule matches.
     NoRule,
-    /// Rules fit, and the namespace is not selected.
+    /// Rules match, but the namespace is not selected.
     NotSelected,
-    /// Rules of these fit; the namespace's labels decide, and for this reason they are not known.
+    /// Rules match, and the labels of the namespace could not be read.
     Unknown(Vec<&'e WebhookEntry>, Cause),
 }
 
-/// Decides with what `world` knows of the request's namespace; it is not asked where no selector needs it.
+/// Selects entries. The namespace is read only if a selector needs it.
 pub(crate) async fn selection<'e>(
     entries: &'e [WebhookEntry],
     request: &Request<'_>,
@@ -59,7 +59,7 @@ pub(crate) async fn selection<'e>(
     }
 }
 
-/// The labels that the API server holds against a namespaceSelector.
+/// Returns the labels that the API server compares with a namespaceSelector.
 async fn labels(
     request: &Request<'_>,
     reader: &dyn Reader,
@@ -104,7 +104,7 @@ mod tests {
     use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
     use super::*;
-    use crate::world::Given;
+    use crate::connect::StaticLabels;
 
     fn entry(name: &str, resource: &str, selector: Selector) -> WebhookEntry {
         WebhookEntry {
@@ -137,7 +137,7 @@ mod tests {
 
     fn given(pairs: &[(&str, &str)]) -> Arc<dyn Reader> {
         let labels = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Arc::new(Given::new(labels.collect()))
+        Arc::new(StaticLabels::new(labels.collect()))
     }
 
     fn told(

@@ -1,4 +1,4 @@
-//! Questions and answers, sorted into what a folder holds: a List for each resource of each cluster, or why there is none.
+//! Groups recorded answers as a snapshot stores them: a List for each resource of each cluster, or the cause why there is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Part};
 use cluster::snapshot::{ClusterRecording, ListRecording, PodRecording, Unseen, recorded_name};
 use cluster::{Resource, cause};
 
-/// What one List is of.
+/// The selection of a List.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct List {
-    /// Empty for all.
+    /// The namespace; empty for all.
     pub(super) namespace: String,
     pub(super) fields: String,
     pub(super) part: Part,
@@ -37,36 +37,36 @@ impl List {
     }
 }
 
-/// Everything that was asked.
+/// All recorded answers.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     clusters: BTreeMap<Cluster, BTreeMap<Resource, Read>>,
-    /// Members of etcd ensembles, by namespace and name; of several pods of a name the last one.
+    /// Etcd members by namespace and name. Of several pods with one name, the last one counts.
     pods: BTreeMap<(String, String), PodRecording>,
 }
 
-/// What was read of one resource of one cluster.
+/// The answers for one resource of one cluster.
 #[derive(Debug, Default)]
 struct Read {
     objects: BTreeMap<(String, String), Object>,
-    /// Looked up, each with a certain answer.
+    /// Names with a certain answer.
     names: BTreeSet<String>,
-    /// Listed to the last page; the empty one stands for all.
+    /// Namespaces that were listed completely; the empty name stands for all.
     namespaces: BTreeSet<String>,
-    /// By which selector; a folder has one List for each resource.
+    /// The field selector. A snapshot has one List per resource.
     fields: String,
-    /// Whether whole objects were wanted.
+    /// Whether whole objects were requested.
     is_whole: bool,
-    /// Every List that was asked for.
+    /// All requested Lists.
     lists: BTreeSet<List>,
-    /// Begun, and not ended yet.
+    /// Lists with unread pages.
     open: BTreeSet<List>,
     pending: usize,
     failure: Option<Cause>,
 }
 
 impl Log {
-    /// The cluster is one of those that there are.
+    /// Records that a cluster exists.
     pub(super) fn is_there(&mut self, of: &Cluster) {
         self.clusters.entry(of.clone()).or_default();
     }
@@ -97,7 +97,7 @@ impl Log {
         }
     }
 
-    /// Objects of a List, which may have more pages.
+    /// Records objects of a List.
     pub(super) fn listed(&mut self, of: &Cluster, resource: &Resource, list: &List, objects: Vec<Object>) {
         let read = self.read(of, resource);
         read.lists.insert(list.clone());
@@ -108,12 +108,12 @@ impl Log {
         }
     }
 
-    /// There are more pages.
+    /// Records that a List has more pages.
     pub(super) fn begun(&mut self, of: &Cluster, resource: &Resource, list: &List) {
         self.read(of, resource).open.insert(list.clone());
     }
 
-    /// That was the last page, or there will be none.
+    /// Records the end of a List: its last page or a failure.
     pub(super) fn ended(&mut self, of: &Cluster, resource: &Resource, list: &List, end: Result<(), Cause>) {
         let read = self.read(of, resource);
         read.open.remove(list);
@@ -123,7 +123,7 @@ impl Log {
         }
     }
 
-    /// A member of an ensemble is asked. Whoever gives it up leaves it without an answer.
+    /// Records a request to an etcd member as unanswered.
     pub(super) fn asked_of(&mut self, peer: &Endpoint, question: EtcdRequest) {
         let silent = Cause::new(
             cause::TIMEOUT,
@@ -132,12 +132,12 @@ impl Log {
         self.pod(peer).answers.entry(question).or_insert(Err(silent));
     }
 
-    /// It has answered, or there is a reason why not.
+    /// Records the answer of an etcd member.
     pub(super) fn answered_by(&mut self, peer: &Endpoint, question: EtcdRequest, answer: EtcdResult) {
         self.pod(peer).answers.insert(question, answer);
     }
 
-    /// All members that were asked.
+    /// Returns and removes all etcd members.
     pub(super) fn pods(&mut self) -> Vec<PodRecording> {
         std::mem::take(&mut self.pods).into_values().collect()
     }
@@ -156,9 +156,8 @@ impl Log {
         pod
     }
 
-    /// Resources of which guards asked for different things, as all pods of one namespace and the unfinished ones of another: a
-    /// folder has one List for each, so they are to be read again in the form that answers both. What is known of them is
-    /// forgotten here but for single objects.
+    /// Returns and clears resources of which guards requested different selections, for example all pods and unfinished pods. A
+    /// snapshot has one List per resource, so they are read again in a form that answers all requests. Single objects stay.
     pub(super) fn take_mixed(&mut self) -> Vec<(Cluster, Resource, List)> {
         let mut again = Vec::new();
         for (of, resources) in &mut self.clusters {
@@ -185,7 +184,7 @@ impl Log {
         again
     }
 
-    /// The Lists that were begun and not ended.
+    /// Returns Lists with unread pages.
     pub(super) fn open(&self) -> Vec<(Cluster, Resource, List)> {
         let of_cluster = |(of, resources): (&Cluster, &BTreeMap<Resource, Read>)| {
             let of = of.clone();
@@ -197,8 +196,8 @@ impl Log {
         self.clusters.iter().flat_map(of_cluster).collect()
     }
 
-    /// What is to be written, the cluster that asks first; and what failed beside something that is certain, which the
-    /// recording cannot say: it is not in it, and so unknown.
+    /// Returns the recordings, the local cluster first, and failures beside certain answers. A snapshot can't contain such a
+    /// failure, so what it concerns is missing there, which means Unknown.
     pub(super) fn clusters(mut self) -> (Vec<ClusterRecording>, Vec<String>) {
         self.is_there(&Cluster::Local);
         let mut beside = Vec::new();
@@ -235,7 +234,7 @@ fn of_cluster(
 }
 
 impl Read {
-    /// Whole ones stay.
+    /// Adds an object, unless the whole object is recorded already.
     fn put(&mut self, object: Object) {
         let key = (object.namespace.clone(), object.name.clone());
         match self.objects.get_mut(&key) {
@@ -245,10 +244,10 @@ impl Read {
         }
     }
 
-    /// The List, if anything about it is certain: all there is, or all of some namespaces, or some names.
+    /// Returns the List if something about it is certain: all objects, all of some namespaces, or some names.
     fn list(self, resource: &Resource) -> Option<ListRecording> {
         let Self { objects, names, namespaces, fields, is_whole, .. } = self;
-        // Of those that were only listed there is no more than metadata, and one List has the whole of all or of none.
+        // Listed objects can be metadata only. A List has whole objects or none.
         let is_mixed = is_whole && !names.is_empty() && objects.values().any(|object| object.raw.is_none());
         let namespaces = if is_mixed { BTreeSet::new() } else { namespaces };
         let is_all = namespaces.contains("");

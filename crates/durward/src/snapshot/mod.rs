@@ -1,8 +1,7 @@
-//! `snapshot`: what guards see of the clusters, written to disk, so that a verdict can be replayed later and elsewhere.
+//! Command `snapshot`: writes what guards read to disk, so that a verdict can be repeated later and elsewhere.
 //!
-//! What is to be read is not typed twice: the guard's own survey is made through a [`Recorder`], which keeps every question and
-//! every answer; so is the survey of the etcd ensembles that a configuration names. Lists of which the guard read only a page,
-//! because that was enough to refuse, are then read to their end.
+//! It runs the surveys of the deletion guard and of the etcd guard through a [`Recorder`], which keeps every request and
+//! answer. A List of which a guard needed only the first page is then read completely.
 
 mod log;
 mod recorder;
@@ -19,6 +18,7 @@ use config::Problem;
 use guards::deletion::{self, What};
 use guards::etcd::Survey;
 
+use crate::connect::access;
 use crate::etcd_context;
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose};
@@ -26,7 +26,6 @@ use crate::fleet::{self, Asked, FleetContext, Subject};
 use crate::impact::PATIENCE;
 use crate::output::{self, ProgressLine};
 use crate::review::runtime;
-use crate::world::access;
 use recorder::Recorder;
 
 /// `snapshot`
@@ -48,14 +47,14 @@ pub(crate) struct Args {
 /// `snapshot`
 pub(crate) fn run(args: &Args) -> Outcome {
     let asked = if args.targets.is_empty() { Asked::everything() } else { Asked::new(&args.targets, false)? };
-    // Told at the end too, by then for nothing.
+    // The write at the end checks this again, after the work.
     if std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some()) {
         let problem = Problem::new(args.out.display().to_string());
         let problem = problem.why("is not empty, and nothing is written over");
         return Err(problem.next("give a folder that is not there yet").into());
     }
     let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
-    // A file without a fleet and with ensembles is about these alone.
+    // A file without a fleet concerns only its etcd clusters.
     let has_fleet = file.as_ref().is_none_or(|file| {
         file.guards.iter().any(|guard| deletion::survey(guard.configured.as_ref()).is_some())
     });
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     })
 }
 
-/// A fleet, and the ensembles of the same cluster beside it.
+/// Records a fleet and the etcd clusters of the same control plane.
 async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, file: Option<&File>) -> Outcome {
     let context = fleet::open(args.config.as_deref(), &args.world).await?;
     let things = asked.things(&context).await?;
@@ -91,7 +90,7 @@ async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, fil
             unread = of_members(&recorder, survey).await;
             replays.push(replay_of_ensembles(args));
         } else {
-            // A folder has one cluster that asks.
+            // A snapshot has one local cluster.
             output::note(
                 "unread: the etcd ensembles are not in the cluster that the other guard looks at: snapshot them by a file without that guard",
             );
@@ -102,7 +101,7 @@ async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, fil
     if problems.is_empty() { Ok(outcome) } else { Err(problems.into()) }
 }
 
-/// What deletions would reach. Gives the slips among what was named.
+/// Records what deletions would remove. Returns problems with the named objects.
 async fn impacts(
     args: &Args,
     context: &FleetContext,
@@ -119,20 +118,20 @@ async fn impacts(
         };
         let deadline = Instant::now() + PATIENCE;
         let impact = context.survey.impact(&recorder.clients(), what.clone(), deadline, &progress).await;
-        // One of all there are may be deleted meanwhile; one that was named is a slip.
+        // An object of `--all` can be deleted meanwhile. A named object that is missing is a mistake.
         if impact.exists == Some(false) && !args.targets.is_empty() {
             problems.push(fleet::missing(context.clients.reader.as_ref(), what).await);
         }
     }
     if args.targets.is_empty() {
-        // So that `--all` can be replayed too. Definitions were looked up whole, and one List is of one kind.
+        // `--all` needs complete Lists. CRDs were read whole, and a List has one form.
         recorder.read_all(&Subject::Namespace.resource(), Part::Metadata).await;
         recorder.read_all(&Subject::Definition.resource(), Part::Whole).await;
     }
     problems
 }
 
-/// Every ensemble, by the questions that a review asks. Gives how many members did not answer.
+/// Records all etcd clusters with the requests of a review. Returns the number of members without an answer.
 async fn of_members(recorder: &Arc<Recorder>, survey: &Survey) -> usize {
     let line = ProgressLine::new();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces with ensembles"));
@@ -146,7 +145,7 @@ async fn of_members(recorder: &Arc<Recorder>, survey: &Survey) -> usize {
     silent.len()
 }
 
-/// Writes the folder, and tells what is not in it and how it is replayed.
+/// Writes the snapshot, and prints what is missing in it and how to use it.
 async fn written(args: &Args, recorder: Arc<Recorder>, unread: usize, replay: &str) -> Outcome {
     recorder.read_to_the_end().await;
     let (recording, beside) = recorder.recording();
@@ -176,7 +175,7 @@ async fn written(args: &Args, recorder: Arc<Recorder>, unread: usize, replay: &s
     Ok(if unread == 0 { Exit::Done } else { Exit::No })
 }
 
-/// The command that tells the same out of the recording.
+/// Returns the command that reads the snapshot.
 fn replay(args: &Args, things: &[What]) -> String {
     let named = |what: &What| match what {
         What::Namespace(name) => format!("ns/{name}"),
@@ -189,7 +188,7 @@ fn replay(args: &Args, things: &[What]) -> String {
     format!("durward impact {what} --world {}{}", args.out.display(), config(args))
 }
 
-/// The same for ensembles; with a review, `durward review` tells what would come of it.
+/// Returns the same for etcd clusters.
 fn replay_of_ensembles(args: &Args) -> String {
     format!("durward doctor etcd --world {}{}", args.out.display(), config(args))
 }

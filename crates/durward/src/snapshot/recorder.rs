@@ -1,4 +1,4 @@
-//! A world that keeps what was asked of another one, and what came of it.
+//! Records requests and answers for a snapshot.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -14,7 +14,7 @@ use super::log::{List, Log};
 use crate::fleet::ANSWER_WITHIN;
 use crate::observe::{Observer, observed};
 
-/// Another world, and what it told.
+/// Recorded requests and answers.
 pub(super) struct Recorder {
     inner: Clients,
     time: SystemTime,
@@ -28,20 +28,20 @@ impl Recorder {
         Arc::new(Self { inner, time, log: Mutex::default() })
     }
 
-    /// Clients that read through this recorder.
+    /// Returns clients whose reads are recorded.
     pub(super) fn clients(self: &Arc<Self>) -> Clients {
         let context = Context { fixed_time: Some(self.time), ..self.inner.context.clone() };
         observed(&self.inner, self, context)
     }
 
-    /// Lists a resource of the control plane, all of it.
+    /// Lists all objects of a resource of the control plane.
     pub(super) async fn read_all(&self, resource: &Resource, part: Part) {
         let list = List { namespace: String::new(), fields: String::new(), part };
         self.read(&Cluster::Local, resource, &list).await;
     }
 
-    /// Reads to their last page the Lists of which only the beginning was looked at: a recording must not say that there is no
-    /// more where nobody turned the page. And anew what guards wanted in different forms.
+    /// Reads Lists with unread pages completely, because a snapshot must not turn unread pages into an end. Also repeats Lists
+    /// that guards requested with different selections.
     pub(super) async fn read_to_the_end(&self) {
         let mixed = self.log().take_mixed();
         for (of, resource, list) in mixed {
@@ -53,7 +53,7 @@ impl Recorder {
         }
     }
 
-    /// What is to be written, and what could be read in part only.
+    /// Returns the snapshot and the failures that it can't contain.
     pub(super) fn recording(&self) -> (Recording, Vec<String>) {
         let mut log = std::mem::take(&mut *self.log());
         let pods = log.pods();
@@ -81,7 +81,7 @@ impl Recorder {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The list of the fleet is itself a List of the control plane's; that of contexts is not of any cluster's.
+    /// Records the member clusters, which are a List of the control plane, except for contexts.
     fn fleet(&self, fleet: &Fleet, members: &MembersResult) {
         let (stem, namespace) = match fleet {
             Fleet::Karmada => ("cluster.karmada.io_v1alpha1_clusters", ""),
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// One member with a namespace and three pods, one a page; the pages of another end half way.
+    /// One member cluster with a namespace and three pods on three pages, and one whose pages end half way.
     struct Fake;
 
     fn named(name: &str) -> Object {

@@ -1,10 +1,10 @@
-//! The files of the configuration, as a pod has them. The text of the configuration stays as it is, so each file that it names
-//! must lie in the pod where the text says: relative paths below [`FOLDER`], beside the configuration, absolute ones where they
-//! are.
+//! Places the files of the configuration in a pod.
 //!
-//! Volumes are projected: one folder is put together of the `ConfigMap` and of keys of Secrets, each at its own path, and the
-//! kubelet changes it in one step when any of them changes. (A mount within a read-only mount would have no place to lie on, and
-//! a `subPath` never changes.)
+//! The text of the configuration stays unchanged, so each file must be at the path that the text names: relative paths below
+//! [`FOLDER`], absolute paths as they are.
+//!
+//! The volumes are projected: one directory contains the `ConfigMap` and keys of Secrets, and the kubelet updates it
+//! atomically. A mount inside a read-only mount would have no mount point, and a `subPath` is never updated.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -15,53 +15,53 @@ use super::super::NAME;
 use crate::file::{File, Purpose};
 use crate::manifests::Args;
 
-/// Where the configuration lies in a pod.
+/// The directory of the configuration in a pod.
 pub(super) const FOLDER: &str = "/etc/durward";
 
-/// What it is called there, and in the `ConfigMap`.
+/// The file name there and the key in the `ConfigMap`.
 pub(super) const CONFIGURATION: &str = "durward.yaml";
 
-/// Where the certificate lies if the configuration names none.
+/// The directory of the certificate if the configuration names none.
 const TLS: [(&str, &str, &str); 2] =
     [("--tls-cert", "tls.crt", "tls/tls.crt"), ("--tls-key", "tls.key", "tls/tls.key")];
 
-/// The Secret with whatever else the configuration names.
+/// The Secret with all other files.
 const MORE: &str = "durward-files";
 
-/// What a mount of which would hide what the image or the kernel has there.
+/// Directories of the image or the kernel that a mount must not hide.
 const TAKEN: [&str; 9] = ["bin", "boot", "dev", "lib", "lib64", "proc", "sbin", "sys", "usr"];
 
 /// A file that the configuration names.
 #[derive(Debug)]
 struct Named {
-    /// By this key.
+    /// The key that names it.
     by: String,
-    /// Where it must lie in the pod.
+    /// Its path in the pod.
     at: PathBuf,
-    /// Where it is now, on the machine of whoever prints.
+    /// Its path on this machine.
     here: Option<PathBuf>,
     secret: Source,
 }
 
-/// Of which Secret it is, and by which of its keys.
+/// Its Secret and the key in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     Tls(&'static str),
     More(String),
 }
 
-/// The volumes of a pod, and what has to be there for them.
+/// The volumes of a pod and their prerequisites.
 #[derive(Debug)]
 pub(super) struct Placed {
     pub(super) volumes: Vec<Value>,
     pub(super) mounts: Vec<Value>,
-    /// Flags for what the configuration does not say itself.
+    /// Flags for settings that the configuration lacks.
     pub(super) flags: Vec<String>,
-    /// What to say to whoever applies this.
+    /// Notes for the user who applies the output.
     pub(super) notes: Vec<String>,
 }
 
-/// Finds a place for each file.
+/// Places each file.
 pub(super) fn placed(file: &File, args: &Args, home: &str) -> Result<Placed, Vec<Problem>> {
     let mut flags = Vec::new();
     let named = named(file, &mut flags)?;
@@ -72,7 +72,7 @@ pub(super) fn placed(file: &File, args: &Args, home: &str) -> Result<Placed, Vec
     let mut folders: Vec<PathBuf> = vec![PathBuf::from(FOLDER)];
     for one in named.iter().filter(|one| !one.at.starts_with(FOLDER)) {
         let folder = one.at.parent().unwrap_or(Path::new("/")).to_owned();
-        // A mount within another one would have to be made in what the outer one has read-only.
+        // A mount inside another one would need a mount point in a read-only volume.
         if !folders.iter().any(|known| folder.starts_with(known)) {
             folders.retain(|known| !known.starts_with(&folder));
             folders.push(folder);
@@ -98,9 +98,9 @@ pub(super) fn placed(file: &File, args: &Args, home: &str) -> Result<Placed, Vec
     Ok(Placed { volumes, mounts, flags, notes: notes(&named, &args.tls_secret, home) })
 }
 
-/// Every file that the configuration names, with flags for the certificate where it names none.
+/// Returns all files of the configuration, and flags for the certificate if the configuration names none.
 fn named(file: &File, flags: &mut Vec<String>) -> Result<Vec<Named>, Vec<Problem>> {
-    // The same text, read as if it lay where it will.
+    // The same text, read with its path in the pod.
     let inside = File::from_text(&Path::new(FOLDER).join(CONFIGURATION), file.text.clone(), Purpose::Guards)?;
     let mut named = Vec::new();
     let given = [
@@ -148,7 +148,7 @@ fn named(file: &File, flags: &mut Vec<String>) -> Result<Vec<Named>, Vec<Problem
     Ok(named)
 }
 
-/// Adds a file of the second Secret, under a key that no other file there has. One that is named twice is one file.
+/// Adds a file to the second Secret under a unique key. A file that is named twice is added once.
 fn push_more(named: &mut Vec<Named>, by: String, at: PathBuf, here: Option<PathBuf>) {
     if named.iter().any(|one| one.at == at && matches!(one.secret, Source::More(_))) {
         return;
@@ -167,7 +167,7 @@ fn push_more(named: &mut Vec<Named>, by: String, at: PathBuf, here: Option<PathB
     named.push(Named { by, at, here, secret: Source::More(numbered) });
 }
 
-/// The path without `.` and `..`, as the text of it leads; nothing is opened.
+/// Returns the path without `.` and `..`, by its text alone.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::from("/");
     for part in path.components() {
@@ -180,7 +180,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Why nothing can be put where the file must lie.
+/// Returns the reason why nothing can be mounted at a path.
 fn misplaced(one: &Named) -> Option<Problem> {
     let what = format!("{}: nothing can be mounted at {} in a pod", one.by, one.at.display());
     let next =
@@ -202,7 +202,7 @@ fn misplaced(one: &Named) -> Option<Problem> {
     Some(Problem::new(what).why(why).next(next))
 }
 
-/// Two that would have to lie at the same place.
+/// Reports two files with the same path.
 fn contested(named: &[Named]) -> Option<Problem> {
     named.iter().enumerate().find_map(|(index, one)| {
         let other = named
@@ -215,7 +215,7 @@ fn contested(named: &[Named]) -> Option<Problem> {
     })
 }
 
-/// What of a Secret lies in a folder.
+/// Returns the items of a Secret in a directory.
 fn items(named: &[Named], folder: &Path, is_more: bool) -> Vec<Value> {
     let within = named.iter().filter_map(|one| {
         let key = match &one.secret {
@@ -228,7 +228,7 @@ fn items(named: &[Named], folder: &Path, is_more: bool) -> Vec<Value> {
     within.collect()
 }
 
-/// The Secrets that must be there, each with the command that makes it.
+/// Returns the required Secrets with the commands that create them.
 fn notes(named: &[Named], tls_secret: &str, home: &str) -> Vec<String> {
     let here =
         |one: &Named, key: &str| one.here.as_ref().map_or(key.to_owned(), |path| path.display().to_string());

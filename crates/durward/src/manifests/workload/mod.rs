@@ -1,10 +1,10 @@
-//! What runs Durward in a cluster: a Deployment with the very configuration file, its Service, and what belongs to them. It is
-//! made from the file: ports, times and names are what the file says, and what a pod could not do by it is told, not printed.
+//! The workload: a Deployment with the configuration file, its Service, and related objects. Ports, times and names come from
+//! the file. Settings that do not work in a pod are reported.
 //!
-//! It passes Pod Security `restricted`. The image's entry point is `durward`.
+//! It passes Pod Security `restricted`. The entry point of the image is `durward`.
 //!
-//! Labels: the Service and the others select by two, since the parts of `deploy/lxcfs` have the first one too and may be in the
-//! same namespace.
+//! The selectors use two labels, because the objects of `deploy/lxcfs` have the first label too and can be in the same
+//! namespace.
 
 mod files;
 
@@ -21,23 +21,23 @@ use crate::file::{File, Reach};
 use crate::manifests::Args;
 use files::{CONFIGURATION, FOLDER};
 
-/// A user that no image has a name for, and that owns nothing.
+/// A user id without a name in images and without files.
 const USER: u32 = 65532;
 
-/// From the last answer to the end of the process, with some room: past the grace the kubelet kills.
+/// Time from the last answer to the end of the process. The kubelet kills the process after the grace period.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// An object of the API server may have 1.5 MiB in etcd, and `ConfigMap`s are held to 1 MiB.
+/// The API server's limit for a `ConfigMap`.
 const LONGEST_FILE: usize = 1 << 20;
 
 const MIB: usize = 1 << 20;
 
-/// The namespace in which it runs. A file whose guards are all asked by Karmada names it in the URL by which that calls.
+/// Returns the namespace of the workload. If all guards are called by Karmada, the URL contains it.
 pub(super) fn home(file: &File) -> String {
     service_of_url(file).map_or_else(|| file.home.clone(), |(_, namespace)| namespace)
 }
 
-/// Name and namespace of the Service to which the URL leads, where it leads to one.
+/// Returns the name and namespace of the Service in a URL, if it is one.
 fn service_of_url(file: &File) -> Option<(String, String)> {
     let reach = &file.server.registration.reach;
     if !matches!(reach, Reach::Url(_)) {
@@ -49,7 +49,7 @@ fn service_of_url(file: &File) -> Option<(String, String)> {
     (parts.next()? == "svc").then(|| (name.to_owned(), namespace.to_owned()))
 }
 
-/// All objects, in the order in which they are needed.
+/// Returns all objects in the order in which they are needed.
 pub(super) fn objects(
     file: &File,
     args: &Args,
@@ -129,7 +129,7 @@ pub(super) fn objects(
             "spec": {
                 "maxUnavailable": 1,
                 "selector": {"matchLabels": labels()},
-                // One that is not ready answers nobody, so nobody loses by its eviction.
+                // A pod that is not ready serves no request, so it can be evicted.
                 "unhealthyPodEvictionPolicy": "AlwaysAllow",
             },
         }),
@@ -137,7 +137,7 @@ pub(super) fn objects(
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",
             "metadata": metadata(NAME, &home),
-            // From where an API server calls no selector can say, so only to what is said.
+            // No selector matches an API server, so only the port is restricted.
             "spec": {"podSelector": {"matchLabels": labels()}, "policyTypes": ["Ingress"], "ingress": [{"ports": policy_ports}]},
         }),
         deployment,
@@ -155,7 +155,7 @@ pub(super) fn objects(
     Ok(objects)
 }
 
-/// Why no more than one replica may run.
+/// Returns the reason why only one replica can run.
 fn alone(file: &File) -> Option<String> {
     file.guards.iter().find_map(|guard| {
         let why = guard.configured.requirements().single_replica_reason?;
@@ -163,7 +163,7 @@ fn alone(file: &File) -> Option<String> {
     })
 }
 
-/// How pods are replaced: a new one is ready before an old one leaves, unless there may be no two.
+/// Returns the rollout strategy: a new pod is ready before an old one ends, unless only one can run.
 fn strategy(is_alone: bool) -> Value {
     if is_alone {
         json!({"type": "Recreate"})
@@ -172,7 +172,7 @@ fn strategy(is_alone: bool) -> Value {
     }
 }
 
-/// The Service's name and port, and where its pods listen.
+/// Returns name and port of the Service and the port of its pods.
 fn reached(file: &File) -> (String, u16, SocketAddr) {
     let (name, port) = match &file.server.registration.reach {
         Reach::Service { name, port, .. } => (name.clone(), *port),
@@ -185,7 +185,7 @@ fn reached(file: &File) -> (String, u16, SocketAddr) {
     (name, port, file.server.listen)
 }
 
-/// What a pod could not do that the file wants.
+/// Reports settings of the file that do not work in a pod.
 fn unfit(file: &File, home: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (key, address) in [("listen", file.server.listen), ("admin", file.server.admin)] {
@@ -236,8 +236,8 @@ fn pod(
 ) -> Value {
     let server = &file.server;
     let leaves = server.drain.lame_duck + server.drain.finish + MARGIN;
-    // What is not yet answered is held once as it came and once as what is made of it; the rest is the program, its connections
-    // and what it remembers. Measured with all of 64 MiB in use: 84 MiB.
+    // A pending request is held as received and as processed. The rest is the program, connections and caches. Measured with
+    // all 64 MiB in use: 84 MiB.
     let most = 2 * server.limits.bytes_in_flight.div_ceil(MIB) + 128;
     let probe = |path: &str, every: u32, failures: u32| json!({"httpGet": {"path": path, "port": "admin"}, "periodSeconds": every, "timeoutSeconds": 2, "failureThreshold": failures});
     let mut pod = json!({
@@ -249,7 +249,7 @@ fn pod(
             "runAsNonRoot": true,
             "runAsUser": USER,
             "runAsGroup": USER,
-            // The key is readable to this group.
+            // This group can read the key.
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
@@ -284,8 +284,8 @@ fn pod(
         }],
         "volumes": volumes,
     });
-    // The kubelet evicts nobody of this class when its node runs out of disk or memory, and a guard that fails closed must not be
-    // what goes first. Any namespace may use it since Kubernetes 1.17, unless a quota limits it (GKE): hence the flag.
+    // The kubelet does not evict pods of this class under node pressure, and a guard that fails closed must not be evicted
+    // first. Since Kubernetes 1.17 any namespace can use the class unless a quota limits it (GKE), hence the flag.
     if !priority_class.is_empty() {
         pod["priorityClassName"] = json!(priority_class);
     }

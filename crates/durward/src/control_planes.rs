@@ -1,7 +1,7 @@
-//! The worlds of one process: the one that every guard looks at, and one for each control plane that a guard names for itself.
+//! The control planes that the guards of this process read: a common one, and one for each guard that names its own.
 //!
-//! Opened once for each way to an API server and kept over reloads; a file that names another one connects to it before its plan
-//! is put in force, beside the reviews that go on meanwhile.
+//! Connections outlive reloads. If a reloaded file names another control plane, Durward connects to it before the new plan
+//! takes effect, while reviews go on.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::file::{File, Guarded};
 use crate::input;
 
 /// The control planes that the guards of this process read.
-pub(crate) struct Worlds {
+pub(crate) struct ControlPlanes {
     /// Clients of every guard that names no control plane of its own.
     common: Clients,
     /// The common control plane, if it is live.
@@ -23,44 +23,44 @@ pub(crate) struct Worlds {
     /// Readiness of the common clients if they are not live.
     readiness: Vec<Readiness>,
     /// How to connect to others. `None` if the common clients stand for every control plane.
-    way: Option<Way>,
-    others: Mutex<Vec<Other>>,
+    connector: Option<Connector>,
+    others: Mutex<Vec<OtherControlPlane>>,
     /// Control planes whose clusters are probed.
     probed: Mutex<Vec<Arc<Live>>>,
 }
 
-struct Way {
+struct Connector {
     access: Access,
     runtime: Handle,
 }
 
 /// A control plane of one guard.
-struct Other {
+struct OtherControlPlane {
     access: Access,
     live: Arc<Live>,
 }
 
-impl Worlds {
-    /// The same clients for all guards: a snapshot holds every cluster.
-    pub(crate) fn only(common: Clients) -> Self {
+impl ControlPlanes {
+    /// Uses the same clients for all guards: a snapshot contains every cluster.
+    pub(crate) fn snapshot(common: Clients) -> Self {
         Self {
             common,
             live: None,
             readiness: Vec::new(),
-            way: None,
+            connector: None,
             others: Mutex::default(),
             probed: Mutex::default(),
         }
     }
 
-    /// These clients, which `access` leads to. Must be called within the runtime in which other control planes are connected.
-    pub(crate) fn beside(common: Clients, access: Access) -> Self {
-        Self { way: Some(Way { access, runtime: Handle::current() }), ..Self::only(common) }
+    /// Uses these clients, and connects to other control planes on demand. Must be called within the runtime of their tasks.
+    pub(crate) fn with_access(common: Clients, access: Access) -> Self {
+        Self { connector: Some(Connector { access, runtime: Handle::current() }), ..Self::snapshot(common) }
     }
 
-    /// The same for a live control plane.
+    /// Uses a live control plane, and connects to others on demand.
     pub(crate) fn live(live: Arc<Live>, access: Access) -> Self {
-        Self { live: Some(Arc::clone(&live)), ..Self::beside(Clients::live(&live), access) }
+        Self { live: Some(Arc::clone(&live)), ..Self::with_access(Clients::live(&live), access) }
     }
 
     /// Sets the readiness of common clients that are not live.
@@ -68,7 +68,7 @@ impl Worlds {
         Self { readiness, ..self }
     }
 
-    /// Connects to what the guards of a file look at and is not connected yet.
+    /// Connects to the control planes of a file that are not connected yet.
     pub(crate) async fn connect(&self, file: &File) -> Result<(), Problem> {
         for (name, access) in self.missing(file) {
             let named = |problem: Problem| {
@@ -78,20 +78,22 @@ impl Worlds {
             input::look_at_kubeconfig(access.kubeconfig.as_deref()).map_err(named)?;
             let live = Live::connect(&access).await.map_err(named)?;
             tracing::info!(guard = name, cluster = live.server(), "this guard looks at a cluster of its own");
-            self.lock().push(Other { access, live: Arc::new(live) });
+            self.lock().push(OtherControlPlane { access, live: Arc::new(live) });
         }
         Ok(())
     }
 
-    /// The same on a thread that may wait.
+    /// Does the same from a thread that can block.
     pub(crate) fn connect_and_wait(&self, file: &File) -> Result<(), Problem> {
-        match &self.way {
-            Some(way) if !self.missing(file).is_empty() => way.runtime.block_on(self.connect(file)),
+        match &self.connector {
+            Some(connector) if !self.missing(file).is_empty() => {
+                connector.runtime.block_on(self.connect(file))
+            }
             _ => Ok(()),
         }
     }
 
-    /// The clients of a guard.
+    /// Returns the clients of a guard.
     pub(crate) fn of(&self, guard: &Guarded) -> Result<Clients, Problem> {
         match self.own(guard) {
             None => Ok(self.common.clone()),
@@ -118,8 +120,8 @@ impl Worlds {
         self.lock().iter().find(|other| other.access == *access).map(|other| Arc::clone(&other.live))
     }
 
-    /// Puts a file in force: probes the clusters of its guards and no others, and drops control planes that no guard uses.
-    pub(crate) fn in_force(&self, file: &File) {
+    /// Activates a file: probes the clusters of its guards and no others, and drops control planes that no guard uses.
+    pub(crate) fn activate(&self, file: &File) {
         let used: Vec<Access> = file.guards.iter().filter_map(|guard| self.own(guard)).collect();
         self.lock().retain(|other| used.contains(&other.access));
         let mut probed: Vec<Arc<Live>> = Vec::new();
@@ -130,34 +132,34 @@ impl Worlds {
                 probed.push(live);
             }
         }
-        let before = std::mem::replace(&mut *guarded(&self.probed), probed.clone());
+        let before = std::mem::replace(&mut *lock_guarded(&self.probed), probed.clone());
         for live in before.iter().filter(|old| !probed.iter().any(|new| Arc::ptr_eq(old, new))) {
             live.start_probes(ProbeTargets { fleet: Fleet::None, resources: Vec::new() });
         }
     }
 
-    /// The results of the last probes, or `None` if no guard asks for probes.
+    /// Returns the results of the last health probes, or `None` if no guard asks for probes.
     pub(crate) fn health(&self) -> Option<Vec<ClusterHealth>> {
-        let probed = guarded(&self.probed);
+        let probed = lock_guarded(&self.probed);
         (!probed.is_empty()).then(|| probed.iter().flat_map(|live| live.health()).collect())
     }
 
-    /// A line for each resource that is in a cache or in the snapshot.
+    /// Returns the state of each watched resource.
     pub(crate) fn readiness(&self) -> Vec<Readiness> {
         let others = self.lock().iter().map(|other| Arc::clone(&other.live)).collect::<Vec<_>>();
         let live = self.live.iter().chain(&others).flat_map(|live| live.readiness());
         self.readiness.iter().cloned().chain(live).collect()
     }
 
-    /// The way of a guard to a control plane that is not the common one. Without a kubeconfig it is another context of the
-    /// common one's.
+    /// Returns the access of a guard to a control plane of its own. A context without a kubeconfig belongs to the common
+    /// kubeconfig.
     fn own(&self, guard: &Guarded) -> Option<Access> {
-        let (Some(way), Some(own)) = (&self.way, &guard.access) else { return None };
+        let (Some(connector), Some(own)) = (&self.connector, &guard.access) else { return None };
         let access = match &own.kubeconfig {
             Some(_) => own.clone(),
-            None => Access { context: own.context.clone(), ..way.access.clone() },
+            None => Access { context: own.context.clone(), ..connector.access.clone() },
         };
-        (access != way.access).then_some(access)
+        (access != connector.access).then_some(access)
     }
 
     fn missing<'f>(&self, file: &'f File) -> Vec<(&'f str, Access)> {
@@ -166,12 +168,12 @@ impl Worlds {
         named.filter(|(_, access)| !others.iter().any(|other| other.access == *access)).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Other>> {
-        guarded(&self.others)
+    fn lock(&self) -> MutexGuard<'_, Vec<OtherControlPlane>> {
+        lock_guarded(&self.others)
     }
 }
 
-fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -194,45 +196,50 @@ mod tests {
         File::from_text(&folder.join("durward.yaml"), text, Purpose::Guards).ok().unwrap()
     }
 
-    fn world_of(worlds: &Worlds, file: &File, guard: &str) -> Arc<dyn Reader> {
-        worlds.of(file.guard(guard).unwrap()).ok().unwrap().reader
+    fn reader_of(control_planes: &ControlPlanes, file: &File, guard: &str) -> Arc<dyn Reader> {
+        control_planes.of(file.guard(guard).unwrap()).ok().unwrap().reader
     }
 
     #[tokio::test]
-    async fn a_guard_with_a_control_plane_of_its_own_has_a_world_of_its_own_which_reloads_keep() {
+    async fn keeps_the_control_plane_of_a_guard_over_reloads() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("karmada.config"), KUBECONFIG).unwrap();
         let common: Arc<dyn Reader> = Arc::new(Offline);
-        let worlds = Worlds::beside(Clients::reader_only(Arc::clone(&common)), Access::default());
+        let control_planes =
+            ControlPlanes::with_access(Clients::reader_only(Arc::clone(&common)), Access::default());
         let first = file(folder.path(), "{kubeconfig: karmada.config}");
-        assert!(worlds.of(first.guard("deletion").unwrap()).is_err(), "before it is connected");
-        worlds.connect(&first).await.unwrap();
-        worlds.in_force(&first);
-        let karmada = world_of(&worlds, &first, "deletion");
-        assert!(Arc::ptr_eq(&world_of(&worlds, &first, "lxcfs"), &common));
+        assert!(control_planes.of(first.guard("deletion").unwrap()).is_err(), "before it is connected");
+        control_planes.connect(&first).await.unwrap();
+        control_planes.activate(&first);
+        let karmada = reader_of(&control_planes, &first, "deletion");
+        assert!(Arc::ptr_eq(&reader_of(&control_planes, &first, "lxcfs"), &common));
         assert!(!Arc::ptr_eq(&karmada, &common));
-        assert!(worlds.health().is_some());
-        let has_writer = |guard| worlds.of(first.guard(guard).unwrap()).ok().unwrap().writer.is_some();
+        assert!(control_planes.health().is_some());
+        let has_writer =
+            |guard| control_planes.of(first.guard(guard).unwrap()).ok().unwrap().writer.is_some();
         assert!(has_writer("deletion") && !has_writer("lxcfs"), "only a live control plane has a writer");
 
         let again = file(folder.path(), "{kubeconfig: ./karmada.config, context: b}");
-        worlds.connect(&again).await.unwrap();
-        assert!(!Arc::ptr_eq(&world_of(&worlds, &again, "deletion"), &karmada), "another context");
-        worlds.connect(&first).await.unwrap();
-        assert!(Arc::ptr_eq(&world_of(&worlds, &first, "deletion"), &karmada), "the same");
+        control_planes.connect(&again).await.unwrap();
+        assert!(!Arc::ptr_eq(&reader_of(&control_planes, &again, "deletion"), &karmada), "another context");
+        control_planes.connect(&first).await.unwrap();
+        assert!(Arc::ptr_eq(&reader_of(&control_planes, &first, "deletion"), &karmada), "the same");
 
         let without = file(folder.path(), "{}");
-        worlds.in_force(&without);
-        assert!(Arc::ptr_eq(&world_of(&worlds, &without, "deletion"), &common));
-        assert!(worlds.of(first.guard("deletion").unwrap()).is_err(), "what nobody looks at is not kept");
+        control_planes.activate(&without);
+        assert!(Arc::ptr_eq(&reader_of(&control_planes, &without, "deletion"), &common));
+        assert!(
+            control_planes.of(first.guard("deletion").unwrap()).is_err(),
+            "what nobody looks at is not kept"
+        );
     }
 
     #[tokio::test]
-    async fn a_control_plane_that_cannot_be_reached_at_all_is_a_problem_with_the_guards_name() {
+    async fn names_the_guard_whose_control_plane_is_unreachable() {
         let folder = tempfile::tempdir().unwrap();
-        let worlds = Worlds::beside(Clients::offline(), Access::default());
+        let control_planes = ControlPlanes::with_access(Clients::offline(), Access::default());
         let problem =
-            worlds.connect(&file(folder.path(), "{kubeconfig: gone}")).await.unwrap_err().to_string();
+            control_planes.connect(&file(folder.path(), "{kubeconfig: gone}")).await.unwrap_err().to_string();
         assert!(
             problem.contains("what the guard deletion looks at: kubeconfig") && problem.contains("gone"),
             "{problem}"
@@ -240,28 +247,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_context_alone_is_one_of_the_common_kubeconfig() {
+    async fn takes_a_context_from_the_common_kubeconfig() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("karmada.config");
         std::fs::write(&path, KUBECONFIG).unwrap();
         let common = Access { kubeconfig: Some(path), context: Some("a".to_owned()) };
-        let worlds = Worlds::beside(Clients::offline(), common);
-        worlds.connect(&file(folder.path(), "{context: b}")).await.unwrap();
-        assert_eq!(worlds.lock().len(), 1);
-        worlds.connect(&file(folder.path(), "{context: a}")).await.unwrap();
-        assert_eq!(worlds.lock().len(), 1, "it is the common one");
-        assert!(worlds.connect(&file(folder.path(), "{context: c}")).await.is_err());
+        let control_planes = ControlPlanes::with_access(Clients::offline(), common);
+        control_planes.connect(&file(folder.path(), "{context: b}")).await.unwrap();
+        assert_eq!(control_planes.lock().len(), 1);
+        control_planes.connect(&file(folder.path(), "{context: a}")).await.unwrap();
+        assert_eq!(control_planes.lock().len(), 1, "it is the common one");
+        assert!(control_planes.connect(&file(folder.path(), "{context: c}")).await.is_err());
     }
 
     #[test]
-    fn a_recording_is_the_world_of_every_guard() {
+    fn uses_a_snapshot_for_all_guards() {
         let folder = tempfile::tempdir().unwrap();
         let common: Arc<dyn Reader> = Arc::new(Offline);
-        let worlds = Worlds::only(Clients::reader_only(Arc::clone(&common)));
+        let control_planes = ControlPlanes::snapshot(Clients::reader_only(Arc::clone(&common)));
         let file = file(folder.path(), "{kubeconfig: gone}");
-        worlds.connect_and_wait(&file).unwrap();
-        assert!(Arc::ptr_eq(&world_of(&worlds, &file, "deletion"), &common));
-        worlds.in_force(&file);
-        assert!(worlds.health().is_none());
+        control_planes.connect_and_wait(&file).unwrap();
+        assert!(Arc::ptr_eq(&reader_of(&control_planes, &file, "deletion"), &common));
+        control_planes.activate(&file);
+        assert!(control_planes.health().is_none());
     }
 }

@@ -1,5 +1,6 @@
-//! What the rounds find, for operators: `durward_member_ready` and a note in `/readyz?verbose`. A member that cannot be read does
-//! not make a server unready: every replica sees the same one. The log lines are the world's own.
+//! Publishes the results of health probes: the metric `durward_member_ready` and a note in `/readyz?verbose`.
+//!
+//! An unreachable cluster does not make a server unready, because every replica reads the same cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,10 +13,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use server::{Checks, Metrics};
 
-/// As many clusters as a fleet was measured with; names come from the fleet, and something may fill it with any number.
+/// Bound of the metric's labels, since a fleet can contain any number of names. The largest measured fleet has 5,000 clusters.
 const CLUSTERS: usize = 5_000;
 
-/// Lines in `/readyz`: when the network breaks, all of them say the same.
+/// Bound of the lines in `/readyz`. In a network outage all lines are alike.
 const LINES: usize = 20;
 
 /// The name of the check.
@@ -26,15 +27,15 @@ struct ClusterLabel {
     cluster: String,
 }
 
-/// Where it is told.
-pub(crate) struct Told {
+/// The outputs.
+pub(crate) struct MemberHealthReport {
     checks: Checks,
     ready: Family<ClusterLabel, Gauge>,
     shown: Mutex<BTreeSet<ClusterLabel>>,
 }
 
-impl Told {
-    /// Nothing is told yet.
+impl MemberHealthReport {
+    /// Registers the metric. There is no result yet.
     pub(crate) fn new(checks: Checks, metrics: &Metrics) -> Self {
         let ready = Family::<ClusterLabel, Gauge>::default();
         metrics.register(|registry| {
@@ -47,11 +48,11 @@ impl Told {
         Self { checks, ready, shown: Mutex::default() }
     }
 
-    /// Tells how the last rounds went; none where no guard wants any.
-    pub(crate) fn tell(&self, health: Option<&[ClusterHealth]>) {
+    /// Publishes results, or `None` if no guard asks for probes.
+    pub(crate) fn publish(&self, health: Option<&[ClusterHealth]>) {
         self.count(health.unwrap_or_default());
         match health {
-            // Nobody ever wanted to know.
+            // No guard has asked for probes since the start.
             None if self.checks.readiness_of(CHECK).is_none() => {}
             None => self.checks.add(CHECK).note("no guard that is on looks at a fleet"),
             Some([]) => self.checks.add(CHECK).note("the first round is under way"),
@@ -63,7 +64,7 @@ impl Told {
     }
 
     fn count(&self, health: &[ClusterHealth]) {
-        // Two control planes may have members of one name: it is ready if both are.
+        // Clusters of two control planes can have the same name. The name is ready if both are.
         let mut ready: BTreeMap<&str, bool> = BTreeMap::new();
         for one in health {
             *ready.entry(&one.cluster).or_insert(true) &= one.failures.is_empty();
@@ -84,7 +85,7 @@ impl Told {
     }
 }
 
-/// What an operator should know; nothing where all is well.
+/// Returns the note for operators, or `None` if all clusters can be read.
 fn note(health: &[ClusterHealth]) -> Option<String> {
     let failing: Vec<&ClusterHealth> = health.iter().filter(|one| !one.failures.is_empty()).collect();
     if failing.is_empty() {
@@ -95,7 +96,7 @@ fn note(health: &[ClusterHealth]) -> Option<String> {
         note.push_str(&line(one));
     }
     if failing.len() > LINES {
-        // Writing to a String cannot fail.
+        // Writing to a `String` can't fail.
         let _ = write!(note, "\n    and {} more", failing.len() - LINES);
     }
     Some(note)
@@ -108,7 +109,7 @@ fn line(health: &ClusterHealth) -> String {
         2 => " (and one more kind)".to_owned(),
         many => format!(" (and {} more kinds)", many - 1),
     };
-    // One line each, whatever a member answers.
+    // Foreign text is cut to one line.
     let (cluster, text) = (one_line(&health.cluster), one_line(&cause.text));
     format!("\n    {cluster}: {resource}{more}: {}: {text}", cause.code)
 }
@@ -126,34 +127,34 @@ mod tests {
     }
 
     #[test]
-    fn members_are_counted_while_they_are_there() {
+    fn publishes_members_while_they_are_in_the_fleet() {
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
-        let told = Told::new(checks.clone(), &metrics);
+        let report = MemberHealthReport::new(checks.clone(), &metrics);
         let line = |cluster: &str| {
             let begin = format!("durward_member_ready{{cluster=\"{cluster}\"}} ");
             metrics.encode().lines().find_map(|line| line.strip_prefix(&begin).map(str::to_owned))
         };
-        told.tell(None);
+        report.publish(None);
         assert!(!checks.readiness().text.contains("fleet"));
-        told.tell(Some(&[health("here", &[]), health("m1", &[("forbidden", "x")]), health("m2", &[])]));
+        report.publish(Some(&[health("here", &[]), health("m1", &[("forbidden", "x")]), health("m2", &[])]));
         assert_eq!(
             (line("here"), line("m1"), line("m2")),
             (Some("1".into()), Some("0".into()), Some("1".into()))
         );
-        told.tell(Some(&[health("here", &[]), health("m1", &[])]));
+        report.publish(Some(&[health("here", &[]), health("m1", &[])]));
         assert_eq!((line("m1"), line("m2")), (Some("1".into()), None), "m2 has left the fleet");
-        told.tell(None);
+        report.publish(None);
         assert_eq!(line("m1"), None);
         assert!(checks.readiness().text.contains("[!]fleet: no guard"));
     }
 
     #[test]
-    fn a_member_that_cannot_be_read_is_noted_and_does_not_make_unready() {
+    fn notes_an_unreadable_member_and_stays_ready() {
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
-        let told = Told::new(checks.clone(), &metrics);
-        told.tell(Some(&[]));
+        let report = MemberHealthReport::new(checks.clone(), &metrics);
+        report.publish(Some(&[]));
         assert!(checks.readiness().ready && checks.readiness().text.contains("[!]fleet: the first round"));
-        told.tell(Some(&[
+        report.publish(Some(&[
             health("here", &[]),
             health("m2", &[("forbidden", "may not list\n \u{1b}[31mpods\u{202e}"), ("forbidden", "y")]),
         ]));
@@ -162,18 +163,18 @@ mod tests {
         let expected = "[!]fleet: 1 of 2 clusters cannot be read as guards need\n    \
                         m2: namespaces (and one more kind): forbidden: may not list [31mpods\n";
         assert!(readiness.text.contains(expected), "{}", readiness.text);
-        told.tell(Some(&[health("here", &[])]));
+        report.publish(Some(&[health("here", &[])]));
         assert!(checks.readiness().text.contains("[+]fleet ok"));
     }
 
     #[test]
-    fn a_fleet_of_any_size_is_told_within_bounds_what_fails_first() {
+    fn bounds_the_output_and_lists_failures_first() {
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
-        let told = Told::new(checks.clone(), &metrics);
+        let report = MemberHealthReport::new(checks.clone(), &metrics);
         let mut all: Vec<ClusterHealth> =
             (0..CLUSTERS + 10).map(|n| health(&format!("a{n:05}"), &[])).collect();
         all.extend((0..30).map(|n| health(&format!("z{n}"), &[("timeout", "x")])));
-        told.tell(Some(&all));
+        report.publish(Some(&all));
         let text = metrics.encode();
         let lines: Vec<_> = text.lines().filter(|line| line.starts_with("durward_member_ready{")).collect();
         assert_eq!(lines.len(), CLUSTERS);

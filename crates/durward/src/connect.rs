@@ -1,4 +1,4 @@
-//! Which world the guards look at: a folder on disk, a cluster, or none. Opened once; it outlives every plan.
+//! Opens the cluster or the snapshot that guards read.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,40 +12,40 @@ use cluster::{Address, Clients, Metadata, MetadataResult, Offline, Reader, Resou
 use config::Problem;
 
 use crate::args::ClusterArgs;
+use crate::control_planes::ControlPlanes;
 use crate::exit::Stop;
 use crate::file::{Cluster, File, Guarded};
 use crate::input;
-use crate::worlds::Worlds;
 
-/// Opens what flags and file name. Without either it is the cluster that a kubeconfig or the pod's own account leads to, as
-/// for kubectl; where there is none, guards that look at nothing outside still work.
-pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<Worlds, Stop> {
+/// Opens the clients that flags and file name. Without either, they use the kubeconfig or the pod's service account, like
+/// kubectl. Without a cluster, guards that read nothing outside still work.
+pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<ControlPlanes, Stop> {
     if let Some(folder) = &flags.world {
         let snapshot = Snapshot::open(folder)?;
         let readiness = snapshot.readiness();
-        return Ok(Worlds::only(Clients::snapshot(snapshot)).with_readiness(readiness));
+        return Ok(ControlPlanes::snapshot(Clients::snapshot(snapshot)).with_readiness(readiness));
     }
     let access = access(flags, &file.cluster);
     input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
     let looks = |guard: &Guarded| guard.access.is_none() && guard.configured.requirements().reads_cluster;
     let is_needed = file.guards.iter().any(looks) || access != Access::default();
-    let worlds = match Live::connect(&access).await {
+    let control_planes = match Live::connect(&access).await {
         Ok(live) => {
             tracing::info!(cluster = live.server(), "guards look at this cluster");
-            Worlds::live(Arc::new(live), access)
+            ControlPlanes::live(Arc::new(live), access)
         }
         Err(problem) if is_needed => return Err(problem.into()),
         Err(problem) => {
             tracing::warn!(why = %problem, "no cluster is looked at; the guards that are on do not need this one");
-            Worlds::beside(Clients::offline(), access)
+            ControlPlanes::with_access(Clients::offline(), access)
         }
     };
-    worlds.connect(file).await?;
-    Ok(worlds)
+    control_planes.connect(file).await?;
+    Ok(control_planes)
 }
 
-/// Flags override the file key by key: `--context` is another context of the file's kubeconfig. A context belongs to its
-/// kubeconfig, though, so the file's does not count in one that a flag names.
+/// Merges flags and file key by key: `--context` names a context of the file's kubeconfig. With `--kubeconfig`, the file's
+/// context does not apply.
 pub(crate) fn access(flags: &ClusterArgs, file: &Cluster) -> Access {
     match &flags.kubeconfig {
         Some(kubeconfig) => Access { kubeconfig: Some(kubeconfig.clone()), context: flags.context.clone() },
@@ -57,27 +57,27 @@ pub(crate) fn access(flags: &ClusterArgs, file: &Cluster) -> Access {
 }
 
 /// Opens a snapshot.
-pub(crate) fn recorded(directory: &PathBuf) -> Result<Clients, Stop> {
+pub(crate) fn snapshot(directory: &PathBuf) -> Result<Clients, Stop> {
     Ok(Clients::snapshot(Snapshot::open(directory)?))
 }
 
 /// Opens a snapshot, if there is one, for commands that work without a cluster.
 pub(crate) fn offline(directory: Option<&PathBuf>) -> Result<Clients, Stop> {
-    directory.map_or_else(|| Ok(Clients::offline()), recorded)
+    directory.map_or_else(|| Ok(Clients::offline()), snapshot)
 }
 
-/// A world in which every namespace has the labels that a person gave, and nothing else is known.
+/// A reader in which every namespace has the given labels, and everything else is unknown.
 #[derive(Debug)]
-pub(crate) struct Given(Arc<Metadata>);
+pub(crate) struct StaticLabels(Arc<Metadata>);
 
-impl Given {
-    /// With these labels.
+impl StaticLabels {
+    /// Creates a reader with these labels.
     pub(crate) fn new(labels: BTreeMap<String, String>) -> Self {
         Self(Arc::new(Metadata { labels, ..Metadata::default() }))
     }
 }
 
-impl Reader for Given {
+impl Reader for StaticLabels {
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
         if *address.resource == Resource::NAMESPACES {
             return Box::pin(std::future::ready(Ok(Some(Arc::clone(&self.0)))));
@@ -86,7 +86,7 @@ impl Reader for Given {
     }
 }
 
-/// Labels as a person types them: `key=value,…`.
+/// Parses labels from a flag: `key=value,…`.
 pub(crate) fn labels(flag: &str, text: &str) -> Result<BTreeMap<String, String>, Problem> {
     let mut labels = BTreeMap::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {

@@ -1,0 +1,105 @@
+//! Assigns the guards of a file to API servers.
+//!
+//! A file can have guards for two API servers: the cluster that runs Durward, and a Karmada control plane. Objects for one do
+//! harm on the other, and the output is piped to one of them, so the user must choose.
+
+use cluster::fleet::Fleet;
+use config::Problem;
+
+use super::Part;
+
+use crate::file::{File, Guarded, Reach};
+
+/// An API server and the guards that it calls.
+pub(super) struct ApiServer<'f> {
+    /// The guards.
+    pub(super) guards: Vec<&'f Guarded>,
+    /// The user name of Durward on a Karmada control plane, which has no service account of Durward.
+    pub(super) user: Option<String>,
+}
+
+impl ApiServer<'_> {
+    /// Returns whether this is a Karmada control plane.
+    pub(super) fn is_karmada(&self) -> bool {
+        self.user.is_some()
+    }
+
+    /// Returns whether its guards read member clusters.
+    pub(super) fn has_members(&self) -> bool {
+        let fleets = self.guards.iter().filter_map(|guard| guard.configured.requirements().probes);
+        fleets.into_iter().any(|rounds| rounds.fleet != Fleet::None)
+    }
+
+    /// Returns the address of Durward for this API server. A Karmada control plane has no Services, so it calls a Service of
+    /// its host cluster by its DNS name, as it calls Karmada's own webhook.
+    pub(super) fn reach(&self, given: &Reach) -> Reach {
+        match given {
+            Reach::Service { name, namespace, port } if self.is_karmada() => {
+                Reach::Url(format!("https://{name}.{namespace}.svc:{port}"))
+            }
+            given => given.clone(),
+        }
+    }
+
+    fn names(&self) -> String {
+        self.guards.iter().map(|guard| guard.kind.name()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Returns the API servers of a file, the one of Durward's own cluster first.
+pub(super) fn all(file: &File) -> Vec<ApiServer<'_>> {
+    let mut api_servers: Vec<(Option<&_>, ApiServer<'_>)> = Vec::new();
+    for guard in &file.guards {
+        let access = guard.access.as_ref();
+        let at = api_servers.iter().position(|(way, _)| *way == access).unwrap_or_else(|| {
+            api_servers.push((access, ApiServer { guards: Vec::new(), user: None }));
+            api_servers.len() - 1
+        });
+        if let Some((_, api_server)) = api_servers.get_mut(at) {
+            api_server.guards.push(guard);
+            api_server.user = api_server.user.take().or_else(|| guard.configured.requirements().user);
+        }
+    }
+    api_servers.sort_by_key(|(access, _)| access.is_some());
+    api_servers.into_iter().map(|(_, api_server)| api_server).collect()
+}
+
+/// Returns the API server that the user chose.
+pub(super) fn chosen<'f>(
+    mut api_servers: Vec<ApiServer<'f>>,
+    only: &[Part],
+) -> Result<ApiServer<'f>, Problem> {
+    let every = api_servers
+        .iter()
+        .map(|api_server| (api_server.is_karmada(), api_server.names()))
+        .collect::<Vec<_>>();
+    let (karmada, cluster) = (only.contains(&Part::Karmada), only.contains(&Part::Cluster));
+    if karmada || cluster {
+        api_servers.retain(|api_server| {
+            (karmada && api_server.is_karmada()) || (cluster && !api_server.is_karmada())
+        });
+    }
+    if only.contains(&Part::Members) {
+        api_servers.retain(ApiServer::has_members);
+    }
+    let told = || {
+        let server = |is_karmada: &bool| if *is_karmada { "Karmada" } else { "the cluster of Durward" };
+        let told = every.iter().map(|(is_karmada, names)| format!("{} ({names})", server(is_karmada)));
+        told.collect::<Vec<_>>().join(" and ")
+    };
+    let count = api_servers.len();
+    match api_servers.pop() {
+        Some(api_server) if count == 1 => Ok(api_server),
+        Some(_) => {
+            let problem = Problem::new("the guards of this file are asked by two API servers").why(told());
+            Err(problem.next(
+                "print for each: --only cluster | kubectl apply -f -, and --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -",
+            ))
+        }
+        None => {
+            let named: Vec<_> = only.iter().map(|part| format!("{part:?}").to_lowercase()).collect();
+            let problem = Problem::new(format!("--only {}: there is nothing to print", named.join(",")));
+            Err(problem.why(format!("the guards of this file are asked by {}", told())))
+        }
+    }
+}
