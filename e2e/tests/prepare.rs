@@ -6,11 +6,11 @@ use std::process::Command;
 
 #[test]
 fn prepare_forbids_services_only_while_it_installs() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new("unshare")
         .args(["--mount", "--propagation=private", "bash"])
-        .arg(folder.join("tests/prepare.sh"))
-        .arg(folder.join("../scripts/prepare.sh"))
+        .arg(directory.join("tests/prepare.sh"))
+        .arg(directory.join("../scripts/prepare.sh"))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -99,12 +99,12 @@ fn read_entry(archive: &Path, name: &str) -> Result<Vec<u8>> {
 /// Unpacks the root file system of an image into a temporary directory.
 fn unpack(context: &TestContext, image: Image) -> Result<PathBuf> {
     let archive = image.build(context)?;
-    let folder = context.folder("unpacked")?;
+    let directory = context.folder("unpacked")?;
     let layer = read_entry(&archive, "layer.tar")?;
-    tar::Archive::new(layer.as_slice()).unpack(&folder).context("the layer of an image")?;
-    let tmp = folder.join("tmp");
+    tar::Archive::new(layer.as_slice()).unpack(&directory).context("the layer of an image")?;
+    let tmp = directory.join("tmp");
     if tmp.is_dir() {
         ensure!(tmp.metadata()?.permissions().mode() & 0o777 == 0o777, "/tmp is not for everyone");
     }
-    Ok(folder)
+    Ok(directory)
 }

@@ -11,8 +11,8 @@ pub(crate) fn install(
     namespace: &Namespace<'_>,
     guards: &str,
 ) -> Result<Output> {
-    let folder = context.folder("in-pods")?;
-    let tls = folder.join("tls").display().to_string();
+    let directory = context.folder("in-pods")?;
+    let tls = directory.join("tls").display().to_string();
     let service = format!("durward.{}", namespace.name());
     Durward::command(context, &["certs", "new", "--service", &service, "--out", &tls])?.succeeded()?;
     let kubectl = node.cluster().kubectl();
@@ -25,7 +25,7 @@ pub(crate) fn install(
         "registration": {"service": {"name": "durward", "namespace": namespace.name()}},
     });
     let text = format!("version: 1\nserver: {server}\nguards:\n{guards}\n");
-    let config = context::write(&folder, "durward.yaml", &text)?.display().to_string();
+    let config = context::write(&directory, "durward.yaml", &text)?.display().to_string();
     let image = node.image(context, Image::Durward)?;
     let printed = Durward::command(context, &["manifests", "--config", &config, "--image", image])?;
     let applied = kubectl.apply(&printed.succeeded()?.stdout)?.succeeded()?;

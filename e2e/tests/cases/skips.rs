@@ -68,8 +68,8 @@ fn a_copy_of_an_injected_pod_gets_nothing_twice(context: &'static TestContext) -
 fn a_copied_status_annotation_does_not_prevent_injection(context: &'static TestContext) -> Result<()> {
     let fixture = shared(context)?;
     let shop = fixture.cluster.namespace("shop")?;
-    let told = "app=cpuinfo,meminfo,diskstats,stat,swaps,uptime";
-    for (name, status) in [("true-once", told), ("never-true", "mutated")] {
+    let text = "app=cpuinfo,meminfo,diskstats,stat,swaps,uptime";
+    for (name, status) in [("true-once", text), ("never-true", "mutated")] {
         opted_in(&shop, name)
             .annotated(STATUS, status)
             .is_admitted()?

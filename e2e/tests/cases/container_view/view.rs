@@ -23,7 +23,7 @@ const ROUGHLY: f64 = 2.0;
 #[derive(Debug)]
 pub(super) struct ContainerView {
     /// The output of each command by name.
-    said: BTreeMap<String, String>,
+    output: BTreeMap<String, String>,
     /// Start of the commands, if known: the log of a container has no start time.
     began: Option<Instant>,
     when: Instant,
@@ -40,9 +40,10 @@ impl ContainerView {
     /// Parses the output of [`LOOK`].
     pub(super) fn parse(text: &str) -> Result<Self> {
         let parts = text.split("== ").filter_map(|part| part.split_once('\n'));
-        let said: BTreeMap<_, _> = parts.map(|(name, said)| (name.to_owned(), said.to_owned())).collect();
-        ensure!(said.contains_key("kernel-up"), "a look without its end: {text}");
-        Ok(Self { said, began: None, when: Instant::now() })
+        let output: BTreeMap<_, _> =
+            parts.map(|(name, output)| (name.to_owned(), output.to_owned())).collect();
+        ensure!(output.contains_key("kernel-up"), "a look without its end: {text}");
+        Ok(Self { output, began: None, when: Instant::now() })
     }
 
     /// Expects this memory in MiB from `free` and in meminfo, with no swap beyond the limit.
@@ -75,11 +76,11 @@ impl ContainerView {
         let up = self.uptime()?;
         ensure!(up >= 0.0 && up <= oldest + ROUGHLY, "it is up for {up} s and was made {oldest} s ago");
         let minutes = Duration::from_secs_f64(up).as_secs() / 60;
-        let said = self.output("up");
+        let output = self.output("up");
         // The program runs before the file is read and can round up.
         let is_told =
-            (minutes.saturating_sub(1)..=minutes + 1).any(|told| said.contains(&format!("up {told} min")));
-        ensure!(is_told, "after {up} s uptime prints {said:?}");
+            (minutes.saturating_sub(1)..=minutes + 1).any(|text| output.contains(&format!("up {text} min")));
+        ensure!(is_told, "after {up} s uptime prints {output:?}");
         Ok(self)
     }
 
@@ -123,7 +124,7 @@ impl ContainerView {
     }
 
     pub(super) fn output(&self, command: &str) -> &str {
-        self.said.get(command).map(String::as_str).unwrap_or_default()
+        self.output.get(command).map(String::as_str).unwrap_or_default()
     }
 
     /// Returns the number after the name of a line, such as `Mem:` of `free`.
@@ -132,14 +133,18 @@ impl ContainerView {
     }
 
     pub(super) fn uptime(&self) -> Result<f64> {
-        let said = self.output("uptime");
-        said.split(' ').next().and_then(|up| up.parse().ok()).with_context(|| format!("uptime is {said:?}"))
+        let output = self.output("uptime");
+        output
+            .split(' ')
+            .next()
+            .and_then(|up| up.parse().ok())
+            .with_context(|| format!("uptime is {output:?}"))
     }
 
     fn line(&self, command: &str, begin: &str) -> Result<String> {
-        let said = self.output(command);
-        let line = said.lines().find(|line| line.starts_with(begin));
-        line.map(ToOwned::to_owned).with_context(|| format!("no line {begin} in {command}: {said}"))
+        let output = self.output(command);
+        let line = output.lines().find(|line| line.starts_with(begin));
+        line.map(ToOwned::to_owned).with_context(|| format!("no line {begin} in {command}: {output}"))
     }
 }
 
@@ -159,10 +164,10 @@ fn node_uptime(node: &Node) -> Result<f64> {
 }
 
 fn first_process_uptime(node: &Node) -> Result<f64> {
-    let said = node.run(&["cat", "/proc/1/stat"])?.succeeded()?.stdout;
+    let output = node.run(&["cat", "/proc/1/stat"])?.succeeded()?.stdout;
     // The name can contain anything, so fields count from its end: the start is field 22 (proc(5)), in
     // hundredths of a second.
-    let fields = said.rsplit_once(')').map(|(_, fields)| fields).context("no name in /proc/1/stat")?;
+    let fields = output.rsplit_once(')').map(|(_, fields)| fields).context("no name in /proc/1/stat")?;
     let start = fields.split_ascii_whitespace().nth(19).and_then(|start| start.parse::<f64>().ok());
     Ok(node_uptime(node)? - start.context("no start in /proc/1/stat")? / 100.0)
 }

@@ -32,13 +32,13 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     fleet.run_pod("m3", &shop, "web")?;
     let installation = fleet.installation();
-    let folder = context.folder("snapshot")?.join("world");
-    let out = format!("--out={}", folder.display());
+    let directory = context.folder("snapshot")?.join("world");
+    let out = format!("--out={}", directory.display());
     let (used, free) = (format!("ns/{}", shop.name()), format!("ns/{}", empty.name()));
     let stopped = fleet.member("m1")?.stop()?;
     let config = format!("--config={}", installation.config().display());
     installation.command(&["snapshot", &out, &used, &free])?;
-    let world = format!("--world={}", folder.display());
+    let world = format!("--world={}", directory.display());
     for (what, namespace) in [(&used, &shop), (&free, &empty)] {
         let live = installation.command(&["impact", what, "--output=json"])?;
         let replayed = Durward::command(context, &["impact", what, &config, &world, "--output=json"])?;

@@ -88,8 +88,8 @@ fn deletecollection_keeps_the_crd_in_use(context: &'static TestContext) -> Resul
     // A collection is deleted in the order of names, and the first denial ends it.
     both.sort_by_key(Crd::name);
     let [free, used] = both.map(|one| one.labelled(json!({"lab": "collected"})));
-    for definition in [&free, &used] {
-        definition.create_in(karmada)?;
+    for crd in [&free, &used] {
+        crd.create_in(karmada)?;
     }
     let m2 = fleet.member("m2")?;
     used.create_in(m2)?;
@@ -164,8 +164,8 @@ fn a_terminating_crd_can_be_deleted_again(context: &'static TestContext) -> Resu
     annotate(karmada, &widgets.path(), &anyway)?;
     fleet.delete(&widgets.path())?.allowed()?;
     annotate(karmada, &widgets.path(), &json!({"durward.dev/delete-anyway": null}))?;
-    let definition = get(karmada, &widgets.path())?;
-    definition["metadata"]["deletionTimestamp"].as_str().context("it is not being deleted")?;
+    let crd = get(karmada, &widgets.path())?;
+    crd["metadata"]["deletionTimestamp"].as_str().context("it is not being deleted")?;
     fleet.delete(&widgets.path())?.allowed()?;
     karmada.api().merge(&object, &json!({"metadata": {"finalizers": null}}))?.succeeded()?;
     await_gone(karmada, &widgets.path())

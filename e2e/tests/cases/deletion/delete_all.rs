@@ -64,8 +64,8 @@ fn deleting_all_crds_judges_each_one(context: &'static TestContext) -> Result<()
     let fleet = exclusive(context)?;
     let karmada = fleet.karmada();
     let [used, free] = [Crd::new(&["v1"]), Crd::new(&["v1"])];
-    for definition in [&used, &free] {
-        definition.create_in(karmada)?;
+    for crd in [&used, &free] {
+        crd.create_in(karmada)?;
     }
     let m2 = fleet.member("m2")?;
     used.create_in(m2)?;

@@ -26,11 +26,11 @@ fn a_running_pod_in_the_pull_member_denies_the_deletion(context: &'static TestCo
 #[e2e::case]
 fn a_pvc_alone_denies_the_deletion(context: &'static TestContext) -> Result<()> {
     denied_until_empty(context, "m1", "1 claim: data", &["persistentvolumeclaims/data"], |_, shop| {
-        let claim = json!({
+        let pvc = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
         });
-        create(shop, "persistentvolumeclaims", &claim).map(drop)
+        create(shop, "persistentvolumeclaims", &pvc).map(drop)
     })
 }
 

@@ -208,7 +208,7 @@ impl Crd {
 pub(super) fn await_status(cluster: &Cluster, path: &str, fits: impl Fn(u16) -> bool) -> Result<()> {
     until(format_args!("{path} to be answered otherwise"), || {
         let answer = cluster.api().get(path)?;
-        let told = format!("{} {}", answer.status, answer.message());
-        Ok((fits(answer.status), told))
+        let text = format!("{} {}", answer.status, answer.message());
+        Ok((fits(answer.status), text))
     })
 }

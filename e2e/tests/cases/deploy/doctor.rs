@@ -93,9 +93,9 @@ fn reports_a_hanging_and_a_dead_lxcfs(context: &'static TestContext) -> Result<(
 #[e2e::case]
 fn the_documented_removal_leaves_nothing_on_the_node(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
-    let folder = fixture.kustomization(FIRST_IMAGE)?.display().to_string();
+    let directory = fixture.kustomization(FIRST_IMAGE)?.display().to_string();
     let kubectl = fixture.node.cluster().kubectl();
-    kubectl.run(&["delete", "-k", &folder])?.succeeded()?;
+    kubectl.run(&["delete", "-k", &directory])?.succeeded()?;
     // The agent's label and annotation remain after its removal.
     kubectl.run(&["label", "nodes", "--all", &format!("{READY}-")])?.succeeded()?;
     kubectl.run(&["annotate", "nodes", "--all", &format!("{REPORT}-")])?.succeeded()?;

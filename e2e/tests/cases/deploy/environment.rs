@@ -1,6 +1,6 @@
 //! A node for this area, on which LXCFS comes only from `deploy/lxcfs`.
 //!
-//! The node's own LXCFS is stopped. The environment applies a kustomization that names the images on top of the folder in
+//! The node's own LXCFS is stopped. The environment applies a kustomization that names the images on top of the directory in
 //! this checkout, and a `ConfigMap` with Durward's configuration. Durward itself runs next to the node and is called by URL.
 //!
 //! One case at a time uses it, because most cases remove something ([`super::removal`]). The removed part returns when the
@@ -19,13 +19,13 @@ use crate::cases::environment::{await_injection, opted_in, reviews};
 use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
 use crate::cases::objects::list;
 
-/// The namespace of the applied folder.
+/// The namespace of the applied directory.
 const NAMESPACE: &str = "durward-system";
 
 /// The `guards` section of this area: it uses everything that the agents on nodes offer.
 pub(super) const GUARDS: &str = "  lxcfs: {backend: auto, nodeReadiness: require}";
 
-// The DaemonSets of the folder.
+// The DaemonSets of the directory.
 pub(super) const LXCFS: &str = "durward-lxcfs";
 pub(super) const LABEL_AGENT: &str = "durward-lxcfs-node";
 pub(super) const DEVICE_PLUGIN: &str = "durward-lxcfs-device";
@@ -48,7 +48,7 @@ pub(super) struct Environment {
     own_lxcfs: Option<Stopped<'static>>,
     pub(super) installation: Installation<'static>,
     pub(super) durward: Durward,
-    /// The output of the doctor before the folder was applied.
+    /// The output of the doctor before the directory was applied.
     pub(super) doctor_before: Output,
     /// The namespace of a Durward in pods, if it is called instead of the one next to the node.
     in_pods: Option<&'static Namespace<'static>>,
@@ -159,16 +159,16 @@ impl Environment {
         })
     }
 
-    /// Applies the folder with this image of LXCFS.
+    /// Applies the directory with this image of LXCFS.
     pub(super) fn deploy(&self, lxcfs: &str) -> Result<()> {
-        let folder = self.kustomization(lxcfs)?;
+        let directory = self.kustomization(lxcfs)?;
         let kubectl = self.node.cluster().kubectl();
-        kubectl.run(&["apply", "-k", &folder.display().to_string()])?.succeeded()?;
+        kubectl.run(&["apply", "-k", &directory.display().to_string()])?.succeeded()?;
         Ok(())
     }
 
     pub(super) fn kustomization(&self, lxcfs: &str) -> Result<PathBuf> {
-        let folder = self.context.folder("kustomization")?;
+        let directory = self.context.folder("kustomization")?;
         let resources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs");
         let images = [("lxcfs", lxcfs), ("durward", Image::Durward.name())].map(|(name, image)| {
             let (new_name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
@@ -176,13 +176,13 @@ impl Environment {
         });
         let text = json!({
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-            "resources": [relative(&folder, &resources)?], "images": images,
+            "resources": [relative(&directory, &resources)?], "images": images,
         });
-        context::write(&folder, "kustomization.yaml", &text.to_string())?;
-        Ok(folder)
+        context::write(&directory, "kustomization.yaml", &text.to_string())?;
+        Ok(directory)
     }
 
-    /// Returns the pods of a `DaemonSet` of the folder.
+    /// Returns the pods of a `DaemonSet` of the directory.
     pub(super) fn pods(&self, name: &str) -> Result<Vec<Value>> {
         let component = name.trim_start_matches("durward-");
         let selector = format!("?labelSelector=app.kubernetes.io/component%3D{component}");
@@ -190,7 +190,7 @@ impl Environment {
         list(self.node.cluster().api(), &path)
     }
 
-    /// Returns the only pod of a `DaemonSet` of the folder.
+    /// Returns the only pod of a `DaemonSet` of the directory.
     pub(super) fn pod(&self, name: &str) -> Result<Value> {
         let pods = self.pods(name)?;
         ensure!(pods.len() == 1, "{name} has {} pods: {}", pods.len(), json!(pods));

@@ -38,10 +38,10 @@ fn the_documented_installation_runs_two_replicas(context: &'static TestContext) 
 
     let replicas = replicas(namespace)?;
     ensure!(replicas.len() == 2, "there are {} replicas", replicas.len());
-    let budget = format!("{}/durward", namespace.path("policy/v1/poddisruptionbudgets"));
+    let pdb = format!("{}/durward", namespace.path("policy/v1/poddisruptionbudgets"));
     until("the PDB to count both pods", || {
-        let budget = namespace.cluster().api().get(&budget)?.succeeded()?.body;
-        let status = &budget["status"];
+        let pdb = namespace.cluster().api().get(&pdb)?.succeeded()?.body;
+        let status = &pdb["status"];
         let is_counted = status["disruptionsAllowed"] == 1 && status["expectedPods"] == 2;
         Ok((is_counted, status.to_string()))
     })
@@ -83,8 +83,8 @@ impl Environment {
     /// Installs Durward and returns when both replicas are called.
     pub(super) fn install(&self, namespace: &Namespace<'_>) -> Result<()> {
         let service = format!("durward.{}", namespace.name());
-        let folder = self.context.folder("door")?;
-        let tls = folder.join("tls").display().to_string();
+        let directory = self.context.folder("door")?;
+        let tls = directory.join("tls").display().to_string();
         Durward::command(self.context, &["certs", "new", "--service", &service, "--out", &tls])?
             .succeeded()?;
         let kubectl = namespace.cluster().kubectl();
@@ -102,7 +102,7 @@ impl Environment {
                 "backend": "auto", "nodeReadiness": "require", "webhook": {"failurePolicy": "Fail"},
             }},
         });
-        let config = context::write(&folder, "durward.yaml", &text.to_string())?.display().to_string();
+        let config = context::write(&directory, "durward.yaml", &text.to_string())?.display().to_string();
         let image = self.node.image(self.context, Image::Durward)?;
         let arguments = ["manifests", "--config", &config, "--image", image];
         let printed = Durward::command(self.context, &arguments)?.succeeded()?.stdout;

@@ -56,7 +56,7 @@ fn a_library_that_would_crash_lxcfs_is_not_loaded(context: &'static TestContext)
     let before = fixture.process()?;
     let reports = |why: &str| {
         fixture
-            .await_report(why, |report| report["library"].as_str().is_some_and(|told| told.contains(why)))?;
+            .await_report(why, |report| report["library"].as_str().is_some_and(|text| text.contains(why)))?;
         fixture.await_diagnosis(&["LXCFS has not loaded the library that lies on the node", why])?;
         ensure!(fixture.process()? == before, "LXCFS was replaced");
         count_reads(&reader).map(drop)
@@ -69,8 +69,8 @@ fn a_library_that_would_crash_lxcfs_is_not_loaded(context: &'static TestContext)
         std::fs::write(&unfinished, &good[..good.len() / 2])?;
         std::fs::rename(&unfinished, &whole)?;
         reports("it is cut off")?;
-        let folder = host_library().parent().and_then(Path::parent).map(Path::to_owned);
-        let foreign = folder.context("a library without a folder")?.join("libfuse3.so.3");
+        let directory = host_library().parent().and_then(Path::parent).map(Path::to_owned);
+        let foreign = directory.context("a library without a folder")?.join("libfuse3.so.3");
         image(&fixture, "durward.test/lxcfs:3", &foreign)?;
         fixture.deploy("durward.test/lxcfs:3")?;
         reports("it lacks what LXCFS calls")
@@ -124,11 +124,12 @@ fn library_with_another_line() -> Result<PathBuf> {
 
 /// Writes a file to the cache, with the same path in every run, so that its image is reused.
 fn cached_file(name: &str, content: &[u8]) -> Result<PathBuf> {
-    let folder = cache()?.join("libraries");
-    let path = folder.join(name);
+    let directory = cache()?.join("libraries");
+    let path = directory.join(name);
     if !std::fs::read(&path).is_ok_and(|has| has == content) {
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let unfinished = folder.join(format!("{name}.{}", std::process::id()));
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let unfinished = directory.join(format!("{name}.{}", std::process::id()));
         std::fs::write(&unfinished, content)
             .with_context(|| format!("cannot write {}", unfinished.display()))?;
         std::fs::rename(&unfinished, &path)?;

@@ -25,10 +25,10 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
     degraded.exited_with(1)?;
     contains_all(&degraded.stdout, &[follower.name()])?;
 
-    let folder = context.folder("snapshot")?;
-    let out = format!("--out={}", folder.display());
+    let directory = context.folder("snapshot")?;
+    let out = format!("--out={}", directory.display());
     installation.command(&["snapshot", &out])?;
-    let world = format!("--world={}", folder.display());
+    let world = format!("--world={}", directory.display());
     let config = format!("--config={}", installation.config().display());
     let replayed = Durward::command(context, &["doctor", "etcd", &config, &world, &only, "--output=json"])?;
     let live = installation.command(&["doctor", "etcd", &only, "--output=json"])?;

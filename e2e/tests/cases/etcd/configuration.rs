@@ -86,16 +86,16 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&ns)?;
     let api = cluster.api();
-    let claim = json!({
+    let pvc = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     });
-    let budget = json!({
+    let pdb = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "etcd"},
         "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "etcd"}}},
     });
-    api.create(&ns.path("persistentvolumeclaims"), &claim)?.succeeded()?;
-    api.create(&ns.path("policy/v1/poddisruptionbudgets"), &budget)?.succeeded()?;
+    api.create(&ns.path("persistentvolumeclaims"), &pvc)?.succeeded()?;
+    api.create(&ns.path("policy/v1/poddisruptionbudgets"), &pdb)?.succeeded()?;
 
     let set = pods.stateful_set_path();
     let scaled = |to: u32| json!({"spec": {"replicas": to}});

@@ -169,9 +169,9 @@ fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static Tes
                 .unwrap_or_else(|_| Err(Error::msg("an eviction panicked")))
                 .and_then(|a| Ok([a, second?]))
         })?;
-        let told = || format!("{} and {}", attempts[0].describe(), attempts[1].describe());
+        let text = || format!("{} and {}", attempts[0].describe(), attempts[1].describe());
         let allowed_names = attempts.iter().filter(|attempt| attempt.is_allowed()).count();
-        ensure!(allowed_names == 1, "{allowed_names} of two are allowed: {}", told());
+        ensure!(allowed_names == 1, "{allowed_names} of two are allowed: {}", text());
         let [first, second] = attempts;
         let (gone, denied) = if first.is_allowed() { (names[0], second) } else { (names[1], first) };
         denied.denied()?.with_cause(gone, "Leaving")?;
@@ -216,12 +216,12 @@ fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestConte
     let (ns, etcd) = guarded_etcd(context, 3, "budget", Profile::Transfer)?;
     let pods = etcd.pods_in(&ns)?;
     // No controller updates its status, so it allows no eviction.
-    let budget = json!({
+    let pdb = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "etcd"},
         "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "etcd"}}},
     });
     let path = ns.path("policy/v1/poddisruptionbudgets");
-    ns.cluster().api().create(&path, &budget)?.succeeded()?;
+    ns.cluster().api().create(&path, &pdb)?.succeeded()?;
     let [one, other] = two_followers(&etcd)?;
     let attempt = evict(&pods, one.name())?;
     ensure!(!attempt.is_allowed() && attempt.describe().contains("budget"), "{}", attempt.describe());

@@ -51,12 +51,12 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
     let node = fixture.node;
     image(context, node)?;
     let ns = fixture.namespace("document", Some(Profile::Refuse))?;
-    let folder = Binary::ApiServer
+    let directory = Binary::ApiServer
         .sources(&context.supervisor()?)?
         .join("test/e2e/testing-manifests/statefulset/etcd");
     let kubectl = node.cluster().kubectl();
     for name in ["service", "pdb", "statefulset"] {
-        let path = folder.join(name).with_extension("yaml");
+        let path = directory.join(name).with_extension("yaml");
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         // The registry is a part of the image name.
