@@ -20,15 +20,15 @@ unit: ## Tests of all crates except the end-to-end tests
 	cargo test --workspace --exclude durward-e2e
 
 e2e: prepare ## Tests against a real kube-apiserver; TEST=word runs the cases whose name contains it
-	cargo build -p durward
+	cargo build -p durward -p durward-node
 	cargo test -p durward-e2e -- $(TEST)
 
 soak: prepare ## End-to-end cases that take a minute or longer; TEST=word as for e2e
-	cargo build -p durward
+	cargo build -p durward -p durward-node
 	cargo test -p durward-e2e -- --ignored $(TEST)
 
 cluster: prepare ## Start a local cluster with one real node and print its KUBECONFIG; LXCFS=no leaves LXCFS out
-	cargo build -p durward
+	cargo build -p durward -p durward-node
 	cargo build -p durward-e2e --bins
 	@LXCFS=$(LXCFS) cargo run -q -p durward-e2e --bin e2e-cluster -- up
 

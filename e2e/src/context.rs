@@ -150,6 +150,14 @@ impl TestContext {
         Ok(program.clone())
     }
 
+    /// Returns the path of `durward-node`: `DURWARD_NODE_BIN` if it is set, else the file next to `durward`.
+    pub fn durward_node_program(&self) -> Result<PathBuf> {
+        match std::env::var_os("DURWARD_NODE_BIN") {
+            Some(program) => Ok(std::path::absolute(program)?),
+            None => Ok(self.durward_program()?.with_file_name("durward-node")),
+        }
+    }
+
     /// Returns the directory of the logs, or none if no test has started a process yet.
     pub fn logs(&self) -> Option<PathBuf> {
         Some(self.supervisor.created()?.logs().to_owned())
@@ -174,8 +182,9 @@ fn build_durward(supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
         "build",
         "-p",
         "durward",
-        "--bin",
-        "durward",
+        "-p",
+        "durward-node",
+        "--bins",
         "--message-format=json-render-diagnostics",
     ]);
     let output = supervisor.run(tool, BUILD_WITHIN)?;

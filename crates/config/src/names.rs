@@ -79,6 +79,11 @@ pub fn service(text: &str) -> Result<(), Fault> {
     if is_label(text) && begins { Ok(()) } else { Err("is no name of a Service") }
 }
 
+/// The name of a Node.
+pub fn node(text: &str) -> Result<(), Fault> {
+    if is_subdomain(text) { Ok(()) } else { Err("is no name of a node") }
+}
+
 /// The name of a Secret.
 pub fn secret(text: &str) -> Result<(), Fault> {
     if text.contains('/') {
@@ -183,6 +188,12 @@ mod tests {
         );
         assert_eq!(sorted(service, &["durward", "a9", &long]).1, [""; 0]);
         assert_eq!(sorted(service, &["9dur", "-a", "a-", "A", "", &longer]).0, [""; 0]);
+    }
+
+    #[test]
+    fn nodes_have_dns_subdomains_as_names() {
+        assert_eq!(sorted(node, &["n1", "ip-10-0-0-1.ec2.internal"]).1, [""; 0]);
+        assert_eq!(sorted(node, &["", "../pods", "a/b", "N", "a-", "a..b", "a-.b"]).0, [""; 0]);
     }
 
     #[test]

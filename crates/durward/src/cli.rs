@@ -7,8 +7,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Stop;
 use crate::{
-    certs, config_command, demo, docs, doctor, guards_command, impact, inject, lxcfs, manifests, review,
-    serve, snapshot, usage, version,
+    certs, config_command, demo, docs, doctor, guards_command, impact, inject, manifests, review, serve,
+    snapshot, usage, version,
 };
 
 /// The whole command line.
@@ -65,16 +65,6 @@ pub(crate) enum Command {
         after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --world incident --config durward.yaml\n  durward doctor etcd --world incident --config durward.yaml\n\nOf etcd ensembles all are recorded that the file names, whatever is named here.\n\nExit code: 0 everything was read, 1 something could not be (it is in the recording as that), 2 bad input, also a name that does not exist."
     )]
     Snapshot(snapshot::Args),
-    /// Offers the files of LXCFS to the kubelet as a device, for pods that may have no hostPath volume; one on each node
-    #[command(
-        after_help = "Example:\n  durward lxcfs-device --config durward.yaml\n\nReads guards.lxcfs: root and files. SIGTERM takes the devices away; pods that run keep what they have."
-    )]
-    LxcfsDevice(lxcfs::DeviceArgs),
-    /// Tells on the Node whether LXCFS serves there, and has it load a new library; one on each node
-    #[command(
-        after_help = "Example:\n  durward lxcfs-node --config durward.yaml --node $NODE_NAME --library /var/lib/lxcfs-library/liblxcfs.so\n\nReads guards.lxcfs: root, files and nodeReadiness. SIGTERM leaves label and annotation on the Node, since LXCFS goes on; the annotation's time tells how old they are."
-    )]
-    LxcfsNode(lxcfs::NodeArgs),
     /// Prints webhook configurations and RBAC for the guards that the file turns on, and with --image what runs Durward
     #[command(
         after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --image registry.example.com/durward:1 | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time: --only cluster, --only karmada."
@@ -110,7 +100,7 @@ pub(crate) enum Command {
 
 /// Parses a command line whose first word is the program name.
 pub(crate) fn parse(line: &[OsString]) -> Result<Cli, Stop> {
-    try_parse(line).map_err(|error| usage::stop(&error, command(Path::new("durward")), &called(line)))
+    try_parse(line).map_err(|error| usage::stop(&error, &called(line)))
 }
 
 fn try_parse(line: &[OsString]) -> Result<Cli, clap::Error> {
@@ -203,12 +193,6 @@ mod tests {
     fn a_missing_flag_is_named_with_the_usage() {
         let told = told(&["durward", "serve"]);
         assert!(told.starts_with("--config <FILE> is missing\n    usage: durward serve"), "{told}");
-    }
-
-    #[test]
-    fn a_missing_flag_that_the_environment_could_give_is_named_with_the_variable() {
-        let told = told(&["durward", "lxcfs-node", "--config", "f"]);
-        assert!(told.starts_with("--node <NAME> is missing: and so is $NODE_NAME"), "{told}");
     }
 
     #[test]

@@ -19,7 +19,6 @@ mod impact;
 mod inject;
 mod input;
 mod log;
-mod lxcfs;
 mod manifests;
 mod member_health;
 mod observe;
@@ -60,8 +59,6 @@ fn run(cli: Cli) -> Outcome {
         Command::Impact(args) => impact::run(&args),
         Command::Doctor(command) => doctor::run(&command),
         Command::Snapshot(args) => snapshot::run(&args),
-        Command::LxcfsDevice(args) => lxcfs::device(&args),
-        Command::LxcfsNode(args) => lxcfs::node(&args),
         Command::Manifests(args) => manifests::run(&args),
         Command::Config(command) => config_command::run(&command),
         Command::Guards(args) => guards_command::run(&args),

@@ -8,7 +8,7 @@ use crate::output;
 
 /// Handles the parser's error. Help and version are printed as data; everything else is a problem. `command` is the called
 /// command with its subcommands.
-pub(crate) fn stop(error: &Error, root: clap::Command, command: &str) -> Stop {
+pub(crate) fn stop(error: &Error, command: &str) -> Stop {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let text = error.render();
@@ -20,11 +20,11 @@ pub(crate) fn stop(error: &Error, root: clap::Command, command: &str) -> Stop {
             output::note(rendered(&error.render().to_string()));
             Stop { exit: Exit::Bad, problems: Vec::new() }
         }
-        _ => problem(error, root, command).into(),
+        _ => problem(error, command).into(),
     }
 }
 
-fn problem(error: &Error, root: clap::Command, command: &str) -> Problem {
+fn problem(error: &Error, command: &str) -> Problem {
     let context = |kind| error.get(kind).map(text);
     let (what, why) = match error.kind() {
         ErrorKind::InvalidSubcommand => (
@@ -36,9 +36,7 @@ fn problem(error: &Error, root: clap::Command, command: &str) -> Problem {
         }
         ErrorKind::MissingRequiredArgument => {
             let flag = context(ContextKind::InvalidArg).unwrap_or_default();
-            let why = variable(root, command, &flag)
-                .map(|variable| format!("and so is ${variable}, which stands for it"));
-            (format!("{flag} is missing"), why)
+            (format!("{flag} is missing"), None)
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let flag = context(ContextKind::InvalidArg).unwrap_or_default();
@@ -82,18 +80,6 @@ fn text(value: &ContextValue) -> String {
         ContextValue::StyledStrs(all) => all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         other => other.to_string(),
     }
-}
-
-/// Returns the environment variable that can replace a flag of a command. `flag` is written as the parser writes it: `--node
-/// <NAME>`.
-fn variable(mut root: clap::Command, called: &str, flag: &str) -> Option<String> {
-    root.build();
-    let mut at = &root;
-    for word in called.split(' ') {
-        at = at.find_subcommand(word).unwrap_or(at);
-    }
-    let argument = at.get_arguments().find(|argument| argument.to_string() == flag)?;
-    Some(argument.get_env()?.to_string_lossy().into_owned())
 }
 
 /// Replaces a space at which the parser must not break a line. [`rendered`] restores the spaces.

@@ -46,7 +46,7 @@ pub enum Image {
     /// `nproc` and others, `getconf`, `lscpu`. Busybox's own `free` and `uptime` ask the kernel, which LXCFS cannot
     /// change.
     Busybox,
-    /// The product without symbols: entry point `/usr/bin/durward`, user 65532.
+    /// `durward` and `durward-node` of this checkout, without symbols: entry point `/usr/bin/durward`, user 65532.
     Durward,
     /// LXCFS as `deploy/lxcfs` ships it.
     Lxcfs,
@@ -87,7 +87,7 @@ impl Image {
                 Ok(recipe(RootFs::default().compiled("/pause", PAUSE), json!({"Entrypoint": ["/pause"]})))
             }
             Self::Busybox => busybox().map(|root| recipe(root, json!({"Cmd": ["sh"]}))),
-            Self::Durward => durward(&context.durward_program()?)
+            Self::Durward => durward(context)
                 .map(|root| recipe(root, json!({"Entrypoint": ["/usr/bin/durward"], "User": "65532:65532"}))),
             Self::Lxcfs => lxcfs().map(|root| recipe(root, json!({"Cmd": ["/usr/bin/lxcfs", "-v"]}))),
             Self::Etcd => etcd(&context.supervisor()?).map(|root| recipe(root, json!({"Cmd": ["etcd"]}))),
@@ -110,8 +110,11 @@ fn busybox() -> Result<RootFs> {
 }
 
 /// The directory of public CAs exists and is empty.
-fn durward(program: &Path) -> Result<RootFs> {
-    RootFs::new().folder("/etc/ssl/certs", 0o755).stripped_as("/usr/bin/durward", program)
+fn durward(context: &TestContext) -> Result<RootFs> {
+    RootFs::new()
+        .folder("/etc/ssl/certs", 0o755)
+        .stripped_as("/usr/bin/durward", &context.durward_program()?)?
+        .stripped_as("/usr/bin/durward-node", &context.durward_node_program()?)
 }
 
 fn etcd(supervisor: &Arc<Supervisor>) -> Result<RootFs> {

@@ -1,5 +1,5 @@
 //! The `ValidatingAdmissionPolicy` of `deploy/lxcfs/rbac.yaml` on a real API server: what a stolen token of
-//! an `lxcfs-node` pod can change.
+//! a pod of `durward-node label` can change.
 
 use e2e::prelude::*;
 
@@ -8,7 +8,7 @@ const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/lxcfs/rbac.ya
 const LABEL: &str = "durward.dev/lxcfs-ready";
 const ANNOTATION: &str = "durward.dev/lxcfs-node";
 
-/// Returns the account of `lxcfs-node` with the token of a pod on this node, or without a node.
+/// Returns the account of `durward-node label` with the token of a pod on this node, or without a node.
 fn stolen_token(context: &TestContext, cluster: &Cluster, node: Option<&str>) -> Result<Api> {
     let mut config: Value = serde_json::from_slice(&std::fs::read(cluster.kubectl().kubeconfig())?)?;
     let user = config["users"][0]["user"].as_object_mut().context("a kubeconfig without a user")?;

@@ -29,7 +29,8 @@ use std::sync::Arc;
 
 use cluster::Clients;
 use guards::INSTALL_NAMESPACE;
-use guards::lxcfs::{File as Served, OnNode};
+use guards::lxcfs::{LxcfsFile, NodeSettings};
+use node::{NodeAnnotation, read_settings};
 use serde::Serialize;
 
 use super::finding::{self, Finding};
@@ -38,7 +39,6 @@ use crate::connect::{access, snapshot};
 use crate::exit::{Outcome, Stop};
 use crate::file::{Cluster, File, Purpose};
 use crate::fleet;
-use crate::lxcfs::{Report, on_node};
 use crate::output::Style;
 use crate::review::runtime;
 use checks::{Expectation, NodeReport};
@@ -75,7 +75,7 @@ struct LxcfsReport {
 /// `doctor lxcfs`
 pub(super) fn run(args: &Args) -> Outcome {
     let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
-    let on_node = file.as_ref().map(on_node).transpose()?;
+    let on_node = file.as_ref().map(|file| read_settings(&file.path, &file.text)).transpose()?;
     if args.here {
         return runtime()?.block_on(local::run(args, &on_node.unwrap_or_default()));
     }
@@ -86,7 +86,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     })
 }
 
-async fn examine(args: &Args, file: Option<&File>, on_node: Option<OnNode>) -> Result<LxcfsReport, Stop> {
+async fn examine(
+    args: &Args,
+    file: Option<&File>,
+    on_node: Option<NodeSettings>,
+) -> Result<LxcfsReport, Stop> {
     let access = access(&args.world, file.map_or(&Cluster::default(), |file| &file.cluster));
     let clients = match &args.world.world {
         Some(folder) => snapshot(folder)?,
@@ -122,20 +126,20 @@ async fn examine(args: &Args, file: Option<&File>, on_node: Option<OnNode>) -> R
 }
 
 /// Returns what a pod with the files reads, as far as it depends on the options of LXCFS.
-fn visible_values(report: Option<&Report>, on_node: &OnNode) -> Vec<String> {
-    let has = |files: &[Served]| files.iter().any(|file| on_node.files.contains(file));
-    let names = |files: &[Served]| {
+fn visible_values(report: Option<&NodeAnnotation>, on_node: &NodeSettings) -> Vec<String> {
+    let has = |files: &[LxcfsFile]| files.iter().any(|file| on_node.files.contains(file));
+    let names = |files: &[LxcfsFile]| {
         let named = files.iter().filter(|file| on_node.files.contains(file)).map(|file| file.name());
         named.collect::<Vec<_>>().join(", ")
     };
     let options = report.and_then(|report| report.options.as_ref());
     let started_with = |option: &str| options.map(|options| options.iter().any(|one| one == option));
     let mut lines = Vec::new();
-    let memory = [Served::Meminfo, Served::Swaps];
+    let memory = [LxcfsFile::Meminfo, LxcfsFile::Swaps];
     if has(&memory) {
         lines.push(format!("{}: the container's memory limit", names(&memory)));
     }
-    let processors = [Served::Cpuinfo, Served::Stat, Served::Online];
+    let processors = [LxcfsFile::Cpuinfo, LxcfsFile::Stat, LxcfsFile::Online];
     if has(&processors) {
         let what = match started_with("cfs") {
             Some(true) => "as many processors as the CPU limit, rounded up",
@@ -146,10 +150,10 @@ fn visible_values(report: Option<&Report>, on_node: &OnNode) -> Vec<String> {
         };
         lines.push(format!("{}: {what}", names(&processors)));
     }
-    if has(&[Served::Uptime]) {
+    if has(&[LxcfsFile::Uptime]) {
         lines.push("uptime: the container's age".to_owned());
     }
-    if has(&[Served::Loadavg]) {
+    if has(&[LxcfsFile::Loadavg]) {
         lines.push(format!(
             "loadavg: {}",
             match started_with("loadavg") {
@@ -180,15 +184,17 @@ fn text(report: &LxcfsReport, style: Style) -> String {
 mod tests {
     use super::*;
 
-    fn with(options: Option<&[&str]>) -> Report {
+    fn with(options: Option<&[&str]>) -> NodeAnnotation {
         let options = options.map(|options| options.iter().map(|&option| option.to_owned()).collect());
-        Report { options, ..Report::default() }
+        NodeAnnotation { options, ..NodeAnnotation::default() }
     }
 
     #[test]
     fn what_a_pod_sees_depends_on_how_lxcfs_was_started() {
-        let on_node =
-            OnNode { files: vec![Served::Meminfo, Served::Cpuinfo, Served::Loadavg], ..OnNode::default() };
+        let on_node = NodeSettings {
+            files: vec![LxcfsFile::Meminfo, LxcfsFile::Cpuinfo, LxcfsFile::Loadavg],
+            ..NodeSettings::default()
+        };
         let lines = |options| visible_values(Some(&with(options)), &on_node);
         assert_eq!(lines(Some(&["cfs"]))[1], "cpuinfo: as many processors as the CPU limit, rounded up");
         assert!(lines(Some(&[]))[1].contains("without --enable-cfs"));

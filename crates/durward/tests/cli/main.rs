@@ -9,8 +9,6 @@ mod fleet;
 mod harness;
 mod inject;
 mod lxcfs;
-mod lxcfs_device;
-mod lxcfs_node;
 mod manifests;
 mod manifests_workload;
 mod paths;

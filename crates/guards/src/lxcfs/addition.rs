@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::config::Root;
-use super::files::File;
+use super::files::LxcfsFile;
 
 /// A volume that shows one file of the node.
 #[derive(Debug, Serialize)]
@@ -44,7 +44,7 @@ pub(super) struct NewMount<'a> {
 
 impl<'a> NewMount<'a> {
     /// The mount of `file` out of the volume of this name.
-    pub(super) fn of(name: &'a str, file: File) -> Self {
+    pub(super) fn of(name: &'a str, file: LxcfsFile) -> Self {
         Self { name, mount_path: file.path(), read_only: true }
     }
 }
@@ -63,7 +63,7 @@ pub(super) enum Addition<'a> {
 
 impl<'a> Addition<'a> {
     /// The volume of `file`.
-    pub(super) fn volume(root: &'a Root, file: File, name: &'a str) -> Self {
+    pub(super) fn volume(root: &'a Root, file: LxcfsFile, name: &'a str) -> Self {
         match root.usual_volume(file).filter(|_| name == file.volume()) {
             Some(written) => Self::Usual(written),
             None => Self::Volume(NewVolume::of(name, root.source(file))),
@@ -71,7 +71,7 @@ impl<'a> Addition<'a> {
     }
 
     /// The mount of `file`.
-    pub(super) fn mount(root: &'a Root, file: File, name: &'a str) -> Self {
+    pub(super) fn mount(root: &'a Root, file: LxcfsFile, name: &'a str) -> Self {
         match root.usual_mount(file).filter(|_| name == file.volume()) {
             Some(written) => Self::Usual(written),
             None => Self::Mount(NewMount::of(name, file)),

@@ -6,7 +6,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::addition::{NewMount, NewVolume};
 use super::containers::Limits;
-use super::files::{File, Files, Shows, why_refused};
+use super::files::{Files, LxcfsFile, Shows, why_refused};
 use crate::common::{CommonConfig, Defaults};
 use ::config::Section;
 
@@ -136,14 +136,14 @@ struct Served {
 
 impl Root {
     fn new(path: &str) -> Self {
-        let served = |file: &File| {
+        let served = |file: &LxcfsFile| {
             let source = format!("{path}{}", file.path());
             // Texts and booleans: there is nothing that could fail.
             let volume = to_raw_value(&NewVolume::of(file.volume(), &source)).unwrap_or_default();
             let mount = to_raw_value(&NewMount::of(file.volume(), *file)).unwrap_or_default();
             Served { source, volume, mount }
         };
-        Self { path: path.to_owned(), files: File::ALL.iter().map(served).collect() }
+        Self { path: path.to_owned(), files: LxcfsFile::ALL.iter().map(served).collect() }
     }
 
     /// The folder.
@@ -152,24 +152,24 @@ impl Root {
     }
 
     /// Where `file` stands on the node.
-    pub(super) fn source(&self, file: File) -> &str {
+    pub(super) fn source(&self, file: LxcfsFile) -> &str {
         self.files.get(file as usize).map_or("", |served| served.source.as_str())
     }
 
     /// The volume of `file` under its usual name, written once.
-    pub(super) fn usual_volume(&self, file: File) -> Option<&RawValue> {
+    pub(super) fn usual_volume(&self, file: LxcfsFile) -> Option<&RawValue> {
         self.files.get(file as usize).map(|served| served.volume.as_ref())
     }
 
     /// The mount of that volume.
-    pub(super) fn usual_mount(&self, file: File) -> Option<&RawValue> {
+    pub(super) fn usual_mount(&self, file: LxcfsFile) -> Option<&RawValue> {
         self.files.get(file as usize).map(|served| served.mount.as_ref())
     }
 
     /// The file that stands at this path of the node.
-    pub(super) fn file_at(&self, path: &str) -> Option<File> {
+    pub(super) fn file_at(&self, path: &str) -> Option<LxcfsFile> {
         let inner = path.strip_prefix(self.path.as_str())?;
-        File::ALL.into_iter().find(|file| file.path() == inner)
+        LxcfsFile::ALL.into_iter().find(|file| file.path() == inner)
     }
 }
 
@@ -196,12 +196,12 @@ pub(super) const DEFAULT_ROOT: &str = "/var/lib/lxcfs";
 
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
-    let words = File::ALL.map(|file| (file.name(), file));
+    let words = LxcfsFile::ALL.map(|file| (file.name(), file));
     let files = section.choices_except(
         "files",
         "The files of LXCFS that a pod gets; a pod may ask for fewer.",
         &words,
-        &File::DEFAULT,
+        &LxcfsFile::DEFAULT,
         |word| why_refused(word).map(str::to_owned),
     );
     if section.is_empty_list("files") {
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn an_empty_section_has_the_six_safe_files_and_every_way_to_opt_in() {
         let config = config("{}");
-        assert_eq!(config.files, Files::of(&File::DEFAULT));
+        assert_eq!(config.files, Files::of(&LxcfsFile::DEFAULT));
         assert_eq!(config.opt_in, OptIn { annotation: true, label: true, namespace_label: true });
         assert!(!config.init_containers && !config.only_if_limited);
         assert_eq!(config.runtimes, ["runc"]);
@@ -341,8 +341,11 @@ mod tests {
             let (_, problems) = configured(&format!("root: {root}"));
             assert!(problems.first().is_some_and(|problem| problem.contains(why)), "{root}: {problems:?}");
         }
-        assert_eq!(config("root: /opt/l").root.source(File::Online), "/opt/l/sys/devices/system/cpu/online");
-        assert_eq!(config("{}").root.file_at("/var/lib/lxcfs/proc/stat"), Some(File::Stat));
+        assert_eq!(
+            config("root: /opt/l").root.source(LxcfsFile::Online),
+            "/opt/l/sys/devices/system/cpu/online"
+        );
+        assert_eq!(config("{}").root.file_at("/var/lib/lxcfs/proc/stat"), Some(LxcfsFile::Stat));
         assert_eq!(config("{}").root.file_at("/var/lib/lxcfsproc/stat"), None);
     }
 
@@ -372,7 +375,7 @@ mod tests {
     #[test]
     fn only_files_that_show_a_limit_which_is_there_are_for_a_container_if_that_is_asked_for() {
         let (none, memory) = (Limits::default(), Limits { memory: true, cpu: false });
-        let files = Files::of(&File::DEFAULT);
+        let files = Files::of(&LxcfsFile::DEFAULT);
         assert_eq!(config("{}").limited(files, none), files);
         let limited = config("onlyIfLimited: true");
         assert!(limited.limited(files, none).is_empty());

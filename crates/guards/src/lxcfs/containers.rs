@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use admission::{JsonError, Raw, Scanner, Shape};
 
 use super::bound;
-use super::files::{File, Files};
+use super::files::{Files, LxcfsFile};
 use super::path::{Relation, clean, relation};
 use super::pod::{List, POD_LIMITS, Pod, Standing, Unreadable};
 use super::volumes::Volumes;
@@ -185,7 +185,7 @@ impl<'a> Container<'a> {
             return;
         }
         let mut in_the_way = Files::default();
-        for file in File::ALL {
+        for file in LxcfsFile::ALL {
             match relation(&place, file.path()) {
                 Relation::Apart => {}
                 Relation::Same if mount.volume.as_deref().and_then(|v| volumes.file_of(v)) == Some(file) => {

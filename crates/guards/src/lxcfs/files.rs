@@ -8,7 +8,7 @@
 
 /// One file that can be mounted over the kernel's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum File {
+pub enum LxcfsFile {
     /// `/proc/cpuinfo`
     Cpuinfo,
     /// `/proc/meminfo`
@@ -40,7 +40,7 @@ pub(super) enum Shows {
     Container,
 }
 
-impl File {
+impl LxcfsFile {
     /// Every file, in the order in which they are added.
     pub const ALL: [Self; 9] = [
         Self::Cpuinfo,
@@ -126,12 +126,12 @@ pub(super) struct Files(u16);
 
 impl Files {
     /// The set of these.
-    pub(super) fn of(files: &[File]) -> Self {
+    pub(super) fn of(files: &[LxcfsFile]) -> Self {
         files.iter().fold(Self::default(), |set, &file| set.with(file))
     }
 
     /// This set and `file`.
-    pub(super) fn with(self, file: File) -> Self {
+    pub(super) fn with(self, file: LxcfsFile) -> Self {
         Self(self.0 | 1 << file as u16)
     }
 
@@ -146,7 +146,7 @@ impl Files {
     }
 
     /// Whether `file` is in it.
-    pub(super) fn has(self, file: File) -> bool {
+    pub(super) fn has(self, file: LxcfsFile) -> bool {
         self.0 >> file as u16 & 1 == 1
     }
 
@@ -160,13 +160,13 @@ impl Files {
         self.0.count_ones() as usize
     }
 
-    /// Each, in the order of [`File::ALL`].
-    pub(super) fn iter(self) -> impl Iterator<Item = File> {
-        File::ALL.into_iter().filter(move |&file| self.has(file))
+    /// Each, in the order of [`LxcfsFile::ALL`].
+    pub(super) fn iter(self) -> impl Iterator<Item = LxcfsFile> {
+        LxcfsFile::ALL.into_iter().filter(move |&file| self.has(file))
     }
 
     /// Those for which `keep` holds.
-    pub(super) fn filter(self, keep: impl Fn(File) -> bool) -> Self {
+    pub(super) fn filter(self, keep: impl Fn(LxcfsFile) -> bool) -> Self {
         self.iter().filter(|&file| keep(file)).fold(Self::default(), Self::with)
     }
 
@@ -195,22 +195,22 @@ mod tests {
 
     #[test]
     fn every_file_has_a_name_a_volume_and_a_path_of_its_own() {
-        for (index, file) in File::ALL.into_iter().enumerate() {
+        for (index, file) in LxcfsFile::ALL.into_iter().enumerate() {
             assert!(!file.name().is_empty());
             assert!(file.path().ends_with(&format!("/{}", file.name())));
-            assert_eq!(File::named(file.name()), Some(file));
+            assert_eq!(LxcfsFile::named(file.name()), Some(file));
             assert_eq!(file as usize, index);
         }
     }
 
     #[test]
     fn a_set_keeps_the_order_of_all_files() {
-        let set = Files::of(&[File::Uptime, File::Cpuinfo]);
+        let set = Files::of(&[LxcfsFile::Uptime, LxcfsFile::Cpuinfo]);
         assert_eq!(set.to_string(), "cpuinfo,uptime");
         assert_eq!(set.len(), 2);
         assert!(set.without(set).is_empty());
         assert_eq!(
-            Files::of(&File::ALL).filter(|file| file.shows() == Shows::Memory).to_string(),
+            Files::of(&LxcfsFile::ALL).filter(|file| file.shows() == Shows::Memory).to_string(),
             "meminfo,swaps,slabinfo"
         );
     }

@@ -12,7 +12,7 @@ use super::addition::Addition;
 use super::bound;
 use super::config::{Backend, Config, Root};
 use super::containers::{Container, Limits};
-use super::files::{File, Files};
+use super::files::{Files, LxcfsFile};
 use super::pod::{ANNOTATIONS, List, Pod, Standing, Unreadable};
 use super::prove::{Place, Target};
 use super::status;
@@ -46,7 +46,7 @@ pub(super) struct Share<'a> {
 }
 
 /// The name of each file's volume.
-type VolumeNames<'v> = [Cow<'v, str>; File::ALL.len()];
+type VolumeNames<'v> = [Cow<'v, str>; LxcfsFile::ALL.len()];
 
 /// Adds the files to a pod that is being made.
 pub(super) fn into_new<'a>(
@@ -194,12 +194,12 @@ fn shares<'a>(config: &Config, pod: Pod<'_>, containers: Vec<Container<'a>>, fil
 
 /// For each file, the volume that shows it, or the name that a new one gets.
 fn volume_names<'v>(volumes: &'v Volumes<'_>) -> VolumeNames<'v> {
-    File::ALL.map(|file| {
+    LxcfsFile::ALL.map(|file| {
         volumes.ours(file).map_or_else(|| volumes.free_name(file), |source| Cow::Borrowed(&source.name))
     })
 }
 
-fn name_in<'n>(names: &'n VolumeNames<'_>, file: File) -> &'n str {
+fn name_in<'n>(names: &'n VolumeNames<'_>, file: LxcfsFile) -> &'n str {
     names.get(file as usize).map_or("", AsRef::as_ref)
 }
 
@@ -208,7 +208,7 @@ impl Injection {
     fn of(shares: &[Share<'_>], warnings: Vec<String>) -> Self {
         let mounts: usize = shares.iter().map(|share| share.adds.len()).sum();
         // A mount takes some 130 bytes with its path, a volume 150, of which there are at most as many as files; and the status.
-        let size = mounts * 130 + mounts.min(File::ALL.len()) * 150;
+        let size = mounts * 130 + mounts.min(LxcfsFile::ALL.len()) * 150;
         Self::with_room(size, shares.len() + 1, status::summary(shares), warnings)
     }
 

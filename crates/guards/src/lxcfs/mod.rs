@@ -35,7 +35,6 @@ mod status;
 mod volumes;
 mod wish;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -50,8 +49,8 @@ use cluster::{Address, Clients, Reader, Resource, cause};
 use config::Config;
 use decide::Step;
 
-pub use files::File;
-pub use node::{DEVICE, NODE_ANNOTATION, OnNode, READY_LABEL};
+pub use files::LxcfsFile;
+pub use node::{DEVICE, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 
 /// The path, the metric label and the key in the configuration.
 const NAME: &str = "lxcfs";
@@ -118,12 +117,6 @@ impl Configured for Injector {
             fields: Fields::new(&pod::POINTERS),
         })
     }
-}
-
-/// Returns what the agents on nodes need to know, if this is the LXCFS guard.
-pub fn node_settings(configured: &dyn Configured) -> Option<OnNode> {
-    let configured: &dyn Any = configured;
-    configured.downcast_ref().map(|Injector { config }| OnNode::of(config))
 }
 
 /// The guard at the door.

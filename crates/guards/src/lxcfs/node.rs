@@ -1,47 +1,53 @@
-//! What the parts that run on nodes must know of the guard, and the names by which a node tells how LXCFS does there.
+//! The settings that hold on nodes, and the names by which a node reports the state of LXCFS.
 //!
-//! They are the other half of `nodeReadiness` and `backend`: what is promised to pods here is kept there (`durward lxcfs-node`,
-//! `durward lxcfs-device`).
+//! The guard promises files to pods by `nodeReadiness` and `backend`. The agents of `durward-node` keep that promise.
 
-use super::config::{Backend, Config, DEFAULT_ROOT, NodeReadiness};
-use super::files::File;
+use super::DEFAULTS;
+use super::config::{self, Backend, Config, DEFAULT_ROOT, NodeReadiness};
+use super::files::LxcfsFile;
+use ::config::Section;
 
-/// The label of a node on which LXCFS serves every file that pods get; its value is `true`.
+/// The label of a node on which LXCFS serves every promised file; its value is `true`.
 pub const READY_LABEL: &str = super::readiness::READY;
 
-/// The annotation of a node that tells how LXCFS does there: JSON.
+/// The annotation of a node with the state of LXCFS in JSON.
 pub const NODE_ANNOTATION: &str = "durward.dev/lxcfs-node";
 
 /// The extended resource by which a container gets the files without a volume.
 pub const DEVICE: &str = super::device::RESOURCE;
 
-/// What holds on every node.
+/// The settings of the guard that hold on every node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OnNode {
-    /// Where LXCFS is mounted.
+pub struct NodeSettings {
+    /// The directory where LXCFS is mounted.
     pub root: String,
     /// The files that pods get unless they ask for fewer.
-    pub files: Vec<File>,
-    /// Whether pods look for [`READY_LABEL`], so that somebody must keep it.
+    pub files: Vec<LxcfsFile>,
+    /// Whether pods select [`READY_LABEL`].
     pub is_label_wanted: bool,
-    /// Whether containers may ask for [`DEVICE`], so that somebody must offer it.
+    /// Whether containers can request [`DEVICE`].
     pub is_device_wanted: bool,
 }
 
-impl Default for OnNode {
-    /// What holds where nobody has configured anything.
+impl Default for NodeSettings {
+    /// Returns the settings without a configuration.
     fn default() -> Self {
         Self {
             root: DEFAULT_ROOT.to_owned(),
-            files: File::DEFAULT.to_vec(),
+            files: LxcfsFile::DEFAULT.to_vec(),
             is_label_wanted: false,
             is_device_wanted: false,
         }
     }
 }
 
-impl OnNode {
-    pub(super) fn of(config: &Config) -> Self {
+impl NodeSettings {
+    /// Reads the guard's section.
+    pub fn read(section: &mut Section<'_>) -> Self {
+        Self::of(&config::read(section, DEFAULTS))
+    }
+
+    fn of(config: &Config) -> Self {
         Self {
             root: config.root.path().to_owned(),
             files: config.files.iter().collect(),
@@ -57,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_on_nodes_is_what_pods_look_for() {
+    fn settings_settingss_follow_readiness_and_backend() {
         for (written, label, device) in [
             ("{}", false, false),
             ("nodeReadiness: require", true, false),
@@ -65,9 +71,9 @@ mod tests {
             ("backend: device", false, true),
             ("{backend: auto, nodeReadiness: prefer}", true, true),
         ] {
-            let on_node = OnNode::of(&config(written));
-            assert_eq!((on_node.is_label_wanted, on_node.is_device_wanted), (label, device), "{written}");
+            let settings = NodeSettings::of(&config(written));
+            assert_eq!((settings.is_label_wanted, settings.is_device_wanted), (label, device), "{written}");
         }
-        assert_eq!(OnNode::of(&config("{}")), OnNode::default());
+        assert_eq!(NodeSettings::of(&config("{}")), NodeSettings::default());
     }
 }

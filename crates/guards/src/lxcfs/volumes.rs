@@ -6,7 +6,7 @@ use admission::{JsonError, Raw, Scanner, Shape};
 
 use super::bound;
 use super::config::Root;
-use super::files::{File, VOLUME_PREFIX};
+use super::files::{LxcfsFile, VOLUME_PREFIX};
 use super::path::{Relation, clean, relation};
 use super::pod::{Pod, Standing, Unreadable, VOLUMES};
 
@@ -20,7 +20,7 @@ pub(super) struct Source<'a> {
     /// The volume's name.
     pub(super) name: Cow<'a, str>,
     /// Which file.
-    pub(super) file: File,
+    pub(super) file: LxcfsFile,
     /// Whether it is just what would be added, so that new mounts may use it.
     pub(super) is_ours: bool,
 }
@@ -137,17 +137,17 @@ impl<'a> Volumes<'a> {
     }
 
     /// The file that the volume of this name shows.
-    pub(super) fn file_of(&self, name: &str) -> Option<File> {
+    pub(super) fn file_of(&self, name: &str) -> Option<LxcfsFile> {
         self.sources.iter().find(|source| source.name == name).map(|source| source.file)
     }
 
     /// The volume through which `file` can be mounted as it is.
-    pub(super) fn ours(&self, file: File) -> Option<&Source<'a>> {
+    pub(super) fn ours(&self, file: LxcfsFile) -> Option<&Source<'a>> {
         self.sources.iter().find(|source| source.is_ours && source.file == file)
     }
 
     /// A name for a new volume of `file`: the usual one, or with a number if the pod has another volume of that name.
-    pub(super) fn free_name(&self, file: File) -> Cow<'static, str> {
+    pub(super) fn free_name(&self, file: LxcfsFile) -> Cow<'static, str> {
         let usual = file.volume();
         let is_free = |name: &str| !self.taken.iter().any(|taken| taken == name);
         if is_free(usual) {

@@ -6,7 +6,7 @@ use admission::Raw;
 
 use super::bound;
 use super::config::OptIn;
-use super::files::{File, Files, why_refused};
+use super::files::{Files, LxcfsFile, why_refused};
 use super::pod::{Pod, Unreadable};
 
 /// Opts in (`enabled`) or out (`disabled`), as annotation or label of a pod; opts a namespace's pods in as its label.
@@ -135,7 +135,7 @@ impl<'a> Wish<'a> {
         let Some(list) = self.files.as_deref() else { return (served, Vec::new()) };
         let (mut files, mut refused, mut unknown) = (Files::default(), None, Unknown::default());
         for word in words(list) {
-            match (File::named(word), why_refused(word)) {
+            match (LxcfsFile::named(word), why_refused(word)) {
                 (Some(file), _) => files = files.with(file),
                 (None, Some(why)) => refused = Some((word, why)),
                 (None, None) => unknown.add(word),
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_list_of_files_is_a_subset_of_what_is_served() {
-        let served = Files::of(&File::DEFAULT);
+        let served = Files::of(&LxcfsFile::DEFAULT);
         let read = |list: &str| {
             with_pod(&pod(&json!({FILES: list}), &json!({})), |pod| {
                 let (files, wrong) = Wish::read(pod).unwrap().files(served);
@@ -385,7 +385,7 @@ mod tests {
         let list = "x,".repeat(100_000);
         with_pod(&pod(&json!({FILES: list, CONTAINERS: list}), &json!({})), |pod| {
             let wish = Wish::read(pod).unwrap();
-            let (_, wrong) = wish.files(Files::of(&File::DEFAULT));
+            let (_, wrong) = wish.files(Files::of(&LxcfsFile::DEFAULT));
             assert!(wrong[0].contains("\"x\" and 99996 more, which LXCFS does not have"), "{}", wrong[0]);
             let wrong = wish.chosen(&["app"]).unwrap().wrong.unwrap();
             assert!(wrong.contains("\"x\" and 99996 more, which this pod does not have"), "{wrong}");

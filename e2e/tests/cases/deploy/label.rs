@@ -146,7 +146,7 @@ fn the_agent_token_can_change_one_label_and_one_annotation(context: &'static Tes
 }
 
 impl super::environment::Environment {
-    /// Returns a client with a token of the service account of `lxcfs-node`.
+    /// Returns a client with a token of the service account of `durward-node label`.
     fn token_client(&self, bound: &[&str]) -> Result<e2e::api::Api> {
         let kubectl = self.node.cluster().kubectl();
         let mut arguments = vec!["create", "token", "durward-lxcfs", "-n", self.namespace.name()];

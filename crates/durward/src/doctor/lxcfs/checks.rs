@@ -5,14 +5,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use guards::lxcfs::{DEVICE, File, NODE_ANNOTATION, OnNode, READY_LABEL};
+use guards::lxcfs::{DEVICE, LxcfsFile, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 use serde::Serialize;
 
 use super::facts::{Component, Node, Pod};
 use super::visible_values;
 use crate::doctor::finding::{Finding, Subject};
-use crate::lxcfs::{Report, Seen};
 use crate::output::{self, Style};
+use node::{FileState, NodeAnnotation};
 
 /// Age of an outdated annotation. The label agent writes it every five minutes, so it has missed two writes.
 const OLD: Duration = Duration::from_secs(15 * 60);
@@ -33,7 +33,7 @@ const SHOWN: usize = 10;
 pub(super) struct Expectation {
     /// Whether the settings come from a configuration file. Otherwise they are defaults.
     pub(super) is_configured: bool,
-    pub(super) on_node: OnNode,
+    pub(super) on_node: NodeSettings,
     /// The namespace of Durward and its node agents.
     pub(super) home: String,
     /// kubectl with the kubeconfig of the cluster.
@@ -63,7 +63,7 @@ pub(super) struct NodeReport {
     label: bool,
     /// The annotation of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<Report>,
+    report: Option<NodeAnnotation>,
     /// The container runtime.
     runtime: String,
     /// Allocatable devices.
@@ -92,7 +92,7 @@ impl NodeReport {
             parts.push(format!("LXCFS {}", report.version.as_deref().unwrap_or("of unknown version")));
         }
         match self.report.as_ref().and_then(|report| report.runtime.as_ref()) {
-            Some(runtime) => parts.push(format!("{}, runc {}", self.runtime, runtime.runc)),
+            Some(runtime) => parts.push(format!("{}, runc {}", self.runtime, runtime.version)),
             None => parts.push(self.runtime.clone()),
         }
         if self.label {
@@ -217,7 +217,7 @@ struct NodeCheck<'a> {
 }
 
 impl NodeCheck<'_> {
-    fn report(&self) -> Option<&Report> {
+    fn report(&self) -> Option<&NodeAnnotation> {
         self.node.report.as_ref()?.as_ref().ok()
     }
 
@@ -240,7 +240,7 @@ impl NodeCheck<'_> {
         let examine = "to know it, durward doctor lxcfs --here on the node, or nodeReadiness: prefer";
         match self.pod(Component::Lxcfs) {
             Some(pod) if pod.ill.is_some() => Ok(Serves::No),
-            Some(_) if self.expected.on_node.files == [File::Meminfo] => Ok(Serves::Yes),
+            Some(_) if self.expected.on_node.files == [LxcfsFile::Meminfo] => Ok(Serves::Yes),
             Some(_) => Err(format!(
                 "meminfo is served, since LXCFS's pod is Ready; of the other files nothing is told ({examine})"
             )),
@@ -272,10 +272,10 @@ impl NodeCheck<'_> {
     }
 
     /// Returns the promised files that are not served, with their states.
-    fn ill<'r>(&self, report: &'r Report) -> Vec<(File, &'r str)> {
+    fn ill<'r>(&self, report: &'r NodeAnnotation) -> Vec<(LxcfsFile, &'r str)> {
         let files = self.expected.on_node.files.iter();
-        let word = |file: File| report.files.get(file.name()).map_or("missing", String::as_str);
-        files.map(|&file| (file, word(file))).filter(|(_, word)| *word != Seen::Served.word()).collect()
+        let word = |file: LxcfsFile| report.files.get(file.name()).map_or("missing", String::as_str);
+        files.map(|&file| (file, word(file))).filter(|(_, word)| *word != FileState::Served.word()).collect()
     }
 
     fn found(&self, code: &'static str, what: String, why: &str, fix: String) -> Finding {
@@ -313,7 +313,7 @@ impl NodeCheck<'_> {
         found
     }
 
-    fn of_report(&self, report: &Report) -> Vec<Finding> {
+    fn of_report(&self, report: &NodeAnnotation) -> Vec<Finding> {
         let mut found = Vec::new();
         let on_node = &self.expected.on_node;
         if report.root != on_node.root {
@@ -345,7 +345,7 @@ impl NodeCheck<'_> {
             if !refused.is_empty() {
                 found.push(self.found(
                     "runtime",
-                    format!("runc {} lets nobody mount {}", runtime.runc, refused.join(", ")),
+                    format!("runc {} lets nobody mount {}", runtime.version, refused.join(", ")),
                     "containers with these files do not start there (\"inside /proc\")",
                     "take them out of guards.lxcfs.files, or bring a newer runc to the node".to_owned(),
                 ));

@@ -9,7 +9,7 @@ use guards::lxcfs::{DEVICE, NODE_ANNOTATION, READY_LABEL};
 use serde::Deserialize;
 
 use crate::fleet::ANSWER_WITHIN;
-use crate::lxcfs::Report;
+use node::NodeAnnotation;
 
 /// Values of the component label.
 const COMPONENT: &str = "app.kubernetes.io/component";
@@ -41,7 +41,7 @@ pub(super) struct Node {
     /// The value of the readiness label.
     pub(super) label: Option<String>,
     /// The parsed annotation.
-    pub(super) report: Option<Result<Report, String>>,
+    pub(super) report: Option<Result<NodeAnnotation, String>>,
     /// The container runtime, as `containerd://1.6.20`.
     pub(super) runtime: String,
     /// Allocatable devices, if the node has the resource.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use guards::lxcfs::{File, OnNode};
+use guards::lxcfs::{LxcfsFile, NodeSettings};
 use serde::Serialize;
 
 use super::Args;
@@ -10,10 +10,11 @@ use super::checks::{fix, why};
 use super::visible_values;
 use crate::doctor::finding::{self, Finding};
 use crate::exit::Outcome;
-use crate::lxcfs::{
-    Mount, PID_FILE, Prober, Process, Report, Seen, Sight, find, is_elsewhere, lxcfs_version, runc,
-};
 use crate::output::{self, Style};
+use node::{
+    FileState, Mount, NodeAnnotation, PID_FILE, ProbeResult, Prober, Process, find_process, find_runc,
+    lxcfs_version, runs_elsewhere,
+};
 
 /// The JSON of `doctor lxcfs --here`.
 #[derive(Debug, Serialize)]
@@ -21,7 +22,7 @@ use crate::output::{self, Style};
 struct LocalReport {
     /// The annotation that the label agent would write.
     #[serde(flatten)]
-    report: Report,
+    report: NodeAnnotation,
     /// The file system type at the LXCFS path.
     #[serde(skip_serializing_if = "Option::is_none")]
     mount: Option<String>,
@@ -35,45 +36,50 @@ struct LocalReport {
 }
 
 /// `doctor lxcfs --here`
-pub(super) async fn run(args: &Args, on_node: &OnNode) -> Outcome {
-    let sight = Prober::new(&args.proc, &on_node.root).look().await;
-    let process = find(&args.proc, Path::new(PID_FILE), &on_node.root);
-    let mut report = Report::of(&sight, on_node);
-    report.runtime = runc(Path::new("runc")).await;
+pub(super) async fn run(args: &Args, on_node: &NodeSettings) -> Outcome {
+    let result = Prober::new(&args.proc, &on_node.root).probe().await;
+    let process = find_process(&args.proc, Path::new(PID_FILE), &on_node.root);
+    let mut report = NodeAnnotation::new(&result, on_node);
+    report.runtime = find_runc(Path::new("runc")).await;
     if let Some(process) = &process {
         report.version = lxcfs_version(process);
-        report.options = Some(process.options.iter().map(|&option| option.to_owned()).collect());
+        report.set_options(process);
     }
-    let findings = findings(&args.proc, &sight, on_node, &report);
-    let is_well = sight.ill(&on_node.files).is_none();
+    let findings = findings(&args.proc, &result, on_node, &report);
+    let is_well = result.serves(&on_node.files);
     let output = LocalReport {
         sees: if is_well { visible_values(Some(&report), on_node) } else { Vec::new() },
-        mount: sight.mount.as_ref().map(|mount| mount.kind.clone()),
+        mount: result.mount.as_ref().map(|mount| mount.fs_type.clone()),
         pid: process.as_ref().map(Process::pid),
         report,
         findings,
     };
     finding::print(args.output, &output, &output.findings, |report, style| {
-        text(report, &sight, on_node, style)
+        text(report, &result, on_node, style)
     })
 }
 
-fn findings(proc: &Path, sight: &Sight, on_node: &OnNode, report: &Report) -> Vec<Finding> {
+fn findings(
+    proc: &Path,
+    result: &ProbeResult,
+    on_node: &NodeSettings,
+    report: &NodeAnnotation,
+) -> Vec<Finding> {
     let mut found = Vec::new();
     let root = &on_node.root;
-    let mut reported: Vec<Seen> = Vec::new();
+    let mut reported: Vec<FileState> = Vec::new();
     for &file in &on_node.files {
-        let seen = sight.of(file);
-        if seen == Seen::Served || reported.contains(&seen) {
+        let seen = result.state(file);
+        if seen == FileState::Served || reported.contains(&seen) {
             continue;
         }
         reported.push(seen);
         // Files with the same problem are one finding.
         let alike: Vec<_> =
-            on_node.files.iter().filter(|one| sight.of(**one) == seen).map(|one| one.name()).collect();
+            on_node.files.iter().filter(|one| result.state(**one) == seen).map(|one| one.name()).collect();
         let what = format!("{root}{} {} (so: {})", file.path(), seen.meaning(), alike.join(", "));
-        if matches!(seen, Seen::Missing | Seen::NotLxcfs) && !is_mounted(sight.mount.as_ref()) {
-            let fix = if is_elsewhere(proc, root) {
+        if matches!(seen, FileState::Missing | FileState::NotLxcfs) && !is_mounted(result.mount.as_ref()) {
+            let fix = if runs_elsewhere(proc, root) {
                 let parent = Path::new(root).parent().unwrap_or(Path::new("/")).display();
                 format!(
                     "LXCFS runs and its mount is not seen here: in a pod, mount {parent} with mountPropagation: HostToContainer"
@@ -113,7 +119,7 @@ fn is_mounted(mount: Option<&Mount>) -> bool {
     mount.is_some_and(Mount::is_lxcfs)
 }
 
-fn text(report: &LocalReport, sight: &Sight, on_node: &OnNode, style: Style) -> String {
+fn text(report: &LocalReport, result: &ProbeResult, on_node: &NodeSettings, style: Style) -> String {
     let version = report.report.version.as_deref().unwrap_or("of unknown version");
     let runs = match report.pid {
         Some(pid) => format!("LXCFS {version} runs as process {pid}"),
@@ -121,12 +127,12 @@ fn text(report: &LocalReport, sight: &Sight, on_node: &OnNode, style: Style) -> 
     };
     let mount = report.mount.as_deref().unwrap_or("nothing is mounted");
     let mut lines = vec![format!("{}  {mount}; {runs}", style.bold(&on_node.root))];
-    lines.extend(report.report.runtime.as_ref().map(|runtime| format!("runc {}", runtime.runc)));
-    for file in File::ALL {
-        let seen = sight.of(file);
+    lines.extend(report.report.runtime.as_ref().map(|runtime| format!("runc {}", runtime.version)));
+    for file in LxcfsFile::ALL {
+        let seen = result.state(file);
         let is_promised = on_node.files.contains(&file);
         let word = match seen {
-            Seen::Served => style.green(seen.word()),
+            FileState::Served => style.green(seen.word()),
             _ if is_promised => style.red(seen.word()),
             _ => style.dim(seen.word()),
         };

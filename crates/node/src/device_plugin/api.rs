@@ -1,19 +1,18 @@
-//! The messages of the kubelet's device plugin API v1beta1, as far as they are used: field numbers and types are those of
-//! `k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto` (1.35). Fields that are left out are passed over when read, and are
-//! absent when written.
+//! The messages of the kubelet's device plugin API v1beta1, with the fields that the plugin uses. Numbers and types are those of
+//! `k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto` (1.35).
 
 use prost::Message;
 
-/// The version of the API, in `Register` and in the names of its services.
+/// The version in `Register` and in the names of the services.
 pub(super) const VERSION: &str = "v1beta1";
 
-/// The kubelet's socket, in the folder in which plugins have theirs.
-pub(super) const KUBELET: &str = "kubelet.sock";
+/// The kubelet's socket, in the directory of the plugins' sockets.
+pub(super) const KUBELET_SOCKET: &str = "kubelet.sock";
 
-/// `Registration/Register`, which the kubelet answers.
+/// The call by which a plugin registers with the kubelet.
 pub(super) const REGISTER: &str = "/v1beta1.Registration/Register";
 
-/// What a device may be, in the kubelet's words.
+/// The health of a device.
 pub(super) const HEALTHY: &str = "Healthy";
 pub(super) const UNHEALTHY: &str = "Unhealthy";
 
@@ -32,7 +31,7 @@ pub(super) struct Options {
 pub(super) struct RegisterRequest {
     #[prost(string, tag = "1")]
     pub(super) version: String,
-    /// The name of the socket within the folder.
+    /// The file name of the plugin's socket.
     #[prost(string, tag = "2")]
     pub(super) endpoint: String,
     #[prost(string, tag = "3")]
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_has_the_bytes_that_the_kubelet_expects() {
+    fn encodes_messages_as_the_kubelet_expects() {
         let request = RegisterRequest {
             version: VERSION.to_owned(),
             endpoint: "a".to_owned(),

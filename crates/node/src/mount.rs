@@ -1,37 +1,37 @@
-//! What is mounted at a path, by `/proc/self/mountinfo`: the kernel writes that table by itself, so reading it never waits for
-//! the file system in question, as anything below the path may.
+//! Mounts, read from `/proc/self/mountinfo`. The kernel writes that table itself, so reading it never waits for a file system,
+//! as reading anything below a mount point can.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The kind of file system that LXCFS mounts.
+/// The file system type of LXCFS.
 const LXCFS: &str = "fuse.lxcfs";
 
-/// The topmost mount of a path.
+/// The topmost mount at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mount {
-    /// The kernel's number for it: another one whenever it is mounted anew.
+pub struct Mount {
+    /// The mount ID; a new one for each mount.
     pub(crate) id: String,
-    /// The number of the file system: the same in every mount namespace that has it, and no other's.
+    /// The device number `major:minor` of the file system; the same in every mount namespace.
     pub(crate) device: String,
     /// `fuse.lxcfs`, `ext4`, …
-    pub(crate) kind: String,
+    pub fs_type: String,
 }
 
 impl Mount {
-    /// What is mounted at exactly this path, in the mount namespace that this process is in.
+    /// Returns the mount at exactly this path, in the mount namespace of this process.
     pub(crate) fn at(proc: &Path, path: &str) -> Option<Self> {
         Self::find(&Self::table(proc), path)
     }
 
-    /// Every mount in the namespace that this process is in; nothing where that cannot be read.
-    pub(super) fn table(proc: &Path) -> String {
+    /// Returns the table of mounts of this process; empty if it cannot be read.
+    pub(crate) fn table(proc: &Path) -> String {
         fs::read_to_string(proc.join("self/mountinfo")).unwrap_or_default()
     }
 
-    /// The numbers of all file systems of LXCFS, wherever they are mounted.
-    pub(super) fn devices(table: &str) -> BTreeSet<String> {
+    /// Returns the device numbers of all LXCFS file systems in a table.
+    pub(crate) fn lxcfs_devices(table: &str) -> BTreeSet<String> {
         let device = |line: &str| {
             let (mount, source) = line.split_once(" - ")?;
             (source.split(' ').next() == Some(LXCFS)).then_some(mount.split(' ').nth(2)?.to_owned())
@@ -39,13 +39,13 @@ impl Mount {
         table.lines().filter_map(device).collect()
     }
 
-    /// Whether it is LXCFS's, alive or dead.
-    pub(crate) fn is_lxcfs(&self) -> bool {
-        self.kind == LXCFS
+    /// Returns whether LXCFS is mounted, alive or dead.
+    pub fn is_lxcfs(&self) -> bool {
+        self.fs_type == LXCFS
     }
 
-    /// The same in the namespace of which this is the table. The last line that fits is what lies on top.
-    pub(super) fn find(table: &str, path: &str) -> Option<Self> {
+    /// Returns the mount at exactly this path in a table. A later line hides earlier ones.
+    pub(crate) fn find(table: &str, path: &str) -> Option<Self> {
         table.lines().rev().find_map(|line| {
             let (mount, source) = line.split_once(" - ")?;
             let mut fields = mount.split(' ');
@@ -53,13 +53,13 @@ impl Mount {
             (unescaped(fields.nth(1)?) == path).then(|| Self {
                 id: id.to_owned(),
                 device: device.to_owned(),
-                kind: source.split(' ').next().unwrap_or_default().to_owned(),
+                fs_type: source.split(' ').next().unwrap_or_default().to_owned(),
             })
         })
     }
 }
 
-/// The kernel writes blanks and backslashes as three octal digits.
+/// Decodes the kernel's `\040` for blanks, tabs, line ends and backslashes.
 fn unescaped(field: &str) -> String {
     let mut parts = field.split('\\');
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -86,22 +86,22 @@ mod tests {
         98 21 0:56 / /mnt/a\\040b\\134c rw - tmpfs tmpfs rw\n";
 
     #[test]
-    fn what_lies_on_top_is_what_counts() {
+    fn returns_the_topmost_mount() {
         let top = Mount::find(TABLE, "/var/lib/lxcfs").unwrap();
-        assert_eq!((top.id.as_str(), top.device.as_str(), top.kind.as_str()), ("97", "0:55", "fuse.lxcfs"));
+        assert_eq!((top.id.as_str(), top.device.as_str(), top.fs_type.as_str()), ("97", "0:55", LXCFS));
         assert_eq!(Mount::find(TABLE, "/var/lib"), None);
-        assert_eq!(Mount::find(TABLE, "/mnt/a b\\c").unwrap().kind, "tmpfs");
+        assert_eq!(Mount::find(TABLE, "/mnt/a b\\c").unwrap().fs_type, "tmpfs");
         assert_eq!(Mount::find("nonsense\n\n", "/"), None);
     }
 
     #[test]
-    fn the_file_systems_of_lxcfs_are_known_by_their_numbers() {
-        assert_eq!(Mount::devices(TABLE).into_iter().collect::<Vec<_>>(), ["0:55"]);
-        assert!(Mount::devices("nonsense\n\n - fuse.lxcfs\n").is_empty());
+    fn returns_the_device_numbers_of_lxcfs() {
+        assert_eq!(Mount::lxcfs_devices(TABLE).into_iter().collect::<Vec<_>>(), ["0:55"]);
+        assert!(Mount::lxcfs_devices("nonsense\n\n - fuse.lxcfs\n").is_empty());
     }
 
     #[test]
-    fn this_process_sees_its_own_mounts() {
+    fn reads_the_mounts_of_this_process() {
         assert!(Mount::at(Path::new("/proc"), "/proc").is_some());
     }
 }

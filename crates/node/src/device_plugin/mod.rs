@@ -1,0 +1,88 @@
+//! `durward-node device-plugin`: offers the files of LXCFS as an extended resource, for namespaces that forbid hostPath volumes.
+//!
+//! This is a kubelet device plugin. The kubelet mounts the files that `Allocate` returns, and Pod Security admission, which judges
+//! pods, never sees them. The configuration decides which files are mounted; a pod can only request the device.
+
+mod api;
+mod grpc;
+mod registrar;
+mod service;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::Problem;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::health::HealthMonitor;
+use super::log::LogFlags;
+use super::runtime::{StopSignals, block_on};
+use super::settings::NodeConfig;
+use registrar::Registrar;
+use service::PluginService;
+
+/// Time between two probes of LXCFS.
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Flags of `device-plugin`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    config: PathBuf,
+    /// The directory with the sockets of the kubelet and its plugins
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/device-plugins")]
+    kubelet_dir: PathBuf,
+    /// How many containers of this node can have the files at once; a number below the possible ones becomes a limit
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    devices: u32,
+    /// The directory with mounts and processes; another one than the kernel's is for tests
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    proc: PathBuf,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+/// Runs `device-plugin` until SIGTERM or SIGINT.
+pub fn run(args: &Args) -> Result<ExitCode, Vec<Problem>> {
+    let config = NodeConfig::load(&args.config)?;
+    args.log.start()?;
+    block_on(serve(args, config))
+}
+
+async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
+    let mut signals = match StopSignals::register() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "signals cannot be caught");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (stop, receiver) = watch::channel(false);
+    let monitor = HealthMonitor::new(&args.proc, config);
+    let service = Arc::new(PluginService::new(monitor, args.devices, receiver.clone()).await);
+    let mut registrar = Registrar::new(&args.kubelet_dir, Arc::clone(&service), receiver);
+    tokio::select! {
+        biased;
+        () = signals.received() => {}
+        () = probe_forever(&service) => {}
+        () = registrar.run() => {}
+    }
+    stop.send_replace(true);
+    registrar.close().await;
+    tracing::info!("stopped");
+    ExitCode::SUCCESS
+}
+
+/// Probes LXCFS again and again. Open streams of devices get every change.
+async fn probe_forever(service: &PluginService) {
+    let mut ticks = interval(PROBE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        service.probe().await;
+    }
+}

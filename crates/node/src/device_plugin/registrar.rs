@@ -1,0 +1,274 @@
+//! Listens on the plugin's socket, and registers it with the kubelet.
+//!
+//! The kubelet (1.35, `pkg/kubelet/cm/devicemanager`) calls back at once after `Register` on `kubelet.sock`, and keeps a stream of
+//! devices open. When it starts, it removes every socket in the directory, forgets all plugins, and creates `kubelet.sock` again:
+//! plugins must register again. While there is no stream, no device is healthy.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use guards::lxcfs::DEVICE;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use super::api::{Empty, KUBELET_SOCKET, REGISTER, RegisterRequest, VERSION};
+use super::grpc;
+use super::service::{OPTIONS, PluginService, stopped};
+
+/// The name of the plugin's socket.
+const SOCKET: &str = "durward-lxcfs.sock";
+
+/// Time between two checks of the sockets: the kubelet does not announce that it removes one.
+const SOCKET_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Timeout of a registration. The kubelet answers after it called back, for which it allows itself ten seconds.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Pauses after a failed registration; each doubles the one before.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+
+/// Time between two log lines about the same problem.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Time from registration to the stream of devices. A kubelet without a stream opens one only after a registration.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for calls in flight when the plugin stops: at most three probes, 6 s. The pod has 10 s (`deploy/lxcfs/device.yaml`).
+const STOP_TIMEOUT: Duration = Duration::from_secs(7);
+
+/// Identifies a socket. Inode numbers are reused, times are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SocketId(u64, u64, i64, i64);
+
+impl SocketId {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::symlink_metadata(path).ok().filter(|metadata| metadata.file_type().is_socket())?;
+        Some(Self(metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
+    }
+}
+
+/// Keeps the plugin registered.
+pub(super) struct Registrar {
+    socket: PathBuf,
+    kubelet_socket: PathBuf,
+    service: Arc<PluginService>,
+    stop: watch::Receiver<bool>,
+    /// The plugin's socket and the task that accepts connections.
+    listener: Option<(SocketId, JoinSet<()>)>,
+    /// The kubelet that accepted the registration, and when.
+    registered: Option<(SocketId, Instant)>,
+    /// When to register again after a failure, and the pause before that.
+    retry: Option<(Instant, Duration)>,
+    logged: Option<(String, Instant)>,
+}
+
+impl Registrar {
+    pub(super) fn new(directory: &Path, service: Arc<PluginService>, stop: watch::Receiver<bool>) -> Self {
+        Self {
+            socket: directory.join(SOCKET),
+            kubelet_socket: directory.join(KUBELET_SOCKET),
+            service,
+            stop,
+            listener: None,
+            registered: None,
+            retry: None,
+            logged: None,
+        }
+    }
+
+    /// Listens and registers as often as necessary. Never returns.
+    pub(super) async fn run(&mut self) {
+        let mut ticks = interval(SOCKET_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if self.ensure_listening() {
+                self.ensure_registered().await;
+            }
+        }
+    }
+
+    /// Returns whether the socket at the path is the plugin's.
+    fn ensure_listening(&mut self) -> bool {
+        match (SocketId::of(&self.socket), &self.listener) {
+            (Some(found), Some((own, _))) if found == *own => return true,
+            // Another process replaced the socket. Two plugins would replace each other's for ever.
+            (Some(_), Some(_)) => {
+                self.warn("another process listens at our socket; waiting until it has gone");
+                return false;
+            }
+            (_, Some(_)) => {
+                tracing::info!(socket = %self.socket.display(), "our socket was removed, as a kubelet does that starts");
+            }
+            (_, None) => {}
+        }
+        (self.listener, self.registered, self.retry) = (None, None, None);
+        match self.listen() {
+            Ok(listener) => {
+                self.listener = Some(listener);
+                true
+            }
+            Err(error) => {
+                let socket = self.socket.display();
+                let problem = format!(
+                    "the socket {socket} cannot be made: {error}; is the kubelet's folder elsewhere? --kubelet-dir"
+                );
+                // An error, because waiting does not help.
+                if is_due(&mut self.logged, &problem) {
+                    tracing::error!("{problem}");
+                }
+                false
+            }
+        }
+    }
+
+    fn warn(&mut self, problem: &str) {
+        if is_due(&mut self.logged, problem) {
+            tracing::warn!("{problem}");
+        }
+    }
+
+    /// Listens at the plugin's path. Replaces the socket of a process that exited, but no other file.
+    fn listen(&self) -> io::Result<(SocketId, JoinSet<()>)> {
+        match fs::symlink_metadata(&self.socket) {
+            Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(&self.socket)?,
+            Ok(_) => return Err(io::Error::other("something that is no socket stands there")),
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(&self.socket)?;
+        let id = SocketId::of(&self.socket).ok_or(io::ErrorKind::NotFound)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&self.service), self.stop.clone()));
+        tracing::info!(socket = %self.socket.display(), "listening");
+        Ok((id, tasks))
+    }
+
+    /// Registers if the kubelet is new or has no stream of devices.
+    async fn ensure_registered(&mut self) {
+        let Some(kubelet) = SocketId::of(&self.kubelet_socket) else {
+            self.registered = None;
+            self.warn(&format!("there is no kubelet at {}; waiting for it", self.kubelet_socket.display()));
+            return;
+        };
+        if let Some((known, at)) = self.registered
+            && known == kubelet
+        {
+            if self.service.open_streams() > 0 || at.elapsed() <= WATCH_TIMEOUT {
+                return;
+            }
+            tracing::warn!("the kubelet does not watch the devices any more");
+            self.registered = None;
+        }
+        if self.retry.is_some_and(|(at, _)| Instant::now() < at) {
+            return;
+        }
+        let request = RegisterRequest {
+            version: VERSION.to_owned(),
+            endpoint: SOCKET.to_owned(),
+            resource_name: DEVICE.to_owned(),
+            options: Some(OPTIONS),
+        };
+        let call = grpc::call::<Empty>(&self.kubelet_socket, REGISTER, &request);
+        let problem = match timeout(REGISTER_TIMEOUT, call).await {
+            Ok(Ok(_)) => {
+                tracing::info!(resource = DEVICE, "the kubelet knows the devices");
+                (self.registered, self.retry, self.logged) = (Some((kubelet, Instant::now())), None, None);
+                return;
+            }
+            Ok(Err(status)) => status.to_string(),
+            Err(_) => format!("no answer in {} s", REGISTER_TIMEOUT.as_secs()),
+        };
+        let pause = self.retry.map_or(FIRST_BACKOFF, |(_, pause)| (pause * 2).min(MAX_BACKOFF));
+        self.retry = Some((Instant::now() + pause, pause));
+        self.warn(&format!("the kubelet does not take the devices: {problem}"));
+    }
+
+    /// Removes the plugin's own socket, and waits for calls in flight.
+    pub(super) async fn close(&mut self) {
+        let Some((own, mut tasks)) = self.listener.take() else { return };
+        if SocketId::of(&self.socket) == Some(own)
+            && let Err(error) = fs::remove_file(&self.socket)
+        {
+            tracing::warn!(socket = %self.socket.display(), %error, "our socket cannot be removed");
+        }
+        let done = async { while tasks.join_next().await.is_some() {} };
+        if timeout(STOP_TIMEOUT, done).await.is_err() {
+            tracing::warn!("some calls of the kubelet were not answered to their end");
+        }
+    }
+}
+
+/// Returns whether to log a problem: a new one at once, a known one once a minute.
+fn is_due(logged: &mut Option<(String, Instant)>, problem: &str) -> bool {
+    if logged.as_ref().is_some_and(|(text, at)| text == problem && at.elapsed() < LOG_INTERVAL) {
+        return false;
+    }
+    *logged = Some((problem.to_owned(), Instant::now()));
+    true
+}
+
+/// Accepts connections until the plugin stops, and then waits for the open ones.
+async fn accept(listener: UnixListener, service: Arc<PluginService>, mut stop: watch::Receiver<bool>) {
+    /// A kubelet has one connection.
+    const MAX_CONNECTIONS: usize = 64;
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stopped(&mut stop) => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&service), stop.clone()))),
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be taken");
+                sleep(FIRST_BACKOFF).await;
+            }
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn serve(stream: UnixStream, service: Arc<PluginService>, mut stop: watch::Receiver<bool>) {
+    let service = service_fn(move |request| Arc::clone(&service).answer(request));
+    let connection =
+        http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    // A kubelet that stops closes its connections.
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection broke");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn logs_a_lasting_problem_once_a_minute() {
+        let mut logged = None;
+        assert!(is_due(&mut logged, "a") && !is_due(&mut logged, "a"));
+        assert!(is_due(&mut logged, "b") && is_due(&mut logged, "a"), "another problem is logged at once");
+        tokio::time::advance(LOG_INTERVAL).await;
+        assert!(is_due(&mut logged, "a") && !is_due(&mut logged, "a"));
+    }
+}

@@ -1,0 +1,262 @@
+//! `durward-node label`: keeps label and annotation of the Node, and makes LXCFS load a new library. One process on each node.
+//!
+//! Pods with `nodeReadiness` select the label, so it follows the health of LXCFS within seconds. When the agent stops, the label
+//! stays: LXCFS keeps running, and a kubelet that restarts while the label is missing fails running pods that select it. The time
+//! in the annotation shows whether the agent still runs. Without `nodeReadiness` the agent sends no request to the API server.
+
+mod node_client;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use config::Problem;
+use config::names;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::annotation::NodeAnnotation;
+use super::health::{Health, HealthMonitor};
+use super::library::{Library, LibraryState};
+use super::log::LogFlags;
+use super::mount::Mount;
+use super::probe::ProbeResult;
+use super::process::{PID_FILE, Process, find_process};
+use super::runc::{Runc, find_runc};
+use super::runtime::{StopSignals, block_on};
+use super::settings::NodeConfig;
+use super::version::lxcfs_version;
+use node_client::{Access, NodeClient, NodeState, run_writer};
+
+/// Time between two probes: the longest delay for a pod that waits for a ready node.
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time between two reads of the versions, if nothing else suggests a change.
+const VERSION_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Time for the last write to the Node: less than half of the 30 s that a pod has to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Flags of `label`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    config: PathBuf,
+    /// The name of this node: in a pod, its spec.nodeName
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    node: String,
+    /// A library that LXCFS loads again when the file is replaced
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+    /// The pid file of LXCFS; without it, the process is found by its name and by root
+    #[arg(long, value_name = "FILE", default_value = PID_FILE)]
+    pid_file: PathBuf,
+    /// The runc that starts containers on this node, to read its version
+    #[arg(long, value_name = "PROGRAM", default_value = "runc")]
+    runc: PathBuf,
+    #[command(flatten)]
+    access: Access,
+    /// The directory with mounts and processes; another one than the kernel's is for tests
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    proc: PathBuf,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+/// Runs `label` until SIGTERM or SIGINT.
+pub fn run(args: &Args) -> Result<ExitCode, Vec<Problem>> {
+    let config = NodeConfig::load(&args.config)?;
+    if names::node(&args.node).is_err() {
+        let problem = Problem::new(format!("--node {:?} is no name of a node", args.node));
+        return Err(vec![problem.next("in a pod, give it spec.nodeName: env NODE_NAME by fieldRef")]);
+    }
+    args.log.start()?;
+    block_on(serve(args, config))
+}
+
+async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
+    let mut signals = match StopSignals::register() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "signals cannot be caught");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (sender, receiver) = watch::channel(None);
+    let client = NodeClient::new(args.access.clone(), &args.node);
+    let writer = tokio::spawn(run_writer(client, receiver, SystemTime::now));
+    let mut agent = Agent::new(args, config);
+    let mut ticks = interval(PROBE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tracing::info!(node = args.node, root = agent.monitor.settings().root, "keeping the node");
+    loop {
+        let state = tokio::select! {
+            biased;
+            () = signals.received() => break,
+            state = async {
+                ticks.tick().await;
+                agent.update().await
+            } => state,
+        };
+        sender.send_if_modified(|sent| {
+            let is_new = *sent != state;
+            *sent = state;
+            is_new
+        });
+    }
+    drop(sender);
+    match timeout(STOP_TIMEOUT, writer).await {
+        Ok(Ok(true)) => {
+            tracing::info!("stopped");
+            ExitCode::SUCCESS
+        }
+        Ok(_) => ExitCode::FAILURE,
+        Err(_) => {
+            let why = "the API server did not answer in time, so the label may be another than it should be";
+            tracing::error!(node = args.node, why, "stopped");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The agent between two probes.
+struct Agent {
+    proc: PathBuf,
+    monitor: HealthMonitor,
+    pid_file: PathBuf,
+    process: Option<Process>,
+    version: Option<String>,
+    library: Option<Library>,
+    runc_program: PathBuf,
+    runc: Option<Runc>,
+    versions_read_at: Option<Instant>,
+    /// The health at the last probe, to log changes only.
+    was_healthy: Option<bool>,
+    /// The result of the last update.
+    state: Option<NodeState>,
+}
+
+impl Agent {
+    fn new(args: &Args, config: NodeConfig) -> Self {
+        Self {
+            proc: args.proc.clone(),
+            monitor: HealthMonitor::new(&args.proc, config),
+            pid_file: args.pid_file.clone(),
+            process: None,
+            version: None,
+            library: args.library.as_deref().map(Library::new),
+            runc_program: args.runc.clone(),
+            runc: None,
+            versions_read_at: None,
+            was_healthy: None,
+            state: None,
+        }
+    }
+
+    /// Probes everything once. Returns the desired state of the Node; none if the configuration does not ask for the label.
+    async fn update(&mut self) -> Option<NodeState> {
+        if self.monitor.refresh() {
+            self.was_healthy = None;
+        }
+        self.update_process().await;
+        let library = match &mut self.library {
+            None => LibraryState::Absent,
+            Some(library) => library.update(self.process.as_ref()),
+        };
+        let (result, health) = self.monitor.probe().await;
+        // Pods fail for a label that is missing for a moment.
+        if matches!(health, Health::FirstTimeout(_)) {
+            return self.state.clone();
+        }
+        self.log_change(&health);
+        let is_ready = health.problem().is_none();
+        let is_wanted = self.monitor.settings().is_label_wanted;
+        self.state = is_wanted.then(|| NodeState { is_ready, report: self.report(&result, library) });
+        self.state.clone()
+    }
+
+    fn report(&self, result: &ProbeResult, library: LibraryState) -> NodeAnnotation {
+        let mut report = NodeAnnotation::new(result, self.monitor.settings());
+        report.version.clone_from(&self.version);
+        report.runtime.clone_from(&self.runc);
+        if let Some(process) = &self.process {
+            report.set_options(process);
+        }
+        report.library = match library {
+            LibraryState::Absent => None,
+            LibraryState::Loaded => Some("loaded".to_owned()),
+            LibraryState::Loading => Some("loading".to_owned()),
+            LibraryState::NotLoaded(reason) => Some(reason),
+        };
+        report
+    }
+
+    /// Finds the process again after it exited, and reads the versions when they may have changed.
+    async fn update_process(&mut self) {
+        let root = &self.monitor.settings().root;
+        let mount = Mount::at(&self.proc, root);
+        let serves = |process: &Process| mount.as_ref().is_some_and(|mount| process.serves(root, mount));
+        let known = self.process.take().filter(|process| process.is_running() && serves(process));
+        let is_known = known.is_some();
+        let process = known.or_else(|| find_process(&self.proc, &self.pid_file, root));
+        let is_due = self.versions_read_at.is_none_or(|at| at.elapsed() >= VERSION_INTERVAL);
+        if is_due || !is_known {
+            self.version = process.as_ref().and_then(lxcfs_version);
+        }
+        if is_due {
+            self.runc = find_runc(&self.runc_program).await;
+            self.versions_read_at = Some(Instant::now());
+        }
+        if !is_known && let Some(process) = &process {
+            let version = self.version.as_deref().unwrap_or("unknown");
+            tracing::info!(pid = process.pid(), version, options = process.options.join(","), "LXCFS runs");
+        }
+        self.process = process;
+    }
+
+    fn log_change(&mut self, health: &Health) {
+        let problem = health.problem();
+        if self.was_healthy.replace(problem.is_none()) == Some(problem.is_none()) {
+            return;
+        }
+        match problem {
+            None => tracing::info!("LXCFS serves every file that pods are promised"),
+            Some(why) => tracing::warn!(why, "LXCFS does not serve what pods are promised"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use guards::lxcfs::LxcfsFile;
+
+    use super::super::health::tests::{after_timeouts, hold_clock, monitor};
+    use super::super::probe::tests::{answer, root, silence};
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keeps_the_label_on_one_timeout_and_removes_it_on_the_second() {
+        let root = root();
+        let _clock = hold_clock();
+        let monitor = monitor(&root);
+        let line = ["label", "-c", "x", "--node", "n1", "--runc", "/nowhere", "--pid-file", "/nowhere"];
+        let args = Command::parse_from(line).args;
+        let config = NodeConfig::load(&root.path().join("durward.yaml")).unwrap();
+        let mut agent = Agent { monitor, proc: root.path().to_owned(), ..Agent::new(&args, config) };
+        let healthy = agent.update().await;
+        assert!(healthy.as_ref().unwrap().is_ready);
+        silence(&root, LxcfsFile::Stat);
+        assert_eq!(after_timeouts(1, agent.update()).await, healthy);
+        assert!(!after_timeouts(1, agent.update()).await.unwrap().is_ready);
+        answer(&root, LxcfsFile::Stat);
+        assert_eq!(agent.update().await, healthy);
+    }
+}

@@ -1,0 +1,44 @@
+//! `durward-node`: the agents of Durward on LXCFS nodes.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use node::{device_plugin, label};
+
+/// Agents of Durward for nodes with LXCFS
+#[derive(Debug, Parser)]
+#[command(name = "durward-node", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Labels the Node while LXCFS serves the promised files, and makes LXCFS load a new library; one on each node
+    #[command(
+        after_help = "Example:\n  durward-node label --config durward.yaml --node $NODE_NAME --library /var/lib/lxcfs-library/liblxcfs.so\n\nReads guards.lxcfs: root, files and nodeReadiness. SIGTERM leaves label and annotation on the Node, because LXCFS keeps running; the annotation contains the time of its last update."
+    )]
+    Label(label::Args),
+    /// Offers the files of LXCFS to the kubelet as a device, for pods that can't have hostPath volumes; one on each node
+    #[command(
+        after_help = "Example:\n  durward-node device-plugin --config durward.yaml\n\nReads guards.lxcfs: root and files. SIGTERM removes the devices; running pods keep their files."
+    )]
+    DevicePlugin(device_plugin::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match &Cli::parse().command {
+        Command::Label(args) => label::run(args),
+        Command::DevicePlugin(args) => device_plugin::run(args),
+    };
+    result.unwrap_or_else(|problems| {
+        let mut stderr = io::stderr().lock();
+        for problem in problems {
+            // Standard error can be closed; the exit code is still right.
+            let _ = writeln!(stderr, "error: {problem}");
+        }
+        ExitCode::from(2)
+    })
+}
