@@ -1,6 +1,6 @@
 //! A process that a case can freeze, stop and start again with the same command line.
 //!
-//! [`Frozen`] thaws and [`Stopped`] starts again when it is dropped, so a case that fails leaves the fleet intact.
+//! These changes are undone when their result is dropped, so a case that fails leaves the fleet intact.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use rustix::process::Signal;
 
-use crate::console::print;
+use crate::fixture::Undo;
 use crate::supervisor::{Exit, Process, Supervisor, Tool};
 use crate::wait::{Poll, eventually};
 
@@ -72,11 +72,12 @@ impl Daemon {
         self.part().pid()
     }
 
-    /// Sends SIGSTOP. The kernel still accepts connections, but nothing answers them.
-    pub fn freeze(&self) -> Result<Frozen<'_>> {
+    /// Freezes it (SIGSTOP) until the result is dropped. The kernel still accepts connections, but nothing answers them;
+    /// afterwards the process answers what it received.
+    pub fn freeze(&self) -> Result<Undo<'_>> {
         let part = self.part();
         part.signal(Signal::STOP)?;
-        let frozen = Frozen { daemon: self, held: true };
+        let frozen = Undo::new("a frozen process does not continue", || self.part().signal(Signal::CONT));
         await_frozen(part.pid())?;
         Ok(frozen)
     }
@@ -92,18 +93,18 @@ impl Daemon {
     }
 
     /// Ends it until the result is dropped. Connections are refused.
-    pub fn stop(&self) -> Result<Stopped<'_>> {
+    pub fn stop(&self) -> Result<Undo<'_>> {
         self.end()?;
-        Ok(Stopped { daemon: self, held: true })
+        Ok(Undo::new("a stopped process does not start", || self.start_again()))
     }
 
     /// Ends it and starts it again.
     pub fn restart(&self) -> Result<()> {
-        self.stop()?.start()
+        self.stop()?.undo()
     }
 
     /// Kills it (SIGKILL) until the result is dropped.
-    pub fn kill(&self) -> Result<Stopped<'_>> {
+    pub fn kill(&self) -> Result<Undo<'_>> {
         self.signal(Signal::KILL)?;
         self.stop()
     }
@@ -134,58 +135,6 @@ pub(crate) fn accepts(address: impl Into<SocketAddr>) -> impl Fn() -> Result<()>
     let address = address.into();
     move || {
         TcpStream::connect_timeout(&address, CONNECTED_WITHIN).map(drop).with_context(|| address.to_string())
-    }
-}
-
-/// A frozen process. It continues when this is dropped or by [`Frozen::thaw`].
-#[derive(Debug)]
-#[must_use = "it thaws at once when this is dropped"]
-pub struct Frozen<'a> {
-    daemon: &'a Daemon,
-    held: bool,
-}
-
-impl Frozen<'_> {
-    /// Sends SIGCONT. The process answers what it received while it was frozen.
-    pub fn thaw(mut self) -> Result<()> {
-        self.held = false;
-        self.daemon.part().signal(Signal::CONT)
-    }
-}
-
-impl Drop for Frozen<'_> {
-    fn drop(&mut self) {
-        if self.held
-            && let Err(error) = self.daemon.part().signal(Signal::CONT)
-        {
-            print(format_args!("a frozen part could not be thawed: {error:#}"));
-        }
-    }
-}
-
-/// A stopped process. It is started when this is dropped or by [`Stopped::start`].
-#[derive(Debug)]
-#[must_use = "it is started again at once when this is dropped"]
-pub struct Stopped<'a> {
-    daemon: &'a Daemon,
-    held: bool,
-}
-
-impl Stopped<'_> {
-    /// Starts it and returns when it is ready.
-    pub fn start(mut self) -> Result<()> {
-        self.held = false;
-        self.daemon.start_again()
-    }
-}
-
-impl Drop for Stopped<'_> {
-    fn drop(&mut self) {
-        if self.held
-            && let Err(error) = self.daemon.start_again()
-        {
-            print(format_args!("a stopped part could not be started again: {error:#}"));
-        }
     }
 }
 

@@ -163,21 +163,34 @@ impl Drop for ConfigurationGuard<'_> {
 
 /// Undoes a change on drop, and prints an error if that fails.
 #[must_use = "the change is undone when this is dropped"]
-pub struct Undo<F: FnMut() -> Result<()>> {
+pub struct Undo<'a> {
     failure: &'static str,
-    undo: F,
+    undo: Option<Box<dyn FnOnce() -> Result<()> + Send + Sync + 'a>>,
 }
 
-impl<F: FnMut() -> Result<()>> Undo<F> {
+impl<'a> Undo<'a> {
     /// Calls `undo` on drop. `failure` is printed with the error.
-    pub fn new(failure: &'static str, undo: F) -> Self {
-        Self { failure, undo }
+    pub fn new(failure: &'static str, undo: impl FnOnce() -> Result<()> + Send + Sync + 'a) -> Self {
+        Self { failure, undo: Some(Box::new(undo)) }
+    }
+
+    /// Undoes the change now.
+    pub fn undo(mut self) -> Result<()> {
+        self.undo.take().map_or(Ok(()), |undo| undo())
     }
 }
 
-impl<F: FnMut() -> Result<()>> Drop for Undo<F> {
+impl std::fmt::Debug for Undo<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Undo")
+    }
+}
+
+impl Drop for Undo<'_> {
     fn drop(&mut self) {
-        if let Err(error) = (self.undo)() {
+        if let Some(undo) = self.undo.take()
+            && let Err(error) = undo()
+        {
             print(format_args!("{}: {error:#}", self.failure));
         }
     }

@@ -27,7 +27,8 @@ use crate::api::Api;
 use crate::binaries::Binary;
 use crate::certificates::{self, Ca, Leaf};
 use crate::console::print;
-use crate::daemon::{Daemon, Frozen, Stopped};
+use crate::daemon::Daemon;
+use crate::fixture::Undo;
 use crate::kubectl::Kubectl;
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
@@ -184,12 +185,12 @@ impl Cluster {
     }
 
     /// Freezes the API server (SIGSTOP) until the result is dropped. Requests to it block, also those of the case.
-    pub fn freeze(&self) -> Result<Frozen<'_>> {
+    pub fn freeze(&self) -> Result<Undo<'_>> {
         self.server.freeze()
     }
 
     /// Ends the API server until the result is dropped. It keeps its port and its data.
-    pub fn stop(&self) -> Result<Stopped<'_>> {
+    pub fn stop(&self) -> Result<Undo<'_>> {
         self.server.stop()
     }
 

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::address::CLIENT;
 use crate::api::Api;
-use crate::daemon::{Daemon, Stopped};
+use crate::daemon::Daemon;
+use crate::fixture::Undo;
 use crate::metrics::Metrics;
 use crate::plain_http;
 use crate::wait::eventually;
@@ -169,7 +170,7 @@ impl Member {
 
     /// Ends it as a kubelet does: SIGTERM, on which a leader transfers the leadership, a grace period, SIGKILL. It
     /// starts again when the result is dropped.
-    pub fn stop(&self) -> Result<Stopped<'_>> {
+    pub fn stop(&self) -> Result<Undo<'_>> {
         self.daemon.signal(Signal::TERM)?;
         self.daemon.has_ended(GRACE)?;
         self.daemon.stop()

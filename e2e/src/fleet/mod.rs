@@ -27,7 +27,7 @@ use crate::console::print;
 use crate::context::TestContext;
 use crate::controlplane::Cluster;
 use crate::daemon::Daemon;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Undo};
 use crate::namespace::Namespace;
 use crate::wait::{Poll, eventually};
 use control::Control;
@@ -158,28 +158,33 @@ impl Fleet {
 
     /// Makes a Cluster with this `spec` and nothing to reach it, as in the first moments of joining. It is deleted when
     /// the result is dropped.
-    pub fn declare(&self, name: &str, spec: &Value) -> Result<DeclaredCluster<'_>> {
+    pub fn declare(&self, name: &str, spec: &Value) -> Result<Undo<'_>> {
         let object = json!({
             "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": name}, "spec": spec,
         });
         self.karmada().api().create(CLUSTERS, &object)?.succeeded()?;
-        Ok(DeclaredCluster { fleet: self, name: name.to_owned() })
+        let name = name.to_owned();
+        Ok(Undo::new("a Cluster is not deleted", move || self.control.delete_cluster(&name)))
     }
 
     /// Removes a member from the fleet, with everything that was propagated. It joins again when the result is dropped.
-    pub fn unjoin(&self, name: &str) -> Result<UnjoinedMember<'_>> {
+    pub fn unjoin(&self, name: &str) -> Result<Undo<'_>> {
         let member = self.member(name)?;
         member.unjoin(&self.control)?;
-        Ok(UnjoinedMember { fleet: self, member, held: true })
+        Ok(Undo::new("a member does not join again", || {
+            member.join(&self.control)?;
+            self.await_ready(member.name())
+        }))
     }
 
     /// Makes Karmada reach a member at another URL, for a proxy of the case. The certificate there must be of the
     /// member's CA ([`Cluster::ca`]). The own URL returns when the result is dropped.
-    pub fn publish(&self, name: &str, url: &str) -> Result<MovedMember<'_>> {
+    pub fn publish(&self, name: &str, url: &str) -> Result<Undo<'_>> {
         let member = self.member(name)?;
         self.control.publish(name, url)?;
-        Ok(MovedMember { fleet: self, member })
+        let own = || self.control.publish(member.name(), member.url());
+        Ok(Undo::new("a member's own URL is not published again", own))
     }
 
     fn await_ready(&self, name: &str) -> Result<()> {
@@ -268,73 +273,9 @@ impl Deref for AddedMember<'_> {
 
 impl Drop for AddedMember<'_> {
     fn drop(&mut self) {
-        report("a member could not leave", self.member.unjoin(&self.fleet.control));
-    }
-}
-
-/// A Cluster that a case made. It is deleted when this is dropped.
-#[derive(Debug)]
-#[must_use = "it is deleted at once when this is dropped"]
-pub struct DeclaredCluster<'a> {
-    fleet: &'a Fleet,
-    name: String,
-}
-
-impl Drop for DeclaredCluster<'_> {
-    fn drop(&mut self) {
-        report("a declared Cluster could not be deleted", self.fleet.control.delete_cluster(&self.name));
-    }
-}
-
-/// A member outside the fleet, until this is dropped or [`UnjoinedMember::rejoin`] is called.
-#[derive(Debug)]
-#[must_use = "it joins again at once when this is dropped"]
-pub struct UnjoinedMember<'a> {
-    fleet: &'a Fleet,
-    member: &'a Member,
-    held: bool,
-}
-
-impl UnjoinedMember<'_> {
-    /// Joins again and returns when the member is Ready.
-    pub fn rejoin(mut self) -> Result<()> {
-        self.held = false;
-        self.join()
-    }
-
-    fn join(&self) -> Result<()> {
-        self.member.join(&self.fleet.control)?;
-        self.fleet.await_ready(self.member.name())
-    }
-}
-
-impl Drop for UnjoinedMember<'_> {
-    fn drop(&mut self) {
-        if self.held {
-            report("a member could not join again", self.join());
+        if let Err(error) = self.member.unjoin(&self.fleet.control) {
+            print(format_args!("a member does not leave: {error:#}"));
         }
-    }
-}
-
-/// A member that Karmada reaches at another URL until this is dropped.
-#[derive(Debug)]
-#[must_use = "its own URL comes back at once when this is dropped"]
-pub struct MovedMember<'a> {
-    fleet: &'a Fleet,
-    member: &'a Member,
-}
-
-impl Drop for MovedMember<'_> {
-    fn drop(&mut self) {
-        let own = self.fleet.control.publish(self.member.name(), self.member.url());
-        report("a member's own URL could not be published again", own);
-    }
-}
-
-/// Prints an error of a guard's drop, because its case has ended.
-fn report(what: &str, result: Result<()>) {
-    if let Err(error) = result {
-        print(format_args!("{what}: {error:#}"));
     }
 }
 

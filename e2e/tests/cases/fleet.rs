@@ -112,18 +112,18 @@ fn a_frozen_member_delays_callers_and_a_stopped_one_refuses_them(context: &TestC
     ensure!(!held.is_success(), "a frozen member answered: {}", held.stdout);
     ensure!(began.elapsed() >= REQUEST_TIMEOUT, "the caller was not delayed but got {:?}", held.stderr);
     ensure!(m2.api().get("/readyz")?.is_success(), "m2 is frozen too");
-    frozen.thaw()?;
+    frozen.undo()?;
 
     let stopped = m1.stop()?;
     let refused = get_raw(&version)?;
     ensure!(refused.stderr.contains("connection refused"), "a stopped member returns {:?}", refused.stderr);
-    stopped.start()?;
+    stopped.undo()?;
     ensure!(m1.api().get("/readyz")?.is_success(), "m1 was not started again");
 
     let stopped = fleet.aggregated().stop()?;
     let gone = get_raw(CLUSTERS)?;
     ensure!(!gone.is_success(), "the stopped aggregated API answered: {}", gone.stdout);
-    stopped.start()?;
+    stopped.undo()?;
     fleet.await_restored()
 }
 
@@ -147,7 +147,7 @@ fn leave_and_rejoin(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
     let apart = fleet.unjoin("m2")?;
     ensure!(!cluster_names(fleet)?.contains(&"m2".to_owned()), "m2 is still in the fleet");
     // It is Ready again, so it did not join with revoked credentials.
-    apart.rejoin()
+    apart.undo()
 }
 
 fn join_and_leave(fleet: &Fleet, context: &TestContext) -> Result<()> {

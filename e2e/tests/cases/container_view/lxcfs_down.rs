@@ -35,7 +35,7 @@ fn a_stopped_lxcfs_breaks_containers_until_they_restart(context: &'static TestCo
     let line = format!("hostPath type check failed: {MEMINFO} is not a file");
     ensure!(event.stdout.contains(&line), "kubectl describe prints {}", event.stdout);
 
-    stopped.start()?;
+    stopped.undo()?;
     // With the kubelet's next retry.
     ContainerView::read(&late.is_ready()?, "app")?.with_memory(256)?;
     // Its mounts belong to the LXCFS that is gone.
@@ -64,7 +64,7 @@ fn a_container_that_restarts_without_lxcfs_starts_when_it_returns(
     waits_for_files(&node.pod(&shop, "late"))?;
 
     // LXCFS mounts over the directories.
-    stopped.start()?;
+    stopped.undo()?;
     ContainerView::read(&restarted(running)?, "app")?.with_memory(256)?;
     node.pod(&shop, "late").is_ready().map(drop)
 }
@@ -88,7 +88,7 @@ fn a_dead_mount_of_a_killed_lxcfs_prevents_container_starts(context: &'static Te
     // A dead mount does not prevent a deletion.
     leaving.is_deleted()?;
 
-    killed.start()?;
+    killed.undo()?;
     ContainerView::read(&late.is_ready()?, "app")?.with_memory(256)?;
     ContainerView::read(&restarted(unlucky)?, "app")?.with_memory(256)?;
     cannot_read_files(&running)

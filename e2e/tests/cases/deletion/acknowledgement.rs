@@ -76,7 +76,7 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
     for name in ["m2", "m3"] {
         await_gone(fleet.member(name)?, &path)?;
     }
-    stopped.start()?;
+    stopped.undo()?;
     await_gone_everywhere(&fleet, &path)
 }
 

@@ -48,7 +48,7 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
         ensure!(live == replayed, "replayed it is {replayed:?}\nand live {live:?}");
         fleet.dry_run(&path_of(namespace))?.denied()?;
     }
-    stopped.start()
+    stopped.undo()
 }
 
 /// Returns the verdict and the findings of each cluster. Texts are left out: a recording says that it is one.
@@ -73,5 +73,5 @@ fn doctor_names_the_unhealthy_member(context: &'static TestContext) -> Result<()
     let output = installation.command(&["doctor", "fleet"])?;
     output.exited_with(1)?;
     ensure!(output.stdout.contains("m2"), "doctor does not name m2: {}", output.stdout);
-    stopped.start()
+    stopped.undo()
 }

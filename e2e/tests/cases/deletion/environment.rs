@@ -145,11 +145,7 @@ impl ExclusiveFleet {
     }
 
     /// Replaces the server by one that reads the control plane at this URL, until the result is dropped.
-    pub(super) fn reading_from(
-        &self,
-        context: &'static TestContext,
-        url: &str,
-    ) -> Result<Undo<impl FnMut() -> Result<()>>> {
+    pub(super) fn reading_from(&self, context: &'static TestContext, url: &str) -> Result<Undo<'_>> {
         self.installation().use_cluster_url(url)?;
         let undo = Undo::new("the deletion guard does not return to its control plane", move || {
             self.installation().use_cluster_url(self.karmada().url())?;
@@ -160,7 +156,7 @@ impl ExclusiveFleet {
     }
 
     /// Stops the server until the result is dropped.
-    pub(super) fn stop_durward(&self, context: &'static TestContext) -> Undo<impl FnMut() -> Result<()>> {
+    pub(super) fn stop_durward(&self, context: &'static TestContext) -> Undo<'_> {
         drop(self.environment.durward().take());
         Undo::new("the deletion guard does not start again", move || self.environment.serve(context))
     }

@@ -36,7 +36,7 @@ fn a_stopped_member_is_named_in_time(context: &'static TestContext) -> Result<()
         .with_message(&["m2 (1 pod: web)", "m1 could not be asked (no connection"])?
         .with_cause("m1", "Unknown")?
         .with_cause("m2", "InUse")?;
-    stopped.start()?;
+    stopped.undo()?;
     m2.api().delete(&format!("{}/web", shop.path("pods")))?.succeeded()?;
     await_allowed(&fleet, &path)?;
     fleet.delete(&path)?.allowed()?;
@@ -51,7 +51,7 @@ fn a_frozen_member_takes_its_deadline_and_is_named(context: &'static TestContext
     let frozen = fleet.member("m2")?.freeze()?;
     denied_by_timeout(&fleet, &path, "m2")?;
     ensure!(fleet.unknown("timeout")? > before + 0.5, "no counter increased");
-    frozen.thaw()?;
+    frozen.undo()?;
     await_allowed(&fleet, &path)
 }
 
@@ -61,7 +61,7 @@ fn a_frozen_pull_member_is_named(context: &'static TestContext) -> Result<()> {
     let (_, path) = fleet.new_namespace("shop")?;
     let frozen = fleet.member("m3")?.freeze()?;
     denied_by_timeout(&fleet, &path, "m3")?;
-    frozen.thaw()?;
+    frozen.undo()?;
     await_allowed(&fleet, &path)
 }
 
@@ -172,7 +172,7 @@ fn without_the_aggregated_api_deletions_are_denied(context: &'static TestContext
     fleet.delete(&path)?.denied()?.with_message(&["could not be checked"])?.within(LISTED_IN_TIME)?;
     exists(fleet.karmada(), &path)?;
     ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter increased");
-    frozen.thaw()?;
+    frozen.undo()?;
     let is_back = |attempt: &Attempt| attempt.has_warning("in 4 clusters");
     fleet.await_dry_run("the aggregated API to be back", &path, is_back)?;
     let before = fleet.unknown("stale-fleet")?;
@@ -183,7 +183,7 @@ fn without_the_aggregated_api_deletions_are_denied(context: &'static TestContext
     // Karmada's parts either.
     fleet.delete("/api/v1/namespaces/karmada-system")?.denied()?;
     ensure!(fleet.unknown("stale-fleet")? > before + 0.5, "no counter increased");
-    stopped.start()?;
+    stopped.undo()?;
     await_allowed(&fleet, &path)
 }
 

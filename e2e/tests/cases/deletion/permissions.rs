@@ -11,7 +11,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
 /// Grants the printed permissions on drop.
-fn restore_on_drop(fleet: &ExclusiveFleet) -> Undo<impl FnMut() -> Result<()>> {
+fn restore_on_drop(fleet: &ExclusiveFleet) -> Undo<'_> {
     Undo::new("Durward's permissions are not restored", || fleet.installation().grant())
 }
 

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use e2e::context;
-use e2e::daemon::Stopped;
 use e2e::prelude::*;
 
 use super::in_cluster::RESTRICTED_WITH_WARNINGS;
@@ -45,7 +44,7 @@ pub(super) struct Environment {
     pub(super) node: &'static Node,
     pub(super) namespace: Namespace<'static>,
     /// The node's own LXCFS while it is stopped.
-    own_lxcfs: Option<Stopped<'static>>,
+    own_lxcfs: Option<Undo<'static>>,
     pub(super) installation: Installation<'static>,
     pub(super) durward: Durward,
     /// The output of the doctor before the directory was applied.
@@ -92,7 +91,7 @@ fn lock(context: &'static TestContext) -> Result<Exclusive> {
 impl Exclusive {
     /// Starts the node's own LXCFS, as if it were installed there.
     pub(super) fn start_own_lxcfs(&mut self) -> Result<()> {
-        self.0.own_lxcfs.take().context("the node's own LXCFS runs already")?.start()
+        self.0.own_lxcfs.take().context("the node's own LXCFS runs already")?.undo()
     }
 
     pub(super) fn stop_own_lxcfs(&mut self) -> Result<()> {

@@ -28,7 +28,7 @@ impl Environment {
     }
 
     /// Configures the webhook until the result is dropped. The agents on nodes keep their configuration.
-    pub(super) fn configured(&self, guards: &str) -> Result<Undo<impl FnMut() -> Result<()>>> {
+    pub(super) fn configured(&self, guards: &str) -> Result<Undo<'_>> {
         let undo = Undo::new("the configuration is not restored", || self.configure(GUARDS));
         self.configure(guards)?;
         Ok(undo)

@@ -32,7 +32,7 @@ fn without_a_quorum_there_is_no_leader(context: &'static TestContext) -> Result<
     ensure!(one.status().is_err(), "a killed member answers");
     etcd.await_leaderless(leader)?;
     for stopped in gone {
-        stopped.start()?;
+        stopped.undo()?;
     }
     leader.await_reads(BACK_WITHIN)?;
     etcd.leader().map(drop)
@@ -46,7 +46,7 @@ fn a_frozen_member_does_not_answer_and_catches_up(context: &'static TestContext)
     ensure!(follower.status().is_err(), "a frozen member answers");
     leader.write("while", b"frozen")?.succeeded()?;
     leader.read()?;
-    frozen.thaw()?;
+    frozen.undo()?;
     follower.await_reads(BACK_WITHIN)?;
     ensure!(follower.status()?.index >= leader.status()?.index, "it did not catch up");
     Ok(())

@@ -33,7 +33,7 @@ fn a_drain_waits_for_the_other_members_and_completes(context: &'static TestConte
                 Ok((times > 1, format!("denied {times} times")))
             })?;
             ensure!(!pods.is_terminating(&leader)?, "it was deleted with a member down");
-            stopped.start()?;
+            stopped.undo()?;
             until("the pod to be deleted", || {
                 Ok((pods.is_terminating(&leader)?, "it is not deleted".to_owned()))
             })?;

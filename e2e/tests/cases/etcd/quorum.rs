@@ -86,7 +86,7 @@ fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestCon
         delete(&pods, down.name())?.allowed()?;
         // The pod and its member return, and then another one can be deleted.
         pods.replace(down.name())?;
-        stopped.start()?;
+        stopped.undo()?;
         down.await_reads(BACK_WITHIN)?;
         etcd.leader()?;
         evict(&pods, up.name())?.allowed()?;
@@ -108,8 +108,8 @@ fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Resul
         .with_message(&["only 2 other members are healthy", "3 of the 5"])?;
     evict(&pods, etcd.leader()?.name())?.denied()?;
     delete(&pods, one.name())?.allowed()?;
-    first.start()?;
-    second.start()?;
+    first.undo()?;
+    second.undo()?;
     one.await_reads(BACK_WITHIN)?;
     two.await_reads(BACK_WITHIN)?;
     // A terminating member does not count, whatever it answers.
@@ -252,7 +252,7 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
             Poll::Pending(attempt.describe())
         })
     })?;
-    frozen.thaw()?;
+    frozen.undo()?;
     hangs.await_reads(BACK_WITHIN)?;
     // The status answers at once and a linearizable read never does, because the leader and the other
     // follower hang.

@@ -181,7 +181,7 @@ fn roll_and_tear_down(context: &'static TestContext, name: &str, is_each_itself:
     let [down, up] = two_followers(&etcd)?;
     let stopped = down.stop()?;
     delete(&pods, up.name())?.denied()?;
-    stopped.start()?;
+    stopped.undo()?;
     down.await_reads(BACK_WITHIN)?;
     delete_with_pods(&cluster, &pods, || {
         let path = format!("/api/v1/namespaces/{}", ns.name());
@@ -222,7 +222,7 @@ fn rolling_update(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Res
         ensure!(etcd.leader()?.name() != going.name(), "{} was deleted while it led", going.name());
         let stopped = going.stop()?;
         pods.finish(going.name())?;
-        stopped.start()?;
+        stopped.undo()?;
         going.await_reads(BACK_WITHIN)?;
         pods.run_created_pods(etcd)?;
     }

@@ -26,7 +26,7 @@ fn a_node_without_its_kubelet_is_not_ready_and_its_pods_run(context: &TestContex
     ensure!(silent + Duration::from_secs(5) > node::GRACE, "given up after {silent:?}");
     let refused = web.attempt("app", &["true"])?;
     ensure!(!refused.is_success(), "a command runs in the pod without a kubelet: {refused:?}");
-    stopped.start()?;
+    stopped.undo()?;
     node.await_state("Ready", |node| !unknown(node))?;
     // A kubelet that just started first learns its pods.
     let counted: u32 = eventually("a command in the pod", WAIT_LIMIT, || {

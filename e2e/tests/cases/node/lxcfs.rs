@@ -30,7 +30,7 @@ fn lxcfs_stops_crashes_and_serves_again(context: &TestContext) -> Result<()> {
     ensure!(unreadable.stderr.contains("not connected"), "the pod reads {unreadable:?} without LXCFS");
     let second = reading_pod("second")?;
     second.await_event("hostPath type check failed")?;
-    stopped.start()?;
+    stopped.undo()?;
     let second = second.is_ready()?;
     ensure!(memory_mib(&second)? == "128", "the waiting pod sees {} MiB", memory_mib(&second)?);
 
@@ -38,7 +38,7 @@ fn lxcfs_stops_crashes_and_serves_again(context: &TestContext) -> Result<()> {
     let killed = node.lxcfs().kill()?;
     let dead = std::fs::read(node.path(MEMINFO)).err().and_then(|error| error.raw_os_error());
     ensure!(dead == Some(NOT_CONNECTED), "a read from a dead LXCFS returns {dead:?}");
-    killed.start()?;
+    killed.undo()?;
     let third = reading_pod("third")?.is_ready()?;
     ensure!(memory_mib(&third)? == "128", "the later pod sees {} MiB", memory_mib(&third)?);
     // However often LXCFS starts, the node's own directory is below its mount: an LXCFS of the host is not
