@@ -29,7 +29,7 @@ fn what_is_made_fits_together_and_is_named_for_the_service() {
     let leaf = &json["certificates"][0];
     assert_eq!(leaf["names"][0], "durward.durward-system.svc");
     assert_eq!((&leaf["signed"], &leaf["key"]), (&true.into(), &"tls.key".into()));
-    // 365 at the moment of making; whole days that are left a second later are one less.
+    // 365 days at creation, and one less a second later.
     assert!(matches!(leaf["daysLeft"].as_u64(), Some(364 | 365)), "{leaf}");
     assert_eq!(json["problems"].as_array().unwrap().len(), 0);
 }

@@ -1,4 +1,4 @@
-//! Help, versions, completions, manual, demo: what a newcomer meets first.
+//! Help, versions, completions, man pages, and the demo.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Child;
@@ -54,12 +54,12 @@ fn what_the_help_says_to_do_next_can_be_done() {
 fn every_command_of_the_examples_page_can_be_run_in_its_order() {
     let folder = tempfile::tempdir().unwrap();
     copy(&crate::harness::root().join("examples"), &folder.path().join("examples"));
-    // Whoever has tried the page has made them already.
+    // The directory exists if a developer has run the page.
     let _ = std::fs::remove_dir_all(folder.path().join("examples/certs"));
     let page = std::fs::read_to_string(folder.path().join("examples/README.md")).unwrap();
     let commands: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("$ durward ")).collect();
     assert!(commands.len() > 10, "{page}");
-    // The last one serves until it is stopped; the tests of serve have it.
+    // The last command serves until it is stopped. The tests of `serve` cover it.
     for command in commands.iter().filter(|command| !command.starts_with("serve ")) {
         let run = std::process::Command::new("sh")
             .args(["-c", &format!("exec \"$0\" {command}"), env!("CARGO_BIN_EXE_durward")])
@@ -67,7 +67,7 @@ fn every_command_of_the_examples_page_can_be_run_in_its_order() {
             .output()
             .unwrap();
         let told = String::from_utf8(run.stderr).unwrap();
-        // 1 is a "no", of which the examples have some; 2 is bad input.
+        // Exit code 1 is a denial, which the examples contain. 2 is bad input.
         assert!(matches!(run.status.code(), Some(0 | 1)) && !told.contains("error:"), "{command}: {told}");
     }
 }
@@ -199,8 +199,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
         kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), Signal::INT).unwrap();
     };
 
-    // In its first moments, when there is a folder and everything else is still to come. On a machine that is busy elsewhere it
-    // may have played to its end before it hears of it.
+    // The interrupt arrives early, when little more than the directory exists. On a busy machine the demo can end first.
     let was_interrupted = (0..20).any(|_| {
         let child = start(&["demo"]);
         let began = Instant::now();
@@ -221,7 +220,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
     });
     assert!(was_interrupted);
 
-    // And while it serves on.
+    // The same while it keeps serving.
     let mut child = start(&["demo", "--keep"]);
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line.starts_with("Still serving; Ctrl-C ends it")));
@@ -234,7 +233,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
 #[test]
 fn a_reader_who_has_gone_is_no_fault() {
     let (reader, writer) = std::io::pipe().unwrap();
-    // Gone before the first word: what is small enough would fit into the pipe otherwise.
+    // Closed before the first output, because a small output would fit into the pipe.
     drop(reader);
     let run = std::process::Command::new(env!("CARGO_BIN_EXE_durward"))
         .args(["config", "schema"])

@@ -1,4 +1,4 @@
-//! The configuration file: all problems at once, and the three commands that tell about it.
+//! The configuration file: all problems at once, and the commands `config check`, `config defaults` and `config schema`.
 
 use serde_json::Value;
 
@@ -236,7 +236,7 @@ fn the_schema_takes_the_defaults() {
     }
 }
 
-/// As much of JSON schema as ours uses.
+/// Checks a value against the subset of JSON schema that the schema uses.
 fn takes(schema: &Value, value: &Value, path: &str) {
     match value {
         Value::Object(members) if schema["additionalProperties"] == false => {
@@ -246,7 +246,7 @@ fn takes(schema: &Value, value: &Value, path: &str) {
                 takes(inner_schema, inner, &format!("{path}.{key}"));
             }
         }
-        // Null is an empty section: every key in it has no default.
+        // Null is an empty section, in which no key has a default.
         Value::Null | Value::Object(_) => assert_eq!(schema["type"], "object", "{path}"),
         Value::Array(items) => {
             assert_eq!(schema["type"], "array", "{path}");
@@ -257,7 +257,7 @@ fn takes(schema: &Value, value: &Value, path: &str) {
         Value::String(_) if schema["enum"].is_array() => {
             assert!(schema["enum"].as_array().unwrap().contains(value), "{path}: {value}");
         }
-        // One of two forms, a word or a map of them.
+        // The key accepts a word or a map.
         Value::String(_) if schema["anyOf"].is_array() => takes(&schema["anyOf"][0], value, path),
         Value::String(_) => assert_eq!(schema["type"], "string", "{path}"),
         Value::Bool(_) => assert_eq!(schema["type"], "boolean", "{path}"),

@@ -1,4 +1,4 @@
-//! `doctor etcd` and `snapshot`, over recorded ensembles, and what reviews make of them.
+//! `doctor etcd`, `snapshot` and `review` with recorded etcd clusters.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::harness::{House, copy, root};
 
 const GUARD: &str = "  etcd: {ensembles: [{namespace: db, selector: app=etcd}]}\n";
 
-/// A house with the ensembles of the examples, and their guard.
+/// A directory with the etcd clusters of the examples and a configuration for them.
 fn house() -> House {
     let house = House::new();
     copy(&root().join("examples/etcd"), &house.path().join("etcd"));
@@ -71,7 +71,7 @@ fn the_doctor_tells_what_cannot_be_asked_and_why_that_matters() {
         what.starts_with("etcd-0 could not be asked") && what.ends_with("and the same for etcd-2"),
         "{what}"
     );
-    // What is not recorded is unknown, and says so.
+    // A List that was not recorded is unknown.
     fs::remove_file(house.path().join("etcd/world/here/core_v1_pods.json")).unwrap();
     fs::remove_file(house.path().join("etcd/down/here/coordination.k8s.io_v1_leases.json")).unwrap();
     let told = doctor(&house, "etcd/world", &["-o", "json"]).json();
@@ -108,7 +108,7 @@ fn the_doctor_tells_of_two_entries_that_choose_the_same_pods() {
     let overlap = &told["findings"][0];
     assert_eq!(overlap["code"], "overlap", "{told:#}");
     assert_eq!(overlap["what"], "ensembles[0] and ensembles[1] both choose etcd-0, etcd-1 in namespace db");
-    // On each pod one entry rules, and its verdict is told there and nowhere else.
+    // Each pod belongs to one entry and has one verdict.
     let mut ruled: Vec<&str> = Vec::new();
     for ensemble in told["ensembles"].as_array().unwrap() {
         for member in ensemble["members"].as_array().unwrap() {
@@ -145,12 +145,12 @@ fn the_doctor_looks_at_one_namespace_where_that_is_asked_for_and_names_commands_
     assert!(!unrecorded.contains("manifests"), "{unrecorded}");
 }
 
-/// What the guard says of a review, as JSON.
+/// Returns the guard's answer to a review as JSON.
 fn review(house: &House, name: &str, world: &str) -> Value {
     let file = format!("etcd/reviews/{name}.json");
     let run = house.run(&["review", &file, "--config", "durward.yaml", "--world", world, "-o", "json"]);
     let mut told = run.json();
-    // How long it took is no part of it.
+    // The time varies.
     told[0]["way"]["microseconds"] = 0.into();
     told
 }
@@ -171,13 +171,13 @@ fn a_snapshot_of_ensembles_replays_to_the_same_verdicts() {
             assert!(!first.to_string().contains("not-recorded"), "{first}");
         }
     }
-    // Nobody looks at a fleet, so nothing of one can be named.
+    // Without a fleet, no object of a fleet can be named.
     let run =
         house.run(&["snapshot", "--out", "x", "ns/db", "--world", "etcd/world", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
 }
 
-/// A control plane whose own cluster holds an ensemble too.
+/// A control plane whose own cluster contains an etcd cluster.
 fn both() -> House {
     let house = house();
     copy(&root().join("examples/fleet/world"), &house.path().join("both"));

@@ -16,7 +16,7 @@ fn impact(arguments: &[&str]) -> Run {
     durward(&[&["impact"], arguments].concat())
 }
 
-/// A copy of the examples' fleet that can be changed.
+/// A writable copy of the fleet in the examples.
 fn fleet() -> House {
     let house = House::new();
     copy(&root().join(WORLD), &house.path().join("fleet"));
@@ -32,7 +32,7 @@ fn change(house: &House, file: &str, change: impl FnOnce(&mut Value)) {
     fs::write(path, list.to_string()).unwrap();
 }
 
-/// The verdicts by name.
+/// Returns the verdicts by name.
 fn verdicts(run: &Run) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let all = run.json();
@@ -136,13 +136,13 @@ fn a_name_that_does_not_exist_is_bad_input_and_no_all_clear() {
 
 #[test]
 fn without_a_configuration_the_fleet_is_found_out() {
-    // Not a Karmada fleet: what else is recorded are contexts.
+    // Without Karmada's Clusters, other recorded clusters are contexts.
     let house = fleet();
     fs::remove_file(house.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
     let run = durward_in(house.path(), &["impact", "ns/shop", "--world", "fleet"], "");
     assert_eq!(run.code, 1);
     assert!(run.out.contains("m2  in use"), "{}", run.out);
-    // One cluster alone.
+    // A single cluster.
     house.write("fleet/world.yaml", "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n");
     for member in ["m1", "m2", "m3"] {
         fs::remove_dir_all(house.path().join("fleet").join(member)).unwrap();
@@ -152,7 +152,7 @@ fn without_a_configuration_the_fleet_is_found_out() {
         (run.code, run.out.as_str()),
         (0, "ns/shop  may be deleted: nothing in use in 1 cluster\n  nothing in use in this cluster\n")
     );
-    // One that cannot be asked is not taken for one without a fleet.
+    // An unreachable API server does not count as a single cluster.
     house.write(
         "nobody.config",
         "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: a, context: {cluster: c, user: ''}}]\n",
@@ -163,7 +163,7 @@ fn without_a_configuration_the_fleet_is_found_out() {
     assert!(run.err.contains(": no connection to the API server at http://127.0.0.1:1: "), "{}", run.err);
     let next = "\n    does it answer? kubectl --kubeconfig nobody.config get --raw /version; --kubeconfig FILE names another\n";
     assert!(run.err.ends_with(next), "{}", run.err);
-    // Without the guard there is nothing to go by.
+    // Without the deletion guard there is no fleet.
     house.configure("  lxcfs: {}\n");
     let run = house.run(&["impact", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2);
@@ -175,7 +175,7 @@ fn a_cluster_that_is_no_control_plane_is_named_and_said_to_be_all_that_was_looke
     let house = fleet();
     let plain = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = plain.local_addr().unwrap();
-    // Ends with the process: it answers as an API server that serves nothing.
+    // An API server that serves nothing. It ends with the process.
     std::thread::spawn(move || {
         for mut caller in plain.incoming().flatten() {
             let mut head = Vec::new();
@@ -266,7 +266,7 @@ fn a_snapshot_holds_what_was_asked_and_nothing_else() {
     let text = fs::read_to_string(out.join("m1/core_v1_namespaces.json")).unwrap();
     assert!(text.contains("docs") && !text.contains("shop"), "{text}");
     assert!(!out.join("m2/core_v1_pods.json").exists(), "m2 has no namespace docs");
-    // The same review, over both.
+    // The same review on both.
     let review = root().join("examples/fleet/reviews/deletion-allow.json");
     let run = house.run(&["review", review.to_str().unwrap(), "--config", "durward.yaml", "--world", "snap"]);
     assert_eq!(run.code, 0, "{}", run.out);
@@ -379,7 +379,7 @@ fn the_doctor_says_what_to_mend_why_and_how() {
     assert!(text.contains("\n  why ") && text.contains("\n  do  "), "{text}");
 }
 
-/// A control plane that does not answer, in a kubeconfig that the configuration names.
+/// A directory whose configuration names an unreachable control plane.
 fn dead() -> House {
     let house = fleet();
     house.write(

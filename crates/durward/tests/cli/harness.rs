@@ -1,4 +1,4 @@
-//! Runs the binary, and talks to it while it serves.
+//! Runs the binary and talks to it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,10 +16,10 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a busy machine; what waits this long has failed.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a run gave.
+/// The result of a run.
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) out: String,
@@ -32,10 +32,10 @@ impl Run {
     }
 }
 
-/// Runs `durward` with these arguments in `folder`.
+/// Runs `durward` with these arguments in a directory.
 pub(crate) fn durward_in(folder: &Path, arguments: &[&str], input: &str) -> Run {
     let mut child = command(folder, arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    // A command that does not read its input closes it; that is its affair.
+    // A command that does not read its input closes it.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     Run {
@@ -54,7 +54,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Copies a folder and what is in it.
+/// Copies a directory.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -71,7 +71,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_durward"));
     command.args(arguments).current_dir(folder).stderr(Stdio::piped());
-    // Nothing of the machine's own cluster may be looked at.
+    // The cluster of this machine must not be read.
     for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"] {
         command.env_remove(name);
     }
@@ -79,7 +79,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A folder with certificates, a world and a configuration that serves on free ports.
+/// A directory with certificates, a snapshot and a configuration that serves on free ports.
 pub(crate) struct House(pub(crate) TempDir);
 
 impl House {
@@ -137,7 +137,7 @@ impl House {
     }
 }
 
-/// A server that runs; killed when dropped.
+/// A running server, killed on drop.
 pub(crate) struct Serving {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -148,7 +148,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// A process that may never come to serve.
+    /// Starts a process that might never serve.
     pub(crate) fn begun(folder: &Path, arguments: &[&str]) -> Self {
         let mut child =
             command(folder, arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
@@ -183,7 +183,7 @@ impl Serving {
         serving
     }
 
-    /// What it has written to standard error so far.
+    /// Returns the lines of standard error so far.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
@@ -233,7 +233,7 @@ impl Serving {
         }
     }
 
-    /// A plain request; the whole answer as text. Empty while nobody answers.
+    /// Sends a plain request and returns the answer as text; empty if there is none.
     pub(crate) fn get(address: SocketAddr, path: &str) -> String {
         Self::plain(address, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"))
     }
@@ -248,7 +248,7 @@ impl Serving {
         answer
     }
 
-    /// The value of a metric, by the beginning of its line.
+    /// Returns the value of the metric whose line has this prefix.
     pub(crate) fn metric(&self, begin: &str) -> Option<f64> {
         let text = Self::get(self.admin, "/metrics");
         let line = text.lines().find(|line| line.starts_with(begin))?;
@@ -283,7 +283,7 @@ impl Drop for Serving {
 pub(crate) struct Client(BufReader<StreamOwned<ClientConnection, TcpStream>>);
 
 impl Client {
-    /// Posts a review; status and answer.
+    /// Posts a review and returns status and answer.
     pub(crate) fn ask(&mut self, path: &str, body: &str) -> (u16, Value) {
         let request = format!(
             "POST {path}?timeout=10s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",

@@ -14,7 +14,7 @@ fn json_keeps_every_byte_that_is_not_added_to() {
     let run = inject(&["--namespace-labels", ""], POD);
     assert_eq!(run.code, 0, "{}", run.err);
     let mut rest = run.out.as_str();
-    // What was there comes in the same order, byte for byte; between lies what was added.
+    // The original text is kept in order and byte for byte, with additions in between.
     for piece in [
         "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\n  \"metadata\":{\"name\":\"a\",\"annotations\":{\"durward.dev/lxcfs\":\"enabled\"",
         "}},\n  \"spec\":{\"containers\":[{\"name\":\"a\",  \"future\":1.10",
@@ -184,7 +184,7 @@ fn a_namespace_that_the_registration_does_not_select_is_not_asked_about() {
     let unknown = inject(&[], POD);
     assert_eq!((unknown.code, unknown.out.as_str()), (2, ""));
     assert!(unknown.err.contains("Pod a: it is unknown what comes of it"), "{}", unknown.err);
-    // Whoever is asked or not, this pod passes as it is.
+    // No guard changes this pod.
     let out = POD.replace("enabled", "disabled");
     assert_eq!(inject(&[], &out).out, out);
 }

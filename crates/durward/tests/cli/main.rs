@@ -1,4 +1,4 @@
-//! The binary as people run it: arguments in, standard output, standard error and exit code out.
+//! Tests of the binary: arguments in; standard output, standard error and exit code out.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is a test, its helpers included")]
 
 mod certs;

@@ -1,4 +1,4 @@
-//! `manifests`: what `kubectl apply -f -` is given.
+//! `manifests`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -96,7 +96,7 @@ fn the_namespace_that_durward_runs_in_is_left_alone_wherever_the_file_tells_it()
                 format!("!(request.namespace in [\"kube-system\", \"{home}\"])")
             );
         }
-        // The guard itself decides by the same value: its namespace's labels are not even asked for.
+        // The guard uses the same value, so it does not read the labels of its namespace.
         let pod = "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"annotations\":{\"durward.dev/lxcfs\":\"enabled\"}},\"spec\":{\"containers\":[{\"name\":\"a\"}]}}";
         for (namespace, is_changed) in [(home, false), ("shop", true)] {
             let inject =
@@ -187,7 +187,7 @@ fn a_karmada_control_plane_is_given_a_user_the_members_roles_and_a_url() {
         serde_json::json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "durward"}]);
     assert_eq!((&all[1]["subjects"], &all[3]["subjects"]), (&user, &user));
     assert_eq!(all[3]["roleRef"]["name"], "durward-member");
-    // Whatever selects more than these two would bring other people's roles to every member.
+    // A wider selector would propagate roles of others to every member.
     assert_eq!(
         all[4]["spec"],
         serde_json::json!({
@@ -199,7 +199,7 @@ fn a_karmada_control_plane_is_given_a_user_the_members_roles_and_a_url() {
             "placement": {"clusterTolerations": [{"operator": "Exists"}]},
         })
     );
-    // A Service of the cluster in which Karmada runs: its API server knows it by its name only.
+    // A Service of Karmada's host cluster, which its API server knows only by DNS name.
     let client = &all[5]["webhooks"][0]["clientConfig"];
     assert_eq!(client["url"], "https://durward.durward-system.svc:443/deletion");
     assert!(client["service"].is_null());

@@ -1,4 +1,4 @@
-//! `manifests --image`: what runs Durward.
+//! `manifests --image`.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::harness::House;
 const SERVER: &str = "version: 1\nserver:\n  tls: {files: {cert: tls.crt, key: tls.key, ca: ca.crt}}\n";
 const IMAGE: [&str; 2] = ["--image", "registry.example.com/durward:1"];
 
-/// What is printed for this configuration with these flags, and the notes.
+/// Returns the printed objects and notes.
 fn printed(house: &House, more: &[&str]) -> (Vec<Value>, String) {
     let run = house.run(&[&["manifests", "--config", "durward.yaml"], &IMAGE[..], more].concat());
     assert_eq!(run.code, 0, "{}", run.err);

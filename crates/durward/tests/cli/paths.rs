@@ -1,4 +1,4 @@
-//! Paths at which nobody would ever answer, or answer without end: each command says so and leaves.
+//! Paths that block or never end: each command reports them and exits.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::harness::{House, Run, Serving, durward_in, example};
 
-/// Longer than any of this takes; who is still running then hangs.
+/// Longer than any of these commands takes.
 const SECONDS: &str = "20";
 
 fn house() -> House {
@@ -16,7 +16,7 @@ fn house() -> House {
     house
 }
 
-/// Runs with a bound on time and memory: without them, what is tested here would take the machine down with it.
+/// Runs a command with limits on time and memory, to protect the machine.
 fn bounded(house: &House, arguments: &[&str]) -> Run {
     let script = format!("ulimit -v 4000000; exec timeout {SECONDS} \"$0\" \"$@\"");
     let output = Command::new("sh")

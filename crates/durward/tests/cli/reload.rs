@@ -1,4 +1,4 @@
-//! Another configuration while reviews go on.
+//! Reloads of the configuration under load.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -40,7 +40,7 @@ fn reloads_under_load_without_an_unknown_and_without_a_failed_review() {
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(serving.metric("durward_unknown_total"), None);
-    // Generation 12 is an even one.
+    // Generation 12 has the even configuration.
     let answer = serving.client().ask("/lxcfs", &review).1;
     let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
     let patch = String::from_utf8(patch).unwrap();

@@ -1,4 +1,4 @@
-//! `serve`: ports, answers, signals, and what keeps it from starting.
+//! `serve`: ports, answers, signals, and failed starts.
 
 use std::fs;
 use std::net::TcpListener;
@@ -113,7 +113,7 @@ fn a_context_given_by_flag_is_looked_for_in_the_files_kubeconfig_and_in_no_other
         )
     };
     house.write("files.yaml", &kubeconfig("of-the-file"));
-    // The one that kubectl would take: it has the context, and is another cluster.
+    // kubectl's kubeconfig has the context, but for another cluster.
     house.write(".kube/config", &kubeconfig("at-home"));
     let configuration = House::configuration("drain: {lameDuck: 0s}", "  lxcfs: {}\n");
     house.write("durward.yaml", &format!("kubeconfig: files.yaml\ncontext: of-the-file\n{configuration}"));
@@ -139,7 +139,7 @@ fn a_context_given_by_flag_is_looked_for_in_the_files_kubeconfig_and_in_no_other
 #[test]
 fn a_server_that_is_told_to_stop_while_it_starts_is_gone_at_once_and_sighup_does_not_harm_it() {
     let house = House::new();
-    // A credential plugin that takes longer than anybody waits, and tells when it was asked.
+    // A credential plugin that blocks, and writes its process id.
     house.write(
         "plugin.sh",
         "#!/bin/sh\ncd \"$(dirname \"$0\")\" && echo $$ > pid && mv pid asked\nexec sleep 60\n",
@@ -164,7 +164,7 @@ fn a_server_that_is_told_to_stop_while_it_starts_is_gone_at_once_and_sighup_does
     assert_eq!(starting.wait().code(), Some(0));
     assert!(told.elapsed() < Duration::from_secs(10), "{:?}", told.elapsed());
     starting.wait_for_log(|line| line["message"] == "stopped before it served");
-    // The plugin is nobody's child any more.
+    // The plugin has been orphaned.
     let plugin = fs::read_to_string(house.path().join("asked")).unwrap().trim().parse().unwrap();
     kill_process(Pid::from_raw(plugin).unwrap(), Signal::KILL).unwrap();
 }
