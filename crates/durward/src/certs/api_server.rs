@@ -70,7 +70,7 @@ pub(crate) fn refusals(files: Files<'_>, called: &str, make: &str, now: i64) -> 
             &format!("{make}; or register a name that it is good for"),
         );
     } else if let (Some(Some(ca)), Some(path)) = (ca, files.ca)
-        // Go accepts a certificate that is itself in the trusted bundle, whoever signed it.
+        // Go accepts a certificate that is itself in the trusted bundle.
         && !ca.certificates.contains(leaf)
         && let Err(why) = signs(&ca.certificates, &cert.certificates, &name, now)
     {

@@ -38,7 +38,7 @@ pub(crate) struct Args {
 
 /// Timeout of one object in the whole fleet. A user waits longer than an API server. Each cluster has its own timeout within it
 /// (`memberDeadline`).
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `impact`
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             let line = ProgressLine::new();
             let progress =
                 |at: Progress<'_>| line.show(&told(what, (number, things.len()), at, context.local_name()));
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             let impact = context.survey.impact(&context.clients, what.clone(), deadline, &progress).await;
             drop(line);
             if impact.exists == Some(false) {

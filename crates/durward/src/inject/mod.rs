@@ -22,7 +22,7 @@ use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input::{self, shown};
 use crate::output::{self, Style};
-use crate::review::{Asked, PATIENCE, Selection, rule, rules, runtime, selection};
+use crate::review::{Asked, Selection, TIMEOUT, rule, rules, runtime, selection};
 use workload::{Found, find};
 
 /// `inject`
@@ -213,7 +213,7 @@ enum Selected {
 async fn selected(asked: &Asked, reader: &dyn Reader, body: &str) -> Result<Selected, String> {
     let review =
         decode(body.as_bytes(), &admission::Fields::none()).map_err(|malformed| malformed.to_string())?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     Ok(match selection(&asked.entries, &review.request, reader, deadline).await {
         Selection::Asked(_) => Selected::Yes,
         Selection::Unknown(_, cause) => Selected::Unknown(cause),

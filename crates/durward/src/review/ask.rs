@@ -14,7 +14,7 @@ use super::selection::{Selection, selection};
 use crate::file::File;
 
 /// The server's share of the API server's ten seconds.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(8500);
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(8500);
 
 /// A built guard with its webhook entries.
 pub(crate) struct Asked {
@@ -38,7 +38,7 @@ pub(crate) async fn rule<'a>(
     doubt: Option<Cause>,
 ) -> Result<(Review<'a>, Settled), String> {
     let review = decode(body, guard.fields()).map_err(|malformed| malformed.to_string())?;
-    let ruling = guard.review(&review.request, Instant::now() + PATIENCE).await;
+    let ruling = guard.review(&review.request, Instant::now() + TIMEOUT).await;
     let settled = settle(&review.request, ruling, guard.settle_policy());
     let settled = match (doubt, &settled.answer) {
         (None, _) | (Some(_), Answer::Allow) => settled,
@@ -65,7 +65,7 @@ pub(crate) async fn ask(
     let (mut answered, mut not_asked) = (Vec::new(), Vec::new());
     for asked in guards {
         let name = asked.guard.name();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let selection = match selection(&asked.entries, &plain.request, reader, deadline).await {
             _ if named.is_some_and(|named| named != name) => continue,
             Selection::NotSelected if named.is_none() => {

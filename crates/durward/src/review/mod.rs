@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use config::Problem;
 
-pub(crate) use ask::{Asked, PATIENCE, guards, rule};
+pub(crate) use ask::{Asked, TIMEOUT, guards, rule};
 pub(crate) use selection::{Selection, selection};
 
 use crate::args::Format;

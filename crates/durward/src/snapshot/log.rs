@@ -41,7 +41,7 @@ impl List {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     clusters: BTreeMap<Cluster, BTreeMap<Resource, Read>>,
-    /// Etcd members by namespace and name. Of several pods with one name, the last one counts.
+    /// Etcd members by namespace and name. If several pods have one name, the last one counts.
     pods: BTreeMap<(String, String), PodRecording>,
 }
 

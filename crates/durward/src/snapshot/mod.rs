@@ -23,7 +23,7 @@ use crate::etcd_context;
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose};
 use crate::fleet::{self, Asked, FleetContext, Subject};
-use crate::impact::PATIENCE;
+use crate::impact::TIMEOUT;
 use crate::output::{self, ProgressLine};
 use crate::review::runtime;
 use recorder::Recorder;
@@ -116,7 +116,7 @@ async fn impacts(
             let which = format!("{} of {}", number + 1, things.len());
             line.show(&format!("{which}: {} of {} clusters have answered", at.done, at.of));
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let impact = context.survey.impact(&recorder.clients(), what.clone(), deadline, &progress).await;
         // An object of `--all` can be deleted meanwhile. A named object that is missing is a mistake.
         if impact.exists == Some(false) && !args.targets.is_empty() {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{House, copy, durward, durward_in};
+use crate::harness::{TestDir, copy, durward, durward_in};
 
 #[test]
-fn help_is_data_and_a_wrong_command_is_a_problem() {
+fn prints_help_to_stdout_and_problems_to_stderr() {
     let help = durward(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (0, ""));
     assert!(help.out.contains("durward demo"));
@@ -31,7 +31,7 @@ fn help_is_data_and_a_wrong_command_is_a_problem() {
 }
 
 #[test]
-fn what_the_help_says_to_do_next_can_be_done() {
+fn runs_the_first_steps_of_the_help() {
     let folder = tempfile::tempdir().unwrap();
     let help = durward(&["--help"]).out;
     let (_, then) = help.split_once("Then:\n").unwrap();
@@ -51,7 +51,7 @@ fn what_the_help_says_to_do_next_can_be_done() {
 }
 
 #[test]
-fn every_command_of_the_examples_page_can_be_run_in_its_order() {
+fn runs_every_command_of_the_examples_page() {
     let folder = tempfile::tempdir().unwrap();
     copy(&crate::harness::root().join("examples"), &folder.path().join("examples"));
     // The directory exists if a developer has run the page.
@@ -73,7 +73,7 @@ fn every_command_of_the_examples_page_can_be_run_in_its_order() {
 }
 
 #[test]
-fn every_command_explains_itself_with_an_example() {
+fn every_command_has_an_example() {
     for command in [
         &["demo"][..],
         &["serve"],
@@ -100,7 +100,7 @@ fn every_command_explains_itself_with_an_example() {
 }
 
 #[test]
-fn version_and_guards_are_told_to_people_and_to_programs() {
+fn prints_version_and_guards_as_text_and_json() {
     assert!(durward(&["version"]).out.starts_with("durward "));
     let version = durward(&["version", "-o", "json"]).json();
     assert_eq!(version["guards"], serde_json::json!(["deletion", "lxcfs", "etcd"]));
@@ -113,11 +113,11 @@ fn version_and_guards_are_told_to_people_and_to_programs() {
     assert_eq!(guards[1]["webhooks"][0]["failurePolicy"], "Ignore");
     assert_eq!(guards[2]["webhooks"], serde_json::json!([]), "no ensemble is configured by default");
     assert!(durward(&["guards"]).out.contains("nobody before its section says what is guarded"));
-    let house = House::new();
-    house.configure(
+    let dir = TestDir::new();
+    dir.configure(
         "  etcd: {ensembles: [{namespace: db, selector: app=etcd, client: {tls: {secret: etcd-client}}}]}\n",
     );
-    let run = house.run(&["guards", "--config", "durward.yaml"]);
+    let run = dir.run(&["guards", "--config", "durward.yaml"]);
     assert_eq!(run.code, 0, "{}", run.err);
     for line in [
         "  needs        get/list pods in db",
@@ -132,7 +132,7 @@ fn version_and_guards_are_told_to_people_and_to_programs() {
 }
 
 #[test]
-fn completions_and_manual_come_from_the_command_line() {
+fn generates_completions_and_man_pages() {
     assert!(durward(&["completions", "bash"]).out.contains("certs"));
     assert!(durward(&["completions", "fish"]).out.contains("review"));
     let script = durward(&["completions", "--kubectl"]).out;
@@ -151,7 +151,7 @@ fn completions_and_manual_come_from_the_command_line() {
 }
 
 #[test]
-fn the_demo_plays_to_its_end_and_cleans_up() {
+fn runs_the_demo_and_removes_its_directory() {
     let folder = tempfile::tempdir().unwrap();
     let run = std::process::Command::new(env!("CARGO_BIN_EXE_durward"))
         .arg("demo")
@@ -186,7 +186,7 @@ fn the_demo_plays_to_its_end_and_cleans_up() {
 }
 
 #[test]
-fn a_demo_that_is_interrupted_leaves_nothing_behind() {
+fn an_interrupted_demo_removes_its_directory() {
     let folder = tempfile::tempdir().unwrap();
     let entries = || std::fs::read_dir(folder.path()).unwrap().count();
     let start = |arguments: &[&str]| {
@@ -231,7 +231,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_reader_who_has_gone_is_no_fault() {
+fn succeeds_if_standard_output_is_closed() {
     let (reader, writer) = std::io::pipe().unwrap();
     // Closed before the first output, because a small output would fit into the pipe.
     drop(reader);
@@ -253,7 +253,7 @@ fn a_reader_who_has_gone_is_no_fault() {
 }
 
 #[test]
-fn as_a_kubectl_plugin_it_speaks_of_kubectl() {
+fn names_kubectl_when_run_as_its_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = folder.path().join("kubectl-durward");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_durward"), &plugin).unwrap();

@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use crate::harness::House;
+use crate::harness::TestDir;
 
 #[test]
-fn every_problem_of_a_file_is_told_at_once_with_line_key_and_what_is_allowed() {
-    let house = House::new();
-    house.write(
+fn reports_all_problems_with_line_key_and_allowed_values() {
+    let dir = TestDir::new();
+    dir.write(
         "bad.yaml",
         "version: 2\nserver:\n  listn: 0.0.0.0:1\n  listen: 8443\n  local: 10.0.0.1:8081\n  tls:\n    self: {}\n    files: {cert: nothing.crt, key: .}\n  \
          registration:\n    manage: all\n    url: http://x\n    service: {name: Durward_1}\n  limits: {bodyBytes: 8Mi, bytesInFlight: 1Mi}\nguards:\n  lxcf: {}\n  lxcfs:\n",
     );
-    let run = house.run(&["config", "check", "bad.yaml"]);
+    let run = dir.run(&["config", "check", "bad.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     for line in [
         "bad.yaml:1:10: version: \"2\": cannot stand here",
@@ -39,8 +39,8 @@ fn every_problem_of_a_file_is_told_at_once_with_line_key_and_what_is_allowed() {
 }
 
 #[test]
-fn files_that_are_no_configuration_are_told_apart() {
-    let house = House::new();
+fn reports_files_that_are_not_a_configuration() {
+    let dir = TestDir::new();
     for (text, told) in [
         ("", "is empty"),
         ("- a\n", "the file: is not a map of keys"),
@@ -56,12 +56,12 @@ fn files_that_are_no_configuration_are_told_apart() {
             "port 80 stands at another key too",
         ),
     ] {
-        house.write("d.yaml", text);
-        let run = house.run(&["config", "check", "d.yaml"]);
+        dir.write("d.yaml", text);
+        let run = dir.run(&["config", "check", "d.yaml"]);
         assert_eq!(run.code, 2, "{text}");
         assert!(run.err.contains(told), "{text}: {}", run.err);
     }
-    let missing = house.run(&["config", "check", "nothing.yaml"]);
+    let missing = dir.run(&["config", "check", "nothing.yaml"]);
     assert_eq!(missing.code, 2);
     assert!(
         missing.err.contains("nothing.yaml cannot be read")
@@ -70,14 +70,14 @@ fn files_that_are_no_configuration_are_told_apart() {
 }
 
 #[test]
-fn what_the_api_server_would_refuse_or_never_match_is_no_right_configuration() {
-    let house = House::new();
-    house.write(
+fn rejects_values_that_the_api_server_would_reject() {
+    let dir = TestDir::new();
+    dir.write(
         "d.yaml",
         "version: 1\nserver:\n  registration: {service: {name: 9dur, namespace: Guards}}\nguards:\n  lxcfs:\n    installNamespace: Bad Ns\n    \
          exempt: {namespaces: [Foo_Bar, kube-*]}\n    webhook:\n      namespaceSelector: {matchLabels: {\"bad key!\": \"x y\"}}\n",
     );
-    let run = house.run(&["manifests", "--config", "d.yaml"]);
+    let run = dir.run(&["manifests", "--config", "d.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     for line in [
         "d.yaml:3:34: server.registration.service.name: \"9dur\": is no name of a Service\n    allowed: ",
@@ -90,11 +90,11 @@ fn what_the_api_server_would_refuse_or_never_match_is_no_right_configuration() {
         assert!(run.err.contains(line), "missing: {line}\n{}", run.err);
     }
     assert!(!run.err.contains("one namespace"), "what is no name is told once: {}", run.err);
-    house.write(
+    dir.write(
         "d.yaml",
         "version: 1\nserver: {registration: {url: 'https://h:99999'}}\nguards: {lxcfs: {}}\n",
     );
-    let run = house.run(&["manifests", "--config", "d.yaml"]);
+    let run = dir.run(&["manifests", "--config", "d.yaml"]);
     assert_eq!(run.code, 2);
     assert!(
         run.err.contains("d.yaml:2:30: server.registration.url: \"https://h:99999\": has a port that is not one of 1 to 65535"),
@@ -104,11 +104,11 @@ fn what_the_api_server_would_refuse_or_never_match_is_no_right_configuration() {
 }
 
 #[test]
-fn a_certificate_that_the_api_server_would_refuse_is_no_right_configuration() {
-    let house = House::new();
+fn rejects_certificates_that_the_api_server_would_reject() {
+    let dir = TestDir::new();
     let check = |registration: &str| {
-        house.write("durward.yaml", &House::configuration(registration, "  deletion: {}\n"));
-        house.run(&["config", "check", "durward.yaml"])
+        dir.write("durward.yaml", &TestDir::configuration(registration, "  deletion: {}\n"));
+        dir.run(&["config", "check", "durward.yaml"])
     };
     for (registration, called, make) in [
         (
@@ -137,45 +137,45 @@ fn a_certificate_that_the_api_server_would_refuse_is_no_right_configuration() {
         let run = check(right);
         assert_eq!((run.code, run.err.as_str()), (0, ""), "{right}");
     }
-    std::fs::remove_file(house.path().join("ca.crt")).unwrap();
+    std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
     let run = check("drain: {}");
     assert!(run.code == 2 && run.err.contains("server.tls.files.ca: ca.crt cannot be read"), "{}", run.err);
 }
 
 #[test]
-fn json_is_read_and_paths_are_relative_to_the_file() {
-    let house = House::new();
-    house.write(
+fn reads_json_and_resolves_paths_relative_to_the_file() {
+    let dir = TestDir::new();
+    dir.write(
         "conf/d.json",
         r#"{"version": 1, "server": {"tls": {"files": {"cert": "../tls.crt", "key": "../tls.key"}}}, "guards": {"lxcfs": {}}}"#,
     );
-    let run = house.run(&["config", "check", "conf/d.json"]);
+    let run = dir.run(&["config", "check", "conf/d.json"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     assert_eq!(run.out, "conf/d.json is right; guards: lxcfs\n");
 }
 
 #[test]
-fn the_defaults_are_a_configuration_that_means_the_same_as_none() {
-    let house = House::new();
-    let defaults = house.run(&["config", "defaults"]).out;
-    house.write("defaults.yaml", &defaults);
-    let made = house.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);
+fn printed_defaults_mean_the_same_as_an_empty_file() {
+    let dir = TestDir::new();
+    let defaults = dir.run(&["config", "defaults"]).out;
+    dir.write("defaults.yaml", &defaults);
+    let made = dir.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);
     assert_eq!(made.code, 0, "{}", made.err);
-    house.write(
+    dir.write(
         "short.yaml",
         "version: 1\nserver: {tls: {files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}}}\nguards: {deletion: {}, lxcfs: {}, etcd: {ensembles: []}}\n",
     );
-    let check = house.run(&["config", "check", "defaults.yaml"]);
+    let check = dir.run(&["config", "check", "defaults.yaml"]);
     assert_eq!((check.code, check.err.as_str()), (0, ""));
-    let manifests = |file: &str| house.run(&["manifests", "--config", file]);
+    let manifests = |file: &str| dir.run(&["manifests", "--config", file]);
     let (long, short) = (manifests("defaults.yaml"), manifests("short.yaml"));
     assert_eq!(long.code, 0, "{}", long.err);
     assert_eq!(long.out, short.out);
 }
 
 #[test]
-fn the_defaults_show_what_an_entry_of_a_list_may_have() {
-    let defaults = House::new().run(&["config", "defaults"]).out;
+fn printed_defaults_show_the_keys_of_list_entries() {
+    let defaults = TestDir::new().run(&["config", "defaults"]).out;
     let all: Vec<&str> = defaults.lines().collect();
     let at = all.iter().position(|line| *line == "    ensembles: []").unwrap();
     let entry: Vec<&str> = all[at + 1..].iter().map_while(|line| line.strip_prefix("      # ")).collect();
@@ -186,16 +186,16 @@ fn the_defaults_show_what_an_entry_of_a_list_may_have() {
 }
 
 #[test]
-fn files_that_guards_read_are_looked_at_by_config_check() {
-    let house = House::new();
-    let made = house.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);
+fn config_check_checks_files_of_guards() {
+    let dir = TestDir::new();
+    let made = dir.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);
     assert_eq!(made.code, 0, "{}", made.err);
     let files = "files: {ca: tls/ca.crt}}, auth: {files: {user: user.txt, password: hunter2}}";
-    house.configure(&format!(
+    dir.configure(&format!(
         "  etcd: {{ensembles: [{{namespace: db, selector: app=etcd, client: {{tls: {{{files}}}}}]}}\n"
     ));
-    house.write("user.txt", "root");
-    let run = house.run(&["config", "check", "durward.yaml"]);
+    dir.write("user.txt", "root");
+    let run = dir.run(&["config", "check", "durward.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(
         run.err.contains("guards.etcd.ensembles[0].client.auth.files.password: hunter2: "),
@@ -203,17 +203,17 @@ fn files_that_guards_read_are_looked_at_by_config_check() {
         run.err
     );
     assert!(!run.err.contains("files.user") && !run.err.contains("files.ca"), "{}", run.err);
-    house.write("hunter2", "x");
-    let run = house.run(&["config", "check", "durward.yaml"]);
+    dir.write("hunter2", "x");
+    let run = dir.run(&["config", "check", "durward.yaml"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
 }
 
 #[test]
-fn the_schema_takes_the_defaults() {
+fn the_schema_accepts_the_defaults() {
     type Change = fn(&mut Value);
-    let house = House::new();
-    let schema = house.run(&["config", "schema"]).json();
-    let defaults: Value = serde_saphyr::from_str(&house.run(&["config", "defaults"]).out).unwrap();
+    let dir = TestDir::new();
+    let schema = dir.run(&["config", "schema"]).json();
+    let defaults: Value = serde_saphyr::from_str(&dir.run(&["config", "defaults"]).out).unwrap();
     takes(&schema, &defaults, "");
     assert_eq!(schema["properties"]["guards"]["properties"]["lxcfs"]["properties"]["root"]["type"], "string");
     let ensemble = &schema["properties"]["guards"]["properties"]["etcd"]["properties"]["ensembles"]["items"];
@@ -266,8 +266,8 @@ fn takes(schema: &Value, value: &Value, path: &str) {
 }
 
 #[test]
-fn printed_defaults_hold_no_word_that_would_stay_when_the_fleet_changes() {
-    let printed = House::new().run(&["config", "defaults"]).out;
+fn printed_defaults_omit_values_that_depend_on_the_fleet() {
+    let printed = TestDir::new().run(&["config", "defaults"]).out;
     assert!(printed.contains("# select:"), "{printed}");
     assert!(!printed.lines().any(|line| line.trim_start().starts_with("select:")), "{printed}");
 }

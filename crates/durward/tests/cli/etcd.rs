@@ -4,21 +4,21 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{House, copy, root};
+use crate::harness::{TestDir, copy, root};
 
 const GUARD: &str = "  etcd: {ensembles: [{namespace: db, selector: app=etcd}]}\n";
 
 /// A directory with the etcd clusters of the examples and a configuration for them.
-fn house() -> House {
-    let house = House::new();
-    copy(&root().join("examples/etcd"), &house.path().join("etcd"));
-    house.configure(GUARD);
-    house
+fn dir() -> TestDir {
+    let dir = TestDir::new();
+    copy(&root().join("examples/etcd"), &dir.path().join("etcd"));
+    dir.configure(GUARD);
+    dir
 }
 
-fn doctor(house: &House, world: &str, more: &[&str]) -> crate::harness::Run {
+fn doctor(dir: &TestDir, world: &str, more: &[&str]) -> crate::harness::Run {
     let arguments = ["doctor", "etcd", "--config", "durward.yaml", "--world", world];
-    house.run(&[&arguments[..], more].concat())
+    dir.run(&[&arguments[..], more].concat())
 }
 
 fn codes(told: &Value) -> Vec<&str> {
@@ -26,9 +26,9 @@ fn codes(told: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_doctor_tells_members_roles_and_what_would_become_of_each_deletion() {
-    let house = house();
-    let run = doctor(&house, "etcd/world", &[]);
+fn reports_members_roles_and_the_verdict_for_each_pod() {
+    let dir = dir();
+    let run = doctor(&dir, "etcd/world", &[]);
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
     for line in [
         "1 of 1 ensemble has all its members healthy",
@@ -40,21 +40,21 @@ fn the_doctor_tells_members_roles_and_what_would_become_of_each_deletion() {
     ] {
         assert!(run.out.lines().any(|told| told == line), "{line}\n{}", run.out);
     }
-    let told = doctor(&house, "etcd/world", &["-o", "json"]).json();
+    let told = doctor(&dir, "etcd/world", &["-o", "json"]).json();
     assert_eq!(told["ensembles"][0]["lease"], "durward-system/durward-etcd.db");
     assert_eq!(told["ensembles"][0]["members"][2]["lag"], 2);
     assert_eq!(codes(&told), [""; 0]);
 }
 
 #[test]
-fn the_doctor_tells_what_is_down_and_that_the_others_stay() {
-    let house = house();
-    let run = doctor(&house, "etcd/down", &[]);
+fn reports_a_member_that_is_down_and_denied_deletions() {
+    let dir = dir();
+    let run = doctor(&dir, "etcd/down", &[]);
     assert_eq!(run.code, 1);
     assert!(run.out.contains("db/etcd  2 of 3 healthy, 2 are a quorum"), "{}", run.out);
     assert!(run.out.contains("may not be deleted now: only 1 other member is healthy"), "{}", run.out);
     assert!(run.out.contains("kubectl -n db logs etcd-2"), "{}", run.out);
-    let told = doctor(&house, "etcd/down", &["-o", "json"]).json();
+    let told = doctor(&dir, "etcd/down", &["-o", "json"]).json();
     assert_eq!(codes(&told), ["not-listening"]);
     let members = told["ensembles"][0]["members"].as_array().unwrap();
     let verdicts: Vec<_> = members.iter().map(|one| one["deletion"]["verdict"].as_str().unwrap()).collect();
@@ -62,9 +62,9 @@ fn the_doctor_tells_what_is_down_and_that_the_others_stay() {
 }
 
 #[test]
-fn the_doctor_tells_what_cannot_be_asked_and_why_that_matters() {
-    let house = house();
-    let told = doctor(&house, "etcd/cut", &["-o", "json"]).json();
+fn reports_members_that_could_not_be_read() {
+    let dir = dir();
+    let told = doctor(&dir, "etcd/cut", &["-o", "json"]).json();
     assert_eq!(codes(&told), ["timeout", "list"]);
     let what = told["findings"][0]["what"].as_str().unwrap();
     assert!(
@@ -72,20 +72,20 @@ fn the_doctor_tells_what_cannot_be_asked_and_why_that_matters() {
         "{what}"
     );
     // A List that was not recorded is unknown.
-    fs::remove_file(house.path().join("etcd/world/here/core_v1_pods.json")).unwrap();
-    fs::remove_file(house.path().join("etcd/down/here/coordination.k8s.io_v1_leases.json")).unwrap();
-    let told = doctor(&house, "etcd/world", &["-o", "json"]).json();
+    fs::remove_file(dir.path().join("etcd/world/here/core_v1_pods.json")).unwrap();
+    fs::remove_file(dir.path().join("etcd/down/here/coordination.k8s.io_v1_leases.json")).unwrap();
+    let told = doctor(&dir, "etcd/world", &["-o", "json"]).json();
     assert_eq!((codes(&told), &told["ensembles"]), (vec!["not-recorded"], &json!([])));
-    let told = doctor(&house, "etcd/down", &["-o", "json"]).json();
+    let told = doctor(&dir, "etcd/down", &["-o", "json"]).json();
     assert_eq!(codes(&told), ["not-listening", "lease"]);
     assert_eq!(told["ensembles"][0]["members"][0]["deletion"]["verdict"], "deny", "by the quorum alone");
 }
 
 #[test]
-fn the_doctor_tells_of_namespaces_in_which_nothing_is_chosen() {
-    let house = house();
-    house.configure("  etcd: {ensembles: [{namespace: db, selector: app=etdc}]}\n");
-    let run = doctor(&house, "etcd/world", &[]);
+fn reports_namespaces_without_selected_pods() {
+    let dir = dir();
+    dir.configure("  etcd: {ensembles: [{namespace: db, selector: app=etdc}]}\n");
+    let run = doctor(&dir, "etcd/world", &[]);
     assert_eq!(run.code, 1);
     assert!(run.out.starts_with("no ensemble was found\n"), "{}", run.out);
     assert!(
@@ -94,17 +94,17 @@ fn the_doctor_tells_of_namespaces_in_which_nothing_is_chosen() {
         run.out
     );
     assert!(run.out.contains("these pods seem to run etcd: etcd-0, etcd-1, etcd-2"), "{}", run.out);
-    house.configure("  etcd: {ensembles: []}\n");
-    let run = doctor(&house, "etcd/world", &[]);
+    dir.configure("  etcd: {ensembles: []}\n");
+    let run = doctor(&dir, "etcd/world", &[]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     assert!(run.err.contains("no etcd ensembles are configured"), "{}", run.err);
 }
 
 #[test]
-fn the_doctor_tells_of_two_entries_that_choose_the_same_pods() {
-    let house = house();
-    house.configure("  etcd: {leader: refuse, ensembles: [{namespace: db, selector: 'statefulset.kubernetes.io/pod-name in (etcd-0,etcd-1)'}, {namespace: db, selector: app=etcd}]}\n");
-    let told = doctor(&house, "etcd/world", &["-o", "json"]).json();
+fn reports_entries_that_select_the_same_pods() {
+    let dir = dir();
+    dir.configure("  etcd: {leader: refuse, ensembles: [{namespace: db, selector: 'statefulset.kubernetes.io/pod-name in (etcd-0,etcd-1)'}, {namespace: db, selector: app=etcd}]}\n");
+    let told = doctor(&dir, "etcd/world", &["-o", "json"]).json();
     let overlap = &told["findings"][0];
     assert_eq!(overlap["code"], "overlap", "{told:#}");
     assert_eq!(overlap["what"], "ensembles[0] and ensembles[1] both choose etcd-0, etcd-1 in namespace db");
@@ -122,33 +122,33 @@ fn the_doctor_tells_of_two_entries_that_choose_the_same_pods() {
 }
 
 #[test]
-fn the_doctor_looks_at_one_namespace_where_that_is_asked_for_and_names_commands_whole() {
-    let house = house();
-    let none = doctor(&house, "etcd/down", &["--namespace", "other"]);
+fn checks_one_namespace_on_request_and_prints_complete_commands() {
+    let dir = dir();
+    let none = doctor(&dir, "etcd/down", &["--namespace", "other"]);
     assert_eq!((none.code, none.out.starts_with("no ensemble was found\n")), (1, true), "{}", none.out);
     assert!(
         none.out.contains("no entry of the configuration chooses namespace other (no-pods)"),
         "{}",
         none.out
     );
-    let run = doctor(&house, "etcd/down", &["--namespace", "db"]);
+    let run = doctor(&dir, "etcd/down", &["--namespace", "db"]);
     let (finding, table) = (run.out.find("not-listening"), run.out.find("db/etcd  2 of 3 healthy"));
     assert!(finding.unwrap() < table.unwrap(), "what is to be mended comes first\n{}", run.out);
-    let cut = doctor(&house, "etcd/cut", &[]).out;
+    let cut = doctor(&dir, "etcd/cut", &[]).out;
     assert!(
         cut.contains("exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"),
         "{cut}"
     );
-    fs::remove_file(house.path().join("etcd/down/here/coordination.k8s.io_v1_leases.json")).unwrap();
-    let unrecorded = doctor(&house, "etcd/down", &[]).out;
+    fs::remove_file(dir.path().join("etcd/down/here/coordination.k8s.io_v1_leases.json")).unwrap();
+    let unrecorded = doctor(&dir, "etcd/down", &[]).out;
     assert!(unrecorded.contains("durward snapshot --out FOLDER --config durward.yaml"), "{unrecorded}");
     assert!(!unrecorded.contains("manifests"), "{unrecorded}");
 }
 
 /// Returns the guard's answer to a review as JSON.
-fn review(house: &House, name: &str, world: &str) -> Value {
+fn review(dir: &TestDir, name: &str, world: &str) -> Value {
     let file = format!("etcd/reviews/{name}.json");
-    let run = house.run(&["review", &file, "--config", "durward.yaml", "--world", world, "-o", "json"]);
+    let run = dir.run(&["review", &file, "--config", "durward.yaml", "--world", world, "-o", "json"]);
     let mut told = run.json();
     // The time varies.
     told[0]["way"]["microseconds"] = 0.into();
@@ -156,32 +156,32 @@ fn review(house: &House, name: &str, world: &str) -> Value {
 }
 
 #[test]
-fn a_snapshot_of_ensembles_replays_to_the_same_verdicts() {
-    let house = house();
+fn a_snapshot_of_etcd_clusters_gives_the_same_verdicts() {
+    let dir = dir();
     for (world, code) in [("world", 0), ("down", 1), ("cut", 1)] {
         let (from, out) = (format!("etcd/{world}"), format!("snap-{world}"));
-        let run = house.run(&["snapshot", "--out", &out, "--world", &from, "--config", "durward.yaml"]);
+        let run = dir.run(&["snapshot", "--out", &out, "--world", &from, "--config", "durward.yaml"]);
         assert_eq!(run.code, code, "{}", run.err);
         let again = format!("replay with: durward doctor etcd --world {out} --config durward.yaml\n");
         assert!(run.err.ends_with(&again), "{}", run.err);
-        assert_eq!(doctor(&house, &from, &[]).out, doctor(&house, &out, &[]).out);
+        assert_eq!(doctor(&dir, &from, &[]).out, doctor(&dir, &out, &[]).out);
         for name in ["etcd-allow", "etcd-leader", "etcd-deny", "etcd-drain", "etcd-dead", "etcd-unknown"] {
-            let (first, second) = (review(&house, name, &from), review(&house, name, &out));
+            let (first, second) = (review(&dir, name, &from), review(&dir, name, &out));
             assert_eq!(first.to_string(), second.to_string(), "{world} {name}");
             assert!(!first.to_string().contains("not-recorded"), "{first}");
         }
     }
     // Without a fleet, no object of a fleet can be named.
     let run =
-        house.run(&["snapshot", "--out", "x", "ns/db", "--world", "etcd/world", "--config", "durward.yaml"]);
+        dir.run(&["snapshot", "--out", "x", "ns/db", "--world", "etcd/world", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
 }
 
 /// A control plane whose own cluster contains an etcd cluster.
-fn both() -> House {
-    let house = house();
-    copy(&root().join("examples/fleet/world"), &house.path().join("both"));
-    copy(&house.path().join("etcd/world/here/etcd"), &house.path().join("both/here/etcd"));
+fn both() -> TestDir {
+    let dir = dir();
+    copy(&root().join("examples/fleet/world"), &dir.path().join("both"));
+    copy(&dir.path().join("etcd/world/here/etcd"), &dir.path().join("both/here/etcd"));
     for name in [
         "core_v1_pods",
         "core_v1_namespaces",
@@ -190,8 +190,7 @@ fn both() -> House {
         "coordination.k8s.io_v1_leases",
     ] {
         let read = |folder: &str| -> Option<Value> {
-            let text =
-                fs::read_to_string(house.path().join(folder).join(format!("here/{name}.json"))).ok()?;
+            let text = fs::read_to_string(dir.path().join(folder).join(format!("here/{name}.json"))).ok()?;
             Some(serde_json::from_str(&text).unwrap())
         };
         let mut list = read("etcd/world").unwrap();
@@ -200,40 +199,40 @@ fn both() -> House {
         for key in ["names", "namespaces"] {
             list.as_object_mut().unwrap().remove(key);
         }
-        house.write(&format!("both/here/{name}.json"), &list.to_string());
+        dir.write(&format!("both/here/{name}.json"), &list.to_string());
     }
-    house.configure(&format!(
+    dir.configure(&format!(
         "  deletion: {{fleet: {{karmada: {{}}}}, crds: {{groups: [example.org]}}}}\n{GUARD}"
     ));
-    house
+    dir
 }
 
 #[test]
-fn a_snapshot_of_a_fleet_and_of_ensembles_replays_to_both() {
-    let house = both();
+fn a_snapshot_contains_a_fleet_and_its_etcd_clusters() {
+    let dir = both();
     for (out, targets) in [("snap-all", &[][..]), ("snap-shop", &["ns/shop", "ns/db"])] {
         let arguments = ["snapshot", "--out", out, "--world", "both", "--config", "durward.yaml"];
-        let run = house.run(&[&arguments[..], targets].concat());
+        let run = dir.run(&[&arguments[..], targets].concat());
         assert_eq!(run.code, 0, "{}", run.err);
         assert!(run.err.contains("; durward doctor etcd --world"), "{}", run.err);
         let impact = |world: &str, what: &str| {
-            house.run(&["impact", what, "--world", world, "--config", "durward.yaml", "-o", "json"]).out
+            dir.run(&["impact", what, "--world", world, "--config", "durward.yaml", "-o", "json"]).out
         };
         for what in ["ns/shop", "ns/db"] {
             assert_eq!(impact("both", what), impact(out, what), "{what}");
         }
-        assert_eq!(doctor(&house, "both", &[]).out, doctor(&house, out, &[]).out);
+        assert_eq!(doctor(&dir, "both", &[]).out, doctor(&dir, out, &[]).out);
         assert_eq!(
-            review(&house, "etcd-leader", "both").to_string(),
-            review(&house, "etcd-leader", out).to_string()
+            review(&dir, "etcd-leader", "both").to_string(),
+            review(&dir, "etcd-leader", out).to_string()
         );
     }
 }
 
 #[test]
-fn a_server_with_ensembles_does_not_start_where_there_is_no_cluster_to_look_at() {
-    let house = house();
-    let run = house.run(&["serve", "--config", "durward.yaml"]);
+fn the_etcd_guard_does_not_start_without_a_cluster() {
+    let dir = dir();
+    let run = dir.run(&["serve", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(run.err.contains("kubeconfig"), "{}", run.err);
 }

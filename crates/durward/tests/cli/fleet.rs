@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use crate::harness::{House, Run, copy, durward, durward_in, root};
+use crate::harness::{Run, TestDir, copy, durward, durward_in, root};
 
 const WORLD: &str = "examples/fleet/world";
 const CUT: &str = "examples/fleet/cut";
@@ -17,16 +17,16 @@ fn impact(arguments: &[&str]) -> Run {
 }
 
 /// A writable copy of the fleet in the examples.
-fn fleet() -> House {
-    let house = House::new();
-    copy(&root().join(WORLD), &house.path().join("fleet"));
-    house.configure("  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}}\n");
-    house
+fn fleet() -> TestDir {
+    let dir = TestDir::new();
+    copy(&root().join(WORLD), &dir.path().join("fleet"));
+    dir.configure("  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}}\n");
+    dir
 }
 
 /// Changes a recorded List.
-fn change(house: &House, file: &str, change: impl FnOnce(&mut Value)) {
-    let path = house.path().join("fleet").join(file);
+fn change(dir: &TestDir, file: &str, change: impl FnOnce(&mut Value)) {
+    let path = dir.path().join("fleet").join(file);
     let mut list: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     change(&mut list);
     fs::write(path, list.to_string()).unwrap();
@@ -40,7 +40,7 @@ fn verdicts(run: &Run) -> Vec<(String, String)> {
 }
 
 #[test]
-fn impact_tells_what_is_in_use_and_where_before_anything_is_deleted() {
+fn impact_lists_objects_in_use_by_cluster() {
     let shop = impact(&["ns/shop", "--world", WORLD]);
     assert_eq!((shop.code, shop.err.as_str()), (1, ""));
     assert_eq!(
@@ -57,18 +57,17 @@ fn impact_tells_what_is_in_use_and_where_before_anything_is_deleted() {
 }
 
 #[test]
-fn a_definition_of_a_group_that_may_not_be_read_is_unknown_and_the_line_to_add_is_printed() {
-    let house = fleet();
-    house.configure("  deletion: {fleet: {karmada: {}}}\n");
-    let run =
-        house.run(&["impact", "crd/widgets.example.org", "--world", "fleet", "--config", "durward.yaml"]);
+fn reports_an_unreadable_crd_group_with_the_line_to_add() {
+    let dir = fleet();
+    dir.configure("  deletion: {fleet: {karmada: {}}}\n");
+    let run = dir.run(&["impact", "crd/widgets.example.org", "--world", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
     assert!(run.out.starts_with("crd/widgets.example.org  unknown: "), "{}", run.out);
     assert!(run.out.contains("under guards.deletion, crds: {groups: [example.org]}"), "{}", run.out);
 }
 
 #[test]
-fn impact_tells_programs_by_stable_names() {
+fn impact_prints_json_with_stable_names() {
     let run = impact(&["ns/shop", "--world", WORLD, "-o", "json"]);
     assert_eq!(run.code, 1);
     let shop = &run.json()[0];
@@ -84,7 +83,7 @@ fn impact_tells_programs_by_stable_names() {
 }
 
 #[test]
-fn what_cannot_be_seen_is_told_with_its_cause_and_is_no_all_clear() {
+fn reports_unknown_clusters_with_their_causes() {
     let run = impact(&["ns/docs", "--world", CUT, "-o", "json"]);
     assert_eq!(run.code, 1);
     let docs = &run.json()[0];
@@ -96,13 +95,13 @@ fn what_cannot_be_seen_is_told_with_its_cause_and_is_no_all_clear() {
         "{text}"
     );
 
-    let house = fleet();
-    house.write("fleet/world.yaml", &fs::read_to_string(root().join(CUT).join("world.yaml")).unwrap());
-    fs::remove_dir_all(house.path().join("fleet/m3")).unwrap();
-    house.configure(
+    let dir = fleet();
+    dir.write("fleet/world.yaml", &fs::read_to_string(root().join(CUT).join("world.yaml")).unwrap());
+    fs::remove_dir_all(dir.path().join("fleet/m3")).unwrap();
+    dir.configure(
         "  deletion: {fleet: {karmada: {}}, acknowledge: [{cluster: m3, until: 2026-12-01T00:00:00Z, reason: cut}]}\n",
     );
-    let run = house.run(&["impact", "ns/docs", "--world", "fleet", "--config", "durward.yaml"]);
+    let run = dir.run(&["impact", "ns/docs", "--world", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1, "an acknowledged cluster is unknown all the same: {}", run.out);
     assert!(run.out.contains("1 of 4 clusters not seen, and acknowledged"), "{}", run.out);
     assert!(run.out.contains("(acknowledged until 2026-12-01T00:00:00Z: cut)"), "{}", run.out);
@@ -110,7 +109,7 @@ fn what_cannot_be_seen_is_told_with_its_cause_and_is_no_all_clear() {
 }
 
 #[test]
-fn all_of_a_kind_or_all_are_told_one_after_another() {
+fn impact_lists_all_objects_of_a_kind() {
     let expected = |names: &[(&str, &str)]| -> Vec<(String, String)> {
         names.iter().map(|(name, verdict)| ((*name).to_owned(), (*verdict).to_owned())).collect()
     };
@@ -127,7 +126,7 @@ fn all_of_a_kind_or_all_are_told_one_after_another() {
 }
 
 #[test]
-fn a_name_that_does_not_exist_is_bad_input_and_no_all_clear() {
+fn rejects_a_name_that_does_not_exist() {
     let run = impact(&["ns/shpo", "--world", WORLD]);
     assert_eq!(run.code, 2);
     assert!(run.out.starts_with("ns/shpo  does not exist in the control plane\n"), "{}", run.out);
@@ -135,44 +134,44 @@ fn a_name_that_does_not_exist_is_bad_input_and_no_all_clear() {
 }
 
 #[test]
-fn without_a_configuration_the_fleet_is_found_out() {
+fn detects_the_fleet_without_a_configuration() {
     // Without Karmada's Clusters, other recorded clusters are contexts.
-    let house = fleet();
-    fs::remove_file(house.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
-    let run = durward_in(house.path(), &["impact", "ns/shop", "--world", "fleet"], "");
+    let dir = fleet();
+    fs::remove_file(dir.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
+    let run = durward_in(dir.path(), &["impact", "ns/shop", "--world", "fleet"], "");
     assert_eq!(run.code, 1);
     assert!(run.out.contains("m2  in use"), "{}", run.out);
     // A single cluster.
-    house.write("fleet/world.yaml", "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n");
+    dir.write("fleet/world.yaml", "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n");
     for member in ["m1", "m2", "m3"] {
-        fs::remove_dir_all(house.path().join("fleet").join(member)).unwrap();
+        fs::remove_dir_all(dir.path().join("fleet").join(member)).unwrap();
     }
-    let run = durward_in(house.path(), &["impact", "ns/shop", "--world", "fleet"], "");
+    let run = durward_in(dir.path(), &["impact", "ns/shop", "--world", "fleet"], "");
     assert_eq!(
         (run.code, run.out.as_str()),
         (0, "ns/shop  may be deleted: nothing in use in 1 cluster\n  nothing in use in this cluster\n")
     );
     // An unreachable API server does not count as a single cluster.
-    house.write(
+    dir.write(
         "nobody.config",
         "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: a, context: {cluster: c, user: ''}}]\n",
     );
-    let run = house.run(&["impact", "ns/shop", "--kubeconfig", "nobody.config"]);
+    let run = dir.run(&["impact", "ns/shop", "--kubeconfig", "nobody.config"]);
     assert_eq!((run.code, run.out.as_str()), (1, ""));
     assert!(run.err.contains("is a Karmada control plane cannot be told"), "{}", run.err);
     assert!(run.err.contains(": no connection to the API server at http://127.0.0.1:1: "), "{}", run.err);
     let next = "\n    does it answer? kubectl --kubeconfig nobody.config get --raw /version; --kubeconfig FILE names another\n";
     assert!(run.err.ends_with(next), "{}", run.err);
     // Without the deletion guard there is no fleet.
-    house.configure("  lxcfs: {}\n");
-    let run = house.run(&["impact", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
+    dir.configure("  lxcfs: {}\n");
+    let run = dir.run(&["impact", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("no guard that looks at a fleet is on"), "{}", run.err);
 }
 
 #[test]
-fn a_cluster_that_is_no_control_plane_is_named_and_said_to_be_all_that_was_looked_at() {
-    let house = fleet();
+fn notes_that_only_a_single_cluster_was_read() {
+    let dir = fleet();
     let plain = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = plain.local_addr().unwrap();
     // An API server that serves nothing. It ends with the process.
@@ -194,38 +193,37 @@ fn a_cluster_that_is_no_control_plane_is_named_and_said_to_be_all_that_was_looke
             );
         }
     });
-    house.write(
+    dir.write(
         "plain.config",
         &format!("apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\ncontexts: [{{name: a, context: {{cluster: c, user: ''}}}}]\n"),
     );
-    let run = house.run(&["impact", "ns/shop", "--kubeconfig", "plain.config"]);
+    let run = dir.run(&["impact", "ns/shop", "--kubeconfig", "plain.config"]);
     let told =
         format!("{address}/ was asked, which is not a Karmada control plane: only this cluster is looked at");
     assert!(run.err.contains(&told), "{}", run.err);
-    assert_eq!(house.run(&["impact", "ns/shop", "--world", "fleet"]).err, "", "a recording is no API server");
+    assert_eq!(dir.run(&["impact", "ns/shop", "--world", "fleet"]).err, "", "a recording is no API server");
 }
 
 #[test]
-fn a_snapshot_replays_to_the_same_impact() {
-    let house = fleet();
+fn a_snapshot_gives_the_same_impact() {
+    let dir = fleet();
     for (world, things, code) in [
         ("fleet", &["ns/shop", "ns/docs", "crd/widgets.example.org"][..], 0),
         ("fleet", &[], 0),
         (CUT, &["ns/docs"], 1),
     ] {
-        let from = if world == CUT { root().join(CUT) } else { house.path().join(world) };
+        let from = if world == CUT { root().join(CUT) } else { dir.path().join(world) };
         let from = from.to_str().unwrap().to_owned();
         let out = format!("snap-{}-{}", things.len(), code);
         let configured = ["--config", "durward.yaml"];
-        let made = house.run(&[&["snapshot", "--out", &out, "--world", &from], things, &configured].concat());
+        let made = dir.run(&[&["snapshot", "--out", &out, "--world", &from], things, &configured].concat());
         assert_eq!(made.code, code, "{}", made.err);
         let all = if things.is_empty() { &["--all"][..] } else { things };
         let line =
             format!("replay with: durward impact {} --world {out} --config durward.yaml\n", all.join(" "));
         assert!(made.err.ends_with(&line), "{}", made.err);
-        let replay = |world: &str| {
-            house.run(&[&["impact", "-o", "json", "--world", world], all, &configured].concat())
-        };
+        let replay =
+            |world: &str| dir.run(&[&["impact", "-o", "json", "--world", world], all, &configured].concat());
         let (first, again) = (replay(&from), replay(&out));
         if world == CUT {
             assert_eq!(verdicts(&first), verdicts(&again));
@@ -240,23 +238,22 @@ fn a_snapshot_replays_to_the_same_impact() {
 }
 
 #[test]
-fn a_snapshot_of_what_does_not_exist_is_written_and_is_bad_input() {
-    let house = fleet();
-    let run = house.run(&["snapshot", "--out", "snap", "ns/shpo", "--world", "fleet"]);
+fn writes_a_snapshot_of_a_missing_object_and_exits_with_two() {
+    let dir = fleet();
+    let run = dir.run(&["snapshot", "--out", "snap", "ns/shpo", "--world", "fleet"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(run.err.contains("there is no namespace \"shpo\"\n    did you mean shop?"), "{}", run.err);
-    assert!(house.path().join("snap/world.yaml").exists());
+    assert!(dir.path().join("snap/world.yaml").exists());
 }
 
 #[test]
-fn a_snapshot_holds_what_was_asked_and_nothing_else() {
-    let house = fleet();
-    let out = house.path().join("snap");
+fn a_snapshot_contains_only_what_was_read() {
+    let dir = fleet();
+    let out = dir.path().join("snap");
     let run =
-        house.run(&["snapshot", "--out", "snap", "ns/docs", "--world", "fleet", "--config", "durward.yaml"]);
+        dir.run(&["snapshot", "--out", "snap", "ns/docs", "--world", "fleet", "--config", "durward.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (0, ""), "{}", run.err);
-    let replay =
-        house.run(&["impact", "ns/shop", "--world", "snap", "--config", "durward.yaml", "-o", "json"]);
+    let replay = dir.run(&["impact", "ns/shop", "--world", "snap", "--config", "durward.yaml", "-o", "json"]);
     assert_eq!(replay.code, 1);
     assert_eq!(
         verdicts(&replay),
@@ -268,15 +265,15 @@ fn a_snapshot_holds_what_was_asked_and_nothing_else() {
     assert!(!out.join("m2/core_v1_pods.json").exists(), "m2 has no namespace docs");
     // The same review on both.
     let review = root().join("examples/fleet/reviews/deletion-allow.json");
-    let run = house.run(&["review", review.to_str().unwrap(), "--config", "durward.yaml", "--world", "snap"]);
+    let run = dir.run(&["review", review.to_str().unwrap(), "--config", "durward.yaml", "--world", "snap"]);
     assert_eq!(run.code, 0, "{}", run.out);
-    let again = house.run(&["snapshot", "--out", "snap", "ns/docs", "--world", "fleet"]);
+    let again = dir.run(&["snapshot", "--out", "snap", "ns/docs", "--world", "fleet"]);
     assert_eq!(again.code, 2);
     assert!(again.err.contains("snap: is not empty"), "{}", again.err);
 }
 
 #[test]
-fn the_doctor_finds_nothing_where_all_is_well() {
+fn reports_no_findings_for_a_healthy_fleet() {
     let run = durward(&["doctor", "fleet", "--world", WORLD, "--config", CONFIG]);
     assert_eq!(
         (run.code, run.out.as_str()),
@@ -285,7 +282,7 @@ fn the_doctor_finds_nothing_where_all_is_well() {
 }
 
 #[test]
-fn in_the_example_whose_link_is_cut_one_cluster_is_missing_and_the_others_answer() {
+fn reports_the_unreachable_cluster_of_the_example() {
     let run = durward(&["doctor", "fleet", "--world", CUT, "--config", CONFIG]);
     assert_eq!(run.code, 1);
     assert!(run.out.starts_with("3 of 4 clusters can be read as guards need\n\n- m3: "), "{}", run.out);
@@ -299,17 +296,17 @@ fn in_the_example_whose_link_is_cut_one_cluster_is_missing_and_the_others_answer
 }
 
 #[test]
-fn the_doctor_says_what_to_mend_why_and_how() {
-    let house = fleet();
-    house.write(
+fn reports_problems_with_reasons_and_fixes() {
+    let dir = fleet();
+    dir.write(
         "fleet/world.yaml",
         "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n- name: m1\n- name: m2\n  unread:\n  - {what: core_v1_pods, cause: forbidden, text: 'm2: may not list pods'}\n- name: m3\n  unread:\n  - {what: core_v1_namespaces, cause: no-endpoint, text: m3 has no address}\n",
     );
     for file in ["m2/core_v1_pods.json", "m3/core_v1_namespaces.json"] {
-        fs::remove_file(house.path().join("fleet").join(file)).unwrap();
+        fs::remove_file(dir.path().join("fleet").join(file)).unwrap();
     }
     let crd = "here/apiextensions.k8s.io_v1_customresourcedefinitions.json";
-    change(&house, crd, |list| {
+    change(&dir, crd, |list| {
         let one = list["items"][0].clone();
         for name in ["b.one.org", "a.two.org", "c.two.org", "works.work.karmada.io"] {
             let mut other = one.clone();
@@ -317,18 +314,18 @@ fn the_doctor_says_what_to_mend_why_and_how() {
             list["items"].as_array_mut().unwrap().push(other);
         }
     });
-    change(&house, "here/core_v1_namespaces.json", |list| {
+    change(&dir, "here/core_v1_namespaces.json", |list| {
         list["items"][1]["metadata"]["annotations"] =
             json!({"durward.dev/delete-anyway": "shop", "durward.dev/delete-reason": "x"});
     });
-    change(&house, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
+    change(&dir, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
         list["items"][0]["metadata"]["annotations"] = json!({
             "durward.dev/acknowledge-unreachable": "cut", "durward.dev/acknowledge-until": "2026-11-22T00:00:00Z"});
     });
-    house.configure(
+    dir.configure(
         "  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}, acknowledge: [{cluster: m2, until: 2026-11-20T00:00:00Z, reason: x}, {cluster: m7, until: 2026-12-01T00:00:00Z, reason: x}]}\n",
     );
-    let run = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml", "-o", "json"]);
+    let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml", "-o", "json"]);
     assert_eq!((run.code, run.err.as_str()), (1, ""));
     let told = run.json();
     let ready: Vec<_> = told["clusters"].as_array().unwrap().iter().map(|one| one["ready"] == true).collect();
@@ -374,24 +371,24 @@ fn the_doctor_says_what_to_mend_why_and_how() {
     ] {
         assert!(findings[at][key].as_str().unwrap().contains(part), "{}", findings[at]);
     }
-    let text = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]).out;
+    let text = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]).out;
     assert!(text.starts_with("2 of 4 clusters can be read as guards need\n\n- m2: "), "{text}");
     assert!(text.contains("\n  why ") && text.contains("\n  do  "), "{text}");
 }
 
 /// A directory whose configuration names an unreachable control plane.
-fn dead() -> House {
-    let house = fleet();
-    house.write(
+fn dead() -> TestDir {
+    let dir = fleet();
+    dir.write(
         "karmada.config",
         "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: a, context: {cluster: c, user: ''}}]\n",
     );
-    house.configure("  deletion: {fleet: {karmada: {kubeconfig: karmada.config}}}\n");
-    house
+    dir.configure("  deletion: {fleet: {karmada: {kubeconfig: karmada.config}}}\n");
+    dir
 }
 
 #[test]
-fn a_control_plane_that_does_not_answer_is_told_once_and_by_its_address() {
+fn reports_an_unreachable_control_plane_once_with_its_address() {
     let run = dead().run(&["doctor", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
     let told = "which clusters there are could not be read\n\n- the control plane: no connection to the API server at http://127.0.0.1:1: ";
@@ -405,7 +402,7 @@ fn a_control_plane_that_does_not_answer_is_told_once_and_by_its_address() {
 }
 
 #[test]
-fn what_cannot_be_listed_because_nobody_answers_is_not_to_be_named_instead() {
+fn suggests_no_names_if_the_list_is_unreachable() {
     let run = dead().run(&["impact", "ns", "--all", "--config", "durward.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (1, ""));
     assert!(
@@ -418,10 +415,10 @@ fn what_cannot_be_listed_because_nobody_answers_is_not_to_be_named_instead() {
 }
 
 #[test]
-fn a_list_of_clusters_that_could_not_be_read_heads_what_the_doctor_says() {
-    let house = fleet();
-    fs::remove_file(house.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
-    let run = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
+fn reports_an_unreadable_cluster_list_first() {
+    let dir = fleet();
+    fs::remove_file(dir.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
+    let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
     let told = "which clusters there are could not be read\n\n- the list of the fleet's clusters could not be read: ";
     assert!(run.out.starts_with(told), "{}", run.out);
@@ -429,27 +426,27 @@ fn a_list_of_clusters_that_could_not_be_read_heads_what_the_doctor_says() {
 }
 
 #[test]
-fn a_fleet_without_clusters_is_something_to_mend() {
-    let house = fleet();
-    change(&house, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
+fn reports_a_fleet_without_clusters() {
+    let dir = fleet();
+    change(&dir, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
         list["items"] = json!([]);
     });
-    let run = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
+    let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
     let told = "1 of 1 cluster can be read as guards need\n\n- the fleet has no clusters (no-clusters)\n";
     assert!(run.out.starts_with(told), "{}", run.out);
 }
 
 #[test]
-fn one_group_and_one_cluster_are_told_as_one() {
-    let house = fleet();
-    house.configure("  deletion: {fleet: {karmada: {}}}\n");
-    let run = house.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
+fn uses_the_singular_for_one_group_and_one_cluster() {
+    let dir = fleet();
+    dir.configure("  deletion: {fleet: {karmada: {}}}\n");
+    let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
     let told =
         "- the group example.org has CustomResourceDefinitions and is not in guards.deletion.crds.groups";
     assert!(run.out.contains(told), "{}", run.out);
-    house.configure("  deletion: {}\n");
+    dir.configure("  deletion: {}\n");
     let run =
-        house.run(&["snapshot", "--out", "one", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
+        dir.run(&["snapshot", "--out", "one", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
     assert!(run.err.contains("one: 1 cluster; replay with"), "{}", run.err);
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Longer than any step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The result of a run.
 pub(crate) struct Run {
@@ -80,12 +80,12 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 /// A directory with certificates, a snapshot and a configuration that serves on free ports.
-pub(crate) struct House(pub(crate) TempDir);
+pub(crate) struct TestDir(pub(crate) TempDir);
 
-impl House {
+impl TestDir {
     pub(crate) fn new() -> Self {
-        let house = Self(tempfile::tempdir().unwrap());
-        let made = house.run(&[
+        let dir = Self(tempfile::tempdir().unwrap());
+        let made = dir.run(&[
             "certs",
             "new",
             "--out",
@@ -97,10 +97,10 @@ impl House {
         ]);
         assert_eq!(made.code, 0, "{}", made.err);
         for part in ["world/world.yaml", "world/here/core_v1_namespaces.json", "blind/world.yaml"] {
-            house.write(part, &fs::read_to_string(root().join("examples").join(part)).unwrap());
+            dir.write(part, &fs::read_to_string(root().join("examples").join(part)).unwrap());
         }
-        house.configure("  lxcfs: {}\n");
-        house
+        dir.configure("  lxcfs: {}\n");
+        dir
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -209,8 +209,8 @@ impl Serving {
         let began = Instant::now();
         while !holds() {
             assert!(
-                began.elapsed() < PATIENCE,
-                "not within {PATIENCE:?}: {what}\n{:#?}",
+                began.elapsed() < TIMEOUT,
+                "not within {TIMEOUT:?}: {what}\n{:#?}",
                 self.lines.lock().unwrap()
             );
             thread::sleep(Duration::from_millis(20));
@@ -228,7 +228,7 @@ impl Serving {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(began.elapsed() < PATIENCE, "it does not end");
+            assert!(began.elapsed() < TIMEOUT, "it does not end");
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -241,7 +241,7 @@ impl Serving {
     pub(crate) fn plain(address: SocketAddr, request: &str) -> String {
         let mut answer = String::new();
         if let Ok(mut stream) = TcpStream::connect(address) {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             let _ = stream.write_all(request.as_bytes());
             let _ = stream.read_to_string(&mut answer);
         }
@@ -266,7 +266,7 @@ impl Serving {
             .with_no_client_auth();
         let name = ServerName::from(self.listen.ip());
         let tcp = TcpStream::connect(self.listen).unwrap();
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         tcp.set_nodelay(true).unwrap();
         Client(BufReader::new(StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), tcp)))
     }

@@ -1,6 +1,6 @@
 //! `inject`: pods and workloads after the guards.
 
-use crate::harness::{House, Run, durward_in, root};
+use crate::harness::{Run, TestDir, durward_in, root};
 
 fn inject(more: &[&str], input: &str) -> Run {
     durward_in(&root(), &[&["inject", "--config", "examples/durward.yaml"], more].concat(), input)
@@ -10,7 +10,7 @@ const POD: &str = "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\n  \"metadata\":{\"n
                    \"spec\":{\"containers\":[{\"name\":\"a\",  \"future\":1.10}]}}\n";
 
 #[test]
-fn json_keeps_every_byte_that_is_not_added_to() {
+fn keeps_every_other_byte_of_json() {
     let run = inject(&["--namespace-labels", ""], POD);
     assert_eq!(run.code, 0, "{}", run.err);
     let mut rest = run.out.as_str();
@@ -31,7 +31,7 @@ fn json_keeps_every_byte_that_is_not_added_to() {
 }
 
 #[test]
-fn a_namespace_whose_labels_nobody_gave_is_not_unlabelled() {
+fn fails_if_namespace_labels_are_not_given() {
     let run = inject(&[], POD);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     assert!(run.err.contains("Pod a: it is unknown what comes of it"), "{}", run.err);
@@ -44,7 +44,7 @@ fn a_namespace_whose_labels_nobody_gave_is_not_unlabelled() {
 }
 
 #[test]
-fn workloads_lists_and_other_objects_are_taken_as_kubectl_takes_them() {
+fn reads_workloads_lists_and_other_objects_as_kubectl_does() {
     let run = inject(&["examples/pods/deployment.yaml", "--world", "examples/world"], "");
     assert_eq!(run.code, 0, "{}", run.err);
     assert!(
@@ -72,16 +72,16 @@ fn workloads_lists_and_other_objects_are_taken_as_kubectl_takes_them() {
 }
 
 #[test]
-fn pods_of_a_daemon_set_are_shown_as_they_will_be_made() {
-    let house = House::new();
-    house.write("durward.yaml", "version: 1\nguards: {lxcfs: {nodeReadiness: require}}\n");
+fn shows_pods_of_a_daemon_set_as_their_controller_creates_them() {
+    let dir = TestDir::new();
+    dir.write("durward.yaml", "version: 1\nguards: {lxcfs: {nodeReadiness: require}}\n");
     let shown = |api_version: &str, kind: &str, metadata: &str| {
         let template = format!("{{{metadata}\"spec\":{{\"containers\":[{{\"name\":\"c\"}}]}}}}");
         let workload = format!(
             "{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",\"metadata\":{{\"name\":\"w\"}},\"spec\":{{\"template\":{template}}}}}"
         );
         let flags = ["inject", "--config", "durward.yaml", "--namespace-labels", "durward.dev/lxcfs=enabled"];
-        let run = durward_in(house.path(), &flags, &workload);
+        let run = durward_in(dir.path(), &flags, &workload);
         assert_eq!(run.code, 0, "{}", run.err);
         run.json()["spec"]["template"].clone()
     };
@@ -96,11 +96,11 @@ fn pods_of_a_daemon_set_are_shown_as_they_will_be_made() {
 }
 
 #[test]
-fn the_device_is_shown_without_a_look_at_any_namespace() {
-    let house = House::new();
+fn shows_the_device_without_reading_a_namespace() {
+    let dir = TestDir::new();
     let guards = "lxcfs: {backend: device, optIn: {namespaceLabel: false}}";
-    house.write("durward.yaml", &format!("version: 1\nguards: {{{guards}}}\n"));
-    let run = durward_in(house.path(), &["inject", "--config", "durward.yaml"], POD);
+    dir.write("durward.yaml", &format!("version: 1\nguards: {{{guards}}}\n"));
+    let run = durward_in(dir.path(), &["inject", "--config", "durward.yaml"], POD);
     assert_eq!(run.code, 0, "{}", run.err);
     let pod = run.json();
     let one = serde_json::json!({"durward.dev/lxcfs": "1"});
@@ -108,12 +108,12 @@ fn the_device_is_shown_without_a_look_at_any_namespace() {
         pod["spec"]["containers"][0]["resources"],
         serde_json::json!({"limits": one.clone(), "requests": one})
     );
-    let again = durward_in(house.path(), &["inject", "--config", "durward.yaml"], &run.out);
+    let again = durward_in(dir.path(), &["inject", "--config", "durward.yaml"], &run.out);
     assert_eq!(again.out, run.out, "twice adds nothing");
 }
 
 #[test]
-fn a_diff_shows_the_additions_alone() {
+fn a_diff_shows_only_the_additions() {
     let run = inject(&["examples/pods/web.yaml", "--world", "examples/world", "--diff"], "");
     assert_eq!(run.code, 0);
     assert!(run.out.starts_with("--- examples/pods/web.yaml#1\n+++ "), "{}", run.out);
@@ -128,7 +128,7 @@ fn a_diff_shows_the_additions_alone() {
 }
 
 #[test]
-fn warnings_are_told_and_bad_input_is_exit_two() {
+fn prints_warnings_and_exits_with_two_on_bad_input() {
     let restricted = inject(&["--namespace-labels", "pod-security.kubernetes.io/enforce=restricted"], POD);
     assert_eq!(restricted.code, 0);
     assert!(restricted.err.contains("warning: Pod a: lxcfs: this pod gets no files"), "{}", restricted.err);
@@ -166,11 +166,11 @@ fn warnings_are_told_and_bad_input_is_exit_two() {
 }
 
 #[test]
-fn a_namespace_that_the_registration_does_not_select_is_not_asked_about() {
-    let house = House::new();
-    house.configure("  lxcfs: {webhook: {namespaceSelector: {matchLabels: {team: shop}}}}\n");
+fn skips_namespaces_that_the_webhook_configuration_does_not_select() {
+    let dir = TestDir::new();
+    dir.configure("  lxcfs: {webhook: {namespaceSelector: {matchLabels: {team: shop}}}}\n");
     let inject = |more: &[&str], input: &str| {
-        durward_in(house.path(), &[&["inject", "--config", "durward.yaml"], more].concat(), input)
+        durward_in(dir.path(), &[&["inject", "--config", "durward.yaml"], more].concat(), input)
     };
     let other = inject(&["--namespace-labels", "team=bank,durward.dev/lxcfs=enabled"], POD);
     assert_eq!((other.code, other.out.as_str()), (0, POD));

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::fs::{major, minor};
 use serde_json::{Value, json};
 
-use crate::harness::{House, Run};
+use crate::harness::{Run, TestDir};
 
 /// Every file as LXCFS has it.
 const FILES: [(&str, &str); 9] = [
@@ -24,22 +24,22 @@ const FILES: [(&str, &str); 9] = [
 ];
 
 /// A folder in which every file is as LXCFS has it, and which is LXCFS's by the table of mounts of the house's `proc`.
-pub(crate) fn root(house: &Path) -> PathBuf {
-    let root = house.join("lxcfs");
+pub(crate) fn root(dir: &Path) -> PathBuf {
+    let root = dir.join("lxcfs");
     for (path, text) in FILES {
         write(&root, path, text);
     }
-    mount(house, "fuse.lxcfs");
+    mount(dir, "fuse.lxcfs");
     root
 }
 
 /// Has the table of mounts say that this lies at the root.
-pub(crate) fn mount(house: &Path, kind: &str) {
-    let root = house.join("lxcfs");
+pub(crate) fn mount(dir: &Path, kind: &str) {
+    let root = dir.join("lxcfs");
     let number = fs::metadata(root.join("proc/stat")).unwrap().dev();
     let (major, minor) = (major(number), minor(number));
     let line = format!("97 90 {major}:{minor} / {} rw - {kind} lxcfs rw\n", root.display());
-    write(house, "/proc/self/mountinfo", &line);
+    write(dir, "/proc/self/mountinfo", &line);
 }
 
 pub(crate) fn write(root: &Path, path: &str, text: &str) {
@@ -102,16 +102,16 @@ fn pods(node: &str) -> Vec<Value> {
 
 /// What doctor says of a cluster.
 fn doctor(lxcfs: &str, nodes: &[Value], pods: &[Value], more: &[&str]) -> Run {
-    let house = House::new();
-    house.configure(&format!("  lxcfs: {{{lxcfs}}}\n"));
+    let dir = TestDir::new();
+    dir.configure(&format!("  lxcfs: {{{lxcfs}}}\n"));
     let list = |kind: &str, items: &[Value]| {
         let version = json!({"resourceVersion": "1"});
         json!({"apiVersion": "v1", "kind": kind, "metadata": version, "items": items}).to_string()
     };
-    house.write("cluster/world.yaml", &fs::read_to_string(house.path().join("world/world.yaml")).unwrap());
-    house.write("cluster/here/core_v1_nodes.json", &list("NodeList", nodes));
-    house.write("cluster/here/core_v1_pods.json", &list("PodList", pods));
-    house.run(&[&["doctor", "lxcfs", "--config", "durward.yaml", "--world", "cluster"], more].concat())
+    dir.write("cluster/world.yaml", &fs::read_to_string(dir.path().join("world/world.yaml")).unwrap());
+    dir.write("cluster/here/core_v1_nodes.json", &list("NodeList", nodes));
+    dir.write("cluster/here/core_v1_pods.json", &list("PodList", pods));
+    dir.run(&[&["doctor", "lxcfs", "--config", "durward.yaml", "--world", "cluster"], more].concat())
 }
 
 #[test]
@@ -306,23 +306,23 @@ fn nodes_of_which_nothing_tells_are_told_together_and_those_without_proc_are_lef
 
 #[test]
 fn a_cluster_that_cannot_be_read_is_no_cluster_on_which_all_is_well() {
-    let house = House::new();
-    let run = house.run(&["doctor", "lxcfs", "--world", "world", "-o", "json"]);
+    let dir = TestDir::new();
+    let run = dir.run(&["doctor", "lxcfs", "--world", "world", "-o", "json"]);
     assert_eq!(codes(&run), ["nodes"]);
 }
 
 // === here ===
 
-fn here(house: &House, root: &Path, lxcfs: &str, more: &[&str]) -> Run {
-    house.configure(&format!("  lxcfs: {{root: {}{lxcfs}}}\n", root.display()));
-    house.run(&[&["doctor", "lxcfs", "--here", "--config", "durward.yaml", "--proc", "proc"], more].concat())
+fn here(dir: &TestDir, root: &Path, lxcfs: &str, more: &[&str]) -> Run {
+    dir.configure(&format!("  lxcfs: {{root: {}{lxcfs}}}\n", root.display()));
+    dir.run(&[&["doctor", "lxcfs", "--here", "--config", "durward.yaml", "--proc", "proc"], more].concat())
 }
 
 #[test]
 fn here_the_files_themselves_are_read() {
-    let house = House::new();
-    let root = root(house.path());
-    let run = here(&house, &root, "", &[]);
+    let dir = TestDir::new();
+    let root = root(dir.path());
+    let run = here(&dir, &root, "", &[]);
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
     assert!(run.out.contains("  meminfo    served\n"), "{}", run.out);
     assert!(run.out.contains("  loadavg    served  (pods do not get it)\n"), "{}", run.out);
@@ -331,8 +331,8 @@ fn here_the_files_themselves_are_read() {
 
 #[test]
 fn here_a_file_that_is_not_as_it_should_be_is_told_with_what_to_do() {
-    let house = House::new();
-    let root = root(house.path());
+    let dir = TestDir::new();
+    let root = root(dir.path());
     remove(&root, "/proc/meminfo");
     remove(&root, "/proc/swaps");
     remove(&root, "/proc/stat");
@@ -340,11 +340,11 @@ fn here_a_file_that_is_not_as_it_should_be_is_told_with_what_to_do() {
     remove(&root, "/proc/uptime");
     assert!(Command::new("mkfifo").arg(root.join("proc/uptime")).status().unwrap().success());
     write(&root, "/proc/cpuinfo", "");
-    write(house.path(), "/proc/self/mountinfo", "");
-    let run = here(&house, &root, "", &["-o", "json"]);
+    write(dir.path(), "/proc/self/mountinfo", "");
+    let run = here(&dir, &root, "", &["-o", "json"]);
     assert_eq!(codes(&run), ["mount", "mount", "files"], "nothing is mounted");
-    mount(house.path(), "fuse.lxcfs");
-    let run = here(&house, &root, "", &["-o", "json"]);
+    mount(dir.path(), "fuse.lxcfs");
+    let run = here(&dir, &root, "", &["-o", "json"]);
     assert_eq!(codes(&run), ["files", "files", "files"]);
     let told = run.json();
     assert_eq!(
@@ -356,51 +356,51 @@ fn here_a_file_that_is_not_as_it_should_be_is_told_with_what_to_do() {
     );
     let what = told["findings"][1]["what"].as_str().unwrap();
     assert!(what.ends_with("/proc/meminfo is not there (so: meminfo, swaps)"), "{what}");
-    let run = here(&house, &root, ", files: [diskstats]", &[]);
+    let run = here(&dir, &root, ", files: [diskstats]", &[]);
     assert_eq!(run.code, 0, "what pods do not get is not missed: {}", run.out);
 }
 
 #[test]
 fn here_copies_of_the_files_are_not_taken_for_lxcfs() {
-    let house = House::new();
-    let root = root(house.path());
+    let dir = TestDir::new();
+    let root = root(dir.path());
     for kind in ["ext4", "fuse.sshfs"] {
-        mount(house.path(), kind);
-        let run = here(&house, &root, "", &["-o", "json"]);
+        mount(dir.path(), kind);
+        let run = here(&dir, &root, "", &["-o", "json"]);
         assert_eq!(codes(&run), ["mount"]);
         let told = run.json();
         assert_eq!((&told["files"]["meminfo"], &told["sees"]), (&json!("not-lxcfs"), &json!([])));
     }
     // LXCFS is there, and something lies over its files.
     write(
-        house.path(),
+        dir.path(),
         "/proc/self/mountinfo",
         &format!("97 90 0:1 / {} rw - fuse.lxcfs lxcfs rw\n", root.display()),
     );
-    let run = here(&house, &root, "", &["-o", "json"]);
+    let run = here(&dir, &root, "", &["-o", "json"]);
     assert_eq!(codes(&run), ["files"]);
     assert!(run.json()["findings"][0]["mend"].as_str().unwrap().contains("findmnt -R"), "{}", run.out);
 }
 
 /// A process in the house's `proc`.
-fn process(house: &Path, pid: i32, rights: &str, users: &str) {
+fn process(dir: &Path, pid: i32, rights: &str, users: &str) {
     for (name, text) in [
         ("comm", "lxcfs\n".to_owned()),
-        ("cmdline", format!("lxcfs\0--enable-cfs\0{}\0", house.join("lxcfs").display())),
+        ("cmdline", format!("lxcfs\0--enable-cfs\0{}\0", dir.join("lxcfs").display())),
         ("stat", format!("{pid} (lxcfs) {}", ["1"; 50].join(" "))),
         ("status", format!("Name:\tlxcfs\nCapEff:\t{rights}\n")),
         ("uid_map", users.to_owned()),
-        ("mountinfo", fs::read_to_string(house.join("proc/self/mountinfo")).unwrap()),
+        ("mountinfo", fs::read_to_string(dir.join("proc/self/mountinfo")).unwrap()),
     ] {
-        write(house, &format!("/proc/{pid}/{name}"), &text);
+        write(dir, &format!("/proc/{pid}/{name}"), &text);
     }
 }
 
 #[test]
 fn here_a_process_that_only_calls_itself_lxcfs_is_passed_over_and_none_is_run() {
-    let house = House::new();
-    let root = root(house.path());
-    let ran = house.path().join("ran");
+    let dir = TestDir::new();
+    let root = root(dir.path());
+    let ran = dir.path().join("ran");
     let script = format!("#!/bin/sh\ntouch {}\necho 5.0.3\n", ran.display());
     let first = "0 0 4294967295\n";
     for (pid, rights, users) in [
@@ -409,12 +409,12 @@ fn here_a_process_that_only_calls_itself_lxcfs_is_passed_over_and_none_is_run() 
         (4, "000001ffffffffff", "0 100000 65536\n"),
         (7, "000001ffffffffff", first),
     ] {
-        process(house.path(), pid, rights, users);
-        let program = house.path().join(format!("proc/{pid}/exe"));
+        process(dir.path(), pid, rights, users);
+        let program = dir.path().join(format!("proc/{pid}/exe"));
         fs::write(&program, &script).unwrap();
         fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-        std::os::unix::fs::symlink("/", house.path().join(format!("proc/{pid}/root"))).unwrap();
-        let run = here(&house, &root, "", &["-o", "json"]);
+        std::os::unix::fs::symlink("/", dir.path().join(format!("proc/{pid}/root"))).unwrap();
+        let run = here(&dir, &root, "", &["-o", "json"]);
         let told = run.json();
         assert_eq!(told["pid"], if pid == 7 { json!(7) } else { Value::Null }, "{pid}");
         assert_eq!(told["version"], Value::Null);
@@ -424,7 +424,7 @@ fn here_a_process_that_only_calls_itself_lxcfs_is_passed_over_and_none_is_run() 
 
 #[test]
 fn here_and_a_cluster_cannot_both_be_meant() {
-    let run = House::new().run(&["doctor", "lxcfs", "--here", "--world", "world"]);
+    let run = TestDir::new().run(&["doctor", "lxcfs", "--here", "--world", "world"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("--here"), "{}", run.err);
 }

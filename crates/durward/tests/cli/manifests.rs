@@ -4,10 +4,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::harness::{House, durward_in};
+use crate::harness::{TestDir, durward_in};
 
-fn objects(house: &House, more: &[&str]) -> Vec<Value> {
-    let run = house.run(&[&["manifests", "--config", "durward.yaml"], more].concat());
+fn objects(dir: &TestDir, more: &[&str]) -> Vec<Value> {
+    let run = dir.run(&[&["manifests", "--config", "durward.yaml"], more].concat());
     assert_eq!(run.code, 0, "{}", run.err);
     serde_saphyr::from_multiple(&run.out).unwrap()
 }
@@ -17,14 +17,14 @@ fn kinds(objects: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn registration_names_the_service_the_path_and_the_authority() {
-    let house = House::new();
-    let all = objects(&house, &[]);
+fn webhook_configurations_name_service_path_and_ca() {
+    let dir = TestDir::new();
+    let all = objects(&dir, &[]);
     assert_eq!(
         kinds(&all),
         ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"]
     );
-    let registration = objects(&house, &["--only", "registration"]);
+    let registration = objects(&dir, &["--only", "registration"]);
     assert_eq!(kinds(&registration), ["MutatingWebhookConfiguration"]);
     assert_eq!(registration[0]["metadata"]["name"], "durward");
     for webhook in registration[0]["webhooks"].as_array().unwrap() {
@@ -35,7 +35,7 @@ fn registration_names_the_service_the_path_and_the_authority() {
             serde_json::json!({"name": "durward", "namespace": "durward-system", "path": "/lxcfs", "port": 443})
         );
         let bundle = STANDARD.decode(client["caBundle"].as_str().unwrap()).unwrap();
-        assert_eq!(bundle, std::fs::read(house.path().join("ca.crt")).unwrap());
+        assert_eq!(bundle, std::fs::read(dir.path().join("ca.crt")).unwrap());
         assert_eq!(webhook["sideEffects"], "None");
         assert_eq!(webhook["reinvocationPolicy"], "IfNeeded");
         assert_eq!(webhook["admissionReviewVersions"], serde_json::json!(["v1"]));
@@ -43,8 +43,8 @@ fn registration_names_the_service_the_path_and_the_authority() {
 }
 
 #[test]
-fn permissions_are_the_guards() {
-    let rbac = objects(&House::new(), &["--only", "rbac"]);
+fn prints_the_permissions_of_the_guards() {
+    let rbac = objects(&TestDir::new(), &["--only", "rbac"]);
     assert_eq!(kinds(&rbac), ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"]);
     assert_eq!(
         rbac[1]["rules"],
@@ -54,28 +54,28 @@ fn permissions_are_the_guards() {
 }
 
 #[test]
-fn a_url_stands_in_place_of_the_service() {
-    let house = House::new();
+fn prints_a_url_instead_of_a_service() {
+    let dir = TestDir::new();
     let server = "registration: {url: 'https://10.0.0.7:8443/'}";
-    house.write(
+    dir.write(
         "durward.yaml",
-        &House::configuration(
+        &TestDir::configuration(
             server,
             "  lxcfs: {webhook: {reviewVersions: [v1beta1], failurePolicy: Fail}}\n",
         ),
     );
-    let webhook = &objects(&house, &["--only", "registration"])[0]["webhooks"][0];
+    let webhook = &objects(&dir, &["--only", "registration"])[0]["webhooks"][0];
     assert_eq!(webhook["clientConfig"]["url"], "https://10.0.0.7:8443/lxcfs");
     assert!(webhook["clientConfig"]["service"].is_null());
     assert_eq!(webhook["admissionReviewVersions"], serde_json::json!(["v1beta1"]));
     assert_eq!(webhook["failurePolicy"], "Fail");
-    let run = house.run(&["manifests", "--config", "durward.yaml"]);
+    let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert!(run.err.contains("that calls 10.0.0.7 refuses tls.crt"), "{}", run.err);
 }
 
 #[test]
-fn the_namespace_that_durward_runs_in_is_left_alone_wherever_the_file_tells_it() {
-    let house = House::new();
+fn excludes_durwards_namespace_wherever_the_file_names_it() {
+    let dir = TestDir::new();
     let service = "registration: {service: {name: door, namespace: guards}}";
     let url = "registration: {url: 'https://10.0.0.7:8443'}";
     for (server, guards, home) in [
@@ -84,8 +84,8 @@ fn the_namespace_that_durward_runs_in_is_left_alone_wherever_the_file_tells_it()
         (url, "  lxcfs: {installNamespace: elsewhere}\n", "elsewhere"),
         (url, "  lxcfs: {}\n", "durward-system"),
     ] {
-        house.write("durward.yaml", &House::configuration(server, guards));
-        let all = objects(&house, &[]);
+        dir.write("durward.yaml", &TestDir::configuration(server, guards));
+        let all = objects(&dir, &[]);
         let account = &all[0]["metadata"]["namespace"];
         assert_eq!((account, &all[2]["subjects"][0]["namespace"]), (&home.into(), &home.into()));
         let webhooks = all[3]["webhooks"].as_array().unwrap();
@@ -101,7 +101,7 @@ fn the_namespace_that_durward_runs_in_is_left_alone_wherever_the_file_tells_it()
         for (namespace, is_changed) in [(home, false), ("shop", true)] {
             let inject =
                 ["inject", "--config", "durward.yaml", "--namespace-labels", "", "--namespace", namespace];
-            let run = durward_in(house.path(), &inject, pod);
+            let run = durward_in(dir.path(), &inject, pod);
             assert_eq!(
                 (run.code, run.out.contains("/proc/meminfo")),
                 (0, is_changed),
@@ -112,8 +112,8 @@ fn the_namespace_that_durward_runs_in_is_left_alone_wherever_the_file_tells_it()
     }
     for given in ["elsewhere", "''"] {
         let guards = format!("  lxcfs: {{installNamespace: {given}}}\n");
-        house.write("durward.yaml", &House::configuration(service, &guards));
-        let run = house.run(&["config", "check", "durward.yaml"]);
+        dir.write("durward.yaml", &TestDir::configuration(service, &guards));
+        let run = dir.run(&["config", "check", "durward.yaml"]);
         assert_eq!(run.code, 2);
         let told = "but server.registration.service.namespace is \"guards\", and Durward runs in one namespace\n    \
                     write the same at both, or take installNamespace out: it follows server.registration.service.namespace";
@@ -127,28 +127,28 @@ fn the_namespace_that_durward_runs_in_is_left_alone_wherever_the_file_tells_it()
 }
 
 #[test]
-fn a_key_never_reaches_a_ca_bundle() {
-    let house = House::new();
+fn rejects_a_private_key_in_a_ca_bundle() {
+    let dir = TestDir::new();
     let both =
-        ["ca.crt", "ca.key"].map(|name| std::fs::read_to_string(house.path().join(name)).unwrap()).concat();
-    house.write("ca.crt", &both);
-    let run = house.run(&["manifests", "--config", "durward.yaml"]);
+        ["ca.crt", "ca.key"].map(|name| std::fs::read_to_string(dir.path().join(name)).unwrap()).concat();
+    dir.write("ca.crt", &both);
+    let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     assert!(run.err.contains("holds a private key: everyone may read a caBundle"), "{}", run.err);
 }
 
 #[test]
-fn an_authority_that_is_not_there_is_told_and_keys_need_not_be_there() {
-    let house = House::new();
-    std::fs::remove_file(house.path().join("tls.key")).unwrap();
-    std::fs::remove_file(house.path().join("tls.crt")).unwrap();
-    assert_eq!(objects(&house, &["--only", "registration"]).len(), 1);
-    std::fs::remove_file(house.path().join("ca.crt")).unwrap();
-    let run = house.run(&["manifests", "--config", "durward.yaml"]);
+fn reports_a_missing_ca_and_needs_no_key() {
+    let dir = TestDir::new();
+    std::fs::remove_file(dir.path().join("tls.key")).unwrap();
+    std::fs::remove_file(dir.path().join("tls.crt")).unwrap();
+    assert_eq!(objects(&dir, &["--only", "registration"]).len(), 1);
+    std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
+    let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("server.tls.files.ca: ca.crt: No such file"), "{}", run.err);
-    house.write("durward.yaml", "version: 1\nguards: {lxcfs: {}}\n");
-    let run = house.run(&["manifests", "--config", "durward.yaml"]);
+    dir.write("durward.yaml", "version: 1\nguards: {lxcfs: {}}\n");
+    let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert_eq!(run.code, 0);
     assert!(run.err.contains("no caBundle is printed"), "{}", run.err);
 }
@@ -165,13 +165,13 @@ fn names(objects: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn a_karmada_control_plane_is_given_a_user_the_members_roles_and_a_url() {
-    let house = House::new();
-    house.configure(KARMADA);
-    let run = house.run(&["manifests", "--config", "durward.yaml"]);
+fn prints_user_member_roles_and_url_for_karmada() {
+    let dir = TestDir::new();
+    dir.configure(KARMADA);
+    let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert!(run.out.starts_with("# For the Karmada API server: "), "{}", run.out);
     assert!(run.err.contains("by a client certificate with CN=durward and no O"), "{}", run.err);
-    let all = objects(&house, &[]);
+    let all = objects(&dir, &[]);
     assert_eq!(
         names(&all),
         [
@@ -203,25 +203,25 @@ fn a_karmada_control_plane_is_given_a_user_the_members_roles_and_a_url() {
     let client = &all[5]["webhooks"][0]["clientConfig"];
     assert_eq!(client["url"], "https://durward.durward-system.svc:443/deletion");
     assert!(client["service"].is_null());
-    assert_eq!(objects(&house, &["--only", "karmada"]), all);
-    assert_eq!(objects(&house, &["--only", "members"]), all[2..5]);
-    assert_eq!(objects(&house, &["--only", "rbac,members"]), all[..5]);
-    assert_eq!(objects(&house, &["--only", "registration"]), all[5..]);
+    assert_eq!(objects(&dir, &["--only", "karmada"]), all);
+    assert_eq!(objects(&dir, &["--only", "members"]), all[2..5]);
+    assert_eq!(objects(&dir, &["--only", "rbac,members"]), all[..5]);
+    assert_eq!(objects(&dir, &["--only", "registration"]), all[5..]);
 }
 
 #[test]
-fn without_a_star_no_role_reads_secrets_and_none_does_more_than_read() {
-    let house = House::new();
+fn roles_without_a_wildcard_only_read_and_never_secrets() {
+    let dir = TestDir::new();
     for guards in [
         KARMADA,
         "  deletion: {fleet: {karmada: {}}, unmanaged: ignore, namespaces: {more: [{group: example.org, version: v1, resource: caches}]}}\n",
         "  deletion: {fleet: {contexts: [a]}}\n",
         "  deletion: {}\n",
     ] {
-        house.configure(guards);
-        let mut all = objects(&house, &[]);
+        dir.configure(guards);
+        let mut all = objects(&dir, &[]);
         if guards.contains("contexts") {
-            all.extend(objects(&house, &["--only", "members"]));
+            all.extend(objects(&dir, &["--only", "members"]));
         }
         let mut roles = 0;
         for role in all.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Role")) {
@@ -241,16 +241,16 @@ fn without_a_star_no_role_reads_secrets_and_none_does_more_than_read() {
         }
         assert!(roles > 0, "{guards}");
     }
-    house.configure("  deletion: {crds: {groups: ['*']}}\n");
-    assert!(objects(&house, &["--only", "rbac"])[1].to_string().contains(r#""apiGroups":["*"]"#));
+    dir.configure("  deletion: {crds: {groups: ['*']}}\n");
+    assert!(objects(&dir, &["--only", "rbac"])[1].to_string().contains(r#""apiGroups":["*"]"#));
 }
 
 #[test]
-fn what_goes_to_two_api_servers_is_printed_for_one_at_a_time() {
-    let house = House::new();
-    house.configure(BOTH);
+fn prints_for_one_api_server_at_a_time() {
+    let dir = TestDir::new();
+    dir.configure(BOTH);
     for part in [&[][..], &["--only", "rbac"], &["--only", "registration"], &["--only", "karmada,cluster"]] {
-        let run = house.run(&[&["manifests", "--config", "durward.yaml"], part].concat());
+        let run = dir.run(&[&["manifests", "--config", "durward.yaml"], part].concat());
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{part:?}");
         assert!(
             run.err
@@ -260,29 +260,29 @@ fn what_goes_to_two_api_servers_is_printed_for_one_at_a_time() {
             run.err
         );
     }
-    let here = objects(&house, &["--only", "cluster"]);
+    let here = objects(&dir, &["--only", "cluster"]);
     assert_eq!(
         kinds(&here),
         ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"]
     );
     assert!(!serde_json::to_string(&here).unwrap().contains("karmada"));
-    let there = objects(&house, &["--only", "karmada"]);
+    let there = objects(&dir, &["--only", "karmada"]);
     assert_eq!(there.len(), 6);
     assert_eq!(there[1]["subjects"][0]["name"], "keeper");
-    assert_eq!(objects(&house, &["--only", "karmada,registration"]), there[5..]);
-    assert_eq!(objects(&house, &["--only", "members"]), there[2..5]);
+    assert_eq!(objects(&dir, &["--only", "karmada,registration"]), there[5..]);
+    assert_eq!(objects(&dir, &["--only", "members"]), there[2..5]);
 
-    house.configure("  lxcfs: {}\n");
-    let run = house.run(&["manifests", "--config", "durward.yaml", "--only", "karmada"]);
+    dir.configure("  lxcfs: {}\n");
+    let run = dir.run(&["manifests", "--config", "durward.yaml", "--only", "karmada"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     assert!(run.err.contains("--only karmada: there is nothing to print"), "{}", run.err);
 }
 
 #[test]
-fn kubeconfigs_in_secrets_are_read_in_one_namespace_only() {
-    let house = House::new();
-    house.configure("  deletion: {fleet: {secrets: {}}}\n");
-    let all = objects(&house, &[]);
+fn reads_kubeconfig_secrets_in_one_namespace_only() {
+    let dir = TestDir::new();
+    dir.configure("  deletion: {fleet: {secrets: {}}}\n");
+    let all = objects(&dir, &[]);
     let role = all.iter().find(|object| object["kind"] == "Role").unwrap();
     assert_eq!(role["metadata"]["namespace"], "durward-system");
     assert_eq!(
@@ -291,7 +291,7 @@ fn kubeconfigs_in_secrets_are_read_in_one_namespace_only() {
     );
     let everywhere = all.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
     assert!(!everywhere.to_string().contains("secrets"), "{everywhere}");
-    let members = objects(&house, &["--only", "members"]);
+    let members = objects(&dir, &["--only", "members"]);
     assert_eq!(
         names(&members),
         ["ServiceAccount durward", "ClusterRole durward-member", "ClusterRoleBinding durward-member"]

@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::House;
+use crate::harness::TestDir;
 
 const SERVER: &str = "version: 1\nserver:\n  tls: {files: {cert: tls.crt, key: tls.key, ca: ca.crt}}\n";
 const IMAGE: [&str; 2] = ["--image", "registry.example.com/durward:1"];
 
 /// Returns the printed objects and notes.
-fn printed(house: &House, more: &[&str]) -> (Vec<Value>, String) {
-    let run = house.run(&[&["manifests", "--config", "durward.yaml"], &IMAGE[..], more].concat());
+fn printed(dir: &TestDir, more: &[&str]) -> (Vec<Value>, String) {
+    let run = dir.run(&[&["manifests", "--config", "durward.yaml"], &IMAGE[..], more].concat());
     assert_eq!(run.code, 0, "{}", run.err);
     (serde_saphyr::from_multiple(&run.out).unwrap(), run.err)
 }
 
-fn configured(rest: &str) -> House {
-    let house = House::new();
-    house.write("durward.yaml", &format!("{SERVER}{rest}"));
-    house
+fn configured(rest: &str) -> TestDir {
+    let dir = TestDir::new();
+    dir.write("durward.yaml", &format!("{SERVER}{rest}"));
+    dir
 }
 
 fn kinds(objects: &[Value]) -> Vec<&str> {
@@ -32,16 +32,16 @@ fn pod(objects: &[Value]) -> &Value {
     &one(objects, "Deployment")["spec"]["template"]["spec"]
 }
 
-fn refused(house: &House, more: &[&str]) -> String {
-    let run = house.run(&[&["manifests", "--config", "durward.yaml"], more].concat());
+fn refused(dir: &TestDir, more: &[&str]) -> String {
+    let run = dir.run(&[&["manifests", "--config", "durward.yaml"], more].concat());
     assert_eq!((run.code, run.out.as_str()), (2, ""), "{}", run.err);
     run.err
 }
 
 #[test]
-fn with_an_image_everything_is_printed_and_the_registration_last() {
-    let house = configured("guards: {lxcfs: {}}\n");
-    let (all, notes) = printed(&house, &[]);
+fn prints_the_workload_first_and_webhook_configurations_last() {
+    let dir = configured("guards: {lxcfs: {}}\n");
+    let (all, notes) = printed(&dir, &[]);
     assert_eq!(
         kinds(&all),
         [
@@ -58,19 +58,19 @@ fn with_an_image_everything_is_printed_and_the_registration_last() {
     );
     let create = "kubectl -n durward-system create secret tls durward-tls --cert=tls.crt --key=tls.key";
     assert!(notes.contains(create), "{notes}");
-    let (alone, _) = printed(&house, &["--only", "workload"]);
+    let (alone, _) = printed(&dir, &["--only", "workload"]);
     assert_eq!(kinds(&alone)[..2], ["ServiceAccount", "ConfigMap"]);
     assert_eq!(kinds(&alone).len(), 6);
-    let (with_rbac, _) = printed(&house, &["--only", "workload,rbac"]);
+    let (with_rbac, _) = printed(&dir, &["--only", "workload,rbac"]);
     assert_eq!(kinds(&with_rbac).iter().filter(|kind| **kind == "ServiceAccount").count(), 1);
 }
 
 #[test]
-fn the_pods_have_the_very_file_and_what_it_names_where_it_names_it() {
+fn mounts_the_configuration_and_its_files_at_their_paths() {
     let text = format!("{SERVER}# a word of mine\nguards:\n  lxcfs: {{}}\n");
-    let house = House::new();
-    house.write("durward.yaml", &text);
-    let (all, _) = printed(&house, &["--tls-secret", "other-tls"]);
+    let dir = TestDir::new();
+    dir.write("durward.yaml", &text);
+    let (all, _) = printed(&dir, &["--tls-secret", "other-tls"]);
     let map = one(&all, "ConfigMap");
     assert_eq!(map["data"], json!({"durward.yaml": text}));
     let pod = pod(&all);
@@ -93,24 +93,24 @@ fn the_pods_have_the_very_file_and_what_it_names_where_it_names_it() {
 }
 
 #[test]
-fn a_node_in_need_ends_other_pods_first_unless_another_class_is_given() {
-    let house = configured("guards: {lxcfs: {}}\n");
+fn sets_the_priority_class() {
+    let dir = configured("guards: {lxcfs: {}}\n");
     for (flags, class) in [
         (&[][..], json!("system-cluster-critical")),
         (&["--priority-class", "mine"], json!("mine")),
         (&["--priority-class", ""], Value::Null),
     ] {
-        assert_eq!(pod(&printed(&house, flags).0)["priorityClassName"], class);
+        assert_eq!(pod(&printed(&dir, flags).0)["priorityClassName"], class);
     }
-    let told = refused(&house, &[&IMAGE[..], &["--priority-class", "Mine"]].concat());
+    let told = refused(&dir, &[&IMAGE[..], &["--priority-class", "Mine"]].concat());
     assert!(told.contains("\"Mine\" is no name of a PriorityClass"), "{told}");
 }
 
 #[test]
-fn a_file_that_names_no_certificate_is_given_one_by_flags() {
-    let house = House::new();
-    house.write("durward.yaml", "version: 1\nguards: {lxcfs: {}}\n");
-    let (all, notes) = printed(&house, &[]);
+fn passes_the_certificate_by_flags_if_the_file_names_none() {
+    let dir = TestDir::new();
+    dir.write("durward.yaml", "version: 1\nguards: {lxcfs: {}}\n");
+    let (all, notes) = printed(&dir, &[]);
     let arguments = &pod(&all)["containers"][0]["args"];
     assert_eq!(arguments[2], "--tls-cert=/etc/durward/tls/tls.crt");
     assert_eq!(arguments[3], "--tls-key=/etc/durward/tls/tls.key");
@@ -120,15 +120,15 @@ fn a_file_that_names_no_certificate_is_given_one_by_flags() {
 }
 
 #[test]
-fn other_files_come_from_a_secret_that_is_told() {
-    let house = House::new();
-    std::fs::create_dir(house.path().join("conf")).unwrap();
-    house.write(
+fn takes_other_files_from_a_secret_and_prints_its_command() {
+    let dir = TestDir::new();
+    std::fs::create_dir(dir.path().join("conf")).unwrap();
+    dir.write(
         "conf/durward.yaml",
         "version: 1\nkubeconfig: ../clusters/far.config\nserver:\n  tls:\n    files: {cert: /var/run/door/a.pem, key: /var/run/door/b.pem}\n    \
          clientCertificates: {mode: require, ca: authorities/callers.pem}\nguards:\n  lxcfs: {}\n  deletion: {fleet: {karmada: {kubeconfig: /etc/karmada/k.config}}}\n",
     );
-    let run = house
+    let run = dir
         .run(&[&["manifests", "--config", "conf/durward.yaml", "--only", "workload"], &IMAGE[..]].concat());
     assert_eq!(run.code, 0, "{}", run.err);
     let all: Vec<Value> = serde_saphyr::from_multiple(&run.out).unwrap();
@@ -162,7 +162,7 @@ fn other_files_come_from_a_secret_that_is_told() {
 }
 
 #[test]
-fn a_file_for_which_there_is_no_place_is_refused() {
+fn rejects_files_that_cannot_be_mounted() {
     for (files, told) in [
         (
             "{cert: /tls.crt, key: /etc/tls/tls.key}",
@@ -175,26 +175,26 @@ fn a_file_for_which_there_is_no_place_is_refused() {
         ),
         ("{cert: ../../usr/tls.crt, key: tls.key}", "its folder would hide what the image has there"),
     ] {
-        let house = House::new();
-        house.write(
+        let dir = TestDir::new();
+        dir.write(
             "durward.yaml",
             &format!("version: 1\nserver: {{tls: {{files: {files}}}}}\nguards: {{lxcfs: {{}}}}\n"),
         );
-        let said = refused(&house, &[&["--only", "workload"], &IMAGE[..]].concat());
+        let said = refused(&dir, &[&["--only", "workload"], &IMAGE[..]].concat());
         assert!(said.contains(told), "{files}: {said}");
     }
 }
 
 #[test]
-fn ports_times_and_names_are_the_files() {
-    let house = House::new();
-    house.write(
+fn takes_ports_times_and_names_from_the_file() {
+    let dir = TestDir::new();
+    dir.write(
         "durward.yaml",
         "version: 1\nserver:\n  listen: '[::]:9443'\n  admin: 0.0.0.0:9090\n  drain: {lameDuck: 1500ms, finish: 20s}\n  \
          limits: {bytesInFlight: 256Mi}\n  tls: {files: {cert: tls.crt, key: tls.key}}\n  \
          registration: {service: {name: door, namespace: guards, port: 8443}}\nguards: {lxcfs: {}}\n",
     );
-    let (all, _) = printed(&house, &["--replicas", "3"]);
+    let (all, _) = printed(&dir, &["--replicas", "3"]);
     assert!(all.iter().all(|object| {
         let is_clusters = ["ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"]
             .contains(&object["kind"].as_str().unwrap());
@@ -231,12 +231,12 @@ fn ports_times_and_names_are_the_files() {
 }
 
 #[test]
-fn every_file_that_an_ensemble_names_lies_in_the_pod() {
+fn mounts_every_file_of_an_etcd_cluster() {
     let files = "client: {tls: {files: {ca: etcd/ca.crt, cert: etcd/tls.crt, key: etcd/tls.key}}, auth: {files: {user: etcd/user, password: /secrets/etcd/password}}}";
-    let house = configured(&format!(
+    let dir = configured(&format!(
         "guards: {{etcd: {{ensembles: [{{namespace: db, selector: app=etcd, {files}}}]}}}}\n"
     ));
-    let (all, told) = printed(&house, &[]);
+    let (all, told) = printed(&dir, &[]);
     let pod = pod(&all);
     let items: Vec<(String, String)> = pod["volumes"]
         .as_array()
@@ -259,25 +259,25 @@ fn every_file_that_an_ensemble_names_lies_in_the_pod() {
 }
 
 #[test]
-fn where_notes_are_kept_by_each_replica_there_is_one() {
-    let house = configured(
+fn runs_one_replica_if_reservations_are_local() {
+    let dir = configured(
         "guards: {etcd: {reservation: local, ensembles: [{namespace: db, selector: app=etcd}]}}\n",
     );
-    let refused = house.run(&["manifests", "--config", "durward.yaml", "--image", "x:1"]);
+    let refused = dir.run(&["manifests", "--config", "durward.yaml", "--image", "x:1"]);
     assert_eq!((refused.code, refused.out.as_str()), (2, ""));
     assert!(refused.err.contains("--replicas 2: only one replica may run"), "{}", refused.err);
     assert!(refused.err.contains("guards.etcd.reservation is local"), "{}", refused.err);
     assert!(refused.err.contains("give --replicas 1"), "{}", refused.err);
-    let (all, _) = printed(&house, &["--replicas", "1"]);
+    let (all, _) = printed(&dir, &["--replicas", "1"]);
     let deployment = one(&all, "Deployment");
     assert_eq!(deployment["spec"]["replicas"], 1);
     assert_eq!(deployment["spec"]["strategy"], json!({"type": "Recreate"}));
 }
 
 #[test]
-fn whoever_selects_the_pods_selects_none_of_the_parts_on_nodes() {
-    let house = configured("guards: {lxcfs: {}}\n");
-    let (all, _) = printed(&house, &[]);
+fn selects_no_pods_of_the_node_agents() {
+    let dir = configured("guards: {lxcfs: {}}\n");
+    let (all, _) = printed(&dir, &[]);
     let labels = &one(&all, "Deployment")["spec"]["template"]["metadata"]["labels"];
     for selector in [
         &one(&all, "Deployment")["spec"]["selector"]["matchLabels"],
@@ -308,7 +308,7 @@ fn whoever_selects_the_pods_selects_none_of_the_parts_on_nodes() {
 }
 
 #[test]
-fn it_passes_pod_security_restricted() {
+fn passes_pod_security_restricted() {
     let (all, _) = printed(&configured("guards: {lxcfs: {}}\n"), &[]);
     let pod = pod(&all);
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
@@ -325,13 +325,13 @@ fn it_passes_pod_security_restricted() {
 }
 
 #[test]
-fn what_a_pod_could_not_do_is_refused_all_at_once() {
-    let house = House::new();
-    house.write(
+fn reports_all_settings_that_do_not_work_in_a_pod() {
+    let dir = TestDir::new();
+    dir.write(
         "durward.yaml",
         "version: 1\nserver: {listen: '127.0.0.1:8443', admin: '0.0.0.0:80'}\nguards: {lxcfs: {}}\n",
     );
-    let said = refused(&house, &["--only", "workload", "--image", "", "--tls-secret", "A B"]);
+    let said = refused(&dir, &["--only", "workload", "--image", "", "--tls-secret", "A B"]);
     for told in [
         "server.listen: 127.0.0.1:8443 does not do in a pod: neither the API server nor the kubelet calls that address of a pod\n    write 0.0.0.0:8443",
         "server.admin: 0.0.0.0:80 does not do in a pod: a process that is not root may not have a port below 1024\n    write 0.0.0.0:8080",
@@ -340,26 +340,26 @@ fn what_a_pod_could_not_do_is_refused_all_at_once() {
     ] {
         assert!(said.contains(told), "{told}: {said}");
     }
-    let house = configured("guards: {lxcfs: {}}\n");
-    assert!(refused(&house, &["--only", "workload"]).contains("--image"));
+    let dir = configured("guards: {lxcfs: {}}\n");
+    assert!(refused(&dir, &["--only", "workload"]).contains("--image"));
     for flags in [["--replicas", "3"], ["--tls-secret", "x"]] {
-        assert!(refused(&house, &flags).contains("--image"), "{flags:?}");
+        assert!(refused(&dir, &flags).contains("--image"), "{flags:?}");
     }
 }
 
 #[test]
-fn what_runs_it_is_never_printed_for_karmada() {
+fn never_prints_the_workload_for_karmada() {
     let karmada = "  deletion: {fleet: {karmada: {}}}\n";
-    let house = House::new();
+    let dir = TestDir::new();
     let url = "  registration: {url: 'https://door.karmada-system.svc:8443'}\n";
-    house.write("durward.yaml", &format!("{SERVER}{url}kubeconfig: karmada.config\nguards:\n{karmada}"));
-    let said = refused(&house, &IMAGE);
+    dir.write("durward.yaml", &format!("{SERVER}{url}kubeconfig: karmada.config\nguards:\n{karmada}"));
+    let said = refused(&dir, &IMAGE);
     assert!(
         said.contains("not for the Karmada API server") && said.contains("--only workload --image IMAGE"),
         "{said}"
     );
-    refused(&house, &[&["--only", "karmada,workload"], &IMAGE[..]].concat());
-    let (alone, notes) = printed(&house, &["--only", "workload"]);
+    refused(&dir, &[&["--only", "karmada,workload"], &IMAGE[..]].concat());
+    let (alone, notes) = printed(&dir, &["--only", "workload"]);
     let service = one(&alone, "Service");
     assert_eq!(
         (
@@ -370,15 +370,15 @@ fn what_runs_it_is_never_printed_for_karmada() {
         (&json!("door"), &json!("karmada-system"), &json!(8443))
     );
     assert!(notes.contains("--from-file=karmada.config=karmada.config"), "{notes}");
-    house.write("durward.yaml", &format!("{SERVER}{url}guards:\n  lxcfs: {{}}\n"));
-    let said = refused(&house, &[&["--only", "workload"], &IMAGE[..]].concat());
+    dir.write("durward.yaml", &format!("{SERVER}{url}guards:\n  lxcfs: {{}}\n"));
+    let said = refused(&dir, &[&["--only", "workload"], &IMAGE[..]].concat());
     assert!(said.contains("add to guards.lxcfs: installNamespace: karmada-system"), "{said}");
 }
 
 #[test]
-fn an_address_that_is_no_service_is_told_where_to_lead() {
-    let house = configured("  registration: {url: 'https://10.0.0.7:6443/x'}\nguards: {lxcfs: {}}\n");
-    let (all, notes) = printed(&house, &["--only", "workload"]);
+fn explains_a_url_that_is_not_a_service() {
+    let dir = configured("  registration: {url: 'https://10.0.0.7:6443/x'}\nguards: {lxcfs: {}}\n");
+    let (all, notes) = printed(&dir, &["--only", "workload"]);
     assert_eq!(one(&all, "Service")["spec"]["ports"][0]["port"], 6443);
     assert!(
         notes.contains(

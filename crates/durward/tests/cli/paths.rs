@@ -4,26 +4,26 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::harness::{House, Run, Serving, durward_in, example};
+use crate::harness::{Run, Serving, TestDir, durward_in, example};
 
 /// Longer than any of these commands takes.
 const SECONDS: &str = "20";
 
-fn house() -> House {
-    let house = House::new();
-    let made = Command::new("mkfifo").arg(house.path().join("pipe")).status().unwrap();
+fn dir() -> TestDir {
+    let dir = TestDir::new();
+    let made = Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap();
     assert!(made.success());
-    house
+    dir
 }
 
 /// Runs a command with limits on time and memory, to protect the machine.
-fn bounded(house: &House, arguments: &[&str]) -> Run {
+fn bounded(dir: &TestDir, arguments: &[&str]) -> Run {
     let script = format!("ulimit -v 4000000; exec timeout {SECONDS} \"$0\" \"$@\"");
     let output = Command::new("sh")
         .args(["-c", &script, env!("CARGO_BIN_EXE_durward")])
         .args(arguments)
-        .current_dir(house.path())
-        .env("HOME", house.path())
+        .current_dir(dir.path())
+        .env("HOME", dir.path())
         .env_remove("KUBECONFIG")
         .stdin(std::process::Stdio::null())
         .output()
@@ -36,17 +36,17 @@ fn bounded(house: &House, arguments: &[&str]) -> Run {
 }
 
 #[test]
-fn a_pipe_a_device_or_a_folder_in_place_of_a_file_is_told_and_nothing_hangs() {
-    let house = house();
+fn reports_pipes_devices_and_directories_without_hanging() {
+    let dir = dir();
     let files = |cert: &str, key: &str, ca: &str| {
         format!(
             "version: 1\nguards: {{lxcfs: {{}}}}\nserver: {{tls: {{files: {{cert: {cert}, key: {key}, ca: {ca}}}}}}}\n"
         )
     };
-    house.write("cert.yaml", &files("pipe", "tls.key", "ca.crt"));
-    house.write("key.yaml", &files("tls.crt", "/dev/zero", "ca.crt"));
-    house.write("ca.yaml", &files("tls.crt", "tls.key", "pipe"));
-    house.write("cluster.yaml", &format!("kubeconfig: pipe\n{}", files("tls.crt", "tls.key", "ca.crt")));
+    dir.write("cert.yaml", &files("pipe", "tls.key", "ca.crt"));
+    dir.write("key.yaml", &files("tls.crt", "/dev/zero", "ca.crt"));
+    dir.write("ca.yaml", &files("tls.crt", "tls.key", "pipe"));
+    dir.write("cluster.yaml", &format!("kubeconfig: pipe\n{}", files("tls.crt", "tls.key", "ca.crt")));
     let note = "write what it gives into a file, and name that";
     for (arguments, told, next) in [
         (&["config", "check", "pipe"][..], "the configuration file pipe cannot be read: it is a pipe", note),
@@ -76,27 +76,27 @@ fn a_pipe_a_device_or_a_folder_in_place_of_a_file_is_told_and_nothing_hangs() {
             "mend pipe",
         ),
     ] {
-        let run = bounded(&house, arguments);
+        let run = bounded(&dir, arguments);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{arguments:?} {}", run.err);
         assert!(run.err.contains(told) && run.err.contains(next), "{arguments:?}: {}", run.err);
     }
 }
 
 #[test]
-fn kubeconfigs_that_nobody_named_are_looked_at_too() {
-    let house = house();
-    std::fs::create_dir(house.path().join(".kube")).unwrap();
-    std::fs::rename(house.path().join("pipe"), house.path().join(".kube/config")).unwrap();
-    let run = bounded(&house, &["serve", "--config", "durward.yaml"]);
+fn checks_default_kubeconfigs_too() {
+    let dir = dir();
+    std::fs::create_dir(dir.path().join(".kube")).unwrap();
+    std::fs::rename(dir.path().join("pipe"), dir.path().join(".kube/config")).unwrap();
+    let run = bounded(&dir, &["serve", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(run.err.contains(".kube/config cannot be read: it is a pipe"), "{}", run.err);
 }
 
 #[test]
-fn files_that_are_too_large_are_not_read() {
-    let house = house();
-    std::fs::File::create(house.path().join("large.yaml")).unwrap().set_len((1 << 20) + 1).unwrap();
-    std::fs::File::create(house.path().join("larger.json")).unwrap().set_len((64 << 20) + 1).unwrap();
+fn rejects_files_that_are_too_large() {
+    let dir = dir();
+    std::fs::File::create(dir.path().join("large.yaml")).unwrap().set_len((1 << 20) + 1).unwrap();
+    std::fs::File::create(dir.path().join("larger.json")).unwrap().set_len((64 << 20) + 1).unwrap();
     for (arguments, told) in [
         (&["config", "check", "large.yaml"][..], "large.yaml cannot be read: it is larger than 1 MiB"),
         (
@@ -104,21 +104,21 @@ fn files_that_are_too_large_are_not_read() {
             "larger.json cannot be read: it is larger than 64 MiB",
         ),
     ] {
-        let run = bounded(&house, arguments);
+        let run = bounded(&dir, arguments);
         assert_eq!(run.code, 2, "{arguments:?} {}", run.err);
         assert!(run.err.contains(told), "{}", run.err);
     }
     let input = " ".repeat((64 << 20) + 1);
-    let run = durward_in(house.path(), &["review", "-", "--config", "durward.yaml"], &input);
+    let run = durward_in(dir.path(), &["review", "-", "--config", "durward.yaml"], &input);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("standard input cannot be read: it is larger than 64 MiB"), "{}", run.err);
 }
 
 #[test]
-fn a_pipe_in_place_of_the_configuration_is_refused_while_reviews_go_on() {
-    let house = house();
-    let mut serving = house.serve(&[]);
-    std::fs::rename(house.path().join("pipe"), house.path().join("durward.yaml")).unwrap();
+fn keeps_serving_if_the_configuration_becomes_a_pipe() {
+    let dir = dir();
+    let mut serving = dir.serve(&[]);
+    std::fs::rename(dir.path().join("pipe"), dir.path().join("durward.yaml")).unwrap();
     serving.signal(Signal::HUP);
     let readyz = || Serving::get(serving.admin, "/readyz?verbose");
     serving.wait_until("readyz tells", || readyz().contains("durward.yaml cannot be read: it is a pipe"));

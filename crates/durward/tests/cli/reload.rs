@@ -7,12 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
 
-use crate::harness::{House, Serving, example};
+use crate::harness::{Serving, TestDir, example};
 
 #[test]
-fn reloads_under_load_without_an_unknown_and_without_a_failed_review() {
-    let house = House::new();
-    let serving = house.serve(&[]);
+fn reloads_under_load_without_a_failed_review() {
+    let dir = TestDir::new();
+    let serving = dir.serve(&[]);
     let (done, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     let review = example("lxcfs-mutate.json");
     thread::scope(|scope| {
@@ -30,7 +30,7 @@ fn reloads_under_load_without_an_unknown_and_without_a_failed_review() {
         for generation in 2..=12 {
             let before = answered.load(Ordering::Relaxed);
             let files = if generation % 2 == 0 { "[meminfo]" } else { "[cpuinfo, meminfo]" };
-            house.configure(&format!("  lxcfs: {{files: {files}}}\n"));
+            dir.configure(&format!("  lxcfs: {{files: {files}}}\n"));
             serving.signal(Signal::HUP);
             serving.wait_until("the new plan is in force and reviews go on", || {
                 serving.metric("durward_config_generation") == Some(f64::from(generation))
@@ -48,10 +48,10 @@ fn reloads_under_load_without_an_unknown_and_without_a_failed_review() {
 }
 
 #[test]
-fn a_bad_new_file_keeps_the_old_plan_and_says_so_everywhere() {
-    let house = House::new();
-    let serving = house.serve(&[]);
-    house.configure("  lxcfs: {filez: [meminfo], root: 7, podSecurityDefault: none}\n");
+fn keeps_the_old_plan_and_reports_a_bad_file() {
+    let dir = TestDir::new();
+    let serving = dir.serve(&[]);
+    dir.configure("  lxcfs: {filez: [meminfo], root: 7, podSecurityDefault: none}\n");
     serving.signal(Signal::HUP);
     let readyz = || Serving::get(serving.admin, "/readyz?verbose");
     serving.wait_until("readyz tells", || readyz().contains("[!]configuration"));
@@ -71,18 +71,18 @@ fn a_bad_new_file_keeps_the_old_plan_and_says_so_everywhere() {
     assert!(problems.len() >= 3, "{problems:?}");
     assert!(serving.client().ask("/lxcfs", &example("lxcfs-mutate.json")).1["response"]["patch"].is_string());
 
-    house.configure("  lxcfs: {}\n");
+    dir.configure("  lxcfs: {}\n");
     serving.signal(Signal::HUP);
     serving.wait_until("it is mended", || serving.metric("durward_config_stale") == Some(0.0));
     assert!(readyz().contains("[+]configuration ok"));
 }
 
 #[test]
-fn what_needs_a_restart_or_another_registration_is_told() {
-    let house = House::new();
-    let serving = house.serve(&[]);
+fn reports_changes_that_need_a_restart() {
+    let dir = TestDir::new();
+    let serving = dir.serve(&[]);
     let server = "drain: {lameDuck: 1s}\n  limits: {inFlight: 7}";
-    house.write("durward.yaml", &House::configuration(server, "  lxcfs: {optIn: {label: false}}\n"));
+    dir.write("durward.yaml", &TestDir::configuration(server, "  lxcfs: {optIn: {label: false}}\n"));
     serving.signal(Signal::HUP);
     for key in ["server.limits", "server.drain"] {
         serving.wait_for_log(|line| line["key"] == key);

@@ -1,6 +1,6 @@
 //! `review`: verdicts without a server.
 
-use crate::harness::{House, durward, durward_in, example};
+use crate::harness::{TestDir, durward, durward_in, example};
 
 const CONFIG: [&str; 2] = ["--config", "examples/durward.yaml"];
 
@@ -9,7 +9,7 @@ fn review(more: &[&str]) -> crate::harness::Run {
 }
 
 #[test]
-fn tells_verdict_warning_way_and_the_object_after_the_patch() {
+fn prints_verdict_warnings_facts_and_the_patched_object() {
     let run = review(&[
         "examples/reviews/lxcfs-allow.json",
         "examples/reviews/lxcfs-mutate.json",
@@ -33,7 +33,7 @@ fn tells_verdict_warning_way_and_the_object_after_the_patch() {
 }
 
 #[test]
-fn what_nobody_gave_is_unknown_and_says_what_to_give() {
+fn reports_missing_facts_as_unknown_with_the_flag_to_add() {
     let run = review(&["examples/reviews/lxcfs-mutate.json", "-o", "json"]);
     assert_eq!(run.code, 0);
     let answer = &run.json()[0];
@@ -52,11 +52,11 @@ fn what_nobody_gave_is_unknown_and_says_what_to_give() {
 }
 
 #[test]
-fn a_denial_is_exit_one() {
-    let house = House::new();
-    house.configure("  lxcfs: {whenUnknown: deny}\n");
+fn exits_with_one_on_a_denial() {
+    let dir = TestDir::new();
+    dir.configure("  lxcfs: {whenUnknown: deny}\n");
     let run = durward_in(
-        house.path(),
+        dir.path(),
         &["review", "--config", "durward.yaml", "--world", "blind", "-o", "json"],
         &example("lxcfs-unknown.json"),
     );
@@ -68,7 +68,7 @@ fn a_denial_is_exit_one() {
 }
 
 #[test]
-fn many_reviews_come_as_a_stream_as_a_list_or_as_yaml() {
+fn reads_several_reviews_as_stream_list_or_yaml() {
     let one = example("lxcfs-allow.json");
     let yaml = "apiVersion: admission.k8s.io/v1beta1\nkind: AdmissionReview\nrequest:\n  uid: u-1\n  operation: CREATE\n  \
                 resource: {group: '', version: v1, resource: pods}\n  kind: {group: '', version: v1, kind: Pod}\n  namespace: shop\n  \
@@ -91,7 +91,7 @@ fn many_reviews_come_as_a_stream_as_a_list_or_as_yaml() {
 }
 
 #[test]
-fn a_guard_is_asked_by_its_rules_or_by_its_name() {
+fn calls_guards_by_their_rules_or_by_name() {
     let service =
         example("lxcfs-mutate.json").replace("\"pods\"", "\"services\"").replace("\"Pod\"", "\"Service\"");
     let ask = |more: &[&str]| {
@@ -108,12 +108,12 @@ fn a_guard_is_asked_by_its_rules_or_by_its_name() {
 }
 
 #[test]
-fn a_guard_whose_registration_does_not_select_the_namespace_is_not_asked() {
-    let house = House::new();
+fn skips_guards_that_do_not_select_the_namespace() {
+    let dir = TestDir::new();
     let review = |selector: &str, more: &[&str]| {
-        house.configure(&format!("  lxcfs: {{webhook: {{namespaceSelector: {selector}}}}}\n"));
+        dir.configure(&format!("  lxcfs: {{webhook: {{namespaceSelector: {selector}}}}}\n"));
         let arguments = [&["review", "-", "--config", "durward.yaml"], more].concat();
-        durward_in(house.path(), &arguments, &example("lxcfs-mutate.json"))
+        durward_in(dir.path(), &arguments, &example("lxcfs-mutate.json"))
     };
     let (other, this) = ("{matchLabels: {team: bank}}", "{matchLabels: {kubernetes.io/metadata.name: shop}}");
     let world = ["--world", "world"];
@@ -152,7 +152,7 @@ fn a_guard_whose_registration_does_not_select_the_namespace_is_not_asked() {
 }
 
 #[test]
-fn bad_input_is_exit_two_and_the_good_is_answered_nevertheless() {
+fn exits_with_two_on_bad_input_and_answers_the_rest() {
     let good = example("lxcfs-allow.json");
     let run = durward_in(
         &crate::harness::root(),

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{House, Serving, example};
+use crate::harness::{Serving, TestDir, example};
 
 #[test]
-fn serves_on_free_ports_and_leaves_with_zero_on_sigterm() {
-    let house = House::new();
-    let mut serving = house.serve(&[]);
+fn serves_on_free_ports_and_exits_with_zero_on_sigterm() {
+    let dir = TestDir::new();
+    let mut serving = dir.serve(&[]);
     let (status, answer) = serving.client().ask("/lxcfs", &example("lxcfs-mutate.json"));
     assert_eq!(status, 200);
     assert_eq!(answer["response"]["uid"], "5b1d3c1e-0001-4000-8000-000000000002");
@@ -34,10 +34,10 @@ fn serves_on_free_ports_and_leaves_with_zero_on_sigterm() {
 }
 
 #[test]
-fn a_second_signal_leaves_at_once_with_one() {
-    let house = House::new();
-    house.write("durward.yaml", &House::configuration("drain: {lameDuck: 5m}", "  lxcfs: {}\n"));
-    let mut serving = house.serve(&[]);
+fn exits_at_once_with_one_on_a_second_signal() {
+    let dir = TestDir::new();
+    dir.write("durward.yaml", &TestDir::configuration("drain: {lameDuck: 5m}", "  lxcfs: {}\n"));
+    let mut serving = dir.serve(&[]);
     serving.signal(Signal::TERM);
     serving.wait_until("it is not ready", || Serving::get(serving.admin, "/readyz").contains(" 503 "));
     serving.signal(Signal::TERM);
@@ -45,9 +45,9 @@ fn a_second_signal_leaves_at_once_with_one() {
 }
 
 #[test]
-fn the_log_level_changes_while_it_serves_and_a_slip_is_told() {
-    let house = House::new();
-    let serving = house.serve(&[]);
+fn changes_the_log_level_while_serving_and_reports_typos() {
+    let dir = TestDir::new();
+    let serving = dir.serve(&[]);
     let put = |body: &str| {
         let request = format!(
             "PUT /log-level HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
@@ -63,12 +63,12 @@ fn the_log_level_changes_while_it_serves_and_a_slip_is_told() {
 }
 
 #[test]
-fn what_keeps_it_from_starting_is_told_with_the_way_out() {
-    let house = House::new();
+fn reports_why_it_cannot_start_with_the_next_step() {
+    let dir = TestDir::new();
     let serve = |more: &[&str]| {
         let mut arguments = vec!["serve", "--config", "durward.yaml"];
         arguments.extend(more);
-        house.run(&arguments)
+        dir.run(&arguments)
     };
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -103,8 +103,8 @@ fn what_keeps_it_from_starting_is_told_with_the_way_out() {
 }
 
 #[test]
-fn a_context_given_by_flag_is_looked_for_in_the_files_kubeconfig_and_in_no_other() {
-    let house = House::new();
+fn takes_a_context_flag_from_the_files_kubeconfig() {
+    let dir = TestDir::new();
     let kubeconfig = |context: &str| {
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: {context}\n\
@@ -112,12 +112,12 @@ fn a_context_given_by_flag_is_looked_for_in_the_files_kubeconfig_and_in_no_other
              contexts: [{{name: {context}, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
         )
     };
-    house.write("files.yaml", &kubeconfig("of-the-file"));
+    dir.write("files.yaml", &kubeconfig("of-the-file"));
     // kubectl's kubeconfig has the context, but for another cluster.
-    house.write(".kube/config", &kubeconfig("at-home"));
-    let configuration = House::configuration("drain: {lameDuck: 0s}", "  lxcfs: {}\n");
-    house.write("durward.yaml", &format!("kubeconfig: files.yaml\ncontext: of-the-file\n{configuration}"));
-    let run = house.run(&["serve", "--config", "durward.yaml", "--context", "at-home"]);
+    dir.write(".kube/config", &kubeconfig("at-home"));
+    let configuration = TestDir::configuration("drain: {lameDuck: 0s}", "  lxcfs: {}\n");
+    dir.write("durward.yaml", &format!("kubeconfig: files.yaml\ncontext: of-the-file\n{configuration}"));
+    let run = dir.run(&["serve", "--config", "durward.yaml", "--context", "at-home"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(
         run.err.contains("kubeconfig files.yaml: there is no context \"at-home\"")
@@ -126,8 +126,8 @@ fn a_context_given_by_flag_is_looked_for_in_the_files_kubeconfig_and_in_no_other
         run.err
     );
 
-    house.write("flags-without-current.yaml", &kubeconfig("x").replace("current-context: x\n", ""));
-    let run = house.run(&["serve", "--config", "durward.yaml", "--kubeconfig", "flags-without-current.yaml"]);
+    dir.write("flags-without-current.yaml", &kubeconfig("x").replace("current-context: x\n", ""));
+    let run = dir.run(&["serve", "--config", "durward.yaml", "--kubeconfig", "flags-without-current.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(
         run.err.contains("no context is current") && run.err.contains("it has: x"),
@@ -137,16 +137,16 @@ fn a_context_given_by_flag_is_looked_for_in_the_files_kubeconfig_and_in_no_other
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_while_it_starts_is_gone_at_once_and_sighup_does_not_harm_it() {
-    let house = House::new();
+fn stops_during_the_start_and_survives_sighup() {
+    let dir = TestDir::new();
     // A credential plugin that blocks, and writes its process id.
-    house.write(
+    dir.write(
         "plugin.sh",
         "#!/bin/sh\ncd \"$(dirname \"$0\")\" && echo $$ > pid && mv pid asked\nexec sleep 60\n",
     );
-    let plugin = house.path().join("plugin.sh");
+    let plugin = dir.path().join("plugin.sh");
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
-    house.write(
+    dir.write(
         "kubeconfig",
         &format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
@@ -156,8 +156,8 @@ fn a_server_that_is_told_to_stop_while_it_starts_is_gone_at_once_and_sighup_does
         ),
     );
     let mut starting =
-        Serving::begun(house.path(), &["serve", "--config", "durward.yaml", "--kubeconfig", "kubeconfig"]);
-    starting.wait_until("the plugin is asked", || house.path().join("asked").exists());
+        Serving::begun(dir.path(), &["serve", "--config", "durward.yaml", "--kubeconfig", "kubeconfig"]);
+    starting.wait_until("the plugin is asked", || dir.path().join("asked").exists());
     starting.signal(Signal::HUP);
     let told = Instant::now();
     starting.signal(Signal::TERM);
@@ -165,15 +165,15 @@ fn a_server_that_is_told_to_stop_while_it_starts_is_gone_at_once_and_sighup_does
     assert!(told.elapsed() < Duration::from_secs(10), "{:?}", told.elapsed());
     starting.wait_for_log(|line| line["message"] == "stopped before it served");
     // The plugin has been orphaned.
-    let plugin = fs::read_to_string(house.path().join("asked")).unwrap().trim().parse().unwrap();
+    let plugin = fs::read_to_string(dir.path().join("asked")).unwrap().trim().parse().unwrap();
     kill_process(Pid::from_raw(plugin).unwrap(), Signal::KILL).unwrap();
 }
 
 #[test]
-fn lines_in_text_are_for_people_and_cannot_be_forged_either() {
-    let house = House::new();
+fn text_log_lines_cannot_be_forged() {
+    let dir = TestDir::new();
     let arguments = ["serve", "--config", "durward.yaml", "--world", "blind", "--log-format", "text"];
-    let mut serving = Serving::begun(house.path(), &arguments);
+    let mut serving = Serving::begun(dir.path(), &arguments);
     let mut listens = None;
     serving.wait_until("it says where it listens", || {
         listens = serving.lines().into_iter().find(|line| line.contains("listener=\"listen\""));
