@@ -81,6 +81,20 @@ pub(crate) fn opted_in<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> 
     namespace.pod(name).annotated(OPT_IN, "enabled")
 }
 
+/// Sets a short grace period, which is enough for a pod without work.
+pub(crate) fn with_short_grace(pod: &mut Value) {
+    pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
+}
+
+/// Returns a container that the Pod Security level `restricted` allows, with these other fields.
+pub(crate) fn restricted_container(mut container: Value) -> Value {
+    container["securityContext"] = json!({
+        "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 65532,
+        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    container
+}
+
 /// Waits until pods that opt in get files, that is until the API server uses the webhooks.
 pub(crate) fn await_injection(namespace: &Namespace<'_>) -> Result<()> {
     eventually_ok("a pod that opts in to get files", || {

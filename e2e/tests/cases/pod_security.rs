@@ -3,18 +3,16 @@
 use e2e::prelude::*;
 use rustix::process::Signal;
 
-use super::environment::{DEFAULTS, await_injection, eventually_ok, opted_in, restricted};
+use super::environment::{
+    DEFAULTS, await_injection, eventually_ok, opted_in, restricted, restricted_container,
+};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS};
 
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 /// Returns a pod that opts in and that the level `restricted` allows.
 fn restricted_pod<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
-    let context = json!({
-        "allowPrivilegeEscalation": false, "runAsNonRoot": true,
-        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
-    });
-    opted_in(namespace, name).container_like("app", json!({"securityContext": context}))
+    opted_in(namespace, name).container_like("app", restricted_container(json!({})))
 }
 
 #[e2e::case]

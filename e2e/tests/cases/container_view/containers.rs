@@ -6,10 +6,8 @@ use e2e::node;
 use e2e::prelude::*;
 
 use super::environment::{shared, shared_with};
-use super::view::{
-    ContainerView, VIEW_SCRIPT, common_limits, cpus, idle_pod, limits, one_cpu, ready, with_short_grace,
-};
-use crate::cases::environment::OPT_IN;
+use super::view::{ContainerView, VIEW_SCRIPT, common_limits, cpus, idle_pod, limits, one_cpu, ready};
+use crate::cases::environment::{OPT_IN, with_short_grace};
 
 #[e2e::case]
 fn two_containers_each_see_their_own_limits(context: &'static TestContext) -> Result<()> {

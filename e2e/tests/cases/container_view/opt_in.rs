@@ -6,10 +6,8 @@ use e2e::node;
 use e2e::prelude::*;
 
 use super::environment::{shared, shared_with};
-use super::view::{
-    ContainerView, common_limits, cpus, idle_pod, limits, node_memory, one_cpu, ready, with_short_grace,
-};
-use crate::cases::environment::{OLD_OPT_IN, OPT_IN, OPTED_IN};
+use super::view::{ContainerView, common_limits, cpus, idle_pod, limits, node_memory, one_cpu, ready};
+use crate::cases::environment::{OLD_OPT_IN, OPT_IN, OPTED_IN, with_short_grace};
 use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _, STATUS};
 
 #[e2e::case]

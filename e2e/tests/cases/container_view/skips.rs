@@ -4,8 +4,8 @@ use e2e::node;
 use e2e::prelude::*;
 
 use super::environment::shared;
-use super::view::{ContainerView, common_limits, idle_pod, ready, with_short_grace};
-use crate::cases::environment::OPT_IN;
+use super::view::{ContainerView, common_limits, idle_pod, ready};
+use crate::cases::environment::{OPT_IN, restricted_container, with_short_grace};
 use crate::cases::files::LxcfsChecks as _;
 
 #[e2e::case]
@@ -13,11 +13,7 @@ fn a_pod_in_a_restricted_namespace_runs_without_files(context: &'static TestCont
     let node = shared(context)?;
     let labels = [("pod-security.kubernetes.io/enforce", "restricted")];
     let strict = node.labelled_namespace("strict", &labels)?;
-    let mut container = common_limits();
-    container["securityContext"] = json!({
-        "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 65532,
-        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
-    });
+    let container = restricted_container(common_limits());
     let admitted = strict
         .pod("careful")
         .annotated(OPT_IN, "enabled")

@@ -6,6 +6,8 @@ use std::time::Instant;
 use e2e::node;
 use e2e::prelude::*;
 
+use crate::cases::environment::with_short_grace;
+
 /// Commands that print the view. A container can run them as its own command; [`ContainerView::parse`] reads
 /// the output.
 ///
@@ -197,10 +199,6 @@ pub(super) fn common_limits() -> Value {
 /// Returns a pod with one container `app` that idles within [`common_limits`].
 pub(super) fn idle_pod<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
     namespace.pod(name).container_like("app", node::idle(common_limits())).with(with_short_grace)
-}
-
-pub(super) fn with_short_grace(pod: &mut Value) {
-    pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
 }
 
 pub(super) fn ready<'a>(

@@ -3,13 +3,13 @@
 //!
 //! The API server calls the pods over the pod network. Their namespace enforces Pod Security `restricted`.
 
-use e2e::context;
 use e2e::prelude::*;
 
 use super::environment::{Environment, exclusive_in_pods};
 use super::pods::{has_256_mib, limited_pod};
 use crate::cases::environment::{OPTED_IN, await_injection};
 use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
+use crate::cases::in_pods;
 use crate::cases::load::{Load, under_load_of};
 use crate::cases::objects::{list, name_of, ready_status};
 
@@ -80,37 +80,13 @@ fn replacing_replicas_under_load_fails_no_pod(context: &'static TestContext) -> 
 }
 
 impl Environment {
-    /// Installs Durward and returns when both replicas are called.
+    /// Installs Durward and returns when its pods are called.
     pub(super) fn install(&self, namespace: &Namespace<'_>) -> Result<()> {
-        let service = format!("durward.{}", namespace.name());
-        let directory = self.context.folder("door")?;
-        let tls = directory.join("tls").display().to_string();
-        Durward::command(self.context, &["certs", "new", "--service", &service, "--out", &tls])?
-            .succeeded()?;
-        let kubectl = namespace.cluster().kubectl();
-        let (cert, key) = (format!("--cert={tls}/tls.crt"), format!("--key={tls}/tls.key"));
-        kubectl
-            .run(&["-n", namespace.name(), "create", "secret", "tls", "durward-tls", &cert, &key])?
-            .succeeded()?;
-        let text = json!({
-            "version": 1,
-            "server": {
-                "tls": {"files": {"cert": "tls/tls.crt", "key": "tls/tls.key", "ca": "tls/ca.crt"}},
-                "registration": {"service": {"name": "durward", "namespace": namespace.name()}},
-            },
-            "guards": {"lxcfs": {
-                "backend": "auto", "nodeReadiness": "require", "webhook": {"failurePolicy": "Fail"},
-            }},
-        });
-        let config = context::write(&directory, "durward.yaml", &text.to_string())?.display().to_string();
-        let image = self.node.image(self.context, Image::Durward)?;
-        let arguments = ["manifests", "--config", &config, "--image", image];
-        let printed = Durward::command(self.context, &arguments)?.succeeded()?.stdout;
-        let applied = kubectl.apply(&printed)?.succeeded()?;
+        let guards = "  lxcfs: {backend: auto, nodeReadiness: require, webhook: {failurePolicy: Fail}}";
+        let applied = in_pods::install(self.context, self.node, namespace, guards)?;
         // kubectl also warns of objects without its last-applied annotation, after an earlier installation.
         let warnings: Vec<_> = applied.stderr.lines().filter(|line| line.contains("violate")).collect();
         ensure!(warnings.is_empty(), "the API server warns: {warnings:?}");
-        self.node.await_workload(namespace, "deployments", "durward")?;
         await_injection(&*self.node.namespace("probe")?)
     }
 
@@ -118,7 +94,7 @@ impl Environment {
     fn under_load(
         &self,
         namespace: &Namespace<'_>,
-        deed: impl FnOnce(&Load<'_>) -> Result<()>,
+        action: impl FnOnce(&Load<'_>) -> Result<()>,
     ) -> Result<()> {
         let shop = self.node.namespace("shop")?;
         // A dry run is reviewed too, so no pod has to be stored.
@@ -128,7 +104,7 @@ impl Environment {
             |_, pod| pod.with_files(&DEFAULT_FILES)?.without_warnings().map(drop),
             |load| {
                 load.await_more(BETWEEN)?;
-                deed(load)?;
+                action(load)?;
                 await_stopped(namespace)?;
                 load.await_more(BETWEEN)
             },

@@ -3,7 +3,7 @@
 use e2e::node;
 use e2e::prelude::*;
 
-use crate::cases::environment::OPT_IN;
+use crate::cases::environment::{opted_in, restricted_container, with_short_grace};
 
 /// The labels of a namespace that denies hostPath volumes.
 pub(super) const RESTRICTED: [(&str, &str); 1] = [("pod-security.kubernetes.io/enforce", "restricted")];
@@ -15,44 +15,27 @@ const READER: &str = "trap 'exit 0' TERM; n=0; \
 
 /// Returns a pod with one container `app` and a limit of 256 MiB that opts in.
 pub(super) fn limited_pod<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
-    limited_pod_with(namespace, name, json!({}))
-}
-
-/// Returns the same pod with more fields in its container.
-pub(super) fn limited_pod_with<'a>(namespace: &'a Namespace<'_>, name: &str, more: Value) -> Pod<'a> {
-    opted_in(namespace, name, node::idle(limited(more)))
+    pod_like(namespace, name, node::idle(limits()))
 }
 
 /// Returns the same pod, which reads all the time.
 pub(super) fn reading_pod<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
-    opted_in(namespace, name, node::shell(READER, limited(json!({}))))
+    pod_like(namespace, name, node::shell(READER, limits()))
 }
 
 /// Returns the same pod, which the level `restricted` allows.
 pub(super) fn restricted_pod<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
-    let context = json!({"securityContext": {
-        "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 65532,
-        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
-    }});
-    limited_pod_with(namespace, name, context)
+    pod_like(namespace, name, node::idle(restricted_container(limits())))
 }
 
-fn opted_in<'a>(namespace: &'a Namespace<'_>, name: &str, container: Value) -> Pod<'a> {
-    namespace
-        .pod(name)
-        .annotated(OPT_IN, "enabled")
-        .container_like("app", container)
-        .with(|pod| pod["spec"]["terminationGracePeriodSeconds"] = 1.into())
+fn pod_like<'a>(namespace: &'a Namespace<'_>, name: &str, container: Value) -> Pod<'a> {
+    opted_in(namespace, name).container_like("app", container).with(with_short_grace)
 }
 
-fn limited(more: Value) -> Value {
-    let mut container = json!({"resources": {
+fn limits() -> Value {
+    json!({"resources": {
         "limits": {"memory": "256Mi", "cpu": "200m"}, "requests": {"memory": "4Mi", "cpu": "1m"},
-    }});
-    if let (Value::Object(container), Value::Object(more)) = (&mut container, more) {
-        container.extend(more);
-    }
-    container
+    }})
 }
 
 /// Expects 256 MiB of memory in the container.
