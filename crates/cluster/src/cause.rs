@@ -1,56 +1,55 @@
-//! Why the world could not tell: the closed set of codes.
+//! The closed set of codes for why something is Unknown.
 //!
-//! A code is a metric's label and what a recording says of what could not be read; the sentence beside it is for people.
+//! A code is a metric label, and a snapshot contains it for data that could not be read. The text beside it is for users.
 
-/// No connection: refused, no route, no such name, TLS does not come about.
+/// No connection: refused, no route, name not found, TLS handshake failed.
 pub const UNREACHABLE: &str = "unreachable";
-/// No answer in the time there was.
+/// No answer in time.
 pub const TIMEOUT: &str = "timeout";
-/// 401, or no credentials could be had: the API server does not know who asks.
+/// 401, or no credentials were available: the API server does not accept Durward's identity.
 pub const CREDENTIALS: &str = "credentials";
-/// 403: it knows, and RBAC does not permit it.
+/// 403: RBAC does not permit the request.
 pub const FORBIDDEN: &str = "forbidden";
-/// 429, 503 or 504: it is there and cannot answer now.
+/// 429, 503 or 504: the server answers, but cannot process the request now.
 pub const BUSY: &str = "busy";
-/// Any other refusal, and what cannot be asked at all.
+/// Any other error status, and requests that cannot be sent.
 pub const REFUSED: &str = "refused";
-/// An answer that cannot be understood, or that answers something else than what was asked.
+/// An answer that does not parse, or that answers another request.
 pub const GARBAGE: &str = "garbage";
-/// The member has no address or no credentials in Karmada: nobody can ask it.
+/// Karmada has no address or no credentials of the member cluster.
 pub const NO_ENDPOINT: &str = "no-endpoint";
-/// The cluster was in the list of the fleet and is not there any more.
+/// The cluster was in the list of the fleet and no longer exists.
 pub const VANISHED: &str = "vanished";
-/// The list of the fleet's clusters could not be read now, so nobody knows whom to ask.
+/// The list of the fleet's clusters could not be read.
 pub const STALE_FLEET: &str = "stale-fleet";
-/// The cluster serves no version of the resource at which its objects could be read.
+/// The cluster does not serve the group and version of the resource.
 pub const NOT_SERVED: &str = "not-served";
-/// It answers, and Durward does not read all of it: an answer over its limit, or a List that comes to no last page in time, or
-/// holds more objects than can be told apart. Not the cluster's silence, and not nonsense.
+/// Durward does not read all of the answer: it is over its limit, a List has no last page in time, or it has too many objects.
 pub const TOO_LONG: &str = "too-long";
-/// Durward itself had too many questions under way.
+/// Durward itself had too many concurrent requests, or no memory left for answers.
 pub const CROWDED: &str = "crowded";
-/// TLS to an etcd member does not come about: another authority, another name, expired, or it refuses the client's certificate.
+/// The TLS handshake with an etcd member failed: wrong CA, wrong name, expired, or it rejects the client certificate.
 pub const TLS: &str = "tls";
-/// The member's address answers, and nothing listens on the port (connection refused): almost certainly no etcd runs there. A
-/// firewall that rejects, and an address that is another's by now, answer the same.
+/// The member's address refuses connections on the port: almost certainly no etcd runs there. A firewall that rejects, and an
+/// address that another pod has by now, look the same.
 pub const NOT_LISTENING: &str = "not-listening";
-/// Something answers on the member's port, and it is not etcd.
+/// Another program answers on the member's port.
 pub const NOT_ETCD: &str = "not-etcd";
-/// The member is etcd and has no JSON gateway there: switched off, or on another port.
+/// The member is etcd and has no JSON gateway on this port.
 pub const GATEWAY_OFF: &str = "gateway-off";
-/// The pod has no address, or what stands there is none.
+/// The pod has no address, or its address is invalid.
 pub const NO_ADDRESS: &str = "no-address";
-/// The version of etcd cannot do that.
+/// This version of etcd does not support the request.
 pub const UNSUPPORTED: &str = "unsupported";
-/// The member cannot have others agree: it knows no leader, or a quorum does not answer it.
+/// The member has no quorum: it has no leader, or a quorum does not answer it.
 pub const NO_QUORUM: &str = "no-quorum";
-/// Which member a pod is, or which members there are, does not become clear from what was answered.
+/// The answers contradict each other about which member a pod is, or which members exist.
 pub const UNCLEAR: &str = "unclear";
-/// The departure of a member could not be noted where every replica of Durward sees it.
+/// The reservation of a deletion could not be stored where every replica of Durward sees it.
 pub const NOT_RESERVED: &str = "not-reserved";
-/// The recording does not hold it.
+/// The snapshot does not contain it.
 pub const NOT_RECORDED: &str = "not-recorded";
-/// There is neither an API server nor a recording.
+/// Neither a cluster nor a snapshot is available.
 pub const NO_CLUSTER: &str = "no-world";
 
 /// Every code.
@@ -81,25 +80,18 @@ pub const ALL: [&str; 24] = [
     NO_CLUSTER,
 ];
 
-/// Those that a recording may give for something that could not be read.
-pub const RECORDED: [&str; 19] = [
-    UNREACHABLE,
-    TIMEOUT,
-    CREDENTIALS,
-    FORBIDDEN,
-    BUSY,
-    REFUSED,
-    GARBAGE,
-    NO_ENDPOINT,
-    VANISHED,
-    NOT_SERVED,
-    TOO_LONG,
-    CROWDED,
-    TLS,
-    NOT_LISTENING,
-    NOT_ETCD,
-    GATEWAY_OFF,
-    NO_ADDRESS,
-    UNSUPPORTED,
-    NO_QUORUM,
-];
+/// Whether a snapshot can contain this code. The others result from a snapshot or from a decision.
+pub fn is_recordable(code: &str) -> bool {
+    !matches!(code, STALE_FLEET | UNCLEAR | NOT_RESERVED | NOT_RECORDED | NO_CLUSTER)
+}
+
+/// Every code that a snapshot can contain.
+pub fn recordable() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().filter(|code| is_recordable(code))
+}
+
+/// Whether a failure concerns the whole cluster, so that other requests to it fail for the same reason. [`REFUSED`] is not among
+/// these: an unexpected status for one kind says nothing about other kinds.
+pub fn is_of_cluster(code: &str) -> bool {
+    matches!(code, UNREACHABLE | TIMEOUT | CREDENTIALS | NO_ENDPOINT | VANISHED)
+}

@@ -1,8 +1,8 @@
-//! Text from outside as one part of a path: of a URL, and of a file.
+//! Percent-encoding of one part of a URL's path or query, or of a file name.
 
 use std::fmt::Write as _;
 
-/// Percent-encodes everything that has a meaning in a URL.
+/// Percent-encodes every byte that is not unreserved in RFC 3986.
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -371,11 +371,11 @@ fn told(what: &str, text: String) -> Result<String, Cause> {
 
 /// A text that people read.
 fn one_line(text: &str) -> String {
-    super::live::brief(text)
+    admission::text::excerpt(text, 160)
 }
 
 fn is_unprintable(c: char) -> bool {
-    super::live::is_unprintable(c)
+    !admission::text::is_printable(c)
 }
 
 impl AlarmKind {

@@ -29,7 +29,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Instant;
 
-use admission::{BoxFuture, Cause};
+use admission::{BoxFuture, Cause, lock};
 
 use etcd::{Endpoint, EtcdRequest, EtcdResult};
 use fleet::{Cluster, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};

@@ -68,7 +68,8 @@ impl<'a> Pages<'a> {
                     self.cursor.advance(page.next.as_deref())?;
                     return Ok(Some(page));
                 }
-                Err(why) => self.cursor.shrink(why)?,
+                Err(why) if self.cursor.shrink(&why) => {}
+                Err(why) => return Err(why),
             }
         }
         Ok(None)
@@ -126,15 +127,19 @@ impl Cursor {
         Ok(())
     }
 
-    /// Requests fewer objects after a page that was too long. Every other failure ends the List.
-    pub(crate) fn shrink(&mut self, why: Cause) -> Result<(), Cause> {
-        if why.code != cause::TOO_LONG || self.limit <= 1 {
-            self.is_done = true;
-            return Err(why);
+    /// Whether the page is requested again, with fewer objects, because it was too long. Every other failure ends the List.
+    pub(crate) fn shrink(&mut self, why: &Cause) -> bool {
+        let shrinks = why.code == cause::TOO_LONG && self.limit > 1;
+        if shrinks {
+            self.limit = (self.limit / 10).max(1);
+            self.too_long = Some(why.clone());
         }
-        self.limit = (self.limit / 10).max(1);
-        self.too_long = Some(why);
-        Ok(())
+        self.is_done = !shrinks;
+        shrinks
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done
     }
 }
 

@@ -1,169 +1,183 @@
-//! What the answer of a cluster means: the object, a page, or which of the named causes.
+//! Parses the answers of clusters and checks that they answer the request.
 //!
-//! The clusters of a fleet are whatever people join to it, and between them and Durward stand proxies. So an answer is taken
-//! for what was asked only where it says so itself: its kind, its names, its namespace.
+//! Anyone may own a cluster of a fleet, and proxies stand between it and Durward. So an answer counts only if it says itself that
+//! it is the answer: by its kind, its names and its namespace.
 
 use std::fmt;
 
 use admission::Cause;
+use admission::text::is_printable;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::failure::{Failure, Status, brief, is_about, is_unprintable, not_understood, refusal};
-use super::member;
+use super::failure::{Failure, Status, brief, is_about, not_understood, refusal};
+use super::karmada;
 use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Owner, Page, Part};
 use crate::metadata::{Allowance, Wire};
 use crate::{Resource, cause};
 
-/// What is read of an object in any form.
+/// What Durward reads of every object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct One {
+pub(crate) struct One {
     #[serde(default)]
-    api_version: String,
+    pub(crate) api_version: String,
     #[serde(default)]
-    kind: String,
-    metadata: Wire,
+    pub(crate) kind: String,
+    pub(crate) metadata: Wire,
 }
 
-/// A name as long as this is the longest that Kubernetes takes for any object that guards read.
-const LONGEST_NAME: usize = 253;
+/// One page of a List.
+pub(crate) struct ListPage<T> {
+    /// The `resourceVersion` of the List.
+    pub(crate) version: String,
+    /// The continue token, if more pages follow.
+    pub(crate) next: Option<String>,
+    pub(crate) items: Vec<T>,
+}
 
-/// 1 MiB: all annotations of an object are 256 KiB, and JSON may need some bytes for each of theirs.
-const LONGEST_STRING: usize = 1 << 20;
+/// The longest name that Kubernetes accepts for the objects that guards read.
+const MAX_NAME: usize = 253;
 
-/// A List, of which so many items are read as were asked for.
-struct Many<'b> {
+/// 1 MiB: the annotations of an object have at most 256 KiB, and JSON may escape each byte with several.
+const MAX_STRING: usize = 1 << 20;
+
+/// A List on the wire.
+struct List<'b> {
     api_version: String,
     kind: String,
-    metadata: ManyMetadata,
+    metadata: ListMeta,
     items: Vec<&'b RawValue>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ManyMetadata {
+struct ListMeta {
     resource_version: String,
     r#continue: Option<String>,
     remaining_item_count: Option<i64>,
 }
 
-/// The answer to the question for one object.
-pub(super) fn found(
+/// Parses the answer to a request for one object.
+pub(crate) fn object(
     of: &Cluster,
-    look: GetQuery<'_>,
+    query: GetQuery<'_>,
     status: StatusCode,
     body: &[u8],
 ) -> Result<Option<Object>, Failure> {
-    let GetQuery { address, part } = look;
-    if status == StatusCode::NOT_FOUND && is_about(body, address) && !member::is_gone(of, body) {
+    let GetQuery { address, part } = query;
+    if status == StatusCode::NOT_FOUND && is_about(body, address) && !karmada::is_gone(of, body) {
         return Ok(None);
     }
     if status != StatusCode::OK {
         return Err(refused(of, status, body, "get", address.resource));
     }
-    one(look, body)
-        .map(|(wire, raw)| Some(object(wire, (part == Part::Whole).then(|| raw.to_owned()))))
+    one(query, body, "it is about something else")
+        .map(|(wire, raw)| Some(checked(wire, (part == Part::Whole).then(|| raw.to_owned()))))
         .map_err(|failure| unusable(of, &failure))
 }
 
-fn one<'b>(look: GetQuery<'_>, body: &'b [u8]) -> Result<(Wire, &'b RawValue), Failure> {
-    let GetQuery { address, part } = look;
-    let raw: &RawValue = parsed(body)?;
-    let one: One = parsed(raw.get().as_bytes())?;
-    let is_the_one = one.metadata.name == address.name && one.metadata.namespace == address.namespace;
-    if one.is_of(address.resource, part) && is_the_one {
-        check_texts(&one.metadata).map_err(|text| Failure::new(cause::GARBAGE, text))?;
+/// Parses one object and checks that it is the requested one. If it is another, the error begins with `mismatch`.
+pub(crate) fn one<'b>(
+    query: GetQuery<'_>,
+    body: &'b [u8],
+    mismatch: &str,
+) -> Result<(Wire, &'b RawValue), Failure> {
+    let GetQuery { address, part } = query;
+    let raw: &RawValue = parse(body)?;
+    let one: One = parse(raw.get().as_bytes())?;
+    let has_address = one.metadata.name == address.name && one.metadata.namespace == address.namespace;
+    if one.is_of(address.resource, part) && has_address {
+        check_names(&one.metadata).map_err(|text| Failure::new(cause::GARBAGE, text))?;
         return Ok((one.metadata, raw));
     }
     let what = format!("{} {} {:?}", one.api_version, one.kind, one.metadata.name);
-    Err(Failure::new(cause::GARBAGE, format!("it is about something else ({})", brief(&what))))
+    Err(Failure::new(cause::GARBAGE, format!("{mismatch} ({})", brief(&what))))
 }
 
-/// The answer to the question for a page.
-pub(super) fn listed(
+/// Parses the answer to a request for a page.
+pub(crate) fn objects(
     of: &Cluster,
     query: &ListQuery<'_>,
     status: StatusCode,
     body: &[u8],
 ) -> Result<Page, Failure> {
-    let whole = query.part == Part::Whole;
-    let (objects, next) =
-        page(of, query, status, body, |wire, raw| object(wire, whole.then(|| raw.to_owned())))?;
-    Ok(Page { objects, next })
+    let is_whole = query.part == Part::Whole;
+    let keep = |wire, raw: &RawValue| checked(wire, is_whole.then(|| raw.to_owned()));
+    let page = page(of, query, status, body, keep)?;
+    Ok(Page { objects: page.items, next: page.next })
 }
 
-/// An object, with its owners as far as they can be any. API servers ask of an owner's texts only that they are not empty, so
-/// whoever may write one object could otherwise make its whole List nonsense. An owner that is none is an unknown one: it stays
-/// there without a word, since what owns an object decides whether that stays.
-fn object(wire: Wire, raw: Option<Box<RawValue>>) -> Object {
+/// An object whose owners are valid. API servers only require that an owner's fields are not empty, so one such object could
+/// make a whole List garbage. An invalid owner becomes an unknown one: it counts, since owners decide whether an object stays.
+fn checked(wire: Wire, raw: Option<Box<RawValue>>) -> Object {
     let mut object = wire.object(raw);
     for owner in &mut object.owners {
         let Owner { api_version, kind, name, uid } = &*owner;
-        if [api_version, kind, name, uid].into_iter().any(|text| oddity(text).is_some()) {
+        if [api_version, kind, name, uid].into_iter().any(|text| invalid_name(text).is_some()) {
             *owner = Owner::default();
         }
     }
     object
 }
 
-/// The same, of which something else is kept than objects; and where the next page begins.
-pub(super) fn page<T>(
+/// Parses a page and converts each item with `keep`.
+pub(crate) fn page<T>(
     of: &Cluster,
     query: &ListQuery<'_>,
     status: StatusCode,
     body: &[u8],
     keep: impl FnMut(Wire, &RawValue) -> T,
-) -> Result<(Vec<T>, Option<String>), Failure> {
+) -> Result<ListPage<T>, Failure> {
     if status != StatusCode::OK {
         return Err(refused(of, status, body, "list", query.resource));
     }
-    many(query, body, keep).map_err(|failure| unusable(of, &failure))
+    list(query, body, keep).map_err(|failure| unusable(of, &failure))
 }
 
-fn many<T>(
+fn list<T>(
     query: &ListQuery<'_>,
     body: &[u8],
     mut keep: impl FnMut(Wire, &RawValue) -> T,
-) -> Result<(Vec<T>, Option<String>), Failure> {
+) -> Result<ListPage<T>, Failure> {
     let garbage = |text| Failure::new(cause::GARBAGE, text);
     check_strings(body)?;
     let mut json = serde_json::Deserializer::from_slice(body);
-    let most = usize::try_from(query.limit).unwrap_or(usize::MAX);
-    let list = AtMost(most).deserialize(&mut json).and_then(|list| json.end().map(|()| list));
+    let max = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let list = AtMost(max).deserialize(&mut json).and_then(|list| json.end().map(|()| list));
     let list = list.map_err(|error| not_understood(&error, body))?;
     list.check(query).map_err(garbage)?;
-    let mut kept = Vec::with_capacity(list.items.len());
+    let mut items = Vec::with_capacity(list.items.len());
     let mut allowance = Allowance::default();
     for raw in list.items {
-        let mut one: One = parsed(raw.get().as_bytes())?;
+        let mut one: One = parse(raw.get().as_bytes())?;
         one.check_item(query).map_err(garbage)?;
         allowance.take(&mut one.metadata).map_err(|text| Failure::new(cause::TOO_LONG, text))?;
-        kept.push(keep(one.metadata, raw));
+        items.push(keep(one.metadata, raw));
     }
-    Ok((kept, list.metadata.r#continue.filter(|token| !token.is_empty())))
+    let next = list.metadata.r#continue.filter(|token| !token.is_empty());
+    Ok(ListPage { version: list.metadata.resource_version, next, items })
 }
 
-/// Says whose answer it is that makes no sense.
+/// Adds the name of the cluster whose answer is unusable.
 fn unusable(of: &Cluster, failure: &Failure) -> Failure {
     let who = if *of == Cluster::Local { "the API server" } else { of.name() };
     Failure::new(failure.cause.code, format!("{who}'s answer cannot be used: {}", failure.cause.text))
 }
 
-fn parsed<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Failure> {
+fn parse<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Failure> {
     check_strings(body)?;
     serde_json::from_slice(body).map_err(|error| not_understood(&error, body))
 }
 
-/// That it is something, and has no string in it that is longer than any of an object's: a parser repeats the string that it
-/// did not expect, escaped.
+/// Rejects empty bodies and strings that no object can contain. A parser would repeat such a string in its error.
 fn check_strings(body: &[u8]) -> Result<(), Failure> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Err(Failure::new(cause::GARBAGE, "the answer is empty"));
     }
-    if body.len() <= LONGEST_STRING {
+    if body.len() <= MAX_STRING {
         return Ok(());
     }
     let (mut length, mut is_inside, mut is_escaped) = (0_usize, false, false);
@@ -172,8 +186,8 @@ fn check_strings(body: &[u8]) -> Result<(), Failure> {
         is_inside ^= is_quote;
         is_escaped = byte == b'\\' && !is_escaped;
         length = if is_inside { length + 1 } else { 0 };
-        if length > LONGEST_STRING {
-            // A page of HTML may look like that too; what begins as JSON does may be an object that is like no other.
+        if length > MAX_STRING {
+            // A page of HTML can look like that too. A body that begins as JSON does may be an unusual object.
             let is_json = body.trim_ascii_start().starts_with(b"{");
             let code = if is_json { cause::TOO_LONG } else { cause::GARBAGE };
             return Err(Failure::new(code, "the answer has a string of more than 1 MiB in it"));
@@ -182,28 +196,26 @@ fn check_strings(body: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What makes a text nobody's name. It is neither repeated to people nor kept while others are read.
-fn oddity(text: &str) -> Option<&'static str> {
-    if text.len() > LONGEST_NAME {
+/// Returns why a text cannot be a name. Such texts are not shown to users and not cached.
+fn invalid_name(text: &str) -> Option<&'static str> {
+    if text.len() > MAX_NAME {
         Some("is longer than 253 bytes")
-    } else if text.contains(is_unprintable) {
+    } else if !text.chars().all(is_printable) {
         Some("has control characters in it")
     } else {
         None
     }
 }
 
-/// Names and uids are what Kubernetes takes for one, or the answer is not one of Kubernetes.
-fn check_texts(metadata: &Wire) -> Result<(), String> {
+/// Rejects names and uids that Kubernetes does not accept.
+fn check_names(metadata: &Wire) -> Result<(), String> {
     for (what, text) in
         [("name", &metadata.name), ("namespace", &metadata.namespace), ("uid", metadata.uid())]
     {
         let slash = || text.contains('/').then_some("has a slash in it");
-        let Some(why) = oddity(text).or_else(slash) else { continue };
-        return Err(format!(
-            "an object's {what} {why} ({:?})",
-            brief(&text.chars().take(40).collect::<String>())
-        ));
+        let Some(why) = invalid_name(text).or_else(slash) else { continue };
+        let begins: String = text.chars().take(40).collect();
+        return Err(format!("an object's {what} {why} ({:?})", brief(&begins)));
     }
     Ok(())
 }
@@ -217,7 +229,7 @@ fn refused(of: &Cluster, status: StatusCode, body: &[u8], verb: &str, resource: 
         }
     };
     match of {
-        Cluster::Member(member) => member::refusal(member, status, body, verb, resource),
+        Cluster::Member(member) => karmada::refusal(member, status, body, verb, resource),
         Cluster::Local => own(),
         Cluster::Context(name) | Cluster::Secret(_, name) => {
             let failure = own();
@@ -227,29 +239,30 @@ fn refused(of: &Cluster, status: StatusCode, body: &[u8], verb: &str, resource: 
     }
 }
 
-/// A 404 for the path and not for an object on it: what an API server says of a group or version that it does not serve, in
-/// plain text (`http.NotFound`) or as a Status without a name.
-pub(super) fn is_not_served(status: StatusCode, body: &[u8]) -> bool {
+/// Whether a 404 is about the path and not about an object: the answer for a group or version that is not served, in plain text
+/// (`http.NotFound`) or as a Status without a name.
+pub(crate) fn is_not_served(status: StatusCode, body: &[u8]) -> bool {
     if status != StatusCode::NOT_FOUND {
         return false;
     }
     if body.trim_ascii() == b"404 page not found" {
         return true;
     }
-    serde_json::from_slice(body).is_ok_and(|told: Status| {
-        told.kind == "Status"
-            && told.reason == "NotFound"
-            && told.details.is_none_or(|details| details.name.is_empty())
+    serde_json::from_slice(body).is_ok_and(|status: Status| {
+        status.kind == "Status"
+            && status.reason == "NotFound"
+            && status.details.is_none_or(|details| details.name.is_empty())
     })
 }
 
-pub(super) fn not_served(who: &str, resource: &Resource) -> Failure {
+pub(crate) fn not_served(who: &str, resource: &Resource) -> Failure {
     let version = resource.api_version();
     Failure::new(cause::NOT_SERVED, format!("{who} does not serve {resource} in {version} (404)"))
 }
 
 impl One {
-    fn is_of(&self, resource: &Resource, part: Part) -> bool {
+    /// Whether it is an object of `resource`: its metadata as requested, or whole, from an API server that cannot reduce it.
+    pub(crate) fn is_of(&self, resource: &Resource, part: Part) -> bool {
         match self.kind.as_str() {
             "PartialObjectMetadata" => part == Part::Metadata && self.api_version == "meta.k8s.io/v1",
             "" | "Status" => false,
@@ -259,17 +272,17 @@ impl One {
         }
     }
 
-    /// Items of a List need not say what they are (those of Kubernetes' own kinds do not), but must not say anything else.
+    /// Checks an item of a List. Items of Kubernetes' own kinds have no kind; a kind that is present must be right.
     fn check_item(&self, query: &ListQuery<'_>) -> Result<(), String> {
-        let says_nothing = self.kind.is_empty() && self.api_version.is_empty();
-        if !says_nothing && !self.is_of(query.resource, query.part) {
+        let has_no_kind = self.kind.is_empty() && self.api_version.is_empty();
+        if !has_no_kind && !self.is_of(query.resource, query.part) {
             let what = format!("{} {}", self.api_version, self.kind);
             return Err(format!("the List holds something else ({})", brief(&what)));
         }
         if self.metadata.name.is_empty() {
             return Err("the List holds objects without names".to_owned());
         }
-        check_texts(&self.metadata)?;
+        check_names(&self.metadata)?;
         if !query.namespace.is_empty() && self.metadata.namespace != query.namespace {
             let namespace = brief(&self.metadata.namespace);
             return Err(format!("the List holds objects of another namespace ({namespace:?})"));
@@ -278,7 +291,7 @@ impl One {
     }
 }
 
-impl Many<'_> {
+impl List<'_> {
     fn check(&self, query: &ListQuery<'_>) -> Result<(), String> {
         let is_of_kind = match self.kind.strip_suffix("List") {
             Some("PartialObjectMetadata") => {
@@ -304,25 +317,25 @@ impl Many<'_> {
     }
 }
 
-/// Reads a List whose items are at most so many. Real API servers keep to the limit of a question to the newest state.
+/// Parses a List of at most this many items. Real API servers respect the limit of a request.
 struct AtMost(usize);
 
 impl<'b> DeserializeSeed<'b> for AtMost {
-    type Value = Many<'b>;
+    type Value = List<'b>;
 
-    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<Many<'b>, D::Error> {
+    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<List<'b>, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
 impl<'b> Visitor<'b> for AtMost {
-    type Value = Many<'b>;
+    type Value = List<'b>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a List")
     }
 
-    fn visit_map<A: MapAccess<'b>>(self, mut map: A) -> Result<Many<'b>, A::Error> {
+    fn visit_map<A: MapAccess<'b>>(self, mut map: A) -> Result<List<'b>, A::Error> {
         #[derive(Deserialize)]
         #[serde(field_identifier, rename_all = "camelCase")]
         enum Key {
@@ -347,11 +360,11 @@ impl<'b> Visitor<'b> for AtMost {
             }
         }
         let missing = A::Error::missing_field;
-        Ok(Many {
+        Ok(List {
             api_version: api_version.ok_or_else(|| missing("apiVersion"))?,
             kind: kind.ok_or_else(|| missing("kind"))?,
             metadata: metadata.ok_or_else(|| missing("metadata"))?,
-            // The key must stand there: what has none is no List.
+            // Every List has this key.
             items: items.ok_or_else(|| missing("items"))?,
         })
     }
@@ -374,7 +387,7 @@ impl<'b> Visitor<'b> for Items {
         f.write_str("items")
     }
 
-    // Go writes an empty slice as null.
+    // Go encodes an empty slice as null.
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
         Ok(Vec::new())
     }

@@ -1,54 +1,61 @@
-//! What an answer means that is not the one that was hoped for.
+//! Maps errors of API servers and connections to causes.
 //!
-//! This is where certainty is made: absence is believed only from a 404 that carries a `Status` of reason `NotFound` about the
-//! very object. A path that is not served, a proxy on the way, a mistyped server all answer 404 too, as plain text.
+//! Only a 404 with a `Status` of reason `NotFound` that names the object proves absence. A path that is not served, a proxy or a
+//! mistyped server answer 404 too, in plain text.
 
 use admission::Cause;
+use admission::text::excerpt;
 use hyper::StatusCode;
 use serde::Deserialize;
 
 use super::access::with_sources;
 use crate::{Address, Resource, cause};
 
-/// A question that came to nothing. The cause's text is the end of a sentence: `no connection: refused`.
+/// A failed request. The text of the cause is the end of a sentence: `no connection: refused`.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) cause: Cause,
-    /// 410: the version that was asked from is too old, and only a new List helps.
-    pub(super) is_expired: bool,
-    /// The question went by a lane, and the server does not speak HTTP/2: it was not asked yet.
-    pub(super) is_only_http1: bool,
-    /// There was more of it than may be, and it began like an answer.
-    pub(super) is_too_long: bool,
+pub(crate) struct Failure {
+    pub(crate) cause: Cause,
+    /// 410: the requested version is too old. Only a new List helps.
+    pub(crate) is_expired: bool,
+    /// The server does not speak HTTP/2, and the request was not sent.
+    pub(crate) is_only_http1: bool,
+    /// The body is longer than its limit, and begins like an answer.
+    pub(crate) is_too_long: bool,
 }
 
 impl Failure {
-    pub(super) fn new(code: &'static str, text: impl Into<String>) -> Self {
+    /// The same, where a long body is garbage and no smaller request is possible.
+    pub(crate) fn as_garbage(self) -> Self {
+        let code = if self.cause.code == cause::TOO_LONG { cause::GARBAGE } else { self.cause.code };
+        Self { cause: Cause::new(code, self.cause.text), ..self }
+    }
+
+    pub(crate) fn new(code: &'static str, text: impl Into<String>) -> Self {
         Self { cause: Cause::new(code, text), is_expired: false, is_only_http1: false, is_too_long: false }
     }
 }
 
-/// What an API server says in place of what was asked for.
+/// The `Status` of an error. All fields are optional, since proxies send incomplete ones.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Status {
-    pub(super) kind: String,
-    pub(super) reason: String,
-    pub(super) message: String,
-    pub(super) code: Option<u16>,
-    pub(super) details: Option<Details>,
+pub(crate) struct Status {
+    pub(crate) kind: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) code: Option<u16>,
+    pub(crate) details: Option<Details>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Details {
-    pub(super) name: String,
-    pub(super) group: String,
-    pub(super) kind: String,
+pub(crate) struct Details {
+    pub(crate) name: String,
+    pub(crate) group: String,
+    pub(crate) kind: String,
 }
 
-/// Whether a 404 is about this very object. `details.kind` holds the plural name in truth.
-pub(super) fn is_about(body: &[u8], address: Address<'_>) -> bool {
+/// Whether a 404 is about this object. `details.kind` contains the plural name.
+pub(crate) fn is_about(body: &[u8], address: Address<'_>) -> bool {
     let Ok(Status { kind, reason, details: Some(details), .. }) = serde_json::from_slice(body) else {
         return false;
     };
@@ -59,9 +66,9 @@ pub(super) fn is_about(body: &[u8], address: Address<'_>) -> bool {
         && details.kind == address.resource.plural
 }
 
-/// The cause of an answer other than 200.
-pub(super) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Resource) -> Failure {
-    let told: Status = serde_json::from_slice(body).unwrap_or_default();
+/// Returns the cause of an answer other than 200.
+pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Resource) -> Failure {
+    let parsed: Status = serde_json::from_slice(body).unwrap_or_default();
     let number = status.as_u16();
     let (code, text) = match number {
         401 => (cause::CREDENTIALS, "the API server does not accept Durward's credentials".to_owned()),
@@ -69,30 +76,30 @@ pub(super) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Re
             (cause::FORBIDDEN, format!("Durward is not permitted to {verb} {resource} (RBAC: verb {verb})"))
         }
         404 => {
-            let doubt = if told.kind == "Status" { "" } else { ", or it is none (404 without a Status)" };
+            let doubt = if parsed.kind == "Status" { "" } else { ", or it is none (404 without a Status)" };
             let version = resource.api_version();
             (cause::GARBAGE, format!("the API server does not know {resource} in {version}{doubt}"))
         }
         410 => (cause::BUSY, "the API server has forgotten the version that was asked from".to_owned()),
         429 | 500..=599 => {
-            (cause::BUSY, format!("the API server cannot answer now ({number}{})", said(&told)))
+            (cause::BUSY, format!("the API server cannot answer now ({number}{})", message(&parsed)))
         }
-        _ => (cause::REFUSED, format!("the API server answers {number}{}", said(&told))),
+        _ => (cause::REFUSED, format!("the API server answers {number}{}", message(&parsed))),
     };
-    let is_expired = number == 410 || matches!(told.reason.as_str(), "Expired" | "Gone");
+    let is_expired = number == 410 || matches!(parsed.reason.as_str(), "Expired" | "Gone");
     Failure { is_expired, ..Failure::new(code, text) }
 }
 
-pub(super) fn said(status: &Status) -> String {
+pub(crate) fn message(status: &Status) -> String {
     if status.message.is_empty() { String::new() } else { format!(": {}", brief(&status.message)) }
 }
 
-/// A request without an answer of `who`, which says where that is, for people with more than one kubeconfig.
-pub(super) fn not_sent(error: &(dyn std::error::Error + 'static), who: &str) -> Failure {
+/// Returns the cause of a request without an answer. `who` names the server, for users with several kubeconfigs.
+pub(crate) fn not_sent(error: &(dyn std::error::Error + 'static), who: &str) -> Failure {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         if source.is::<kube::client::AuthError>() {
-            // What a credential plugin wrote is not for whoever asked at kubectl.
+            // The output of a credential plugin is not for the user of kubectl.
             tracing::debug!("no credentials: {}", with_sources(source));
             let text =
                 "there are no credentials: the plugin or the token file of Durward's kubeconfig gives none";
@@ -108,11 +115,11 @@ pub(super) fn not_sent(error: &(dyn std::error::Error + 'static), who: &str) -> 
     Failure::new(cause::UNREACHABLE, format!("no connection to {who}: {why}"))
 }
 
-/// What an API server is called whose connection broke while it answered: by then it is known which one it is.
-pub(super) const SERVER: &str = "the API server";
+/// The name of an API server in messages that follow its answer.
+pub(crate) const SERVER: &str = "the API server";
 
-/// Bytes that make no sense.
-pub(super) fn not_understood(error: &serde_json::Error, body: &[u8]) -> Failure {
+/// Returns the failure of a body that does not parse.
+pub(crate) fn not_understood(error: &serde_json::Error, body: &[u8]) -> Failure {
     let begins = String::from_utf8_lossy(body.get(..40).unwrap_or(body)).into_owned();
     Failure::new(
         cause::GARBAGE,
@@ -124,28 +131,14 @@ pub(super) fn not_understood(error: &serde_json::Error, body: &[u8]) -> Failure 
     )
 }
 
-/// Text from outside, cut so that a sentence around it stays one.
+/// Foreign text, short enough for a sentence around it.
 pub(crate) fn brief(text: &str) -> String {
-    cut(text, 160)
+    excerpt(text, 160)
 }
 
-/// A cause as it leaves the world. Its sentence is ours, but names in it may be long: no denial is made of pages of it.
-pub(super) fn short(Cause { code, text }: Cause) -> Cause {
-    Cause::new(code, cut(&text, 400))
-}
-
-fn cut(text: &str, most: usize) -> String {
-    let mut line: String = text.chars().take(most).map(|c| if is_unprintable(c) { ' ' } else { c }).collect();
-    if line.len() < text.len() && text.chars().nth(most).is_some() {
-        line.push('…');
-    }
-    line
-}
-
-/// What moves a terminal's cursor, breaks a line, or turns the direction of the text around it.
-pub(crate) fn is_unprintable(c: char) -> bool {
-    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
+/// Shortens the text of a cause. The sentence is Durward's own, but names in it may be long.
+pub(crate) fn short(Cause { code, text }: Cause) -> Cause {
+    Cause::new(code, excerpt(&text, 400))
 }
 
 #[cfg(test)]
@@ -155,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_takes_too_long_is_a_timeout_and_any_other_is_unreachable() {
+    fn a_slow_connection_is_a_timeout_and_any_other_error_is_unreachable() {
         let late = not_sent(&Error::new(ErrorKind::TimedOut, "x"), "it");
         assert_eq!(late.cause, Cause::new(cause::TIMEOUT, "it takes no connection in time"));
         let refused = Error::new(ErrorKind::ConnectionRefused, "no");

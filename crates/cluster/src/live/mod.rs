@@ -1,28 +1,23 @@
-//! The live world: one API server, watched and asked.
+//! A live control plane: one API server, the clusters of its fleet, and etcd members.
 //!
-//! What is watched is answered out of memory while it is fresh; everything else is asked for. `watch.rs` has the rule, all of it.
-//! Whatever fails is a named cause: `failure.rs` tells which. The world owns its tasks and connections, and ends them when dropped.
+//! Fresh watched objects come from the cache; `reflector.rs` has the rule. Everything else is requested. Each failure is a named
+//! cause. [`Live`] owns its tasks and connections, and stops them when it is dropped.
 
 mod access;
 mod answer;
-mod api;
+mod api_server;
 mod body;
-mod clusters;
+mod cluster_servers;
 mod etcd;
-mod events;
 mod failure;
-mod flights;
-mod follow;
-mod gather;
-mod lanes;
-mod member;
+mod fleet_client;
+mod karmada;
+mod kubeconfig_secret;
 mod path;
-mod roads;
-mod rounds;
-mod secret;
-mod tools;
-mod transport;
-mod watch;
+mod pool;
+mod probes;
+mod reflector;
+mod single_flight;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -32,7 +27,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use admission::{BoxFuture, Cause};
-use kube::Client;
+use kube::{Client, Config};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
@@ -42,101 +37,116 @@ use super::fleet::{
     Cluster, ClusterHealth, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult, ProbeTargets,
 };
 use super::{Address, EtcdClient, MetadataResult, Reader, Readiness, Resource, cause};
-use api::Api;
-use clusters::Clusters;
+use body::BodyReader;
 use config::Problem;
-use etcd::Ensembles;
-use flights::{Flights, Key};
-use lanes::{For, LANES};
-use watch::{Held, Watch};
+use fleet_client::FleetClient;
+use pool::{FLEET_CONNECTIONS, Priority};
+use probes::Prober;
+use reflector::{Cached, Reflector};
+use single_flight::SingleFlight;
 
 pub use access::Access;
-pub(super) use failure::{brief, is_unprintable};
-pub(crate) use tools::{Tools, Unwritten};
+pub(crate) use api_server::ApiServer;
+pub(crate) use etcd::Members;
+pub(crate) use failure::{Failure, brief, refusal, short};
 
-/// Credential plugins ask a cloud; one that waits for somebody to type is not for a server.
-const CREDENTIALS_WITHIN: Duration = Duration::from_secs(30);
+/// Credential plugins send requests to a cloud. One that waits for input cannot be used by a server.
+const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A question under way for longer is not joined: it may hang where a new one would not.
-const JOINED_WITHIN: Duration = Duration::from_secs(1);
-
-/// What is left of a deadline for whoever asked, to say that there was no answer: 100 ms, and a tenth of a short one.
+/// The part of a deadline that is left for the caller after a timeout: 100 ms, or a tenth of a short deadline.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// An API server, watched and asked.
+/// A control plane.
 pub struct Live {
-    server: String,
-    api: Api,
+    url: String,
+    pub(crate) server: ApiServer,
     runtime: Handle,
-    watches: RwLock<HashMap<Resource, Kept>>,
-    flights: Flights,
-    clusters: Arc<Clusters>,
-    ensembles: Ensembles,
-    rounds: rounds::Keeper,
+    watches: RwLock<HashMap<Resource, Watch>>,
+    gets: SingleFlight<Key, MetadataResult>,
+    fleet: Arc<FleetClient>,
+    pub(crate) members: Members,
+    prober: Prober,
 }
 
-/// A client of the API server that `access` leads to, and that server's URL: for what a world is not for, which is to write.
-/// Must be called within a tokio runtime, which its connections then live in.
+/// An [`Address`] that owns its parts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    resource: Resource,
+    namespace: String,
+    name: String,
+}
+
+/// Creates a client of the API server that `access` names, and returns it with the server's URL. Must be called within a
+/// runtime, which runs the connections.
 pub async fn client(access: &Access) -> Result<(Client, String), Problem> {
+    with_config(access, |config| {
+        Ok((pool::client(config, FLEET_CONNECTIONS)?, config.cluster_url.to_string()))
+    })
+    .await
+}
+
+/// Reads the kubeconfig and runs `connect` on a blocking thread, since it may run a credential plugin.
+async fn with_config<T: Send + 'static>(
+    access: &Access,
+    connect: impl FnOnce(&Config) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
     let config = access.config().await?;
-    let server = config.cluster_url.to_string();
-    // A credential plugin is a program that is run and waited for.
-    let making = tokio::task::spawn_blocking(move || transport::client(&config, LANES));
-    match tokio::time::timeout(CREDENTIALS_WITHIN, making).await {
-        Ok(Ok(client)) => Ok((client?, server)),
-        Ok(Err(error)) => Err(Problem::new(format!("the credentials for {server}")).why(error.to_string())),
-        Err(_) => Err(Problem::new(format!("the credentials for {server}"))
-            .why(format!("the credential plugin was not done after {} s", CREDENTIALS_WITHIN.as_secs()))
+    let problem = format!("the credentials for {}", config.cluster_url);
+    let connecting = tokio::task::spawn_blocking(move || connect(&config));
+    match tokio::time::timeout(CREDENTIALS_TIMEOUT, connecting).await {
+        Ok(Ok(connected)) => connected,
+        Ok(Err(error)) => Err(Problem::new(problem).why(error.to_string())),
+        Err(_) => Err(Problem::new(problem)
+            .why(format!("the credential plugin was not done after {} s", CREDENTIALS_TIMEOUT.as_secs()))
             .next("run it by hand; it must not ask for anything")),
     }
 }
 
-/// A watch and the task that keeps it.
-struct Kept {
-    watch: Arc<Watch>,
+/// A reflector and its task.
+struct Watch {
+    reflector: Arc<Reflector>,
     task: AbortHandle,
 }
 
-impl Drop for Kept {
+impl Drop for Watch {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 impl Live {
-    /// Finds the API server and the credentials, and makes everything ready to ask. It is not asked yet: one that is down now
-    /// is a cause of each question until it is up, no reason not to start.
+    /// Finds the API server and the credentials, and sends no request yet. An API server that is down now is the cause of each
+    /// Unknown answer until it is up, not a reason to fail here.
     ///
-    /// Must be called within a tokio runtime, which the watches and connections then live in.
+    /// Must be called within a tokio runtime, which runs the watches and connections.
     pub async fn connect(access: &Access) -> Result<Self, Problem> {
-        let (client, server) = client(access).await?;
-        Ok(Self::over(client, server, access.clone()))
+        let connect = |config: &Config| {
+            let server = ApiServer::connect(config, FLEET_CONNECTIONS, BodyReader::default())?;
+            Ok((server, config.cluster_url.to_string()))
+        };
+        let (server, url) = with_config(access, connect).await?;
+        Ok(Self::new(server, url, access.clone()))
     }
 
-    fn over(client: Client, server: String, access: Access) -> Self {
-        let (api, runtime) = (Api::new(client, &server, body::Room::default()), Handle::current());
-        let clusters = Arc::new(Clusters::new(api.clone(), access, runtime.clone()));
-        let ensembles = Ensembles::new(Arc::clone(&clusters), api.room.clone());
+    fn new(server: ApiServer, url: String, access: Access) -> Self {
+        let runtime = Handle::current();
+        let fleet = Arc::new(FleetClient::new(server.clone(), access, runtime.clone()));
+        let members = Members::new(Arc::clone(&fleet), server.bodies.clone());
         Self {
+            url,
             server,
-            api,
             runtime,
             watches: RwLock::default(),
-            flights: Flights::default(),
-            clusters,
-            ensembles,
-            rounds: rounds::Keeper::default(),
+            gets: SingleFlight::default(),
+            fleet,
+            members,
+            prober: Prober::default(),
         }
     }
 
-    /// By what hands reach what this world looks at.
-    pub(crate) fn tools(&self) -> Tools {
-        Tools::new(self.api.clone(), self.ensembles.clone())
-    }
-
-    /// The API server's URL, for the log.
+    /// Returns the URL of the API server, for messages.
     pub fn server(&self) -> &str {
-        &self.server
+        &self.url
     }
 
     /// Starts a watch of this resource, whose objects [`Reader::get`] then answers from the cache. Does nothing if the
@@ -144,95 +154,81 @@ impl Live {
     pub fn watch(&self, resource: &Resource) {
         let mut watches = self.watches.write().unwrap_or_else(PoisonError::into_inner);
         if let Entry::Vacant(entry) = watches.entry(resource.clone()) {
-            let watch = Arc::new(Watch::new(resource.clone()));
-            let task = self.runtime.spawn(follow::follow(self.api.clone(), Arc::clone(&watch)));
-            entry.insert(Kept { watch, task: task.abort_handle() });
+            let reflector = Arc::new(Reflector::new(resource.clone()));
+            let task = self.runtime.spawn(Arc::clone(&reflector).run(self.server.clone()));
+            entry.insert(Watch { reflector, task: task.abort_handle() });
         }
     }
 
     /// Probes each cluster of a fleet every minute, from now on. Replaces the targets of an earlier call.
     pub fn start_probes(&self, targets: ProbeTargets) {
-        self.rounds.go(targets, Arc::clone(&self.clusters), &self.runtime);
+        self.prober.start(targets, Arc::clone(&self.fleet), &self.runtime);
     }
 
     /// Returns the results of the last probes, one for each cluster. Empty before the first probes end.
     pub fn health(&self) -> Vec<ClusterHealth> {
-        self.rounds.health()
+        self.prober.health()
     }
 
     /// Returns a line for `/readyz` for each watched resource.
     pub fn readiness(&self) -> Vec<Readiness> {
         let now = Instant::now();
         let watches = self.watches.read().unwrap_or_else(PoisonError::into_inner);
-        let mut lines: Vec<_> = watches.values().map(|kept| kept.watch.readiness(now)).collect();
+        let mut lines: Vec<_> = watches.values().map(|watch| watch.reflector.readiness(now)).collect();
         lines.sort_by(|a, b| a.name.cmp(&b.name));
         lines
     }
 
-    fn held(&self, address: Address<'_>, now: Instant) -> Held {
+    fn cached(&self, address: Address<'_>, now: Instant) -> Cached {
         let watches = self.watches.read().unwrap_or_else(PoisonError::into_inner);
         watches
             .get(address.resource)
-            .map_or(Held::Nothing, |kept| kept.watch.held(address.namespace, address.name, now))
+            .map_or(Cached::Nothing, |watch| watch.reflector.get(address.namespace, address.name, now))
     }
 
-    async fn look_up(&self, address: Address<'_>, deadline: Instant) -> MetadataResult {
+    async fn get_stale(&self, address: Address<'_>, deadline: Instant) -> MetadataResult {
         let now = Instant::now();
-        let left = deadline.saturating_duration_since(now);
-        let limit = match self.held(address, now) {
-            Held::Fresh(object) => return Ok(Some(object)),
-            // There is something to fall back on: half of the time stays for what the guard does with it.
-            Held::Recent(_) => now + left / 2,
-            Held::Nothing => nearly(now, left),
+        let limit = match self.cached(address, now) {
+            Cached::Fresh(object) => return Ok(Some(object)),
+            // There is a fallback: half of the time is left for the guard.
+            Cached::Recent(_) => now + deadline.saturating_duration_since(now) / 2,
+            Cached::Nothing => with_margin(now, deadline),
         };
-        // An object that was there a moment ago is one; that there was none may have been true only then.
-        let answer = self.together(address, now, limit, |answer| matches!(answer, Ok(Some(_)))).await;
+        let answer = self.request(address, now, limit).await;
         if let Err(Cause { code: cause::UNREACHABLE | cause::TIMEOUT | cause::BUSY, .. }) = answer {
-            // Looked at again: the watch may have heard something since.
-            if let Held::Fresh(object) | Held::Recent(object) = self.held(address, Instant::now()) {
+            // Read again: the watch may have received an event meanwhile.
+            if let Cached::Fresh(object) | Cached::Recent(object) = self.cached(address, Instant::now()) {
                 return Ok(Some(object));
             }
         }
         answer
     }
 
-    /// Asks the API server, together with others who ask the same right now. `will_do` says which answers to a question from
-    /// before this one are taken; after any other one it is asked again, and again together.
-    async fn together(
-        &self,
-        address: Address<'_>,
-        now: Instant,
-        limit: Instant,
-        will_do: fn(&MetadataResult) -> bool,
-    ) -> MetadataResult {
-        let late = || {
-            let waited = limit.saturating_duration_since(now).as_secs_f64();
-            let text = format!(
-                "{address} could not be looked up: {} did not answer in {waited:.1} s",
-                self.api.called()
-            );
-            Cause::new(cause::TIMEOUT, text)
+    async fn request(&self, address: Address<'_>, now: Instant, limit: Instant) -> MetadataResult {
+        let key = Key {
+            resource: address.resource.clone(),
+            namespace: address.namespace.to_owned(),
+            name: address.name.to_owned(),
         };
-        let not_before = now.checked_sub(JOINED_WITHIN).unwrap_or(now);
-        let (flight, was_joined) =
-            self.flights.join(Key::from(address), not_before, now, |key| self.question(key));
-        let answer = timeout_at(limit, flight).await.unwrap_or_else(|_| Err(late()));
-        if !was_joined || will_do(&answer) || Instant::now() >= limit {
-            return answer;
-        }
-        let (flight, _) =
-            self.flights.join(Key::from(address), now, Instant::now(), |key| self.question(key));
-        timeout_at(limit, flight).await.unwrap_or_else(|_| Err(late()))
-    }
-
-    fn question(&self, key: Key) -> BoxFuture<'static, MetadataResult> {
-        let api = self.api.clone();
-        Box::pin(async move { api.get(key.address()).await })
+        let (server, of) = (self.server.clone(), key.clone());
+        let request = self.gets.join(key, move || {
+            Box::pin(async move {
+                let Key { resource, namespace, name } = &of;
+                server.get(Address { resource, namespace, name }).await
+            })
+        });
+        timeout_at(limit, request).await.unwrap_or_else(|_| {
+            let waited = limit.saturating_duration_since(now).as_secs_f64();
+            let server = self.server.name();
+            let text = format!("{address} could not be looked up: {server} did not answer in {waited:.1} s");
+            Err(Cause::new(cause::TIMEOUT, text))
+        })
     }
 }
 
-/// When to stop waiting, so that whoever asked can still say that there was no answer.
-fn nearly(now: Instant, left: Duration) -> Instant {
+/// Returns when to stop waiting, so that the caller can still report a timeout before its deadline.
+pub(crate) fn with_margin(now: Instant, deadline: Instant) -> Instant {
+    let left = deadline.saturating_duration_since(now);
     now + left.saturating_sub(MARGIN.min(left / 10))
 }
 
@@ -243,9 +239,11 @@ impl Reader for Live {
         deadline: std::time::Instant,
     ) -> BoxFuture<'a, MetadataResult> {
         // Most reviews take this path; a ready future costs no task switch.
-        match self.held(address, Instant::now()) {
-            Held::Fresh(object) => Box::pin(ready(Ok(Some(object)))),
-            Held::Recent(_) | Held::Nothing => Box::pin(self.look_up(address, Instant::from_std(deadline))),
+        match self.cached(address, Instant::now()) {
+            Cached::Fresh(object) => Box::pin(ready(Ok(Some(object)))),
+            Cached::Recent(_) | Cached::Nothing => {
+                Box::pin(self.get_stale(address, Instant::from_std(deadline)))
+            }
         }
     }
 
@@ -254,11 +252,9 @@ impl Reader for Live {
         address: Address<'a>,
         deadline: std::time::Instant,
     ) -> BoxFuture<'a, MetadataResult> {
-        let deadline = Instant::from_std(deadline);
         Box::pin(async move {
             let now = Instant::now();
-            let limit = nearly(now, deadline.saturating_duration_since(now));
-            self.together(address, now, limit, |_| false).await
+            self.request(address, now, with_margin(now, Instant::from_std(deadline))).await
         })
     }
 
@@ -268,7 +264,7 @@ impl Reader for Live {
         query: GetQuery<'a>,
         deadline: std::time::Instant,
     ) -> BoxFuture<'a, ObjectResult> {
-        Box::pin(self.clusters.find(of, query, For::Review, Instant::from_std(deadline)))
+        Box::pin(self.fleet.get_object(of, query, Priority::Review, Instant::from_std(deadline)))
     }
 
     fn list<'a>(
@@ -277,11 +273,11 @@ impl Reader for Live {
         query: ListQuery<'a>,
         deadline: std::time::Instant,
     ) -> BoxFuture<'a, PageResult> {
-        Box::pin(self.clusters.list(of, query, For::Review, Instant::from_std(deadline)))
+        Box::pin(self.fleet.list(of, query, Priority::Review, Instant::from_std(deadline)))
     }
 
     fn members<'a>(&'a self, fleet: &'a Fleet, deadline: std::time::Instant) -> BoxFuture<'a, MembersResult> {
-        Box::pin(self.clusters.members(fleet, Instant::from_std(deadline)))
+        Box::pin(self.fleet.members(fleet, Instant::from_std(deadline)))
     }
 }
 
@@ -292,13 +288,13 @@ impl EtcdClient for Live {
         request: EtcdRequest,
         deadline: std::time::Instant,
     ) -> BoxFuture<'a, EtcdResult> {
-        Box::pin(self.ensembles.ask(endpoint, request, Instant::from_std(deadline)))
+        Box::pin(self.members.call(endpoint, request, Instant::from_std(deadline)))
     }
 }
 
 impl fmt::Debug for Live {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Live").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("Live").field("server", &self.url).finish_non_exhaustive()
     }
 }
 

@@ -82,8 +82,10 @@ fn of(text: &str) -> Result<Pod, String> {
 
 fn unknown(value: &Value) -> Result<Cause, String> {
     let text = |key: &str| value.get(key).and_then(Value::as_str);
-    let code = text("cause").and_then(|told| cause::RECORDED.into_iter().find(|&code| code == told));
-    let code = code.ok_or_else(|| format!("its cause is none of: {}", cause::RECORDED.join(", ")))?;
+    let code = text("cause").and_then(|told| cause::recordable().find(|&code| code == told));
+    let code = code.ok_or_else(|| {
+        format!("its cause is none of: {}", cause::recordable().collect::<Vec<_>>().join(", "))
+    })?;
     let text = text("text").ok_or_else(|| "it has no text".to_owned())?;
     Ok(Cause::new(code, text))
 }
@@ -121,7 +123,7 @@ pub(super) fn written(uid: &str, answers: &BTreeMap<EtcdRequest, EtcdResult>) ->
     let told = |answer: &EtcdResult| match answer {
         Ok(answer) => gateway::written(answer),
         Err(Cause { code, text }) => {
-            let code = if cause::RECORDED.contains(code) { code } else { cause::BUSY };
+            let code = if cause::is_recordable(code) { code } else { cause::BUSY };
             json!({UNKNOWN: {"cause": code, "text": text}})
         }
     };

@@ -135,7 +135,7 @@ fn unread(section: &mut Section<'_>) -> Unread {
             Some("write: <group>_<version>_<plural>, as core_v1_namespaces; or \"*\"".to_owned()),
         );
     }
-    let words = cause::RECORDED.map(|code| (code, code));
+    let words = cause::recordable().map(|code| (code, code)).collect::<Vec<_>>();
     let cause = section.choice("cause", "Why, in one word.", &words, cause::UNREACHABLE);
     require(section, "cause", cause::UNREACHABLE);
     let text = section.required_text("text", "sentence", "Why, for people.");

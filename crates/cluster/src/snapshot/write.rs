@@ -198,7 +198,7 @@ fn told(recording: &Recording) -> String {
         }
         for Unseen { what, cause } in unread {
             let what = what.as_ref().map_or_else(|| EVERYTHING.to_owned(), Resource::stem);
-            let code = if cause::RECORDED.contains(&cause.code) { cause.code } else { cause::BUSY };
+            let code = if cause::is_recordable(cause.code) { cause.code } else { cause::BUSY };
             let _ = writeln!(out, "      - what: {}", quoted(&what));
             let _ = writeln!(out, "        cause: {code}\n        text: {}", quoted(&cause.text));
         }

@@ -3,44 +3,108 @@
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
+use hyper::StatusCode;
+use serde::Deserialize;
+use tokio::time::timeout_at;
 
 use super::{Lease, Reservations, TransferResult, WriteResult, Writer};
 use crate::etcd::{Endpoint, Id};
-use crate::live::{Live, Tools, Unwritten};
+use crate::live::{ApiServer, Live, Members, refusal, short, with_margin};
+use crate::{Address, cause};
 
 /// A [`Writer`] that shares the connections and credentials of a [`Live`].
 #[derive(Clone)]
 pub struct LiveWriter {
-    tools: Tools,
+    server: ApiServer,
+    members: Members,
+}
+
+/// An object that was not written, or whose outcome is unknown.
+#[derive(Debug)]
+struct Failed {
+    /// The status of the answer, if there was one.
+    status: Option<u16>,
+    why: Cause,
 }
 
 impl LiveWriter {
     /// Creates the writer of this control plane.
     pub fn new(live: &Live) -> Self {
-        Self { tools: live.tools() }
+        Self { server: live.server.clone(), members: live.members.clone() }
     }
 
-    /// Checks with dry-run requests whether the Lease can be created and updated.
+    /// Checks with dry-run requests whether the Lease can be created and updated. A conflict is not a failure.
     pub async fn may_write(&self, lease: &Lease, deadline: Instant) -> Result<(), Cause> {
-        let body = Reservations::default().body(lease);
         for is_new in [true, false] {
-            self.tools.may_write(lease.address(), is_new, &body, deadline.into()).await?;
+            match self.send(lease, &Reservations::default(), is_new, true, deadline).await {
+                Err(Failed { status: None | Some(401 | 403 | 500..), why }) => return Err(why),
+                Ok(()) | Err(_) => {}
+            }
         }
         Ok(())
     }
 
     async fn put(&self, lease: &Lease, set: &Reservations, deadline: Instant) -> WriteResult {
         let is_new = set.version.is_none();
-        let outcome = self.tools.write(lease.address(), is_new, &set.body(lease), deadline.into()).await;
-        match outcome {
+        match self.send(lease, set, is_new, false, deadline).await {
             Ok(()) => WriteResult::Written,
             // Another replica created or changed it.
-            Err(Unwritten { status: Some(409), .. }) => WriteResult::Conflict,
+            Err(Failed { status: Some(409), .. }) => WriteResult::Conflict,
             // Some API servers create a Lease by PUT; others answer 404 if the Lease was deleted meanwhile.
-            Err(Unwritten { status: Some(404), .. }) if !is_new => WriteResult::Conflict,
-            Err(Unwritten { why, .. }) => WriteResult::Failed(why),
+            Err(Failed { status: Some(404), .. }) if !is_new => WriteResult::Conflict,
+            Err(Failed { why, .. }) => WriteResult::Failed(why),
         }
     }
+
+    async fn send(
+        &self,
+        lease: &Lease,
+        set: &Reservations,
+        is_new: bool,
+        is_dry_run: bool,
+        deadline: Instant,
+    ) -> Result<(), Failed> {
+        let (address, object) = (lease.address(), set.body(lease));
+        let failed = |status: Option<StatusCode>, Cause { code, text }: Cause| {
+            let why = short(Cause::new(code, format!("{address} could not be written: {text}")));
+            Failed { status: status.map(|status| status.as_u16()), why }
+        };
+        let began = tokio::time::Instant::now();
+        let limit = with_margin(began, deadline.into());
+        let (status, body) = timeout_at(limit, self.server.write(address, is_new, &object, is_dry_run))
+            .await
+            .map_err(|_| {
+                let (waited, server) = ((limit - began).as_secs_f64(), self.server.name());
+                let text = format!("{server} did not answer in {waited:.1} s, and may have written it");
+                failed(None, Cause::new(cause::TIMEOUT, text))
+            })?
+            .map_err(|failure| failed(None, failure.cause))?;
+        if !matches!(status, StatusCode::OK | StatusCode::CREATED) {
+            let verb = if is_new { "create" } else { "update" };
+            return Err(failed(Some(status), refusal(status, &body, verb, address.resource).cause));
+        }
+        if is_echo(&body, address) {
+            return Ok(());
+        }
+        let text = format!("{} answered with something else than the object", self.server.name());
+        Err(failed(Some(status), Cause::new(cause::GARBAGE, text)))
+    }
+}
+
+/// Whether the answer is the object that was sent. A proxy may answer 200, too.
+fn is_echo(body: &[u8], address: Address<'_>) -> bool {
+    #[derive(Deserialize)]
+    struct Echo {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        name: String,
+        namespace: String,
+    }
+    serde_json::from_slice(body).is_ok_and(|Echo { metadata }: Echo| {
+        metadata.name == address.name && metadata.namespace == address.namespace
+    })
 }
 
 impl Writer for LiveWriter {
@@ -59,6 +123,6 @@ impl Writer for LiveWriter {
         to: Id,
         deadline: Instant,
     ) -> BoxFuture<'a, TransferResult> {
-        Box::pin(self.tools.transfer_leadership(leader, to, deadline.into()))
+        Box::pin(self.members.transfer_leadership(leader, to, deadline.into()))
     }
 }

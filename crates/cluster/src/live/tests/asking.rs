@@ -206,19 +206,23 @@ async fn a_deadline_that_has_passed_is_a_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_the_same_at_the_same_time_shares_one_answer() {
+async fn concurrent_gets_share_a_request_that_is_sent_after_all_of_them_asked() {
     let (world, mut fake) = world();
-    let (first, second, ()) = tokio::join!(get(&world, shop()), get(&world, shop()), async {
+    let gets = (get(&world, shop()), get(&world, shop()), get(&world, shop()));
+    let (first, second, third, ()) = tokio::join!(gets.0, gets.1, gets.2, async {
         settled().await;
         let asked = fake.next().await;
         fake.was_not_asked().await;
         asked.json(200, &namespace("shop", 1, "a"));
+        fake.next().await.json(200, &namespace("shop", 2, "b"));
+        fake.was_not_asked().await;
     });
-    assert_eq!((team(first).as_deref(), team(second).as_deref()), (Some("a"), Some("a")));
-    // And nothing of it is kept.
-    let (third, ()) =
-        tokio::join!(get(&world, shop()), async { fake.next().await.json(200, &namespace("shop", 2, "b")) });
-    assert_eq!(team(third).as_deref(), Some("b"));
+    assert_eq!(team(first).as_deref(), Some("a"), "its request was sent before the others asked");
+    assert_eq!((team(second).as_deref(), team(third).as_deref()), (Some("b"), Some("b")));
+    // Answers are not cached.
+    let (fourth, ()) =
+        tokio::join!(get(&world, shop()), async { fake.next().await.json(200, &namespace("shop", 3, "c")) });
+    assert_eq!(team(fourth).as_deref(), Some("c"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,19 +259,24 @@ async fn a_question_that_hangs_is_not_joined_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shared_question_goes_on_while_anyone_waits_and_no_longer() {
+async fn dropping_the_last_caller_cancels_a_shared_request() {
     let (world, mut fake) = world();
-    let mut first = Box::pin(get(&world, shop()));
+    // The first get occupies the key, so that the others share a request.
+    let mut hanging = Box::pin(get(&world, shop()));
+    tokio::select! { biased; _ = &mut hanging => panic!(), () = settled() => {} }
+    let _first = fake.next().await;
     let mut second = Box::pin(get(&world, shop()));
-    tokio::select! { biased; _ = &mut first => panic!(), _ = &mut second => panic!(), () = settled() => {} }
+    let mut third = Box::pin(get(&world, shop()));
+    let batch = tokio::time::sleep(Duration::from_millis(150));
+    tokio::select! { biased; _ = &mut second => panic!(), _ = &mut third => panic!(), () = batch => {} }
     let asked = fake.next().await;
-    drop(first);
-    tokio::select! { biased; _ = &mut second => panic!(), () = settled() => {} }
-    assert!(!asked.is_abandoned());
     drop(second);
+    tokio::select! { biased; _ = &mut third => panic!(), () = settled() => {} }
+    assert!(!asked.is_abandoned());
+    drop(third);
     settled().await;
     assert!(asked.is_abandoned());
-    // A new question does not join a dead one.
+    // A new get does not join a cancelled request.
     let (answer, ()) =
         tokio::join!(get(&world, shop()), async { fake.next().await.json(200, &namespace("shop", 1, "a")) });
     assert_eq!(team(answer).as_deref(), Some("a"));

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::fake::{Fake, status, world};
 use crate::fleet::{Cluster, GetQuery, ListQuery, ObjectResult, PageResult, Part};
 use crate::live::Live;
+use crate::live::pool::{FLEET_CONNECTIONS, RequestLimiter};
 use crate::{Address, Reader as _, Resource, cause};
 
 const PROXY: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy";
@@ -599,7 +600,7 @@ async fn a_deadline_that_has_passed_asks_nobody() {
 async fn who_gets_no_place_is_told_so_and_single_look_ups_do_not_wait_behind_the_crowd() {
     use futures_util::future::join_all;
     let (world, mut fake) = world();
-    let places = crate::live::lanes::Lanes::new(crate::live::lanes::LANES).places();
+    let places = RequestLimiter::new(FLEET_CONNECTIONS).max_reviews();
     let of = m1();
     let crowd = join_all((0..places).map(|_| list(&world, &of)));
     let late = async {

@@ -17,6 +17,9 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tower::BoxError;
 
+use crate::live::api_server::ApiServer;
+use crate::live::body::BodyReader;
+use crate::live::pool::FLEET_CONNECTIONS;
 use crate::live::{Access, Live};
 
 type Answered = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
@@ -51,7 +54,10 @@ pub(super) fn world() -> (Live, Fake) {
             answered.await.unwrap_or_else(|_| Err("connection reset".into()))
         }
     });
-    (Live::over(Client::new(service, "default"), "https://api".to_owned(), Access::default()), Fake { asked })
+    let url = "https://api".to_owned();
+    let server =
+        ApiServer::new(Client::new(service, "default"), &url, FLEET_CONNECTIONS, BodyReader::default());
+    (Live::new(server, url, Access::default()), Fake { asked })
 }
 
 /// Until nobody has anything to do. The clock is paused: it moves only when everyone waits.

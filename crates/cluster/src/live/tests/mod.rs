@@ -53,7 +53,7 @@ async fn watched() -> (Live, Fake, Stream) {
     world.watch(&Resource::NAMESPACES);
     fake.asked(LIST).await.json(200, &list(10, "", &[fake::namespace("shop", 9, "a")]));
     let stream = fake.asked(&from(10)).await.stream();
-    tokio::time::sleep(super::watch::SETTLES_AFTER).await;
+    tokio::time::sleep(super::reflector::SETTLE_TIME).await;
     settled().await;
     (world, fake, stream)
 }

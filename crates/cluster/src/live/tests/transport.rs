@@ -346,7 +346,7 @@ async fn crowd(server: &mut Server, world: &Live, count: usize) -> (usize, Versi
 async fn a_crowd_of_questions_goes_by_eight_connections_that_are_made_once_and_single_look_ups_by_another() {
     let mut server = Server::start(&["h2", "http/1.1"], &["127.0.0.1"]).await;
     let world = connected(&server.kubeconfig()).await;
-    assert_eq!(crowd(&mut server, &world, 1000).await, (crate::live::LANES, Version::HTTP_2));
+    assert_eq!(crowd(&mut server, &world, 1000).await, (crate::live::FLEET_CONNECTIONS, Version::HTTP_2));
     assert_eq!(crowd(&mut server, &world, 1000).await, (0, Version::HTTP_2));
     assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
     assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name: None });

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::fake::{Asked, Fake, bookmark, list, namespace, not_found, settled, status, world};
 use super::{LIST, from, get, shop, team, watched};
 use crate::live::Live;
-use crate::live::watch::{FRESH_FOR, SETTLES_AFTER};
+use crate::live::reflector::{FRESH_FOR, SETTLE_TIME};
 use crate::{Address, MetadataResult, Resource, cause};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ async fn a_watch_that_has_just_been_opened_is_not_trusted_yet() {
     settled().await;
     let answer = asked(&world, &mut fake, |asked| asked.json(200, &namespace("shop", 11, "b"))).await;
     assert_eq!(team(answer).as_deref(), Some("b"));
-    sleep(SETTLES_AFTER).await;
+    sleep(SETTLE_TIME).await;
     assert_eq!(known(&world, &mut fake).await.as_deref(), Some("a"));
 }
 
@@ -112,7 +112,7 @@ async fn a_stream_without_a_word_is_not_believed_for_longer_than_is_stated() {
     let answer = asked(&world, &mut fake, drop).await;
     assert_eq!(answer.unwrap_err().code, cause::UNREACHABLE);
     let _stream = reopening.stream();
-    sleep(SETTLES_AFTER).await;
+    sleep(SETTLE_TIME).await;
     settled().await;
     assert_eq!(known(&world, &mut fake).await.as_deref(), Some("a"));
 }
@@ -194,7 +194,7 @@ async fn a_version_that_is_gone_makes_a_new_list_that_replaces_the_old() {
     assert_eq!(team(answer).as_deref(), Some("a"));
     listing.json(200, &list(50, "", &[namespace("other", 40, "b")]));
     let _stream = fake.asked(&from(50)).await.stream();
-    sleep(SETTLES_AFTER).await;
+    sleep(SETTLE_TIME).await;
     settled().await;
     assert_eq!(asked(&world, &mut fake, |asked| asked.json(404, &not_found("shop"))).await, Ok(None));
 }
@@ -222,7 +222,7 @@ async fn a_list_of_several_pages_is_read_to_its_end() {
         reason(&world),
         (true, "the watch is being opened, last word 0 s ago, each look-up asks the API server".to_owned())
     );
-    sleep(SETTLES_AFTER).await;
+    sleep(SETTLE_TIME).await;
     assert_eq!(reason(&world), (true, "watched, 2 of them, last word 1 s ago".to_owned()));
 }
 
@@ -275,7 +275,7 @@ async fn a_list_that_fails_is_told_and_tried_again_with_growing_pauses() {
     // Questions are asked meanwhile.
     fake.asked(LIST).await.json(200, &list(10, "", &[]));
     let _stream = fake.asked(&from(10)).await.stream();
-    sleep(SETTLES_AFTER).await;
+    sleep(SETTLE_TIME).await;
     settled().await;
     assert_eq!(reason(&world), (true, "watched, 0 of them, last word 1 s ago".to_owned()));
 }

@@ -1,11 +1,10 @@
-//! The connections to one member, and what goes over them: HTTP/1.1 to an address, never to a name, without proxies; a redirect is
-//! an answer like any other.
+//! The connections to one member: HTTP/1.1 to an IP address, without proxies. Redirects are not followed.
 //!
-//! HTTP/1.1 because a member serves gRPC and its gateway on one port, and tells them apart by what is asked; so a question that
-//! hangs holds one connection and no other question.
+//! HTTP/1.1 because a member serves gRPC and its gateway on one port and selects by the protocol. A request that hangs blocks one
+//! connection and no other request.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use admission::Cause;
@@ -21,121 +20,121 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::Instant;
 
-use super::broken::broken;
-use super::trust::User;
-use crate::cause;
+use super::credentials::User;
+use super::errors::connection_failure;
 use crate::etcd::Endpoint;
-use crate::live::body::{Bytes, Room};
-use crate::live::failure::{Failure, brief};
+use crate::live::body::{BodyReader, Bytes};
+use crate::live::{Failure, brief};
+use crate::{cause, lock};
 
-/// A connection whose making goes on while nobody waits for it any more.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// TCP and TLS together. Connecting continues if the caller is dropped.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A verdict asks several times within a second; after that the next one may be days away.
-const IDLE_FOR: Duration = Duration::from_secs(60);
+/// A verdict sends several requests within a second. The next verdict may be days away.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// As many questions as one review asks of one member at a time.
-const IDLE_AT_MOST: usize = 4;
+/// The concurrent requests of one review to one member.
+const MAX_IDLE: usize = 4;
 
-/// What stands in place of an answer is a sentence.
+/// 1 MiB, for every answer but metrics.
 pub(super) const LIMIT: usize = 1 << 20;
 
 type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;
 
-/// The way to one member.
-pub(super) struct Line {
+/// The connections to one member.
+pub(super) struct Connection {
     http: HttpClient<Connector, Full<bytes::Bytes>>,
     base: String,
     at: SocketAddr,
-    /// What TLS it was made with, to be made anew when that changes.
-    pub(super) trust: Option<Arc<ClientConfig>>,
+    /// The TLS configuration. The connection is replaced when it changes.
+    pub(super) tls: Option<Arc<ClientConfig>>,
     known: Mutex<Known>,
-    /// One login at a time: the others wait for its token.
+    /// Serializes logins: other requests wait for the token.
     pub(super) login: tokio::sync::Mutex<()>,
 }
 
-/// What questions have found out about the member.
+/// What earlier requests found out about the member.
 #[derive(Default)]
 pub(super) struct Known {
-    /// Under which prefix its gateway is.
+    /// The prefix of its gateway.
     pub(super) prefix: Option<&'static str>,
-    /// When it had none.
-    pub(super) had_none: Option<Instant>,
+    /// When it had no gateway.
+    pub(super) no_gateway_at: Option<Instant>,
     pub(super) token: Option<Token>,
-    /// Who was not let in, when, and what it said.
-    pub(super) not_let_in: Option<(Arc<User>, Instant, Cause)>,
+    /// The last failed login: user, time and cause.
+    pub(super) failed_login: Option<(Arc<User>, Instant, Cause)>,
 }
 
-/// That somebody is logged in.
+/// The token of a login.
 #[derive(Clone)]
 pub(super) struct Token {
     pub(super) of: Arc<User>,
     pub(super) text: HeaderValue,
 }
 
-/// An answer, whatever it is.
-pub(super) struct Said {
+/// A response.
+pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
 }
 
-impl Line {
-    /// Nothing is connected yet.
+impl Connection {
+    /// Connects to nothing yet.
     pub(super) fn new(
-        peer: &Endpoint,
+        endpoint: &Endpoint,
         address: IpAddr,
-        trust: Option<Arc<ClientConfig>>,
+        tls: Option<Arc<ClientConfig>>,
     ) -> Result<Self, Cause> {
-        let tls = peer.client.tls.as_ref();
-        let name = match tls.and_then(|tls| tls.server_name.as_ref()) {
+        let server_name = endpoint.client.tls.as_ref().and_then(|tls| tls.server_name.as_ref());
+        let name = match server_name {
             None => ServerName::from(address),
             Some(name) => ServerName::try_from(name.clone()).map_err(|_| {
                 let text = format!("{:?} is no name that a certificate could have", brief(name));
                 Cause::new(cause::TLS, text)
             })?,
         };
-        let at = SocketAddr::new(address, peer.port);
+        let at = SocketAddr::new(address, endpoint.port);
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // Without TLS nothing of it is used: the address says http.
-        let config = match &trust {
+        // Plain HTTP does not use it.
+        let config = match &tls {
             Some(config) => ClientConfig::clone(config),
-            None => nobody()?,
+            None => no_roots()?,
         };
         let https = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
         let https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
         let mut connector = TimeoutConnector::new(https.enable_http1().wrap_connector(tcp));
-        connector.set_connect_timeout(Some(CONNECT_WITHIN));
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let http = HttpClient::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_FOR)
-            .pool_max_idle_per_host(IDLE_AT_MOST)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE)
             .build(connector);
-        let scheme = if trust.is_some() { "https" } else { "http" };
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let (known, login) = (Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { http, base: format!("{scheme}://{at}"), at, trust, known, login })
+        Ok(Self { http, base: format!("{scheme}://{at}"), at, tls, known, login })
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
-    /// `GET`, of what needs no login.
-    pub(super) async fn get(&self, path: &str, limit: usize, room: &Room) -> Result<Said, Cause> {
-        self.send(&Method::GET, path, "", None, limit, room).await
+    /// Sends a GET that needs no login.
+    pub(super) async fn get(&self, path: &str, limit: usize, bodies: &BodyReader) -> Result<Response, Cause> {
+        self.send(&Method::GET, path, "", None, limit, bodies).await
     }
 
-    /// `POST` of JSON.
+    /// Posts JSON.
     pub(super) async fn post(
         &self,
         path: &str,
         body: &str,
         token: Option<&HeaderValue>,
-        room: &Room,
-    ) -> Result<Said, Cause> {
-        self.send(&Method::POST, path, body, token, LIMIT, room).await
+        bodies: &BodyReader,
+    ) -> Result<Response, Cause> {
+        self.send(&Method::POST, path, body, token, LIMIT, bodies).await
     }
 
     async fn send(
@@ -145,9 +144,11 @@ impl Line {
         body: &str,
         token: Option<&HeaderValue>,
         limit: usize,
-        room: &Room,
-    ) -> Result<Said, Cause> {
-        let broken = |error: &(dyn std::error::Error + 'static)| broken(error, self.at, self.trust.is_some());
+        bodies: &BodyReader,
+    ) -> Result<Response, Cause> {
+        let broken = |error: &(dyn std::error::Error + 'static)| {
+            connection_failure(error, self.at, self.tls.is_some())
+        };
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
@@ -165,13 +166,13 @@ impl Line {
             let Cause { code, text } = broken(error);
             Failure::new(code, text)
         };
-        let body = room.collect(response.into_body(), limit, failed).await;
-        Ok(Said { status, body: body.map_err(|failure| failure.cause)? })
+        let body = bodies.read(response.into_body(), limit, failed).await;
+        Ok(Response { status, body: body.map_err(|failure| failure.cause)? })
     }
 }
 
-/// A TLS that trusts nobody.
-fn nobody() -> Result<ClientConfig, Cause> {
+/// A TLS configuration without CAs.
+fn no_roots() -> Result<ClientConfig, Cause> {
     let builder =
         ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
     let builder = builder

@@ -1,13 +1,13 @@
-//! Whom an ensemble's members are recognised by, and who Durward is to them: out of Secrets or files, read again when they change.
+//! TLS configurations and logins for members, from Secrets or files.
 //!
-//! Kept for half a minute, as nobody could wait for the API server before each question; and read again at once when a member
-//! refuses what is kept, or cannot be recognised by it. What stands in them is never part of a sentence.
+//! They are cached for half a minute, since waiting for the API server before each request would take too long. They are read
+//! again at once if a member refuses them or is not verified by them. No message contains their values.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admission::Cause;
@@ -22,28 +22,28 @@ use tokio::time::{Instant, timeout};
 
 use crate::etcd::{Login, Material, Tls};
 use crate::fleet::{Cluster, GetQuery, Part};
-use crate::live::clusters::Clusters;
-use crate::live::failure::brief;
-use crate::live::lanes::For;
-use crate::{Address, Resource, cause};
+use crate::live::brief;
+use crate::live::fleet_client::FleetClient;
+use crate::live::pool::Priority;
+use crate::{Address, Resource, cause, lock};
 
-/// What was read is not read again for so long. Kubelet brings a changed Secret to a pod's files within about a minute.
-const KEPT: Duration = Duration::from_secs(30);
+/// Age until which cached values are used. Kubelet updates a Secret in a pod's files within about a minute.
+const MAX_AGE: Duration = Duration::from_secs(30);
 
-/// After that, when it cannot be read just now, what was read before serves for so much longer.
-const AGAIN: Duration = Duration::from_secs(5);
+/// The extension if they cannot be read now.
+const EXTENSION: Duration = Duration::from_secs(5);
 
-/// What nobody has wanted for so long is forgotten: its namespace may be gone, and it may be a password.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
+/// Unused values are dropped after this time: they may be passwords.
+const DROP_AFTER: Duration = Duration::from_secs(300);
 
-/// To read it: the first time somebody waits for it, later there is something to go on with.
-const FIRST_WITHIN: Duration = Duration::from_secs(5);
-const AGAIN_WITHIN: Duration = Duration::from_millis(500);
+/// To read a value the first time, and again while the old one can still be used.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
+const REFRESH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// 1 MiB: no Secret is larger, and no file of certificates has to be.
+/// 1 MiB: no Secret is larger.
 const FILE_LIMIT: u64 = 1 << 20;
 
-/// Who logs in.
+/// A login.
 pub(super) struct User {
     pub(super) name: String,
     pub(super) password: String,
@@ -55,24 +55,24 @@ impl fmt::Debug for User {
     }
 }
 
-/// Everything that was read of authorities, certificates and passwords.
-pub(super) struct Keys {
-    clusters: Arc<Clusters>,
-    trusts: Store<Tls, ClientConfig>,
-    users: Store<Login, User>,
+/// The cached credentials.
+pub(super) struct Credentials {
+    fleet: Arc<FleetClient>,
+    tls: Cache<Tls, ClientConfig>,
+    users: Cache<Login, User>,
 }
 
-impl Keys {
-    pub(super) fn new(clusters: Arc<Clusters>) -> Self {
-        Self { clusters, trusts: Store::default(), users: Store::default() }
+impl Credentials {
+    pub(super) fn new(fleet: Arc<FleetClient>) -> Self {
+        Self { fleet, tls: Cache::default(), users: Cache::default() }
     }
 
-    /// The TLS to speak; the same value for as long as what it is made of stays the same. Read `since` or later, if that can be.
-    pub(super) async fn trust(&self, tls: &Tls, since: Instant) -> Result<Arc<ClientConfig>, Cause> {
-        self.trusts.get(tls, since, self.material(tls), |parts| config(tls, parts)).await
+    /// Returns the TLS configuration, read after `since` if possible. It is the same value while its sources do not change.
+    pub(super) async fn tls(&self, tls: &Tls, since: Instant) -> Result<Arc<ClientConfig>, Cause> {
+        self.tls.get(tls, since, self.material(tls), |parts| config(tls, parts)).await
     }
 
-    /// The user to log in as.
+    /// Returns the login, read after `since` if possible.
     pub(super) async fn user(&self, login: &Login, since: Instant) -> Result<Arc<User>, Cause> {
         self.users.get(login, since, self.login(login), user).await
     }
@@ -109,12 +109,12 @@ impl Keys {
         let source = format!("Secret {namespace}/{name}");
         let unusable = |why: &str| Cause::new(cause::CREDENTIALS, format!("{source} {why}"));
         let address = Address { resource: &Resource::SECRETS, namespace, name };
-        let look = GetQuery { address, part: Part::Whole };
-        let deadline = Instant::now() + FIRST_WITHIN;
-        let found = self.clusters.find(&Cluster::Local, look, For::Review, deadline).await?;
+        let query = GetQuery { address, part: Part::Whole };
+        let deadline = Instant::now() + FIRST_TIMEOUT;
+        let found = self.fleet.get_object(&Cluster::Local, query, Priority::Review, deadline).await?;
         let found = found.ok_or_else(|| unusable("is not there"))?;
         let raw = found.raw.ok_or_else(|| unusable("was not read whole"))?;
-        // Nothing of it is repeated.
+        // The error would repeat its values.
         let secret: Secret = serde_json::from_str(raw.get()).map_err(|_| unusable("cannot be read"))?;
         let mut data = secret.data.unwrap_or_default();
         let of = keys.map(|key| data.remove(key).map(|ByteString(bytes)| bytes));
@@ -123,7 +123,7 @@ impl Keys {
     }
 }
 
-/// What one Secret holds, or the files that stand for one; each with what it is called.
+/// The values of one Secret, or the files instead of one, each with its name in messages.
 #[derive(Default)]
 struct Parts {
     source: String,
@@ -149,7 +149,7 @@ async fn files(paths: [Option<PathBuf>; 3]) -> Result<Parts, Cause> {
 fn file(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::{Error, Read as _};
     let file = std::fs::File::open(path)?;
-    // A pipe would be waited for, and for ever.
+    // Reading a pipe could block for ever.
     if !file.metadata()?.is_file() {
         return Err(Error::other("it is no file"));
     }
@@ -161,13 +161,13 @@ fn file(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Things that are made of what is read somewhere, by where that is.
-struct Store<K, T> {
-    /// Each with when it was wanted last.
+/// Values by their source.
+struct Cache<K, T> {
+    /// Each with its last use.
     kept: Mutex<HashMap<K, (Slot<T>, Instant)>>,
 }
 
-/// Who reads holds it, and the others wait for what is read.
+/// Locked by the caller that reads; the others wait for its result.
 type Slot<T> = Arc<tokio::sync::Mutex<Option<Held<T>>>>;
 
 struct Held<T> {
@@ -176,13 +176,13 @@ struct Held<T> {
     fresh_at: Instant,
 }
 
-impl<K, T> Default for Store<K, T> {
+impl<K, T> Default for Cache<K, T> {
     fn default() -> Self {
         Self { kept: Mutex::default() }
     }
 }
 
-impl<K: Clone + Eq + Hash, T> Store<K, T> {
+impl<K: Clone + Eq + Hash, T> Cache<K, T> {
     async fn get(
         &self,
         key: &K,
@@ -191,10 +191,10 @@ impl<K: Clone + Eq + Hash, T> Store<K, T> {
         build: impl FnOnce(&Parts) -> Result<T, String>,
     ) -> Result<Arc<T>, Cause> {
         let slot = {
-            let (mut kept, now) = (self.kept.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
-            kept.retain(|_, (_, wanted)| now.saturating_duration_since(*wanted) < FORGOTTEN_AFTER);
-            let (slot, wanted) = kept.entry(key.clone()).or_insert_with(|| (Slot::default(), now));
-            *wanted = now;
+            let (mut kept, now) = (lock(&self.kept), Instant::now());
+            kept.retain(|_, (_, used)| now.saturating_duration_since(*used) < DROP_AFTER);
+            let (slot, used) = kept.entry(key.clone()).or_insert_with(|| (Slot::default(), now));
+            *used = now;
             Arc::clone(slot)
         };
         let mut held = slot.lock().await;
@@ -204,14 +204,14 @@ impl<K: Clone + Eq + Hash, T> Store<K, T> {
             return Ok(Arc::clone(&held.made));
         }
         let began = Instant::now();
-        let within = if held.is_some() { AGAIN_WITHIN } else { FIRST_WITHIN };
+        let within = if held.is_some() { REFRESH_TIMEOUT } else { FIRST_TIMEOUT };
         let late = || Cause::new(cause::TIMEOUT, "the API server did not answer in time");
         let came = timeout(within, read).await.unwrap_or_else(|_| Err(late()));
         let parts = match (came, held.as_mut()) {
             (Ok(parts), _) => parts,
-            // Nobody says that it is not so any more.
-            (Err(why), Some(held)) if is_passing(&why) => {
-                held.fresh_at = (began + AGAIN).checked_sub(KEPT).unwrap_or(began);
+            // The old value may still be right.
+            (Err(why), Some(held)) if is_temporary(&why) => {
+                held.fresh_at = (began + EXTENSION).checked_sub(MAX_AGE).unwrap_or(began);
                 return Ok(Arc::clone(&held.made));
             }
             (Err(why), _) => {
@@ -232,7 +232,7 @@ impl<K: Clone + Eq + Hash, T> Store<K, T> {
     }
 }
 
-fn is_passing(why: &Cause) -> bool {
+fn is_temporary(why: &Cause) -> bool {
     matches!(why.code, cause::TIMEOUT | cause::UNREACHABLE | cause::BUSY | cause::CROWDED)
 }
 
@@ -240,10 +240,10 @@ fn credentials(why: &str) -> Cause {
     Cause::new(cause::CREDENTIALS, format!("Durward has no credentials for it: {why}"))
 }
 
-/// Since when what is kept must have been read for a question that is asked now.
+/// Returns the oldest time at which a cached value may have been read.
 pub(super) fn recently() -> Instant {
     let now = Instant::now();
-    now.checked_sub(KEPT).unwrap_or(now)
+    now.checked_sub(MAX_AGE).unwrap_or(now)
 }
 
 fn user(parts: &Parts) -> Result<User, String> {
@@ -255,7 +255,7 @@ fn user(parts: &Parts) -> Result<User, String> {
     Ok(User { name, password })
 }
 
-/// A part as text, without the end of its last line.
+/// Returns a value as text, without its last line end.
 fn text(parts: &Parts, at: usize) -> Result<String, String> {
     let (name, part) = named(parts, at);
     let bytes = part.ok_or_else(|| format!("{name} is not there"))?;
@@ -282,7 +282,7 @@ fn config(tls: &Tls, parts: &Parts) -> Result<ClientConfig, String> {
         ((_, None), (_, None)) => Ok(builder.with_no_client_auth()),
         ((certificate, Some(chain)), (key_name, Some(key))) => {
             let chain = certificates(certificate, chain)?;
-            // What is wrong with a key is not told in the words of who read it.
+            // The parser's error could contain parts of the key.
             let key = PrivateKeyDer::from_pem_slice(key)
                 .map_err(|_| format!("{key_name} is no private key in PEM"))?;
             let fits =
@@ -318,7 +318,7 @@ fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// Takes whatever certificate a member has, because the configuration says so. That it holds the key is still proven.
+/// Accepts every certificate, for `insecure`. The handshake still proves that the member has its key.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

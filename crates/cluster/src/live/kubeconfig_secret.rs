@@ -1,7 +1,7 @@
-//! A kubeconfig out of a Secret: what of it is accepted.
+//! Reads a kubeconfig from a Secret and rejects unsafe fields.
 //!
-//! Whoever may write Secrets in that namespace decides what stands there. It must not make Durward run programs, read its own
-//! files, or show tokens to somebody whom nobody vouches for.
+//! Users who can write Secrets in that namespace control the kubeconfig. It must not make Durward run programs, read its own
+//! files, or send tokens to a server that is not verified.
 
 use kube::Config;
 use kube::config::Kubeconfig;
@@ -10,10 +10,10 @@ use serde::Deserialize;
 use super::access::config_of;
 use super::failure::brief;
 
-/// Under which key the kubeconfig stands.
+/// The key of the Secret.
 const KEY: &str = "kubeconfig";
 
-/// The way that a whole Secret leads. The error is the end of a sentence about it.
+/// Returns the client configuration from a whole Secret. The error is the end of a sentence about the Secret.
 pub(super) async fn config(secret: &[u8]) -> Result<Config, String> {
     let kubeconfig = vetted(&text(secret)?)?;
     config_of(kubeconfig, None, "its kubeconfig").await.map_err(|problem| brief(&problem.to_string()))
@@ -35,7 +35,7 @@ fn text(secret: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "its kubeconfig is not UTF-8".to_owned())
 }
 
-/// A kubeconfig of which every part is data. What does not parse is not repeated: it may be a token.
+/// Parses a kubeconfig and checks that it contains only data. Errors do not repeat its text, which may be a token.
 fn vetted(text: &str) -> Result<Kubeconfig, String> {
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| "its kubeconfig cannot be read".to_owned())?;
     let refused = kubeconfig
@@ -67,7 +67,7 @@ fn refused_of_cluster(cluster: &kube::config::Cluster) -> Option<&'static str> {
         (!is_https, "a server that is not https://"),
     ]
     .into_iter()
-    .find_map(|(is_there, what)| is_there.then_some(what))
+    .find_map(|(is_set, what)| is_set.then_some(what))
 }
 
 fn refused_of_user(user: &kube::config::AuthInfo) -> Option<&'static str> {
@@ -79,5 +79,5 @@ fn refused_of_user(user: &kube::config::AuthInfo) -> Option<&'static str> {
         (user.client_key.is_some(), "client-key (a path; give client-key-data)"),
     ]
     .into_iter()
-    .find_map(|(is_there, what)| is_there.then_some(what))
+    .find_map(|(is_set, what)| is_set.then_some(what))
 }

@@ -1,21 +1,21 @@
-//! What a refusal means that came through `clusters/NAME/proxy`: it may be the member's, Karmada's on the way to it, or the
-//! control plane's.
+//! Maps errors that came through Karmada's proxy `clusters/NAME/proxy` to causes.
 //!
-//! Who speaks is told by the answer alone, so the words below are those of Karmada (`pkg/util/proxy/proxy.go`), of the
-//! aggregator before it and of API servers, as they were seen; the tests hold each. Whatever is not known is a refusal too.
+//! An error may come from the member cluster, from Karmada, or from the control plane, and only its text tells which. The texts
+//! below are those of Karmada (`pkg/util/proxy/proxy.go`), of the aggregator and of API servers, as observed; a test contains
+//! each. An unknown text is an error of the member cluster.
 
 use hyper::StatusCode;
 use serde::Deserialize;
 
 use super::answer::{is_not_served, not_served};
-use super::failure::{Failure, Status, brief, said};
+use super::failure::{Failure, Status, brief, message};
 use crate::fleet::Cluster;
 use crate::{Resource, cause};
 
 const GROUP: &str = "cluster.karmada.io";
 
-/// Words of Go's network and TLS for no answer in time. Looked for first: they stand behind `dial tcp` too.
-const LATE: [&str; 5] = [
+/// Texts of Go for a timeout. They are searched first, because they also follow `dial tcp`.
+const TIMEOUTS: [&str; 5] = [
     "i/o timeout",
     "context deadline exceeded",
     "TLS handshake timeout",
@@ -23,11 +23,11 @@ const LATE: [&str; 5] = [
     "connection timed out",
 ];
 
-/// A proxy of Kubernetes' own that met nobody (apimachinery, `proxy/transport.go`): its Status has a reason.
-const REACHING: &str = "error trying to reach service";
+/// The text of a proxy of Kubernetes that found no backend (apimachinery, `proxy/transport.go`). Its Status has a reason.
+const NO_BACKEND: &str = "error trying to reach service";
 
-/// And for no connection.
-const UNREACHED: [&str; 15] = [
+/// Texts of Go for a failed connection.
+const CONNECTION_ERRORS: [&str; 15] = [
     "dial tcp",
     "connection refused",
     "connection reset",
@@ -41,11 +41,11 @@ const UNREACHED: [&str; 15] = [
     "http2:",
     "server closed",
     "proxyconnect",
-    REACHING,
+    NO_BACKEND,
     "EOF",
 ];
 
-/// Whether a 404 says that the member itself is not there.
+/// Whether a 404 means that the member cluster itself does not exist.
 pub(super) fn is_gone(of: &Cluster, body: &[u8]) -> bool {
     let Cluster::Member(member) = of else { return false };
     names(member, body)
@@ -56,7 +56,7 @@ fn names(member: &str, body: &[u8]) -> bool {
     kind == "Status" && details.kind == "clusters" && details.group == GROUP && details.name == member
 }
 
-/// The cause of an answer other than 200 and than a certain absence.
+/// Returns the cause of an error other than a certain absence.
 pub(super) fn refusal(
     member: &str,
     status: StatusCode,
@@ -64,8 +64,8 @@ pub(super) fn refusal(
     verb: &str,
     resource: &Resource,
 ) -> Failure {
-    let told: Status = serde_json::from_slice(body).unwrap_or_default();
-    let refusal = Refusal { member, number: status.as_u16(), told: &told, body };
+    let parsed: Status = serde_json::from_slice(body).unwrap_or_default();
+    let refusal = Refusal { member, number: status.as_u16(), status: &parsed, body };
     if refusal.is_unauthorized() {
         return Failure::new(cause::CREDENTIALS, format!("credentials of {member} are refused (401)"));
     }
@@ -90,41 +90,41 @@ pub(super) fn refusal(
 struct Refusal<'r> {
     member: &'r str,
     number: u16,
-    told: &'r Status,
+    status: &'r Status,
     body: &'r [u8],
 }
 
 impl Refusal<'_> {
     fn is_status(&self) -> bool {
-        self.told.kind == "Status"
+        self.status.kind == "Status"
     }
 
-    /// What stands in a Status, or in place of one.
+    /// The message of the Status, or the beginning of the body if it is not a Status.
     fn text(&self) -> String {
         if self.is_status() {
-            return self.told.message.clone();
+            return self.status.message.clone();
         }
-        // Enough for every word that is looked for; a login page is longer.
+        // It contains every text that is searched for; a login page is longer.
         let beginning = self.body.get(..1024).unwrap_or(self.body);
         String::from_utf8_lossy(beginning).trim().to_owned()
     }
 
     fn words(&self) -> String {
         if self.is_status() {
-            return said(self.told);
+            return message(self.status);
         }
         let text = self.text();
         if text.is_empty() { String::new() } else { format!(": {}", brief(&text)) }
     }
 
-    /// 401, and the bare word that stands for it where a proxy on the way gives it another number.
+    /// 401, or the bare text that some proxies send with another status.
     fn is_unauthorized(&self) -> bool {
         self.number == 401 || self.text() == "Unauthorized"
     }
 
     fn forbidden(&self, verb: &str, resource: &Resource) -> Failure {
         let (member, text) = (self.member, self.text());
-        let details = self.told.details.as_ref();
+        let details = self.status.details.as_ref();
         let names_member = details.is_some_and(|details| {
             details.kind == "clusters" && details.group == GROUP && details.name == member
         });
@@ -145,10 +145,10 @@ impl Refusal<'_> {
         Failure::new(cause::FORBIDDEN, text)
     }
 
-    /// Whether it is about a Secret, which was not asked for: the one with the member's credentials. Karmada's proxy passes on
-    /// what it was told when it read that.
+    /// Whether it is about a Secret that was not requested: the one with the member cluster's credentials. Karmada's proxy
+    /// passes on the error of reading it.
     fn is_about_secret(&self, resource: &Resource) -> bool {
-        let details = self.told.details.as_ref();
+        let details = self.status.details.as_ref();
         *resource != Resource::SECRETS
             && details.is_some_and(|details| details.kind == "secrets" && details.group.is_empty())
     }
@@ -163,11 +163,11 @@ impl Refusal<'_> {
         Failure::new(cause::BUSY, text)
     }
 
-    /// 5xx: no endpoint, no connection, or one that cannot answer.
+    /// 5xx: no endpoint, no connection, or an overloaded server.
     fn failed(&self) -> Failure {
         let (member, text) = (self.member, self.text());
         let has = |words: &[&str]| words.iter().any(|&word| text.contains(word));
-        // The last one is misspelt in Karmada.
+        // The last one is misspelled in Karmada.
         if has(&[
             "API endpoint of cluster",
             "impersonatorSecretRef of cluster",
@@ -175,21 +175,21 @@ impl Refusal<'_> {
         ]) {
             return self.no_endpoint();
         }
-        // A webhook or a backend that the member's own API server did not reach: the member is there.
-        let is_behind = has(&["conversion webhook", "failed calling webhook", "etcdserver"]);
-        // An API server's own trouble has a reason; what Karmada's proxy met on the way has none.
-        let is_on_the_way = !self.is_status() || self.told.reason.is_empty() || has(&[REACHING]);
-        if is_behind || !is_on_the_way {
+        // The member cluster answers, but its API server did not reach a webhook or backend.
+        let is_behind_member = has(&["conversion webhook", "failed calling webhook", "etcdserver"]);
+        // Errors of an API server have a reason; those of Karmada's proxy have none.
+        let is_of_proxy = !self.is_status() || self.status.reason.is_empty() || has(&[NO_BACKEND]);
+        if is_behind_member || !is_of_proxy {
             return self.busy();
         }
         let way = if self.is_status() { "from Karmada to" } else { "on the way to" };
-        if has(&LATE) {
+        if has(&TIMEOUTS) {
             return Failure::new(
                 cause::TIMEOUT,
                 format!("no answer in time {way} {member}: {}", brief(&text)),
             );
         }
-        if has(&UNREACHED) {
+        if has(&CONNECTION_ERRORS) {
             return Failure::new(
                 cause::UNREACHABLE,
                 format!("no connection {way} {member}: {}", brief(&text)),
@@ -199,8 +199,7 @@ impl Refusal<'_> {
     }
 }
 
-/// The Secret whose token Karmada shows to the member, out of the whole Cluster: the one for impersonation, which its proxy
-/// uses.
+/// Returns the Secret whose token Karmada's proxy sends to the member cluster, from the whole Cluster object.
 pub(super) fn secret_of(cluster: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Whole {

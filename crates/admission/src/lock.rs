@@ -1,0 +1,8 @@
+//! Locks a mutex whatever happened to its last holder.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex. A panic of an earlier holder is ignored: values behind our mutexes are valid after every statement.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,320 @@
+//! Requests to the clusters of a fleet, and the list of these clusters.
+//!
+//! Answers are not cached. Each request has its own deadline and permit. The list of the fleet is read for each review too;
+//! reviews share a read by [`SingleFlight`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::{BoxFuture, Cause};
+use futures_util::FutureExt as _;
+use hyper::StatusCode;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
+
+use super::access::{Access, Contexts};
+use super::api_server::{ApiServer, MANY, OBJECT_LIMIT, ONE, OwnedQuery, WHOLE};
+use super::body::Bytes;
+use super::cluster_servers::ClusterServers;
+use super::failure::{Failure, brief, short};
+use super::pool::Priority;
+use super::single_flight::SingleFlight;
+use super::{answer, karmada, path};
+use crate::fleet::{
+    Cluster, FLEET, Fleet, FleetMember, GetQuery, ListQuery, MEMBER, MembersResult, ObjectResult, PageResult,
+    Part, no_secret,
+};
+use crate::metadata::Wire;
+use crate::pages::Cursor;
+use crate::{Address, Metadata, Resource, cause};
+
+/// Limits of a page. They are lower than what an API server can send, because hundreds of clusters answer at once and their
+/// owners are not trusted. A page of 500 has 16 kB for the metadata of each object, or 64 kB for each whole object (Jobs). The
+/// pager requests fewer objects if a page is longer, down to one, which may be as long as an object that is read alone.
+const METADATA_LIMIT: usize = 8 << 20;
+const WHOLE_LIMIT: usize = 32 << 20;
+
+/// The one object that a probe requests, at 32 clusters at once, and does not use.
+const PROBE_LIMIT: usize = 1 << 20;
+
+/// To find the Secret of a refused token. The answer that names it must not wait longer.
+const SECRET_NAME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Attempts to read a List that expires between two pages.
+const MAX_LIST_ATTEMPTS: usize = 4;
+
+/// Sends requests to the clusters of a fleet.
+pub(crate) struct FleetClient {
+    servers: Arc<ClusterServers>,
+    members: SingleFlight<Fleet, MembersResult>,
+}
+
+impl FleetClient {
+    pub(crate) fn new(local: ApiServer, access: Access, runtime: Handle) -> Self {
+        let servers = Arc::new(ClusterServers::new(local, access, runtime));
+        Self { servers, members: SingleFlight::default() }
+    }
+
+    /// Reads one object of one cluster.
+    pub(crate) async fn get_object(
+        &self,
+        of: &Cluster,
+        query: GetQuery<'_>,
+        priority: Priority,
+        deadline: Instant,
+    ) -> ObjectResult {
+        let accept = if query.part == Part::Whole { WHOLE } else { ONE };
+        let path = path::object(query.address).ok_or("there can be no object of that name");
+        let fetched = self.fetch(of, path, (accept, OBJECT_LIMIT), priority, deadline).await;
+        let (status, body) = fetched.map_err(short)?;
+        let (cluster, resource, part) = (of.clone(), query.address.resource.clone(), query.part);
+        let (namespace, name) = (query.address.namespace.to_owned(), query.address.name.to_owned());
+        let parser = move |body: &[u8]| {
+            let address = Address { resource: &resource, namespace: &namespace, name: &name };
+            answer::object(&cluster, GetQuery { address, part }, status, body)
+        };
+        self.parse(of, body, priority, deadline, parser).await
+    }
+
+    /// Reads one page of a List of one cluster.
+    pub(crate) async fn list(
+        &self,
+        of: &Cluster,
+        query: ListQuery<'_>,
+        priority: Priority,
+        deadline: Instant,
+    ) -> PageResult {
+        let accept = if query.part == Part::Whole { WHOLE } else { MANY };
+        let path = path::page(&query, None).ok_or("there can be no namespace of that name");
+        let limit = match query {
+            ListQuery { part: Part::Whole, .. } => WHOLE_LIMIT,
+            ListQuery { limit: 1, .. } if priority == Priority::Probe => PROBE_LIMIT,
+            ListQuery { limit: 1, .. } => OBJECT_LIMIT,
+            ListQuery { .. } => METADATA_LIMIT,
+        };
+        let fetched = self.fetch(of, path, (accept, limit), priority, deadline).await;
+        let (status, body) = fetched.map_err(short)?;
+        let (cluster, query) = (of.clone(), OwnedQuery::from(&query));
+        let parser = move |body: &[u8]| answer::objects(&cluster, &query.borrow(), status, body);
+        self.parse(of, body, priority, deadline, parser).await
+    }
+
+    /// Parses a response before the deadline, and completes the cause of a failure.
+    async fn parse<T: Send + 'static>(
+        &self,
+        of: &Cluster,
+        body: Bytes,
+        priority: Priority,
+        deadline: Instant,
+        parser: impl FnOnce(&[u8]) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Cause> {
+        let cause = match self.servers.local.bodies.parse(body, deadline, parser).await {
+            Some(Ok(Ok(parsed))) => return Ok(parsed),
+            Some(Ok(Err(failure))) => failure.cause,
+            Some(Err(cause)) => cause,
+            None => Cause::new(cause::TOO_LONG, format!("{of}'s answer was too long to be read in time")),
+        };
+        Err(short(self.with_secret(of, cause, priority, deadline).await))
+    }
+
+    async fn fetch(
+        &self,
+        of: &Cluster,
+        path: Result<String, &'static str>,
+        (accept, limit): (&'static str, usize),
+        priority: Priority,
+        deadline: Instant,
+    ) -> Result<(StatusCode, Bytes), Cause> {
+        let began = Instant::now();
+        let name = name_of(of);
+        let refused = |why| Cause::new(cause::REFUSED, format!("{} cannot be asked: {why}", brief(name)));
+        let prefix = match of {
+            Cluster::Member(name) => {
+                path::proxy(name).ok_or_else(|| refused("there can be no cluster of that name"))?
+            }
+            Cluster::Local | Cluster::Context(_) | Cluster::Secret(..) => String::new(),
+        };
+        let path = prefix + &path.map_err(refused)?;
+        if began >= deadline {
+            return Err(Cause::new(cause::TIMEOUT, format!("there was no time left to ask {name}")));
+        }
+        let server = timeout_at(deadline, self.servers.get(of));
+        let server = server.await.map_err(|_| no_answer(name, began, deadline))??;
+        let mut is_retry = false;
+        loop {
+            // A permit that becomes free at the deadline is too late.
+            let permit = server.limiter.acquire(priority, deadline).await;
+            let Some(permit) = permit.filter(|_| Instant::now() < deadline) else {
+                let max = server.limiter.max_reviews();
+                let text =
+                    format!("{name} was not asked: Durward has {max} questions under way already; try again");
+                return Err(Cause::new(cause::CROWDED, text));
+            };
+            // The wait for the permit does not count against the cluster.
+            let began = Instant::now();
+            let fetching = server.fetch(&path, accept, Some(&permit), limit);
+            let who = if *of == Cluster::Local { server.name() } else { of.name() };
+            match timeout_at(deadline, fetching).await.map_err(|_| no_answer(who, began, deadline))? {
+                // The request was not sent, and HTTP/1.1 has permits of its own.
+                Err(failure) if failure.is_only_http1 && !is_retry => is_retry = true,
+                Ok(fetched) => return Ok(fetched),
+                Err(Failure { cause, .. }) if *of == Cluster::Local => return Err(cause),
+                Err(Failure { cause: Cause { code, text }, .. }) => {
+                    return Err(Cause::new(code, format!("{name} could not be asked: {text}")));
+                }
+            }
+        }
+    }
+
+    /// Adds the name of the Secret whose token a member cluster refuses. If the control plane refuses that request too, the
+    /// token is Durward's own.
+    async fn with_secret(&self, of: &Cluster, cause: Cause, priority: Priority, deadline: Instant) -> Cause {
+        let Cluster::Member(name) = of else { return cause };
+        if cause.code != cause::CREDENTIALS {
+            return cause;
+        }
+        let now = Instant::now();
+        let limit = now + SECRET_NAME_TIMEOUT.min(deadline.saturating_duration_since(now) / 2);
+        let path = path::object(Address { resource: &Resource::CLUSTERS, namespace: "", name }).ok_or("");
+        match self.fetch(&Cluster::Local, path, (WHOLE, OBJECT_LIMIT), priority, limit).await {
+            Ok((StatusCode::UNAUTHORIZED, _)) => Cause::new(
+                cause::CREDENTIALS,
+                "the control plane does not accept Durward's credentials (401)",
+            ),
+            Ok((StatusCode::OK, body)) => match karmada::secret_of(&body) {
+                Some(secret) => {
+                    let text = format!("{}: Karmada has them from Secret {secret}", cause.text);
+                    Cause::new(cause::CREDENTIALS, text)
+                }
+                None => cause,
+            },
+            Ok(_) | Err(_) => cause,
+        }
+    }
+
+    /// Lists the clusters of a fleet.
+    pub(crate) async fn members(&self, fleet: &Fleet, deadline: Instant) -> MembersResult {
+        let unread = |code, why: &str| {
+            Cause::new(code, format!("the list of the fleet's clusters could not be read: {why}"))
+        };
+        let stale = |why: &str| unread(cause::STALE_FLEET, why);
+        let began = Instant::now();
+        let late = |_| {
+            let waited = deadline.saturating_duration_since(began).as_secs_f64();
+            stale(&format!("{} did not answer in {waited:.1} s", self.servers.local.name()))
+        };
+        if began >= deadline {
+            return Err(stale("there was no time left to ask"));
+        }
+        match fleet {
+            Fleet::None => Ok(Arc::default()),
+            Fleet::Contexts(names) => {
+                let access = self.servers.access.clone();
+                let reading = tokio::task::spawn_blocking(move || access.contexts());
+                let read = timeout_at(deadline, reading).await.map_err(late)?;
+                let read = read.map_err(|error| stale(&error.to_string()))?;
+                let known = read.map_err(|problem| stale(&brief(&problem.to_string())))?;
+                let members = contexts(names, &known).map_err(|why| short(unread(cause::REFUSED, &why)))?;
+                self.servers.update_contexts(&known);
+                Ok(members)
+            }
+            Fleet::Karmada | Fleet::Secrets { .. } => {
+                let (servers, of) = (Arc::clone(&self.servers), fleet.clone());
+                let read = self.members.join(fleet.clone(), move || list_members(servers, of));
+                let read = timeout_at(deadline, read).await.map_err(late)?;
+                read.map_err(|why| {
+                    // These do not go away by waiting.
+                    let is_own = matches!(why.code, cause::FORBIDDEN | cause::CREDENTIALS | cause::REFUSED);
+                    short(unread(if is_own { why.code } else { cause::STALE_FLEET }, &why.text))
+                })
+            }
+        }
+    }
+}
+
+fn name_of(of: &Cluster) -> &str {
+    if *of == Cluster::Local { "the API server" } else { of.name() }
+}
+
+fn no_answer(who: &str, began: Instant, deadline: Instant) -> Cause {
+    let waited = deadline.saturating_duration_since(began).as_secs_f64();
+    Cause::new(cause::TIMEOUT, format!("{who} did not answer in {waited:.1} s"))
+}
+
+/// Returns the named contexts, or an error if the kubeconfig lacks one.
+fn contexts(names: &[String], known: &Contexts) -> Result<Arc<[FleetMember]>, String> {
+    let Contexts { versions, source } = known;
+    let member = |name: &String| {
+        if versions.iter().any(|(known, _)| known == name) {
+            let cluster = Cluster::Context(name.as_str().into());
+            return Ok(FleetMember { cluster, metadata: Metadata::default() });
+        }
+        let known: Vec<&str> = versions.iter().map(|(name, _)| name.as_str()).collect();
+        Err(format!("there is no context {name:?} in {source}; it has: {}", known.join(", ")))
+    };
+    names.iter().map(member).collect()
+}
+
+/// Lists the members of a fleet from the newest state of the API server.
+fn list_members(servers: Arc<ClusterServers>, fleet: Fleet) -> BoxFuture<'static, MembersResult> {
+    async move {
+        let mut expired = None;
+        for _ in 0..MAX_LIST_ATTEMPTS {
+            match try_list_members(&servers, &fleet).await {
+                Ok(members) => return Ok(members),
+                // The API server forgot the state of the first page. Only a new List is consistent.
+                Err(failure) if failure.is_expired => expired = Some(failure.cause),
+                Err(failure) => return Err(failure.cause),
+            }
+        }
+        Err(expired.unwrap_or_else(|| Cause::new(cause::BUSY, "the List expired again and again")))
+    }
+    .boxed()
+}
+
+async fn try_list_members(servers: &ClusterServers, fleet: &Fleet) -> Result<Arc<[FleetMember]>, Failure> {
+    let label = format!("{FLEET}={MEMBER}");
+    let (resource, namespace, selector) = match fleet {
+        Fleet::Secrets { namespace } => (&Resource::SECRETS, namespace.as_str(), Some(label.as_str())),
+        Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => (&Resource::CLUSTERS, "", None),
+    };
+    let query = ListQuery { namespace, ..ListQuery::new(resource) };
+    let mut cursor = Cursor::new(query.limit);
+    let mut members: Vec<FleetMember> = Vec::new();
+    let mut versions = HashMap::new();
+    while !cursor.is_done() {
+        let of = fleet.clone();
+        let keep = move |wire: Wire, _: &_| member_of(&of, wire);
+        // Over the shared connection, where no requests to members wait.
+        let page = match servers.local.list(cursor.query(query), selector, keep).await {
+            Ok(page) => page,
+            Err(failure) if cursor.shrink(&failure.cause) => continue,
+            Err(failure) => return Err(failure),
+        };
+        cursor.advance(page.next.as_deref()).map_err(|why| Failure::new(why.code, why.text))?;
+        for (version, member) in page.items {
+            if let Fleet::Secrets { .. } = fleet {
+                versions.insert(member.cluster.clone(), version);
+            }
+            members.push(member);
+        }
+    }
+    if let Fleet::Secrets { namespace } = fleet {
+        servers.update_secrets(versions);
+        if members.is_empty() {
+            return Err(Failure::new(cause::REFUSED, no_secret(namespace)));
+        }
+    }
+    Ok(members.into())
+}
+
+/// Returns the resource version and the member that an object of the list describes.
+fn member_of(fleet: &Fleet, wire: Wire) -> (String, FleetMember) {
+    let name: Arc<str> = wire.name.as_str().into();
+    let cluster = match fleet {
+        Fleet::Secrets { namespace } => Cluster::Secret(namespace.as_str().into(), name),
+        Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => Cluster::Member(name),
+    };
+    (wire.resource_version.clone(), FleetMember { cluster, metadata: wire.kept() })
+}

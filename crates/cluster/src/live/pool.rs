@@ -1,0 +1,357 @@
+//! The connections to one API server: TLS, HTTP/2 by ALPN, kube's authentication, and a limit of concurrent requests.
+//!
+//! kube's own connector (`kube-client` 5.0, `client/builder.rs`) offers HTTP/1.1 only, so each request and each watch would need
+//! a connection. [`ConnectionPool`] combines the same parts with HTTP/2: one shared connection for watches and single gets, and
+//! further connections for requests to the clusters behind the API server, so that a thousand of those never delay a get. It
+//! omits kube's retries (15 on 429, 503 and 504: a review has a deadline, and the reflector its own backoff) and kube's read
+//! timeout (each request has its own).
+//!
+//! API servers accept 100 to 250 streams on a connection (`--http2-max-streams-per-connection`), and hyper hides the wait for
+//! one. Here a request waits for a permit first. That wait does not count against the API server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use admission::BoxFuture;
+use hyper::body::Incoming;
+use hyper::{Request, Response, Version};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::connect::{Connect, Connection, HttpConnector};
+use hyper_util::client::legacy::{Builder, Client as HttpClient};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::{Client, Config};
+use rustls::pki_types::ServerName;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+use tower::{BoxError, Service, ServiceExt as _};
+
+use super::access::with_sources;
+use crate::lock;
+use config::Problem;
+
+/// Connections to an API server behind which a fleet may be. 800 concurrent requests are enough for a thousand members within
+/// two round trips, and eight connections from each of eight replicas stay few.
+pub(crate) const FLEET_CONNECTIONS: usize = 8;
+
+/// 96 requests of reviews and 4 of probes are the 100 streams that every API server accepts. Probes cannot take the permits of
+/// reviews.
+const REVIEWS_PER_CONNECTION: usize = 96;
+const PROBES_PER_CONNECTION: usize = 4;
+
+/// Permits for an API server that speaks only HTTP/1.1, where a request takes a connection: 48 of them.
+const HTTP1_REVIEWS: usize = 40;
+const HTTP1_PROBES: usize = 8;
+
+/// TCP and TLS together. On one continent a handshake takes well under a second; a review has some seconds in all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection whose peer vanished without a FIN (power loss, a firewall that forgot it) closes 20 s after the last byte,
+/// before the watch cache becomes stale (75 s).
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Decides which permits a request takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// A review waits for the answer.
+    Review,
+    /// A health probe.
+    Probe,
+}
+
+/// The permits of the requests to one API server.
+#[derive(Debug)]
+pub(crate) struct RequestLimiter {
+    http2: Permits,
+    http1: Permits,
+    /// Whether the API server speaks only HTTP/1.1, as far as is known.
+    is_http1: AtomicBool,
+    load: Mutex<Load>,
+}
+
+#[derive(Debug)]
+struct Permits {
+    reviews: Semaphore,
+    probes: Semaphore,
+    max_reviews: usize,
+}
+
+/// Requests in flight on each HTTP/2 connection.
+#[derive(Debug)]
+struct Load {
+    connections: Vec<usize>,
+    /// The connection of the last probe. Probes use each in turn, so that all are open when a review needs them.
+    last_probed: usize,
+}
+
+/// The right to send one request, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Permit<'l> {
+    limiter: &'l RequestLimiter,
+    /// `None` for HTTP/1.1.
+    connection: Option<usize>,
+    _permit: SemaphorePermit<'l>,
+}
+
+/// A request extension that selects an HTTP/2 connection. Without it, a request uses the shared connection, or one of its own
+/// in HTTP/1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OnConnection(usize);
+
+impl Permits {
+    fn new(reviews: usize, probes: usize) -> Self {
+        Self { reviews: Semaphore::new(reviews), probes: Semaphore::new(probes), max_reviews: reviews }
+    }
+}
+
+impl RequestLimiter {
+    /// A limiter for this many connections, at least one.
+    pub(crate) fn new(connections: usize) -> Self {
+        Self {
+            http2: Permits::new(connections * REVIEWS_PER_CONNECTION, connections * PROBES_PER_CONNECTION),
+            http1: Permits::new(HTTP1_REVIEWS, HTTP1_PROBES),
+            is_http1: AtomicBool::new(false),
+            load: Mutex::new(Load { connections: vec![0; connections], last_probed: 0 }),
+        }
+    }
+
+    fn permits(&self) -> &Permits {
+        if self.is_http1.load(Ordering::Relaxed) { &self.http1 } else { &self.http2 }
+    }
+
+    /// The number of concurrent requests of reviews.
+    pub(crate) fn max_reviews(&self) -> usize {
+        self.permits().max_reviews
+    }
+
+    /// Waits for a permit, and assigns the connection with the fewest requests. Returns `None` at the deadline.
+    pub(crate) async fn acquire(&self, priority: Priority, deadline: Instant) -> Option<Permit<'_>> {
+        let permits = self.permits();
+        let semaphore = match priority {
+            Priority::Review => &permits.reviews,
+            Priority::Probe => &permits.probes,
+        };
+        let permit = timeout_at(deadline, semaphore.acquire()).await.ok()?.ok()?;
+        let is_http2 = std::ptr::eq(permits, &self.http2);
+        let connection = if is_http2 { Some(self.assign(priority)?) } else { None };
+        Some(Permit { limiter: self, connection, _permit: permit })
+    }
+
+    fn assign(&self, priority: Priority) -> Option<usize> {
+        let Load { connections, last_probed } = &mut *lock(&self.load);
+        let connection = match priority {
+            Priority::Review => connections.iter().enumerate().min_by_key(|(_, load)| **load)?.0,
+            Priority::Probe => {
+                *last_probed = (*last_probed + 1) % connections.len().max(1);
+                *last_probed
+            }
+        };
+        *connections.get_mut(connection)? += 1;
+        Some(connection)
+    }
+}
+
+impl Permit<'_> {
+    /// Sends the request over the connection of this permit.
+    pub(crate) fn assign_to(&self, request: &mut Request<Body>) {
+        if let Some(connection) = self.connection {
+            request.extensions_mut().insert(OnConnection(connection));
+        }
+    }
+
+    /// Records the HTTP version of the answer, or that the API server refused HTTP/2. New connections offer HTTP/2 always, so
+    /// a load balancer that speaks it again is noticed.
+    pub(crate) fn record(&self, version: Version) {
+        self.limiter.is_http1.store(version != Version::HTTP_2, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut load = lock(&self.limiter.load);
+        if let Some(count) = self.connection.and_then(|at| load.connections.get_mut(at)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
+/// Creates a client for `config`. Blocks while a credential plugin runs. Must be called within a runtime, which runs the
+/// connections.
+pub(crate) fn client(config: &Config, connections: usize) -> Result<Client, Problem> {
+    let problem = |error: kube::Error| {
+        Problem::new(format!("the credentials for {}", config.cluster_url)).why(with_sources(&error))
+    };
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error means that another thread installed it first.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    }
+    let tls = config.rustls_client_config().map_err(problem)?;
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    let https = match &config.tls_server_name {
+        None => https,
+        Some(name) => {
+            let name = ServerName::try_from(name.clone())
+                .map_err(|error| Problem::new(format!("tls-server-name {name:?}")).why(error.to_string()))?;
+            https.with_server_name_resolver(FixedServerNameResolver::new(name))
+        }
+    };
+    let mut connector = TimeoutConnector::new(https.enable_all_versions().wrap_connector(tcp));
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+
+    let only_http2 =
+        connector.clone().map_result(|stream: Result<_, BoxError>| stream.and_then(require_http2));
+    let http2 = (0..connections).map(|_| http_client().http2_only(true).build(only_http2.clone())).collect();
+    let pool = ConnectionPool { shared: http_client().build(connector), http2 };
+    let headers = config.extra_headers_layer().map_err(problem)?;
+    let base = config.base_uri_layer();
+    let builder = ClientBuilder::new(pool, config.default_namespace.clone()).with_layer(&headers);
+    Ok(match config.auth_layer().map_err(problem)? {
+        Some(auth) => builder.with_layer(&auth).with_layer(&base).build(),
+        None => builder.with_layer(&base).build(),
+    })
+}
+
+fn http_client() -> Builder {
+    let mut builder = HttpClient::builder(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .http2_keep_alive_while_idle(true)
+        // The fixed window of 64 KiB would make a List of many pages slow over a long distance.
+        .http2_adaptive_window(true);
+    builder
+}
+
+/// The API server did not choose HTTP/2.
+#[derive(Debug, thiserror::Error)]
+#[error("the server does not speak HTTP/2")]
+struct OnlyHttp1;
+
+/// Fails unless the connection negotiated HTTP/2. hyper must know the version before the first byte, or a hundred concurrent
+/// requests would open a connection each.
+fn require_http2<S: Connection>(stream: S) -> Result<S, BoxError> {
+    if stream.connected().is_negotiated_h2() { Ok(stream) } else { Err(Box::new(OnlyHttp1)) }
+}
+
+/// Whether a request was not sent because the API server does not speak HTTP/2.
+pub(crate) fn is_only_http1(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<OnlyHttp1>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// All connections to one API server, each opened when it is first needed.
+#[derive(Clone)]
+struct ConnectionPool<C, H> {
+    shared: HttpClient<C, Body>,
+    http2: Arc<[HttpClient<H, Body>]>,
+}
+
+impl<C, H> Service<Request<Body>> for ConnectionPool<C, H>
+where
+    C: Connect + Clone + Send + Sync + 'static,
+    H: Connect + Clone + Send + Sync + 'static,
+{
+    type Response = Response<Incoming>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<Incoming>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let at = request.extensions().get::<OnConnection>();
+        if let Some(connection) = at.and_then(|&OnConnection(at)| self.http2.get(at)) {
+            let connection = connection.clone();
+            return Box::pin(async move { connection.request(request).await.map_err(Into::into) });
+        }
+        let shared = self.shared.clone();
+        Box::pin(async move { shared.request(request).await.map_err(Into::into) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(1)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_spread_evenly_and_few_requests_open_few_connections() {
+        let limiter = RequestLimiter::new(3);
+        let first = limiter.acquire(Priority::Review, soon()).await.unwrap();
+        assert_eq!(first.connection, Some(0));
+        drop(first);
+        let mut held = Vec::new();
+        for _ in 0..9 {
+            held.push(limiter.acquire(Priority::Review, soon()).await.unwrap());
+        }
+        for connection in 0..3 {
+            assert_eq!(held.iter().filter(|permit| permit.connection == Some(connection)).count(), 3);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_a_permit_fails_at_its_deadline() {
+        let limiter = RequestLimiter::new(1);
+        let mut held = Vec::new();
+        for _ in 0..limiter.max_reviews() {
+            held.push(limiter.acquire(Priority::Review, soon()).await.unwrap());
+        }
+        assert!(limiter.acquire(Priority::Review, soon()).await.is_none());
+        let (permit, ()) =
+            tokio::join!(limiter.acquire(Priority::Review, soon()), async { drop(held.pop()) });
+        assert!(permit.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn probes_take_no_permits_of_reviews_and_use_every_connection() {
+        let limiter = RequestLimiter::new(2);
+        let mut probes = Vec::new();
+        for _ in 0..2 * PROBES_PER_CONNECTION {
+            probes.push(limiter.acquire(Priority::Probe, soon()).await.unwrap());
+        }
+        let first = probes.iter().filter(|permit| permit.connection == Some(0));
+        assert_eq!(first.count(), PROBES_PER_CONNECTION);
+        assert!(limiter.acquire(Priority::Probe, soon()).await.is_none());
+        let mut reviews = Vec::new();
+        for _ in 0..limiter.max_reviews() {
+            reviews.push(limiter.acquire(Priority::Review, soon()).await.unwrap());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn http1_has_a_permit_for_each_of_48_connections_until_an_answer_comes_in_http2() {
+        let limiter = RequestLimiter::new(8);
+        limiter.acquire(Priority::Review, soon()).await.unwrap().record(Version::HTTP_11);
+        let mut held = Vec::new();
+        for _ in 0..HTTP1_REVIEWS {
+            held.push(limiter.acquire(Priority::Review, soon()).await.unwrap());
+        }
+        for _ in 0..HTTP1_PROBES {
+            held.push(limiter.acquire(Priority::Probe, soon()).await.unwrap());
+        }
+        assert!(held.len() == 48 && held.iter().all(|permit| permit.connection.is_none()));
+        assert!(limiter.acquire(Priority::Review, soon()).await.is_none());
+        held.pop().unwrap().record(Version::HTTP_2);
+        assert_eq!(limiter.max_reviews(), 8 * REVIEWS_PER_CONNECTION);
+        assert!(limiter.acquire(Priority::Review, soon()).await.unwrap().connection.is_some());
+    }
+}
