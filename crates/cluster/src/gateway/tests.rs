@@ -204,8 +204,12 @@ mod properties {
     fn statuses() -> impl Strategy<Value = Status> {
         let numbers =
             (1..=u64::MAX, 1..=u64::MAX, proptest::option::of(1..=u64::MAX), any::<u64>(), any::<u64>());
-        let rest =
-            (any::<u64>(), any::<bool>(), any::<bool>(), proptest::collection::vec("[a-z]{1,9}( [a-z:]{1,9}){0,3}", 0..4));
+        let rest = (
+            any::<u64>(),
+            any::<bool>(),
+            any::<bool>(),
+            proptest::collection::vec("[a-z]{1,9}( [a-z:]{1,9}){0,3}", 0..4),
+        );
         (numbers, rest).prop_map(
             |((cluster, member, leader, term, index), (applied, learner, down, errors))| Status {
                 cluster,

@@ -15,13 +15,12 @@ mod selector;
 mod write;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::future::ready;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use admission::BoxFuture;
+use admission::file::{FileError, read_file};
 
 use super::etcd::{Endpoint, EtcdRequest, EtcdResult};
 use super::fleet::{Cluster as Whom, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
@@ -287,21 +286,11 @@ fn text(root: &Path, path: &Path) -> Result<String, Problem> {
             .why("is a link that leads out of the folder")
             .next("copy the file into the folder"));
     }
-    let metadata = real.metadata().map_err(|error| unreadable(path, &error))?;
-    if !metadata.is_file() {
-        return Err(problem().why("is not a file"));
-    }
-    let too_large = || problem().why(format!("is larger than {} MiB", FILE_LIMIT >> 20));
-    if metadata.len() > FILE_LIMIT {
-        return Err(too_large());
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(&real).map_err(|error| unreadable(path, &error))?;
-    file.take(FILE_LIMIT + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
-    // It may have grown since it was looked at.
-    if bytes.len() as u64 > FILE_LIMIT {
-        return Err(too_large());
-    }
+    let bytes = read_file(&real, FILE_LIMIT).map_err(|error| match error {
+        FileError::Unreadable(error) => unreadable(path, &error),
+        FileError::NotAFile(_) => problem().why("is not a file"),
+        FileError::TooLarge(limit) => problem().why(format!("is larger than {} MiB", limit >> 20)),
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         problem().why(format!("is not UTF-8 from byte {}", error.utf8_error().valid_up_to()))
     })

@@ -96,7 +96,7 @@ async fn examine(context: &FleetContext) -> FleetReport {
     checked.sort_by_key(|(index, ..)| *index);
     // If the control plane does not answer, that is also the reason for the missing list.
     let is_unreachable =
-        checked.first().is_some_and(|(_, _, found)| found.iter().any(|one| is_of_cluster(one.code)));
+        checked.first().is_some_and(|(_, _, found)| found.iter().any(|one| cause::is_of_cluster(one.code)));
     let fixes = Fixes::of(context);
     let mut findings: Vec<Finding> = match &listed {
         Err(why) if !is_unreachable => vec![Finding::new(
@@ -146,7 +146,7 @@ async fn check_cluster(
         };
         let Err(why) = reader.list(of, query, Instant::now() + ANSWER_WITHIN).await else { continue };
         // An unreachable cluster does not answer for the next kind either.
-        if is_of_cluster(why.code) {
+        if cause::is_of_cluster(why.code) {
             return vec![unreadable(of, &why, &[], context)];
         }
         match found.iter_mut().find(|(cause, _)| cause.code == why.code) {
@@ -155,13 +155,6 @@ async fn check_cluster(
         }
     }
     found.iter().map(|(why, kinds)| unreadable(of, why, kinds, context)).collect()
-}
-
-fn is_of_cluster(code: &str) -> bool {
-    matches!(
-        code,
-        cause::UNREACHABLE | cause::TIMEOUT | cause::CREDENTIALS | cause::NO_ENDPOINT | cause::VANISHED
-    )
 }
 
 fn unreadable(of: &Cluster, why: &admission::Cause, kinds: &[String], context: &FleetContext) -> Finding {

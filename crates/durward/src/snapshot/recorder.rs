@@ -1,7 +1,7 @@
 //! Records requests and answers for a snapshot.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use cluster::etcd::{Endpoint, EtcdRequest, EtcdResult};
 use cluster::fleet::{
@@ -153,7 +153,7 @@ impl Observer for Recorder {
 mod tests {
     use std::collections::BTreeSet;
     use std::future::ready;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use admission::{BoxFuture, Cause};
     use cluster::fleet::Page;

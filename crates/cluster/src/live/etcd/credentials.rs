@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admission::Cause;
+use admission::file::read_file;
 use k8s_openapi::ByteString;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -137,28 +138,13 @@ async fn files(paths: [Option<PathBuf>; 3]) -> Result<Parts, Cause> {
         for ((path, name), part) in paths.iter().zip(&mut parts.names).zip(&mut parts.of) {
             let Some(path) = path else { continue };
             *name = format!("file {}", path.display());
-            let bytes = file(path)
+            let bytes = read_file(path, FILE_LIMIT)
                 .map_err(|error| Cause::new(cause::CREDENTIALS, format!("{name} cannot be read: {error}")))?;
             *part = Some(bytes);
         }
         Ok(parts)
     });
     reading.await.unwrap_or_else(|error| Err(Cause::new(cause::CREDENTIALS, error.to_string())))
-}
-
-fn file(path: &Path) -> std::io::Result<Vec<u8>> {
-    use std::io::{Error, Read as _};
-    let file = std::fs::File::open(path)?;
-    // Reading a pipe could block for ever.
-    if !file.metadata()?.is_file() {
-        return Err(Error::other("it is no file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_LIMIT + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_LIMIT {
-        return Err(Error::other("it is larger than 1 MiB"));
-    }
-    Ok(bytes)
 }
 
 /// Values by their source.
