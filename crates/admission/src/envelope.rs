@@ -1,20 +1,19 @@
-//! `AdmissionReview` v1 and v1beta1, decoded in one pass over the body. Objects stay raw; of them only the wanted
-//! [`Fields`] are looked at.
+//! Decodes `AdmissionReview` v1 and v1beta1 in one pass over the body. Objects stay raw, except for their [`Fields`].
 //!
-//! A key of the envelope that stands twice is refused, because the question itself would be in doubt; one within an object puts
-//! only that object in doubt ([`Object::doubled`]).
+//! A duplicate key of the envelope is an error, because the request would be ambiguous. One within an object makes only that
+//! object ambiguous ([`Object::duplicate_key`]).
 //!
-//! The two versions have the same request. API server 1.35 still sends v1beta1 to webhooks whose `admissionReviewVersions`
-//! ask for it; the answer must name the version of the question.
+//! Both versions have the same request. API server 1.35 still sends v1beta1 to webhooks that ask for it in
+//! `admissionReviewVersions`. The answer must have the version of the request.
 
 use std::borrow::Cow;
 
 use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, Object};
 use crate::request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
-use json::{JsonError, Raw, Scanner, Shape};
-use json::{Key, SeenKeys};
+use crate::text::truncate;
+use json::{DuplicateKey, JsonError, Raw, Scanner, SeenKeys, Shape};
 
-/// Which version of the review was sent.
+/// The version of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiVersion {
     /// `admission.k8s.io/v1`
@@ -24,7 +23,7 @@ pub enum ApiVersion {
 }
 
 impl ApiVersion {
-    /// As it stands in `apiVersion`.
+    /// Returns the value of `apiVersion`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V1 => "admission.k8s.io/v1",
@@ -36,13 +35,13 @@ impl ApiVersion {
 /// A decoded review.
 #[derive(Debug, Clone)]
 pub struct Review<'a> {
-    /// The version of the question, and so of the answer.
+    /// The version, which the answer must have too.
     pub api_version: ApiVersion,
-    /// The question.
+    /// The request.
     pub request: Request<'a>,
 }
 
-/// Why a body is not a review. The text is the answer's body: it reaches the person through the API server.
+/// Error: a body is not a review. The API server shows the text to the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The body is not UTF-8.
@@ -56,31 +55,31 @@ pub enum Malformed {
     /// The body is not JSON, or a field of the envelope has the wrong type.
     #[error("the body is not an AdmissionReview in JSON: {what} (line {line}, column {column})")]
     NotJson {
-        /// What was expected.
-        what: &'static str,
+        /// The error.
+        what: String,
         /// Counted from 1.
         line: usize,
         /// In bytes, counted from 1.
         column: usize,
     },
-    /// `kind` is something else.
+    /// `kind` is not `AdmissionReview`.
     #[error("the body is a {kind:?}, not an AdmissionReview (line 1, column 1)")]
     NotAReview {
-        /// What `kind` says.
+        /// The value of `kind`.
         kind: String,
     },
-    /// `apiVersion` is not one that is spoken here.
+    /// `apiVersion` is not supported.
     #[error(
         "AdmissionReview version {got:?} is not spoken here, only admission.k8s.io/v1 and v1beta1 (line 1, column 1)"
     )]
     WrongVersion {
-        /// What `apiVersion` says.
+        /// The value of `apiVersion`.
         got: String,
     },
-    /// There is no `request`.
+    /// `request` is missing.
     #[error("the AdmissionReview has no request (line 1, column 1)")]
     NoRequest,
-    /// The request lacks something without which it cannot be answered.
+    /// A required field of the request is missing.
     #[error("the request has no {field} (line 1, column 1)")]
     Missing {
         /// Its key.
@@ -88,75 +87,88 @@ pub enum Malformed {
     },
 }
 
-/// Decodes `body`, filling the fields that `wanted` names in object and old object.
+/// Decodes `body`, and fills the `wanted` fields of object and old object.
 pub fn decode<'a>(body: &'a [u8], wanted: &Fields) -> Result<Review<'a>, Malformed> {
     let text = std::str::from_utf8(body).map_err(|error| {
         let (line, column) = position(body, error.valid_up_to());
         Malformed::NotUtf8 { line, column }
     })?;
-    let not_json = |error: JsonError| {
-        let (line, column) = position(body, error.at);
-        Malformed::NotJson { what: error.what, line, column }
+    let not_json = |error: DecodeError| {
+        let (at, what) = match error {
+            DecodeError::Json(error) => (error.at, error.what.to_owned()),
+            DecodeError::DuplicateKey(error) => (error.at, error.to_string()),
+        };
+        let (line, column) = position(body, at);
+        Malformed::NotJson { what, line, column }
     };
     let mut scanner = Scanner::new(text);
-    let mut review = Parts::default();
+    let mut review = PartialReview::default();
     review.decode(&mut scanner, wanted).map_err(not_json)?;
-    scanner.end().map_err(not_json)?;
+    scanner.end().map_err(|error| not_json(error.into()))?;
     review.finish()
 }
 
-/// The keys of the envelope.
-const REVIEW: [Key; 3] = [
-    ("request", "request stands twice"),
-    ("kind", "kind stands twice"),
-    ("apiVersion", "apiVersion stands twice"),
+/// Limit of foreign text in an error.
+const MAX_TEXT_CHARS: usize = 80;
+
+const REVIEW_KEYS: [&str; 3] = ["request", "kind", "apiVersion"];
+const REQUEST_KEYS: [&str; 15] = [
+    "uid",
+    "kind",
+    "resource",
+    "subResource",
+    "requestKind",
+    "requestResource",
+    "requestSubResource",
+    "name",
+    "namespace",
+    "operation",
+    "userInfo",
+    "object",
+    "oldObject",
+    "options",
+    "dryRun",
 ];
+const KIND_KEYS: [&str; 3] = ["group", "version", "kind"];
+const RESOURCE_KEYS: [&str; 3] = ["group", "version", "resource"];
 
-/// The keys of the request.
-const REQUEST: [Key; 15] = [
-    ("uid", "uid stands twice in the request"),
-    ("kind", "kind stands twice in the request"),
-    ("resource", "resource stands twice in the request"),
-    ("subResource", "subResource stands twice in the request"),
-    ("requestKind", "requestKind stands twice in the request"),
-    ("requestResource", "requestResource stands twice in the request"),
-    ("requestSubResource", "requestSubResource stands twice in the request"),
-    ("name", "name stands twice in the request"),
-    ("namespace", "namespace stands twice in the request"),
-    ("operation", "operation stands twice in the request"),
-    ("userInfo", "userInfo stands twice in the request"),
-    ("object", "object stands twice in the request"),
-    ("oldObject", "oldObject stands twice in the request"),
-    ("options", "options stands twice in the request"),
-    ("dryRun", "dryRun stands twice in the request"),
-];
-
-/// The keys of `kind` and `requestKind`.
-const KIND: [Key; 3] = [GROUP, VERSION, ("kind", "kind stands twice in a kind")];
-/// The keys of `resource` and `requestResource`.
-const RESOURCE: [Key; 3] = [GROUP, VERSION, ("resource", "resource stands twice in a resource")];
-const GROUP: Key = ("group", "group stands twice");
-const VERSION: Key = ("version", "version stands twice");
-
-/// The envelope while it is read; keys may come in any order.
-#[derive(Default)]
-struct Parts<'a> {
-    api_version: Option<Cow<'a, str>>,
-    kind: Option<Cow<'a, str>>,
-    request: Option<Asked<'a>>,
+/// An error while decoding, with its offset.
+pub(crate) enum DecodeError {
+    Json(JsonError),
+    DuplicateKey(DuplicateKey),
 }
 
-impl<'a> Parts<'a> {
-    fn decode(&mut self, scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<(), JsonError> {
-        let mut once = SeenKeys::of(&REVIEW);
+impl From<JsonError> for DecodeError {
+    fn from(error: JsonError) -> Self {
+        Self::Json(error)
+    }
+}
+
+impl From<DuplicateKey> for DecodeError {
+    fn from(error: DuplicateKey) -> Self {
+        Self::DuplicateKey(error)
+    }
+}
+
+/// The envelope while it is decoded. Keys can have any order.
+#[derive(Default)]
+struct PartialReview<'a> {
+    api_version: Option<Cow<'a, str>>,
+    kind: Option<Cow<'a, str>>,
+    request: Option<PartialRequest<'a>>,
+}
+
+impl<'a> PartialReview<'a> {
+    fn decode(&mut self, scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<(), DecodeError> {
+        let mut seen = SeenKeys::new("", &REVIEW_KEYS);
         scanner.object(|scanner, key| {
-            once.see(&key, scanner)?;
+            seen.insert(&key, scanner)?;
             match key.as_ref() {
                 "apiVersion" => self.api_version = Some(scanner.string()?),
                 "kind" => self.kind = Some(scanner.string()?),
-                "request" if scanner.peek()? == Shape::Null => scanner.pass()?,
-                "request" => self.request = Some(Asked::decode(scanner, wanted)?),
-                _ => scanner.pass()?,
+                "request" if scanner.peek()? == Shape::Null => scanner.skip()?,
+                "request" => self.request = Some(PartialRequest::decode(scanner, wanted)?),
+                _ => scanner.skip()?,
             }
             Ok(())
         })
@@ -165,21 +177,25 @@ impl<'a> Parts<'a> {
     fn finish(self) -> Result<Review<'a>, Malformed> {
         let kind = self.kind.unwrap_or_default();
         if kind != "AdmissionReview" {
-            return Err(Malformed::NotAReview { kind: shortened(&kind) });
+            return Err(Malformed::NotAReview { kind: truncate(&kind, MAX_TEXT_CHARS).into_owned() });
         }
         let api_version = match self.api_version.as_deref() {
             Some("admission.k8s.io/v1") => ApiVersion::V1,
             Some("admission.k8s.io/v1beta1") => ApiVersion::V1beta1,
-            other => return Err(Malformed::WrongVersion { got: shortened(other.unwrap_or_default()) }),
+            other => {
+                return Err(Malformed::WrongVersion {
+                    got: truncate(other.unwrap_or_default(), MAX_TEXT_CHARS).into_owned(),
+                });
+            }
         };
         let request = self.request.ok_or(Malformed::NoRequest)?.finish()?;
         Ok(Review { api_version, request })
     }
 }
 
-/// The request while it is read.
+/// The request while it is decoded.
 #[derive(Default)]
-struct Asked<'a> {
+struct PartialRequest<'a> {
     uid: Cow<'a, str>,
     kind: GroupVersionKind<'a>,
     resource: GroupVersionResource<'a>,
@@ -197,20 +213,20 @@ struct Asked<'a> {
     dry_run: bool,
 }
 
-impl<'a> Asked<'a> {
-    fn decode(scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<Self, JsonError> {
-        let mut asked = Self::default();
-        let mut once = SeenKeys::of(&REQUEST);
+impl<'a> PartialRequest<'a> {
+    fn decode(scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<Self, DecodeError> {
+        let mut request = Self::default();
+        let mut seen = SeenKeys::new(" in the request", &REQUEST_KEYS);
         scanner.object(|scanner, key| {
-            once.see(&key, scanner)?;
-            asked.field(scanner, &key, wanted)
+            seen.insert(&key, scanner)?;
+            request.field(scanner, &key, wanted)
         })?;
-        Ok(asked)
+        Ok(request)
     }
 
-    fn field(&mut self, scanner: &mut Scanner<'a>, key: &str, wanted: &Fields) -> Result<(), JsonError> {
+    fn field(&mut self, scanner: &mut Scanner<'a>, key: &str, wanted: &Fields) -> Result<(), DecodeError> {
         if scanner.peek()? == Shape::Null {
-            return scanner.pass();
+            return Ok(scanner.skip()?);
         }
         match key {
             "uid" => self.uid = scanner.string()?,
@@ -235,10 +251,11 @@ impl<'a> Asked<'a> {
             "dryRun" => match scanner.peek()? {
                 Shape::Bool => self.dry_run = scanner.value()?.is_true(),
                 _ => {
-                    return Err(JsonError { at: scanner.offset(), what: "dryRun is neither true nor false" });
+                    let what = "dryRun is neither true nor false";
+                    return Err(JsonError { at: scanner.offset(), what }.into());
                 }
             },
-            _ => scanner.pass()?,
+            _ => scanner.skip()?,
         }
         Ok(())
     }
@@ -258,7 +275,7 @@ impl<'a> Asked<'a> {
         {
             self.namespace = self.name.clone();
         }
-        let dry_run = self.dry_run || self.evicts_dry();
+        let dry_run = self.dry_run || self.is_dry_eviction();
         Ok(Request {
             uid: self.uid,
             kind: self.kind,
@@ -278,8 +295,9 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// An eviction carries its delete options in the object; any entry of `dryRun` there (the API knows only `All`) counts.
-    fn evicts_dry(&self) -> bool {
+    /// Returns whether this is a dry run of an eviction, whose delete options are in the object. Any entry of `dryRun` counts; the
+    /// API has only `All`.
+    fn is_dry_eviction(&self) -> bool {
         self.subresource == "eviction"
             && self.object.and_then(|object| object.own(OWN_DRY_RUN)).is_some_and(|list| {
                 list.shape() == Shape::Array
@@ -288,42 +306,41 @@ impl<'a> Asked<'a> {
     }
 }
 
-fn group_version_kind<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionKind<'a>, JsonError> {
-    let [group, version, kind] = three(scanner, &KIND)?;
+fn group_version_kind<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionKind<'a>, DecodeError> {
+    let [group, version, kind] = three(" in a kind", scanner, &KIND_KEYS)?;
     Ok(GroupVersionKind { group, version, kind })
 }
 
-fn group_version_resource<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionResource<'a>, JsonError> {
-    let [group, version, resource] = three(scanner, &RESOURCE)?;
+fn group_version_resource<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionResource<'a>, DecodeError> {
+    let [group, version, resource] = three(" in a resource", scanner, &RESOURCE_KEYS)?;
     Ok(GroupVersionResource { group, version, resource })
 }
 
-/// The values of three keys, in the order in which the keys are listed.
-fn three<'a>(scanner: &mut Scanner<'a>, keys: &'static [Key; 3]) -> Result<[Cow<'a, str>; 3], JsonError> {
+/// Reads the values of three keys, in the order of `keys`.
+fn three<'a>(
+    object: &'static str,
+    scanner: &mut Scanner<'a>,
+    keys: &'static [&'static str; 3],
+) -> Result<[Cow<'a, str>; 3], DecodeError> {
     let mut values = <[Cow<'a, str>; 3]>::default();
-    let mut once = SeenKeys::of(keys);
+    let mut seen = SeenKeys::new(object, keys);
     scanner.object(|scanner, key| {
-        once.see(&key, scanner)?;
-        match keys.iter().zip(&mut values).find(|((name, _), _)| *name == key) {
+        seen.insert(&key, scanner)?;
+        match keys.iter().zip(&mut values).find(|(name, _)| **name == key) {
             Some((_, value)) => *value = scanner.string()?,
-            None => scanner.pass()?,
+            None => scanner.skip()?,
         }
-        Ok::<(), JsonError>(())
+        Ok::<(), DecodeError>(())
     })?;
     Ok(values)
 }
 
-/// Line and column, in bytes, both from 1.
+/// Returns line and column, in bytes and counted from 1.
 fn position(body: &[u8], at: usize) -> (usize, usize) {
     let before = body.get(..at).unwrap_or(body);
     let mut lines = before.split(|&b| b == b'\n');
     let column = 1 + lines.next_back().map_or(0, <[u8]>::len);
     (lines.count() + 1, column)
-}
-
-/// A foreign text in an error message: no longer than a line.
-fn shortened(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 #[cfg(test)]

@@ -1,32 +1,29 @@
-//! The few fields of an object that are filled while the body is decoded, so that no guard walks a large object again.
+//! Fields of an object that are filled while the body is decoded, so that guards do not scan a large object again.
 //!
-//! JSON allows a key to stand twice and leaves open which one counts. Where that is so on the way to a wanted field, nothing
-//! is read of the object at all: what one reader took for its name or its labels another would not. The review stays one, as
-//! what becomes of such an object is the guard's to say ([`Object::doubled`]). API servers send none.
+//! JSON allows a key twice and does not say which value counts. If this concerns the path to a field, no field of the object is
+//! read, because another reader could see another name or other labels. The guard decides about such an object
+//! ([`Object::duplicate_key`]). API servers send none.
 
 use std::borrow::Cow;
 
 use json::{JsonError, Raw, Scanner, Shape};
 
-/// How many fields one decode can fill, the envelope's own included.
+/// Limit of fields, including those of the envelope.
 pub const MAX_FIELDS: usize = 24;
 
-/// What the envelope itself reads of every object, before a guard's fields.
+/// Fields of the envelope, which precede the guard's.
 const OWN: [&str; 2] = ["/metadata/name", "/deleteOptions/dryRun"];
 pub(crate) const OWN_NAME: usize = 0;
 pub(crate) const OWN_DRY_RUN: usize = 1;
 
-/// Paths (JSON pointers) into `object` and `oldObject`, made once per guard.
+/// Paths (JSON pointers) into `object` and `oldObject`, created once per guard.
 #[derive(Debug, Clone)]
 pub struct Fields {
     paths: Vec<Vec<String>>,
 }
 
 impl Fields {
-    /// The fields that `pointers` name, in that order: [`Object::field`] takes the index into this list.
-    ///
-    /// # Panics
-    /// Never: pointers past [`MAX_FIELDS`] are left unfilled, which the test of every kind's list would show.
+    /// Creates the list. [`Object::field`] takes an index into `pointers`. Pointers above [`MAX_FIELDS`] are ignored.
     pub fn new(pointers: &[&str]) -> Self {
         let paths = OWN
             .iter()
@@ -39,18 +36,18 @@ impl Fields {
         Self { paths }
     }
 
-    /// For a guard that needs nothing of the object.
+    /// Creates an empty list.
     pub fn none() -> Self {
         Self::new(&[])
     }
 
-    /// Passes over the value at the scanner and fills the fields found in it.
+    /// Reads the next value and its fields.
     pub(crate) fn capture<'a>(&self, scanner: &mut Scanner<'a>) -> Result<Option<Object<'a>>, JsonError> {
         if scanner.peek()? == Shape::Null {
             scanner.value()?;
             return Ok(None);
         }
-        // The peek has passed over the white space before it.
+        // `peek` has skipped white space.
         let start = scanner.offset();
         let mut found = Found::default();
         // MAX_FIELDS is below 32, so the shift cannot overflow.
@@ -62,7 +59,7 @@ impl Fields {
         }))
     }
 
-    /// `active` has a bit for each path whose first `depth` segments lead here.
+    /// Reads a value. `active` has a bit for each path whose first `depth` segments lead to it.
     fn walk<'a>(
         &self,
         scanner: &mut Scanner<'a>,
@@ -76,23 +73,23 @@ impl Fields {
         let mut whole = scanner.clone();
         let mut seen = 0;
         scanner.object(|scanner, key: Cow<'a, str>| {
-            let (mut ends, mut goes_on) = (0u32, 0u32);
+            let (mut ends, mut continues) = (0u32, 0u32);
             for index in bits(active) {
                 let Some(path) = self.paths.get(index) else { continue };
                 if path.get(depth).is_some_and(|segment| *segment == key) {
-                    if path.len() == depth + 1 { ends |= 1 << index } else { goes_on |= 1 << index }
+                    if path.len() == depth + 1 { ends |= 1 << index } else { continues |= 1 << index }
                 }
             }
-            if ends | goes_on == 0 {
-                return scanner.pass();
+            if ends | continues == 0 {
+                return scanner.skip();
             }
-            if seen & (ends | goes_on) != 0 {
+            if seen & (ends | continues) != 0 {
                 scanner.peek()?;
                 out.duplicate_key.get_or_insert(scanner.offset());
-                return scanner.pass();
+                return scanner.skip();
             }
-            seen |= ends | goes_on;
-            let value = self.walk(scanner, depth + 1, goes_on, out)?;
+            seen |= ends | continues;
+            let value = self.walk(scanner, depth + 1, continues, out)?;
             for index in bits(ends) {
                 if let Some(slot) = out.fields.get_mut(index) {
                     *slot = Some(value);
@@ -100,19 +97,19 @@ impl Fields {
             }
             Ok(())
         })?;
-        Ok(whole.upto(scanner))
+        Ok(whole.value_until(scanner))
     }
 }
 
-/// What one pass over an object finds.
+/// The fields of one object.
 #[derive(Default)]
 struct Found<'a> {
     fields: [Option<Raw<'a>>; MAX_FIELDS],
-    /// Where the value begins of the first key that stood there before.
+    /// Offset of the value of the first duplicate key.
     duplicate_key: Option<usize>,
 }
 
-/// The places of the bits that are set.
+/// Iterates over the indexes of set bits.
 fn bits(mut set: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let place = (set != 0).then(|| set.trailing_zeros() as usize);
@@ -121,29 +118,28 @@ fn bits(mut set: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// An object of a review: its raw text, and the fields that were wanted of it.
+/// An object of a review: its raw text, and its fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Object<'a> {
     raw: Raw<'a>,
     fields: [Option<Raw<'a>>; MAX_FIELDS],
-    /// Where in `raw` the value begins of a key that stands there twice.
+    /// Offset in `raw` of the value of a duplicate key.
     duplicate_key: Option<usize>,
 }
 
 impl<'a> Object<'a> {
-    /// The object as it was sent, byte for byte.
+    /// Returns the object as it was sent.
     pub fn raw(&self) -> Raw<'a> {
         self.raw
     }
 
-    /// Which key stands twice on the way to a wanted field, as in `metadata.name`. Such an object has no [`field`](Self::field)
-    /// at all, and a guard says that it cannot be read: it is not one whose fields are absent.
+    /// Returns the duplicate key on the path to a field, for instance `metadata.name`. Such an object has no
+    /// [`field`](Self::field). A guard must treat it as unreadable, not as an object without these fields.
     pub fn duplicate_key(&self) -> Option<String> {
         self.duplicate_key.map(|at| path_to(self.raw, at))
     }
 
-    /// The field that stands at `index` in the guard's list, if the object has it; none if the object is
-    /// [`doubled`](Self::doubled).
+    /// Returns the field at `index` in the guard's list. Returns none if it is absent, or if the object has a duplicate key.
     pub fn field(&self, index: usize) -> Option<Raw<'a>> {
         self.fields.get(OWN.len() + index).copied().flatten()
     }
@@ -153,12 +149,12 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The keys that lead to the value at this offset, with dots between them.
+/// Returns the keys on the path to the value at this offset, joined with dots.
 fn path_to(object: Raw<'_>, at: usize) -> String {
     let mut path = String::new();
     let mut next = Some((object, 0));
     while let Some((outer, start)) = next.take() {
-        // The text was scanned once before, so this cannot fail; if it did, the path would be told as far as it was read.
+        // The text was scanned before, so this cannot fail.
         let _: Result<(), JsonError> = outer.scan().object(|scanner, key| {
             scanner.peek()?;
             let begins = start + scanner.offset();
@@ -183,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn fills_the_wanted_fields_and_keeps_the_raw_text() {
+    fn reads_fields_and_keeps_the_raw_text() {
         let text = r#"  { "metadata" : {"labels": {"a":"b"}, "name":"x", "annotations":{"durward.dev/x":"1","o":2}}, "spec":[1]} "#;
         let object = capture(
             text,
@@ -200,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_no_object_and_a_number_has_no_fields() {
+    fn null_is_not_an_object_and_a_number_has_no_fields() {
         assert!(capture("null", &["/a"]).unwrap().is_none());
         let number = capture("7", &["/a"]).unwrap().unwrap();
         assert_eq!(number.raw().shape(), Shape::Number);
@@ -214,9 +210,9 @@ mod tests {
     }
 
     #[test]
-    fn of_an_object_in_which_a_key_on_the_way_to_a_field_stands_twice_nothing_is_read() {
+    fn reads_no_field_of_an_object_with_a_duplicate_key_on_the_path_to_one() {
         let wanted = ["/metadata/labels", "/spec/a~1b", "/metadata"];
-        for (text, told) in [
+        for (text, expected) in [
             (r#"{"metadata":{"name":"a"},"metadata":{"name":"b"}}"#, "metadata"),
             (r#"{"metadata":{"name":"a","name":"b"}}"#, "metadata.name"),
             (r#"{"metadata":{"name":null,"n\u0061me": null}}"#, "metadata.name"),
@@ -230,7 +226,7 @@ mod tests {
         ] {
             let padded = format!(" \n {text} ");
             let object = capture(&padded, &wanted).unwrap().unwrap();
-            assert_eq!(object.duplicate_key().as_deref(), Some(told), "{text}");
+            assert_eq!(object.duplicate_key().as_deref(), Some(expected), "{text}");
             assert_eq!(object.raw().get(), text);
             assert!((0..wanted.len()).all(|index| object.field(index).is_none()), "{text}");
             assert!([OWN_NAME, OWN_DRY_RUN].into_iter().all(|index| object.own(index).is_none()), "{text}");
@@ -239,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_which_nothing_is_wanted_may_stand_twice() {
+    fn accepts_duplicates_of_keys_that_are_not_read() {
         let text = r#"{"other":1,"other":2,"metadata":{"labels":{"a":1,"a":2},"uid":1,"uid":2,"name":"x"}}"#;
         let object = capture(text, &["/metadata/labels"]).unwrap().unwrap();
         assert_eq!(object.duplicate_key(), None);

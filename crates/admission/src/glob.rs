@@ -1,18 +1,18 @@
-//! Names with `*`: what configuration lists of users, groups and namespaces are made of.
+//! Patterns with `*`, for users, groups and namespaces in the configuration.
 
 use std::fmt;
 
-/// A pattern in which `*` stands for any run of characters, the empty one too. Everything else is meant literally.
+/// A pattern in which `*` matches any number of characters. Other characters match themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob(String);
 
 impl Glob {
-    /// Every text is a pattern.
+    /// Creates a pattern. Every text is valid.
     pub fn new(pattern: impl Into<String>) -> Self {
         Self(pattern.into())
     }
 
-    /// Whether the whole of `text` fits.
+    /// Returns whether the whole text matches.
     pub fn matches(&self, text: &str) -> bool {
         let mut parts = self.0.split('*');
         let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_run() {
+    fn a_star_matches_any_number_of_characters() {
         for (pattern, text, fits) in [
             ("shop", "shop", true),
             ("shop", "shops", false),

@@ -1,4 +1,4 @@
-//! The one trait between the door and whoever decides.
+//! The interface between the server and guards.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,21 +12,20 @@ use crate::verdict::Ruling;
 /// A future that can cross threads, boxed because guards are called through `dyn`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A guard that is ready to rule: configured, and connected to what it looks at.
+/// A guard that is configured and connected to its clusters.
 pub trait Guard: Send + Sync {
-    /// The path it answers on without the slash, its metric label and its key in the configuration.
+    /// Returns the name: the path without slash, the metric label and the configuration key.
     fn name(&self) -> &'static str;
 
-    /// The fields of object and old object that decoding fills for it.
+    /// Returns the fields of object and old object that decoding fills.
     fn fields(&self) -> &Fields;
 
-    /// What Unknown becomes, and whether denials bind at all.
+    /// Returns the policy for [`settle`](crate::settle).
     fn settle_policy(&self) -> &SettlePolicy;
 
-    /// Whether allows are logged too. Guards that look outward to decide say yes: such an allow must be accounted for later. A
-    /// guard that only adds what was asked for says no.
+    /// Returns whether allows are logged. They are for guards that read clusters, because the object does not show the reason.
     fn logs_every_ruling(&self) -> bool;
 
-    /// Rules on one request, before `deadline`. What cannot be found out in time is Unknown; dropping the future must be safe.
+    /// Reviews one request before `deadline`. Data that cannot be read in time is Unknown. Dropping the future must be safe.
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling>;
 }

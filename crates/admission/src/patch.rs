@@ -1,20 +1,20 @@
-//! JSON Patch (RFC 6902), written as text. Only `add`: a guard adds what is its own and never rewrites what is another's.
+//! JSON Patch (RFC 6902), written as text. It has only `add`, because a guard never changes values of others.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// A path into a document (RFC 6901), built segment by segment; `~` and `/` in a segment are escaped.
+/// A path into a document (RFC 6901), built segment by segment. `~` and `/` in a segment are escaped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pointer(String);
 
 impl Pointer {
-    /// The whole document. There is room for a path as long as most are, so that building one takes one allocation.
+    /// Returns the pointer to the whole document, with capacity for a usual path, so that building one needs one allocation.
     pub fn root() -> Self {
         Self(String::with_capacity(48))
     }
 
-    /// One level deeper, by key.
+    /// Appends a key.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
         self.0.push('/');
@@ -28,7 +28,7 @@ impl Pointer {
         self
     }
 
-    /// One level deeper, by index.
+    /// Appends an index.
     #[must_use]
     pub fn index(mut self, index: usize) -> Self {
         // Writing to a String cannot fail.
@@ -36,14 +36,14 @@ impl Pointer {
         self
     }
 
-    /// Behind the last element of the array that this points to.
+    /// Appends `-`: the position after the last element of an array.
     #[must_use]
     pub fn append(mut self) -> Self {
         self.0.push_str("/-");
         self
     }
 
-    /// The text of the pointer.
+    /// Returns the text of the pointer.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -57,17 +57,17 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// A patch that changes nothing.
+    /// Creates an empty patch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A patch that changes nothing yet and will be about this many bytes long.
+    /// Creates an empty patch with capacity for this many bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Self { json: Vec::with_capacity(bytes), operations: 0 }
     }
 
-    /// Adds `value` at `path`: a new member, or with [`Pointer::append`] a new last element.
+    /// Adds `value` at `path`: a new key, or with [`Pointer::append`] a new last element.
     pub fn add(&mut self, path: &Pointer, value: &impl Serialize) -> Result<(), serde_json::Error> {
         #[derive(Serialize)]
         struct Add<'a, T> {
@@ -85,17 +85,17 @@ impl Patch {
         written
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     pub fn len(&self) -> usize {
         self.operations
     }
 
-    /// Whether the patch changes nothing.
+    /// Returns whether the patch has no operations.
     pub fn is_empty(&self) -> bool {
         self.operations == 0
     }
 
-    /// The patch as a JSON array.
+    /// Returns the patch as a JSON array.
     pub fn to_json(&self) -> Vec<u8> {
         let mut json = if self.is_empty() { b"[".to_vec() } else { self.json.clone() };
         json.push(b']');
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_applies_what_we_write() {
+    fn another_implementation_applies_the_patch() {
         let mut document = serde_json::json!({"m": {"a~b/c": 1}, "list": [1]});
         let mut patch = Patch::new();
         patch.add(&Pointer::root().key("m").key("x/y"), &true).unwrap();

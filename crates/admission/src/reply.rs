@@ -1,8 +1,8 @@
-//! The answer as the API server takes it: HTTP 200 in every case, same uid, same version, patch in base64.
+//! Encodes the answer: always HTTP 200, the same uid and version, the patch in base64.
 //!
-//! Fact: `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go` refuses a v1 answer with another uid or version,
-//! a patch without patchType, and a patchType without patch. `kube::core::admission` writes the patch as an array of numbers
-//! and the denial without code and reason, which is why this is not it.
+//! Fact: `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go` rejects a v1 answer with another uid or version, a
+//! patch without patchType, and a patchType without patch. `kube::core::admission` is not used, because it writes the patch as an
+//! array of numbers and a denial without code and reason.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +16,7 @@ use crate::settle::Settled;
 use crate::verdict::Answer;
 use crate::warnings::Audit;
 
-/// The body of the answer to `review`.
+/// Encodes the answer to a review.
 pub fn encode(review: &Review<'_>, settled: &Settled) -> Vec<u8> {
     let request = &review.request;
     let reply = Reply {
@@ -34,7 +34,7 @@ pub fn encode(review: &Review<'_>, settled: &Settled) -> Vec<u8> {
         },
     };
     let mut body = Vec::with_capacity(256);
-    // Strings and numbers into memory: there is nothing that could fail.
+    // Writing strings and numbers to memory cannot fail.
     let _ = serde_json::to_writer(&mut body, &reply);
     match &settled.answer {
         Answer::Mutate(patch) => with_patch(body, patch),
@@ -42,8 +42,8 @@ pub fn encode(review: &Review<'_>, settled: &Settled) -> Vec<u8> {
     }
 }
 
-/// Puts the patch in as the last fields of the response. It is most of the answer, and base64 needs no escapes: encoded where
-/// it ends up, it is neither copied nor searched for quotes.
+/// Appends the patch as the last fields of the response. It is most of the answer and needs no escapes, so it is encoded in place
+/// without a copy.
 fn with_patch(mut body: Vec<u8>, patch: &Patch) -> Vec<u8> {
     const END: &[u8] = b"}}";
     let json = patch.to_json();
@@ -51,7 +51,7 @@ fn with_patch(mut body: Vec<u8>, patch: &Patch) -> Vec<u8> {
     body.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
     let start = body.len();
     body.resize(start + json.len().div_ceil(3) * 4, 0);
-    // The room is what base64 takes for that length, padding included.
+    // This is the length of base64 with padding.
     let _ = STANDARD.encode_slice(&json, body.get_mut(start..).unwrap_or_default());
     body.push(b'"');
     body.extend_from_slice(END);
@@ -79,7 +79,7 @@ struct Response<'a> {
     audit_annotations: &'a Audit,
 }
 
-// The reference to a reference is what serde hands to `serialize_with` for a borrowed field.
+// serde passes a reference to the borrowed field.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn audit_map<S: Serializer>(audit: &&Audit, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
@@ -128,7 +128,7 @@ impl<'a> Status<'a> {
             details: Details {
                 name: &request.name,
                 group: &request.resource.group,
-                // In a Status this is the resource, as the API server's own errors have it.
+                // In a Status of the API server, this is the resource.
                 kind: &request.resource.resource,
                 causes: causes
                     .map(|c| CauseOut { reason: &c.reason, message: &c.message, field: &c.field })
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allow_echoes_uid_and_version_and_says_nothing_else() {
+    fn an_allow_has_only_uid_and_version() {
         for version in ["v1", "v1beta1"] {
             assert_eq!(
                 answered(version, Ruling::allow()),

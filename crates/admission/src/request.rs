@@ -1,15 +1,15 @@
-//! One view of the question, the same for both review versions: who does what to which object.
+//! The admission request, the same for both versions of `AdmissionReview`.
 
 use std::borrow::Cow;
 
+use crate::envelope::DecodeError;
 use crate::fields::Object;
-use json::{JsonError, Raw, Scanner, Shape};
-use json::{Key, SeenKeys};
+use json::{JsonError, Raw, Scanner, SeenKeys, Shape};
 
-/// What is asked of the API server.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// An object is made, or a subresource such as `pods/eviction` is posted to.
+    /// An object is created, or a subresource such as `pods/eviction`.
     Create,
     /// An object is changed.
     Update,
@@ -20,7 +20,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The word of the API, in capitals.
+    /// Returns the word of the API, in capitals.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -57,28 +57,22 @@ pub struct GroupVersionResource<'a> {
     pub resource: Cow<'a, str>,
 }
 
-/// Who asks. Groups and extra stay raw: few guards read them, and an account may be in thousands of groups.
+/// The user of a request. Groups and extra stay raw: few guards read them, and a user can be in thousands of groups.
 #[derive(Debug, Clone, Default)]
 pub struct User<'a> {
-    /// The name that authentication gave.
+    /// The name from authentication.
     pub name: Cow<'a, str>,
     /// The user's uid, mostly empty.
     pub uid: Cow<'a, str>,
     pub(crate) groups: Option<Raw<'a>>,
-    /// What authenticators add, as sent.
+    /// Data that authenticators add, as sent.
     pub extra: Option<Raw<'a>>,
 }
 
-/// The keys of a user.
-const USER: [Key; 4] = [
-    ("username", "username stands twice in userInfo"),
-    ("uid", "uid stands twice in userInfo"),
-    ("groups", "groups stands twice in userInfo"),
-    ("extra", "extra stands twice in userInfo"),
-];
+const USER_KEYS: [&str; 4] = ["username", "uid", "groups", "extra"];
 
 impl<'a> User<'a> {
-    /// The groups that the user is in.
+    /// Returns the groups of the user.
     pub fn groups(&self) -> Vec<Cow<'a, str>> {
         let mut groups = Vec::new();
         if let Some(raw) = self.groups {
@@ -91,72 +85,72 @@ impl<'a> User<'a> {
         groups
     }
 
-    /// Whether the user is in the group.
+    /// Returns whether the user is in the group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups().iter().any(|g| g == group)
     }
 
-    pub(crate) fn decode(scanner: &mut Scanner<'a>) -> Result<Self, JsonError> {
+    pub(crate) fn decode(scanner: &mut Scanner<'a>) -> Result<Self, DecodeError> {
         let mut user = Self::default();
-        let mut once = SeenKeys::of(&USER);
+        let mut seen = SeenKeys::new(" in userInfo", &USER_KEYS);
         scanner.object(|scanner, key| {
-            once.see(&key, scanner)?;
+            seen.insert(&key, scanner)?;
             match key.as_ref() {
                 "username" => user.name = scanner.string()?,
                 "uid" => user.uid = scanner.string()?,
                 "groups" if scanner.peek()? == Shape::Array => {
                     let mut whole = scanner.clone();
                     scanner.array(|scanner, _| scanner.string().map(drop))?;
-                    user.groups = Some(whole.upto(scanner));
+                    user.groups = Some(whole.value_until(scanner));
                 }
                 "extra" => user.extra = Some(scanner.value()?),
-                _ => scanner.pass()?,
+                _ => scanner.skip()?,
             }
-            Ok::<(), JsonError>(())
+            Ok::<(), DecodeError>(())
         })?;
         Ok(user)
     }
 }
 
-/// The question, as every guard sees it.
+/// A request.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// Names this call; goes back with the answer and stands in every log line.
+    /// Identifies the call. It is in the answer and in every log line.
     pub uid: Cow<'a, str>,
-    /// What the object is, in the version that the registration asked for.
+    /// Kind of the object, in the version of the webhook rule.
     pub kind: GroupVersionKind<'a>,
-    /// What it is kept as.
+    /// Resource of the object.
     pub resource: GroupVersionResource<'a>,
     /// `eviction`, `scale`, …; empty for the object itself.
     pub subresource: Cow<'a, str>,
-    /// What the user sent, where the API server converted it for us.
+    /// Kind that the user sent, if the API server converted it.
     pub request_kind: Option<GroupVersionKind<'a>>,
-    /// The resource that the user addressed, where it was converted.
+    /// Resource that the user addressed, if it was converted.
     pub request_resource: Option<GroupVersionResource<'a>>,
-    /// The subresource that the user addressed, where it was converted.
+    /// Subresource that the user addressed, if it was converted.
     pub request_subresource: Cow<'a, str>,
-    /// The object's name: the request's, else the old object's (a deletecollection asks once per object and names none),
-    /// else the new object's. Empty for a create with `generateName`, and where only a [`doubled`](Object::doubled) object has it.
+    /// The object's name: from the request, the old object (deletecollection sends a request without a name for each object), or
+    /// the new object. Empty for a create with `generateName`, and if only an object with a [duplicate
+    /// key](Object::duplicate_key) has it.
     pub name: Cow<'a, str>,
     /// The object's namespace; for a Namespace its own name.
     pub namespace: Cow<'a, str>,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// Who does it.
+    /// The user.
     pub user: User<'a>,
-    /// The object as it would be; none for a delete.
+    /// The new object; none for a delete.
     pub object: Option<Object<'a>>,
-    /// The object as it is; none for a create.
+    /// The existing object; none for a create.
     pub old_object: Option<Object<'a>>,
     /// `CreateOptions`, `UpdateOptions` or `DeleteOptions`.
     pub options: Option<Raw<'a>>,
-    /// Whether nothing will be stored. `kubectl drain --dry-run=server` says so only in the eviction's own delete options:
-    /// that counts too.
+    /// Whether this is a dry run. `kubectl drain --dry-run=server` sets it only in the eviction's delete options, which count too.
     pub dry_run: bool,
 }
 
 impl Request<'_> {
-    /// Whether the request is about the resource itself, not one of its subresources.
+    /// Returns whether the request is for the resource itself, not for a subresource.
     pub fn is_for(&self, group: &str, resource: &str) -> bool {
         self.resource.group == group && self.resource.resource == resource && self.subresource.is_empty()
     }

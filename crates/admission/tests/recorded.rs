@@ -1,10 +1,10 @@
-//! Reviews recorded from a real API server, and what a guard must see of each.
+//! Decodes reviews that were recorded from an API server.
 
 #![allow(clippy::panic, reason = "a test fails by it")]
 
 use admission::{Fields, Operation, Request, Shape, decode};
 
-/// Decodes a recorded review and lets `check` look at it.
+/// Decodes a recorded review and passes its request to `check`.
 fn recorded(name: &str, check: impl FnOnce(&Request<'_>)) {
     let path = format!("{}/tests/reviews/{name}.json", env!("CARGO_MANIFEST_DIR"));
     let body = std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -13,7 +13,7 @@ fn recorded(name: &str, check: impl FnOnce(&Request<'_>)) {
 }
 
 #[test]
-fn a_pod_of_a_deployment_has_its_generated_name_already() {
+fn a_pod_of_a_deployment_has_its_generated_name() {
     recorded("create-pod-from-deployment", |request| {
         assert_eq!(request.operation, Operation::Create);
         assert_eq!((request.name.as_ref(), request.namespace.as_ref()), ("web-7785b5c947-294np", "s"));
@@ -26,7 +26,7 @@ fn a_pod_of_a_deployment_has_its_generated_name_already() {
 }
 
 #[test]
-fn every_form_of_a_dry_run_is_one() {
+fn recognizes_every_form_of_a_dry_run() {
     for name in [
         "create-pods-eviction-kubectl-drain-dryrun-server",
         "create-pods-eviction-query-dryrun",
@@ -41,7 +41,7 @@ fn every_form_of_a_dry_run_is_one() {
 }
 
 #[test]
-fn a_namespace_and_its_name_are_found_on_delete() {
+fn reads_the_name_of_a_deleted_namespace() {
     recorded("delete-namespace", |request| {
         assert!(request.is_for("", "namespaces") && request.operation == Operation::Delete);
         assert!(!request.name.is_empty());
@@ -51,7 +51,7 @@ fn a_namespace_and_its_name_are_found_on_delete() {
 }
 
 #[test]
-fn a_deletecollection_takes_its_name_from_the_old_object() {
+fn takes_the_name_of_a_deletecollection_from_the_old_object() {
     for name in [
         "deletecollection-pods",
         "delete-pod-by-namespace-controller",
@@ -62,7 +62,7 @@ fn a_deletecollection_takes_its_name_from_the_old_object() {
 }
 
 #[test]
-fn subresources_are_told_apart_from_their_resource() {
+fn distinguishes_subresources_from_their_resource() {
     recorded("update-statefulsets-scale", |request| {
         assert_eq!((request.subresource.as_ref(), request.kind.kind.as_ref()), ("scale", "Scale"));
         assert!(!request.is_for("apps", "statefulsets"));

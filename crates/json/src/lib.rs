@@ -8,4 +8,4 @@ mod seen_keys;
 mod text;
 
 pub use scanner::{JsonError, Raw, Scanner, Shape};
-pub use seen_keys::{Key, SeenKeys};
+pub use seen_keys::{DuplicateKey, SeenKeys};

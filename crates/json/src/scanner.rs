@@ -1,10 +1,9 @@
-//! A scanner over the bytes of one JSON text: it checks the grammar and hands out spans, and builds no tree.
+//! A scanner over JSON text. It checks the grammar and returns spans, without a tree.
 //!
-//! `serde_json`'s `RawValue` skips a value too, but cannot look into it on the way: whoever needs `metadata.labels` of a raw
-//! object walks it a second time. This scanner does both in one pass. What a guard wants to understand of a span it still
-//! parses with `serde_json` ([`Raw::parse`]).
+//! `serde_json`'s `RawValue` skips a value too, but reading `metadata.labels` of a raw object needs a second pass. This scanner
+//! does both in one pass. [`Raw::parse`] parses a span with `serde_json`.
 //!
-//! The nesting limit is the one of Go's `encoding/json` (10,000), so nothing that an API server could store is refused here.
+//! The limit of nesting is that of Go's `encoding/json` (10,000), so an object that an API server can store is not rejected.
 
 use std::borrow::Cow;
 
@@ -12,20 +11,20 @@ use serde::Deserialize;
 
 use crate::text::unescape;
 
-/// Deepest nesting of arrays and objects, as in Go's `encoding/json`.
+/// Limit of nested arrays and objects, as in Go's `encoding/json`.
 const MAX_DEPTH: usize = 10_000;
 
-/// Where and why a text is not JSON.
+/// Error: a text is not JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {at}")]
 pub struct JsonError {
-    /// Offset of the byte that cannot stand there.
+    /// Offset of the invalid byte.
     pub at: usize,
-    /// What was expected or found, as the end of a sentence.
+    /// The error, as the end of a sentence.
     pub what: &'static str,
 }
 
-/// What kind of JSON value a span holds.
+/// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// `{…}`
@@ -42,12 +41,12 @@ pub enum Shape {
     Null,
 }
 
-/// One JSON value as it stands in the body, checked by the scanner that cut it out.
+/// The text of one JSON value, checked by the scanner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Raw<'a>(&'a str);
 
 impl<'a> Raw<'a> {
-    /// Takes one JSON value from `text`; white space around it is dropped.
+    /// Checks that `text` is one JSON value, and trims white space.
     pub fn from_text(text: &'a str) -> Result<Self, JsonError> {
         let mut scanner = Scanner::new(text);
         let raw = scanner.value()?;
@@ -55,12 +54,12 @@ impl<'a> Raw<'a> {
         Ok(raw)
     }
 
-    /// The text of the value.
+    /// Returns the text of the value.
     pub fn get(self) -> &'a str {
         self.0
     }
 
-    /// What kind of value it is.
+    /// Returns the type of the value.
     pub fn shape(self) -> Shape {
         match self.0.as_bytes().first() {
             Some(b'{') => Shape::Object,
@@ -72,29 +71,29 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The value as a string, if it is one.
+    /// Returns the value if it is a string.
     pub fn text(self) -> Option<Cow<'a, str>> {
         let inner = self.0.strip_prefix('"')?.strip_suffix('"')?;
         Some(unescape(inner))
     }
 
-    /// Whether the value is `true`.
+    /// Returns whether the value is `true`.
     pub fn is_true(self) -> bool {
         self.0 == "true"
     }
 
-    /// Reads the value as a type of the caller's.
+    /// Parses the value.
     pub fn parse<T: Deserialize<'a>>(self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.0)
     }
 
-    /// A scanner over this value alone.
+    /// Returns a scanner over this value.
     pub fn scan(self) -> Scanner<'a> {
         Scanner::new(self.0)
     }
 }
 
-/// Reads one JSON text from front to back. All offsets are bytes from the start of that text.
+/// Reads one JSON text from start to end. Offsets are in bytes.
 #[derive(Debug, Clone)]
 pub struct Scanner<'a> {
     text: &'a str,
@@ -102,17 +101,17 @@ pub struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// Starts at the first byte of `text`.
+    /// Creates a scanner at the start of `text`.
     pub fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
 
-    /// The offset of the next unread byte.
+    /// Returns the offset of the next byte.
     pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// What kind of value comes next; white space before it is passed over.
+    /// Skips white space and returns the type of the next value.
     pub fn peek(&mut self) -> Result<Shape, JsonError> {
         self.white();
         match self.byte() {
@@ -129,20 +128,20 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes over one whole value and returns it.
+    /// Reads the next value.
     pub fn value(&mut self) -> Result<Raw<'a>, JsonError> {
         self.white();
         let start = self.at;
-        self.skip()?;
+        self.skip_value()?;
         Ok(Raw(self.span(start, self.at)))
     }
 
-    /// Passes over one whole value of which nothing is wanted.
-    pub fn pass(&mut self) -> Result<(), JsonError> {
-        self.skip()
+    /// Skips the next value.
+    pub fn skip(&mut self) -> Result<(), JsonError> {
+        self.skip_value()
     }
 
-    /// Passes over one string and returns it unescaped.
+    /// Reads the next value, which must be a string, without its escapes.
     pub fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.white();
         if self.byte() != Some(b'"') {
@@ -154,7 +153,7 @@ impl<'a> Scanner<'a> {
         Ok(if escaped { unescape(inner) } else { Cow::Borrowed(inner) })
     }
 
-    /// Walks an object: `each` is called with every key, the scanner standing at its value, and must pass over that value.
+    /// Reads an object. `each` is called with every key and must read or skip its value.
     pub fn object<E: From<JsonError>>(
         &mut self,
         mut each: impl FnMut(&mut Self, Cow<'a, str>) -> Result<(), E>,
@@ -174,7 +173,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Walks an array: `each` is called with every index, the scanner standing at that element, and must pass over it.
+    /// Reads an array. `each` is called with every index and must read or skip the element.
     pub fn array<E: From<JsonError>>(
         &mut self,
         mut each: impl FnMut(&mut Self, usize) -> Result<(), E>,
@@ -193,13 +192,13 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// The value between this scanner and `later`, which has passed over exactly that value.
-    pub fn upto(&mut self, later: &Self) -> Raw<'a> {
+    /// Returns the value between this scanner and `later`, which has read exactly that value.
+    pub fn value_until(&mut self, later: &Self) -> Raw<'a> {
         self.white();
         Raw(self.span(self.at, later.at))
     }
 
-    /// Checks that nothing but white space is left.
+    /// Checks that only white space is left.
     pub fn end(&mut self) -> Result<(), JsonError> {
         self.white();
         if self.at < self.text.len() {
@@ -209,8 +208,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes over one value without recursion: `open` remembers for each level whether it is an object.
-    fn skip(&mut self) -> Result<(), JsonError> {
+    /// Skips a value without recursion. `open` has for each level whether it is an object.
+    fn skip_value(&mut self) -> Result<(), JsonError> {
         let mut open = Levels::default();
         loop {
             match self.peek()? {
@@ -235,7 +234,7 @@ impl<'a> Scanner<'a> {
                 Shape::Number => self.skip_number()?,
                 Shape::Bool | Shape::Null => self.skip_word()?,
             }
-            // A value has just ended: close what ends with it, or go on to its sibling.
+            // A value has ended: close its parents, or continue with its sibling.
             loop {
                 match open.innermost() {
                     None => return Ok(()),
@@ -265,7 +264,7 @@ impl<'a> Scanner<'a> {
         self.expect(b':', "a colon is expected after the key")
     }
 
-    /// Stands at the opening quote, ends behind the closing one. Returns whether there are escapes inside.
+    /// Skips a string from its opening quote. Returns whether it has escapes.
     fn skip_string(&mut self) -> Result<bool, JsonError> {
         let bytes = self.text.as_bytes();
         let mut at = self.at + 1;
@@ -375,7 +374,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn span(&self, start: usize, end: usize) -> &'a str {
-        // Both ends are ASCII bytes that the scanner has just read, hence character boundaries.
+        // Both ends are ASCII bytes, so they are character boundaries.
         self.text.get(start..end).unwrap_or_default()
     }
 
@@ -384,7 +383,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// For each open level, whether it is an object (true) or an array. The first 64 levels take no allocation.
+/// For each open level, whether it is an object (true) or an array. The first 64 levels need no allocation.
 #[derive(Default)]
 struct Levels {
     depth: usize,
@@ -420,8 +419,8 @@ impl Levels {
     }
 }
 
-/// The offset of the next byte that is a quote, a backslash or a control character. Eight bytes at a time: a string of a
-/// config map is most of what a large review holds.
+/// Returns the offset of the next quote, backslash or control character. It reads eight bytes at a time, because most of a large
+/// review is a string of a config map.
 fn plain_until(bytes: &[u8], mut at: usize) -> usize {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -429,7 +428,7 @@ fn plain_until(bytes: &[u8], mut at: usize) -> usize {
         let word = u64::from_le_bytes(chunk);
         let quote = word ^ (LOW * u64::from(b'"'));
         let slash = word ^ (LOW * u64::from(b'\\'));
-        // The classic "has a zero byte" / "has a byte below n" tests; bytes over 0x7f are excluded by `!word`.
+        // The usual tests for a zero byte and for a byte below n. `!word` excludes bytes above 0x7f.
         let found = (quote.wrapping_sub(LOW) & !quote
             | slash.wrapping_sub(LOW) & !slash
             | word.wrapping_sub(LOW * 0x20) & !word)
@@ -456,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_what_json_has_and_nothing_else() {
+    fn accepts_only_json() {
         for good in ["{}", " [ ] ", "[1,2.5e-3,-0]", r#"{"a":{"b":[null,true,false]}}"#, r#""\u00e9\n""#, "0"]
         {
             assert!(accepts(good), "{good}");
@@ -491,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_goes_as_deep_as_go_allows_and_no_deeper() {
+    fn limits_nesting_as_go_does() {
         assert!(accepts(&("[".repeat(MAX_DEPTH) + "1" + &"]".repeat(MAX_DEPTH))));
         assert!(!accepts(&("[".repeat(MAX_DEPTH + 1) + "1" + &"]".repeat(MAX_DEPTH + 1))));
         let mixed = "{\"a\":[".repeat(200) + "1" + &"]}".repeat(200);

@@ -1,37 +1,45 @@
-//! Keys that may stand once in their object.
+//! Detects duplicate keys in an object.
 //!
-//! JSON allows a key to stand twice and leaves open which one counts. A review that was read one way here and another way by
-//! whoever passed it on would be answered for a question that nobody asked, so it is refused. API servers write no such review.
+//! JSON allows a key twice and does not say which value counts. Two readers could then understand a review differently, so a
+//! review with a duplicate key is rejected. API servers write none.
 
-use crate::scanner::{JsonError, Scanner};
+use crate::scanner::Scanner;
 
-/// A key, and what is said if it stands there twice.
-pub type Key = (&'static str, &'static str);
+/// Error: an object has the same key twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{key} stands twice{object}")]
+pub struct DuplicateKey {
+    /// Offset of the second value.
+    pub at: usize,
+    /// The key.
+    pub key: &'static str,
+    /// The end of the error text that names the object, for instance ` in the request`.
+    pub object: &'static str,
+}
 
-/// The keys of one object, each with its place in a set of bits.
+/// The keys of an object that were read, as a set of bits.
 #[derive(Debug)]
 pub struct SeenKeys {
-    keys: &'static [Key],
+    keys: &'static [&'static str],
+    object: &'static str,
     seen: u32,
 }
 
 impl SeenKeys {
-    /// For an object of these keys, of which there are at most 32. Others may stand there as often as they like: nothing is
-    /// read from them.
-    pub fn of(keys: &'static [Key]) -> Self {
+    /// Creates an empty set for an object with at most 32 keys. Other keys are ignored: their values are not read.
+    pub fn new(object: &'static str, keys: &'static [&'static str]) -> Self {
         debug_assert!(keys.len() <= 32, "a bit for each key");
-        Self { keys, seen: 0 }
+        Self { keys, object, seen: 0 }
     }
 
-    /// Takes note of a key, the scanner standing at its value. Null counts: it stands there too.
-    pub fn see(&mut self, key: &str, scanner: &Scanner<'_>) -> Result<(), JsonError> {
-        let Some((place, (_, twice))) = self.keys.iter().enumerate().find(|(_, (name, _))| *name == key)
-        else {
+    /// Adds a key. The scanner is before its value, which can be null.
+    pub fn insert(&mut self, key: &str, scanner: &Scanner<'_>) -> Result<(), DuplicateKey> {
+        let Some((index, &key)) = self.keys.iter().enumerate().find(|(_, name)| **name == key) else {
             return Ok(());
         };
-        let bit = 1 << place;
+        let bit = 1 << index;
         if self.seen & bit != 0 {
-            return Err(JsonError { at: scanner.offset(), what: twice });
+            return Err(DuplicateKey { at: scanner.offset(), key, object: self.object });
         }
         self.seen |= bit;
         Ok(())

@@ -1,8 +1,8 @@
-//! What stands between the quotes of a JSON string, without its escapes.
+//! Escapes in JSON strings.
 
 use std::borrow::Cow;
 
-/// Undoes the escapes of a string that the scanner has passed over. Half a surrogate pair becomes U+FFFD, as in Go.
+/// Returns a string that the scanner has checked without its escapes. Half a surrogate pair becomes U+FFFD, as in Go.
 pub(crate) fn unescape(inner: &str) -> Cow<'_, str> {
     let Some(first) = inner.find('\\') else { return Cow::Borrowed(inner) };
     let (plain, mut rest) = inner.split_at(first);
@@ -33,7 +33,7 @@ pub(crate) fn unescape(inner: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Reads the four digits behind `\u`, and a second half of a surrogate pair if one follows.
+/// Reads the four digits after `\u`, and the second half of a surrogate pair if it follows.
 fn unicode_escape(text: &str) -> (char, &str) {
     let unit = |text: &str| text.get(..4).and_then(|hex| u32::from_str_radix(hex, 16).ok());
     let Some(first) = unit(text) else { return (char::REPLACEMENT_CHARACTER, text) };
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unescapes_like_go() {
+    fn unescapes_as_go_does() {
         assert_eq!(unescape(r"a\/b\u00e9\t\\"), "a/bé\t\\");
         assert_eq!(unescape(r"\ud83d\ude00!"), "😀!");
         assert_eq!(unescape(r"\ud83dx\ude00"), "\u{fffd}x\u{fffd}");

@@ -35,7 +35,7 @@ const READ_BUFFER: usize = 8 << 10;
 /// How long a connection may take to close after a graceful shutdown.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What all connections share.
+/// The parts that all connections share.
 pub(crate) struct Connections {
     pub(crate) tls: Arc<ArcSwap<ServerTls>>,
     pub(crate) pipeline: Arc<Pipeline>,

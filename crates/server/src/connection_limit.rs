@@ -140,7 +140,7 @@ impl Drop for Permit {
     }
 }
 
-/// What a connection is doing. Changed by its own task only.
+/// The state of a connection. Only its own task changes it.
 pub(crate) struct ConnectionState {
     inner: Mutex<State>,
     evict: Notify,
@@ -164,12 +164,12 @@ enum Phase {
     Idle,
 }
 
-/// What the peer has not taken yet.
+/// Output that the peer has not taken yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unflushed {
-    /// Nothing: the kernel has all bytes.
+    /// The kernel has all bytes.
     Nothing,
-    /// Bytes of an answer, for which the kernel has no room.
+    /// Bytes of an answer, for which the kernel has no buffer.
     Answer,
     /// The end of the connection. Closing with unread bytes would take back the last answer.
     Close,

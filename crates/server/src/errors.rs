@@ -58,7 +58,7 @@ pub enum BindError {
     Setting {
         /// Its key in the configuration.
         key: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What is read of an envelope, and how what is wrong with one is told.
+//! Decoding and its errors.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn reads_a_whole_request() {
 }
 
 #[test]
-fn the_name_of_a_deletecollection_is_the_old_objects() {
+fn takes_the_name_of_a_deletecollection_from_the_old_object() {
     let body = review(
         r#"{"uid":"u","operation":"DELETE","name":"","object":null,"oldObject":{"metadata":{"name":"web-0"}}}"#,
     );
@@ -56,7 +56,7 @@ fn the_name_of_a_deletecollection_is_the_old_objects() {
 }
 
 #[test]
-fn a_namespace_is_in_the_namespace_of_its_own_name() {
+fn the_namespace_of_a_namespace_is_its_own_name() {
     let body = review(
         r#"{"uid":"u","operation":"DELETE","resource":{"group":"","version":"v1","resource":"namespaces"},
         "oldObject":{"metadata":{"name":"shop"}}}"#,
@@ -65,7 +65,7 @@ fn a_namespace_is_in_the_namespace_of_its_own_name() {
 }
 
 #[test]
-fn an_eviction_is_dry_when_its_delete_options_say_so() {
+fn reads_a_dry_run_from_the_delete_options_of_an_eviction() {
     let eviction = |options: &str| {
         review(&format!(
             r#"{{"uid":"u","operation":"CREATE","subResource":"eviction","dryRun":false,"object":{{"deleteOptions":{options}}}}}"#
@@ -78,7 +78,7 @@ fn an_eviction_is_dry_when_its_delete_options_say_so() {
 }
 
 #[test]
-fn keys_may_come_in_any_order_and_unknown_ones_are_passed_over() {
+fn accepts_keys_in_any_order_and_ignores_unknown_ones() {
     let body = r#"{"request":{"later":[{}],"operation":"CONNECT","uid":"u"},"new":{"a":[1]},"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1"}"#;
     let review = decode(body.as_bytes(), &Fields::none()).unwrap();
     assert_eq!(review.api_version, ApiVersion::V1beta1);
@@ -86,7 +86,7 @@ fn keys_may_come_in_any_order_and_unknown_ones_are_passed_over() {
 }
 
 #[test]
-fn tells_line_and_column_of_what_is_not_json() {
+fn reports_line_and_column_of_invalid_json() {
     assert_eq!(
         error_of("{\n  \"kind\": AdmissionReview }"),
         "the body is not an AdmissionReview in JSON: a string is expected (line 2, column 11)"
@@ -98,7 +98,7 @@ fn tells_line_and_column_of_what_is_not_json() {
 }
 
 #[test]
-fn tells_apart_what_is_missing() {
+fn reports_what_is_missing() {
     assert!(error_of(r#"{"kind":"Pod","apiVersion":"v1"}"#).contains(r#"the body is a "Pod""#));
     assert!(error_of(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2"}"#).contains("v2"));
     assert!(
@@ -116,7 +116,7 @@ fn tells_apart_what_is_missing() {
 }
 
 #[test]
-fn a_key_of_the_request_that_stands_twice_is_refused_at_its_place() {
+fn rejects_a_duplicate_key_of_the_request_with_its_position() {
     for (key, value) in [
         ("uid", r#""u""#),
         ("kind", "{}"),
@@ -134,16 +134,16 @@ fn a_key_of_the_request_that_stands_twice_is_refused_at_its_place() {
         ("options", "{}"),
         ("dryRun", "true"),
     ] {
-        let told = format!("{key} stands twice in the request (line 1, column ");
+        let expected = format!("{key} stands twice in the request (line 1, column ");
         for (first, second) in [(value, value), (value, "null"), ("null", value)] {
             let error = error_of(&review(&format!(r#"{{"{key}":{first},"{key}":{second}}}"#)));
-            assert!(error.contains(&told), "{first} {second}: {error}");
+            assert!(error.contains(&expected), "{first} {second}: {error}");
         }
     }
 }
 
 #[test]
-fn a_key_deeper_in_the_request_that_stands_twice_is_refused() {
+fn rejects_a_duplicate_key_in_objects_of_the_request() {
     for (parent, keys) in [
         ("kind", ["group", "version", "kind"].as_slice()),
         ("requestKind", &["group", "version", "kind"]),
@@ -163,19 +163,19 @@ fn a_key_deeper_in_the_request_that_stands_twice_is_refused() {
 }
 
 #[test]
-fn a_key_of_the_envelope_that_stands_twice_is_refused_at_its_place() {
+fn rejects_a_duplicate_key_of_the_envelope_with_its_position() {
     assert_eq!(
         error_of("{\"request\": {\"uid\": \"a\"},\n \"request\": {\"uid\": \"b\"}}"),
         "the body is not an AdmissionReview in JSON: request stands twice (line 2, column 12)"
     );
-    // Null is no request, but it stands there.
+    // A null value counts as a key.
     assert!(error_of(r#"{"request":null,"request":{}}"#).contains("request stands twice"));
     assert!(error_of(r#"{"kind":"AdmissionReview","kind":"Pod"}"#).contains("kind stands twice"));
     assert!(error_of(r#"{"apiVersion":"a","\u0061piVersion":"b"}"#).contains("apiVersion stands twice"));
 }
 
 #[test]
-fn a_key_of_an_object_that_stands_twice_leaves_the_review_one_and_gives_it_no_name() {
+fn ignores_the_name_in_an_object_with_a_duplicate_key() {
     let body = review(
         r#"{"uid":"u","operation":"CREATE","subResource":"eviction","resource":{"resource":"namespaces"},
         "object":{"metadata":{"name":"a"},"deleteOptions":{"dryRun":["All"]},"metadata":{"name":"b"}}}"#,
@@ -183,14 +183,14 @@ fn a_key_of_an_object_that_stands_twice_leaves_the_review_one_and_gives_it_no_na
     let request = request_of(&body);
     assert_eq!(request.object.unwrap().duplicate_key().as_deref(), Some("metadata"));
     assert_eq!((request.name.as_ref(), request.namespace.as_ref(), request.dry_run), ("", "", false));
-    // The other object is not in doubt, and names it.
+    // The other object has no duplicate key, so it has the name.
     let body = body.replace(r#""uid":"u","#, r#""uid":"u","oldObject":{"metadata":{"name":"c"}},"#);
     let request = request_of(&body);
     assert_eq!((request.name.as_ref(), request.old_object.unwrap().duplicate_key()), ("c", None));
 }
 
 #[test]
-fn the_same_key_in_different_objects_stands_once_in_each() {
+fn accepts_the_same_key_in_different_objects() {
     let body = review(
         r#"{"uid":"u","kind":{"group":"a","kind":"K"},"requestKind":{"group":"b","kind":"L"},"operation":"CREATE",
         "userInfo":{"uid":"7"},"object":{"kind":1,"uid":1},"oldObject":{"kind":1},"later":1,"later":2}"#,

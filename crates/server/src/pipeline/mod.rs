@@ -56,7 +56,7 @@ pub(crate) struct Pipeline {
     metrics: ServerMetrics,
 }
 
-/// What the pipeline needs from a request's head.
+/// The parts of a request's head that the pipeline needs.
 struct Head {
     route: Arc<Route>,
     length: usize,

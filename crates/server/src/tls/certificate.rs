@@ -42,7 +42,7 @@ pub struct Certificate {
 pub struct CertificateError {
     /// The file, or "the certificate in memory".
     pub place: String,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: CertificateFault,
 }
 

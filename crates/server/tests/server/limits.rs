@@ -1,13 +1,13 @@
-//! What is shed, and what slow or silent callers hold.
+//! Limits of memory, reviews and time.
 
 use std::time::Duration;
 
 use crate::harness::{Behavior, Client, Gate, ServerBuilder, Stub, TestServer, review, wait_until};
 
-/// What each body costs beside its bytes.
+/// Cost of a body in addition to its bytes.
 const COST: usize = server::Limits::BODY_COST;
 
-/// Room for one body of 3 kB and for what holds it, and a little more.
+/// Budget for one body of 3 kB with its cost, and a little more.
 async fn small_server(gate: &Gate) -> TestServer {
     ServerBuilder::new()
         .guard(Stub::new("wait", Behavior::Wait(gate.clone())))
@@ -43,7 +43,7 @@ async fn bytes_over_the_budget_are_shed_until_a_review_is_answered() {
     assert_eq!(shed.header("content-type"), Some("text/plain; charset=utf-8"));
     assert!(shed.text().contains("fill the memory"), "{}", shed.text());
     server.wait_for_metric("durward_shed_total{cause=\"bytes\"}", 1.0).await;
-    // What was shed holds nothing.
+    // A shed review reserves nothing.
     server.wait_for_metric("durward_bytes_in_flight", (COST + body.len()) as f64).await;
 
     gate.open(1);
