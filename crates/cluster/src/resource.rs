@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use config::names::{is_dns_label, is_dns_subdomain};
+
 /// What a question is about: objects of one resource.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
@@ -41,7 +43,7 @@ impl Resource {
     pub fn from_stem(stem: &str) -> Option<Self> {
         let mut parts = stem.split('_');
         let (group, version, plural) = (parts.next()?, parts.next()?, parts.next()?);
-        let parts_are_names = is_dns_name(group) && is_dns_label(version) && is_dns_label(plural);
+        let parts_are_names = is_dns_subdomain(group) && is_dns_label(version) && is_dns_label(plural);
         if parts.next().is_some() || !parts_are_names {
             return None;
         }
@@ -103,21 +105,6 @@ impl fmt::Display for Address<'_> {
     }
 }
 
-/// RFC 1123's label: lower-case letters, digits and inner hyphens.
-pub(super) fn is_dns_label(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.iter().all(|&byte| plain(byte) || byte == b'-')
-        && bytes.first().is_some_and(|&byte| plain(byte))
-        && bytes.last().is_some_and(|&byte| plain(byte))
-        && bytes.len() <= 63
-}
-
-/// Labels with dots between them.
-pub(super) fn is_dns_name(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_dns_label)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,24 +151,6 @@ mod tests {
             "a/b_v1_c",
         ] {
             assert_eq!(Resource::from_stem(stem), None, "{stem}");
-        }
-    }
-
-    #[test]
-    fn dns_names_are_told_from_others() {
-        for (text, expected) in [
-            ("m1", true),
-            ("edge-7.example.org", true),
-            ("", false),
-            (".", false),
-            ("..", false),
-            ("a..b", false),
-            ("-a", false),
-            ("a-", false),
-            ("A", false),
-            ("a/b", false),
-        ] {
-            assert_eq!(is_dns_name(text), expected, "{text}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Configuration as a tree that knows where everything stands, and the readers that turn it into values.
+//! Reads configuration files: YAML with positions, and typed values from it.
 //!
-//! A reader asks for its keys one by one and gets a value in any case; what is wrong is collected, so that a person sees
-//! **all** problems of a file at once, each with file, line, key, a suggestion and what is allowed. The same calls tell which
-//! keys there are: [`Shape`] is what `config schema`, `config defaults` and the documentation are made from. A key that is
-//! not read does not exist, and a key that is read cannot be missing from the documentation.
+//! A reader asks a [`Section`] for its keys one by one and always gets a value. Problems are collected, so that users see **all**
+//! problems of a file at once, each with file, line, key, a suggestion and the allowed values. The same calls declare the keys:
+//! `config schema`, `config defaults` and the documentation are generated from their [`Shape`]s. A key that is not read does not
+//! exist, and a key that is read is documented.
 //!
-//! Reading files and deciding which file is the configuration is the binary's.
+//! The binary reads the files and decides which one is the configuration.
 
 pub mod names;
 mod node;
@@ -19,8 +19,7 @@ mod units;
 /// Label selectors as kube has them.
 pub use kube_core::{Expression, Selector, SelectorExt};
 pub use node::{Node, Value, parse};
-pub use problem::nearest;
-pub use problem::{Place, Problem};
+pub use problem::{Place, Problem, nearest};
 pub use section::{Section, read};
 pub use selector::requires_label;
 pub use shape::{Key, Shape};

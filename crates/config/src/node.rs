@@ -1,29 +1,29 @@
 //! YAML as a tree with positions.
 //!
-//! Two things of YAML are refused rather than guessed at: several documents in one file, and aliases (a file that is built
-//! from references cannot be told about line by line; write the value out, or generate the file).
+//! Two features of YAML are rejected: several documents in one file, and aliases, because a problem in an alias has no line of its
+//! own.
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::problem::{Place, Problem};
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Where it begins.
+    /// Place of its first character.
     pub place: Place,
-    /// What it is.
+    /// The value.
     pub value: Value,
 }
 
-/// What a node holds.
+/// The value of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// A text; whether it is meant as a number or `true` is the reader's to say, unless it was quoted.
+    /// A text. The reader decides whether it is a number or `true`, unless it was quoted.
     Scalar {
-        /// After YAML's own escapes.
+        /// Without the escapes of YAML.
         text: String,
-        /// Whether quotes made it a string.
+        /// Whether it is in quotes.
         quoted: bool,
     },
     /// `- …`
@@ -33,13 +33,13 @@ pub enum Value {
 }
 
 impl Node {
-    /// Whether nothing is written there (`key:` and `key: null` alike).
+    /// Returns whether the value is absent (`key:`) or null.
     pub fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar { text, quoted: false } if matches!(text.as_str(), "" | "~" | "null"))
     }
 }
 
-/// Reads one document. `None` for an empty file.
+/// Parses one document. Returns none for an empty file.
 pub fn parse(file: &str, text: &str) -> Result<Option<Node>, Vec<Problem>> {
     let mut tree = Tree { file, open: Vec::new(), root: None, problems: Vec::new() };
     for event in Parser::new_from_str(text) {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_where_everything_stands() {
+    fn reports_the_place_of_each_value() {
         let root = parse("d.yaml", "a: 1\nb:\n  - \"2\"\n  - c: x\n").unwrap().unwrap();
         let Value::Map(entries) = &root.value else { panic!() };
         let (name, place, node) = &entries[1];
@@ -140,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_no_node() {
+    fn an_empty_file_has_no_node() {
         assert_eq!(parse("d.yaml", "# nothing\n").unwrap(), None);
     }
 
     #[test]
-    fn refuses_what_it_will_not_guess_at() {
+    fn rejects_invalid_yaml_duplicate_keys_aliases_and_second_documents() {
         assert!(problems("a: [1").starts_with("d.yaml:"));
         assert!(
             problems("a: 1\nb: 2\na: 3\n")

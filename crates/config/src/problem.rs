@@ -1,15 +1,15 @@
-//! What is wrong, where, why, and what to do: the only form in which an error reaches a person.
+//! Problems: the form in which users see every error.
 
 use std::fmt;
 
 /// A position in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The file as the person named it.
+    /// The file, as the user named it.
     pub file: String,
-    /// From 1.
+    /// Counted from 1.
     pub line: usize,
-    /// From 1.
+    /// Counted from 1.
     pub column: usize,
 }
 
@@ -19,40 +19,40 @@ impl fmt::Display for Place {
     }
 }
 
-/// One problem, complete: it can be acted on without reading anything else.
+/// A problem. It is complete: users can act on it without further information.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong, naming the key, flag or object.
+    /// The problem, with the key, flag or object.
     pub what: String,
-    /// Where, if it stands in a file.
+    /// The place in a file.
     pub place: Option<Place>,
-    /// Why it is wrong, or what was found.
+    /// The reason, or the value that was found.
     pub why: Option<String>,
-    /// What to do, and what is allowed.
+    /// The next step, or the allowed values.
     pub next: Option<String>,
 }
 
 impl Problem {
-    /// A problem that stands in no file.
+    /// Creates a problem without a place.
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), place: None, why: None, next: None }
     }
 
-    /// The same, with its place.
+    /// Sets the place.
     #[must_use]
     pub fn at(mut self, place: Place) -> Self {
         self.place = Some(place);
         self
     }
 
-    /// The same, with its reason.
+    /// Sets the reason.
     #[must_use]
     pub fn why(mut self, why: impl Into<String>) -> Self {
         self.why = Some(why.into());
         self
     }
 
-    /// The same, with the way out.
+    /// Sets the next step.
     #[must_use]
     pub fn next(mut self, next: impl Into<String>) -> Self {
         self.next = Some(next.into());
@@ -78,7 +78,7 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// The one of `allowed` that `word` is most likely meant to be.
+/// Returns the allowed word that is most similar to `word`.
 pub fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     allowed
         .into_iter()
@@ -88,7 +88,7 @@ pub fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Op
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein's distance, over characters.
+/// Returns the Levenshtein distance in characters.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suggests_what_was_probably_meant() {
+    fn suggests_the_most_similar_word() {
         assert_eq!(nearest("listn", ["listen", "limits"]), Some("listen"));
         assert_eq!(nearest("initcontainers", ["initContainers"]), Some("initContainers"));
         assert_eq!(nearest("colour", ["listen", "limits"]), None);

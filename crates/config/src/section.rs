@@ -1,4 +1,4 @@
-//! Reading a section key by key; see the head of [`config`](super).
+//! Reads a section key by key.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,11 +10,11 @@ use super::problem::{Place, Problem, nearest};
 use super::shape::{Key, Shape};
 use super::units::{duration, size};
 
-/// Longer than the API server waits for any webhook.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Limit of the API server's timeout for webhooks.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reads `root` with `reader`. Gives what was read, the keys there are, and what is wrong; whoever gets problems throws the
-/// value away. `None` for `root` reads an empty section: that is how the keys are listed.
+/// Reads `root` with `reader`. Returns the value, the keys and the problems. If there are problems, the caller must drop the value.
+/// Without a `root`, it reads an empty section, which lists the keys.
 pub fn read<T>(
     file: &str,
     root: Option<&Node>,
@@ -41,7 +41,7 @@ pub fn read<T>(
     (value, keys, problems)
 }
 
-/// A map of the configuration while it is read.
+/// A map of the configuration.
 #[derive(Debug)]
 pub struct Section<'n> {
     path: String,
@@ -50,38 +50,38 @@ pub struct Section<'n> {
     written: bool,
     presets: Vec<(&'static str, String)>,
     keys: Vec<Key>,
-    /// Where something else than keys stands in place of the section.
+    /// Place of a value that is not a map.
     other: Option<Place>,
     problems: Rc<RefCell<Vec<Problem>>>,
 }
 
 impl<'n> Section<'n> {
-    /// Whether the section stands in the file at all. Rules between keys are only checked then.
+    /// Returns whether the section is in the file. Rules between keys are checked only then.
     pub fn is_written(&self) -> bool {
         self.written
     }
 
-    /// Whether `key` stands in this section.
+    /// Returns whether the section has the key.
     pub fn has(&self, key: &str) -> bool {
         self.find(key).is_some()
     }
 
-    /// Whether a map stands at `key`, for keys that take a word or a map.
+    /// Returns whether the value is a map, for keys that take a word or a map.
     pub fn is_map(&self, key: &str) -> bool {
         self.find(key).is_some_and(|node| matches!(node.value, Value::Map(_)))
     }
 
-    /// Whether `key` stands in this section with nothing behind it.
+    /// Returns whether the key is present without a value.
     pub fn is_blank(&self, key: &str) -> bool {
         self.entries.iter().any(|(name, _, node)| name == key && node.is_null())
     }
 
-    /// Whether a list without entries stands at `key`.
+    /// Returns whether the value is an empty list.
     pub fn is_empty_list(&self, key: &str) -> bool {
         self.find(key).is_some_and(|node| matches!(&node.value, Value::List(items) if items.is_empty()))
     }
 
-    /// The text that stands at `key`, before anyone has judged it.
+    /// Returns the text of the value, without validation.
     pub fn given(&self, key: &str) -> Option<&'n str> {
         match self.find(key).map(|node| &node.value) {
             Some(Value::Scalar { text, .. }) => Some(text),
@@ -89,18 +89,17 @@ impl<'n> Section<'n> {
         }
     }
 
-    /// What holds for a [`name`](Self::name) of this section where the file is silent on it, instead of the default that its
-    /// reader gives: what another part of the file says.
+    /// Replaces the default of a [`name`](Self::name) in this section by a value from another part of the file.
     pub fn preset(&mut self, key: &'static str, value: &str) {
         self.presets.push((key, value.to_owned()));
     }
 
-    /// Where this section begins.
+    /// Returns the place of the section.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Reports a problem with `key` of this section.
+    /// Reports a problem with a key of this section.
     pub fn problem(&mut self, key: &str, why: impl Into<String>, next: Option<String>) {
         let entry = self.entries.iter().find(|(name, ..)| name == key);
         let place = entry.map_or_else(|| self.place.clone(), |(_, _, node)| node.place.clone());
@@ -108,7 +107,7 @@ impl<'n> Section<'n> {
         self.problems.borrow_mut().push(problem);
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub fn bool(&mut self, key: &'static str, doc: &'static str, default: bool) -> bool {
         self.scalar(key, doc, &Shape::Bool, Some(default.to_string()), |text| match text {
             "true" => Ok(true),
@@ -118,7 +117,7 @@ impl<'n> Section<'n> {
         .unwrap_or(default)
     }
 
-    /// A whole number.
+    /// Reads a whole number.
     pub fn number(&mut self, key: &'static str, doc: &'static str, default: u64, bounds: (u64, u64)) -> u64 {
         let shape = Shape::Number(bounds.0, bounds.1);
         self.scalar(key, doc, &shape, Some(default.to_string()), |text| match text.parse::<u64>() {
@@ -128,7 +127,7 @@ impl<'n> Section<'n> {
         .unwrap_or(default)
     }
 
-    /// The same where there is no default; none where the key is absent.
+    /// Reads a whole number without a default.
     pub fn optional_number(
         &mut self,
         key: &'static str,
@@ -141,7 +140,7 @@ impl<'n> Section<'n> {
         })
     }
 
-    /// Any text.
+    /// Reads a text.
     pub fn text(
         &mut self,
         key: &'static str,
@@ -154,7 +153,7 @@ impl<'n> Section<'n> {
             .unwrap_or_else(|| default.to_owned())
     }
 
-    /// A text for which there is no default; none where the key is absent.
+    /// Reads a text without a default.
     pub fn optional_text(
         &mut self,
         key: &'static str,
@@ -164,12 +163,12 @@ impl<'n> Section<'n> {
         self.scalar(key, doc, &Shape::Text(what), None, |text| Ok(text.to_owned()))
     }
 
-    /// A text that must be there, if the section is.
+    /// Reads a text that is required if the section is present.
     pub fn required_text(&mut self, key: &'static str, what: &'static str, doc: &'static str) -> String {
         self.required_name(key, what, doc, |_| Ok(()))
     }
 
-    /// A text that a type of the caller's can read; its error is shown.
+    /// Parses a text. The user sees the error of its type.
     pub fn parsed<T: FromStr<Err = E>, E: ToString>(
         &mut self,
         key: &'static str,
@@ -183,7 +182,7 @@ impl<'n> Section<'n> {
             .or(default)
     }
 
-    /// A time like `300ms`, `10s`, `2m`, `12h`.
+    /// Reads a duration like `300ms`, `10s`, `2m` or `12h`.
     pub fn duration(
         &mut self,
         key: &'static str,
@@ -202,9 +201,9 @@ impl<'n> Section<'n> {
             .unwrap_or_default()
     }
 
-    /// A time for which somebody is waited for: not nothing, and no longer than the API server waits for any webhook.
+    /// Reads a timeout: not zero, and at most the API server's timeout for webhooks.
     pub fn wait(&mut self, key: &'static str, doc: &'static str, default: &str) -> Duration {
-        let time = self.duration(key, doc, default, LONGEST_WAIT);
+        let time = self.duration(key, doc, default, MAX_TIMEOUT);
         if time.is_zero() {
             let next = format!("allowed: a time like 300ms or {default}");
             self.problem(key, "is no time in which anyone could answer", Some(next));
@@ -212,7 +211,7 @@ impl<'n> Section<'n> {
         time
     }
 
-    /// A size like `8Mi`.
+    /// Reads a size like `8Mi`.
     pub fn size(&mut self, key: &'static str, doc: &'static str, default: &str) -> usize {
         let shape = Shape::Text("size like 512Ki, 8Mi or 1Gi");
         self.scalar(key, doc, &shape, Some(default.to_owned()), |text| size(text).ok_or_else(String::new))
@@ -220,7 +219,7 @@ impl<'n> Section<'n> {
             .unwrap_or_default()
     }
 
-    /// One of a few words.
+    /// Reads one of a few words.
     pub fn choice<T: Copy + PartialEq>(
         &mut self,
         key: &'static str,
@@ -232,8 +231,7 @@ impl<'n> Section<'n> {
         self.word(key, doc, words, yaml).unwrap_or(default)
     }
 
-    /// One of a few words, whose default depends on other keys: the doc tells on which, and no default is printed that would
-    /// stay when they change.
+    /// Reads one of a few words whose default depends on other keys. The doc must name them; no default is printed.
     pub fn optional_choice<T: Copy>(
         &mut self,
         key: &'static str,
@@ -282,7 +280,7 @@ impl<'n> Section<'n> {
         self.choices_except(key, doc, words, default, |_| None)
     }
 
-    /// The same, where some words are refused for a reason that is worth telling.
+    /// Reads a list of words. `refused` explains why a word is not allowed.
     pub fn choices_except<T: Copy + PartialEq>(
         &mut self,
         key: &'static str,
@@ -307,7 +305,7 @@ impl<'n> Section<'n> {
         values
     }
 
-    /// A section within this one. The reader is called in any case: with an empty section where the key is absent.
+    /// Reads a section. The reader is called with an empty one if the key is absent.
     pub fn section<T>(
         &mut self,
         key: &'static str,
@@ -322,14 +320,14 @@ impl<'n> Section<'n> {
         value
     }
 
-    /// A list of sections.
+    /// Reads a list of sections.
     pub fn sections<T>(
         &mut self,
         key: &'static str,
         doc: &'static str,
         mut reader: impl FnMut(&mut Section<'_>) -> T,
     ) -> Vec<T> {
-        // Once over nothing, to learn the keys.
+        // An empty section lists the keys.
         let mut empty = self.inner(key);
         reader(&mut empty);
         self.declare(key, doc, Shape::List(Box::new(Shape::Section(empty.keys))), Some("[]".to_owned()));
@@ -392,7 +390,7 @@ impl<'n> Section<'n> {
         Some(items.iter().filter_map(|item| self.entry(key, item, of, &read)).collect())
     }
 
-    /// Reads one scalar; reports it if it cannot be read.
+    /// Reads one scalar, and reports it if it is invalid.
     fn entry<T>(
         &mut self,
         key: &str,
@@ -434,7 +432,7 @@ impl<'n> Section<'n> {
         }
     }
 
-    /// The node at `key`, unless nothing is written there.
+    /// Returns the node at the key, unless it is null.
     fn find(&self, key: &str) -> Option<&'n Node> {
         self.entries
             .iter()
@@ -472,7 +470,7 @@ impl<'n> Section<'n> {
         }
     }
 
-    /// Reports the keys that nobody asked for, or that there are none.
+    /// Reports unknown keys, or a value that is not a map.
     fn close(self) -> Vec<Key> {
         if let Some(place) = &self.other {
             let what = if self.path.is_empty() { "the file".to_owned() } else { self.path.clone() };

@@ -1,28 +1,28 @@
-//! Which keys a section has: told by the readers themselves, see [`Section`](super::Section).
+//! The keys of a section, as its readers declare them; see [`Section`](super::Section).
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-/// One key of a section.
+/// A key of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// As written.
+    /// The name.
     pub name: &'static str,
-    /// One sentence.
+    /// One sentence of documentation.
     pub doc: &'static str,
-    /// What may stand there.
+    /// The allowed values.
     pub shape: Shape,
-    /// What holds where nothing stands, as YAML in one line; none for a key that has no default.
+    /// The default as one line of YAML, if there is one.
     pub default: Option<String>,
 }
 
-/// What may stand at a key.
+/// The allowed values of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
     /// `true` or `false`.
     Bool,
-    /// Any text, and a word for what it is (`address`, `path`, …).
+    /// Any text, with a word for it (`address`, `path`, …).
     Text(&'static str),
     /// A whole number within these bounds.
     Number(u64, u64),
@@ -30,18 +30,18 @@ pub enum Shape {
     Choice(Vec<&'static str>),
     /// One of these words, or these keys.
     ChoiceOrSection(Vec<&'static str>, Vec<Key>),
-    /// A text, and a word for what it is, or these keys.
+    /// A text, with a word for it, or these keys.
     TextOrSection(&'static str, Vec<Key>),
-    /// A list of these.
+    /// A list.
     List(Box<Shape>),
-    /// Keys of its own.
+    /// A section with these keys.
     Section(Vec<Key>),
-    /// Names to texts.
+    /// A map from names to texts.
     Labels,
 }
 
 impl Shape {
-    /// The JSON schema of a value of this shape.
+    /// Returns the JSON schema.
     pub fn schema(&self) -> Value {
         match self {
             Self::Bool => json!({"type": "boolean"}),
@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// What is allowed, for an error message.
+    /// Returns the allowed values for an error message.
     pub fn allowed(&self) -> String {
         match self {
             Self::Bool => "true or false".to_owned(),
@@ -86,7 +86,7 @@ impl Key {
         schema
     }
 
-    /// Every key with its default and its sentence, as commented YAML.
+    /// Returns all keys with defaults and documentation as YAML with comments.
     pub fn defaults(keys: &[Self]) -> String {
         let mut out = String::new();
         write_defaults(keys, 0, &mut out);
@@ -104,7 +104,7 @@ fn write_defaults(keys: &[Key], indent: usize, out: &mut String) {
                 write_defaults(inner, indent + 2, out);
                 Ok(())
             }
-            // Words that other readers of YAML take for a number or a truth value.
+            // Other YAML parsers read these words as a number or a boolean.
             (Shape::Choice(_), Some(word))
                 if word.parse::<f64>().is_ok() || matches!(word.as_str(), "on" | "off") =>
             {
@@ -121,7 +121,7 @@ fn write_defaults(keys: &[Key], indent: usize, out: &mut String) {
     }
 }
 
-/// What an entry of a list may have, commented out: there is none by default.
+/// Writes an example of an entry as a comment, because the list is empty by default.
 fn write_entry(of: &Shape, indent: usize, out: &mut String) {
     let Shape::Section(keys) = of else { return };
     let mut entry = String::new();

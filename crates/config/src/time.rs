@@ -1,10 +1,10 @@
-//! Times as people write them in annotations and in the configuration.
+//! Times in annotations and in the configuration.
 
 use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
 
-/// Reads RFC 3339, and nothing that merely resembles it.
+/// Parses RFC 3339, and no similar format.
 pub fn read(text: &str) -> Option<Timestamp> {
     // Dates alone, spaces for the T and zone names in brackets are other formats.
     let shaped = text.len() >= "2026-11-21T10:00:00Z".len()
@@ -13,7 +13,7 @@ pub fn read(text: &str) -> Option<Timestamp> {
     if shaped { text.parse().ok() } else { None }
 }
 
-/// Writes RFC 3339, to the second.
+/// Formats a time as RFC 3339 in seconds.
 pub fn format(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());

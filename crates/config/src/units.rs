@@ -1,8 +1,8 @@
-//! Times and sizes as people write them.
+//! Durations and sizes in the configuration.
 
 use std::time::Duration;
 
-/// `300ms`, `10s`, `2m`, `12h`.
+/// Parses `300ms`, `10s`, `2m` or `12h`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits)?;
@@ -16,7 +16,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     }
 }
 
-/// `512Ki`, `8Mi`, `1Gi`, or bytes.
+/// Parses `512Ki`, `8Mi`, `1Gi`, or bytes.
 pub(super) fn size(text: &str) -> Option<usize> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits)?;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_and_its_unit_are_a_time_or_a_size() {
+    fn parses_durations_and_sizes() {
         assert_eq!(duration("300ms"), Some(Duration::from_millis(300)));
         assert_eq!(duration("2h"), Some(Duration::from_secs(7200)));
         assert_eq!(size("8Mi"), Some(8 << 20));
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_neither() {
+    fn rejects_invalid_durations_and_sizes() {
         for text in ["", "10", "s", "-1s", "1.5s", "1 s", "99999999999999999999s", "999999999999999999h"] {
             assert_eq!(duration(text), None, "{text}");
         }

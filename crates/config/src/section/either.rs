@@ -1,4 +1,4 @@
-//! Keys that hold a word or a text, or a section that says the same more finely.
+//! Keys with a word or a text, or a section with more detail.
 
 use std::str::FromStr;
 
@@ -6,8 +6,7 @@ use super::super::shape::Shape;
 use super::Section;
 
 impl Section<'_> {
-    /// One of a few words, or a section that says the same more finely. The reader gets the word that holds for the whole:
-    /// the one that stands there, or the default.
+    /// Reads one of a few words, or a section. The reader gets the word from the file or the default.
     pub fn choice_or_section<T: Copy + PartialEq, R>(
         &mut self,
         key: &'static str,
@@ -32,7 +31,7 @@ impl Section<'_> {
         value
     }
 
-    /// A text that a type of the caller's can read, or a section that the reader makes the same of.
+    /// Parses a text, or reads a section that the reader converts.
     pub fn parsed_or_section<T: FromStr<Err = E>, E: ToString>(
         &mut self,
         key: &'static str,

@@ -1,4 +1,4 @@
-//! Keys that hold names of Kubernetes; see [`names`].
+//! Keys with names of Kubernetes; see [`names`].
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::super::shape::Shape;
 use super::Section;
 
 impl Section<'_> {
-    /// A name that Kubernetes must take: `check` is one of [`names`]'s, `what` the words beside it.
+    /// Reads a name. `check` is a function of [`names`], and `what` is its description.
     pub fn name(
         &mut self,
         key: &'static str,
@@ -24,7 +24,7 @@ impl Section<'_> {
         self.scalar(key, doc, &Shape::Text(what), Some(default.clone()), read).unwrap_or(default)
     }
 
-    /// A name that must be there, if the section is; empty where it is wrong or missing, which is reported.
+    /// Reads a name that is required if the section is present. Returns an empty text if it is invalid or missing.
     pub fn required_name(
         &mut self,
         key: &'static str,
@@ -41,7 +41,7 @@ impl Section<'_> {
         name.unwrap_or_default()
     }
 
-    /// A name that may be absent.
+    /// Reads a name without a default.
     pub fn optional_name(
         &mut self,
         key: &'static str,
@@ -53,7 +53,7 @@ impl Section<'_> {
         self.scalar(key, doc, &Shape::Text(what), None, read)
     }
 
-    /// A list of names.
+    /// Reads a list of names.
     pub fn names(
         &mut self,
         key: &'static str,
@@ -65,7 +65,7 @@ impl Section<'_> {
         self.list(key, doc, &Shape::Text(what), Some("[]".to_owned()), read).unwrap_or_default()
     }
 
-    /// Labels: keys and values as the API server takes them.
+    /// Reads labels.
     pub fn labels(&mut self, key: &'static str, doc: &'static str) -> BTreeMap<String, String> {
         self.declare(key, doc, Shape::Labels, Some("{}".to_owned()));
         let mut labels = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Readers over small files.
+//! Readers of small files.
 
 use super::*;
 use crate::parse;
@@ -16,10 +16,10 @@ fn values<T>(text: &str, reader: impl FnOnce(&mut Section<'_>) -> T) -> T {
 }
 
 #[test]
-fn tells_every_problem_at_once_in_the_order_of_the_file() {
+fn reports_every_problem_in_the_order_of_the_file() {
     let text =
         "listn: x\nlimits:\n  inFlight: 0\n  deadline: soon\nmode: enforced\nflag: \"true\"\nnames: x\n";
-    let told = problems(text, |s| {
+    let problems = problems(text, |s| {
         s.text("listen", "address", "Where.", "0.0.0.0:1");
         s.section("limits", "Limits.", |s| {
             s.number("inFlight", "How many.", 256, (1, 4096));
@@ -30,7 +30,7 @@ fn tells_every_problem_at_once_in_the_order_of_the_file() {
         s.texts("names", "name", "Which.", &[]);
     });
     assert_eq!(
-        told,
+        problems,
         [
             "d.yaml:1:1: listn: there is no such key; did you mean listen?\n    allowed here: listen, limits, mode, flag, names",
             "d.yaml:3:13: limits.inFlight: \"0\": cannot stand here\n    allowed: a whole number from 1 to 4096",
@@ -59,7 +59,7 @@ fn absent_and_null_keys_take_the_default() {
 }
 
 #[test]
-fn reads_lists_of_sections_and_names_the_entry_that_is_wrong() {
+fn reads_lists_of_sections_and_names_the_invalid_entry() {
     let reader = |s: &mut Section<'_>| {
         s.sections("acknowledge", "A.", |s| s.required_text("cluster", "name", "Which."))
     };
@@ -74,7 +74,7 @@ fn reads_lists_of_sections_and_names_the_entry_that_is_wrong() {
 }
 
 #[test]
-fn the_readers_calls_tell_which_keys_there_are() {
+fn readers_declare_the_keys() {
     let ((), keys, _) = read("-", None, |s| {
         s.bool("initContainers", "Also init containers.", false);
         s.section("optIn", "Ways to opt in.", |s| {
@@ -98,21 +98,21 @@ fn selectors_are_read_as_kubernetes_writes_them() {
     let selector = values(text, |s| s.selector("s", "Which.")).unwrap();
     assert_eq!(selector.to_string(), "team=shop,tier in (a)");
     assert_eq!(values("{}", |s| s.selector("s", "Which.")), None);
-    let told = problems("s: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}", |s| {
+    let problems = problems("s: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}", |s| {
         s.selector("s", "Which.")
     });
-    assert!(told[0].contains("Exists and DoesNotExist take no values"), "{told:?}");
+    assert!(problems[0].contains("Exists and DoesNotExist take no values"), "{problems:?}");
     for empty in ["values: []", "values:"] {
         let text = format!("s: {{matchExpressions: [{{key: a, operator: In, {empty}}}]}}");
-        let told = problems(&text, |s| s.selector("s", "Which."));
-        assert!(told.len() == 1 && told[0].contains("In and NotIn need values"), "{told:?}");
+        let problems = problems(&text, |s| s.selector("s", "Which."));
+        assert!(problems.len() == 1 && problems[0].contains("In and NotIn need values"), "{problems:?}");
     }
 }
 
 #[test]
-fn labels_that_the_api_server_refuses_are_told_with_place_and_what_is_allowed() {
+fn reports_invalid_labels_with_place_and_allowed_values() {
     let text = "s:\n  matchLabels:\n    \"bad key!\": fine\n    team: \"x y\"\n  matchExpressions:\n  - {key: a/b/c, operator: In, values: [ok, -no]}\n  - {operator: Exists}\n";
-    let told = problems(text, |s| s.selector("s", "Which."));
+    let problems = problems(text, |s| s.selector("s", "Which."));
     let begins = [
         "d.yaml:3:5: s.matchLabels.bad key!: is no label key\n    allowed: a label key: letters, digits",
         "d.yaml:4:11: s.matchLabels.team: \"x y\": is no label value\n    allowed: a label value: letters, digits",
@@ -120,14 +120,14 @@ fn labels_that_the_api_server_refuses_are_told_with_place_and_what_is_allowed() 
         "d.yaml:6:45: s.matchExpressions[0].values: \"-no\": is no label value\n    allowed: a label value",
         "d.yaml:7:5: s.matchExpressions[1].key: is missing\n    add: key: <label key>",
     ];
-    assert_eq!(told.len(), begins.len(), "{told:#?}");
-    for (told, begin) in told.iter().zip(begins) {
-        assert!(told.starts_with(begin), "{told}\n{begin}");
+    assert_eq!(problems.len(), begins.len(), "{problems:#?}");
+    for (problems, begin) in problems.iter().zip(begins) {
+        assert!(problems.starts_with(begin), "{problems}\n{begin}");
     }
 }
 
 #[test]
-fn what_another_part_of_the_file_says_is_the_default() {
+fn a_preset_replaces_the_default() {
     let reader = |s: &mut Section<'_>| {
         s.preset("place", "there");
         let given = s.given("place").map(str::to_owned);

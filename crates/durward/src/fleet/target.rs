@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use cluster::fleet::{Cluster, ListQuery, Object};
 use cluster::{Reader, Resource, list_pages};
+use config::names::is_dns_subdomain;
 use config::{Problem, nearest};
 use guards::deletion::What;
 
@@ -72,7 +73,7 @@ impl FromStr for Target {
         let subject = Subject::of(word).ok_or_else(|| {
             // A name without a kind is usually a namespace. One with a dot can be a CRD.
             let meant = match name {
-                None if !is_name(text) => String::new(),
+                None if !is_dns_subdomain(text) => String::new(),
                 None if text.contains('.') => format!("; did you mean crd/{text}?"),
                 None => format!("; did you mean ns/{text}?"),
                 Some(_) => String::new(),
@@ -81,24 +82,12 @@ impl FromStr for Target {
         })?;
         match name {
             None => Ok(Self::Every(subject)),
-            Some(name) if is_name(name) => Ok(Self::One(subject.what(name.to_owned()))),
+            Some(name) if is_dns_subdomain(name) => Ok(Self::One(subject.what(name.to_owned()))),
             Some(_) => {
                 Err("allowed: ns/NAME, crd/NAME; names are lower-case letters, digits, - and .".to_owned())
             }
         }
     }
-}
-
-/// Returns whether an object can have this name (`apimachinery/pkg/util/validation`, `IsDNS1123Subdomain`).
-fn is_name(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_part = |part: &str| {
-        let bytes = part.as_bytes();
-        bytes.first().is_some_and(|&b| plain(b))
-            && bytes.last().is_some_and(|&b| plain(b))
-            && bytes.iter().all(|&b| plain(b) || b == b'-')
-    };
-    text.len() <= 253 && text.split('.').all(is_part)
 }
 
 /// The selected objects.

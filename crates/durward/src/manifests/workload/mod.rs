@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use config::Problem;
+use config::names::is_dns_subdomain;
 use serde_json::{Value, json};
 
 use super::rbac::service_account;
@@ -63,11 +64,11 @@ pub(super) fn objects(
             Problem::new("--only workload: --image says which image runs Durward, and is missing or empty");
         problems.push(problem.next("give it: --image registry.example.com/durward:1.0.0"));
     }
-    if !is_name(&args.tls_secret) {
+    if !is_dns_subdomain(&args.tls_secret) {
         let problem = Problem::new(format!("--tls-secret {:?} is no name of a Secret", args.tls_secret));
         problems.push(problem.next("allowed: up to 253 of a-z, 0-9, - and ."));
     }
-    if !args.priority_class.is_empty() && !is_name(&args.priority_class) {
+    if !args.priority_class.is_empty() && !is_dns_subdomain(&args.priority_class) {
         let problem =
             Problem::new(format!("--priority-class {:?} is no name of a PriorityClass", args.priority_class));
         problems.push(problem.next("allowed: up to 253 of a-z, 0-9, - and .; \"\" for none"));
@@ -298,12 +299,4 @@ fn labels() -> Value {
 
 fn metadata(name: &str, home: &str) -> Value {
     json!({"name": name, "namespace": home, "labels": labels()})
-}
-
-fn is_name(text: &str) -> bool {
-    let is_part = |part: &str| {
-        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !part.is_empty() && part.bytes().all(is_inner) && !part.starts_with('-') && !part.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(is_part)
 }
