@@ -19,7 +19,7 @@ fn values<T>(text: &str, reader: impl FnOnce(&mut Section<'_>) -> T) -> T {
 fn reports_every_problem_in_the_order_of_the_file() {
     let text =
         "listn: x\nlimits:\n  inFlight: 0\n  deadline: soon\nmode: enforced\nflag: \"true\"\nnames: x\n";
-    let problems = problems(text, |s| {
+    let found = problems(text, |s| {
         s.text("listen", "address", "Where.", "0.0.0.0:1");
         s.section("limits", "Limits.", |s| {
             s.number("inFlight", "How many.", 256, (1, 4096));
@@ -30,7 +30,7 @@ fn reports_every_problem_in_the_order_of_the_file() {
         s.texts("names", "name", "Which.", &[]);
     });
     assert_eq!(
-        problems,
+        found,
         [
             "d.yaml:1:1: listn: there is no such key; did you mean listen?\n    allowed here: listen, limits, mode, flag, names",
             "d.yaml:3:13: limits.inFlight: \"0\": cannot stand here\n    allowed: a whole number from 1 to 4096",
@@ -98,21 +98,21 @@ fn selectors_are_read_as_kubernetes_writes_them() {
     let selector = values(text, |s| s.selector("s", "Which.")).unwrap();
     assert_eq!(selector.to_string(), "team=shop,tier in (a)");
     assert_eq!(values("{}", |s| s.selector("s", "Which.")), None);
-    let problems = problems("s: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}", |s| {
+    let found = problems("s: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}", |s| {
         s.selector("s", "Which.")
     });
-    assert!(problems[0].contains("Exists and DoesNotExist take no values"), "{problems:?}");
+    assert!(found[0].contains("Exists and DoesNotExist take no values"), "{found:?}");
     for empty in ["values: []", "values:"] {
         let text = format!("s: {{matchExpressions: [{{key: a, operator: In, {empty}}}]}}");
-        let problems = problems(&text, |s| s.selector("s", "Which."));
-        assert!(problems.len() == 1 && problems[0].contains("In and NotIn need values"), "{problems:?}");
+        let found = problems(&text, |s| s.selector("s", "Which."));
+        assert!(found.len() == 1 && found[0].contains("In and NotIn need values"), "{found:?}");
     }
 }
 
 #[test]
 fn reports_invalid_labels_with_place_and_allowed_values() {
     let text = "s:\n  matchLabels:\n    \"bad key!\": fine\n    team: \"x y\"\n  matchExpressions:\n  - {key: a/b/c, operator: In, values: [ok, -no]}\n  - {operator: Exists}\n";
-    let problems = problems(text, |s| s.selector("s", "Which."));
+    let found = problems(text, |s| s.selector("s", "Which."));
     let begins = [
         "d.yaml:3:5: s.matchLabels.bad key!: is no label key\n    allowed: a label key: letters, digits",
         "d.yaml:4:11: s.matchLabels.team: \"x y\": is no label value\n    allowed: a label value: letters, digits",
@@ -120,9 +120,9 @@ fn reports_invalid_labels_with_place_and_allowed_values() {
         "d.yaml:6:45: s.matchExpressions[0].values: \"-no\": is no label value\n    allowed: a label value",
         "d.yaml:7:5: s.matchExpressions[1].key: is missing\n    add: key: <label key>",
     ];
-    assert_eq!(problems.len(), begins.len(), "{problems:#?}");
-    for (problems, begin) in problems.iter().zip(begins) {
-        assert!(problems.starts_with(begin), "{problems}\n{begin}");
+    assert_eq!(found.len(), begins.len(), "{found:#?}");
+    for (problem, begin) in found.iter().zip(begins) {
+        assert!(problem.starts_with(begin), "{problem}\n{begin}");
     }
 }
 
