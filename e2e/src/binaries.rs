@@ -63,16 +63,6 @@ pub enum Binary {
     Karmadactl,
 }
 
-/// How a binary is built.
-struct Source {
-    /// The program's name.
-    name: &'static str,
-    /// The Go module's directory in `e2e/controlplane`.
-    module: &'static str,
-    /// The Go package of the main function.
-    package: &'static str,
-}
-
 /// The source of one of Karmada's binaries.
 macro_rules! karmada {
     ($name:literal, $command:literal) => {
@@ -103,11 +93,12 @@ impl Binary {
 
     /// Returns the program's name.
     pub fn name(self) -> &'static str {
-        self.source().name
+        self.source().0
     }
 
-    fn source(self) -> Source {
-        let (name, module, package) = match self {
+    /// Returns the program's name, the Go module's directory in `e2e/controlplane`, and the Go package of the main function.
+    fn source(self) -> (&'static str, &'static str, &'static str) {
+        match self {
             Self::Etcd => ("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
             Self::Etcd35 => ("etcd", "etcd35", "go.etcd.io/etcd/server/v3"),
             Self::Etcdctl => ("etcdctl", "etcd", "go.etcd.io/etcd/etcdctl/v3"),
@@ -126,16 +117,15 @@ impl Binary {
             Self::KarmadaScheduler => karmada!("karmada-scheduler", "scheduler"),
             Self::KarmadaAgent => karmada!("karmada-agent", "agent"),
             Self::Karmadactl => karmada!("karmadactl", "karmadactl"),
-        };
-        Source { name, module, package }
+        }
     }
 
     fn package(self) -> &'static str {
-        self.source().package
+        self.source().2
     }
 
     fn module(self) -> &'static str {
-        self.source().module
+        self.source().1
     }
 
     /// Returns the Go module that carries the version.

@@ -47,39 +47,11 @@ pub enum Mode {
     Pull,
 }
 
-/// The options of a member.
-#[derive(Debug, Clone)]
-#[must_use = "nobody joins before `join_more`"]
-pub struct NewMember {
-    name: String,
-    mode: Mode,
-    published: Option<String>,
-}
-
-impl NewMember {
-    /// Returns a push member.
-    pub fn push(name: &str) -> Self {
-        Self { name: name.to_owned(), mode: Mode::Push, published: None }
-    }
-
-    /// Returns a pull member.
-    pub fn pull(name: &str) -> Self {
-        Self { mode: Mode::Pull, ..Self::push(name) }
-    }
-
-    /// Makes Karmada use another URL from the start, see [`super::Fleet::publish`].
-    pub fn behind(mut self, url: &str) -> Self {
-        self.published = Some(url.to_owned());
-        self
-    }
-}
-
 /// A member. It dereferences to its [`Cluster`].
 #[derive(Debug)]
 pub struct Member {
     name: String,
     mode: Mode,
-    published: Option<String>,
     cluster: Cluster,
     /// The agent of a pull member that has joined.
     agent: Mutex<Option<Daemon>>,
@@ -95,12 +67,12 @@ impl Deref for Member {
 
 impl Member {
     /// Starts its cluster, which has not joined yet.
-    pub(super) fn start(context: &TestContext, recruit: NewMember) -> Result<Self> {
-        let NewMember { name, mode, published } = recruit;
+    pub(super) fn start(context: &TestContext, name: &str, mode: Mode) -> Result<Self> {
         // Without the plugin, pods can be made as soon as their namespace exists.
         let options =
-            Options::named(&name).with_these_controllers(CONTROLLERS).without_plugin("ServiceAccount");
-        Ok(Self { cluster: context.own_cluster(&options)?, name, mode, published, agent: Mutex::default() })
+            Options::named(name).with_these_controllers(CONTROLLERS).without_plugin("ServiceAccount");
+        let cluster = context.own_cluster(&options)?;
+        Ok(Self { cluster, name: name.to_owned(), mode, agent: Mutex::default() })
     }
 
     /// Returns its name in the fleet.
@@ -164,13 +136,7 @@ impl Member {
 
     fn join_by_push(&self, control: &Control) -> Result<()> {
         let config = format!("--cluster-kubeconfig={}", self.kubectl().kubeconfig().display());
-        control.karmadactl(&["join", &self.name, &config], JOINED_WITHIN)?;
-        match &self.published {
-            // karmadactl publishes the URL that it uses, with an administrator's certificate, which a proxy at another
-            // URL could not forward.
-            Some(url) => control.publish(&self.name, url),
-            None => Ok(()),
-        }
+        control.karmadactl(&["join", &self.name, &config], JOINED_WITHIN).map(drop)
     }
 
     fn join_by_pull(&self, control: &Control) -> Result<()> {
@@ -184,7 +150,7 @@ impl Member {
             .flag("karmada-kubeconfig", karmada.kubectl.kubeconfig().display())
             .flag("kubeconfig", self.kubectl().kubeconfig().display())
             .flag("cluster-name", &self.name)
-            .flag("cluster-api-endpoint", self.published.as_deref().unwrap_or(self.url()))
+            .flag("cluster-api-endpoint", self.url())
             .flag("leader-elect", false)
             .flag("cluster-status-update-frequency", "2s")
             .flag("cluster-success-threshold", "1s");

@@ -31,7 +31,7 @@ use crate::fixture::{Fixture, Undo};
 use crate::namespace::Namespace;
 use crate::wait::{Poll, eventually};
 use control::Control;
-pub use member::{Member, Mode, NewMember};
+pub use member::{Member, Mode};
 
 /// A member is Ready within five seconds on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -54,10 +54,10 @@ impl Fleet {
     /// Starts a fleet with m1 and m2 (push) and m3 (pull), and returns when all are Ready.
     pub(crate) fn start(context: &TestContext) -> Result<Self> {
         let began = Instant::now();
-        let recruits = [NewMember::push("m1"), NewMember::push("m2"), NewMember::pull("m3")];
+        let members = [("m1", Mode::Push), ("m2", Mode::Push), ("m3", Mode::Pull)];
         // The members' API servers start at the same time as the control plane.
         let (control, members) = std::thread::scope(|scope| {
-            let members = recruits.map(|recruit| scope.spawn(move || Member::start(context, recruit)));
+            let members = members.map(|(name, mode)| scope.spawn(move || Member::start(context, name, mode)));
             let control = Control::start(context);
             (control, members.map(|member| member.join().unwrap_or_else(|_| Err(panicked()))))
         });
@@ -148,8 +148,8 @@ impl Fleet {
     }
 
     /// Starts another member and returns when it has joined and is Ready. It leaves when the result is dropped.
-    pub fn join_more(&self, context: &TestContext, recruit: NewMember) -> Result<AddedMember<'_>> {
-        let member = Member::start(context, recruit)?;
+    pub fn join_more(&self, context: &TestContext, name: &str, mode: Mode) -> Result<AddedMember<'_>> {
+        let member = Member::start(context, name, mode)?;
         let joined = AddedMember { fleet: self, member };
         joined.member.join(&self.control)?;
         self.await_ready(joined.member.name())?;

@@ -20,20 +20,11 @@ pub fn idle(rest: Value) -> Value {
 
 /// Returns a container of [`Image::Busybox`] that runs this shell script, with the fields of `rest`.
 pub fn shell(script: &str, rest: Value) -> Value {
-    of(Image::Busybox, json!({"command": ["/bin/sh", "-c", script]}), rest)
-}
-
-/// Returns a container of another image with its own command, with the fields of `rest`.
-pub fn of_image(image: Image, rest: Value) -> Value {
-    of(image, json!({}), rest)
-}
-
-fn of(image: Image, more: Value, rest: Value) -> Value {
-    let mut container = json!({"image": image.name(), "imagePullPolicy": "Never"});
-    for fields in [more, rest] {
-        if let (Value::Object(container), Value::Object(fields)) = (&mut container, fields) {
-            container.extend(fields);
-        }
+    let mut container = json!({
+        "image": Image::Busybox.name(), "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", script],
+    });
+    if let (Value::Object(container), Value::Object(rest)) = (&mut container, rest) {
+        container.extend(rest);
     }
     container
 }
@@ -43,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_case_says_of_a_container_is_added_and_wins() {
+    fn adds_the_fields_of_the_case() {
         let container = idle(json!({"tty": true, "image": "durward.test/other:1"}));
         assert_eq!(container["tty"], true);
         assert_eq!(container["image"], "durward.test/other:1");

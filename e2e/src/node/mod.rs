@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
-pub use containers::{idle, of_image, shell};
+pub use containers::{idle, shell};
 pub use running_pod::RunningPod;
 pub use sandbox::Sandbox;
 pub use temporary_namespace::TemporaryNamespace;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Error;
 use e2e::fixture::Fixture as _;
-use e2e::fleet::NewMember;
+use e2e::fleet::Mode;
 use e2e::prelude::*;
 
 use super::objects::{allow, await_gone, list, name_of, ready_status};
@@ -151,7 +151,7 @@ fn leave_and_rejoin(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
 }
 
 fn join_and_leave(fleet: &Fleet, context: &TestContext) -> Result<()> {
-    let m4 = fleet.join_more(context, NewMember::pull("m4"))?;
+    let m4 = fleet.join_more(context, "m4", Mode::Pull)?;
     let endpoint = &fleet.cluster_object("m4")?["spec"]["apiEndpoint"];
     ensure!(endpoint == m4.url(), "m4 is published at {endpoint}");
     drop(m4);

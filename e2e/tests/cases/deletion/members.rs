@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use e2e::fault::{Fault, Proxy, Relay};
-use e2e::fleet::NewMember;
+use e2e::fleet::Mode;
 use e2e::prelude::*;
 
 use super::environment::{ExclusiveFleet, exclusive};
@@ -148,7 +148,7 @@ fn a_cluster_that_just_joined_counts(context: &'static TestContext) -> Result<()
     let fleet = exclusive(context)?;
     let (shop, path) = fleet.new_namespace("shop")?;
     {
-        let m4 = fleet.join_more(context, NewMember::push("m4"))?;
+        let m4 = fleet.join_more(context, "m4", Mode::Push)?;
         fleet.await_propagated(&m4, &path)?;
         m4.make_running_pod(&m4.existing_namespace(shop.name()), "web")?;
         let denied = fleet.delete(&path)?.denied()?;
