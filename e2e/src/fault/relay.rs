@@ -3,56 +3,48 @@
 //! [`super::Proxy`] cannot do that, because client certificates end where TLS ends. The connection stays open and
 //! accepts bytes but returns none, as behind a firewall that has dropped its state. Later connections work.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 
 /// A relay that runs until it is dropped.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    connections: Arc<Connections>,
+    state: Arc<State>,
+    runtime: Option<Runtime>,
 }
 
-/// The relay's connections.
 #[derive(Debug, Default)]
-struct Connections {
-    over: AtomicBool,
-    open: Mutex<Vec<Connection>>,
-    held: AtomicUsize,
-}
-
-#[derive(Debug)]
-struct Connection {
-    silent: Arc<AtomicBool>,
-    ends: [TcpStream; 2],
+struct State {
+    /// A flag for each connection that stops the copying.
+    silent: Mutex<Vec<Arc<AtomicBool>>>,
+    dropped_bytes: AtomicUsize,
 }
 
 impl Relay {
     /// Starts a relay for the server at this URL (`https://127.0.0.1:port`) on a port of its own.
     pub fn before(url: &str) -> Result<Self> {
-        let upstream: SocketAddr = url
-            .trim_start_matches("https://")
-            .trim_end_matches('/')
-            .parse()
-            .with_context(|| format!("{url} is no address"))?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the relay has no port")?;
+        let upstream = url.trim_start_matches("https://").trim_end_matches('/').parse();
+        let upstream: SocketAddr = upstream.with_context(|| format!("{url} is not an address"))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let listener =
+            runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).context("the relay has no port")?;
         let address = listener.local_addr()?;
-        let connections = Arc::new(Connections::default());
-        let its = Arc::clone(&connections);
-        std::thread::spawn(move || {
-            for client in listener.incoming() {
-                if its.over.load(Ordering::Acquire) {
-                    return;
-                }
-                // The client sees an error of its connection.
-                let _ = client.map_err(anyhow::Error::from).and_then(|client| its.connect(client, upstream));
+        let state = Arc::<State>::default();
+        let shared = Arc::clone(&state);
+        runtime.spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(connect(client, upstream, Arc::clone(&shared)));
             }
         });
-        Ok(Self { address, connections })
+        Ok(Self { address, state, runtime: Some(runtime) })
     }
 
     /// Returns the URL of the relay.
@@ -62,73 +54,65 @@ impl Relay {
 
     /// Stops copying on the connections that are open now, and leaves them open.
     pub fn silence_open_connections(&self) {
-        for connection in self.connections.open().iter() {
-            connection.silent.store(true, Ordering::Release);
+        for silent in self.state.silent.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            silent.store(true, Ordering::Release);
         }
     }
 
     /// Returns the number of bytes that were received and not copied. A case with none has proven nothing.
     pub fn dropped_bytes(&self) -> usize {
-        self.connections.held.load(Ordering::Relaxed)
+        self.state.dropped_bytes.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.connections.over.store(true, Ordering::Release);
-        // Wakes the listener.
-        let _ = TcpStream::connect(self.address);
-        for connection in self.connections.open().iter() {
-            for end in &connection.ends {
-                let _ = end.shutdown(Shutdown::Both);
-            }
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
         }
     }
 }
 
-impl Connections {
-    fn open(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Copies both directions. The client sees an error of its connection.
+async fn connect(client: TcpStream, upstream: SocketAddr, state: Arc<State>) -> Result<()> {
+    let (client_reads, client_writes) = client.into_split();
+    let (server_reads, server_writes) = TcpStream::connect(upstream).await?.into_split();
+    let silent = Arc::new(AtomicBool::new(false));
+    state.silent.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&silent));
+    tokio::join!(
+        copy(client_reads, server_writes, &silent, &state),
+        copy(server_reads, client_writes, &silent, &state)
+    );
+    Ok(())
+}
 
-    fn connect(self: &Arc<Self>, client: TcpStream, upstream: SocketAddr) -> Result<()> {
-        let server = TcpStream::connect(upstream)?;
-        let silent = Arc::new(AtomicBool::new(false));
-        let connection =
-            Connection { silent: Arc::clone(&silent), ends: [client.try_clone()?, server.try_clone()?] };
-        self.open().push(connection);
-        for (from, to) in [(client.try_clone()?, server.try_clone()?), (server, client)] {
-            let (connections, silent) = (Arc::clone(self), Arc::clone(&silent));
-            std::thread::spawn(move || connections.pass(from, to, &silent));
-        }
-        Ok(())
-    }
-
-    /// Copies one direction to its end.
-    fn pass(&self, mut from: TcpStream, mut to: TcpStream, silent: &AtomicBool) {
-        let mut buffer = vec![0; 16 << 10];
-        while let Ok(read @ 1..) = from.read(&mut buffer) {
-            if silent.load(Ordering::Acquire) {
-                self.held.fetch_add(read, Ordering::Relaxed);
-            } else if buffer.get(..read).is_none_or(|bytes| to.write_all(bytes).is_err()) {
-                break;
-            }
-        }
-        if !silent.load(Ordering::Acquire) {
-            let _ = to.shutdown(Shutdown::Write);
+/// Copies one direction to its end. A silent connection stays open.
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, silent: &AtomicBool, state: &State) {
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        if silent.load(Ordering::Acquire) {
+            state.dropped_bytes.fetch_add(read, Ordering::Relaxed);
+        } else if to.write_all(buffer.get(..read).unwrap_or_default()).await.is_err() {
+            break;
         }
     }
+    if silent.load(Ordering::Acquire) {
+        std::future::pending::<()>().await;
+    }
+    let _ = to.shutdown().await;
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
     use std::time::Duration;
 
-    use super::*;
+    use super::Relay;
 
     #[test]
-    fn passes_bytes_both_ways_until_it_goes_silent_and_later_connections_after_that() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    fn copies_bytes_except_on_silenced_connections() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
