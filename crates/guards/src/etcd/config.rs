@@ -1,8 +1,10 @@
-//! The guard's section of the configuration. How members are spoken to is read in `config/client.rs`.
+//! The guard's section of the configuration. `config/client.rs` reads how members are reached.
 
 mod client;
 
 use std::time::Duration;
+
+use admission::{Operation, Request};
 
 use super::labels;
 use crate::common::{CommonConfig, Defaults};
@@ -12,173 +14,185 @@ use cluster::Resource;
 
 pub(super) use client::ClientConfig;
 
-/// What the section says.
+/// The configuration of the guard.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
-    /// The keys that every guard has.
     pub(super) common_config: CommonConfig,
-    /// Where it is noted who is on the way out.
-    pub(super) reservation: Book,
-    /// What becomes of a deletion that loses data.
-    pub(super) data_safety: Weight,
-    /// What becomes of deletions in ensembles of one or two members, each of which is an outage.
-    pub(super) small: Weight,
-    /// What becomes of deletions while members are being added.
-    pub(super) membership_change: Weight,
-    /// What else is guarded beside pods.
-    pub(super) also: Vec<Also>,
-    /// How a deletion is let through in spite of all.
+    pub(super) reservation: ReservationStore,
+    /// How deletions that lose data are handled.
+    pub(super) data_safety: Severity,
+    /// How deletions in etcd clusters of one or two members are handled. Each of them interrupts etcd.
+    pub(super) small: Severity,
+    /// How deletions during a membership change are handled.
+    pub(super) membership_change: Severity,
+    /// The other objects that are guarded besides pods.
+    pub(super) related: Vec<Related>,
     pub(super) break_glass: BreakGlass,
-    /// How long one member is waited for.
+    /// The timeout for one member.
     pub(super) member_deadline: Duration,
-    /// How many entries a member may be behind and count as healthy.
+    /// How many log entries a healthy member can be behind.
     pub(super) lag: u64,
-    /// Which pods are members of what.
-    pub(super) ensembles: Vec<Ensemble>,
+    pub(super) clusters: Vec<EtcdClusterConfig>,
 }
 
-/// Where it is noted who is on the way out.
+/// Where reservations are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Book {
-    /// In a Lease of Durward's namespace: every replica sees it.
+pub(super) enum ReservationStore {
+    /// In a Lease in Durward's namespace, for all replicas.
     Lease,
-    /// In this process only.
+    /// In this process.
     Local,
 }
 
-/// Whether something is only told or refused.
+/// Whether a problem is a warning or a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Weight {
-    /// A warning.
+pub(super) enum Severity {
     Warn,
-    /// A denial.
     Deny,
 }
 
-const WEIGHTS: [(&str, Weight); 2] = [("warn", Weight::Warn), ("deny", Weight::Deny)];
+const SEVERITIES: [(&str, Severity); 2] = [("warn", Severity::Warn), ("deny", Severity::Deny)];
 
-/// What is guarded beside pods.
+/// A request about another object that is guarded besides pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Also {
-    /// `StatefulSets` that are scaled below the quorum.
+pub(super) enum Related {
+    /// Scaling a `StatefulSet` below the quorum.
     Scale,
-    /// Deletions of `StatefulSets`.
+    /// Deleting a `StatefulSet`.
     StatefulSets,
-    /// Deletions of claims that a member uses.
-    Claims,
-    /// Deletions of `PodDisruptionBudgets` over members.
-    Budgets,
+    /// Deleting the PVC of a member.
+    Pvcs,
+    /// Deleting a PDB over members.
+    Pdbs,
 }
 
-impl Also {
+impl Related {
     const WORDS: [(&'static str, Self); 4] = [
         ("scale", Self::Scale),
         ("statefulsets", Self::StatefulSets),
-        ("persistentvolumeclaims", Self::Claims),
-        ("poddisruptionbudgets", Self::Budgets),
+        ("persistentvolumeclaims", Self::Pvcs),
+        ("poddisruptionbudgets", Self::Pdbs),
     ];
+
+    /// Returns API group and plural of its objects.
+    pub(super) fn resource(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Scale | Self::StatefulSets => ("apps", "statefulsets"),
+            Self::Pvcs => ("", "persistentvolumeclaims"),
+            Self::Pdbs => ("policy", "poddisruptionbudgets"),
+        }
+    }
+
+    /// Returns the kind of its objects as kubectl writes it.
+    pub(super) fn kind(self) -> &'static str {
+        self.resource().1.trim_end_matches('s')
+    }
+
+    /// Returns what a request is about.
+    pub(super) fn of(request: &Request<'_>) -> Option<Self> {
+        let resource = (request.resource.group.as_ref(), request.resource.resource.as_ref());
+        let all = Self::WORDS.into_iter().map(|(_, related)| related);
+        let mut all = all.filter(|related| related.resource() == resource);
+        match (request.operation, request.subresource.as_ref()) {
+            (Operation::Update, "" | "scale") => all.find(|related| *related == Self::Scale),
+            (Operation::Delete, "") => all.find(|related| *related != Self::Scale),
+            _ => None,
+        }
+    }
 }
 
-/// Pods that are members.
+/// One entry of `ensembles`: the etcd clusters in some namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ensemble {
-    /// In which namespaces.
-    pub(super) within: Within,
-    /// Which pods there; those with a container that runs etcd where none.
+pub(super) struct EtcdClusterConfig {
+    pub(super) namespaces: NamespaceMatch,
+    /// The selector of the pods; `None` selects pods with an etcd container.
     pub(super) selector: Option<Selector>,
-    /// Which of them are one ensemble.
     pub(super) group_by: GroupBy,
-    /// What they belong to where that is no `StatefulSet`: an operator's own kind.
+    /// The kind of the pods' owner, if an operator makes them without a `StatefulSet`.
     pub(super) owner: Option<OwnerKind>,
-    /// How many members each is to have, where that is said here.
+    /// The number of members that each etcd cluster is meant to have.
     pub(super) members: Option<u64>,
-    /// How they are spoken to.
+    /// The client port of the members.
     pub(super) port: u16,
-    /// The same; Secrets without a namespace are in the pods' own.
     pub(super) client: ClientConfig,
-    /// What becomes of a member whose pod is deleted.
     pub(super) membership: Membership,
-    /// What becomes of a leader.
-    pub(super) leader: Leader,
+    pub(super) leader: LeaderPolicy,
 }
 
-/// A kind whose objects make members' pods by themselves.
+/// An operator's kind whose objects own the pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OwnerKind {
     pub(super) kind: String,
-    /// Where it is looked for.
     pub(super) resource: Resource,
 }
 
-/// In which namespaces.
+/// The namespaces of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Within {
-    /// In this one.
+pub(super) enum NamespaceMatch {
     Named(String),
-    /// In those with these labels.
-    Labelled(Selector),
+    Labeled(Selector),
 }
 
-/// Which pods are one ensemble.
+/// Which selected pods form one etcd cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GroupBy {
-    /// Those of one `StatefulSet`, or of one object of the kind that the entry names; those without any of them together.
+    /// The pods of one `StatefulSet` or object of the configured kind; all pods without an owner together.
     StatefulSet,
-    /// All that are chosen in one namespace.
+    /// All selected pods of a namespace.
     Selector,
 }
 
-/// What becomes of a member whose pod is deleted.
+/// What happens to a member when its pod is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Membership {
     /// As its preStop hook says.
     Auto,
-    /// It stays in the list: a quorum is one of all.
+    /// It stays in the list.
     Kept,
-    /// It leaves the list: a quorum is one of the others.
+    /// It is removed from the list.
     Removed,
 }
 
-/// What becomes of a leader.
+/// How the deletion of a leader is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leader {
-    /// It hands over first.
+pub(super) enum LeaderPolicy {
+    /// It transfers leadership first.
     Transfer,
-    /// People are refused, controllers as with transfer.
+    /// Users are denied; for controllers it transfers leadership.
     Refuse,
-    /// It may go.
+    /// It can be deleted while it leads.
     Allow,
 }
 
-/// Far more than etcd is run with (seven), so that only what is no number of members is refused.
-const MOST_MEMBERS: u64 = 99;
+/// Far above the seven members that etcd recommends at most.
+const MAX_MEMBERS: u64 = 99;
 
-const LEADERS: [(&str, Leader); 3] =
-    [("transfer", Leader::Transfer), ("refuse", Leader::Refuse), ("allow", Leader::Allow)];
+const LEADER_POLICIES: [(&str, LeaderPolicy); 3] =
+    [("transfer", LeaderPolicy::Transfer), ("refuse", LeaderPolicy::Refuse), ("allow", LeaderPolicy::Allow)];
 
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     let common_config = CommonConfig::read(section, defaults);
-    let reservation = book(section, &common_config);
+    let reservation = reservation_store(section, &common_config);
     let data_safety = section.choice(
         "dataSafety",
         "Deletions that lose data, as of a member whose data is in an emptyDir: warned of or denied.",
-        &WEIGHTS,
-        Weight::Warn,
+        &SEVERITIES,
+        Severity::Warn,
     );
     let small = section.choice(
         "smallEnsembles",
         "Deletions in an ensemble of one or two members, each of which is an outage: warned of or denied.",
-        &WEIGHTS,
-        Weight::Warn,
+        &SEVERITIES,
+        Severity::Warn,
     );
     let membership_change = section.choice(
         "membershipChange",
         "Deletions while the ensemble has learners, members that have not started, or a downgrade under way: warned of or denied.",
-        &WEIGHTS,
-        Weight::Warn,
+        &SEVERITIES,
+        Severity::Warn,
     );
-    let recognise = section.bool(
+    let autodetect = section.bool(
         "recognise",
         "Whether an ensemble's selector may be left out: its members are then the pods of its namespaces that run etcd.",
         false,
@@ -186,13 +200,13 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     let leader = section.choice(
         "leader",
         "What becomes of a leader: it hands over first; or people are refused and controllers have it hand over; or it may go.",
-        &LEADERS,
-        Leader::Transfer,
+        &LEADER_POLICIES,
+        LeaderPolicy::Transfer,
     );
-    let also = section.choices(
+    let related = section.choices(
         "alsoGuard",
         "What is guarded beside pods: StatefulSets that are scaled below the quorum or deleted, claims of members, disruption budgets.",
-        &Also::WORDS,
+        &Related::WORDS,
         &[],
     );
     let break_glass = BreakGlass::read(section);
@@ -203,29 +217,29 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         5000,
         (1, 1_000_000),
     );
-    let ensembles = ensembles(section, recognise, leader, &common_config);
+    let clusters = clusters(section, autodetect, leader, &common_config);
     Config {
         common_config,
         reservation,
         data_safety,
         small,
         membership_change,
-        also,
+        related,
         break_glass,
         member_deadline,
         lag,
-        ensembles,
+        clusters,
     }
 }
 
-fn book(section: &mut Section<'_>, common_config: &CommonConfig) -> Book {
+fn reservation_store(section: &mut Section<'_>, common_config: &CommonConfig) -> ReservationStore {
     let reservation = section.choice(
         "reservation",
         "Where it is noted which members are on their way out: in Leases of Durward's namespace, or in this process alone (one replica only).",
-        &[("lease", Book::Lease), ("local", Book::Local)],
-        Book::Lease,
+        &[("lease", ReservationStore::Lease), ("local", ReservationStore::Local)],
+        ReservationStore::Lease,
     );
-    if reservation == Book::Lease && common_config.install_namespace.is_empty() {
+    if reservation == ReservationStore::Lease && common_config.install_namespace.is_empty() {
         let next = "name it in installNamespace, or set reservation: local and run one replica".to_owned();
         section.problem(
             "reservation",
@@ -256,18 +270,18 @@ fn member_deadline(section: &mut Section<'_>, common_config: &CommonConfig) -> D
     member_deadline
 }
 
-fn ensembles(
+fn clusters(
     section: &mut Section<'_>,
-    recognise: bool,
-    leader: Leader,
+    autodetect: bool,
+    leader: LeaderPolicy,
     common_config: &CommonConfig,
-) -> Vec<Ensemble> {
-    let ensembles = section.sections(
+) -> Vec<EtcdClusterConfig> {
+    let clusters = section.sections(
         "ensembles",
         "Which pods are members of etcd ensembles; the first entry that chooses a pod counts.",
-        |s| ensemble(s, recognise, leader, &common_config.install_namespace),
+        |s| cluster(s, autodetect, leader, &common_config.install_namespace),
     );
-    if let Some((first, second)) = repeated(&ensembles) {
+    if let Some((first, second)) = duplicate(&clusters) {
         let why = format!(
             "ensembles[{second}] chooses the pods that ensembles[{first}] chooses, and the first one counts"
         );
@@ -277,18 +291,23 @@ fn ensembles(
             Some("take one of them out, or choose by another label".to_owned()),
         );
     }
-    // Whoever writes an empty list means it, as `config defaults` does.
+    // An empty list is intended, as in the output of `config defaults`.
     if section.is_written() && !section.has("ensembles") {
         let next = "add: ensembles: [{namespace: db, selector: app=etcd}]".to_owned();
         section.problem("ensembles", "names none, so nothing is guarded", Some(next));
     }
-    ensembles
+    clusters
 }
 
-fn ensemble(section: &mut Section<'_>, recognise: bool, leader: Leader, install: &str) -> Ensemble {
-    let within = within(section, install);
+fn cluster(
+    section: &mut Section<'_>,
+    autodetect: bool,
+    leader: LeaderPolicy,
+    install: &str,
+) -> EtcdClusterConfig {
+    let namespaces = namespaces(section, install);
     let selector = labels::read(section, "selector", "Its pods; may be left out where recognise is true.");
-    if section.is_written() && !section.has("selector") && !recognise {
+    if section.is_written() && !section.has("selector") && !autodetect {
         let next = "add: selector: app=etcd; or set recognise: true".to_owned();
         section.problem("selector", "is missing", Some(next));
     }
@@ -306,10 +325,10 @@ fn ensemble(section: &mut Section<'_>, recognise: bool, leader: Leader, install:
     let members = section.optional_number(
         "members",
         "How many members each ensemble is to have, where neither a StatefulSet nor the owner says so. With one or two each deletion is an outage, which is let pass only where that is said.",
-        (1, MOST_MEMBERS),
+        (1, MAX_MEMBERS),
     );
     let (port, client) = section.section("client", "How the members are spoken to.", client::read);
-    if client.wants_owner() && group_by == GroupBy::Selector {
+    if client.has_owner_name() && group_by == GroupBy::Selector {
         let next = "take groupBy: selector out, or write the name itself".to_owned();
         section.problem(
             "client",
@@ -326,13 +345,13 @@ fn ensemble(section: &mut Section<'_>, recognise: bool, leader: Leader, install:
     let own = section.optional_choice(
         "leader",
         "What becomes of its leader; as the guard's own key where absent.",
-        &LEADERS,
+        &LEADER_POLICIES,
     );
     let leader = own.unwrap_or(leader);
-    Ensemble { within, selector, group_by, owner, members, port, client, membership, leader }
+    EtcdClusterConfig { namespaces, selector, group_by, owner, members, port, client, membership, leader }
 }
 
-fn within(section: &mut Section<'_>, install: &str) -> Within {
+fn namespaces(section: &mut Section<'_>, install: &str) -> NamespaceMatch {
     let name = section.optional_name("namespace", names::NAMESPACE, "Its namespace.", names::namespace);
     let selector = labels::read(
         section,
@@ -349,10 +368,10 @@ fn within(section: &mut Section<'_>, install: &str) -> Within {
             "Durward leaves its own namespace alone; name another in installNamespace, or move the ensemble";
         section.problem("namespace", "is Durward's own", Some(next.to_owned()));
     }
-    selector.map_or_else(|| Within::Named(name.unwrap_or_default()), Within::Labelled)
+    selector.map_or_else(|| NamespaceMatch::Named(name.unwrap_or_default()), NamespaceMatch::Labeled)
 }
 
-/// What its pods belong to, where that is no `StatefulSet`.
+/// Reads the kind of the pods' owner.
 fn owner(section: &mut Section<'_>) -> Option<OwnerKind> {
     const VERSION: &str = "group and version, as etcd.example.org/v1";
     let version = section.required_name("apiVersion", VERSION, "Its group and version.", |text| {
@@ -390,15 +409,15 @@ fn owner(section: &mut Section<'_>) -> Option<OwnerKind> {
     (!kind.is_empty()).then_some(OwnerKind { kind, resource })
 }
 
-/// Entries that say where and which in the same words: the second one is never asked.
-fn repeated(ensembles: &[Ensemble]) -> Option<(usize, usize)> {
-    // What is missing or wrong in both is told already, and the same by accident.
-    let is_right = |one: &Ensemble| one.within != Within::Named(String::new());
-    let is_same = |one: &Ensemble, other: &Ensemble| {
-        is_right(one) && one.within == other.within && one.selector == other.selector
+/// Returns two entries with the same namespaces and selector. The second one never applies.
+fn duplicate(clusters: &[EtcdClusterConfig]) -> Option<(usize, usize)> {
+    // A missing namespace is already a problem; two of them are equal by accident.
+    let is_valid = |one: &EtcdClusterConfig| one.namespaces != NamespaceMatch::Named(String::new());
+    let is_same = |one: &EtcdClusterConfig, other: &EtcdClusterConfig| {
+        is_valid(one) && one.namespaces == other.namespaces && one.selector == other.selector
     };
-    ensembles.iter().enumerate().find_map(|(at, one)| {
-        let first = ensembles.iter().take(at).position(|earlier| is_same(earlier, one))?;
+    clusters.iter().enumerate().find_map(|(at, one)| {
+        let first = clusters.iter().take(at).position(|earlier| is_same(earlier, one))?;
         Some((first, at))
     })
 }

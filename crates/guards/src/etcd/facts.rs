@@ -1,281 +1,277 @@
-//! What the members say, asked all at once, each within its own deadline: one that hangs costs no more than that.
+//! Asks all members of an etcd cluster at once and collects everything that a decision depends on.
 //!
-//! Nothing is spawned, so nothing outlives the review. Who shares an answer with whom is the world's to say; that none is older
-//! than the question is its contract, and what the second look of a reservation rests on.
+//! Each member has its own deadline, so one that hangs costs no more than that. No task is spawned, so no request outlives the
+//! review. No answer is older than its question, which the second read after a reservation depends on.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use admission::Cause;
 use futures_util::future::{join, join_all};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::config::Config;
-use super::ground::{GRACE, Ground, Leaving, Look, Standing};
 use super::group::Group;
-use super::makers::Size;
-use super::notes::{self, Note, When};
+use super::kube_state::{KubeReader, KubeState, NodeState, OwnerState, StatefulSet};
 use super::pod::Pod;
+use super::reservations::{self, ReservationStatus, ReviewTimes};
+use super::size::DeclaredSizes;
 use cluster::etcd::{
     Alarm, Endpoint, EtcdRequest, EtcdResponse, Health, MemberList, MemberMetrics, Read, Status,
 };
 use cluster::writer::Reservations;
 use cluster::{Clients, cause};
 
-/// Everything that a decision about a member rests on.
+/// Everything that a decision about a member depends on.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
-    /// What time it is.
     pub(super) now: SystemTime,
-    /// What people call the ensemble.
-    pub(super) ensemble: String,
-    /// Every pod of it, with what its member says.
-    pub(super) seen: Vec<Seen>,
-    /// Whether only who has a certificate of the ensemble's authority could say it.
+    /// The end of the review.
+    pub(super) end: SystemTime,
+    /// The name of the etcd cluster for users.
+    pub(super) cluster: String,
+    pub(super) pods: Vec<PodFacts>,
+    /// Whether the certificates of the members were verified.
     pub(super) is_verified: bool,
-    /// How many pods its `StatefulSet` is to have; none where it has none, or is made of several.
-    pub(super) replicas: Option<u64>,
-    /// How many members it is to have, as far as anybody says.
-    pub(super) size: Size,
-    /// The uids of pods that do not come back: their `StatefulSet` was scaled down, or what makes them goes.
+    pub(super) sizes: DeclaredSizes,
+    /// The uids of pods that do not come back: they were scaled down, or their owner is deleted.
     pub(super) surplus: BTreeSet<String>,
-    /// The uids of those among them whose maker goes or is to have no pods, while others of the ensemble stay.
-    pub(super) unmade: BTreeSet<String>,
-    /// The uids of pods that go for good, each with its claim, as their `StatefulSet` was scaled down.
+    /// The uids of pods whose owner is deleted or scaled to zero while others of the etcd cluster stay.
+    pub(super) without_owner: BTreeSet<String>,
+    /// The uids of pods that were scaled down and whose PVC is deleted with them.
     pub(super) scaled_away: BTreeSet<String>,
-    /// When the review has ended.
-    pub(super) ends: SystemTime,
-    /// Why nobody knows who is on the way out.
-    pub(super) book_unread: Option<Cause>,
-    /// What is noted already of the pod that is to go.
-    pub(super) note: Note,
-    /// The uid of the pod that is about to hand leadership over to it.
-    pub(super) giver: Option<String>,
+    /// Why the reservations could not be read.
+    pub(super) reservations_error: Option<Cause>,
+    /// The reservation of the pod under review.
+    pub(super) reservation: ReservationStatus,
+    /// The uid of the pod that is about to transfer leadership to the pod under review.
+    pub(super) transfers_from: Option<String>,
 }
 
-/// One pod of the ensemble.
+/// One pod of the etcd cluster. The flags about leaving are never set for the pod under review.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct PodFacts {
     pub(super) pod: Pod,
-    /// What its member says.
-    pub(super) view: View,
-    /// Whether it was let go and may be on its way out; never so for the pod that this is about.
+    pub(super) view: MemberView,
+    /// Whether a valid reservation says that it may leave.
     pub(super) is_reserved: bool,
-    /// What becomes of its node. Where that is gone it goes unasked and unnoted at any moment, however well it is; never said of the
-    /// pod that this is about.
-    pub(super) node: Option<Leaving>,
-    /// Whether what makes it goes, and others stay; never so for the pod that this is about.
-    pub(super) is_unmade: bool,
-    /// Whether it is what its `StatefulSet` updates its pods to.
+    /// The state of its node, if it is cordoned or deleted.
+    pub(super) node: Option<NodeState>,
+    /// Whether its owner is deleted while others stay.
+    pub(super) is_without_owner: bool,
+    /// Whether it has the update revision of its `StatefulSet`.
     pub(super) is_updated: bool,
 }
 
-impl Seen {
-    /// Whether its node is gone.
-    pub(super) fn is_stranded(&self) -> bool {
-        self.node == Some(Leaving::Gone)
+impl PodFacts {
+    /// Whether its node is deleted.
+    pub(super) fn has_lost_node(&self) -> bool {
+        self.node == Some(NodeState::Deleted)
     }
 
-    /// Why it may be on its way out, whatever it answers.
+    /// Returns why it may leave, whatever its member answers.
     pub(super) fn leaving(&self) -> Option<&'static str> {
-        if self.pod.is_going {
+        if self.pod.is_deleting {
             return Some("its pod is being deleted");
         }
         if self.is_reserved {
             return Some("its pod was asked for or let go a moment ago");
         }
-        if self.is_unmade {
+        if self.is_without_owner {
             return Some("what makes its pod is going, or is to have none");
         }
-        self.is_stranded().then_some("its node is gone, and its pod is deleted without a question")
+        self.has_lost_node().then_some("its node is gone, and its pod is deleted without a question")
+    }
+
+    /// Returns the answers of a member with a JSON gateway.
+    pub(super) fn answers(&self) -> Option<&Answers> {
+        match &self.view {
+            MemberView::Full(answers) => Some(answers),
+            MemberView::HealthOnly(..) | MemberView::NoResponse(_) => None,
+        }
     }
 }
 
-/// What a member says.
+/// The answers of a member, as far as there are any.
 #[derive(Debug, Clone)]
-pub(super) enum View {
-    /// By the JSON gateway.
+pub(super) enum MemberView {
+    /// Those of the JSON gateway.
     Full(Box<Answers>),
-    /// Without one: only health and metrics.
-    Poor(Health, MemberMetrics),
-    /// Nothing.
-    Silent(Cause),
+    /// Health and metrics of a member without a gateway.
+    HealthOnly(Health, MemberMetrics),
+    NoResponse(Cause),
 }
 
-/// What a member answers.
+/// The answers of the JSON gateway.
 #[derive(Debug, Clone)]
 pub(super) struct Answers {
     pub(super) status: Status,
     pub(super) read: Result<Read, Cause>,
+    /// The member's own list.
     pub(super) members: Result<MemberList, Cause>,
+    /// The list that a quorum confirms.
     pub(super) by_quorum: Result<MemberList, Cause>,
     pub(super) alarms: Result<Vec<Alarm>, Cause>,
 }
 
 impl Facts {
-    /// The same facts where this pod is the one that is to go.
-    pub(super) fn about(mut self, uid: &str, book: &Reservations) -> Self {
-        let when = When { now: self.now, ends: self.ends };
-        let is_held =
-            |uid: &str| book.held.iter().any(|held| held.uid == uid && notes::is_live(held, when.now));
-        for seen in &mut self.seen {
-            let is_it = seen.pod.uid == uid;
-            seen.is_reserved = !is_it && is_held(&seen.pod.uid);
-            seen.node = seen.node.filter(|_| !is_it);
-            // Those that go together count for each other, as each is asked about and noted in its turn.
-            seen.is_unmade = !self.unmade.contains(uid) && self.unmade.contains(&seen.pod.uid);
-            if let Some(why) = when.disagreement(book, &seen.pod) {
-                self.book_unread.get_or_insert_with(|| why.clone());
-                if !is_it {
-                    seen.view = View::Silent(why);
+    /// Returns these facts for the review of one pod.
+    pub(super) fn about(mut self, uid: &str, reservations: &Reservations) -> Self {
+        let times = ReviewTimes { now: self.now, end: self.end };
+        let is_held = |uid: &str| {
+            reservations.held.iter().any(|held| held.uid == uid && reservations::is_valid(held, times.now))
+        };
+        for facts in &mut self.pods {
+            let is_subject = facts.pod.uid == uid;
+            facts.is_reserved = !is_subject && is_held(&facts.pod.uid);
+            facts.node = facts.node.filter(|_| !is_subject);
+            // Pods that lose their owner together count for each other: each is reviewed and reserved in turn.
+            facts.is_without_owner =
+                !self.without_owner.contains(uid) && self.without_owner.contains(&facts.pod.uid);
+            if let Some(why) = times.clock_error(reservations, &facts.pod) {
+                self.reservations_error.get_or_insert_with(|| why.clone());
+                if !is_subject {
+                    facts.view = MemberView::NoResponse(why);
                 }
             }
         }
-        self.note = when.note(book, uid);
-        self.giver = when.giver(book, uid, &self.seen);
+        self.reservation = times.status(reservations, uid);
+        self.transfers_from = times.transfers_from(reservations, uid, &self.pods);
         self
     }
 }
 
-/// One gathering.
+/// Reads the facts of one etcd cluster.
 #[derive(Clone, Copy)]
-pub(super) struct Gathering<'g> {
-    pub(super) clients: &'g Clients,
-    pub(super) config: &'g Config,
-    pub(super) group: &'g Group,
+pub(super) struct FactReader<'r> {
+    pub(super) clients: &'r Clients,
+    pub(super) config: &'r Config,
+    pub(super) group: &'r Group,
     pub(super) end: Instant,
 }
 
-impl Gathering<'_> {
-    /// Asks every pod of the ensemble. `uid`: the one that is to go.
-    pub(super) async fn about(&self, uid: &str, ground: &Ground, pods: &[Pod]) -> Facts {
-        let standing = |pod: &Pod| ground.makers.standing(&ground.owner, pod).as_ref().ok();
-        let set = |pod: &Pod| standing(pod).and_then(Standing::set);
-        let ends = ground.now + self.end.saturating_duration_since(Instant::now());
+impl FactReader<'_> {
+    /// Asks every pod of the etcd cluster, for the review of the pod `uid`.
+    pub(super) async fn about(&self, uid: &str, state: &KubeState, pods: &[Pod]) -> Facts {
+        let owner = |pod: &Pod| state.owners.state(&state.owner, pod).as_ref().ok();
+        let set = |pod: &Pod| owner(pod).and_then(OwnerState::stateful_set);
+        let end = state.now + self.end.saturating_duration_since(Instant::now());
         let nodes: BTreeSet<&str> =
-            pods.iter().map(|pod| pod.node.as_str()).filter(|n| !n.is_empty()).collect();
-        let look =
-            Look { clients: self.clients, end: self.end.min(Instant::now() + self.config.member_deadline) };
-        let nodes = look.leaving_nodes(nodes.into_iter().map(str::to_owned).collect());
-        let views = join_all(pods.iter().map(|pod| self.view(pod)));
-        let (nodes, views) = join(nodes, views).await;
-        let seen = pods.iter().zip(views).map(|(pod, view)| Seen {
+            pods.iter().map(|pod| pod.node.as_str()).filter(|node| !node.is_empty()).collect();
+        let kube = KubeReader { clients: self.clients, end: self.member_end() };
+        let nodes = kube.node_states(nodes.into_iter().map(str::to_owned).collect());
+        let (nodes, views) = join(nodes, join_all(pods.iter().map(|pod| self.view(pod)))).await;
+        let is_updated = |pod: &Pod, set: &StatefulSet| {
+            !set.revision.is_empty() && pod.labels.get("controller-revision-hash") == Some(&set.revision)
+        };
+        let pod_facts = pods.iter().zip(views).map(|(pod, view)| PodFacts {
             view,
             is_reserved: false,
-            is_unmade: false,
+            is_without_owner: false,
             node: nodes.get(&pod.node).copied(),
-            is_updated: set(pod).is_some_and(|set| {
-                !set.revision.is_empty() && pod.labels.get("controller-revision-hash") == Some(&set.revision)
-            }),
+            is_updated: set(pod).is_some_and(|set| is_updated(pod, set)),
             pod: pod.clone(),
         });
         let uids = |is: &dyn Fn(&&Pod) -> bool| pods.iter().filter(is).map(|pod| pod.uid.clone()).collect();
-        let is_unmade = |pod: &&Pod| standing(pod).is_some_and(Standing::has_no_pods_left);
+        let is_without_owner = |pod: &&Pod| owner(pod).is_some_and(OwnerState::has_no_pods_left);
         let is_surplus = |pod: &&Pod| set(pod).is_some_and(|set| set.is_surplus(&pod.name));
-        // Where all of it goes, nobody is left who could count on them.
-        let is_torn_down = matches!(ground.owner, Ok(Standing::Going | Standing::Ends));
-        let own_set = ground.owner.as_ref().ok().and_then(Standing::set);
+        // In a teardown no member is left that could depend on these pods.
+        let is_torn_down = matches!(state.owner, Ok(OwnerState::Deleted | OwnerState::ScaledToZero));
         let facts = Facts {
-            now: ground.now,
-            scaled_away: uids(&|pod| set(pod).is_some_and(|set| set.drops_claim_of(&pod.name))),
-            surplus: uids(&|pod| is_surplus(pod) || is_unmade(pod)),
-            unmade: if is_torn_down { BTreeSet::new() } else { uids(&is_unmade) },
-            ensemble: self.group.told(),
-            seen: seen.collect(),
+            now: state.now,
+            end,
+            cluster: self.group.name(),
+            pods: pod_facts.collect(),
             is_verified: self.group.is_verified(),
-            replicas: own_set.filter(|_| self.group.is_of_one_set()).map(|set| set.replicas),
-            size: ground.makers.size.clone(),
-            ends,
-            book_unread: ground.book.as_ref().err().cloned(),
-            note: Note::default(),
-            giver: None,
+            sizes: state.owners.sizes.clone(),
+            scaled_away: uids(&|pod| set(pod).is_some_and(|set| set.deletes_pvc_of(&pod.name))),
+            surplus: uids(&|pod| is_surplus(pod) || is_without_owner(pod)),
+            without_owner: if is_torn_down { BTreeSet::new() } else { uids(&is_without_owner) },
+            reservations_error: state.reservations.as_ref().err().cloned(),
+            reservation: ReservationStatus::default(),
+            transfers_from: None,
         };
-        facts.about(uid, ground.book.as_ref().unwrap_or(&Reservations::default()))
+        facts.about(uid, state.reservations.as_ref().unwrap_or(&Reservations::default()))
     }
 
-    async fn view(&self, pod: &Pod) -> View {
-        if pod.runs_no_etcd() {
+    /// Returns the deadline for a member that is asked now.
+    fn member_end(&self) -> Instant {
+        self.end.min(Instant::now() + self.config.member_deadline)
+    }
+
+    async fn view(&self, pod: &Pod) -> MemberView {
+        if pod.is_stopped() {
             let text = format!("etcd does not run in {}", pod.name);
-            return View::Silent(Cause::new(cause::UNREACHABLE, text));
+            return MemberView::NoResponse(Cause::new(cause::UNREACHABLE, text));
         }
         if pod.address.is_empty() {
-            return View::Silent(Cause::new(cause::NO_ADDRESS, format!("{} has no address", pod.name)));
+            let text = format!("{} has no address", pod.name);
+            return MemberView::NoResponse(Cause::new(cause::NO_ADDRESS, text));
         }
         let peer = self.group.peer(pod);
-        let end = self.end.min(Instant::now() + self.config.member_deadline);
-        let of = |question| self.ask(&peer, question, end);
-        let (status, (rest, alarms)) = join(
-            of(EtcdRequest::Status),
-            join(
-                join(of(EtcdRequest::Read), join(of(EtcdRequest::Members), of(EtcdRequest::MembersByQuorum))),
-                of(EtcdRequest::Alarms),
-            ),
-        )
-        .await;
-        let status = match status {
-            Ok(EtcdResponse::Status(status)) => *status,
-            Err(why) if why.code == cause::GATEWAY_OFF => return self.poor(&peer).await,
-            Err(why) => return View::Silent(why),
-            Ok(_) => return View::Silent(another(&peer, EtcdRequest::Status)),
+        let end = self.member_end();
+        let members = |question| {
+            self.ask(&peer, question, end, |answer| match answer {
+                EtcdResponse::Members(members) => Some(members),
+                _ => None,
+            })
         };
-        let (read, (members, by_quorum)) = rest;
-        let list = |answer, question| match answer {
-            Ok(EtcdResponse::Members(members)) => Ok(members),
-            Err(why) => Err(why),
-            Ok(_) => Err(another(&peer, question)),
-        };
-        View::Full(Box::new(Answers {
-            status,
-            read: match read {
-                Ok(EtcdResponse::Read(read)) => Ok(read),
-                Err(why) => Err(why),
-                Ok(_) => Err(another(&peer, EtcdRequest::Read)),
-            },
-            members: list(members, EtcdRequest::Members),
-            by_quorum: list(by_quorum, EtcdRequest::MembersByQuorum),
-            alarms: match alarms {
-                Ok(EtcdResponse::Alarms(alarms)) => Ok(alarms),
-                Err(why) => Err(why),
-                Ok(_) => Err(another(&peer, EtcdRequest::Alarms)),
-            },
-        }))
-    }
-
-    async fn poor(&self, peer: &Endpoint) -> View {
-        let end = self.end.min(Instant::now() + self.config.member_deadline);
-        match join(self.ask(peer, EtcdRequest::Health, end), self.ask(peer, EtcdRequest::Metrics, end)).await
-        {
-            (Ok(EtcdResponse::Health(health)), Ok(EtcdResponse::Metrics(metrics))) => {
-                View::Poor(health, metrics)
-            }
-            (Err(why), _) | (_, Err(why)) => View::Silent(why),
-            (Ok(_), Ok(_)) => View::Silent(another(peer, EtcdRequest::Health)),
+        let read = self.ask(&peer, EtcdRequest::Read, end, |answer| match answer {
+            EtcdResponse::Read(read) => Some(read),
+            _ => None,
+        });
+        let alarms = self.ask(&peer, EtcdRequest::Alarms, end, |answer| match answer {
+            EtcdResponse::Alarms(alarms) => Some(alarms),
+            _ => None,
+        });
+        let lists = join(members(EtcdRequest::Members), members(EtcdRequest::MembersByQuorum));
+        let (status, ((read, (members, by_quorum)), alarms)) =
+            join(self.status(pod), join(join(read, lists), alarms)).await;
+        match status {
+            Ok(status) => MemberView::Full(Box::new(Answers { status, read, members, by_quorum, alarms })),
+            Err(why) if why.code == cause::GATEWAY_OFF => self.health_only(&peer).await,
+            Err(why) => MemberView::NoResponse(why),
         }
     }
 
-    /// Asks a member its status, for what has to be known of it alone.
+    async fn health_only(&self, peer: &Endpoint) -> MemberView {
+        let end = self.member_end();
+        let health = self.ask(peer, EtcdRequest::Health, end, |answer| match answer {
+            EtcdResponse::Health(health) => Some(health),
+            _ => None,
+        });
+        let metrics = self.ask(peer, EtcdRequest::Metrics, end, |answer| match answer {
+            EtcdResponse::Metrics(metrics) => Some(metrics),
+            _ => None,
+        });
+        match join(health, metrics).await {
+            (Ok(health), Ok(metrics)) => MemberView::HealthOnly(health, metrics),
+            (Err(why), _) | (_, Err(why)) => MemberView::NoResponse(why),
+        }
+    }
+
+    /// Asks a member for its status.
     pub(super) async fn status(&self, pod: &Pod) -> Result<Status, Cause> {
         let peer = self.group.peer(pod);
-        let end = self.end.min(Instant::now() + self.config.member_deadline);
-        match self.ask(&peer, EtcdRequest::Status, end).await? {
-            EtcdResponse::Status(status) => Ok(*status),
-            _ => Err(another(&peer, EtcdRequest::Status)),
-        }
+        self.ask(&peer, EtcdRequest::Status, self.member_end(), |answer| match answer {
+            EtcdResponse::Status(status) => Some(*status),
+            _ => None,
+        })
+        .await
     }
 
-    /// The answer, or that there was none.
-    async fn ask(&self, peer: &Endpoint, question: EtcdRequest, end: Instant) -> Result<EtcdResponse, Cause> {
-        let given = end.saturating_duration_since(Instant::now());
-        let asked = self.clients.etcd.call(peer, question, end.into_std());
-        timeout_at(end + GRACE, asked).await.unwrap_or_else(|_| {
-            let text =
-                format!("{peer} gave no answer in {:.1} s when asked for {question}", given.as_secs_f64());
-            Err(Cause::new(cause::TIMEOUT, text))
+    /// Asks a member, and takes the variant of the answer that belongs to the question.
+    async fn ask<T>(
+        &self,
+        peer: &Endpoint,
+        question: EtcdRequest,
+        end: Instant,
+        take: impl FnOnce(EtcdResponse) -> Option<T>,
+    ) -> Result<T, Cause> {
+        let answer = self.clients.etcd.call(peer, question, end.into_std()).await?;
+        take(answer).ok_or_else(|| {
+            let text = format!("{peer} was asked for {question} and answered something else");
+            Cause::new(cause::GARBAGE, text)
         })
     }
-}
-
-/// An answer to something else.
-fn another(peer: &Endpoint, question: EtcdRequest) -> Cause {
-    Cause::new(cause::GARBAGE, format!("{peer} was asked for {question} and answered something else"))
 }

@@ -1,4 +1,4 @@
-//! For the tests of this room: configurations, requests, pods and members out of short texts.
+//! Configurations, requests and pods for tests.
 
 use std::time::SystemTime;
 
@@ -7,35 +7,35 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::config::{self, Config};
-use super::target::POINTERS;
+use super::removal::POINTERS;
 use ::config::{parse, read};
 
-/// What time it is in tests: 2026-11-21T10:00:00Z.
+/// The current time in tests: 2026-11-21T10:00:00Z.
 pub(super) const NOW: i64 = 1_795_255_200;
 
-/// The least that a section says.
+/// The shortest valid section.
 pub(super) const LEAST: &str = "ensembles: [{namespace: db, selector: app=etcd}]";
 
-/// The same.
+/// Returns the current time in tests.
 pub(super) fn now() -> SystemTime {
     Timestamp::from_second(NOW).unwrap().into()
 }
 
-/// The configuration that this section makes, and its problems.
+/// Reads a section. Returns its configuration and its problems.
 pub(super) fn configured(yaml: &str) -> (Config, Vec<String>) {
     let root = parse("d.yaml", yaml).unwrap();
     let (config, _, problems) = read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS));
     (config, problems.iter().map(ToString::to_string).collect())
 }
 
-/// The same, where nothing may be wrong.
+/// Reads a section without problems.
 pub(super) fn config(yaml: &str) -> Config {
     let (config, problems) = configured(yaml);
     assert_eq!(problems, [""; 0]);
     config
 }
 
-/// A member's pod, as the API server has it.
+/// Returns a member's pod as the API server stores it.
 pub(super) fn pod(name: &str) -> Value {
     let ordinal = name.rsplit('-').next().unwrap_or_default();
     json!({
@@ -56,7 +56,7 @@ pub(super) fn pod(name: &str) -> Value {
     })
 }
 
-/// The review of a deletion of a pod; `change` may make another request of it.
+/// Returns a review of a pod's deletion. `change` changes the request.
 pub(super) fn delete(name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
     let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "operation": "DELETE", "name": name, "namespace": "db", "userInfo": {"username": "ann"},
@@ -67,7 +67,7 @@ pub(super) fn delete(name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
     review.to_string().into_bytes()
 }
 
-/// The review of an eviction.
+/// Returns a review of an eviction.
 pub(super) fn evict(name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
     let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "operation": "CREATE", "name": name, "namespace": "db", "userInfo": {"username": "ann"},

@@ -1,95 +1,89 @@
-//! Which ensemble a pod is of: which entry of the configuration chooses it, and which pods are in it together.
+//! Finds the etcd cluster of a pod: the configuration entry that selects it, and the pods that belong to it.
 
 use std::sync::Arc;
 
-use super::config::{Config, Ensemble, GroupBy, OwnerKind, Within};
+use super::config::{Config, EtcdClusterConfig, GroupBy, NamespaceMatch, OwnerKind};
 use super::pod::{self, Pod};
-use ::config::{Selector, SelectorExt as _};
+use ::config::SelectorExt as _;
 use cluster::etcd::{ClientOptions, Endpoint};
 use cluster::writer::Lease;
 
-/// Whether an entry of the configuration may be about a pod.
+/// Whether a configuration entry applies to a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chosen {
-    /// It is.
+pub(super) enum Selected {
+    /// It does.
     Yes,
-    /// If the namespace has the labels that it asks for.
-    IfLabelled,
+    /// It does if the namespace has the labels of its selector.
+    IfNamespaceMatches,
 }
 
-/// The first entry that may be about the pod, and whether it is.
-pub(super) fn entry<'c>(
+/// Returns the entries that may apply to a pod, in their order. The first one that does is the pod's.
+pub(super) fn entries<'c>(
     config: &'c Config,
     pod: &Pod,
     json: &str,
-) -> impl Iterator<Item = (&'c Ensemble, Chosen)> {
-    config.ensembles.iter().filter_map(move |ensemble| {
-        let chosen = match &ensemble.within {
-            Within::Named(name) if *name == pod.namespace => Chosen::Yes,
-            Within::Named(_) => return None,
-            Within::Labelled(_) => Chosen::IfLabelled,
+) -> impl Iterator<Item = (&'c EtcdClusterConfig, Selected)> {
+    config.clusters.iter().filter_map(move |entry| {
+        let selected = match &entry.namespaces {
+            NamespaceMatch::Named(name) if *name == pod.namespace => Selected::Yes,
+            NamespaceMatch::Named(_) => return None,
+            NamespaceMatch::Labeled(_) => Selected::IfNamespaceMatches,
         };
-        chooses(ensemble, pod, json).then_some((ensemble, chosen))
+        selects(entry, pod, json).then_some((entry, selected))
     })
 }
 
-/// Whether the entry's selector chooses the pod, in whatever namespace it is.
-pub(super) fn chooses(ensemble: &Ensemble, pod: &Pod, json: &str) -> bool {
-    match &ensemble.selector {
-        Some(selector) => is_selected(selector, pod),
-        None => pod::is_recognised(json),
+/// Whether an entry selects a pod, in any namespace.
+pub(super) fn selects(entry: &EtcdClusterConfig, pod: &Pod, json: &str) -> bool {
+    match &entry.selector {
+        Some(selector) => selector.matches(&pod.labels),
+        None => pod::is_autodetected(json),
     }
 }
 
-fn is_selected(selector: &Selector, pod: &Pod) -> bool {
-    selector.matches(&pod.labels)
-}
-
-/// The pods that are one ensemble.
+/// The pods of one etcd cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
     namespace: String,
-    /// The uid and name of their `StatefulSet`; none where they are all that an entry chooses, or all of them that have none.
-    set: Option<(String, String)>,
-    /// Whether pods with a `StatefulSet` are others.
-    is_by_set: bool,
-    /// The kind that may stand in for it.
+    /// The uid and name of their owner, if one owner makes all of them.
+    owner: Option<(String, String)>,
+    /// Whether each owner has a cluster of its own.
+    is_by_owner: bool,
+    /// The kind that can be the owner besides `StatefulSet`.
     kind: Option<OwnerKind>,
     client: Arc<ClientOptions>,
     port: u16,
-    /// What tells this entry from others in the same namespace.
+    /// The selector of the entry, which identifies it within the namespace.
     selector: String,
 }
 
 impl Group {
-    /// The group of a pod.
-    pub(super) fn of(ensemble: &Ensemble, pod: &Pod) -> Self {
-        let is_by_set = ensemble.group_by == GroupBy::StatefulSet;
-        let set = pod.made_by(ensemble.owner.as_ref()).filter(|_| is_by_set);
-        // Maps of a selector are sorted, so the same selector is always written the same.
-        let selector =
-            ensemble.selector.as_ref().map_or_else(|| "recognised".to_owned(), ToString::to_string);
+    /// Returns the group of a pod.
+    pub(super) fn of(entry: &EtcdClusterConfig, pod: &Pod) -> Self {
+        let is_by_owner = entry.group_by == GroupBy::StatefulSet;
+        let owner = pod.owner(entry.owner.as_ref()).filter(|_| is_by_owner);
+        let selector = entry.selector.as_ref().map_or_else(|| "recognised".to_owned(), ToString::to_string);
         Self {
             namespace: pod.namespace.clone(),
-            set: set.map(|owner| (owner.uid.clone(), owner.name.clone())),
-            is_by_set,
-            kind: ensemble.owner.clone(),
-            client: ensemble.client.client(&pod.namespace, set.map(|owner| owner.name.as_str())),
-            port: ensemble.port,
+            owner: owner.map(|owner| (owner.uid.clone(), owner.name.clone())),
+            is_by_owner,
+            kind: entry.owner.clone(),
+            client: entry.client.client(&pod.namespace, owner.map(|owner| owner.name.as_str())),
+            port: entry.port,
             selector,
         }
     }
 
-    /// Whether a pod that the entry chooses is of this group.
-    pub(super) fn holds(&self, pod: &Pod) -> bool {
-        let uid = pod.made_by(self.kind.as_ref()).map(|owner| owner.uid.as_str());
-        let is_same = !self.is_by_set || uid == self.set.as_ref().map(|(uid, _)| uid.as_str());
+    /// Whether a selected pod belongs to this group.
+    pub(super) fn contains(&self, pod: &Pod) -> bool {
+        let uid = pod.owner(self.kind.as_ref()).map(|owner| owner.uid.as_str());
+        let is_same = !self.is_by_owner || uid == self.owner.as_ref().map(|(uid, _)| uid.as_str());
         pod.namespace == self.namespace && is_same
     }
 
-    /// Whether one `StatefulSet` makes all of its pods.
-    pub(super) fn is_of_one_set(&self) -> bool {
-        self.set.is_some()
+    /// Whether one owner makes all of its pods.
+    pub(super) fn has_one_owner(&self) -> bool {
+        self.owner.is_some()
     }
 
     /// Whether the certificates of its members are verified.
@@ -97,15 +91,15 @@ impl Group {
         self.client.tls.as_ref().is_some_and(|tls| !tls.insecure)
     }
 
-    /// What people call it: `db/etcd`, or `db (app=etcd)` where no one set makes it.
-    pub(super) fn told(&self) -> String {
-        match &self.set {
+    /// Returns its name for users: `db/etcd`, or `db (app=etcd)` without a single owner.
+    pub(super) fn name(&self) -> String {
+        match &self.owner {
             Some((_, name)) => format!("{}/{name}", self.namespace),
             None => format!("{} ({})", self.namespace, self.selector),
         }
     }
 
-    /// How a pod of it is asked.
+    /// Returns how to reach the member in a pod.
     pub(super) fn peer(&self, pod: &Pod) -> Endpoint {
         Endpoint {
             namespace: pod.namespace.clone(),
@@ -117,76 +111,83 @@ impl Group {
         }
     }
 
-    /// Where it is noted who leaves.
+    /// Returns the Lease of its reservations.
     pub(super) fn lease(&self, install_namespace: &str) -> Lease {
-        Lease { namespace: install_namespace.to_owned(), name: lease_of(&self.namespace) }
+        Lease { namespace: install_namespace.to_owned(), name: lease_name(&self.namespace) }
     }
 }
 
-/// The name of the Lease in which it is noted who leaves a namespace. The same for every replica and every version of Durward, and
-/// nothing in it comes from configuration or from owners: while those change, an ensemble has one Lease all the same. Names of
-/// namespaces are short enough for it.
-pub(super) fn lease_of(namespace: &str) -> String {
+/// Returns the name of the Lease with the reservations of a namespace.
+///
+/// It depends on nothing but the namespace, so all replicas and versions use one Lease while configuration or owners change. Names
+/// of namespaces are short enough for it.
+pub(super) fn lease_name(namespace: &str) -> String {
     format!("durward-etcd.{namespace}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::fixture::config;
-    use super::super::pod::Owner;
+    use super::super::pod::Controller;
     use super::*;
 
     fn pod(name: &str, set: Option<&str>) -> Pod {
+        let controller = |set: &str| Controller {
+            group: "apps".into(),
+            kind: "StatefulSet".into(),
+            name: set.into(),
+            uid: format!("uid-of-{set}"),
+        };
         Pod {
             namespace: "db".into(),
             name: name.into(),
             labels: [("app".to_owned(), "etcd".to_owned())].into(),
-            owner: set.map(|set| Owner { name: set.into(), uid: format!("uid-of-{set}") }),
+            controller: set.map(controller),
             ..Pod::default()
         }
     }
 
-    fn first(yaml: &str, pod: &Pod) -> Option<Chosen> {
-        entry(&config(yaml), pod, "{}").next().map(|(_, chosen)| chosen)
+    fn first(yaml: &str, pod: &Pod) -> Option<Selected> {
+        entries(&config(yaml), pod, "{}").next().map(|(_, selected)| selected)
     }
 
     #[test]
-    fn a_pod_is_chosen_by_namespace_and_labels_together() {
+    fn an_entry_selects_pods_by_namespace_and_labels() {
         let etcd = pod("etcd-0", None);
-        assert_eq!(first("ensembles: [{namespace: db, selector: app=etcd}]", &etcd), Some(Chosen::Yes));
+        assert_eq!(first("ensembles: [{namespace: db, selector: app=etcd}]", &etcd), Some(Selected::Yes));
         assert_eq!(first("ensembles: [{namespace: other, selector: app=etcd}]", &etcd), None);
         assert_eq!(first("ensembles: [{namespace: db, selector: app=web}]", &etcd), None);
-        let labelled = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
-        assert_eq!(first(labelled, &etcd), Some(Chosen::IfLabelled));
-        let recognised = config("recognise: true\nensembles: [{namespace: db}]");
+        let labeled = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
+        assert_eq!(first(labeled, &etcd), Some(Selected::IfNamespaceMatches));
+        let autodetected = config("recognise: true\nensembles: [{namespace: db}]");
         let json = r#"{"metadata":{},"spec":{"containers":[{"image":"etcd:3"}]}}"#;
-        assert!(entry(&recognised, &etcd, json).next().is_some());
-        assert!(entry(&recognised, &etcd, "{}").next().is_none());
+        assert!(entries(&autodetected, &etcd, json).next().is_some());
+        assert!(entries(&autodetected, &etcd, "{}").next().is_none());
     }
 
     #[test]
-    fn each_statefulset_is_an_ensemble_unless_the_selector_is_to_be_one() {
+    fn each_statefulset_is_a_cluster_unless_pods_are_grouped_by_selector() {
         let (a, b, alone) = (pod("a-0", Some("a")), pod("b-0", Some("b")), pod("c", None));
-        let group = |yaml: &str, of: &Pod| Group::of(&config(yaml).ensembles[0], of);
+        let group = |yaml: &str, of: &Pod| Group::of(&config(yaml).clusters[0], of);
         let by_set = "ensembles: [{namespace: db, selector: app=etcd}]";
-        assert!(group(by_set, &a).holds(&pod("a-1", Some("a"))));
-        assert!(!group(by_set, &a).holds(&b) && !group(by_set, &a).holds(&alone));
-        assert!(group(by_set, &alone).holds(&alone) && !group(by_set, &alone).holds(&a));
+        assert!(group(by_set, &a).contains(&pod("a-1", Some("a"))));
+        assert!(!group(by_set, &a).contains(&b) && !group(by_set, &a).contains(&alone));
+        assert!(group(by_set, &alone).contains(&alone) && !group(by_set, &alone).contains(&a));
         let together = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
-        assert!(group(together, &a).holds(&b) && group(together, &a).holds(&alone));
+        assert!(group(together, &a).contains(&b) && group(together, &a).contains(&alone));
         let elsewhere = Pod { namespace: "other".into(), ..pod("a-1", Some("a")) };
-        assert!(!group(together, &a).holds(&elsewhere));
+        assert!(!group(together, &a).contains(&elsewhere));
     }
 
     #[test]
-    fn however_pods_are_grouped_those_of_a_namespace_have_one_lease() {
-        let of = |yaml: &str, pod: &Pod| Group::of(&config(yaml).ensembles[0], pod).lease("durward-system");
+    fn all_clusters_of_a_namespace_share_one_lease() {
+        let of = |yaml: &str, pod: &Pod| Group::of(&config(yaml).clusters[0], pod).lease("durward-system");
         let by_set = "ensembles: [{namespace: db, selector: app=etcd}]";
         let together = "ensembles: [{namespace: db, selector: 'app in (etcd)', groupBy: selector}]";
         for yaml in [by_set, together] {
             for set in [Some("etcd"), None] {
                 let lease = of(yaml, &pod("etcd-0", set));
-                // Written down, as it must never change from one version to the next.
+                // Written out, because it must be the same in all versions.
                 assert_eq!(
                     (lease.namespace.as_str(), lease.name.as_str()),
                     ("durward-system", "durward-etcd.db")

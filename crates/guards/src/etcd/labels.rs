@@ -1,13 +1,13 @@
-//! A label selector as kubectl takes it behind `-l` (`app=etcd,tier in (a, b),!old`), or as objects of Kubernetes have it.
+//! Label selectors as text (`app=etcd,tier in (a, b),!old`, as in `kubectl -l`) or as a map, as in objects of Kubernetes.
 
 use std::str::FromStr;
 
 use ::config::{Expression, Section, Selector, names, requires_label};
 
-/// What kubectl's `-l` takes, for people.
+/// The description of a selector for users.
 const SELECTOR: &str = "label selector as kubectl takes it, as app=etcd or app=etcd,tier in (a, b); or a map: {matchLabels: {app: etcd}}";
 
-/// Reads a selector in either form; none where the key is absent, or where what stands there is wrong, which is reported.
+/// Reads a selector in either form. Returns `None` if the key is absent or its value is a problem.
 pub(super) fn read(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> Option<Selector> {
     let mut found = Selector::default();
     let text = section.parsed_or_section::<Labels, _>(key, SELECTOR, doc, |inner| {
@@ -19,15 +19,15 @@ pub(super) fn read(section: &mut Section<'_>, key: &'static str, doc: &'static s
     }
     if section.is_map(key) && !requires_label(&found) {
         let next = "add matchLabels, or an expression with In or Exists".to_owned();
-        section.problem(key, NOBODY, Some(next));
+        section.problem(key, NO_LABEL, Some(next));
     }
     Some(found).filter(requires_label)
 }
 
-/// Why a selector is refused.
-const NOBODY: &str = "asks for no label, so it chooses what nobody labelled too";
+/// The problem of a selector without a label.
+const NO_LABEL: &str = "asks for no label, so it chooses what nobody labelled too";
 
-/// A selector that was written as one text.
+/// A selector in the form of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Labels(pub(super) Selector);
 
@@ -49,13 +49,13 @@ impl FromStr for Labels {
         }
         let selector: Selector = all.into_iter().collect();
         if !requires_label(&selector) {
-            return Err(NOBODY.to_owned());
+            return Err(NO_LABEL.to_owned());
         }
         Ok(Self(selector))
     }
 }
 
-/// At the commas that are not within parentheses.
+/// Splits a text at the commas outside parentheses.
 fn split(text: &str) -> Result<Vec<&str>, String> {
     let (mut parts, mut start, mut is_within) = (Vec::new(), 0, false);
     for (at, char) in text.char_indices() {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_that_kubectl_takes_is_taken() {
+    fn parses_every_form_of_kubectl() {
         let Labels(selector) =
             "app=etcd, tier in (a, b),env notin (dev),x!=y,z==1,seen,!gone".parse().unwrap();
         let labels = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
@@ -141,22 +141,22 @@ mod tests {
         ] {
             assert!(!selector.matches(&labels(other)), "{other:?}");
         }
-        // Twice the same key is a contradiction, and stays one.
+        // A key with two values matches nothing.
         let Labels(both) = "a=b,a=c".parse().unwrap();
         assert!(!both.matches(&labels(&[("a", "b")])) && !both.matches(&labels(&[("a", "c")])));
         assert_eq!(both.to_string(), "a=b,a in (c)");
     }
 
     #[test]
-    fn what_is_told_can_be_read_again() {
+    fn the_text_of_a_selector_can_be_parsed_again() {
         let Labels(selector) = "app=etcd,tier in (a, b),env notin (dev),seen,!gone".parse().unwrap();
-        let told = selector.to_string();
-        assert_eq!(told, "app=etcd,tier in (a,b),env notin (dev),seen,!gone");
-        assert_eq!(told.parse::<Labels>().unwrap(), Labels(selector));
+        let text = selector.to_string();
+        assert_eq!(text, "app=etcd,tier in (a,b),env notin (dev),seen,!gone");
+        assert_eq!(text.parse::<Labels>().unwrap(), Labels(selector));
     }
 
     #[test]
-    fn what_is_no_selector_is_refused_with_its_reason() {
+    fn rejects_texts_that_are_not_selectors() {
         for (text, why) in [
             ("", "empty part"),
             ("a=b,", "empty part"),
@@ -168,8 +168,8 @@ mod tests {
             ("!a", "asks for no label"),
             ("a!=b", "asks for no label"),
         ] {
-            let told = text.parse::<Labels>().unwrap_err();
-            assert!(told.contains(why), "{text}: {told}");
+            let error = text.parse::<Labels>().unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
         }
     }
 }

@@ -1,47 +1,57 @@
-//! Keeps etcd ensembles that run in pods above their quorum: a member goes only if the others are a quorum without it, and a leader
-//! hands over before it goes.
+//! Keeps etcd clusters in pods above their quorum: a member can be deleted or evicted only if the others are a quorum without it, and
+//! a leader transfers leadership first.
 //!
-//! Protects against deletions and evictions that nobody else holds against each other: a disruption budget knows readiness and
-//! not raft, and a plain delete asks no budget. Does not protect members that nobody asks about: nodes that go down, the kubelet
-//! that evicts for want of memory, static pods. It never holds up teardown and repair: what a node has begun, namespaces and
-//! owners that go, members that are down anyway.
+//! A PDB checks readiness instead of raft, and a plain delete does not check the PDB. This guard checks both kinds of request. It
+//! does not protect members that are lost without a request: node failures, evictions by the kubelet, static pods. It never blocks
+//! teardown and repair: deletions that a kubelet has begun, namespaces and owners that are deleted, members that are down.
 //!
-//! etcd hands over by itself on a clean SIGTERM (`etcdserver/server.go`, `Stop`), so that the rule of the leader matters where there
-//! is none: grace period 0, an entrypoint that swallows signals, a slow member. The quorum is the real protection.
+//! On SIGTERM, etcd transfers leadership by itself (`etcdserver/server.go`, `Stop`). The leader rule therefore matters for grace
+//! period 0, entrypoints that ignore signals, and slow members. The quorum check is the main protection.
 //!
-//! Its stance when blind is *deny*, and so is its failurePolicy, Fail.
+//! An Unknown verdict is a denial by default, and the failurePolicy is Fail.
 //!
-//! The room, along a review: `target` (which pod is to go) → `way` (the order of things and the time they have) → `ground` (what
-//! Kubernetes says: namespace, owner, node, pods, who leaves) → `group` (which pods are one ensemble) and `pod` (what is read of each)
-//! → `facts` (what the members say) → `table`, or `poor` without a JSON gateway (what each member is worth) → `decide` (pure: what may
-//! be done) → `act` (what is done: `notes` says how long what is noted counts) → `tell` (what is said). Beside it: `above` (sets,
-//! claims, budgets), `glass` (to delete in spite of all), `survey` (the same told beforehand); `config`, `labels`, `registration` and
-//! `permissions` are what is configured, and what is asked for.
+//! Files, in the order of a review:
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `removal` | reads which pod is deleted or evicted |
+//! | `review` | runs the steps of a review and keeps its time |
+//! | `group`, `pod` | find the pods of an etcd cluster |
+//! | `kube_state`, `owners` | read namespace, owner, node, pods and reservations |
+//! | `facts` | asks the members |
+//! | `table`, `size` | judge the members and the size of the etcd cluster. Pure |
+//! | `decide` | decides. Pure |
+//! | `reservations`, `backoff` | judge reservations. Pure |
+//! | `effects` | reserves deletions and moves leadership |
+//! | `messages`, `overrides` | texts and override hints |
+//! | `related` | guards `StatefulSets`, PVCs and PDBs |
+//! | `survey` | reads all etcd clusters for commands |
+//! | `config`, `labels`, `rules` | configuration, webhook entries and permissions |
 
-mod above;
-mod act;
+mod backoff;
 mod config;
 mod decide;
+mod effects;
 mod facts;
 #[cfg(test)]
 mod fixture;
-mod glass;
-mod ground;
 mod group;
+mod kube_state;
 mod labels;
-mod makers;
-mod notes;
-mod permissions;
+mod messages;
+mod overrides;
+mod owners;
 mod pod;
-mod poor;
-mod registration;
+mod related;
+mod removal;
+mod reservations;
+mod review;
+mod rules;
+mod size;
 mod survey;
 mod table;
-mod target;
-mod tell;
 #[cfg(test)]
 mod tests;
-mod way;
 
 use std::any::Any;
 use std::path::Path;
@@ -56,24 +66,25 @@ use crate::webhook::{FailurePolicy, WebhookEntry};
 use ::config::Section;
 use cluster::Clients;
 
-pub use survey::{Deletion, Empty, Ensemble, Member, Overlap, Survey, Surveyed, Unseen, Why};
+pub use survey::{
+    ClusterReport, DeletionReport, EmptyEntry, EntryOverlap, SurveyReport, MemberReport, ReportCause, Survey,
+    UnreadScope,
+};
 
-use config::{Book, Config};
-use target::Deed;
-use way::Way;
+use config::{Config, ReservationStore};
+use removal::RemovalKind;
+use review::Reviewer;
 
-/// The path, the metric label and the key in the configuration.
+/// The path, the metric label and the configuration key.
 const NAME: &str = "etcd";
 
-/// Ten seconds: a leader needs time to hand over, and a drain can wait.
+/// Ten seconds, because a leadership transfer takes time and a drain can wait.
 const DEFAULTS: Defaults =
     Defaults { when_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
 
-/// The kind.
+/// The etcd guard before it is configured.
 #[derive(Debug)]
 pub struct Etcd;
-
-// === impl Etcd ===
 
 impl GuardKind for Etcd {
     fn name(&self) -> &'static str {
@@ -89,40 +100,32 @@ impl GuardKind for Etcd {
     }
 
     fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {
-        Box::new(Keeper { config: Arc::new(config::read(section, DEFAULTS)) })
+        Box::new(Arc::new(config::read(section, DEFAULTS)))
     }
 }
 
-/// The guard between configuration and service.
-struct Keeper {
-    config: Arc<Config>,
-}
-
-// === impl Keeper ===
-
-impl Configured for Keeper {
+impl Configured for Arc<Config> {
     fn webhooks(&self) -> Vec<WebhookEntry> {
-        registration::entries(&self.config)
+        rules::entries(self)
     }
 
     fn permissions(&self) -> Permissions {
         Permissions {
-            own: permissions::everywhere(&self.config),
-            namespaced: permissions::within(&self.config),
+            own: rules::permissions(self),
+            namespaced: rules::namespaced_permissions(self),
             ..Permissions::default()
         }
     }
 
     fn requirements(&self) -> Requirements {
-        let ensembles = &self.config.ensembles;
-        let files = ensembles.iter().enumerate().flat_map(|(at, ensemble)| {
-            let keyed =
+        let files = self.clusters.iter().enumerate().flat_map(|(at, entry)| {
+            let with_key =
                 move |(key, path): (&str, &Path)| (format!("ensembles[{at}].client.{key}"), path.to_owned());
-            ensemble.client.files().into_iter().map(keyed)
+            entry.client.files().into_iter().map(with_key)
         });
-        let is_local = self.config.reservation == Book::Local && !ensembles.is_empty();
+        let is_local = self.reservation == ReservationStore::Local && !self.clusters.is_empty();
         Requirements {
-            reads_cluster: !ensembles.is_empty(),
+            reads_cluster: !self.clusters.is_empty(),
             files: files.collect(),
             single_replica_reason: is_local.then(|| "reservation is local: each replica notes for itself who leaves, and knows nothing of what another one lets go".to_owned()),
             ..Requirements::default()
@@ -130,33 +133,32 @@ impl Configured for Keeper {
     }
 
     fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
-        Arc::new(Door::new(&self.config, clients.clone()))
+        Arc::new(EtcdGuard::new(self, clients.clone()))
     }
 }
 
-/// Returns what `doctor etcd` and `snapshot` read of the etcd clusters, if this is the etcd guard and it names some.
+/// Returns the survey of the etcd clusters, if this is the etcd guard and its configuration names some.
 pub fn survey(configured: &dyn Configured) -> Option<Survey> {
     let configured: &dyn Any = configured;
-    let Keeper { config } = configured.downcast_ref()?;
-    (!config.ensembles.is_empty()).then(|| Survey::new(Arc::clone(config)))
+    let config: &Arc<Config> = configured.downcast_ref()?;
+    (!config.clusters.is_empty()).then(|| Survey::new(Arc::clone(config)))
 }
 
-/// The guard at the door.
-struct Door {
+/// The etcd guard.
+struct EtcdGuard {
     config: Arc<Config>,
+    /// Without a writer, each review is a dry run.
     clients: Clients,
     fields: Fields,
 }
 
-// === impl Door ===
-
-impl Door {
+impl EtcdGuard {
     fn new(config: &Arc<Config>, clients: Clients) -> Self {
-        Self { config: Arc::clone(config), clients, fields: Fields::new(&target::POINTERS) }
+        Self { config: Arc::clone(config), clients, fields: Fields::new(&removal::POINTERS) }
     }
 }
 
-impl Guard for Door {
+impl Guard for EtcdGuard {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -175,10 +177,10 @@ impl Guard for Door {
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         Box::pin(async move {
-            let way = Way::new(&self.config, &self.clients, deadline.into());
-            match Deed::of(request) {
-                Some(deed) => way.of_pod(deed, request).await,
-                None => way.of_others(request).await,
+            let reviewer = Reviewer::new(&self.config, &self.clients, deadline.into());
+            match RemovalKind::of(request) {
+                Some(kind) => reviewer.review_pod(kind, request).await,
+                None => reviewer.review_related(request).await,
             }
         })
     }

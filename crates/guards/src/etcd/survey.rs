@@ -1,10 +1,11 @@
-//! What the guard would find, told to a person beforehand and recorded for later: every ensemble that the configuration names, by
-//! the very questions that a review asks, and for each of its pods what would become of its deletion now.
+//! Reads all configured etcd clusters, for `doctor etcd` and `snapshot`.
 //!
-//! Nothing is done: it has no hands, and decides as for a dry run by a person. What could not be asked is told with its cause.
+//! It sends the same requests as a review, and reports for each pod what a dry run of its deletion by a user would get. It changes
+//! nothing. Failed reads are reported with their cause.
 
-mod told;
+mod report;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,63 +13,41 @@ use admission::{Cause, Ruling, Verdict};
 use futures_util::future::{join, join_all};
 use tokio::time::Instant;
 
-use super::config::{self, Book, Config, Within};
-use super::decide::{self, Case, Done, Effect, Step};
-use super::facts::{Facts, Gathering};
-use super::glass::DELETE_ANYWAY;
-use super::ground::{Ground, Look, Namespace, PODS, whole};
-use super::group::{self, Chosen, Group};
-use super::makers::Makers;
+use super::config::{Config, EtcdClusterConfig, NamespaceMatch, ReservationStore};
+use super::decide::{self, Decision, Input, Progress};
+use super::facts::{FactReader, Facts};
+use super::group::{self, Group, Selected};
+use super::kube_state::{KubeReader, KubeState, Namespace, PODS, json};
+use super::messages;
+use super::overrides::DELETE_ANYWAY;
+use super::owners::Owners;
 use super::pod::{self, Pod};
-use super::table::{Row, State, Table};
-use super::target::{Deed, Target};
-use super::tell;
+use super::removal::{Removal, RemovalKind};
+use super::table::{MemberState, Row, Table};
 use ::config::SelectorExt as _;
 use cluster::fleet::{Object, Part};
 use cluster::writer::{Lease, Reservations};
 use cluster::{Clients, Resource};
 
-pub use told::{Deletion, Empty, Ensemble, Member, Overlap, Surveyed, Unseen, Why};
+pub use report::{
+    ClusterReport, DeletionReport, EmptyEntry, EntryOverlap, SurveyReport, MemberReport, ReportCause,
+    UnreadScope,
+};
 
-/// For what is asked of Kubernetes about one namespace: a person waits longer than an API server does.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for the reads of one namespace. A user waits longer than an API server.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Namespaces that are looked into at once.
-const AT_ONCE: usize = 16;
+/// Namespaces that are read at the same time.
+const PARALLEL_NAMESPACES: usize = 16;
 
-/// The guard's eyes.
+/// Reads all configured etcd clusters.
 pub struct Survey {
     config: Arc<Config>,
 }
 
-/// What one namespace holds.
-#[derive(Default)]
-struct Place {
-    ensembles: Vec<Ensemble>,
-    empty: Vec<Empty>,
-    overlaps: Vec<Overlap>,
-}
-
-impl Place {
-    /// Notes that a pod is chosen by an entry beside the one that counts.
-    fn overlap(&mut self, namespace: &str, pod: &str, (first, second): (usize, usize)) {
-        let entry = |at: usize| format!("ensembles[{at}]");
-        let (first, second) = (entry(first), entry(second));
-        match self.overlaps.iter_mut().find(|known| known.first == first && known.second == second) {
-            Some(known) => known.pods.push(pod.to_owned()),
-            None => self.overlaps.push(Overlap {
-                namespace: namespace.to_owned(),
-                first,
-                second,
-                pods: vec![pod.to_owned()],
-            }),
-        }
-    }
-}
-
-/// An ensemble that is looked at: its entry, which pods are in it, and the uids of those on which its entry rules.
-struct Known<'c> {
-    entry: &'c config::Ensemble,
+/// An etcd cluster: its entry, its group, and the uids of the pods that the entry decides about.
+struct ObjectResult<'c> {
+    entry: &'c EtcdClusterConfig,
     group: Group,
     own: Vec<String>,
 }
@@ -78,273 +57,281 @@ impl Survey {
         Self { config }
     }
 
-    /// The Leases that reviews write, so that it can be tried whether they may.
+    /// Returns the namespace of the Leases that reviews write; `None` with `reservation: local`.
     pub fn install_namespace(&self) -> Option<&str> {
-        (self.config.reservation == Book::Lease)
-            .then_some(self.config.common_config.install_namespace.as_str())
+        (self.config.reservation == ReservationStore::Lease).then_some(self.home())
     }
 
-    /// The namespace in which Durward runs.
+    /// Returns the namespace of Durward.
     pub fn home(&self) -> &str {
         &self.config.common_config.install_namespace
     }
 
-    /// Looks at everything, or at these namespaces only. `progress` is told how many namespaces of how many were looked into.
+    /// Reads all etcd clusters, or those in the given namespaces. `progress` gets the number of namespaces read and their total.
     pub async fn look(
         &self,
         clients: &Clients,
         only: &[String],
         progress: &(dyn Fn(usize, usize) + Sync),
-    ) -> Surveyed {
-        let mut found = Surveyed::default();
-        let (mut names, unseen) = self.namespaces(clients).await;
+    ) -> SurveyReport {
+        let mut report = SurveyReport::default();
+        let mut names = match self.namespaces(clients).await {
+            Ok(names) => names,
+            Err((names, why)) => {
+                report.unseen.push(UnreadScope { namespace: None, why: ReportCause::from(&why) });
+                names
+            }
+        };
         names.retain(|name| only.is_empty() || only.contains(name));
-        found.unseen.extend(unseen.map(|why| Unseen { namespace: None, why: Why::from(&why) }));
-        for (at, some) in names.chunks(AT_ONCE).enumerate() {
-            progress(at * AT_ONCE, names.len());
-            let places = join_all(some.iter().map(|name| self.place(clients, name))).await;
-            for (name, place) in some.iter().zip(places) {
-                match place {
-                    Ok(Place { ensembles, empty, overlaps }) => {
-                        found.ensembles.extend(ensembles);
-                        found.empty.extend(empty);
-                        found.overlaps.extend(overlaps);
+        for (at, some) in names.chunks(PARALLEL_NAMESPACES).enumerate() {
+            progress(at * PARALLEL_NAMESPACES, names.len());
+            let reports = join_all(some.iter().map(|name| self.namespace(clients, name))).await;
+            for (name, read) in some.iter().zip(reports) {
+                match read {
+                    Ok(read) => {
+                        report.ensembles.extend(read.ensembles);
+                        report.empty.extend(read.empty);
+                        report.overlaps.extend(read.overlaps);
                     }
                     Err(why) => {
-                        found.unseen.push(Unseen { namespace: Some(name.clone()), why: Why::from(&why) });
+                        let why = ReportCause::from(&why);
+                        report.unseen.push(UnreadScope { namespace: Some(name.clone()), why });
                     }
                 }
             }
         }
-        found
+        report
     }
 
-    /// The namespaces that ensembles may be in, in their order; and why there may be more.
-    async fn namespaces(&self, clients: &Clients) -> (Vec<String>, Option<Cause>) {
+    /// Returns the sorted names of all namespaces with etcd clusters. The error also has the names that need no read.
+    async fn namespaces(&self, clients: &Clients) -> Result<Vec<String>, (Vec<String>, Cause)> {
         let mut names: Vec<String> = Vec::new();
         let mut selectors = Vec::new();
-        for ensemble in &self.config.ensembles {
-            match &ensemble.within {
-                Within::Named(name) => names.push(name.clone()),
-                Within::Labelled(selector) => selectors.push(selector),
+        for entry in &self.config.clusters {
+            match &entry.namespaces {
+                NamespaceMatch::Named(name) => names.push(name.clone()),
+                NamespaceMatch::Labeled(selector) => selectors.push(selector),
             }
         }
-        let mut unseen = None;
+        let mut error = None;
         if !selectors.is_empty() {
-            let look = Look { clients, end: Instant::now() + PATIENCE };
-            match look.listed(&Resource::NAMESPACES, "", Part::Metadata).await {
+            match kube(clients).list(&Resource::NAMESPACES, "", Part::Metadata).await {
                 Ok(all) => names.extend(all.into_iter().filter_map(|object| {
-                    selectors
-                        .iter()
-                        .any(|selector| selector.matches(&object.metadata.labels))
-                        .then_some(object.name)
+                    let is_selected = selectors.iter().any(|one| one.matches(&object.metadata.labels));
+                    is_selected.then_some(object.name)
                 })),
-                Err(why) => unseen = Some(why),
+                Err(why) => error = Some(why),
             }
         }
         names.sort_unstable();
         names.dedup();
-        names.retain(|name| *name != self.config.common_config.install_namespace);
-        (names, unseen)
+        names.retain(|name| name != self.home());
+        error.map_or(Ok(names.clone()), |why| Err((names, why)))
     }
 
-    async fn place(&self, clients: &Clients, name: &str) -> Result<Place, Cause> {
-        let look = Look { clients, end: Instant::now() + PATIENCE };
-        let (namespace, objects) = join(look.namespace(name), look.all(&PODS, name)).await;
+    async fn namespace(&self, clients: &Clients, name: &str) -> Result<SurveyReport, Cause> {
+        let kube = kube(clients);
+        let (namespace, objects) = join(kube.namespace(name), kube.list(&PODS, name, Part::Whole)).await;
         let (namespace, objects) = (namespace?, objects?);
-        let mut place = Place::default();
-        let known = self.known(&namespace, name, &objects, &mut place)?;
-        let seem = || {
-            let seem = objects.iter().filter(|object| whole(object).is_ok_and(pod::is_recognised));
-            seem.map(|object| object.name.clone()).collect()
+        let mut overlaps = BTreeMap::new();
+        let found = self.find(&namespace, name, &objects, &mut overlaps)?;
+        let autodetected = || {
+            let pods = objects.iter().filter(|object| json(object).is_ok_and(pod::is_autodetected));
+            pods.map(|object| object.name.clone()).collect()
         };
-        // Where an earlier entry has all the pods of one, that is told and not that it chooses none.
-        let is_idle = |at: usize, entry: &config::Ensemble| {
-            let called = format!("ensembles[{at}]");
-            is_within(entry, name, &namespace)
-                && !known.iter().any(|known| std::ptr::eq(known.entry, entry))
-                && !place.overlaps.iter().any(|overlap| overlap.second == called)
+        // An entry whose pods all belong to an earlier entry is reported as an overlap, not as empty.
+        let is_empty = |at: usize, entry: &EtcdClusterConfig| {
+            contains(entry, name, &namespace)
+                && !found.iter().any(|found| std::ptr::eq(found.entry, entry))
+                && !overlaps.keys().any(|(_, second)| *second == at)
         };
-        let idle = self.config.ensembles.iter().enumerate().filter(|(at, entry)| is_idle(*at, entry));
-        let empty = idle.map(|(at, _)| Empty {
-            entry: format!("ensembles[{at}]"),
+        let empty = self.config.clusters.iter().enumerate().filter(|(at, entry)| is_empty(*at, entry));
+        let empty = empty.map(|(at, _)| EmptyEntry {
+            entry: entry_name(at),
             namespace: name.to_owned(),
-            is_going: namespace.is_going,
+            is_going: namespace.is_deleting,
             pods: objects.len(),
-            seem_members: seem(),
+            seem_members: autodetected(),
         });
-        place.empty = empty.collect();
-        for known in &known {
+        let mut report = SurveyReport { empty: empty.collect(), ..SurveyReport::default() };
+        report.overlaps = overlaps
+            .into_iter()
+            .map(|((first, second), pods)| EntryOverlap {
+                namespace: name.to_owned(),
+                first: entry_name(first),
+                second: entry_name(second),
+                pods,
+            })
+            .collect();
+        for found in &found {
             let mut pods = Vec::new();
             for object in &objects {
-                let json = whole(object)?;
-                let pod = Pod::read(json, known.entry.port)?;
-                if !pod.has_ended() && group::chooses(known.entry, &pod, json) && known.group.holds(&pod) {
+                let json = json(object)?;
+                let pod = Pod::read(json, found.entry.port)?;
+                if !pod.has_ended() && group::selects(found.entry, &pod, json) && found.group.contains(&pod) {
                     pods.push(pod);
                 }
             }
-            place.ensembles.push(self.ensemble(clients, &namespace, known, &pods).await);
+            report.ensembles.push(self.cluster(clients, &namespace, found, &pods).await);
         }
-        place.ensembles.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(place)
+        report.ensembles.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(report)
     }
 
-    /// The ensembles of a namespace, as reviews of its pods would find them: the first entry that chooses a pod counts.
-    fn known(
+    /// Finds the etcd clusters of a namespace as a review would: the first entry that selects a pod counts. `overlaps` gets the pods
+    /// that two entries select.
+    fn find(
         &self,
         namespace: &Namespace,
         name: &str,
         objects: &[Object],
-        place: &mut Place,
-    ) -> Result<Vec<Known<'_>>, Cause> {
-        let mut all: Vec<Known<'_>> = Vec::new();
+        overlaps: &mut BTreeMap<(usize, usize), Vec<String>>,
+    ) -> Result<Vec<ObjectResult<'_>>, Cause> {
+        let position = |entry: &EtcdClusterConfig| {
+            self.config.clusters.iter().position(|one| std::ptr::eq(one, entry)).unwrap_or_default()
+        };
+        let mut all: Vec<ObjectResult<'_>> = Vec::new();
         for object in objects {
-            let json = whole(object)?;
+            let json = json(object)?;
             let pod = Pod::read(json, 0)?;
             if pod.has_ended() {
                 continue;
             }
-            let mut chosen = group::entry(&self.config, &pod, json)
-                .filter(|(entry, is)| *is == Chosen::Yes || is_within(entry, name, namespace))
+            let mut entries = group::entries(&self.config, &pod, json)
+                .filter(|(entry, selected)| *selected == Selected::Yes || contains(entry, name, namespace))
                 .map(|(entry, _)| entry);
-            let Some(entry) = chosen.next() else { continue };
-            let at = |entry: &config::Ensemble| {
-                self.config.ensembles.iter().position(|one| std::ptr::eq(one, entry)).unwrap_or_default()
-            };
-            for other in chosen {
-                place.overlap(name, &pod.name, (at(entry), at(other)));
+            let Some(entry) = entries.next() else { continue };
+            for other in entries {
+                overlaps.entry((position(entry), position(other))).or_default().push(pod.name.clone());
             }
             let group = Group::of(entry, &Pod::read(json, entry.port)?);
-            match all.iter_mut().find(|known| known.group == group) {
-                Some(known) => known.own.push(pod.uid),
-                None => all.push(Known { entry, group, own: vec![pod.uid] }),
+            match all.iter_mut().find(|found| found.group == group) {
+                Some(found) => found.own.push(pod.uid),
+                None => all.push(ObjectResult { entry, group, own: vec![pod.uid] }),
             }
         }
         Ok(all)
     }
 
-    async fn ensemble(
+    async fn cluster(
         &self,
         clients: &Clients,
         namespace: &Namespace,
-        Known { entry, group, own }: &Known<'_>,
+        ObjectResult { entry, group, own }: &ObjectResult<'_>,
         pods: &[Pod],
-    ) -> Ensemble {
-        let look = Look { clients, end: Instant::now() + PATIENCE };
-        let lease = group.lease(&self.config.common_config.install_namespace);
+    ) -> ClusterReport {
+        let kube = kube(clients);
+        let lease = group.lease(self.home());
         let first = pods.first().cloned().unwrap_or_default();
-        let book = async {
+        let reservations = async {
             match self.config.reservation {
-                Book::Lease => look.book(&lease).await,
-                Book::Local => Ok(Reservations::default()),
+                ReservationStore::Lease => kube.reservations(&lease).await,
+                ReservationStore::Local => Ok(Reservations::default()),
             }
         };
-        let nodes = join_all(pods.iter().map(|pod| look.has_node(&pod.node)));
-        let (owner, (nodes, book)) = join(look.stands(entry, &first), join(nodes, book)).await;
-        let (owner, makers) = Makers::of(look, entry, group, (&first, owner), Some(pods)).await;
-        let ground = Ground {
+        let nodes = join_all(pods.iter().map(|pod| kube.has_node(&pod.node)));
+        let (owner, (nodes, reservations)) = join(kube.owner(entry, &first), join(nodes, reservations)).await;
+        let (owner, owners) = Owners::read(kube, entry, group, (&first, owner), Some(pods)).await;
+        let state = KubeState {
             now: clients.context.now(),
             namespace: Ok(namespace.clone()),
             owner,
-            makers,
+            owners,
             has_node: Ok(true),
             pods: Ok(pods.to_vec()),
-            book,
+            reservations,
         };
-        let gathering = Gathering { clients, config: &self.config, group, end: Instant::now() + PATIENCE };
-        let facts = gathering.about("", &ground, pods).await;
-        let deletions: Vec<(String, Deletion)> = pods
-            .iter()
-            .zip(nodes)
-            .filter(|(pod, _)| own.contains(&pod.uid))
-            .map(|(pod, has_node)| {
-                let ground = Ground { has_node, ..ground.clone() };
-                (pod.uid.clone(), deletion(&self.ruled(entry, pod, &ground, &facts)))
-            })
-            .collect();
+        let facts = FactReader { clients, config: &self.config, group, end: Instant::now() + TIMEOUT };
+        let facts = facts.about("", &state, pods).await;
         let table = Table::of(&self.config, &facts);
         let members = table.rows.iter().map(|row| {
-            let deletion = deletions.iter().find(|(uid, _)| *uid == row.uid);
-            let pod = pods.iter().find(|pod| pod.uid == row.uid);
-            member(&table, row, deletion.map(|(_, deletion)| deletion.clone()), pod)
+            let found = pods.iter().zip(&nodes).find(|(pod, _)| pod.uid == row.uid);
+            let deletion = found.filter(|(pod, _)| own.contains(&pod.uid)).map(|(pod, has_node)| {
+                let state = KubeState { has_node: has_node.clone(), ..state.clone() };
+                deletion(&self.review(entry, pod, &state, &facts))
+            });
+            member(&table, row, deletion, found.map(|(pod, _)| pod))
         });
-        self.told(&table, members.collect(), (&first, &lease), &facts)
-    }
-
-    fn told(
-        &self,
-        table: &Table,
-        members: Vec<Member>,
-        (first, lease): (&Pod, &Lease),
-        facts: &Facts,
-    ) -> Ensemble {
-        let Lease { namespace, name } = lease;
+        let Lease { namespace, name } = &lease;
         let voters = table.voters.as_ref().ok().copied();
-        Ensemble {
-            name: table.ensemble.clone(),
+        ClusterReport {
+            name: table.cluster.clone(),
             namespace: first.namespace.clone(),
             voters,
             quorum: voters.map(|voters| voters / 2 + 1),
-            healthy: table.rows.iter().filter(|row| row.state == State::Healthy).count(),
-            is_lost: table.is_lost,
-            unclear: table.voters.as_ref().err().map(Why::from),
-            by_metrics_only: table.is_poor,
-            members,
+            healthy: table.healthy_without(""),
+            is_lost: table.is_leaderless,
+            unclear: table.voters.as_ref().err().map(ReportCause::from),
+            by_metrics_only: table.is_degraded,
+            members: members.collect(),
             changes: table.changes.clone(),
             notes: table.notes.clone(),
-            lease: (self.config.reservation == Book::Lease).then(|| format!("{namespace}/{name}")),
-            lease_unread: facts.book_unread.as_ref().map(Why::from),
+            lease: self.install_namespace().map(|_| format!("{namespace}/{name}")),
+            lease_unread: facts.reservations_error.as_ref().map(ReportCause::from),
         }
     }
 
-    /// As a dry run by a person is ruled.
-    fn ruled(&self, ensemble: &config::Ensemble, pod: &Pod, ground: &Ground, facts: &Facts) -> Ruling {
-        let target = Target {
-            deed: Deed::Delete,
+    /// Returns the ruling on a dry run by a user.
+    fn review(&self, entry: &EtcdClusterConfig, pod: &Pod, state: &KubeState, facts: &Facts) -> Ruling {
+        let removal = Removal {
+            kind: RemovalKind::Delete,
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
             grace: None,
             dry_run: true,
             by_controller: false,
             by_kubelet: false,
-            only: None,
+            only_uid: None,
             pod: None,
         };
-        let early = decide::of_pod(&self.config, &target, pod, ground.now)
-            .or_else(|| decide::of_ground(&self.config, &target, pod, ground));
-        if let Some(unasked) = early {
-            return unasked.ruling;
+        let early = decide::from_pod(&self.config, &removal, pod, state.now)
+            .or_else(|| decide::from_kube_state(&self.config, &removal, pod, state));
+        if let Some(early) = early {
+            return early.ruling;
         }
-        let book = ground.book.as_ref().cloned().unwrap_or_default();
-        let facts = facts.clone().about(&pod.uid, &book);
-        let mut done = Done::default();
+        let reservations = state.reservations.as_ref().cloned().unwrap_or_default();
+        let facts = facts.clone().about(&pod.uid, &reservations);
+        let mut progress = Progress::default();
         loop {
-            let case =
-                Case { config: &self.config, ensemble, target: &target, pod, facts: &facts, done: &done };
-            match decide::close(case) {
-                Step::Rule(ruling) => return ruling,
-                Step::Act(Effect::Reserve | Effect::Appoint { .. }) => done.is_reserved = true,
-                Step::Act(Effect::Move { name, .. }) => done.pretended = Some(name),
+            let input = Input {
+                config: &self.config,
+                entry,
+                removal: &removal,
+                pod,
+                facts: &facts,
+                progress: &progress,
+            };
+            match decide::decide(input) {
+                Decision::Ruling(ruling) => return ruling,
+                Decision::Effect(effect) => progress.assume(effect),
             }
         }
     }
 }
 
-fn is_within(ensemble: &config::Ensemble, name: &str, namespace: &Namespace) -> bool {
-    match &ensemble.within {
-        Within::Named(named) => named == name,
-        Within::Labelled(selector) => selector.matches(&namespace.labels),
+fn kube(clients: &Clients) -> KubeReader<'_> {
+    KubeReader { clients, end: Instant::now() + TIMEOUT }
+}
+
+fn entry_name(at: usize) -> String {
+    format!("ensembles[{at}]")
+}
+
+fn contains(entry: &EtcdClusterConfig, name: &str, namespace: &Namespace) -> bool {
+    match &entry.namespaces {
+        NamespaceMatch::Named(named) => named == name,
+        NamespaceMatch::Labeled(selector) => selector.matches(&namespace.labels),
     }
 }
 
-fn member(table: &Table, row: &Row, deletion: Option<Deletion>, pod: Option<&Pod>) -> Member {
-    Member {
+fn member(table: &Table, row: &Row, deletion: Option<DeletionReport>, pod: Option<&Pod>) -> MemberReport {
+    MemberReport {
         name: row.name.clone(),
-        role: tell::role(table, row),
-        state: tell::word(&row.state),
-        health: tell::health(row),
+        role: messages::role(table, row),
+        state: messages::state_name(&row.state),
+        health: messages::health(row),
         unseen: match &row.state {
-            State::Silent(why) => Some(Why::from(why)),
+            MemberState::NoResponse(why) => Some(ReportCause::from(why)),
             _ => None,
         },
         term: row.term,
@@ -354,7 +341,7 @@ fn member(table: &Table, row: &Row, deletion: Option<Deletion>, pod: Option<&Pod
     }
 }
 
-fn deletion(ruling: &Ruling) -> Deletion {
+fn deletion(ruling: &Ruling) -> DeletionReport {
     let audited = |key: &str| {
         let found = ruling.audit.iter().find(|(own, _)| *own == key);
         found.map(|(_, value)| value.to_owned()).unwrap_or_default()
@@ -367,5 +354,5 @@ fn deletion(ruling: &Ruling) -> Deletion {
             ("unknown", texts.join("; "))
         }
     };
-    Deletion { verdict, why, warnings: ruling.warnings.iter().map(str::to_owned).collect() }
+    DeletionReport { verdict, why, warnings: ruling.warnings.iter().map(str::to_owned).collect() }
 }

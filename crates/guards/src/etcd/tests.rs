@@ -1,14 +1,14 @@
 //! The guard as a whole, before an API server and an ensemble in memory: the matrix of what must be let go and what must not.
 
-mod above;
+mod concurrent;
+mod expected_size;
 mod fake;
-mod handover;
 mod hostile;
-mod noted;
+mod leadership_transfer;
 mod outage;
 mod owners;
-mod small;
-mod together;
+mod related;
+mod reservations;
 
 use admission::{Code, Verdict};
 use serde_json::json;
@@ -17,85 +17,106 @@ use super::fixture::{LEAST, evict};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 use cluster::writer::TransferResult;
-use fake::{Fake, Reply, Whom, alarm, deleted, deleted_by, evicted, ruled, told, word};
+use fake::{Fake, Reply, ReportedLeader, alarm, deleted, deleted_by, evicted, review, text_of, verdict_of};
 
 const CONTROLLER: &str = "system:serviceaccount:kube-system:statefulset-controller";
 
 #[track_caller]
-fn says(ruling: &admission::Ruling, verdict: &str, text: &str) {
-    assert!(word(ruling) == verdict && told(ruling).contains(text), "{}: {}", word(ruling), told(ruling));
+fn assert_ruling(ruling: &admission::Ruling, verdict: &str, text: &str) {
+    assert!(
+        verdict_of(ruling) == verdict && text_of(ruling).contains(text),
+        "{}: {}",
+        verdict_of(ruling),
+        text_of(ruling)
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_follower_of_three_goes_once_it_is_noted() {
+async fn a_follower_of_three_is_reserved_and_allowed() {
     let fake = Fake::of(3);
     let ruling = deleted(&fake, LEAST, "etcd-1").await;
-    says(&ruling, "allow", "");
+    assert_ruling(&ruling, "allow", "");
     assert!(ruling.warnings.is_empty(), "{:?}", ruling.warnings);
-    assert_eq!(fake.state().deeds, ["noted etcd-1"]);
+    assert_eq!(fake.state().actions, ["reserved etcd-1"]);
     let audit: Vec<(&str, &str)> = ruling.audit.iter().collect();
     assert!(audit.contains(&("ensemble", "db/etcd")), "{audit:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_hands_over_to_the_most_caught_up_before_it_goes() {
+async fn a_leader_transfers_to_the_member_with_the_least_lag() {
     let fake = Fake::of(3).with(|state| state.members.get_mut("etcd-1").unwrap().behind = 900);
     let ruling = deleted(&fake, LEAST, "etcd-0").await;
-    says(&ruling, "allow", "leadership moved to etcd-2 before");
-    assert_eq!(fake.state().deeds, ["noted etcd-0", "etcd-0 to 12"]);
+    assert_ruling(&ruling, "allow", "leadership moved to etcd-2 before");
+    assert_eq!(fake.state().actions, ["reserved etcd-0", "etcd-0 to 12"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_does_not_hand_over_to_one_that_is_about_to_go() {
+async fn a_leader_does_not_transfer_to_a_member_that_leaves_soon() {
     let cordoned = Fake::of(3).with(|state| {
         *state.others.get_mut(&("nodes", "n1".to_owned())).unwrap() =
             json!({"metadata": {"name": "n1"}, "spec": {"unschedulable": true}});
     });
-    says(&deleted(&cordoned, LEAST, "etcd-0").await, "allow", "moved to etcd-2");
+    assert_ruling(&deleted(&cordoned, LEAST, "etcd-0").await, "allow", "moved to etcd-2");
     let updated = Fake::of(3).with(|state| {
         state.pods[2]["metadata"]["labels"]["controller-revision-hash"] = "r2".into();
     });
-    says(&deleted(&updated, LEAST, "etcd-0").await, "allow", "moved to etcd-2");
+    assert_ruling(&deleted(&updated, LEAST, "etcd-0").await, "allow", "moved to etcd-2");
     let plain = Fake::of(3);
-    says(&deleted(&plain, LEAST, "etcd-0").await, "allow", "moved to etcd-1");
+    assert_ruling(&deleted(&plain, LEAST, "etcd-0").await, "allow", "moved to etcd-1");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_is_refused_to_people_and_handed_over_for_controllers_where_that_is_asked_for() {
+async fn leader_refuse_denies_users_and_transfers_for_controllers() {
     let yaml = format!("leader: refuse\n{LEAST}");
     let fake = Fake::of(3);
     let ruling = deleted(&fake, &yaml, "etcd-0").await;
-    says(&ruling, "deny", "leaders are not deleted here");
-    says(&ruling, "deny", "Hand over to etcd-1 first: kubectl -n db exec etcd-0 -- etcdctl move-leader b ");
-    assert!(fake.state().deeds.is_empty());
-    says(&deleted(&fake, &yaml, "etcd-1").await, "allow", "");
+    assert_ruling(&ruling, "deny", "leaders are not deleted here");
+    assert_ruling(
+        &ruling,
+        "deny",
+        "Hand over to etcd-1 first: kubectl -n db exec etcd-0 -- etcdctl move-leader b ",
+    );
+    assert!(fake.state().actions.is_empty());
+    assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "allow", "");
     let fake = Fake::of(3);
-    says(&deleted_by(&fake, &yaml, "etcd-0", CONTROLLER, |_| {}).await, "allow", "leadership moved");
+    assert_ruling(&deleted_by(&fake, &yaml, "etcd-0", CONTROLLER, |_| {}).await, "allow", "leadership moved");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_may_go_with_a_warning_where_that_is_said() {
+async fn leader_allow_warns_about_the_leader() {
     let yaml = format!("leader: allow\n{LEAST}");
-    says(&deleted(&Fake::of(3), &yaml, "etcd-0").await, "allow", "it leads: the ensemble elects another");
+    assert_ruling(
+        &deleted(&Fake::of(3), &yaml, "etcd-0").await,
+        "allow",
+        "it leads: the ensemble elects another",
+    );
     let at_once = |r: &mut serde_json::Value| r["options"]["gracePeriodSeconds"] = 0.into();
-    says(&deleted_by(&Fake::of(3), &yaml, "etcd-0", "ann", at_once).await, "allow", "killed at once");
+    assert_ruling(
+        &deleted_by(&Fake::of(3), &yaml, "etcd-0", "ann", at_once).await,
+        "allow",
+        "killed at once",
+    );
     let strict = format!("dataSafety: deny\n{yaml}");
-    says(&deleted_by(&Fake::of(3), &strict, "etcd-0", "ann", at_once).await, "deny", "killed at once");
+    assert_ruling(
+        &deleted_by(&Fake::of(3), &strict, "etcd-0", "ann", at_once).await,
+        "deny",
+        "killed at once",
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_leadership_cannot_be_moved_people_are_refused_and_controllers_with_time_are_not() {
-    let fake = || Fake::of(3).with(|state| state.moves = Some(TransferResult::Unsupported));
+async fn without_transfers_users_are_denied_and_controllers_with_a_grace_period_allowed() {
+    let fake = || Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::Unsupported));
     let person = fake();
-    says(&deleted(&person, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
-    assert_eq!(person.state().deeds, ["noted etcd-0", "etcd-0 to 11"]);
-    says(
+    assert_ruling(&deleted(&person, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
+    assert_eq!(person.state().actions, ["reserved etcd-0", "etcd-0 to 11"]);
+    assert_ruling(
         &deleted_by(&fake(), LEAST, "etcd-0", CONTROLLER, |_| {}).await,
         "allow",
         "it has 30 s to do so by itself",
     );
     let at_once = |r: &mut serde_json::Value| r["options"]["gracePeriodSeconds"] = 0.into();
-    says(
+    assert_ruling(
         &deleted_by(&fake(), LEAST, "etcd-0", CONTROLLER, at_once).await,
         "deny",
         "cannot be asked to hand over",
@@ -103,53 +124,53 @@ async fn where_leadership_cannot_be_moved_people_are_refused_and_controllers_wit
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_does_not_hand_over_does_not_go() {
-    let bad = Fake::of(3).with(|state| state.moves = Some(TransferResult::BadTarget));
-    says(&deleted(&bad, LEAST, "etcd-0").await, "deny", "no other member can take over");
-    let deeds = ["noted etcd-0", "etcd-0 to 11", "noted etcd-0", "etcd-0 to 12"];
-    assert_eq!(bad.state().deeds, deeds, "each one is noted before it is to take over");
+async fn a_leader_that_does_not_transfer_stays() {
+    let bad = Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::BadTarget));
+    assert_ruling(&deleted(&bad, LEAST, "etcd-0").await, "deny", "no other member can take over");
+    let actions = ["reserved etcd-0", "etcd-0 to 11", "reserved etcd-0", "etcd-0 to 12"];
+    assert_eq!(bad.state().actions, actions, "each one is noted before it is to take over");
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
-    let slow = Fake::of(3).with(|state| state.moves = Some(TransferResult::Unknown(why)));
-    says(&deleted(&slow, LEAST, "etcd-0").await, "unknown", "took too long");
-    assert_eq!(slow.state().deeds.iter().filter(|deed| deed.contains(" to ")).count(), 2);
-    let lies = Fake::of(3).with(|state| state.moves = Some(TransferResult::Transferred));
+    let slow = Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::Unknown(why)));
+    assert_ruling(&deleted(&slow, LEAST, "etcd-0").await, "unknown", "took too long");
+    assert_eq!(slow.state().actions.iter().filter(|deed| deed.contains(" to ")).count(), 2);
+    let lies = Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::Transferred));
     let ruling = evicted(&lies, LEAST, "etcd-0").await;
-    says(&ruling, "deny", "leadership moved to etcd-1");
+    assert_ruling(&ruling, "deny", "leadership moved to etcd-1");
     let Verdict::Deny(denial) = ruling.verdict else { panic!() };
     assert_eq!(denial.code, Code::TooManyRequests);
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_one_of_three_down_only_that_one_goes() {
+async fn with_one_of_three_down_only_that_one_is_allowed() {
     let ruling = deleted(&Fake::of(3).down(&["etcd-2"]), LEAST, "etcd-1").await;
-    says(&ruling, "deny", "only 1 other member is healthy, and 2 of the 3 of db/etcd are a quorum");
-    says(
+    assert_ruling(&ruling, "deny", "only 1 other member is healthy, and 2 of the 3 of db/etcd are a quorum");
+    assert_ruling(
         &ruling,
         "deny",
         "\n  member  role      term  behind  state\n  etcd-0  leader       4       0  healthy\n> etcd-1  follower     4       0  healthy\n  etcd-2  -            -       -  silent: etcd-2: not-listening\nBring the others up first",
     );
-    says(&ruling, "deny", "kubectl -n db annotate pod etcd-1 durward.dev/delete-anyway=etcd-1");
+    assert_ruling(&ruling, "deny", "kubectl -n db annotate pod etcd-1 durward.dev/delete-anyway=etcd-1");
     for code in [cause::NOT_LISTENING, cause::UNREACHABLE, cause::TIMEOUT, cause::TLS] {
-        let fake =
-            Fake::of(3).with(|state| state.members.get_mut("etcd-2").unwrap().reply = Reply::Silent(code));
-        says(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
-        assert_eq!(fake.state().deeds, ["noted etcd-2"], "it may be well again before it goes");
+        let fake = Fake::of(3)
+            .with(|state| state.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(code));
+        assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+        assert_eq!(fake.state().actions, ["reserved etcd-2"], "it may be well again before it goes");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_five_one_may_be_missing_and_not_two() {
-    says(&deleted(&Fake::of(5).down(&["etcd-4"]), LEAST, "etcd-1").await, "allow", "");
-    says(
+async fn one_of_five_can_be_down_but_not_two() {
+    assert_ruling(&deleted(&Fake::of(5).down(&["etcd-4"]), LEAST, "etcd-1").await, "allow", "");
+    assert_ruling(
         &deleted(&Fake::of(5).down(&["etcd-4", "etcd-3"]), LEAST, "etcd-1").await,
         "deny",
         "only 2 other members are healthy",
     );
-    says(&deleted(&Fake::of(5).down(&["etcd-4", "etcd-3"]), LEAST, "etcd-3").await, "allow", "");
+    assert_ruling(&deleted(&Fake::of(5).down(&["etcd-4", "etcd-3"]), LEAST, "etcd-3").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_learner_goes_and_a_follower_beside_one_as_it_is_said() {
+async fn a_learner_is_allowed_and_a_follower_as_configured() {
     let fake = || {
         Fake::of(4).with(|state| {
             let learner = state.members.get_mut("etcd-3").unwrap();
@@ -157,61 +178,69 @@ async fn a_learner_goes_and_a_follower_beside_one_as_it_is_said() {
             learner.reply = Reply::ReadHangs;
         })
     };
-    says(&deleted(&fake(), LEAST, "etcd-3").await, "allow", "has no vote that could be missed");
-    says(
+    assert_ruling(&deleted(&fake(), LEAST, "etcd-3").await, "allow", "has no vote that could be missed");
+    assert_ruling(
         &deleted(&fake(), LEAST, "etcd-1").await,
         "allow",
         "membership is changing: members that do not vote yet: 1",
     );
     let strict = format!("membershipChange: deny\n{LEAST}");
-    says(&deleted(&fake(), &strict, "etcd-1").await, "deny", "membership is changing");
-    says(&deleted(&fake(), &strict, "etcd-3").await, "allow", "");
+    assert_ruling(&deleted(&fake(), &strict, "etcd-1").await, "deny", "membership is changing");
+    assert_ruling(&deleted(&fake(), &strict, "etcd-3").await, "allow", "");
     let started = Fake::of(3).with(|state| state.listed = vec![Member { id: 99, ..Member::default() }]);
-    says(&deleted(&started, LEAST, "etcd-1").await, "deny", "3 of the 4 of db/etcd are a quorum");
+    assert_ruling(&deleted(&started, LEAST, "etcd-1").await, "deny", "3 of the 4 of db/etcd are a quorum");
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_quorum_that_is_lost_the_dead_may_go_and_not_the_rest() {
-    let fake = || Fake::of(3).down(&["etcd-1", "etcd-2"]).lost();
-    says(&deleted(&fake(), LEAST, "etcd-2").await, "allow", "the others are not known to be a quorum");
-    says(
+async fn after_quorum_loss_dead_members_are_allowed_and_the_others_stay() {
+    let fake = || Fake::of(3).down(&["etcd-1", "etcd-2"]).leaderless();
+    assert_ruling(
+        &deleted(&fake(), LEAST, "etcd-2").await,
+        "allow",
+        "the others are not known to be a quorum",
+    );
+    assert_ruling(
         &deleted(&fake(), LEAST, "etcd-0").await,
         "deny",
         "the quorum is lost, and it is one of the members that are left",
     );
     // Two that know of no leader leave no quorum to a third that is merely silent.
     let silent = |down: &[&str]| {
-        let fake = Fake::of(3).lost();
+        let fake = Fake::of(3).leaderless();
         for name in down {
-            fake.state().members.get_mut(*name).unwrap().reply = Reply::Silent(cause::TIMEOUT);
+            fake.state().members.get_mut(*name).unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
         }
         fake
     };
-    says(&deleted(&silent(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "the quorum is lost");
+    assert_ruling(&deleted(&silent(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "the quorum is lost");
     // Of two silent ones nobody knows whether they are a quorum by themselves.
-    says(&deleted(&silent(&["etcd-1", "etcd-2"]), LEAST, "etcd-2").await, "unknown", "etcd-2: timeout");
+    assert_ruling(
+        &deleted(&silent(&["etcd-1", "etcd-2"]), LEAST, "etcd-2").await,
+        "unknown",
+        "etcd-2: timeout",
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_ensembles_of_one_and_two_every_deletion_is_told_to_be_an_outage() {
-    says(
+async fn clusters_of_one_and_two_warn_about_the_outage() {
+    assert_ruling(
         &deleted(&Fake::of(1), LEAST, "etcd-0").await,
         "allow",
         "it is the only member: nothing can be read or written",
     );
-    says(&deleted(&Fake::of(2), LEAST, "etcd-1").await, "allow", "the ensemble has 2 members");
+    assert_ruling(&deleted(&Fake::of(2), LEAST, "etcd-1").await, "allow", "the ensemble has 2 members");
     let strict = format!("smallEnsembles: deny\n{LEAST}");
-    says(&deleted(&Fake::of(1), &strict, "etcd-0").await, "deny", "it is the only member");
-    says(&deleted(&Fake::of(2), &strict, "etcd-0").await, "deny", "the ensemble has 2 members");
-    says(
-        &deleted(&Fake::of(2).down(&["etcd-1"]).lost(), LEAST, "etcd-0").await,
+    assert_ruling(&deleted(&Fake::of(1), &strict, "etcd-0").await, "deny", "it is the only member");
+    assert_ruling(&deleted(&Fake::of(2), &strict, "etcd-0").await, "deny", "the ensemble has 2 members");
+    assert_ruling(
+        &deleted(&Fake::of(2).down(&["etcd-1"]).leaderless(), LEAST, "etcd-0").await,
         "deny",
         "the quorum is lost",
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_leaders_the_one_of_the_higher_term_counts() {
+async fn the_leader_of_the_higher_term_counts() {
     let fake = || {
         Fake::of(3).with(|state| {
             state.leader = Some(11);
@@ -219,30 +248,34 @@ async fn of_two_leaders_the_one_of_the_higher_term_counts() {
                 one.term = 5;
             }
             let old = state.members.get_mut("etcd-0").unwrap();
-            (old.term, old.leader, old.reply) = (4, Whom::One(10), Reply::ReadHangs);
+            (old.term, old.leader, old.reply) = (4, ReportedLeader::FakeMember(10), Reply::ReadHangs);
         })
     };
-    says(
+    assert_ruling(
         &deleted(&fake(), LEAST, "etcd-2").await,
         "deny",
         "etcd-0  follower     4       0  not healthy: it is in term 4, the others in 5",
     );
-    says(&deleted(&fake(), LEAST, "etcd-0").await, "allow", "it is in term 4");
+    assert_ruling(&deleted(&fake(), LEAST, "etcd-0").await, "allow", "it is in term 4");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_database_is_told_and_a_corrupt_one_does_not_count() {
+async fn a_full_database_is_reported_and_a_corrupt_member_does_not_count() {
     let full = Fake::of(3).with(|state| state.alarms = vec![alarm(11, AlarmKind::NoSpace)]);
-    says(&deleted(&full, LEAST, "etcd-2").await, "allow", "alarm NOSPACE of etcd-1");
+    assert_ruling(&deleted(&full, LEAST, "etcd-2").await, "allow", "alarm NOSPACE of etcd-1");
     let corrupt = || Fake::of(3).with(|state| state.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
-    says(&deleted(&corrupt(), LEAST, "etcd-2").await, "deny", "etcd-1  follower     4       0  corrupt");
-    says(
+    assert_ruling(
+        &deleted(&corrupt(), LEAST, "etcd-2").await,
+        "deny",
+        "etcd-1  follower     4       0  corrupt",
+    );
+    assert_ruling(
         &deleted(&corrupt(), LEAST, "etcd-2").await,
         "deny",
         "\nReplace etcd-1 first: its data is corrupt; to delete",
     );
-    says(&deleted(&corrupt(), LEAST, "etcd-1").await, "allow", "its data is corrupt");
-    says(
+    assert_ruling(&deleted(&corrupt(), LEAST, "etcd-1").await, "allow", "its data is corrupt");
+    assert_ruling(
         &deleted(&corrupt().down(&["etcd-2"]), LEAST, "etcd-1").await,
         "deny",
         "only 1 other member is healthy",
@@ -250,38 +283,38 @@ async fn a_full_database_is_told_and_a_corrupt_one_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_or_lags_does_not_count_and_costs_its_own_deadline_only() {
+async fn a_member_that_hangs_does_not_count_and_costs_only_its_deadline() {
     for reply in [Reply::Hangs, Reply::ReadHangs] {
         let fake = Fake::of(3).with(|state| state.members.get_mut("etcd-2").unwrap().reply = reply);
         let begun = tokio::time::Instant::now();
-        says(&deleted(&fake, LEAST, "etcd-1").await, "deny", "only 1 other member is healthy");
+        assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "only 1 other member is healthy");
         assert!(begun.elapsed() < std::time::Duration::from_millis(1100), "{:?}", begun.elapsed());
     }
     let behind = Fake::of(3).with(|state| state.members.get_mut("etcd-2").unwrap().behind = 5001);
-    says(&deleted(&behind, LEAST, "etcd-1").await, "deny", "it is 5001 entries behind");
+    assert_ruling(&deleted(&behind, LEAST, "etcd-1").await, "deny", "it is 5001 entries behind");
     let patient = format!("lag: 6000\n{LEAST}");
-    says(&deleted(&behind, &patient, "etcd-1").await, "allow", "");
+    assert_ruling(&deleted(&behind, &patient, "etcd-1").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_read_has_still_asked_the_quorum() {
+async fn a_denied_read_confirms_the_quorum() {
     let fake = Fake::of(3).with(|state| {
         for one in state.members.values_mut() {
-            one.reply = Reply::Denies;
+            one.reply = Reply::ReadDenied;
         }
     });
-    says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_3_5_most_members_have_to_agree_on_the_list() {
+async fn before_3_5_a_majority_must_agree_on_the_list() {
     let old = |state: &mut fake::State| {
         for one in state.members.values_mut() {
             one.version = "3.4.23";
         }
     };
-    says(&deleted(&Fake::of(3).with(old), LEAST, "etcd-1").await, "allow", "");
-    says(
+    assert_ruling(&deleted(&Fake::of(3).with(old), LEAST, "etcd-1").await, "allow", "");
+    assert_ruling(
         &deleted(&Fake::of(3).with(old).down(&["etcd-0", "etcd-2"]), LEAST, "etcd-1").await,
         "unknown",
         "no majority",
@@ -289,7 +322,7 @@ async fn before_3_5_most_members_have_to_agree_on_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_pod_takes_its_member_out_the_others_are_counted_among_themselves() {
+async fn a_hook_that_removes_the_member_reduces_the_quorum() {
     let fake = || {
         Fake::of(3).down(&["etcd-2"]).with(|state| {
             state.listed.clear();
@@ -300,44 +333,52 @@ async fn where_the_pod_takes_its_member_out_the_others_are_counted_among_themsel
     };
     // Two members: with N one has to be left of two, which is no quorum; with N-1 one of one is.
     let ruling = deleted(&fake(), LEAST, "etcd-1").await;
-    says(&ruling, "allow", "");
-    assert!(!told(&ruling).contains("members: nothing can be read"), "{}", told(&ruling));
+    assert_ruling(&ruling, "allow", "");
+    assert!(!text_of(&ruling).contains("members: nothing can be read"), "{}", text_of(&ruling));
     let kept = "ensembles: [{namespace: db, selector: app=etcd, membership: kept}]";
-    says(&deleted(&fake(), kept, "etcd-1").await, "deny", "2 of the 3 members that db/etcd is to have vote");
+    assert_ruling(
+        &deleted(&fake(), kept, "etcd-1").await,
+        "deny",
+        "2 of the 3 members that db/etcd is to have vote",
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_that_goes_with_the_pod_is_told_or_refused() {
+async fn data_loss_is_warned_about_or_denied() {
     let fake = || {
         Fake::of(3).with(|state| state.pods[1]["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]))
     };
-    says(&deleted(&fake(), LEAST, "etcd-1").await, "allow", "none of its volumes outlives the pod");
+    assert_ruling(&deleted(&fake(), LEAST, "etcd-1").await, "allow", "none of its volumes outlives the pod");
     let strict = format!("dataSafety: deny\n{LEAST}");
-    says(&deleted(&fake(), &strict, "etcd-1").await, "deny", "none of its volumes outlives the pod");
-    says(&deleted(&fake(), &strict, "etcd-2").await, "allow", "");
+    assert_ruling(&deleted(&fake(), &strict, "etcd-1").await, "deny", "none of its volumes outlives the pod");
+    assert_ruling(&deleted(&fake(), &strict, "etcd-2").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_gateway_health_and_metrics_are_asked() {
-    let poor = || {
+async fn without_a_gateway_health_and_metrics_are_read() {
+    let degraded = || {
         Fake::of(3).with(|state| {
             for one in state.members.values_mut() {
-                one.reply = Reply::Poor;
+                one.reply = Reply::HealthOnly;
             }
         })
     };
-    says(&deleted(&poor(), LEAST, "etcd-1").await, "allow", "only their health and metrics tell of it");
-    says(&deleted(&poor().down(&["etcd-2"]), LEAST, "etcd-1").await, "deny", "2 of the 3");
-    says(&deleted(&poor().down(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "");
-    says(&deleted(&poor(), LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
-    says(&deleted_by(&poor(), LEAST, "etcd-0", CONTROLLER, |_| {}).await, "allow", "by itself");
+    assert_ruling(
+        &deleted(&degraded(), LEAST, "etcd-1").await,
+        "allow",
+        "only their health and metrics tell of it",
+    );
+    assert_ruling(&deleted(&degraded().down(&["etcd-2"]), LEAST, "etcd-1").await, "deny", "2 of the 3");
+    assert_ruling(&deleted(&degraded().down(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "");
+    assert_ruling(&deleted(&degraded(), LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
+    assert_ruling(&deleted_by(&degraded(), LEAST, "etcd-0", CONTROLLER, |_| {}).await, "allow", "by itself");
     // A pod that is not there yet is a member that does not answer.
-    let scaled = poor().with(|state| drop(state.pods.remove(2)));
-    says(&deleted(&scaled, LEAST, "etcd-1").await, "deny", "2 of the 3");
+    let scaled = degraded().with(|state| drop(state.pods.remove(2)));
+    assert_ruling(&deleted(&scaled, LEAST, "etcd-1").await, "deny", "2 of the 3");
 }
 
 #[tokio::test(start_paused = true)]
-async fn teardown_and_repair_are_let_through_without_asking_any_member() {
+async fn teardown_and_repair_are_allowed_without_asking_members() {
     type Change = fn(&mut fake::State);
     let changes: [(&str, Change); 8] = [
         ("namespace", |s| {
@@ -365,36 +406,40 @@ async fn teardown_and_repair_are_let_through_without_asking_any_member() {
         for user in ["ann", CONTROLLER, "system:kube-controller-manager"] {
             let fake = Fake::of(3).down(&["etcd-2"]).with(change);
             let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
-            says(&ruling, "allow", "");
+            assert_ruling(&ruling, "allow", "");
             assert!(ruling.audit.iter().any(|(_, value)| value.contains(why)), "{why}: {:?}", ruling.audit);
             // Its container may be back before it is gone.
-            let noted = usize::from(why == "etcd is not running in it");
-            assert_eq!(fake.untouched(), (0, noted), "{why}");
+            let reserved = usize::from(why == "etcd is not running in it");
+            assert_eq!(fake.activity(), (0, reserved), "{why}");
         }
     }
     let mirror = Fake::of(3)
         .with(|s| s.pods[1]["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"}));
-    says(&deleted(&mirror, LEAST, "etcd-1").await, "allow", "no two such nodes do at once");
+    assert_ruling(&deleted(&mirror, LEAST, "etcd-1").await, "allow", "no two such nodes do at once");
     assert_eq!(mirror.state().asked, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_leaves_its_pods_behind_tears_nothing_down() {
+async fn an_orphaning_statefulset_is_not_a_teardown() {
     let fake = Fake::of(3).down(&["etcd-2"]).with(|s| {
         let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
         set["metadata"]["deletionTimestamp"] = "x".into();
         set["metadata"]["finalizers"] = json!(["orphan"]);
     });
-    says(&deleted(&fake, LEAST, "etcd-1").await, "deny", "only 1 other member is healthy");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "only 1 other member is healthy");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_end_is_cut_short_is_warned_of_and_never_held_up() {
+async fn a_shortened_grace_period_of_a_leader_is_allowed_with_a_warning() {
     let fake = Fake::of(3);
-    fake.mark("etcd-0");
-    fake.mark("etcd-1");
+    fake.mark_deleted("etcd-0");
+    fake.mark_deleted("etcd-1");
     let at_once = |r: &mut serde_json::Value| r["options"]["gracePeriodSeconds"] = 0.into();
-    says(&deleted_by(&fake, LEAST, "etcd-0", "ann", at_once).await, "allow", "it still leads and is killed");
+    assert_ruling(
+        &deleted_by(&fake, LEAST, "etcd-0", "ann", at_once).await,
+        "allow",
+        "it still leads and is killed",
+    );
     assert!(deleted_by(&fake, LEAST, "etcd-1", "ann", at_once).await.warnings.is_empty());
     let kubelet = |r: &mut serde_json::Value| {
         at_once(r);
@@ -404,75 +449,79 @@ async fn a_leader_whose_end_is_cut_short_is_warned_of_and_never_held_up() {
     assert!(deleted_by(&fake, LEAST, "etcd-0", "system:node:n0", kubelet).await.warnings.is_empty());
     assert_eq!(fake.state().asked, before);
     let blind = Fake::of(3).with(|s| {
-        s.refuses.insert("pods", cause::FORBIDDEN);
+        s.errors.insert("pods", cause::FORBIDDEN);
         s.members.get_mut("etcd-0").unwrap().reply = Reply::Hangs;
     });
-    blind.mark("etcd-0");
-    says(&deleted_by(&blind, LEAST, "etcd-0", "ann", at_once).await, "allow", "");
+    blind.mark_deleted("etcd-0");
+    assert_ruling(&deleted_by(&blind, LEAST, "etcd-0", "ann", at_once).await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_is_refused_so_that_a_drain_waits() {
+async fn a_denied_eviction_makes_a_drain_wait() {
     let fake = Fake::of(3).down(&["etcd-2"]);
     let ruling = evicted(&fake, LEAST, "etcd-1").await;
-    says(&ruling, "deny", "pod \"db/etcd-1\" cannot be evicted: only 1 other member is healthy");
+    assert_ruling(&ruling, "deny", "pod \"db/etcd-1\" cannot be evicted: only 1 other member is healthy");
     let Verdict::Deny(denial) = ruling.verdict else { panic!() };
     assert_eq!((denial.code, denial.causes[0].reason.as_str()), (Code::TooManyRequests, "DisruptionBudget"));
-    says(&evicted(&Fake::of(3), LEAST, "etcd-1").await, "allow", "");
+    assert_ruling(&evicted(&Fake::of(3), LEAST, "etcd-1").await, "allow", "");
     let gone = Fake::of(3).with(|s| drop(s.pods.remove(1)));
-    says(&evicted(&gone, LEAST, "etcd-1").await, "allow", "");
+    assert_ruling(&evicted(&gone, LEAST, "etcd-1").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_says_the_same_and_does_nothing() {
+async fn a_dry_run_rules_the_same_and_changes_nothing() {
     let yaml = LEAST;
     for (name, verdict, text) in
         [("etcd-0", "allow", "would hand over to etcd-1 first"), ("etcd-1", "allow", "")]
     {
         let fake = Fake::of(3);
         let dry = |r: &mut serde_json::Value| r["dryRun"] = true.into();
-        says(&deleted_by(&fake, yaml, name, "ann", dry).await, verdict, text);
+        assert_ruling(&deleted_by(&fake, yaml, name, "ann", dry).await, verdict, text);
         let drain = evict(name, |r| r["object"]["deleteOptions"] = json!({"dryRun": ["All"]}));
-        says(&ruled(&fake.door(yaml), &drain).await, verdict, text);
-        assert!(fake.state().deeds.is_empty(), "{:?}", fake.state().deeds);
+        assert_ruling(&review(&fake.guard(yaml), &drain).await, verdict, text);
+        assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
         // From a world on disk there are no hands at all.
-        says(&ruled(&fake.handless(yaml), &evict(name, |_| {})).await, verdict, text);
+        assert_ruling(&review(&fake.without_writer(yaml), &evict(name, |_| {})).await, verdict, text);
     }
     let fake = Fake::of(3).down(&["etcd-2"]);
     let dry = |r: &mut serde_json::Value| r["dryRun"] = true.into();
-    says(&deleted_by(&fake, yaml, "etcd-1", "ann", dry).await, "deny", "only 1 other member");
+    assert_ruling(&deleted_by(&fake, yaml, "etcd-1", "ann", dry).await, "deny", "only 1 other member");
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_pods_are_none_of_its_business() {
+async fn other_pods_are_ignored() {
     let fake = Fake::of(3).with(|s| s.pods[1]["metadata"]["labels"] = json!({"app": "web"}));
-    says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
     let other = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
     let fake = Fake::of(3).down(&["etcd-2"]);
-    says(&deleted(&fake, other, "etcd-1").await, "allow", "");
+    assert_ruling(&deleted(&fake, other, "etcd-1").await, "allow", "");
     assert_eq!(fake.state().asked, 0);
     fake.state().others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["labels"] =
         json!({"t": "u"});
-    says(&deleted(&fake, other, "etcd-1").await, "deny", "only 1 other member");
+    assert_ruling(&deleted(&fake, other, "etcd-1").await, "deny", "only 1 other member");
     let exempt = format!("exempt: {{namespaceSelector: {{matchLabels: {{t: u}}}}}}\n{LEAST}");
-    says(&deleted(&fake, &exempt, "etcd-1").await, "allow", "");
+    assert_ruling(&deleted(&fake, &exempt, "etcd-1").await, "allow", "");
     let exempt = format!("exempt: {{users: [ann]}}\n{LEAST}");
-    says(&deleted(&fake, &exempt, "etcd-1").await, "allow", "");
+    assert_ruling(&deleted(&fake, &exempt, "etcd-1").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_breaks_the_glass_on_the_pod_or_its_namespace_passes() {
-    let glass = |name: &str| json!({"durward.dev/delete-anyway": name, "durward.dev/delete-reason": "disk", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
-    let fake = Fake::of(3).down(&["etcd-2"]).with(|s| s.pods[1]["metadata"]["annotations"] = glass("etcd-1"));
-    says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "passes unchecked");
-    says(&evicted(&fake, LEAST, "etcd-1").await, "allow", "because: disk");
+async fn an_override_on_the_pod_or_its_namespace_allows() {
+    let override_annotations = |name: &str| json!({"durward.dev/delete-anyway": name, "durward.dev/delete-reason": "disk", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
+    let fake = Fake::of(3)
+        .down(&["etcd-2"])
+        .with(|s| s.pods[1]["metadata"]["annotations"] = override_annotations("etcd-1"));
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "passes unchecked");
+    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "because: disk");
     let fake = Fake::of(3).down(&["etcd-2"]).with(|s| {
-        s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["annotations"] = glass("db");
+        s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["annotations"] =
+            override_annotations("db");
     });
-    says(&evicted(&fake, LEAST, "etcd-1").await, "allow", "passes unchecked");
-    let wrong =
-        Fake::of(3).down(&["etcd-2"]).with(|s| s.pods[1]["metadata"]["annotations"] = glass("etcd-2"));
-    says(
+    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "passes unchecked");
+    let wrong = Fake::of(3)
+        .down(&["etcd-2"])
+        .with(|s| s.pods[1]["metadata"]["annotations"] = override_annotations("etcd-2"));
+    assert_ruling(
         &deleted(&wrong, LEAST, "etcd-1").await,
         "deny",
         "durward.dev/delete-anyway does not count: durward.dev/delete-anyway is \"etcd-2\"",

@@ -1,5 +1,4 @@
-//! How members are spoken to: port, TLS, login. Files are told apart from names of Secrets by their key, so that nobody writes a
-//! password where its file belongs.
+//! How members are reached: port, TLS, login. Files and Secrets have different keys, so a password is never taken for a file name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,12 +6,12 @@ use std::sync::Arc;
 use ::config::{Section, names};
 use cluster::etcd::{ClientOptions, Login, Material, Tls};
 
-/// How members are spoken to, before it is known in which namespace they are.
+/// The client settings of an entry, for any namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in super::super) struct ClientConfig {
     tls: Option<TlsConfig>,
     login: Option<LoginConfig>,
-    is_open: bool,
+    sends_password_unverified: bool,
     server_name: Option<String>,
 }
 
@@ -29,17 +28,17 @@ enum LoginConfig {
     Files(PathBuf, PathBuf),
 }
 
-/// In a server name, the namespace of the members.
+/// The placeholder for the namespace of the members in a server name.
 const NAMESPACE: &str = "{namespace}";
-/// In a server name, the name of what the members belong to.
+/// The placeholder for the name of the members' owner in a server name.
 const NAME: &str = "{name}";
 
 impl ClientConfig {
-    /// For members in this namespace that belong to a `StatefulSet`, or something else, of this name.
+    /// Returns the client for members in this namespace with an owner of this name.
     pub(in super::super) fn client(&self, namespace: &str, owner: Option<&str>) -> Arc<ClientOptions> {
         let server_name = self.server_name.as_ref().map(|name| {
             let name = name.replace(NAMESPACE, namespace);
-            // Without an owner it stays, and is told as a name that no certificate can have.
+            // Without an owner the placeholder stays, and no certificate has such a name.
             owner.map_or(name.clone(), |owner| name.replace(NAME, owner))
         });
         let tls = self.tls.as_ref().map(|tls| {
@@ -47,8 +46,7 @@ impl ClientConfig {
                 .secret
                 .as_ref()
                 .map(|name| Material::Secret { namespace: namespace.to_owned(), name: name.clone() });
-            let files =
-                tls.files.clone().map(|(authority, identity)| Material::Files { authority, identity });
+            let files = tls.files.clone().map(|(ca, identity)| Material::Files { authority: ca, identity });
             Tls { material: secret.or(files), server_name, insecure: tls.insecure }
         });
         let login = self.login.as_ref().map(|login| match login {
@@ -59,10 +57,10 @@ impl ClientConfig {
                 Login::Files { user: user.clone(), password: password.clone() }
             }
         });
-        Arc::new(ClientOptions { tls, login, open: self.is_open })
+        Arc::new(ClientOptions { tls, login, open: self.sends_password_unverified })
     }
 
-    /// The Secrets in the members' namespace that are read.
+    /// Returns the names of the Secrets in the members' namespace.
     pub(in super::super) fn secrets(&self) -> Vec<&str> {
         let of_tls = self.tls.as_ref().and_then(|tls| tls.secret.as_deref());
         let of_login = self.login.as_ref().and_then(|login| match login {
@@ -72,11 +70,11 @@ impl ClientConfig {
         of_tls.into_iter().chain(of_login).collect()
     }
 
-    /// The files that are read, each with its key below `client`.
+    /// Returns the files, each with its key below `client`.
     pub(in super::super) fn files(&self) -> Vec<(&'static str, &Path)> {
         let mut files: Vec<(&'static str, &Path)> = Vec::new();
-        if let Some((authority, identity)) = self.tls.as_ref().and_then(|tls| tls.files.as_ref()) {
-            files.push(("tls.files.ca", authority));
+        if let Some((ca, identity)) = self.tls.as_ref().and_then(|tls| tls.files.as_ref()) {
+            files.push(("tls.files.ca", ca));
             if let Some((certificate, key)) = identity {
                 files.extend([("tls.files.cert", certificate.as_path()), ("tls.files.key", key)]);
             }
@@ -87,8 +85,8 @@ impl ClientConfig {
         files
     }
 
-    /// Whether the name of what the members belong to is a part of their certificates' names.
-    pub(super) fn wants_owner(&self) -> bool {
+    /// Whether the server name contains the name of the owner.
+    pub(super) fn has_owner_name(&self) -> bool {
         self.server_name.as_ref().is_some_and(|name| name.contains(NAME))
     }
 }
@@ -96,7 +94,7 @@ impl ClientConfig {
 const SERVER_NAME: &str =
     "DNS name or address, as etcd.db.svc; {namespace} and {name} stand for those of the members' StatefulSet";
 
-/// Reads `client`: the port, and the rest.
+/// Reads `client`. Returns the port separately.
 pub(super) fn read(section: &mut Section<'_>) -> (u16, ClientConfig) {
     let port = section.number("port", "Where members serve clients.", 2379, (1, 65_535));
     let server_name = section.optional_name(
@@ -111,9 +109,9 @@ pub(super) fn read(section: &mut Section<'_>) -> (u16, ClientConfig) {
         section.problem("tls", "stands there with nothing behind it", Some(next));
     }
     let tls = section.section("tls", "TLS to the members; plain HTTP where absent.", tls);
-    let (login, is_open) =
+    let (login, sends_password_unverified) =
         section.section("auth", "Who asks, where the ensemble has authentication on.", login);
-    if login.is_some() && !is_open && (!has_tls || tls.insecure) {
+    if login.is_some() && !sends_password_unverified && (!has_tls || tls.insecure) {
         let next = "add tls with the ensemble's authority, or auth.insecure: true".to_owned();
         section.problem("auth", "would send a password to members that nobody verified", Some(next));
     }
@@ -125,10 +123,10 @@ pub(super) fn read(section: &mut Section<'_>) -> (u16, ClientConfig) {
         );
     }
     let tls = has_tls.then_some(tls);
-    (u16::try_from(port).unwrap_or(2379), ClientConfig { tls, login, is_open, server_name })
+    (u16::try_from(port).unwrap_or(2379), ClientConfig { tls, login, sends_password_unverified, server_name })
 }
 
-/// A name in a certificate, with placeholders for what differs from one ensemble to the next.
+/// Validates a server name with placeholders.
 fn server_name(text: &str) -> Result<(), names::Fault> {
     let filled = text.replace(NAMESPACE, "n").replace(NAME, "n");
     if filled.contains(['{', '}']) {
@@ -159,17 +157,17 @@ fn tls(section: &mut Section<'_>) -> TlsConfig {
 }
 
 fn files_of_tls(section: &mut Section<'_>) -> Option<(PathBuf, Option<(PathBuf, PathBuf)>)> {
-    let authority = path(section, "ca", "The authority of their certificates.");
+    let ca = path(section, "ca", "The authority of their certificates.");
     let certificate = path(section, "cert", "The certificate to show them, where they ask for one.");
     let key = path(section, "key", "The key of that certificate.");
-    if section.is_written() && authority.is_none() && !section.has("ca") {
+    if section.is_written() && ca.is_none() && !section.has("ca") {
         section.problem("ca", "is missing", Some("add: ca: FILE".to_owned()));
     }
     if section.has("cert") != section.has("key") {
         let next = "add the other one, or take this one out".to_owned();
         section.problem("cert", "a certificate and its key belong together", Some(next));
     }
-    authority.map(|authority| (authority, certificate.zip(key)))
+    ca.map(|ca| (ca, certificate.zip(key)))
 }
 
 fn login(section: &mut Section<'_>) -> (Option<LoginConfig>, bool) {
@@ -197,13 +195,13 @@ fn login(section: &mut Section<'_>) -> (Option<LoginConfig>, bool) {
     (secret.map(LoginConfig::Secret).or(files), insecure)
 }
 
-/// A file; relative to the one that names it.
+/// Reads a path, relative to the configuration file.
 fn path(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> Option<PathBuf> {
     let text = section.optional_text(key, "path of a file", doc)?;
     if text.is_empty() {
         section.problem(key, "is empty", Some("allowed: the path of a file".to_owned()));
         return None;
     }
-    let folder = Path::new(&section.place().file).parent().map(Path::to_path_buf);
-    Some(folder.unwrap_or_default().join(text))
+    let directory = Path::new(&section.place().file).parent().map(Path::to_path_buf);
+    Some(directory.unwrap_or_default().join(text))
 }

@@ -11,28 +11,31 @@ fn problems(yaml: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_namespace_and_a_selector_are_enough() {
+fn a_namespace_and_a_selector_are_sufficient() {
     let config = config(LEAST);
-    let [ensemble] = config.ensembles.as_slice() else { panic!() };
-    assert_eq!(ensemble.within, Within::Named("db".into()));
-    assert_eq!((ensemble.port, ensemble.leader), (2379, Leader::Transfer));
-    assert_eq!((ensemble.membership, ensemble.group_by), (Membership::Auto, GroupBy::StatefulSet));
-    assert_eq!(*ensemble.client.client("db", None), ClientOptions::default());
-    assert_eq!((config.reservation, config.data_safety, config.lag), (Book::Lease, Weight::Warn, 5000));
+    let [entry] = config.clusters.as_slice() else { panic!() };
+    assert_eq!(entry.namespaces, NamespaceMatch::Named("db".into()));
+    assert_eq!((entry.port, entry.leader), (2379, LeaderPolicy::Transfer));
+    assert_eq!((entry.membership, entry.group_by), (Membership::Auto, GroupBy::StatefulSet));
+    assert_eq!(*entry.client.client("db", None), ClientOptions::default());
+    assert_eq!(
+        (config.reservation, config.data_safety, config.lag),
+        (ReservationStore::Lease, Severity::Warn, 5000)
+    );
     assert_eq!(config.member_deadline, Duration::from_secs(1));
 }
 
 #[test]
-fn what_holds_for_all_ensembles_can_be_said_otherwise_for_one() {
+fn an_entry_overrides_the_key_for_all_entries() {
     let yaml = "leader: refuse\nensembles: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, leader: allow}]";
-    let leaders: Vec<Leader> = config(yaml).ensembles.iter().map(|ensemble| ensemble.leader).collect();
-    assert_eq!(leaders, [Leader::Refuse, Leader::Allow]);
+    let leaders: Vec<LeaderPolicy> = config(yaml).clusters.iter().map(|entry| entry.leader).collect();
+    assert_eq!(leaders, [LeaderPolicy::Refuse, LeaderPolicy::Allow]);
 }
 
 #[test]
-fn secrets_are_those_of_the_members_namespace_and_files_are_relative_to_the_configuration() {
+fn secrets_are_in_the_members_namespace_and_files_relative_to_the_configuration() {
     let yaml = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: a=b, client: {serverName: etcd.db.svc, tls: {secret: etcd-client}, auth: {secret: etcd-user}}}]";
-    let of_secrets = config(yaml).ensembles.remove(0).client;
+    let of_secrets = config(yaml).clusters.remove(0).client;
     let client = of_secrets.client("tenant-7", None);
     let tls = client.tls.as_ref().unwrap();
     let material = Material::Secret { namespace: "tenant-7".into(), name: "etcd-client".into() };
@@ -46,16 +49,16 @@ fn secrets_are_those_of_the_members_namespace_and_files_are_relative_to_the_conf
     assert_eq!(problems, []);
     let identity = Some((PathBuf::from("/c.pem"), PathBuf::from("/etc/durward/k.pem")));
     let files = Material::Files { authority: "/etc/durward/ca.pem".into(), identity };
-    assert_eq!(config.ensembles[0].client.client("db", None).tls.as_ref().unwrap().material, Some(files));
+    assert_eq!(config.clusters[0].client.client("db", None).tls.as_ref().unwrap().material, Some(files));
 }
 
 #[test]
-fn one_entry_reaches_ensembles_whose_certificates_have_names_of_their_own() {
+fn a_server_name_can_contain_namespace_and_name() {
     let name = |template: &str, owner: Option<&str>| {
         let yaml = format!(
             "ensembles: [{{namespaceSelector: t=u, selector: a=b, client: {{serverName: '{template}', tls: {{secret: s}}}}}}]"
         );
-        config(&yaml).ensembles[0].client.client("tenant-7", owner).tls.as_ref().unwrap().server_name.clone()
+        config(&yaml).clusters[0].client.client("tenant-7", owner).tls.as_ref().unwrap().server_name.clone()
     };
     assert_eq!(name("{name}.{namespace}.svc", Some("etcd")).as_deref(), Some("etcd.tenant-7.svc"));
     assert_eq!(name("etcd.svc", None).as_deref(), Some("etcd.svc"));
@@ -64,9 +67,9 @@ fn one_entry_reaches_ensembles_whose_certificates_have_names_of_their_own() {
 }
 
 #[test]
-fn files_are_told_with_their_keys() {
+fn lists_files_with_their_keys() {
     let yaml = "ensembles: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, client: {tls: {files: {ca: ca, cert: c, key: k}}, auth: {files: {user: u, password: p}}}}]";
-    let ensembles = config(yaml).ensembles;
+    let ensembles = config(yaml).clusters;
     assert!(ensembles[0].client.files().is_empty());
     let keys: Vec<&str> = ensembles[1].client.files().into_iter().map(|(key, _)| key).collect();
     assert_eq!(
@@ -76,17 +79,17 @@ fn files_are_told_with_their_keys() {
 }
 
 #[test]
-fn selectors_are_taken_in_either_form() {
+fn selectors_have_two_forms() {
     let text = "ensembles: [{namespaceSelector: t=u, selector: 'app=etcd,tier in (a,b)'}]";
     let map = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: {matchLabels: {app: etcd}, matchExpressions: [{key: tier, operator: In, values: [a, b]}]}}]";
-    assert_eq!(config(text).ensembles, config(map).ensembles);
+    assert_eq!(config(text).clusters, config(map).clusters);
 }
 
 #[test]
-fn an_operators_own_kind_is_named_as_its_pods_name_it() {
+fn reads_the_kind_of_the_owner() {
     let of = |owner: &str| {
         config(&format!("ensembles: [{{namespace: a, selector: x=y, owner: {owner}}}]"))
-            .ensembles
+            .clusters
             .remove(0)
             .owner
     };
@@ -110,7 +113,7 @@ fn an_operators_own_kind_is_named_as_its_pods_name_it() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn reports_all_problems_at_once() {
     let told = problems(
         "ensembles:\n- {selector: app=etcd}\n- {namespace: db}\n- {namespace: durward-system, selector: '!a'}\nmemberDeadline: 0s\nreservaton: lease\n",
     );
@@ -128,7 +131,7 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn each_mistake_is_told_with_what_to_do() {
+fn each_problem_has_a_next_step() {
     for (yaml, why, next) in [
         ("mode: audit", "names none, so nothing is guarded", "ensembles: [{namespace: db"),
         (
@@ -195,7 +198,7 @@ fn each_mistake_is_told_with_what_to_do() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_told_with_what_to_do() {
+fn contradictions_have_a_next_step() {
     for (yaml, why, next) in [
         ("ensembles: {namespace: db}", "is not a list", "ensembles: [{ … }]"),
         (
@@ -255,7 +258,7 @@ fn what_cannot_be_meant_is_told_with_what_to_do() {
 }
 
 #[test]
-fn no_webhook_is_to_wait_for_longer_than_one_may() {
+fn never_proposes_a_timeout_above_the_maximum() {
     let told = |deadline: &str| {
         problems(&format!("memberDeadline: {deadline}\nensembles: [{{namespace: db, selector: a=b}}]"))
             .join("\n")

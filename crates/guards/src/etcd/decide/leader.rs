@@ -1,87 +1,102 @@
-//! A member that leads: it hands over before it goes.
+//! The decision about the leader: it transfers leadership before its pod is deleted.
 
 use admission::Ruling;
 
-use super::super::config::Leader;
-use super::super::notes::Hold;
-use super::super::table::{Row, State, Table};
-use super::super::tell::Said;
-use super::{Case, Effect, Step, goes, grace, in_vain, not_reserved};
+use super::super::config::LeaderPolicy;
+use super::super::messages::Messages;
+use super::super::reservations::Validity;
+use super::super::table::{MemberState, Row, Table};
+use super::{Decision, Effect, Input, allow_reserved, deny_backoff, not_reserved};
 use cluster::etcd::Id;
 
-/// Why people are refused a leader.
+/// The denial for people with `leader: refuse`.
 pub(super) const LEADS: &str = "it leads the ensemble, and leaders are not deleted here (leader: refuse)";
 
-/// Whether leaders are refused here. A controller that is refused one for good would never come to the end of a rolling update.
-pub(in super::super) fn is_refused(case: Case<'_>) -> bool {
-    case.ensemble.leader == Leader::Refuse && !case.target.by_controller
+/// Whether the leader is denied. Controllers are not, because a rolling update would never finish.
+pub(in super::super) fn is_refused(input: Input<'_>) -> bool {
+    input.entry.leader == LeaderPolicy::Refuse && !input.removal.by_controller
 }
 
-/// The leader.
-pub(super) fn of_leader(case: Case<'_>, table: &Table, me: &Row, ruling: Ruling, said: &Said<'_>) -> Step {
-    let (done, by_controller) = (case.done, case.target.by_controller);
-    let goes = |ruling: Ruling| goes(case, table, me, said, said.beside(ruling));
-    match case.ensemble.leader {
-        Leader::Allow => {
-            return goes(ruling.warn(said.voice("it leads: the ensemble elects another when it is gone")));
-        }
-        Leader::Refuse if is_refused(case) => return Step::Rule(said.deny("Leader", LEADS)),
-        Leader::Refuse | Leader::Transfer => {}
-    }
-    if done.is_unmovable || table.is_poor {
-        let grace = grace(case);
-        if by_controller && grace > 0 {
-            let text = format!(
-                "it leads and cannot be asked to hand over; it has {grace} s to do so by itself when it is ended"
-            );
-            return goes(ruling.warn(said.voice(&text)));
-        }
-        return Step::Rule(said.deny("Leader", "it leads the ensemble, and this etcd cannot be asked to hand over (before 3.3, or without its JSON gateway)"));
-    }
-    if let Some(name) = &done.pretended {
-        let text = format!("it leads, and would hand over to {name} first");
-        return goes(ruling.warn(said.voice(&text)));
-    }
-    let note = &case.facts.note;
-    let next = successor(table, me, &done.refused, &note.to);
-    let Some((next, to)) = next.and_then(|next| Some((next, next.id?))) else {
-        return Step::Rule(said.deny("Leader", "it leads the ensemble, and no other member can take over"));
+/// Decides about the leader.
+pub(super) fn decide_leader(
+    input: Input<'_>,
+    table: &Table,
+    me: &Row,
+    ruling: Ruling,
+    messages: &Messages<'_>,
+) -> Decision {
+    let progress = input.progress;
+    let deny = |reason: &str, text: &str| Decision::Ruling(messages.deny(reason, text));
+    let allow = |text: &str| {
+        let ruling = messages.add_warnings(ruling.clone().warn(messages.warning(text)));
+        allow_reserved(input, table, me, messages, ruling)
     };
-    if let Some(why) = case.unnoted() {
-        return Step::Rule(said.unknown(vec![not_reserved(why)]));
+    if input.entry.leader == LeaderPolicy::Allow {
+        return allow("it leads: the ensemble elects another when it is gone");
     }
-    // Before it hands over for nothing.
-    if note.rests {
-        return Step::Rule(in_vain(case, said));
+    if is_refused(input) {
+        return deny("Leader", LEADS);
     }
-    // Nobody lets the next one go from when that is noted until this review has ended.
-    if done.is_reserved || (note.hold >= Hold::Lasting && note.to.contains(&next.uid)) {
-        return Step::Act(Effect::Move { to, name: next.name.clone() });
+    if progress.cannot_move_leader || table.is_degraded {
+        let grace = input.grace();
+        if input.removal.by_controller && grace > 0 {
+            return allow(&format!(
+                "it leads and cannot be asked to hand over; it has {grace} s to do so by itself when it is ended"
+            ));
+        }
+        return deny(
+            "Leader",
+            "it leads the ensemble, and this etcd cannot be asked to hand over (before 3.3, or without its JSON gateway)",
+        );
     }
-    // Noted anew while it still counts, a leader that never hands over and is asked for again and again would hold up all others.
-    if note.hold == Hold::Ending {
-        let text = "it leads the ensemble, and what was noted of it before ends while leadership moves";
-        return Step::Rule(said.deny("Again", text));
+    if let Some(name) = &progress.would_move_to {
+        return allow(&format!("it leads, and would hand over to {name} first"));
     }
-    Step::Act(Effect::Appoint { to: next.uid.clone() })
+    let reservation = &input.facts.reservation;
+    let next = successor(table, me, &progress.unable_to_lead, &reservation.successors);
+    let Some((next, to)) = next.and_then(|next| Some((next, next.id?))) else {
+        return deny("Leader", "it leads the ensemble, and no other member can take over");
+    };
+    if let Some(why) = input.reservation_error() {
+        return Decision::Ruling(messages.unknown(vec![not_reserved(why)]));
+    }
+    // Before a transfer that would be useless.
+    if reservation.backoff.is_active {
+        return Decision::Ruling(deny_backoff(input, messages));
+    }
+    // No review allows the deletion of the successor while the reservation names it, which lasts until this review ends.
+    let names_it = reservation.successors.contains(&next.uid);
+    if progress.would_reserve || (reservation.validity >= Validity::ThisReview && names_it) {
+        return Decision::Effect(Effect::MoveLeader { to, name: next.name.clone() });
+    }
+    // If it was renewed, repeated deletions of a leader that never transfers would block all other members.
+    if reservation.validity == Validity::Expiring {
+        return deny(
+            "Again",
+            "it leads the ensemble, and what was noted of it before ends while leadership moves",
+        );
+    }
+    Decision::Effect(Effect::AddSuccessor { uid: next.uid.clone() })
 }
 
-/// Entries by which members may differ and be equally good: what is written while they are asked.
-const ABREAST: u64 = 100;
+/// A lag below this is normal, because entries are written while the members answer.
+const NORMAL_LAG: u64 = 100;
 
-/// The most caught-up of those who can lead. On a node that is being emptied it would soon have to hand over again; so would a
-/// pod that its `StatefulSet` is going to replace. Of those that are equally good the one that is noted already.
+/// Returns the best member to take over leadership: healthy, not on a cordoned node, with little lag, already updated. Among equals
+/// the reserved successor wins. A member on a cordoned node or with an old revision would soon have to transfer leadership again.
 pub(in super::super) fn successor<'t>(
     table: &'t Table,
     me: &Row,
-    refused: &[Id],
-    noted: &[String],
+    unable_to_lead: &[Id],
+    reserved: &[String],
 ) -> Option<&'t Row> {
-    let can = |row: &&Row| {
-        row.uid != me.uid && row.state == State::Healthy && row.id.is_some_and(|id| !refused.contains(&id))
+    let is_able = |row: &&Row| {
+        row.uid != me.uid
+            && row.state == MemberState::Healthy
+            && row.id.is_some_and(|id| !unable_to_lead.contains(&id))
     };
-    table.rows.iter().filter(can).min_by_key(|row| {
-        let (lag, is_other) = (row.lag.unwrap_or(0), !noted.contains(&row.uid));
-        (row.is_cordoned, lag / ABREAST, !row.is_updated, is_other, lag, row.id)
+    table.rows.iter().filter(is_able).min_by_key(|row| {
+        let (lag, is_other) = (row.lag.unwrap_or(0), !reserved.contains(&row.uid));
+        (row.is_cordoned, lag / NORMAL_LAG, !row.is_updated, is_other, lag, row.id)
     })
 }

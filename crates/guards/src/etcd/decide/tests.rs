@@ -1,7 +1,7 @@
-//! One rule over all others, over ensembles of every shape: whoever goes leaves a quorum of members that are known to be well.
+//! A property over etcd clusters of every shape: an allowed deletion leaves a quorum of members that are known to be healthy.
 //!
-//! The members are made from a description, and what should come of it is said again in other words than the code's. The cases are
-//! weighted so that each verdict comes up often.
+//! A description generates the members, and an oracle that is independent of the code predicts the verdict. The weights make each
+//! verdict frequent.
 
 use std::cell::Cell;
 
@@ -9,110 +9,110 @@ use admission::Verdict;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 
-use super::super::facts::{Answers, Seen, View};
+use super::super::facts::{Answers, MemberView, PodFacts};
 use super::super::fixture::{self, config, now};
-use super::super::ground::Leaving;
-use super::super::makers::Size;
-use super::super::notes::Note;
-use super::super::target::Deed;
+use super::super::kube_state::NodeState;
+use super::super::removal::RemovalKind;
+use super::super::reservations::ReservationStatus;
+use super::super::size::DeclaredSizes;
 use super::*;
 use cluster::etcd::{Alarm, AlarmKind, Member, MemberList, Read, Status};
 
-/// What is wrong with one member, if anything.
+/// The problem of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ill {
-    /// Nothing.
-    No,
-    /// It does not answer, for this reason.
-    Silent(&'static str),
+enum Problem {
+    None,
+    /// It does not answer, for this cause.
+    NoResponse(&'static str),
     /// It knows no leader.
     Leaderless,
-    /// It takes itself for the leader, in an older term.
+    /// It claims to lead, in an older term.
     OldTerm,
-    /// It takes itself for the leader, in the same term.
+    /// It claims to lead, in the same term.
     Claims,
-    /// Its reads come to nothing.
+    /// Its reads fail.
     ReadFails,
     Behind,
     Corrupt,
     /// Its pod is being deleted.
-    Going,
-    /// Its pod was let go.
+    Deleting,
+    /// Its pod is reserved.
     Reserved,
-    /// Its node is gone.
-    Stranded,
-    /// What makes its pod goes.
-    Unmade,
-    /// It is of another ensemble.
-    Elsewhere,
-    /// Two pods say that they are it.
+    /// Its node is deleted.
+    WithoutNode,
+    /// Its owner is deleted.
+    WithoutOwner,
+    /// It is in another etcd cluster.
+    OtherCluster,
+    /// Two pods have its id.
     Twice,
-    /// It is in no list.
+    /// It is not in the list.
     Unlisted,
     Learner,
 }
 
-const ILLS: [Ill; 14] = [
-    Ill::Leaderless,
-    Ill::OldTerm,
-    Ill::Claims,
-    Ill::ReadFails,
-    Ill::Behind,
-    Ill::Corrupt,
-    Ill::Going,
-    Ill::Reserved,
-    Ill::Stranded,
-    Ill::Unmade,
-    Ill::Elsewhere,
-    Ill::Twice,
-    Ill::Unlisted,
-    Ill::Learner,
+const PROBLEMS: [Problem; 14] = [
+    Problem::Leaderless,
+    Problem::OldTerm,
+    Problem::Claims,
+    Problem::ReadFails,
+    Problem::Behind,
+    Problem::Corrupt,
+    Problem::Deleting,
+    Problem::Reserved,
+    Problem::WithoutNode,
+    Problem::WithoutOwner,
+    Problem::OtherCluster,
+    Problem::Twice,
+    Problem::Unlisted,
+    Problem::Learner,
 ];
 
-fn any_ill() -> impl Strategy<Value = Ill> {
+fn any_problem() -> impl Strategy<Value = Problem> {
     prop_oneof![
-        14 => Just(Ill::No),
-        2 => proptest::sample::select(&cause::ALL[..]).prop_map(Ill::Silent),
-        1 => Just(Ill::Silent(cause::TIMEOUT)),
-        2 => proptest::sample::select(&ILLS[..]),
+        14 => Just(Problem::None),
+        2 => proptest::sample::select(&cause::ALL[..]).prop_map(Problem::NoResponse),
+        1 => Just(Problem::NoResponse(cause::TIMEOUT)),
+        2 => proptest::sample::select(&PROBLEMS[..]),
     ]
 }
 
-// Each is one thing that may or may not be so.
+// Each flag is independent.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone)]
 struct Any {
-    members: Vec<Ill>,
+    members: Vec<Problem>,
     target: usize,
-    /// The place of the leader, where there is one.
+    /// The index of the leader.
     leader: Option<usize>,
-    /// Members in the list that have no pod.
-    absent: u64,
-    knows_by_quorum: bool,
-    is_book_unread: bool,
+    /// Listed members without a pod.
+    without_pod: u64,
+    confirms_list: bool,
+    has_reservation_error: bool,
     by_controller: bool,
-    leaves: bool,
+    hook_removes_member: bool,
     grace: Option<i64>,
     leader_rule: &'static str,
     done: bool,
-    /// How many it is to have, as far as anybody says.
-    size: Size,
-    /// Whether the one that is to go does not come back.
+    sizes: DeclaredSizes,
+    /// Whether the target does not come back.
     is_surplus: bool,
 }
 
-fn any_size() -> impl Strategy<Value = Size> {
+fn any_sizes() -> impl Strategy<Value = DeclaredSizes> {
+    let unread = Some(Cause::new(cause::FORBIDDEN, "no"));
     prop_oneof![
-        6 => (0..8_u64).prop_map(Size::Told),
-        2 => (0..4_u64).prop_map(Size::AtLeast),
-        1 => Just(Size::Unread(Cause::new(cause::FORBIDDEN, "no"))),
+        3 => (0..8_u64).prop_map(|size| DeclaredSizes { configured: Some(size), ..DeclaredSizes::default() }),
+        3 => (0..8_u64).prop_map(|size| DeclaredSizes { owner: Some(size), ..DeclaredSizes::default() }),
+        2 => (0..4_u64).prop_map(|least| DeclaredSizes { at_least: least, ..DeclaredSizes::default() }),
+        1 => Just(DeclaredSizes { unread, ..DeclaredSizes::default() }),
     ]
 }
 
 fn any_case() -> impl Strategy<Value = Any> {
     let weighted = proptest::bool::weighted;
-    let members = proptest::collection::vec(any_ill(), 1..7);
-    let absent = prop_oneof![8 => Just(0_u64), 1 => 1..3_u64];
+    let members = proptest::collection::vec(any_problem(), 1..7);
+    let without_pod = prop_oneof![8 => Just(0_u64), 1 => 1..3_u64];
     let rule = proptest::sample::select(vec!["transfer", "refuse", "allow"]);
     let leader = proptest::option::weighted(0.92, 0..6_usize);
     let how = (
@@ -123,31 +123,40 @@ fn any_case() -> impl Strategy<Value = Any> {
         proptest::option::of(0..2_i64),
         rule,
         any::<bool>(),
-        (any_size(), weighted(0.2)),
+        (any_sizes(), weighted(0.2)),
     );
-    (members, 0..6_usize, leader, absent, how).prop_map(|(members, target, leader, absent, how)| {
-        let (knows_by_quorum, is_book_unread, by_controller, leaves, grace, leader_rule, done, said) = how;
-        let (size, is_surplus) = said;
+    (members, 0..6_usize, leader, without_pod, how).prop_map(|(members, target, leader, without_pod, how)| {
+        let (
+            confirms_list,
+            has_reservation_error,
+            by_controller,
+            hook_removes_member,
+            grace,
+            leader_rule,
+            done,
+            said,
+        ) = how;
+        let (sizes, is_surplus) = said;
         let many = members.len();
         Any {
             target: target % many,
             leader: leader.map(|leader| leader % many),
             members,
-            absent,
-            knows_by_quorum,
-            is_book_unread,
+            without_pod,
+            confirms_list,
+            has_reservation_error,
             by_controller,
-            leaves,
+            hook_removes_member,
             grace,
             leader_rule,
             done,
-            size,
+            sizes,
             is_surplus,
         }
     })
 }
 
-const ENSEMBLE: Id = 77;
+const CLUSTER: Id = 77;
 
 fn fails<T>() -> Result<T, Cause> {
     Err(Cause::new(cause::TIMEOUT, "no answer"))
@@ -162,8 +171,8 @@ impl Any {
         self.leader.map(Self::id)
     }
 
-    fn is_listed(ill: Ill) -> bool {
-        !matches!(ill, Ill::Elsewhere | Ill::Unlisted)
+    fn is_listed(problem: Problem) -> bool {
+        !matches!(problem, Problem::OtherCluster | Problem::Unlisted)
     }
 
     fn list(&self) -> MemberList {
@@ -174,173 +183,201 @@ impl Any {
             is_learner,
             ..Member::default()
         };
-        let own = self.members.iter().enumerate().filter(|(_, ill)| Self::is_listed(**ill));
-        let own = own.map(|(at, ill)| member(Self::id(at), *ill == Ill::Learner));
-        let absent = (0..self.absent).map(|at| member(90 + at, false));
-        MemberList { cluster: ENSEMBLE, members: own.chain(absent).collect() }
+        let own = self.members.iter().enumerate().filter(|(_, problem)| Self::is_listed(**problem));
+        let own = own.map(|(at, problem)| member(Self::id(at), *problem == Problem::Learner));
+        let without_pod = (0..self.without_pod).map(|at| member(90 + at, false));
+        MemberList { cluster: CLUSTER, members: own.chain(without_pod).collect() }
     }
 
-    /// How many vote.
+    /// Returns the number of voters.
     fn voters(&self) -> usize {
         self.list().members.iter().filter(|member| !member.is_learner).count()
     }
 
-    fn view(&self, at: usize, ill: Ill) -> View {
-        if let Ill::Silent(code) = ill {
-            return View::Silent(Cause::new(code, code));
+    fn view(&self, at: usize, problem: Problem) -> MemberView {
+        if let Problem::NoResponse(code) = problem {
+            return MemberView::NoResponse(Cause::new(code, code));
         }
         let id = Self::id(at);
-        let cluster = if ill == Ill::Elsewhere { 5 } else { ENSEMBLE };
+        let cluster = if problem == Problem::OtherCluster { 5 } else { CLUSTER };
         let status = Status {
             cluster,
             member: id,
-            leader: match ill {
-                Ill::Leaderless => None,
-                Ill::OldTerm | Ill::Claims => Some(id),
+            leader: match problem {
+                Problem::Leaderless => None,
+                Problem::OldTerm | Problem::Claims => Some(id),
                 _ => self.leader(),
             },
-            term: if ill == Ill::OldTerm { 3 } else { 4 },
+            term: if problem == Problem::OldTerm { 3 } else { 4 },
             index: 50_000,
-            applied: Some(if ill == Ill::Behind { 1 } else { 50_000 }),
-            is_learner: ill == Ill::Learner,
+            applied: Some(if problem == Problem::Behind { 1 } else { 50_000 }),
+            is_learner: problem == Problem::Learner,
             version: "3.5.16".to_owned(),
             ..Status::default()
         };
         let list = MemberList { cluster, ..self.list() };
-        let corrupt = self.members.iter().enumerate().filter(|(_, ill)| **ill == Ill::Corrupt);
+        let corrupt = self.members.iter().enumerate().filter(|(_, problem)| **problem == Problem::Corrupt);
         let alarms = corrupt.map(|(at, _)| Alarm { member: Self::id(at), kind: AlarmKind::Corrupt });
-        let reads = ill != Ill::ReadFails && self.leader.is_some();
-        View::Full(Box::new(Answers {
+        let reads = problem != Problem::ReadFails && self.leader.is_some();
+        MemberView::Full(Box::new(Answers {
             status,
             read: if reads { Ok(Read::Served) } else { fails() },
-            members: if ill == Ill::Learner { fails() } else { Ok(list.clone()) },
-            by_quorum: if reads && self.knows_by_quorum && ill != Ill::Learner { Ok(list) } else { fails() },
-            alarms: if ill == Ill::Learner { fails() } else { Ok(alarms.collect()) },
+            members: if problem == Problem::Learner { fails() } else { Ok(list.clone()) },
+            by_quorum: if reads && self.confirms_list && problem != Problem::Learner {
+                Ok(list)
+            } else {
+                fails()
+            },
+            alarms: if problem == Problem::Learner { fails() } else { Ok(alarms.collect()) },
         }))
     }
 
     fn facts(&self) -> Facts {
-        let seen = |at: usize, uid: String, ill: Ill| Seen {
-            pod: Pod { is_going: ill == Ill::Going && at != self.target, ..pod(&uid) },
-            view: self.view(at, ill),
-            is_reserved: ill == Ill::Reserved && at != self.target,
-            node: (ill == Ill::Stranded && at != self.target).then_some(Leaving::Gone),
-            is_unmade: ill == Ill::Unmade && at != self.target,
+        let pods = |at: usize, uid: String, problem: Problem| PodFacts {
+            pod: Pod { is_deleting: problem == Problem::Deleting && at != self.target, ..pod(&uid) },
+            view: self.view(at, problem),
+            is_reserved: problem == Problem::Reserved && at != self.target,
+            node: (problem == Problem::WithoutNode && at != self.target).then_some(NodeState::Deleted),
+            is_without_owner: problem == Problem::WithoutOwner && at != self.target,
             is_updated: false,
         };
-        let own = self.members.iter().enumerate().map(|(at, ill)| seen(at, format!("uid-{at}"), *ill));
-        let twice = self.members.iter().enumerate().filter(|(_, ill)| **ill == Ill::Twice);
-        let twice = twice.map(|(at, ill)| seen(at, format!("twin-of-{at}"), *ill));
+        let own =
+            self.members.iter().enumerate().map(|(at, problem)| pods(at, format!("uid-{at}"), *problem));
+        let twice = self.members.iter().enumerate().filter(|(_, problem)| **problem == Problem::Twice);
+        let twice = twice.map(|(at, problem)| pods(at, format!("twin-of-{at}"), *problem));
         Facts {
             now: now(),
-            ensemble: "db/etcd".to_owned(),
-            seen: own.chain(twice).collect(),
+            cluster: "db/etcd".to_owned(),
+            pods: own.chain(twice).collect(),
             is_verified: false,
-            replicas: None,
-            size: self.size.clone(),
+            sizes: self.sizes.clone(),
             surplus: self.is_surplus.then(|| format!("uid-{}", self.target)).into_iter().collect(),
-            unmade: std::collections::BTreeSet::new(),
+            without_owner: std::collections::BTreeSet::new(),
             scaled_away: std::collections::BTreeSet::new(),
-            book_unread: self.is_book_unread.then(|| Cause::new(cause::FORBIDDEN, "no")),
-            ends: now(),
-            note: Note::default(),
-            giver: None,
+            reservations_error: self.has_reservation_error.then(|| Cause::new(cause::FORBIDDEN, "no")),
+            end: now(),
+            reservation: ReservationStatus::default(),
+            transfers_from: None,
         }
     }
 
-    /// Whether this one is known to be well.
-    fn is_well(&self, at: usize) -> bool {
+    /// Whether this member is known to be healthy.
+    fn is_healthy(&self, at: usize) -> bool {
         let leads = self.leader == Some(at);
         let excused = at == self.target
-            && matches!(self.members[at], Ill::Going | Ill::Reserved | Ill::Stranded | Ill::Unmade);
+            && matches!(
+                self.members[at],
+                Problem::Deleting | Problem::Reserved | Problem::WithoutNode | Problem::WithoutOwner
+            );
         self.is_led()
-            && (self.members[at] == Ill::No || excused || (leads && self.members[at] == Ill::Claims))
+            && (self.members[at] == Problem::None
+                || excused
+                || (leads && self.members[at] == Problem::Claims))
     }
 
-    /// Whether most pods are of one ensemble, and it has one leader that is in its list.
+    /// Whether most pods are in one etcd cluster with one listed leader.
     fn is_led(&self) -> bool {
-        let twins = self.members.iter().filter(|ill| **ill == Ill::Twice).count();
-        let silent = self.members.iter().filter(|ill| matches!(ill, Ill::Silent(_) | Ill::Elsewhere)).count();
+        let twins = self.members.iter().filter(|problem| **problem == Problem::Twice).count();
+        let silent = self
+            .members
+            .iter()
+            .filter(|problem| matches!(problem, Problem::NoResponse(_) | Problem::OtherCluster))
+            .count();
         let told = self.members.len() + twins - silent;
         let has_one = self.leader.is_some_and(|leader| {
-            Self::is_listed(self.members[leader]) && self.members[leader] != Ill::Learner
+            Self::is_listed(self.members[leader]) && self.members[leader] != Problem::Learner
         });
-        let others =
-            self.members.iter().enumerate().any(|(at, ill)| *ill == Ill::Claims && Some(at) != self.leader);
+        let others = self
+            .members
+            .iter()
+            .enumerate()
+            .any(|(at, problem)| *problem == Problem::Claims && Some(at) != self.leader);
         told * 2 > self.members.len() + twins && has_one && !others
     }
 
-    /// How many vote once it is gone: one less where its hook takes it out of the list, which it does only if it is well and is
-    /// given time.
-    fn of(&self) -> usize {
-        let leaves = self.leaves && self.grace != Some(0) && self.is_well(self.target);
-        if leaves { self.voters().saturating_sub(1) } else { self.voters() }
+    /// Returns the number of voters after the deletion: one less if the hook removes the member, which needs a healthy member and a
+    /// grace period.
+    fn remaining_voters(&self) -> usize {
+        let hook_removes_member =
+            self.hook_removes_member && self.grace != Some(0) && self.is_healthy(self.target);
+        if hook_removes_member { self.voters().saturating_sub(1) } else { self.voters() }
     }
 
-    /// Whether somebody says that it is to have two members at most, its list has no more, with those that do not vote yet, and
-    /// neither voters nor pods are more than that.
+    /// Whether a size of at most two is declared, and neither the list nor voters nor pods exceed it.
     fn is_small(&self) -> bool {
-        let pods = self.members.len() + self.members.iter().filter(|ill| **ill == Ill::Twice).count();
+        let pods =
+            self.members.len() + self.members.iter().filter(|problem| **problem == Problem::Twice).count();
+        let declared = self.sizes.configured.or(self.sizes.owner);
         let there = self.voters().max(pods) as u64;
-        matches!(self.size, Size::Told(size) if size <= 2 && there <= size) && self.list().members.len() <= 2
+        matches!(declared, Some(size) if size <= 2 && there <= size) && self.list().members.len() <= 2
     }
 
-    /// How many of the others are voters that answer and know of no leader.
+    /// Returns how many other voters answer and know no leader.
     fn leaderless(&self) -> usize {
-        let knows_none = |ill: Ill| match ill {
-            Ill::Silent(_) | Ill::Elsewhere | Ill::Unlisted | Ill::Learner | Ill::OldTerm | Ill::Claims => {
-                false
-            }
-            Ill::Leaderless => true,
+        let knows_none = |problem: Problem| match problem {
+            Problem::NoResponse(_)
+            | Problem::OtherCluster
+            | Problem::Unlisted
+            | Problem::Learner
+            | Problem::OldTerm
+            | Problem::Claims => false,
+            Problem::Leaderless => true,
             _ => self.leader.is_none(),
         };
         (0..self.members.len()).filter(|at| *at != self.target && knows_none(self.members[*at])).count()
     }
 
-    /// How many of the other voters neither refuse connections nor miss a leader.
-    fn unheard(&self) -> usize {
+    /// Returns how many other voters neither refuse connections nor know no leader.
+    fn uncertain(&self) -> usize {
         let refuse =
-            |at: &usize| self.members[*at] == Ill::Silent(cause::NOT_LISTENING) && *at != self.target;
+            |at: &usize| self.members[*at] == Problem::NoResponse(cause::NOT_LISTENING) && *at != self.target;
         let refuse = (0..self.members.len()).filter(refuse).count();
         self.voters().saturating_sub(1 + refuse + self.leaderless())
     }
 
-    /// Whether anybody says that a quorum answers it.
-    fn works(&self) -> bool {
-        let reads = |ill: &Ill| !matches!(ill, Ill::Silent(_) | Ill::ReadFails | Ill::Elsewhere);
+    /// Whether a read succeeded.
+    fn has_working_quorum(&self) -> bool {
+        let reads = |problem: &Problem| {
+            !matches!(problem, Problem::NoResponse(_) | Problem::ReadFails | Problem::OtherCluster)
+        };
         self.leader.is_some() && self.members.iter().any(reads)
     }
 
-    /// Whether this one answers as a voter whose vote may be needed.
+    /// Whether this member answers as a voter that may be needed.
     fn votes(&self, at: usize) -> bool {
         !matches!(
             self.members[at],
-            Ill::Silent(_) | Ill::Elsewhere | Ill::Unlisted | Ill::Learner | Ill::Corrupt
+            Problem::NoResponse(_)
+                | Problem::OtherCluster
+                | Problem::Unlisted
+                | Problem::Learner
+                | Problem::Corrupt
         )
     }
 
-    fn step(&self) -> Step {
+    fn decision(&self) -> Decision {
         let config = config(&format!("leader: {}\n{}", self.leader_rule, fixture::LEAST));
-        let pod = Pod { leaves: self.leaves, ..pod(&format!("uid-{}", self.target)) };
-        let target = Target {
-            deed: Deed::Delete,
+        let pod =
+            Pod { hook_removes_member: self.hook_removes_member, ..pod(&format!("uid-{}", self.target)) };
+        let removal = Removal {
+            kind: RemovalKind::Delete,
             namespace: "db".to_owned(),
             name: pod.name.clone(),
             grace: self.grace,
             dry_run: false,
             by_controller: self.by_controller,
             by_kubelet: false,
-            only: None,
+            only_uid: None,
             pod: None,
         };
-        let done = Done { is_reserved: self.done, ..Done::default() };
-        close(Case {
+        let progress = Progress { would_reserve: self.done, ..Progress::default() };
+        decide(Input {
             config: &config,
-            ensemble: &config.ensembles[0],
-            target: &target,
+            entry: &config.clusters[0],
+            removal: &removal,
             pod: &pod,
             facts: &self.facts(),
-            done: &done,
+            progress: &progress,
         })
     }
 }
@@ -358,25 +395,25 @@ fn pod(uid: &str) -> Pod {
 }
 
 #[test]
-fn whoever_goes_leaves_a_quorum_of_members_that_are_known_to_be_well() {
+fn an_allowed_deletion_leaves_a_healthy_quorum() {
     let counts = [const { Cell::new(0_u32) }; 4];
     let runs = 8_000;
     let mut runner = TestRunner::new(Cases { failure_persistence: None, ..Cases::with_cases(runs) });
     let run = runner.run(&any_case(), |case| {
-        let step = case.step();
-        let others = (0..case.members.len()).filter(|at| *at != case.target && case.is_well(*at)).count();
-        let of = case.of();
+        let decision = case.decision();
+        let others = (0..case.members.len()).filter(|at| *at != case.target && case.is_healthy(*at)).count();
+        let of = case.remaining_voters();
         let holds = others > of / 2;
         let small = case.is_small();
-        let (at, goes) = match &step {
+        let (at, goes) = match &decision {
             // What is done before is done only for one that may go.
-            Step::Act(effect) => {
-                if matches!(effect, Effect::Move { .. }) {
+            Decision::Effect(effect) => {
+                if matches!(effect, Effect::MoveLeader { .. }) {
                     prop_assert!(case.done && case.leader == Some(case.target));
                 }
                 (3, true)
             }
-            Step::Rule(ruling) => match &ruling.verdict {
+            Decision::Ruling(ruling) => match &ruling.verdict {
                 Verdict::Allow => (0, true),
                 Verdict::Deny(_) => (1, false),
                 Verdict::Unknown(causes) => {
@@ -389,53 +426,62 @@ fn whoever_goes_leaves_a_quorum_of_members_that_are_known_to_be_well() {
         counts[at].set(counts[at].get() + 1);
         if goes && case.votes(case.target) {
             // Of two one is left that stays, also where it is not clear which of the two leads; the only one has nobody beside it.
-            let stays = |at: usize| matches!(case.members[at], Ill::No | Ill::OldTerm | Ill::Claims);
+            let stays =
+                |at: usize| matches!(case.members[at], Problem::None | Problem::OldTerm | Problem::Claims);
             let one_is_left =
                 case.voters() < 2 || (0..case.members.len()).any(|at| at != case.target && stays(at));
             // Where most pods are of another ensemble, the only member of this one is a stranger there.
-            let elsewhere = case.members.iter().filter(|ill| **ill == Ill::Elsewhere).count();
+            let elsewhere = case.members.iter().filter(|problem| **problem == Problem::OtherCluster).count();
             let is_alone = case.voters() < 2 && elsewhere > 1;
             let is_outage = small && one_is_left && !case.is_surplus;
-            prop_assert!(holds || is_outage || is_alone, "{others} of {of} are left: {step:?}");
+            prop_assert!(holds || is_outage || is_alone, "{others} of {of} are left: {decision:?}");
         }
         // One that merely does not answer may be well: it is not let go for want of a quorum.
-        if let Ill::Silent(code) = case.members[case.target]
+        if let Problem::NoResponse(code) = case.members[case.target]
             && goes
         {
             let rest = case.voters().saturating_sub(case.leaderless());
-            let is_lost = !case.works() && rest < case.voters() / 2 + 1;
+            let is_lost = !case.has_working_quorum() && rest < case.voters() / 2 + 1;
             // A connection that is refused tells that it is gone only where so many others are seen at work as are a quorum, be
             // they as far behind or as corrupt as they like.
             let at_work = |at: usize| match case.members[at] {
-                Ill::No | Ill::Behind | Ill::Corrupt => case.leader.is_some(),
-                Ill::Claims => case.leader == Some(at),
+                Problem::None | Problem::Behind | Problem::Corrupt => case.leader.is_some(),
+                Problem::Claims => case.leader == Some(at),
                 _ => false,
             };
             let at_work = (0..case.members.len()).filter(|at| *at != case.target && at_work(*at)).count();
             // Or where nobody is left with whom it could be one: all others refuse too, or miss a leader.
             let is_refused = code == cause::NOT_LISTENING
-                && if case.works() { at_work > of / 2 } else { case.unheard() == 0 };
-            prop_assert!(holds || is_lost || is_refused, "{rest} of {of} are left: {step:?}");
+                && if case.has_working_quorum() { at_work > of / 2 } else { case.uncertain() == 0 };
+            prop_assert!(holds || is_lost || is_refused, "{rest} of {of} are left: {decision:?}");
             // And whatever it is silent for, it does not go where reads are served under it.
-            prop_assert!(!(case.works() && case.is_led() && case.leader == Some(case.target)), "{step:?}");
+            prop_assert!(
+                !(case.has_working_quorum() && case.is_led() && case.leader == Some(case.target)),
+                "{decision:?}"
+            );
         }
         // One of another ensemble that has more members is one of those.
-        if case.members[case.target] == Ill::Elsewhere {
-            prop_assert!(!goes, "{step:?}");
+        if case.members[case.target] == Problem::OtherCluster {
+            prop_assert!(!goes, "{decision:?}");
         }
         // Healthy members go only once it is noted, or can be.
-        if matches!(&step, Step::Rule(ruling) if ruling.verdict == Verdict::Allow)
-            && case.is_well(case.target)
+        if matches!(&decision, Decision::Ruling(ruling) if ruling.verdict == Verdict::Allow)
+            && case.is_healthy(case.target)
             && case.votes(case.target)
         {
-            prop_assert!(case.done && !case.is_book_unread, "{step:?}");
+            prop_assert!(case.done && !case.has_reservation_error, "{decision:?}");
         }
         // And what can go may go: nothing is held up where all is well.
-        let all_well = (0..case.members.len()).all(|at| case.is_well(at));
+        let all_well = (0..case.members.len()).all(|at| case.is_healthy(at));
         // Neither is one of two that are all there are to be.
         let may = holds || (small && !case.is_surplus);
-        if all_well && case.absent == 0 && !case.is_book_unread && case.leader != Some(case.target) && may {
-            prop_assert!(goes, "{step:?}");
+        if all_well
+            && case.without_pod == 0
+            && !case.has_reservation_error
+            && case.leader != Some(case.target)
+            && may
+        {
+            prop_assert!(goes, "{decision:?}");
         }
         Ok(())
     });
@@ -448,8 +494,8 @@ fn whoever_goes_leaves_a_quorum_of_members_that_are_known_to_be_well() {
 }
 
 #[test]
-fn the_arithmetic_is_of_all_or_of_those_that_stay() {
-    for (voters, leaves, needed, small) in [
+fn the_quorum_is_of_all_voters_or_of_the_remaining_ones() {
+    for (voters, removes_member, needed, small) in [
         (1, false, 1, true),
         (2, false, 2, true),
         (3, false, 2, false),
@@ -461,7 +507,7 @@ fn the_arithmetic_is_of_all_or_of_those_that_stay() {
         (4, true, 2, false),
         (5, true, 3, false),
     ] {
-        let quorum = Quorum::of(voters, leaves);
-        assert_eq!((quorum.needed, quorum.is_small()), (needed, small), "{voters} {leaves}");
+        let quorum = Quorum::of(voters, removes_member);
+        assert_eq!((quorum.needed, quorum.is_impossible()), (needed, small), "{voters} {removes_member}");
     }
 }

@@ -1,181 +1,201 @@
-//! A member that answers and votes: the rule of the quorum, and what weighs beside it.
+//! The decision about a member that answers and votes: the quorum, and the warnings of the configuration.
 
 use admission::{Cause, Ruling, Verdict};
 
-use super::super::config::{Leader, Weight};
-use super::super::makers::Size;
-use super::super::table::{Row, State, Table};
-use super::super::tell::Said;
-use super::leader::{LEADS, is_refused, of_leader};
-use super::{Case, Quorum, Step, goes, leaves, quorum};
+use super::super::config::{LeaderPolicy, Severity};
+use super::super::messages::Messages;
+use super::super::size::SizeSource;
+use super::super::table::{MemberState, Row, Table};
+use super::leader::{LEADS, decide_leader, is_refused};
+use super::{Decision, Input, Quorum, allow_reserved};
 use cluster::cause;
 
-/// Why those who are left of a lost quorum stay.
+/// The denial for the remaining members after the quorum is lost.
 const LOST: &str = "the quorum is lost, and it is one of the members that are left";
 
-/// A member that answers and votes.
-pub(super) fn of_voter(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>) -> Step {
+/// Decides about a member that answers and votes.
+pub(super) fn decide_voter(input: Input<'_>, table: &Table, me: &Row, messages: &Messages<'_>) -> Decision {
     let voters = match &table.voters {
         Ok(voters) => *voters,
-        Err(_) if table.is_lost && !table.works => return Step::Rule(said.deny("QuorumLost", LOST)),
-        Err(why) => return Step::Rule(said.unknown(vec![why.clone()])),
+        Err(_) if table.is_leaderless && !table.has_working_quorum => {
+            return Decision::Ruling(messages.deny("QuorumLost", LOST));
+        }
+        Err(why) => return Decision::Ruling(messages.unknown(vec![why.clone()])),
     };
-    let quorum = quorum(case, me, voters);
-    let is_short = table.healthy_beside(&me.uid) < quorum.needed;
+    let voter = Voter { input, table, me, messages, voters, quorum: input.quorum(me, voters) };
+    let has_quorum = voter.healthy() >= voter.quorum.needed;
     let mut ruling =
-        if is_short { short(case, table, me, said, voters) } else { said.allow("the others are a quorum") };
+        if has_quorum { messages.allow("the others are a quorum") } else { voter.without_quorum() };
     if ruling.verdict != Verdict::Allow {
-        return Step::Rule(ruling);
+        return Decision::Ruling(ruling);
     }
-    if me.state == State::Corrupt && !table.leads(me) {
+    let allow = |ruling| allow_reserved(input, table, me, messages, messages.add_warnings(ruling));
+    if me.state == MemberState::Corrupt && !table.leads(me) {
         let text = "its data is corrupt; the new pod needs empty data, or a new member";
-        return goes(case, table, me, said, said.beside(ruling.warn(said.voice(text))));
+        return allow(ruling.warn(messages.warning(text)));
     }
-    for (weight, reason, text) in weights(case, table, me) {
-        match weight {
-            Weight::Warn => ruling.warnings.push(said.voice(&text)),
-            Weight::Deny => return Step::Rule(said.deny(reason, &text)),
+    for (severity, reason, text) in concerns(input, table, me) {
+        match severity {
+            Severity::Warn => ruling.warnings.push(messages.warning(&text)),
+            Severity::Deny => return Decision::Ruling(messages.deny(reason, &text)),
         }
     }
-    // Where it is an outage in any case, leadership is gone with the quorum.
-    if table.leads(me) && !(is_outage(table, quorum) && is_short) {
-        return of_leader(case, table, me, ruling, said);
+    // If the deletion interrupts etcd anyway, a transfer is useless.
+    if table.leads(me) && (has_quorum || !voter.is_outage()) {
+        return decide_leader(input, table, me, ruling, messages);
     }
-    goes(case, table, me, said, said.beside(ruling))
+    allow(ruling)
 }
 
-/// The others are no quorum that is known to be well: what may go nevertheless, and why the rest may not.
-fn short(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize) -> Ruling {
-    let quorum = quorum(case, me, voters);
-    let healthy = table.healthy_beside(&me.uid);
-    if is_outage(table, quorum) {
-        return outage(case, table, me, said, voters);
-    }
-    if me.state == State::Corrupt && table.has_lost_quorum_beside(me) {
-        let text = "its data is corrupt, and the ensemble has no quorum now";
-        return said.allow("its data is corrupt").warn(said.voice(text));
-    }
-    if me.state == State::Corrupt && !table.works {
-        let text =
-            "no linearizable read came about anywhere, and it may be one of those that the quorum stands on";
-        return said.unknown(vec![Cause::new(cause::NO_QUORUM, text)]);
-    }
-    if let Some(doubt) = table.doubt.filter(|_| !table.is_lost) {
-        return said.deny("Quorum", doubt);
-    }
-    if table.may_be_small()
-        && quorum.is_small()
-        && let Some(ruling) = untold(case, table, me, said, voters)
-    {
-        return ruling;
-    }
-    let blind = unseen(table, &me.uid);
-    if healthy + blind.len() >= quorum.needed {
-        return said.unknown(blind);
-    }
-    if table.is_lost {
-        return said.deny("QuorumLost", LOST);
-    }
-    if table.is_small_for_now() {
-        let text = format!(
-            "{voters} of the {} members that {} is to have vote now, and none of them can be missed",
-            table.meant, table.ensemble
-        );
-        return said.deny("Quorum", &text);
-    }
-    said.deny("Quorum", &said.short_of(quorum, healthy))
+/// A voter, and the quorum after its deletion.
+struct Voter<'v> {
+    input: Input<'v>,
+    table: &'v Table,
+    me: &'v Row,
+    messages: &'v Messages<'v>,
+    voters: usize,
+    quorum: Quorum,
 }
 
-/// Whether every deletion is known to be an outage, and not merely until a member that is learning or was taken out votes again.
-fn is_outage(table: &Table, quorum: Quorum) -> bool {
-    table.is_small() && quorum.is_small()
-}
+impl Voter<'_> {
+    fn healthy(&self) -> usize {
+        self.table.healthy_without(&self.me.uid)
+    }
 
-/// One of so few that every deletion is an outage, if they are all that there are to be: whether they are is not known. Two voters
-/// and two pods are what three look like too while the third one is repaired, and then neither of them can be missed.
-fn untold(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize) -> Option<Ruling> {
-    let Size::Unread(why) = &table.size else {
-        let text = format!(
-            "{} and nobody says that {} is to have no more: while another one is being replaced, none of them can be missed",
-            if voters == 1 {
+    /// Rules without a healthy quorum of the others.
+    fn without_quorum(&self) -> Ruling {
+        let Self { table, messages, voters, .. } = self;
+        let is_corrupt = self.me.state == MemberState::Corrupt;
+        if self.is_outage() {
+            return self.outage();
+        }
+        if is_corrupt && table.has_lost_quorum_without(self.me) {
+            let text = "its data is corrupt, and the ensemble has no quorum now";
+            return messages.allow("its data is corrupt").warn(messages.warning(text));
+        }
+        if is_corrupt && !table.has_working_quorum {
+            let text = "no linearizable read came about anywhere, and it may be one of those that the quorum stands on";
+            return messages.unknown(vec![Cause::new(cause::NO_QUORUM, text)]);
+        }
+        if let Some(corruption) = table.corruption.filter(|_| !table.is_leaderless) {
+            return messages.deny("Quorum", corruption);
+        }
+        if table.may_be_small()
+            && self.quorum.is_impossible()
+            && let Some(ruling) = self.undeclared_size()
+        {
+            return ruling;
+        }
+        let unknown = unknown_members(table, &self.me.uid);
+        if self.healthy() + unknown.len() >= self.quorum.needed {
+            return messages.unknown(unknown);
+        }
+        if table.is_leaderless {
+            return messages.deny("QuorumLost", LOST);
+        }
+        if table.is_temporarily_small() {
+            let text = format!(
+                "{voters} of the {} members that {} is to have vote now, and none of them can be missed",
+                table.expected.members, table.cluster
+            );
+            return messages.deny("Quorum", &text);
+        }
+        messages.deny("Quorum", &messages.too_few(self.quorum, self.healthy()))
+    }
+
+    /// Whether each deletion interrupts etcd by its declared size, and not only while a member is replaced.
+    fn is_outage(&self) -> bool {
+        self.table.is_small() && self.quorum.is_impossible()
+    }
+
+    /// Rules for so few voters that each deletion interrupts etcd if no more are meant to exist, which is not known. Three members
+    /// look the same while the third one is replaced, and then neither of the two can be deleted.
+    fn undeclared_size(&self) -> Option<Ruling> {
+        let Self { table, messages, voters, .. } = self;
+        let SizeSource::Unread(why) = &table.expected.source else {
+            let vote = if *voters == 1 {
                 "only 1 member votes,".to_owned()
             } else {
                 format!("only {voters} members vote,")
-            },
-            table.ensemble
-        );
-        return (!table.is_lost).then(|| said.deny("Untold", &text));
-    };
-    // Only what would pass rests on it.
-    let small = outage(case, table, me, said, voters);
-    if small.verdict != Verdict::Allow {
-        return Some(small);
+            };
+            let text = format!(
+                "{vote} and nobody says that {} is to have no more: while another one is being replaced, none of them can be missed",
+                table.cluster
+            );
+            return (!table.is_leaderless).then(|| messages.deny("Untold", &text));
+        };
+        // The unread size matters only if the deletion would be allowed.
+        let ruling = self.outage();
+        if ruling.verdict != Verdict::Allow {
+            return Some(ruling);
+        }
+        let text = format!("how many members it is to have cannot be seen: {}", why.text);
+        Some(messages.unknown(vec![Cause::new(why.code, text)]))
     }
-    let text = format!("how many members it is to have cannot be seen: {}", why.text);
-    Some(said.unknown(vec![Cause::new(why.code, text)]))
+
+    /// Rules for so few members that each deletion interrupts etcd.
+    fn outage(&self) -> Ruling {
+        let Self { input, table, me, messages, voters, .. } = self;
+        // Without a quorum the other one of two cannot remove this member from the list.
+        if input.facts.surplus.contains(&input.pod.uid) && (*voters == 1 || !table.is_leaderless) {
+            return messages.deny("ScaledAway", scaled_away(*voters));
+        }
+        if input.config.small == Severity::Deny {
+            return messages.deny("SmallEnsemble", &small(*voters));
+        }
+        if *voters > 1 {
+            // The other one of two may be broken, and then this one has the only data.
+            if table.is_leaderless {
+                return messages.deny("QuorumLost", LOST);
+            }
+            // A single member has no successor.
+            if table.leads(me) && is_refused(*input) {
+                return messages.deny("Leader", LEADS);
+            }
+            if let Some(ruling) = self.without_other() {
+                return ruling;
+            }
+        }
+        messages.allow("every deletion here is an outage").warn(messages.warning(&small(*voters)))
+    }
+
+    /// Returns why one of two members cannot be deleted: the data must always be in one of them.
+    fn without_other(&self) -> Option<Ruling> {
+        let Self { table, me, messages, .. } = self;
+        let mut others = table.rows.iter().filter(|row| row.uid != me.uid && row.may_vote());
+        if others.clone().any(|row| row.is_leaving) {
+            let text = "the other member is on its way out, and one of the two has to be there";
+            return Some(messages.deny("Quorum", text));
+        }
+        // Corrupt data needs no protection.
+        if me.state == MemberState::Corrupt || others.any(|row| row.state == MemberState::Healthy) {
+            return None;
+        }
+        if let Some(corruption) = table.corruption {
+            return Some(messages.deny("Quorum", corruption));
+        }
+        let unknown = unknown_members(table, &me.uid);
+        if !unknown.is_empty() {
+            return Some(messages.unknown(unknown));
+        }
+        let text = "the other member is not healthy, and one of the two has to be there";
+        Some(messages.deny("Quorum", text))
+    }
 }
 
-/// One of so few that every deletion is an outage.
-fn outage(case: Case<'_>, table: &Table, me: &Row, said: &Said<'_>, voters: usize) -> Ruling {
-    // Of two without a quorum the other one is not to be asked to take it out.
-    if case.facts.surplus.contains(&case.pod.uid) && (voters == 1 || !table.is_lost) {
-        return said.deny("ScaledAway", scaled_away(voters));
-    }
-    if case.config.small == Weight::Deny {
-        return said.deny("SmallEnsemble", &small(voters));
-    }
-    // Of two the other one may be what is broken, and then this one is all that there is.
-    if voters > 1 && table.is_lost {
-        return said.deny("QuorumLost", LOST);
-    }
-    // With nobody beside it that could lead, there is nothing to refuse it for.
-    if voters > 1 && table.leads(me) && is_refused(case) {
-        return said.deny("Leader", LEADS);
-    }
-    if voters > 1
-        && let Some(ruling) = both(table, me, said)
-    {
-        return ruling;
-    }
-    said.allow("every deletion here is an outage").warn(said.voice(&small(voters)))
-}
-
-/// Of two members the one goes while the other is there, so that the data is never in neither.
-fn both(table: &Table, me: &Row, said: &Said<'_>) -> Option<Ruling> {
-    let is_member = |row: &&Row| !matches!(row.state, State::Learner | State::Stranger(_) | State::Rival(_));
-    let mut others = table.rows.iter().filter(|row| row.uid != me.uid).filter(is_member);
-    if others.clone().any(|row| row.is_leaving) {
-        return Some(
-            said.deny("Quorum", "the other member is on its way out, and one of the two has to be there"),
-        );
-    }
-    // Nobody waits for the sake of data that is corrupt.
-    if me.state == State::Corrupt || others.any(|row| row.state == State::Healthy) {
-        return None;
-    }
-    if let Some(doubt) = table.doubt {
-        return Some(said.deny("Quorum", doubt));
-    }
-    let blind = unseen(table, &me.uid);
-    if !blind.is_empty() {
-        return Some(said.unknown(blind));
-    }
-    Some(said.deny("Quorum", "the other member is not healthy, and one of the two has to be there"))
-}
-
-/// What Durward failed to see of members that may be well.
-fn unseen(table: &Table, uid: &str) -> Vec<Cause> {
-    let down =
+/// Returns why members that may be healthy did not answer. Causes that mean that a member is down are left out.
+fn unknown_members(table: &Table, uid: &str) -> Vec<Cause> {
+    const DOWN: [&str; 5] =
         [cause::UNREACHABLE, cause::TIMEOUT, cause::NOT_LISTENING, cause::NO_ADDRESS, cause::NO_QUORUM];
     let others = table.rows.iter().filter(|row| row.uid != uid);
-    let silent = others.filter_map(|row| match &row.state {
-        State::Silent(why) if !down.contains(&why.code) => Some(why.clone()),
+    let unknown = others.filter_map(|row| match &row.state {
+        MemberState::NoResponse(why) if !DOWN.contains(&why.code) => Some(why.clone()),
         _ => None,
     });
-    silent.collect()
+    unknown.collect()
 }
 
-/// Why one that does not come back stays for now.
+/// Returns the denial for a member that does not come back.
 fn scaled_away(voters: usize) -> &'static str {
     if voters == 1 {
         "it is the only member, and does not come back: what makes its pod is not to have it any more"
@@ -185,32 +205,33 @@ fn scaled_away(voters: usize) -> &'static str {
 }
 
 fn small(voters: usize) -> String {
-    let what = if voters == 1 {
+    let members = if voters == 1 {
         "it is the only member".to_owned()
     } else {
         format!("the ensemble has {voters} members")
     };
-    format!("{what}: nothing can be read or written until its pod is back")
+    format!("{members}: nothing can be read or written until its pod is back")
 }
 
-/// What weighs beside the quorum: members that are being added, and data that is lost.
-fn weights(case: Case<'_>, table: &Table, me: &Row) -> Vec<(Weight, &'static str, String)> {
-    let mut weights = Vec::new();
+/// Returns what else is wrong: membership changes, and data that is lost. The configuration decides between warning and denial.
+fn concerns(input: Input<'_>, table: &Table, me: &Row) -> Vec<(Severity, &'static str, String)> {
+    let config = input.config;
+    let mut concerns = Vec::new();
     if !table.changes.is_empty() {
         let text = format!("its membership is changing: {}", table.changes.join(", "));
-        weights.push((case.config.membership_change, "MembershipChange", text));
+        concerns.push((config.membership_change, "MembershipChange", text));
     }
-    if !case.pod.keeps_data && !leaves(case) {
+    if !input.pod.keeps_data && !input.removes_member() {
         let text = "none of its volumes outlives the pod: what the member has written is lost, and it cannot come back under its id";
-        weights.push((case.config.data_safety, "DataLoss", text.to_owned()));
+        concerns.push((config.data_safety, "DataLoss", text.to_owned()));
     }
-    if case.facts.scaled_away.contains(&case.pod.uid) && !leaves(case) {
+    if input.facts.scaled_away.contains(&input.pod.uid) && !input.removes_member() {
         let text = "its StatefulSet was scaled down and deletes its claim with it (persistentVolumeClaimRetentionPolicy.whenScaled: Delete): what the member has written is lost, and it stays in the list";
-        weights.push((case.config.data_safety, "DataLoss", text.to_owned()));
+        concerns.push((config.data_safety, "DataLoss", text.to_owned()));
     }
-    if table.leads(me) && case.target.grace == Some(0) && case.ensemble.leader == Leader::Allow {
+    if table.leads(me) && input.removal.grace == Some(0) && input.entry.leader == LeaderPolicy::Allow {
         let text = "it leads and is killed at once (grace period 0), before it can hand over: writes stop until another is elected";
-        weights.push((case.config.data_safety, "KilledLeader", text.to_owned()));
+        concerns.push((config.data_safety, "KilledLeader", text.to_owned()));
     }
-    weights
+    concerns
 }

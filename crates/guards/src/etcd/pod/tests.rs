@@ -1,4 +1,4 @@
-//! Pods as the API server has them, and what is read of them.
+//! Reads pods as the API server stores them.
 
 use serde_json::json;
 
@@ -10,10 +10,10 @@ fn pod(spec: &Value, status: &Value) -> Pod {
 }
 
 #[test]
-fn its_owner_is_the_statefulset_that_controls_it() {
+fn the_controlling_statefulset_is_the_owner() {
     let owner = |reference: Value| {
         let pod = json!({"metadata": {"name": "a", "ownerReferences": [reference]}});
-        Pod::read(&pod.to_string(), 2379).unwrap().owner.map(|owner| owner.name)
+        Pod::read(&pod.to_string(), 2379).unwrap().stateful_set().map(|set| set.name.clone())
     };
     let of = |version: &str, kind: &str, controller: Value| {
         owner(
@@ -27,44 +27,50 @@ fn its_owner_is_the_statefulset_that_controls_it() {
 }
 
 #[test]
-fn etcd_is_down_only_where_its_own_container_is() {
+fn etcd_is_down_only_if_its_own_container_is() {
     let spec = json!({"containers": [{"name": "etcd", "image": "quay.io/coreos/etcd:v3.5.16"}, {"name": "backup", "image": "x"}]});
     let with = |phase: &str, statuses: Value| {
-        pod(&spec, &json!({"phase": phase, "containerStatuses": statuses})).etcd
+        pod(&spec, &json!({"phase": phase, "containerStatuses": statuses})).process
     };
     let state = |name: &str, state: &str| json!({"name": name, "state": {state: {}}});
-    assert_eq!(with("Running", json!([state("etcd", "running"), state("backup", "waiting")])), Etcd::Runs);
-    assert_eq!(with("Running", json!([state("etcd", "waiting"), state("backup", "running")])), Etcd::Down);
-    assert_eq!(with("Pending", json!([state("etcd", "running"), state("backup", "waiting")])), Etcd::Runs);
-    assert_eq!(with("Pending", Value::Null), Etcd::Down);
-    assert_eq!(with("Failed", Value::Null), Etcd::Ended);
-    assert_eq!(with("Running", Value::Null), Etcd::Unsure);
-    assert_eq!(with("Running", json!([{"name": "etcd", "state": {}}])), Etcd::Unsure);
+    assert_eq!(
+        with("Running", json!([state("etcd", "running"), state("backup", "waiting")])),
+        Process::Running
+    );
+    assert_eq!(with("Running", json!([state("etcd", "waiting"), state("backup", "running")])), Process::Down);
+    assert_eq!(
+        with("Pending", json!([state("etcd", "running"), state("backup", "waiting")])),
+        Process::Running
+    );
+    assert_eq!(with("Pending", Value::Null), Process::Down);
+    assert_eq!(with("Failed", Value::Null), Process::Ended);
+    assert_eq!(with("Running", Value::Null), Process::Unknown);
+    assert_eq!(with("Running", json!([{"name": "etcd", "state": {}}])), Process::Unknown);
     let unknown = json!({"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]});
     let with = |a: &str, b: &str| {
         let statuses = json!([state("a", a), state("b", b)]);
-        pod(&unknown, &json!({"phase": "Running", "containerStatuses": statuses})).etcd
+        pod(&unknown, &json!({"phase": "Running", "containerStatuses": statuses})).process
     };
     let tool = json!({"containers": [{"name": "a", "image": "x", "command": ["etcdctl"]}]});
     let waits = json!({"phase": "Running", "containerStatuses": [state("a", "waiting")]});
-    assert_eq!(pod(&tool, &waits).etcd, Etcd::Down);
-    // Whichever of them it is.
-    assert_eq!(with("waiting", "terminated"), Etcd::Down);
-    assert_eq!(with("waiting", "running"), Etcd::Unsure);
-    assert_eq!(with("running", "waiting"), Etcd::Unsure);
+    assert_eq!(pod(&tool, &waits).process, Process::Down);
+    // Either of them may be etcd.
+    assert_eq!(with("waiting", "terminated"), Process::Down);
+    assert_eq!(with("waiting", "running"), Process::Unknown);
+    assert_eq!(with("running", "waiting"), Process::Unknown);
 }
 
 #[test]
-fn a_container_beside_never_decides_that_a_member_is_down_which_nobody_recognises() {
+fn another_container_never_makes_an_unidentified_member_down() {
     let state = |name: &str, state: &str| json!({"name": name, "state": {state: {}}});
     let member = json!({"name": "member", "image": "mirror/coreos-etcd:3.5.16"});
-    let with = |beside: Value, own: &str| {
-        let status = json!({"phase": "Running", "containerStatuses": [state("member", own), state("beside", "waiting")]});
-        let mut beside = beside;
-        beside["name"] = "beside".into();
-        pod(&json!({"containers": [member, beside]}), &status).etcd
+    let with = |other: Value, own: &str| {
+        let status = json!({"phase": "Running", "containerStatuses": [state("member", own), state("other", "waiting")]});
+        let mut other = other;
+        other["name"] = "other".into();
+        pod(&json!({"containers": [member, other]}), &status).process
     };
-    for beside in [
+    for other in [
         json!({"image": "quay.io/coreos/etcd:v3.5.16", "command": ["sh", "-c", "etcdctl snapshot save /b"]}),
         json!({"image": "quay.io/coreos/etcd:v3.5.16", "args": ["etcdctl", "snapshot", "save", "/b"]}),
         json!({"image": "example.org/backup/etcd:1"}),
@@ -74,10 +80,10 @@ fn a_container_beside_never_decides_that_a_member_is_down_which_nobody_recognise
         json!({"image": "x", "command": ["etcd"], "args": ["gateway", "start"]}),
         json!({"image": "quay.io/coreos/etcd:v3.5.16", "command": ["etcdctl", "snapshot", "save", "/b"]}),
     ] {
-        assert_eq!(with(beside.clone(), "running"), Etcd::Unsure, "{beside}");
-        assert_eq!(with(beside.clone(), "waiting"), Etcd::Down, "{beside}");
+        assert_eq!(with(other.clone(), "running"), Process::Unknown, "{other}");
+        assert_eq!(with(other.clone(), "waiting"), Process::Down, "{other}");
     }
-    // What calls it is it, whatever else there is.
+    // A container that runs etcd is etcd, whatever the others are.
     for etcd in [
         json!({"image": "x", "command": ["/usr/local/bin/etcd", "--name=a"]}),
         json!({"image": "x", "command": ["etcd"]}),
@@ -85,57 +91,57 @@ fn a_container_beside_never_decides_that_a_member_is_down_which_nobody_recognise
         json!({"image": "registry.k8s.io/etcd:3.5.16-0", "args": ["--name=a"], "ports": [{"containerPort": 2379}]}),
         json!({"image": "quay.io/coreos/etcd", "command": ["sh", "-ec", "exec etcd --name=$NAME"], "ports": [{"containerPort": 2379}]}),
     ] {
-        assert_eq!(with(etcd.clone(), "running"), Etcd::Down, "{etcd}");
+        assert_eq!(with(etcd.clone(), "running"), Process::Down, "{etcd}");
     }
 }
 
 #[test]
-fn an_etcd_that_starts_before_the_others_is_looked_for_among_the_init_containers() {
+fn etcd_can_be_a_sidecar() {
     let state = |name: &str, state: &str| json!({"name": name, "state": {state: {}}});
     let with = |etcd: Value, app: &str, started: &str| {
         let spec = json!({"initContainers": [etcd], "containers": [{"name": "app", "image": "web"}]});
         let status = json!({"phase": "Running", "containerStatuses": [state("app", app)], "initContainerStatuses": [state("etcd", started)]});
-        pod(&spec, &status).etcd
+        pod(&spec, &status).process
     };
     let always = json!({"name": "etcd", "image": "etcd:3.5.16", "restartPolicy": "Always"});
-    assert_eq!(with(always.clone(), "waiting", "running"), Etcd::Runs);
-    assert_eq!(with(always.clone(), "running", "waiting"), Etcd::Down);
-    // Nothing tells which of the two it is.
+    assert_eq!(with(always.clone(), "waiting", "running"), Process::Running);
+    assert_eq!(with(always.clone(), "running", "waiting"), Process::Down);
+    // Either of the two may be etcd.
     let custom = json!({"name": "store", "image": "store", "restartPolicy": "Always"});
-    assert_eq!(with(custom, "waiting", "running"), Etcd::Unsure);
-    // One that has to end before the others begin is none.
+    assert_eq!(with(custom, "waiting", "running"), Process::Unknown);
+    // An init container that ends is not a sidecar.
     let setup =
         json!({"name": "etcd", "image": "etcd:3.5.16", "command": ["etcdctl", "snapshot", "restore"]});
-    assert_eq!(with(setup, "waiting", "terminated"), Etcd::Down);
+    assert_eq!(with(setup, "waiting", "terminated"), Process::Down);
     let starting = json!({"phase": "Pending", "initContainerStatuses": [state("etcd", "running")]});
     let spec = json!({"initContainers": [always], "containers": [{"name": "app", "image": "web"}]});
-    assert_eq!(pod(&spec, &starting).etcd, Etcd::Runs);
-    let recognised = json!({"metadata": {}, "spec": spec});
-    assert!(is_recognised(&recognised.to_string()));
+    assert_eq!(pod(&spec, &starting).process, Process::Running);
+    let autodetected = json!({"metadata": {}, "spec": spec});
+    assert!(is_autodetected(&autodetected.to_string()));
 }
 
 #[test]
-fn a_container_beside_that_is_down_makes_no_etcd_down() {
+fn another_container_that_is_down_does_not_make_etcd_down() {
     let state = |name: &str, state: &str| json!({"name": name, "state": {state: {}}});
     let with = |containers: Value| {
         let status = json!({"phase": "Running", "containerStatuses": [state("db", "running"), state("backup", "waiting")]});
-        pod(&json!({"containers": containers}), &status).etcd
+        pod(&json!({"containers": containers}), &status).process
     };
     let backup = |command: Value| json!({"name": "backup", "image": "quay.io/coreos/etcd:v3.5.16", "command": command});
     let db = json!({"name": "db", "image": "db", "ports": [{"containerPort": 2379}]});
-    assert_eq!(with(json!([db, backup(json!(["etcdctl", "snapshot"]))])), Etcd::Runs);
-    // Both look like it: as long as one of them runs, it may be that one.
-    assert_eq!(with(json!([db, backup(json!(["sh"]))])), Etcd::Runs);
-    // Neither does.
+    assert_eq!(with(json!([db, backup(json!(["etcdctl", "snapshot"]))])), Process::Running);
+    // Both look like etcd, and one of them runs.
+    assert_eq!(with(json!([db, backup(json!(["sh"]))])), Process::Running);
+    // Neither looks like etcd.
     let plain = json!({"name": "db", "image": "db"});
-    assert_eq!(with(json!([plain, backup(json!(["etcdctl", "snapshot"]))])), Etcd::Unsure);
+    assert_eq!(with(json!([plain, backup(json!(["etcdctl", "snapshot"]))])), Process::Unknown);
 }
 
 #[test]
-fn a_hook_that_removes_the_member_is_found_in_its_script() {
+fn finds_the_hook_that_removes_the_member() {
     let with = |command: Value| {
         let container = json!({"name": "etcd", "image": "etcd", "lifecycle": {"preStop": {"exec": {"command": command}}}});
-        pod(&json!({"containers": [container]}), &json!({})).leaves
+        pod(&json!({"containers": [container]}), &json!({})).hook_removes_member
     };
     assert!(with(json!([
         "/bin/sh",
@@ -148,7 +154,7 @@ fn a_hook_that_removes_the_member_is_found_in_its_script() {
 }
 
 #[test]
-fn data_is_kept_only_by_a_volume_that_outlives_the_pod() {
+fn only_a_persistent_volume_keeps_data() {
     let with = |volume: Value| {
         let containers =
             json!([{"name": "etcd", "image": "etcd", "volumeMounts": [{"name": "data", "mountPath": "/d"}]}]);
@@ -162,7 +168,7 @@ fn data_is_kept_only_by_a_volume_that_outlives_the_pod() {
 }
 
 #[test]
-fn containers_are_recognised_by_what_they_call_or_are_made_of() {
+fn autodetects_containers_by_program_or_image() {
     for (container, expected) in [
         (json!({"image": "registry.k8s.io/etcd:3.5.16-0"}), true),
         (json!({"image": "etcd@sha256:00"}), true),
@@ -177,13 +183,13 @@ fn containers_are_recognised_by_what_they_call_or_are_made_of() {
         (json!({"name": "etcd", "image": "etcd:3", "command": ["sh", "-c", "exec etcd"]}), true),
     ] {
         let pod = json!({"metadata": {}, "spec": {"containers": [container]}});
-        assert_eq!(is_recognised(&pod.to_string()), expected, "{container}");
+        assert_eq!(is_autodetected(&pod.to_string()), expected, "{container}");
     }
-    assert!(!is_recognised("7"));
+    assert!(!is_autodetected("7"));
 }
 
 #[test]
-fn what_is_no_pod_is_said_to_be_none() {
+fn malformed_pods_are_errors() {
     for broken in [
         "7",
         "{}",

@@ -1,8 +1,8 @@
-//! Which alarms are raised, by what the members answer and by what their status complains of.
+//! The raised alarms, from the members' alarm lists and the errors in their status.
 //!
-//! From 3.4 on a status tells every alarm of any member. From 3.5.7 on CORRUPT is raised with the member id zero where etcd cannot
-//! tell whose data it is that differs (`etcdserver/corrupt.go`): that is about every member. What is said of alarms and cannot be
-//! understood is never taken for none.
+//! Since 3.4, a status contains every alarm of any member. Since 3.5.7, etcd raises CORRUPT with the member id zero if it cannot
+//! identify the corrupt member (`etcdserver/corrupt.go`). That alarm is about every member. An alarm that cannot be parsed is never
+//! ignored.
 
 use std::collections::BTreeSet;
 
@@ -10,60 +10,41 @@ use admission::Cause;
 
 use super::super::facts::Answers;
 use cluster::cause;
-use cluster::etcd::{AlarmKind, Id};
+use cluster::etcd::{Alarm, AlarmKind, Id};
 
-/// Where etcd names no member.
-const NOBODY: Id = 0;
+/// The member id of an alarm that names no member.
+const NO_MEMBER: Id = 0;
 
-/// What to do about data that is corrupt and nobody's by name.
-const IN_DOUBT: &str = "the alarm CORRUPT names no member, so that none can be counted on: find out whose data differs (etcdctl endpoint hashkv), take that member out of the list (etcdctl member remove), and its pod may go";
+/// The denial for a corruption that names no member.
+const CORRUPTION: &str = "the alarm CORRUPT names no member, so that none can be counted on: find out whose data differs (etcdctl endpoint hashkv), take that member out of the list (etcdctl member remove), and its pod may go";
 
-/// The alarms that are raised, and of whom.
+/// The raised alarms, by member.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Alarms {
     corrupt: BTreeSet<Id>,
     no_space: BTreeSet<Id>,
     others: BTreeSet<Id>,
-    /// Whether anybody told which there are.
+    /// Whether any member reported its alarms.
     pub(super) is_known: bool,
-}
-
-/// What an alarm warns of.
-#[derive(Clone, Copy)]
-enum Told {
-    NoSpace,
-    Corrupt,
-    Other,
 }
 
 impl Alarms {
     pub(super) fn of<'f>(all: impl Iterator<Item = &'f Answers>) -> Self {
-        let mut told = Self::default();
+        let mut alarms = Self::default();
         for answers in all {
-            let by_status = !is_before(&answers.status.version, 3, 4) && misread(answers).is_none();
-            told.is_known |= answers.alarms.is_ok() || by_status;
-            for alarm in answers.alarms.iter().flatten() {
-                let kind = match &alarm.kind {
-                    AlarmKind::NoSpace => Told::NoSpace,
-                    AlarmKind::Corrupt => Told::Corrupt,
-                    AlarmKind::Other(_) => Told::Other,
+            let by_status = !is_before(&answers.status.version, 3, 4) && parse_error(answers).is_none();
+            alarms.is_known |= answers.alarms.is_ok() || by_status;
+            let in_status = answers.status.errors.iter().filter_map(|line| alarm(line));
+            for Alarm { member, kind } in answers.alarms.iter().flatten().cloned().chain(in_status) {
+                let raised = match kind {
+                    AlarmKind::NoSpace => &mut alarms.no_space,
+                    AlarmKind::Corrupt => &mut alarms.corrupt,
+                    AlarmKind::Other(_) => &mut alarms.others,
                 };
-                told.raise(alarm.member, kind);
-            }
-            for (member, kind) in answers.status.errors.iter().filter_map(|line| complaint(line)) {
-                told.raise(member, kind);
+                raised.insert(member);
             }
         }
-        told
-    }
-
-    fn raise(&mut self, member: Id, kind: Told) {
-        let raised = match kind {
-            Told::NoSpace => &mut self.no_space,
-            Told::Corrupt => &mut self.corrupt,
-            Told::Other => &mut self.others,
-        };
-        raised.insert(member);
+        alarms
     }
 
     /// Whether a member's data is corrupt.
@@ -71,19 +52,19 @@ impl Alarms {
         self.corrupt.contains(&member)
     }
 
-    /// Why nobody's data can be relied on: somebody's is corrupt, and nobody knows whose.
-    pub(super) fn doubt(&self) -> Option<&'static str> {
-        self.is_corrupt(NOBODY).then_some(IN_DOUBT)
+    /// Returns why no member's data can be relied on.
+    pub(super) fn corruption(&self) -> Option<&'static str> {
+        self.is_corrupt(NO_MEMBER).then_some(CORRUPTION)
     }
 
-    /// What people are told. Whose data is corrupt stands at the member.
+    /// Returns the texts for users. The table shows which member is corrupt.
     pub(super) fn notes(&self, name: impl Fn(Id) -> String) -> Vec<String> {
         let named = |ids: &BTreeSet<Id>| {
-            let name = |id: &Id| if *id == NOBODY { "no member by name".to_owned() } else { name(*id) };
+            let name = |id: &Id| if *id == NO_MEMBER { "no member by name".to_owned() } else { name(*id) };
             ids.iter().map(name).collect::<Vec<_>>().join(", ")
         };
         let mut notes = Vec::new();
-        if self.doubt().is_some() {
+        if self.corruption().is_some() {
             notes.push("alarm CORRUPT of no member by name: whose data differs tells etcdctl endpoint hashkv, and none can be counted on until the alarm is disarmed".to_owned());
         }
         if !self.no_space.is_empty() {
@@ -97,25 +78,25 @@ impl Alarms {
     }
 }
 
-/// Why what a member says of alarms cannot be understood.
-pub(super) fn misread(answers: &Answers) -> Option<&Cause> {
+/// Returns why a member's alarms cannot be parsed.
+pub(super) fn parse_error(answers: &Answers) -> Option<&Cause> {
     let why = answers.alarms.as_ref().err();
     why.filter(|why| matches!(why.code, cause::GARBAGE | cause::NOT_ETCD))
 }
 
-/// A status tells alarms as `memberID:12593026477526642892 alarm:NOSPACE` (`etcdserverpb.AlarmMember`, printed). What is zero is
-/// left out there too; and an id that is none names nobody.
-fn complaint(line: &str) -> Option<(Id, Told)> {
+/// Reads an alarm from a status: `memberID:12593026477526642892 alarm:NOSPACE` (`etcdserverpb.AlarmMember`, printed). A missing or
+/// malformed id names no member.
+fn alarm(line: &str) -> Option<Alarm> {
     let word = |of: &str| line.split_whitespace().find_map(|word| word.strip_prefix(of));
     let kind = match word("alarm:")? {
-        "NOSPACE" => Told::NoSpace,
-        "CORRUPT" => Told::Corrupt,
-        _ => Told::Other,
+        "NOSPACE" => AlarmKind::NoSpace,
+        "CORRUPT" => AlarmKind::Corrupt,
+        other => AlarmKind::Other(other.to_owned()),
     };
-    Some((word("memberID:").and_then(|id| id.parse().ok()).unwrap_or(NOBODY), kind))
+    Some(Alarm { member: word("memberID:").and_then(|id| id.parse().ok()).unwrap_or(NO_MEMBER), kind })
 }
 
-/// Whether a version is older than this one. One that cannot be read is.
+/// Whether a version is older than this one. A version that cannot be parsed is.
 fn is_before(version: &str, major: u64, minor: u64) -> bool {
     let mut parts = version.split(['.', '-', '+']).map(str::parse::<u64>);
     match (parts.next(), parts.next()) {

@@ -1,25 +1,26 @@
-//! What becomes of single answers, where an ensemble in memory would say too much.
+//! Tests of the table with changed answers of single members.
 
 use super::super::facts::Answers;
 use super::super::fixture::{LEAST, config, now};
-use super::super::notes::Note;
 use super::super::pod::Pod;
+use super::super::reservations::ReservationStatus;
+use super::super::size::DeclaredSizes;
 use super::*;
 use cluster::cause;
 use cluster::etcd::{Alarm, AlarmKind, Member, MemberList, Read, Status};
 
-const ENSEMBLE: Id = 7;
+const CLUSTER: Id = 7;
 
-/// A follower of three or the leader, all well.
+/// Returns the answers of one of three healthy members.
 fn answers(member: Id) -> Answers {
     let listed = |id: Id| Member { id, name: format!("etcd-{id}"), ..Member::default() };
     let list = MemberList {
-        cluster: ENSEMBLE,
+        cluster: CLUSTER,
         members: (10..13).map(listed).map(|m| Member { client_urls: vec!["x".into()], ..m }).collect(),
     };
     Answers {
         status: Status {
-            cluster: ENSEMBLE,
+            cluster: CLUSTER,
             member,
             leader: Some(10),
             term: 4,
@@ -33,48 +34,47 @@ fn answers(member: Id) -> Answers {
     }
 }
 
-/// The table of three such members.
+/// Returns the table of three healthy members whose answers were changed.
 fn table(change: impl Fn(&mut Answers)) -> Table {
     table_with(|facts| {
-        for seen in &mut facts.seen {
-            if let View::Full(answers) = &mut seen.view {
+        for pods in &mut facts.pods {
+            if let MemberView::Full(answers) = &mut pods.view {
                 change(answers);
             }
         }
     })
 }
 
-/// The same with another change.
+/// Returns the table of three healthy members whose facts were changed.
 fn table_with(change: impl FnOnce(&mut Facts)) -> Table {
-    let seen = |member: Id| Seen {
+    let pods = |member: Id| PodFacts {
         pod: Pod { uid: format!("uid-{member}"), name: format!("etcd-{member}"), ..Pod::default() },
-        view: View::Full(Box::new(answers(member))),
+        view: MemberView::Full(Box::new(answers(member))),
         is_reserved: false,
         node: None,
-        is_unmade: false,
+        is_without_owner: false,
         is_updated: false,
     };
     let mut facts = Facts {
         now: now(),
-        ensemble: "db/etcd".to_owned(),
-        seen: (10..13).map(seen).collect(),
+        cluster: "db/etcd".to_owned(),
+        pods: (10..13).map(pods).collect(),
         is_verified: false,
-        replicas: Some(3),
-        size: Size::Told(3),
+        sizes: DeclaredSizes { replicas: Some(3), ..DeclaredSizes::default() },
         surplus: std::collections::BTreeSet::new(),
-        unmade: std::collections::BTreeSet::new(),
+        without_owner: std::collections::BTreeSet::new(),
         scaled_away: std::collections::BTreeSet::new(),
-        book_unread: None,
-        ends: now(),
-        note: Note::default(),
-        giver: None,
+        reservations_error: None,
+        end: now(),
+        reservation: ReservationStatus::default(),
+        transfers_from: None,
     };
     change(&mut facts);
     Table::of(&config(LEAST), &facts)
 }
 
 fn healthy(table: &Table) -> usize {
-    table.healthy_beside("")
+    table.healthy_without("")
 }
 
 fn fails<T>(code: &'static str) -> Result<T, Cause> {
@@ -82,25 +82,25 @@ fn fails<T>(code: &'static str) -> Result<T, Cause> {
 }
 
 #[test]
-fn alarms_are_known_by_their_list_or_by_the_status_of_a_version_that_tells_them() {
+fn alarms_are_read_from_the_list_or_from_the_status_since_3_4() {
     assert_eq!(healthy(&table(|_| {})), 3);
-    // Who may not ask for the list has the status, from 3.4 on.
+    // Since 3.4 the status is enough.
     assert_eq!(healthy(&table(|a| a.alarms = fails(cause::FORBIDDEN))), 3);
     let old = table(|a| (a.alarms, a.status.version) = (fails(cause::FORBIDDEN), "3.3.27".to_owned()));
     assert_eq!(healthy(&old), 0);
 }
 
 #[test]
-fn alarms_that_cannot_be_understood_are_not_taken_for_none() {
+fn alarms_that_cannot_be_parsed_are_not_ignored() {
     for code in [cause::GARBAGE, cause::NOT_ETCD] {
         let all = table(|a| a.alarms = fails(code));
         assert_eq!(healthy(&all), 0);
         assert!(
-            matches!(&all.rows[1].state, State::Unfit(why) if why.contains("alarms")),
+            matches!(&all.rows[1].state, MemberState::Unhealthy(why) if why.contains("alarms")),
             "{:?}",
             all.rows[1]
         );
-        // Whose answer is one is believed.
+        // The lists of the other members count.
         let one = table(|a| {
             if a.status.member == 12 {
                 a.alarms = fails(code);
@@ -111,37 +111,45 @@ fn alarms_that_cannot_be_understood_are_not_taken_for_none() {
 }
 
 #[test]
-fn a_status_that_complains_of_corrupt_data_and_names_nobody_is_about_everybody() {
+fn a_corruption_without_a_member_is_about_every_member() {
     for line in ["alarm:CORRUPT ", "memberID:0 alarm:CORRUPT ", "memberID:x alarm:CORRUPT"] {
         for alarms in [Ok(Vec::new()), fails(cause::TIMEOUT)] {
             let table = table(|a| (a.status.errors, a.alarms) = (vec![line.to_owned()], alarms.clone()));
             assert_eq!(healthy(&table), 0, "{line}");
-            assert!(table.rows.iter().all(|row| matches!(row.state, State::Unfit(_))), "{:?}", table.rows);
-            assert!(table.notes.iter().any(|note| note.contains("alarm CORRUPT")), "{:?}", table.notes);
+            assert!(
+                table.rows.iter().all(|row| matches!(row.state, MemberState::Unhealthy(_))),
+                "{:?}",
+                table.rows
+            );
+            assert!(
+                table.notes.iter().any(|reservation| reservation.contains("alarm CORRUPT")),
+                "{:?}",
+                table.notes
+            );
         }
     }
     let named = table(|a| a.status.errors = vec!["memberID:11 alarm:CORRUPT ".to_owned()]);
-    assert_eq!((healthy(&named), &named.rows[1].state), (2, &State::Corrupt));
-    // Nothing that etcd complains of beside alarms is one.
+    assert_eq!((healthy(&named), &named.rows[1].state), (2, &MemberState::Corrupt));
+    // Other errors are not alarms.
     assert_eq!(healthy(&table(|a| a.status.errors = vec!["etcdserver: no leader".to_owned()])), 3);
 }
 
 #[test]
-fn an_alarm_without_a_member_that_is_none_of_data_is_told() {
+fn other_alarms_without_a_member_are_reported() {
     let full = table(|a| a.alarms = Ok(vec![Alarm { member: 0, kind: AlarmKind::NoSpace }]));
     assert_eq!(healthy(&full), 3);
     assert!(full.notes[0].contains("alarm NOSPACE of no member by name"), "{:?}", full.notes);
 }
 
 #[test]
-fn a_list_of_another_ensemble_tells_nothing_of_this_one() {
+fn a_list_with_another_cluster_id_is_ignored() {
     let foreign = |list: &mut Result<MemberList, Cause>| list.as_mut().unwrap().cluster = 8;
     let all = table(|a| {
         foreign(&mut a.members);
         foreign(&mut a.by_quorum);
     });
     assert!(all.voters.is_err() && healthy(&all) == 0, "{all:?}");
-    // Nor does one of them speak for others.
+    // A single foreign list changes nothing.
     let one = table(|a| {
         if a.status.member == 10 {
             foreign(&mut a.by_quorum);
@@ -152,7 +160,7 @@ fn a_list_of_another_ensemble_tells_nothing_of_this_one() {
 }
 
 #[test]
-fn while_the_list_changes_nobody_is_counted() {
+fn no_member_counts_while_the_list_changes() {
     let table = table(|a| {
         if a.status.member == 12 {
             drop(a.by_quorum.as_mut().unwrap().members.remove(0));
@@ -163,17 +171,17 @@ fn while_the_list_changes_nobody_is_counted() {
 }
 
 #[test]
-fn half_of_the_voters_are_not_enough_for_a_list_that_no_quorum_stands_behind() {
+fn half_of_the_voters_do_not_confirm_a_list() {
     let table = table_with(|facts| {
-        let mut fourth = facts.seen[2].clone();
+        let mut fourth = facts.pods[2].clone();
         fourth.pod.uid = "uid-13".into();
         fourth.pod.name = "etcd-13".into();
-        facts.seen.push(fourth);
-        for (at, seen) in facts.seen.iter_mut().enumerate() {
-            let View::Full(answers) = &mut seen.view else { continue };
+        facts.pods.push(fourth);
+        for (at, pods) in facts.pods.iter_mut().enumerate() {
+            let MemberView::Full(answers) = &mut pods.view else { continue };
             answers.status.member = 10 + at as Id;
             answers.by_quorum = fails(cause::UNSUPPORTED);
-            // Two of them have not heard that the fourth votes by now.
+            // Two lists do not yet contain the promotion of the fourth member.
             let list = answers.members.as_mut().unwrap();
             let first = list.members[0].clone();
             list.members.push(Member { id: 13, name: "etcd-13".into(), is_learner: at >= 2, ..first });
@@ -184,26 +192,30 @@ fn half_of_the_voters_are_not_enough_for_a_list_that_no_quorum_stands_behind() {
 }
 
 #[test]
-fn a_member_that_takes_itself_for_a_learner_is_not_counted() {
+fn a_member_that_reports_to_be_a_learner_does_not_count() {
     let table = table(|a| a.status.is_learner = a.status.member == 12);
     assert_eq!((healthy(&table), &table.voters), (2, &Ok(3)));
-    assert!(matches!(&table.rows[2].state, State::Unfit(why) if why.contains("learner")), "{:?}", table.rows);
+    assert!(
+        matches!(&table.rows[2].state, MemberState::Unhealthy(why) if why.contains("learner")),
+        "{:?}",
+        table.rows
+    );
 }
 
-/// Three of which the last one does not answer, and another pod that says that it is that one.
+/// Makes the third member fail, and adds a pod with its id.
 fn rogue(facts: &mut Facts) {
-    let mut rogue = facts.seen[2].clone();
+    let mut rogue = facts.pods[2].clone();
     rogue.pod.uid = "uid-rogue".into();
     rogue.pod.name = "rogue-0".into();
     rogue.pod.address = "10.0.0.66".into();
-    facts.seen[2].view = View::Silent(Cause::new(cause::TIMEOUT, "no answer"));
-    facts.seen.push(rogue);
+    facts.pods[2].view = MemberView::NoResponse(Cause::new(cause::TIMEOUT, "no answer"));
+    facts.pods.push(rogue);
 }
 
-/// Has every list say this of its members.
+/// Changes the members in all lists.
 fn lists(facts: &mut Facts, change: impl Fn(&mut Member)) {
-    for seen in &mut facts.seen {
-        if let View::Full(answers) = &mut seen.view {
+    for pods in &mut facts.pods {
+        if let MemberView::Full(answers) = &mut pods.view {
             for list in [&mut answers.members, &mut answers.by_quorum] {
                 list.as_mut().unwrap().members.iter_mut().for_each(&change);
             }
@@ -212,29 +224,29 @@ fn lists(facts: &mut Facts, change: impl Fn(&mut Member)) {
 }
 
 #[test]
-fn a_pod_with_the_id_of_a_member_that_is_down_is_not_that_member() {
-    let is_told = |table: &Table| {
+fn a_pod_with_the_id_of_a_member_that_is_down_does_not_count() {
+    let is_rejected = |table: &Table| {
         let row = table.row("uid-rogue").unwrap();
-        matches!(&row.state, State::Unfit(why) if why.contains("another name and other addresses"))
+        matches!(&row.state, MemberState::Unhealthy(why) if why.contains("another name and other addresses"))
     };
     let table = table_with(rogue);
-    assert!(is_told(&table) && healthy(&table) == 2, "{:?}", table.rows);
-    // Its own list says that it is, and is one of many.
-    let liar = |facts: &mut Facts| {
+    assert!(is_rejected(&table) && healthy(&table) == 2, "{:?}", table.rows);
+    // Its own list is outvoted.
+    let with_own_list = |facts: &mut Facts| {
         rogue(facts);
-        let View::Full(answers) = &mut facts.seen[3].view else { return };
+        let MemberView::Full(answers) = &mut facts.pods[3].view else { return };
         for list in [&mut answers.members, &mut answers.by_quorum] {
             list.as_mut().unwrap().members[2].name = "rogue-0".into();
         }
     };
-    assert!(is_told(&table_with(liar)));
-    // Also where the member's own pod is not there at the moment.
+    assert!(is_rejected(&table_with(with_own_list)));
+    // The member's own pod may be missing.
     let gone = table_with(|facts| {
-        liar(facts);
-        drop(facts.seen.remove(2));
+        with_own_list(facts);
+        drop(facts.pods.remove(2));
     });
-    assert!(is_told(&gone), "{:?}", gone.rows);
-    // Who was verified has a certificate of the ensemble.
+    assert!(is_rejected(&gone), "{:?}", gone.rows);
+    // A verified pod has a certificate of the etcd cluster.
     let verified = table_with(|facts| {
         rogue(facts);
         facts.is_verified = true;
@@ -243,18 +255,18 @@ fn a_pod_with_the_id_of_a_member_that_is_down_is_not_that_member() {
 }
 
 #[test]
-fn members_whose_names_and_addresses_are_no_pods_are_counted_all_the_same() {
-    // A Service for each, and names of somebody's own.
+fn members_with_unrelated_names_and_addresses_count() {
+    // A Service for each member, and unrelated names.
     let named = |member: &mut Member| {
         member.name = format!("m{}", member.id);
         member.client_urls = vec![format!("http://etcd-service-{}:2379", member.id)];
         member.peer_urls = vec![format!("http://10.96.0.{}:2380", member.id)];
     };
     assert_eq!(healthy(&table_with(|facts| lists(facts, named))), 3);
-    // Told by their addresses alone, they are told: a pod of another address is none of them.
+    // The addresses alone identify the pods, so a pod with another address does not count.
     let addressed = |facts: &mut Facts| {
-        for (seen, at) in facts.seen.iter_mut().zip(10..) {
-            seen.pod.address = format!("10.96.0.{at}");
+        for (pods, at) in facts.pods.iter_mut().zip(10..) {
+            pods.pod.address = format!("10.96.0.{at}");
         }
         lists(facts, named);
     };

@@ -2,9 +2,8 @@
 //! on, so that what is asked at once is answered in turns.
 
 use std::collections::BTreeMap;
-use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use admission::{BoxFuture, Cause, Ruling, Verdict, decode};
 use serde_json::value::to_raw_value;
@@ -12,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::task::yield_now;
 
 use super::super::fixture::{config, delete, evict, now, pod};
-use super::super::target::POINTERS;
-use super::super::{Door, NAME};
+use super::super::removal::POINTERS;
+use super::super::{EtcdGuard, NAME};
 use cluster::etcd::{
     Alarm, AlarmKind, Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Health, Id, Member, MemberList,
     MemberMetrics, Read, Status,
@@ -26,36 +25,36 @@ use cluster::{self, Address, Clients, Context, EtcdClient, Metadata, Reader, cau
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
     /// Everything.
-    Whole,
+    Full,
     /// Nothing, for this reason.
-    Silent(&'static str),
+    NoResponse(&'static str),
     /// Not at all.
     Hangs,
     /// All but linearizable reads, which hang.
     ReadHangs,
     /// That the reader may not read.
-    Denies,
+    ReadDenied,
     /// Health and metrics only.
-    Poor,
+    HealthOnly,
 }
 
 /// Whom a member takes for the leader.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Whom {
+pub(super) enum ReportedLeader {
     /// The one that all do.
-    AsAll,
+    Consensus,
     /// This one.
-    One(Id),
+    FakeMember(Id),
     /// Nobody: it knows of no leader.
-    Nobody,
+    None,
 }
 
 /// One member.
 #[derive(Debug, Clone)]
-pub(super) struct One {
+pub(super) struct FakeMember {
     pub(super) id: Id,
     pub(super) reply: Reply,
-    pub(super) leader: Whom,
+    pub(super) leader: ReportedLeader,
     pub(super) term: u64,
     pub(super) cluster: Id,
     pub(super) behind: u64,
@@ -68,30 +67,30 @@ pub(super) struct State {
     pub(super) pods: Vec<Value>,
     pub(super) others: BTreeMap<(&'static str, String), Value>,
     pub(super) lease: Option<(u64, Value)>,
-    pub(super) members: BTreeMap<String, One>,
+    pub(super) members: BTreeMap<String, FakeMember>,
     pub(super) leader: Option<Id>,
     pub(super) alarms: Vec<Alarm>,
     /// Listed beside the members that have pods.
     pub(super) listed: Vec<Member>,
     /// What the API server refuses: a plural, and why.
-    pub(super) refuses: BTreeMap<&'static str, &'static str>,
+    pub(super) errors: BTreeMap<&'static str, &'static str>,
     /// What becomes of a leader that is to hand over; it does where none.
-    pub(super) moves: Option<TransferResult>,
+    pub(super) transfer_result: Option<TransferResult>,
     /// In how many turns of others it hands over.
-    pub(super) moves_in: usize,
+    pub(super) transfer_turns: usize,
     /// After how many questions for the status the others have seen who leads then, and who led before.
-    pub(super) sees_in: usize,
+    pub(super) unseen_for: usize,
     pub(super) before: Option<Id>,
     /// Whether Leases are neither read nor written in any time.
-    pub(super) is_stuck: bool,
+    pub(super) leases_hang: bool,
     /// Whether somebody else is always faster to write.
-    pub(super) is_raced: bool,
+    pub(super) writes_conflict: bool,
     /// Everything that was changed, in order.
-    pub(super) deeds: Vec<String>,
+    pub(super) actions: Vec<String>,
     /// How often members were asked.
     pub(super) asked: usize,
     /// How much later than in tests it is.
-    pub(super) later: Duration,
+    pub(super) elapsed: Duration,
 }
 
 /// The world and the hands of a test.
@@ -104,10 +103,10 @@ impl Fake {
     /// So many members, `etcd-0` the leader with the id 10, all well.
     pub(super) fn of(members: u64) -> Self {
         let name = |at: u64| format!("etcd-{at}");
-        let one = |at: u64| One {
+        let one = |at: u64| FakeMember {
             id: 10 + at,
-            reply: Reply::Whole,
-            leader: Whom::AsAll,
+            reply: Reply::Full,
+            leader: ReportedLeader::Consensus,
             term: 4,
             cluster: ENSEMBLE,
             behind: 0,
@@ -132,16 +131,16 @@ impl Fake {
             leader: Some(10),
             alarms: Vec::new(),
             listed: Vec::new(),
-            refuses: BTreeMap::new(),
-            moves: None,
-            moves_in: 0,
-            sees_in: 0,
+            errors: BTreeMap::new(),
+            transfer_result: None,
+            transfer_turns: 0,
+            unseen_for: 0,
             before: None,
-            is_stuck: false,
-            is_raced: false,
-            deeds: Vec::new(),
+            leases_hang: false,
+            writes_conflict: false,
+            actions: Vec::new(),
             asked: 0,
-            later: Duration::ZERO,
+            elapsed: Duration::ZERO,
         })))
     }
 
@@ -156,9 +155,9 @@ impl Fake {
     }
 
     /// The same where the API server refuses to show, or to have written, objects of this kind.
-    pub(super) fn refusing(self, plural: &'static str) -> Self {
+    pub(super) fn with_error(self, plural: &'static str) -> Self {
         self.with(|state| {
-            state.refuses.insert(plural, cause::FORBIDDEN);
+            state.errors.insert(plural, cause::FORBIDDEN);
         })
     }
 
@@ -166,46 +165,42 @@ impl Fake {
     pub(super) fn down(self, names: &[&str]) -> Self {
         self.with(|state| {
             for name in names {
-                state.members.get_mut(*name).unwrap().reply = Reply::Silent(cause::NOT_LISTENING);
+                state.members.get_mut(*name).unwrap().reply = Reply::NoResponse(cause::NOT_LISTENING);
             }
         })
     }
 
     /// The same in which nobody knows a leader and no read comes about.
-    pub(super) fn lost(self) -> Self {
+    pub(super) fn leaderless(self) -> Self {
         self.with(|state| {
             state.leader = None;
-            for one in state.members.values_mut().filter(|one| one.reply == Reply::Whole) {
+            for one in state.members.values_mut().filter(|one| one.reply == Reply::Full) {
                 one.reply = Reply::ReadHangs;
             }
         })
     }
 
-    /// Clients without a writer.
+    /// Returns clients without a writer.
     pub(super) fn clients(&self) -> Clients {
-        let context = Context { fixed_time: Some(self.now()), ..Context::default() };
+        let context = Context { fixed_time: Some(now() + self.state().elapsed), ..Context::default() };
         Clients { context, ..Clients::new(Arc::new(self.clone())) }
     }
 
-    fn now(&self) -> SystemTime {
-        now() + self.state().later
-    }
-
-    /// A guard with a writer. Each call creates another replica.
-    pub(super) fn door(&self, yaml: &str) -> Door {
+    /// Returns a guard with a writer. Each call returns another replica.
+    pub(super) fn guard(&self, yaml: &str) -> EtcdGuard {
         let clients = Clients { writer: Some(Arc::new(self.clone())), ..self.clients() };
-        Door::new(&Arc::new(config(yaml)), clients)
+        EtcdGuard::new(&Arc::new(config(yaml)), clients)
     }
 
-    /// A guard without a writer.
-    pub(super) fn handless(&self, yaml: &str) -> Door {
-        Door::new(&Arc::new(config(yaml)), self.clients())
+    /// Returns a guard without a writer.
+    pub(super) fn without_writer(&self, yaml: &str) -> EtcdGuard {
+        EtcdGuard::new(&Arc::new(config(yaml)), self.clients())
     }
 
     /// How often members were asked, and how much was changed.
-    pub(super) fn untouched(&self) -> (usize, usize) {
+    pub(super) fn activity(&self) -> (usize, usize) {
         let state = self.state();
-        (state.asked, state.deeds.len())
+        (state.asked, state.actions.len())
     }
 
     /// Has a member answer so.
@@ -214,28 +209,28 @@ impl Fake {
     }
 
     /// Waits until anything is noted.
-    pub(super) async fn noted(&self) {
+    pub(super) async fn reserved(&self) {
         while self.state().lease.is_none() {
             yield_now().await;
         }
     }
 
     /// Waits until a leader is told to hand over.
-    pub(super) async fn handing_over(&self) {
-        while !self.state().deeds.iter().any(|deed| deed.contains(" to ")) {
+    pub(super) async fn transferring(&self) {
+        while !self.state().actions.iter().any(|deed| deed.contains(" to ")) {
             yield_now().await;
         }
     }
 
     /// What stands where a pod says how its container is: `running`, `waiting`.
-    pub(super) fn container(&self, name: &str, state: &str) {
+    pub(super) fn set_container(&self, name: &str, state: &str) {
         for pod in self.state().pods.iter_mut().filter(|pod| pod["metadata"]["name"] == name) {
             pod["status"]["containerStatuses"][0]["state"] = json!({state: {}});
         }
     }
 
     /// What is noted, as it stands in the Lease.
-    pub(super) fn book(&self) -> Vec<Reservation> {
+    pub(super) fn reservations(&self) -> Vec<Reservation> {
         let lease = self.state().lease.clone();
         lease.map_or_else(Vec::new, |(version, mut lease)| {
             lease["metadata"]["resourceVersion"] = version.to_string().into();
@@ -259,7 +254,7 @@ impl Fake {
     }
 
     /// Deletes a pod, as the API server's store does.
-    pub(super) fn mark(&self, name: &str) {
+    pub(super) fn mark_deleted(&self, name: &str) {
         for pod in self.state().pods.iter_mut().filter(|pod| pod["metadata"]["name"] == name) {
             pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into();
         }
@@ -278,12 +273,12 @@ impl State {
     }
 
     fn refusal(&self, plural: &str) -> Option<Cause> {
-        self.refuses.get(plural).map(|code| Cause::new(code, format!("{plural} may not be read")))
+        self.errors.get(plural).map(|code| Cause::new(code, format!("{plural} may not be read")))
     }
 
     /// What a member of this ensemble has for its list.
     fn list(&self, cluster: Id) -> MemberList {
-        let member = |(name, one): (&String, &One)| Member {
+        let member = |(name, one): (&String, &FakeMember)| Member {
             id: one.id,
             name: name.clone(),
             peer_urls: vec![],
@@ -304,12 +299,12 @@ impl State {
             (Reply::Hangs, _) | (Reply::ReadHangs, EtcdRequest::Read | EtcdRequest::MembersByQuorum) => {
                 return Err(None);
             }
-            (Reply::Silent(code), _) => return Err(Some(Cause::new(code, format!("{peer}: {code}")))),
-            (Reply::Denies, EtcdRequest::Read) => return Ok(EtcdResponse::Read(Read::Denied)),
-            (Reply::Poor, EtcdRequest::Health) => {
+            (Reply::NoResponse(code), _) => return Err(Some(Cause::new(code, format!("{peer}: {code}")))),
+            (Reply::ReadDenied, EtcdRequest::Read) => return Ok(EtcdResponse::Read(Read::Denied)),
+            (Reply::HealthOnly, EtcdRequest::Health) => {
                 return Ok(EtcdResponse::Health(Health { is_healthy: true, reason: String::new() }));
             }
-            (Reply::Poor, EtcdRequest::Metrics) => {
+            (Reply::HealthOnly, EtcdRequest::Metrics) => {
                 return Ok(EtcdResponse::Metrics(MemberMetrics {
                     is_leader: Some(self.leader == Some(one.id)),
                     has_leader: Some(self.leader.is_some()),
@@ -317,7 +312,7 @@ impl State {
                     ..MemberMetrics::default()
                 }));
             }
-            (Reply::Poor, _) => return Err(Some(Cause::new(cause::GATEWAY_OFF, "no gateway"))),
+            (Reply::HealthOnly, _) => return Err(Some(Cause::new(cause::GATEWAY_OFF, "no gateway"))),
             _ => {}
         }
         let is_learner = one.is_learner;
@@ -326,10 +321,12 @@ impl State {
                 cluster: one.cluster,
                 member: one.id,
                 leader: match one.leader {
-                    Whom::AsAll if self.before.is_some() && self.leader != Some(one.id) => self.before,
-                    Whom::AsAll => self.leader,
-                    Whom::One(id) => Some(id),
-                    Whom::Nobody => None,
+                    ReportedLeader::Consensus if self.before.is_some() && self.leader != Some(one.id) => {
+                        self.before
+                    }
+                    ReportedLeader::Consensus => self.leader,
+                    ReportedLeader::FakeMember(id) => Some(id),
+                    ReportedLeader::None => None,
                 },
                 term: one.term,
                 index: 100_000,
@@ -370,6 +367,14 @@ fn object(json: &Value) -> Object {
     }
 }
 
+/// Fails at the deadline, as a reader must.
+async fn hang_until<T>(deadline: Instant, text: &str) -> Result<T, Cause> {
+    let started = tokio::time::Instant::now();
+    tokio::time::sleep_until(deadline.into()).await;
+    let seconds = started.elapsed().as_secs_f64();
+    Err(Cause::new(cause::TIMEOUT, format!("{text} in {seconds:.1} s")))
+}
+
 impl Reader for Fake {
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, cluster::MetadataResult> {
         Box::pin(async move {
@@ -385,13 +390,13 @@ impl Reader for Fake {
         &'a self,
         _: &'a Cluster,
         look: GetQuery<'a>,
-        _: Instant,
+        deadline: Instant,
     ) -> BoxFuture<'a, ObjectResult> {
         Box::pin(async move {
             yield_now().await;
             let plural = look.address.resource.plural.as_ref();
-            if plural == "leases" && self.state().is_stuck {
-                return pending().await;
+            if plural == "leases" && self.state().leases_hang {
+                return hang_until(deadline, "the API server did not answer").await;
             }
             let state = self.state();
             if let Some(why) = state.refusal(plural) {
@@ -429,15 +434,15 @@ impl EtcdClient for Fake {
         &'a self,
         peer: &'a Endpoint,
         question: EtcdRequest,
-        _: Instant,
+        deadline: Instant,
     ) -> BoxFuture<'a, EtcdResult> {
         Box::pin(async move {
             {
                 let mut state = self.state();
                 state.asked += 1;
                 if state.before.is_some() && question == EtcdRequest::Status {
-                    state.sees_in = state.sees_in.saturating_sub(1);
-                    state.before = state.before.filter(|_| state.sees_in > 0);
+                    state.unseen_for = state.unseen_for.saturating_sub(1);
+                    state.before = state.before.filter(|_| state.unseen_for > 0);
                 }
             }
             yield_now().await;
@@ -445,7 +450,7 @@ impl EtcdClient for Fake {
             match answer {
                 Ok(answer) => Ok(answer),
                 Err(Some(why)) => Err(why),
-                Err(None) => pending().await,
+                Err(None) => hang_until(deadline, &format!("{peer} gave no answer")).await,
             }
         })
     }
@@ -460,12 +465,12 @@ impl Writer for Fake {
     ) -> BoxFuture<'a, WriteResult> {
         Box::pin(async move {
             yield_now().await;
-            if self.state().is_raced {
+            if self.state().writes_conflict {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 return WriteResult::Conflict;
             }
             let mut state = self.state();
-            if let Some(code) = state.refuses.get("write") {
+            if let Some(code) = state.errors.get("write") {
                 return WriteResult::Failed(Cause::new(code, "leases may not be written"));
             }
             let version = state.lease.as_ref().map(|(version, _)| version.to_string());
@@ -475,7 +480,7 @@ impl Writer for Fake {
             let next = state.lease.as_ref().map_or(1, |(version, _)| version + 1);
             state.lease = Some((next, set.body(lease)));
             let held: Vec<&str> = set.held.iter().map(|held| held.pod.as_str()).collect();
-            state.deeds.push(format!("noted {}", held.join(" ")));
+            state.actions.push(format!("reserved {}", held.join(" ")));
             WriteResult::Written
         })
     }
@@ -488,19 +493,19 @@ impl Writer for Fake {
     ) -> BoxFuture<'a, TransferResult> {
         Box::pin(async move {
             yield_now().await;
-            self.state().deeds.push(format!("{} to {to}", leader.name));
-            let turns = self.state().moves_in;
+            self.state().actions.push(format!("{} to {to}", leader.name));
+            let turns = self.state().transfer_turns;
             for _ in 0..turns {
                 yield_now().await;
             }
             let mut state = self.state();
-            if let Some(moved) = state.moves.clone() {
+            if let Some(moved) = state.transfer_result.clone() {
                 return moved;
             }
             if state.leader != state.members.get(&leader.name).map(|one| one.id) {
                 return TransferResult::NotLeader;
             }
-            state.before = state.leader.filter(|_| state.sees_in > 0);
+            state.before = state.leader.filter(|_| state.unseen_for > 0);
             state.leader = Some(to);
             TransferResult::Transferred
         })
@@ -508,12 +513,12 @@ impl Writer for Fake {
 }
 
 /// What a guard says of a review.
-pub(super) async fn ruled(door: &Door, body: &[u8]) -> Ruling {
+pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Ruling {
     use admission::Guard as _;
-    assert_eq!(door.name(), NAME);
+    assert_eq!(guard.name(), NAME);
     let review = decode(body, &admission::Fields::new(&POINTERS)).unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
-    door.review(&review.request, deadline.into_std()).await
+    guard.review(&review.request, deadline.into_std()).await
 }
 
 /// The same of a deletion by a person.
@@ -535,16 +540,16 @@ pub(super) async fn deleted_by(
         request["userInfo"]["username"] = user.into();
         change(request);
     });
-    ruled(&fake.door(yaml), &body).await
+    review(&fake.guard(yaml), &body).await
 }
 
 /// The same of an eviction.
 pub(super) async fn evicted(fake: &Fake, yaml: &str, name: &str) -> Ruling {
-    ruled(&fake.door(yaml), &evict(name, |_| {})).await
+    review(&fake.guard(yaml), &evict(name, |_| {})).await
 }
 
 /// The ruling in a word.
-pub(super) fn word(ruling: &Ruling) -> &'static str {
+pub(super) fn verdict_of(ruling: &Ruling) -> &'static str {
     match &ruling.verdict {
         Verdict::Allow => "allow",
         Verdict::Deny(_) => "deny",
@@ -554,7 +559,7 @@ pub(super) fn word(ruling: &Ruling) -> &'static str {
 }
 
 /// Everything that it says to a person.
-pub(super) fn told(ruling: &Ruling) -> String {
+pub(super) fn text_of(ruling: &Ruling) -> String {
     let warnings = ruling.warnings.fitted().join("\n");
     match (&ruling.verdict, &ruling.refusal) {
         (Verdict::Deny(denial), _) | (Verdict::Unknown(_), Some(denial)) => {

@@ -3,8 +3,10 @@
 use serde_json::json;
 
 use super::super::fixture::LEAST;
-use super::fake::{Fake, Reply, State, Whom, alarm, deleted, deleted_by, evicted, told, word};
-use super::{CONTROLLER, says};
+use super::fake::{
+    Fake, Reply, ReportedLeader, State, alarm, deleted, deleted_by, evicted, text_of, verdict_of,
+};
+use super::{CONTROLLER, assert_ruling};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 
@@ -25,57 +27,61 @@ fn at_once(request: &mut serde_json::Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_does_not_answer_stays_though_another_member_is_cut_off() {
+async fn a_leader_that_does_not_answer_stays_while_another_member_is_cut_off() {
     for yaml in [LEAST, REMOVED] {
         let fake = Fake::of(3).with(|s| {
-            reply(s, "etcd-0", Reply::Silent(cause::TIMEOUT));
+            reply(s, "etcd-0", Reply::NoResponse(cause::TIMEOUT));
             reply(s, "etcd-2", Reply::ReadHangs);
-            s.members.get_mut("etcd-2").unwrap().leader = Whom::Nobody;
+            s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::None;
         });
-        says(&deleted(&fake, yaml, "etcd-0").await, "unknown", "etcd-0: timeout");
+        assert_ruling(&deleted(&fake, yaml, "etcd-0").await, "unknown", "etcd-0: timeout");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quorum_that_works_is_not_lost_whatever_some_say() {
+async fn a_successful_read_disproves_a_lost_quorum() {
     // Two know of no leader, and one serves reads: what they say is older than that.
     let fake = Fake::of(3).with(|s| {
-        reply(s, "etcd-1", Reply::Silent(cause::TIMEOUT));
+        reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT));
         s.leader = None;
     });
-    says(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "etcd-1: timeout");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "etcd-1: timeout");
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_healthy_member_that_has_time_to_takes_itself_out_of_the_list() {
+async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
     let four = || Fake::of(4).down(&["etcd-3"]);
-    says(&deleted(&four(), REMOVED, "etcd-1").await, "allow", "");
-    says(
+    assert_ruling(&deleted(&four(), REMOVED, "etcd-1").await, "allow", "");
+    assert_ruling(
         &deleted_by(&four(), REMOVED, "etcd-1", "ann", at_once).await,
         "deny",
         "only 2 other members are healthy, and 3 of the 4",
     );
     let hasty = four().with(|s| s.pods[1]["spec"]["terminationGracePeriodSeconds"] = 0.into());
-    says(&deleted(&hasty, REMOVED, "etcd-1").await, "deny", "3 of the 4");
+    assert_ruling(&deleted(&hasty, REMOVED, "etcd-1").await, "deny", "3 of the 4");
     let ill = four().with(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
-    says(&deleted(&ill, REMOVED, "etcd-1").await, "deny", "3 of the 4");
+    assert_ruling(&deleted(&ill, REMOVED, "etcd-1").await, "deny", "3 of the 4");
     // What it has written is meant to go, well or not.
     let strict = format!("dataSafety: deny\n{REMOVED}");
     let lags = Fake::of(3).with(|s| {
         s.members.get_mut("etcd-1").unwrap().behind = 9000;
         s.pods[1]["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     });
-    says(&deleted(&lags, &strict, "etcd-1").await, "allow", "9000 entries behind");
-    says(&deleted_by(&lags, &strict, "etcd-1", "ann", at_once).await, "deny", "outlives the pod");
+    assert_ruling(&deleted(&lags, &strict, "etcd-1").await, "allow", "9000 entries behind");
+    assert_ruling(&deleted_by(&lags, &strict, "etcd-1", "ann", at_once).await, "deny", "outlives the pod");
     // Of two, one that is killed is an outage as everywhere.
-    says(&deleted_by(&Fake::of(2), REMOVED, "etcd-1", "ann", at_once).await, "allow", "the ensemble has 2");
+    assert_ruling(
+        &deleted_by(&Fake::of(2), REMOVED, "etcd-1", "ann", at_once).await,
+        "allow",
+        "the ensemble has 2",
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_connection_does_not_tell_that_a_member_is_gone_where_the_quorum_stands_on_it() {
+async fn a_member_that_refuses_connections_stays_while_the_quorum_may_need_it() {
     // The others serve reads under it: it refuses Durward alone.
     let leads = Fake::of(3).down(&["etcd-0"]);
-    says(&deleted(&leads, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
+    assert_ruling(&deleted(&leads, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
     // They serve none for a moment, and follow it: it may be the leader that they all say that it is.
     let slow = || {
         Fake::of(3).down(&["etcd-0"]).with(|s| {
@@ -83,84 +89,96 @@ async fn a_refused_connection_does_not_tell_that_a_member_is_gone_where_the_quor
             reply(s, "etcd-2", Reply::ReadHangs);
         })
     };
-    says(&deleted(&slow(), LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
+    assert_ruling(&deleted(&slow(), LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
     // One that is dead is forgotten within an election timeout.
     let dead = slow().with(|s| s.leader = None);
-    says(&deleted(&dead, LEAST, "etcd-0").await, "allow", "the others are not known to be a quorum");
+    assert_ruling(&deleted(&dead, LEAST, "etcd-0").await, "allow", "the others are not known to be a quorum");
     // One of the two that are left is on its way out, so that the third is what the reads stand on.
     let leaving = Fake::of(3).down(&["etcd-1"]);
-    leaving.mark("etcd-2");
-    says(&deleted(&leaving, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    leaving.mark_deleted("etcd-2");
+    assert_ruling(&deleted(&leaving, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     let hangs = Fake::of(5).down(&["etcd-1"]).with(|s| reply(s, "etcd-2", Reply::Hangs));
-    hangs.mark("etcd-3");
-    says(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
-    hangs.set("etcd-2", Reply::Whole);
-    says(&deleted(&hangs, LEAST, "etcd-1").await, "allow", "");
-    hangs.mark("etcd-2");
-    says(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    hangs.mark_deleted("etcd-3");
+    assert_ruling(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    hangs.set("etcd-2", Reply::Full);
+    assert_ruling(&deleted(&hangs, LEAST, "etcd-1").await, "allow", "");
+    hangs.mark_deleted("etcd-2");
+    assert_ruling(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     // What is down and not missed goes.
-    says(&deleted(&Fake::of(3).down(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "");
+    assert_ruling(&deleted(&Fake::of(3).down(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_corrupt_member_that_may_carry_the_quorum_is_not_let_go_for_reads_that_fail() {
+async fn a_corrupt_member_that_the_quorum_may_need_is_unknown_while_reads_fail() {
     let corrupt = || Fake::of(3).down(&["etcd-2"]).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
     let slow = corrupt().with(|s| {
         reply(s, "etcd-0", Reply::ReadHangs);
         reply(s, "etcd-1", Reply::ReadHangs);
     });
-    says(&deleted(&slow, LEAST, "etcd-1").await, "unknown", "no linearizable read");
+    assert_ruling(&deleted(&slow, LEAST, "etcd-1").await, "unknown", "no linearizable read");
     // While they elect, neither knows of a leader, and this one may be half of the next quorum.
-    says(&deleted(&corrupt().lost(), LEAST, "etcd-1").await, "unknown", "no linearizable read");
+    assert_ruling(
+        &deleted(&corrupt().leaderless(), LEAST, "etcd-1").await,
+        "unknown",
+        "no linearizable read",
+    );
     // The others know of none: they cannot be a quorum with it either, unless all of them are.
-    let lost = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]).lost();
-    says(&deleted(&lost, LEAST, "etcd-1").await, "allow", "its data is corrupt");
+    let leaderless = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]).leaderless();
+    assert_ruling(&deleted(&leaderless, LEAST, "etcd-1").await, "allow", "its data is corrupt");
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_the_one_that_does_not_answer_goes_where_the_other_knows_of_no_leader() {
+async fn one_of_two_without_a_response_is_allowed_after_quorum_loss() {
     for code in [cause::TIMEOUT, cause::UNREACHABLE, cause::NO_ADDRESS] {
-        let fake = Fake::of(2).lost().with(|s| reply(s, "etcd-1", Reply::Silent(code)));
-        says(&deleted(&fake, LEAST, "etcd-1").await, "allow", "the quorum is lost, and this member does not");
-        says(&evicted(&fake, LEAST, "etcd-1").await, "allow", "the quorum is lost, and this member does not");
-        says(&deleted(&fake, LEAST, "etcd-0").await, "deny", "one of the members that are left");
+        let fake = Fake::of(2).leaderless().with(|s| reply(s, "etcd-1", Reply::NoResponse(code)));
+        assert_ruling(
+            &deleted(&fake, LEAST, "etcd-1").await,
+            "allow",
+            "the quorum is lost, and this member does not",
+        );
+        assert_ruling(
+            &evicted(&fake, LEAST, "etcd-1").await,
+            "allow",
+            "the quorum is lost, and this member does not",
+        );
+        assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "deny", "one of the members that are left");
     }
-    let four = Fake::of(4).lost().with(|s| {
-        reply(s, "etcd-2", Reply::Silent(cause::TIMEOUT));
-        reply(s, "etcd-3", Reply::Silent(cause::UNREACHABLE));
+    let four = Fake::of(4).leaderless().with(|s| {
+        reply(s, "etcd-2", Reply::NoResponse(cause::TIMEOUT));
+        reply(s, "etcd-3", Reply::NoResponse(cause::UNREACHABLE));
     });
-    says(&deleted(&four, LEAST, "etcd-3").await, "allow", "the quorum is lost");
-    says(&deleted(&four, LEAST, "etcd-1").await, "deny", "one of the members that are left");
+    assert_ruling(&deleted(&four, LEAST, "etcd-3").await, "allow", "the quorum is lost");
+    assert_ruling(&deleted(&four, LEAST, "etcd-1").await, "deny", "one of the members that are left");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_few_members_tell_of_a_lost_quorum_only_where_nothing_contradicts_them() {
+async fn few_members_prove_a_lost_quorum_only_without_contradictions() {
     // It still has a leader; it serves reads; more pods than it knows of; a set that is to have more.
     type Change = fn(&mut State);
     let changes: [Change; 4] = [
         |s| s.leader = Some(11),
-        |s| reply(s, "etcd-0", Reply::Whole),
+        |s| reply(s, "etcd-0", Reply::Full),
         |s| s.pods.push(crate::etcd::fixture::pod("etcd-2")),
         |s| set(s, "etcd", 3),
     ];
     for (at, change) in changes.into_iter().enumerate() {
-        let fake = Fake::of(2).lost().with(|s| {
-            reply(s, "etcd-1", Reply::Silent(cause::TIMEOUT));
+        let fake = Fake::of(2).leaderless().with(|s| {
+            reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT));
             change(s);
         });
         let ruling = deleted(&fake, LEAST, "etcd-1").await;
-        assert_eq!(word(&ruling), "unknown", "{at}: {}", told(&ruling));
+        assert_eq!(verdict_of(&ruling), "unknown", "{at}: {}", text_of(&ruling));
     }
     // Of three one is not enough: the other two may be a quorum.
-    let three = Fake::of(3).lost().with(|s| {
-        reply(s, "etcd-1", Reply::Silent(cause::TIMEOUT));
-        reply(s, "etcd-2", Reply::Silent(cause::TIMEOUT));
+    let three = Fake::of(3).leaderless().with(|s| {
+        reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT));
+        reply(s, "etcd-2", Reply::NoResponse(cause::TIMEOUT));
     });
-    says(&deleted(&three, LEAST, "etcd-2").await, "unknown", "etcd-2: timeout");
+    assert_ruling(&deleted(&three, LEAST, "etcd-2").await, "unknown", "etcd-2: timeout");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ensemble_that_is_to_have_no_pods_ends_without_a_question() {
+async fn scaling_to_zero_is_a_teardown() {
     for user in ["ann", CONTROLLER, "system:kube-controller-manager"] {
         let fake = Fake::of(3).with(|s| {
             drop(s.pods.remove(2));
@@ -168,17 +186,21 @@ async fn an_ensemble_that_is_to_have_no_pods_ends_without_a_question() {
             set(s, "etcd", 0);
         });
         let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
-        says(&ruling, "allow", "");
+        assert_ruling(&ruling, "allow", "");
         assert!(ruling.audit.iter().any(|(_, why)| why.contains("is to have no pods")), "{:?}", ruling.audit);
-        assert_eq!(fake.untouched(), (0, 0));
+        assert_eq!(fake.activity(), (0, 0));
     }
     // One that is to have fewer is still an ensemble.
     let fewer = Fake::of(3).down(&["etcd-2"]).with(|s| set(s, "etcd", 1));
-    says(&deleted_by(&fewer, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "deny", "only 1 other member");
+    assert_ruling(
+        &deleted_by(&fewer, LEAST, "etcd-1", CONTROLLER, |_| {}).await,
+        "deny",
+        "only 1 other member",
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_several_sets_that_is_to_have_no_pods_ends_no_ensemble() {
+async fn scaling_one_of_several_statefulsets_to_zero_is_not_a_teardown() {
     let each_its_own = || {
         Fake::of(3).down(&["etcd-2"]).with(|s| {
             for (at, name) in ["a", "b", "c"].into_iter().enumerate() {
@@ -189,121 +211,143 @@ async fn one_of_several_sets_that_is_to_have_no_pods_ends_no_ensemble() {
             set(s, "b", 0);
         })
     };
-    says(&deleted_by(&each_its_own(), TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "deny", "only 1 other");
+    assert_ruling(
+        &deleted_by(&each_its_own(), TOGETHER, "etcd-1", CONTROLLER, |_| {}).await,
+        "deny",
+        "only 1 other",
+    );
     let mixed = each_its_own().with(|s| {
         set(s, "a", 0);
         set(s, "c", 0);
         drop(s.pods[0]["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
     });
-    says(&deleted_by(&mixed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "deny", "only 1 other");
+    assert_ruling(&deleted_by(&mixed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "deny", "only 1 other");
     let all = each_its_own().with(|s| {
         set(s, "a", 0);
         drop(s.others.remove(&("statefulsets", "c".to_owned())));
     });
-    says(&deleted_by(&all, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
-    let blind = each_its_own().refusing("statefulsets");
-    says(&deleted_by(&blind, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "deny", "only 1 other");
+    assert_ruling(&deleted_by(&all, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    let blind = each_its_own().with_error("statefulsets");
+    assert_ruling(&deleted_by(&blind, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "deny", "only 1 other");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_leader_of_two_is_refused_to_people_where_leaders_are() {
+async fn leader_refuse_denies_the_leader_of_two() {
     let yaml = format!("leader: refuse\n{LEAST}");
-    says(&deleted(&Fake::of(2), &yaml, "etcd-0").await, "deny", "leaders are not deleted here");
-    says(&deleted(&Fake::of(2), &yaml, "etcd-1").await, "allow", "the ensemble has 2 members");
-    says(&deleted_by(&Fake::of(2), &yaml, "etcd-0", CONTROLLER, |_| {}).await, "allow", "has 2 members");
+    assert_ruling(&deleted(&Fake::of(2), &yaml, "etcd-0").await, "deny", "leaders are not deleted here");
+    assert_ruling(&deleted(&Fake::of(2), &yaml, "etcd-1").await, "allow", "the ensemble has 2 members");
+    assert_ruling(
+        &deleted_by(&Fake::of(2), &yaml, "etcd-0", CONTROLLER, |_| {}).await,
+        "allow",
+        "has 2 members",
+    );
     // Nobody could lead in its place.
-    says(&deleted(&Fake::of(1), &yaml, "etcd-0").await, "allow", "it is the only member");
+    assert_ruling(&deleted(&Fake::of(1), &yaml, "etcd-0").await, "allow", "it is the only member");
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_that_fail_for_a_moment_do_not_tell_that_a_member_that_refuses_durward_is_gone() {
+async fn failing_reads_do_not_prove_that_a_member_is_gone() {
     // The leader answers, and one of the two others has to be its quorum.
     let fake = || {
         Fake::of(3).down(&["etcd-1"]).with(|s| {
             reply(s, "etcd-0", Reply::ReadHangs);
-            reply(s, "etcd-2", Reply::Silent(cause::TIMEOUT));
+            reply(s, "etcd-2", Reply::NoResponse(cause::TIMEOUT));
         })
     };
-    says(&deleted(&fake(), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_ruling(&deleted(&fake(), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     // Two that lead in one term: nobody knows whether it is a third.
-    let rivals =
-        Fake::of(3).down(&["etcd-1"]).with(|s| s.members.get_mut("etcd-2").unwrap().leader = Whom::One(12));
-    says(&deleted(&rivals, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    let rivals = Fake::of(3)
+        .down(&["etcd-1"])
+        .with(|s| s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::FakeMember(12));
+    assert_ruling(&deleted(&rivals, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     // Without a gateway too: they have a leader, and none of those who answer is it.
-    let poor = Fake::of(3).down(&["etcd-0"]).with(|s| {
-        reply(s, "etcd-1", Reply::Poor);
-        reply(s, "etcd-2", Reply::Poor);
+    let degraded = Fake::of(3).down(&["etcd-0"]).with(|s| {
+        reply(s, "etcd-1", Reply::HealthOnly);
+        reply(s, "etcd-2", Reply::HealthOnly);
     });
-    says(&deleted(&poor, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
+    assert_ruling(&deleted(&degraded, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
     // One that knows of no leader is cut off from the two others, which may be a quorum.
-    let cut_off = fake().with(|s| s.members.get_mut("etcd-0").unwrap().leader = Whom::Nobody);
-    says(&deleted(&cut_off, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    let cut_off = fake().with(|s| s.members.get_mut("etcd-0").unwrap().leader = ReportedLeader::None);
+    assert_ruling(&deleted(&cut_off, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     let led = Fake::of(3).down(&["etcd-1"]).with(|s| {
         reply(s, "etcd-0", Reply::ReadHangs);
         reply(s, "etcd-2", Reply::ReadHangs);
-        s.members.get_mut("etcd-2").unwrap().leader = Whom::Nobody;
+        s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::None;
     });
-    says(&deleted(&led, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_ruling(&deleted(&led, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     // Two of five that refuse may be a quorum with the one that hangs, and by themselves are none.
-    let five = Fake::of(5).down(&["etcd-1", "etcd-2"]).lost();
-    says(&deleted(&five, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
+    let five = Fake::of(5).down(&["etcd-1", "etcd-2"]).leaderless();
+    assert_ruling(&deleted(&five, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
     five.set("etcd-3", Reply::Hangs);
-    says(&deleted(&five, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_ruling(&deleted(&five, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     // Two that know of none leave no quorum that it could be of.
-    let lost = led.with(|s| s.leader = None);
-    says(&deleted(&lost, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
+    let leaderless = led.with(|s| s.leader = None);
+    assert_ruling(
+        &deleted(&leaderless, LEAST, "etcd-1").await,
+        "allow",
+        "the others are not known to be a quorum",
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_refuses_durward_goes_only_where_others_that_are_seen_at_work_are_the_quorum() {
+async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_the_quorum() {
     // The third is dead, the fourth is cut off: the leader and one more need this one, which has another port.
-    let four = |reply: Reply, leader: Whom| {
+    let four = |reply: Reply, leader: ReportedLeader| {
         Fake::of(5).down(&["etcd-1"]).with(|s| {
-            s.members.get_mut("etcd-2").unwrap().reply = Reply::Silent(cause::TIMEOUT);
+            s.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
             let cut_off = s.members.get_mut("etcd-3").unwrap();
             (cut_off.reply, cut_off.leader) = (reply, leader);
         })
     };
-    says(
-        &deleted(&four(Reply::ReadHangs, Whom::Nobody), LEAST, "etcd-1").await,
+    assert_ruling(
+        &deleted(&four(Reply::ReadHangs, ReportedLeader::None), LEAST, "etcd-1").await,
         "unknown",
         "etcd-1: not-listening",
     );
     // Its disk hangs, so that it still says that it follows.
-    says(
-        &deleted(&four(Reply::ReadHangs, Whom::AsAll), LEAST, "etcd-1").await,
+    assert_ruling(
+        &deleted(&four(Reply::ReadHangs, ReportedLeader::Consensus), LEAST, "etcd-1").await,
         "unknown",
         "etcd-1: not-listening",
     );
-    says(&deleted(&four(Reply::Whole, Whom::AsAll), LEAST, "etcd-1").await, "allow", "");
+    assert_ruling(
+        &deleted(&four(Reply::Full, ReportedLeader::Consensus), LEAST, "etcd-1").await,
+        "allow",
+        "",
+    );
     // It cannot be counted on, and is of the quorum all the same.
-    let behind = four(Reply::Whole, Whom::AsAll).with(|s| s.members.get_mut("etcd-3").unwrap().behind = 9000);
-    says(&deleted(&behind, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
+    let behind = four(Reply::Full, ReportedLeader::Consensus)
+        .with(|s| s.members.get_mut("etcd-3").unwrap().behind = 9000);
+    assert_ruling(
+        &deleted(&behind, LEAST, "etcd-1").await,
+        "allow",
+        "the others are not known to be a quorum",
+    );
     // Where the node says that its container is down, nobody is asked.
-    let crashed = four(Reply::ReadHangs, Whom::Nobody);
-    crashed.container("etcd-1", "waiting");
-    says(&deleted(&crashed, LEAST, "etcd-1").await, "allow", "");
+    let crashed = four(Reply::ReadHangs, ReportedLeader::None);
+    crashed.set_container("etcd-1", "waiting");
+    assert_ruling(&deleted(&crashed, LEAST, "etcd-1").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_refuses_beside_one_that_does_not_run_is_not_kept_for_a_quorum_that_cannot_be() {
+async fn a_member_that_refuses_connections_is_allowed_if_no_quorum_is_possible() {
     let two = |second: &str| {
-        let fake = Fake::of(3).down(&["etcd-1"]).lost();
-        fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::Silent(cause::TIMEOUT);
-        fake.container("etcd-2", second);
+        let fake = Fake::of(3).down(&["etcd-1"]).leaderless();
+        fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
+        fake.set_container("etcd-2", second);
         fake
     };
-    says(
+    assert_ruling(
         &deleted(&two("waiting"), LEAST, "etcd-1").await,
         "allow",
         "the others are not known to be a quorum",
     );
     // It may answer the one that refuses.
-    says(&deleted(&two("running"), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_ruling(&deleted(&two("running"), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ensemble_of_three_with_two_voters_for_the_moment_keeps_both() {
+async fn two_voters_of_a_cluster_of_three_both_stay() {
     let learns = || Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().is_learner = true);
     let removed = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
     let both = || learns().with(|s| s.members.get_mut("etcd-1").unwrap().is_learner = true);
@@ -314,88 +358,100 @@ async fn an_ensemble_of_three_with_two_voters_for_the_moment_keeps_both() {
                     continue;
                 }
                 let ruling = evicted(&fake, yaml, name).await;
-                says(&ruling, "deny", &format!("{says_so} members that "));
-                says(&ruling, "deny", "ait until 3 members vote again");
-                says(&deleted_by(&fake, yaml, name, CONTROLLER, |_| {}).await, "deny", says_so);
+                assert_ruling(&ruling, "deny", &format!("{says_so} members that "));
+                assert_ruling(&ruling, "deny", "ait until 3 members vote again");
+                assert_ruling(&deleted_by(&fake, yaml, name, CONTROLLER, |_| {}).await, "deny", says_so);
             }
             // The third one is what is to be repaired.
-            says(&evicted(&fake, yaml, "etcd-2").await, "allow", "");
+            assert_ruling(&evicted(&fake, yaml, "etcd-2").await, "allow", "");
         }
     }
     // One that was added and has not started is meant to be one as well, whatever the set says.
     let unstarted =
         Fake::of(2).with(|s| s.listed = vec![Member { id: 90, is_learner: true, ..Member::default() }]);
-    says(&deleted(&unstarted, LEAST, "etcd-1").await, "deny", "2 of the 3");
+    assert_ruling(&deleted(&unstarted, LEAST, "etcd-1").await, "deny", "2 of the 3");
     // A set that is to have two, and has them, is small.
     let two = removed().with(|s| {
         set(s, "etcd", 2);
         drop(s.pods.remove(2));
     });
-    says(&deleted(&two, LEAST, "etcd-1").await, "allow", "the ensemble has 2 members");
+    assert_ruling(&deleted(&two, LEAST, "etcd-1").await, "allow", "the ensemble has 2 members");
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_members_one_goes_after_the_other() {
+async fn two_members_are_allowed_one_after_the_other() {
     for user in ["ann", CONTROLLER] {
         let fake = Fake::of(2);
-        says(&deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await, "allow", "the ensemble has 2 members");
+        assert_ruling(
+            &deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await,
+            "allow",
+            "the ensemble has 2 members",
+        );
         // It is noted, then it is marked, then it does not answer.
-        says(
+        assert_ruling(
             &deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await,
             "deny",
             "one of the two has to be there",
         );
-        says(&evicted(&fake, LEAST, "etcd-0").await, "deny", "ait until etcd-1 is back");
-        fake.mark("etcd-1");
-        fake.state().later = std::time::Duration::from_secs(60);
-        says(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, "deny", "ait until etcd-1 is back");
-        fake.set("etcd-1", Reply::Silent(cause::TIMEOUT));
+        assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "ait until etcd-1 is back");
+        fake.mark_deleted("etcd-1");
+        fake.state().elapsed = std::time::Duration::from_secs(60);
+        assert_ruling(
+            &deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await,
+            "deny",
+            "ait until etcd-1 is back",
+        );
+        fake.set("etcd-1", Reply::NoResponse(cause::TIMEOUT));
         let ruling = deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await;
-        says(&ruling, "unknown", "too few of its pods answer");
+        assert_ruling(&ruling, "unknown", "too few of its pods answer");
         // The next one is there.
         fake.replace("etcd-1");
-        fake.set("etcd-1", Reply::Whole);
-        says(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, "allow", "the ensemble has 2 members");
+        fake.set("etcd-1", Reply::Full);
+        assert_ruling(
+            &deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await,
+            "allow",
+            "the ensemble has 2 members",
+        );
     }
     // What nobody needs to wait for: the only one, and a teardown.
-    says(&deleted(&Fake::of(1), LEAST, "etcd-0").await, "allow", "it is the only member");
-    let ends = Fake::of(2).with(|s| set(s, "etcd", 0));
+    assert_ruling(&deleted(&Fake::of(1), LEAST, "etcd-0").await, "allow", "it is the only member");
+    let end = Fake::of(2).with(|s| set(s, "etcd", 0));
     for name in ["etcd-0", "etcd-1"] {
-        says(&deleted_by(&ends, LEAST, name, CONTROLLER, |_| {}).await, "allow", "");
-        ends.mark(name);
+        assert_ruling(&deleted_by(&end, LEAST, name, CONTROLLER, |_| {}).await, "allow", "");
+        end.mark_deleted(name);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_members_the_one_that_is_well_stays_and_the_other_goes() {
+async fn the_healthy_one_of_two_members_stays() {
     let ill = |change: fn(&mut State)| Fake::of(2).with(change);
     let lags = || ill(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
-    says(&deleted(&lags(), LEAST, "etcd-0").await, "deny", "the other member is not healthy");
-    says(&deleted(&lags(), LEAST, "etcd-1").await, "allow", "9000 entries behind");
-    let down = || ill(|s| reply(s, "etcd-1", Reply::Silent(cause::TIMEOUT)));
-    says(&deleted(&down(), LEAST, "etcd-0").await, "unknown", "too few of its pods answer");
+    assert_ruling(&deleted(&lags(), LEAST, "etcd-0").await, "deny", "the other member is not healthy");
+    assert_ruling(&deleted(&lags(), LEAST, "etcd-1").await, "allow", "9000 entries behind");
+    let down = || ill(|s| reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT)));
+    assert_ruling(&deleted(&down(), LEAST, "etcd-0").await, "unknown", "too few of its pods answer");
     let corrupt = || ill(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
-    says(&deleted(&corrupt(), LEAST, "etcd-0").await, "deny", "the other member is not healthy");
-    says(&deleted(&corrupt(), LEAST, "etcd-1").await, "allow", "the ensemble has 2 members");
+    assert_ruling(&deleted(&corrupt(), LEAST, "etcd-0").await, "deny", "the other member is not healthy");
+    assert_ruling(&deleted(&corrupt(), LEAST, "etcd-1").await, "allow", "the ensemble has 2 members");
     let doubted = ill(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
-    says(&deleted(&doubted, LEAST, "etcd-1").await, "deny", "the alarm CORRUPT names no member");
+    assert_ruling(&deleted(&doubted, LEAST, "etcd-1").await, "deny", "the alarm CORRUPT names no member");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_out_of_durwards_sight_is_handed_over_by_hand_as_the_refusal_says() {
+async fn the_denial_of_a_hidden_leader_describes_a_manual_transfer() {
     // Its client certificate has ended; those of the others have been replaced by now.
-    let fake = Fake::of(3).with(|s| reply(s, "etcd-0", Reply::Silent(cause::TLS)));
+    let fake = Fake::of(3).with(|s| reply(s, "etcd-0", Reply::NoResponse(cause::TLS)));
     let ruling = deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await;
     let way = "It may be the leader: hand over by hand, and it may go: kubectl -n db exec etcd-0 -- etcdctl member list";
-    says(&ruling, "unknown", way);
-    says(&ruling, "unknown", "durward doctor etcd");
+    assert_ruling(&ruling, "unknown", way);
+    assert_ruling(&ruling, "unknown", "durward doctor etcd");
     fake.state().leader = Some(11);
-    says(&deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await, "allow", "");
+    assert_ruling(&deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await, "allow", "");
     // Who does not lead is not told so.
     let follower = Fake::of(3).with(|s| {
-        reply(s, "etcd-1", Reply::Silent(cause::TLS));
+        reply(s, "etcd-1", Reply::NoResponse(cause::TLS));
         s.members.get_mut("etcd-2").unwrap().behind = 9000;
     });
-    let said = told(&deleted(&follower, LEAST, "etcd-1").await);
-    assert!(!said.contains("may be the leader"), "{said}");
+    let text = text_of(&deleted(&follower, LEAST, "etcd-1").await);
+    assert!(!text.contains("may be the leader"), "{text}");
 }

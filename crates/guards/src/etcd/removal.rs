@@ -1,18 +1,17 @@
-//! Which pod is to go, read out of the review.
+//! Reads from a review which pod is deleted or evicted.
 //!
-//! On a DELETE `oldObject` is the pod, and each one of a deletecollection has no other name than that. An eviction is a CREATE of
-//! `pods/eviction` whose object is the Eviction, at policy/v1 or v1beta1, perhaps without a namespace of its own; the pod has to be
-//! fetched. That nothing is to be stored may stand only in the Eviction's `deleteOptions` (`kubectl drain --dry-run=server`);
-//! decoding looks there.
+//! On DELETE, `oldObject` is the pod; with deletecollection only that contains its name. An eviction is a CREATE of `pods/eviction`
+//! with an Eviction (policy/v1 or v1beta1), which may have no namespace. Its pod must be read from the API server. A dry run may be
+//! set only in the `deleteOptions` of the Eviction (`kubectl drain --dry-run=server`), which the decoder reads.
 
 use admission::{Cause, Operation, Raw, Request, Shape};
 
 use super::config::Config;
-use super::glass::Refused;
+use super::overrides::DeniedRequest;
 use cluster::cause;
 
-/// The fields that are found while the review is decoded, in the order of the indices below. Those without an index are read out of
-/// the pod as a whole; they stand here so that a review in which one of them stands twice is refused.
+/// The fields that the decoder finds, in the order of the indices below. The fields without an index are read with the whole pod; they
+/// are here so that duplicates are rejected.
 pub(super) const POINTERS: [&str; 10] = [
     "/metadata/name",
     "/metadata/namespace",
@@ -28,46 +27,39 @@ pub(super) const POINTERS: [&str; 10] = [
 pub(super) const NAME: usize = 0;
 const NAMESPACE: usize = 1;
 pub(super) const ANNOTATIONS: usize = 4;
-pub(super) const DELETION: usize = 5;
-const GRACE: usize = 7;
+pub(super) const DELETION_TIMESTAMP: usize = 5;
+const GRACE_PERIOD: usize = 7;
 pub(super) const REPLICAS: usize = 8;
-const ONLY: usize = 9;
+const PRECONDITION_UID: usize = 9;
 
-/// The group whose members are kubelets.
+/// The group of all kubelets.
 const NODES: &str = "system:nodes";
 
-/// A pod that is to go.
+/// The deletion or eviction of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
-    /// By which way.
-    pub(super) deed: Deed,
+pub(super) struct Removal {
+    pub(super) kind: RemovalKind,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// How long it is given, where whoever asks says so.
+    /// The grace period of the request in seconds.
     pub(super) grace: Option<i64>,
-    /// Whether nothing will be stored this time.
     pub(super) dry_run: bool,
-    /// Whether one of the control plane's controllers asks.
     pub(super) by_controller: bool,
-    /// Whether a kubelet asks.
     pub(super) by_kubelet: bool,
-    /// The only pod that an eviction is meant for, by its uid: another one of the same name the API server does not delete.
-    pub(super) only: Option<String>,
-    /// The pod in JSON, where the review brings it.
+    /// The only uid that an eviction is meant for. The API server rejects it for another pod of the same name.
+    pub(super) only_uid: Option<String>,
+    /// The pod in JSON, if the review contains it.
     pub(super) pod: Option<String>,
 }
 
-/// By which way a pod goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
-    /// It is deleted.
+pub(super) enum RemovalKind {
     Delete,
-    /// It is evicted.
     Evict,
 }
 
-impl Deed {
-    /// What the request is about; none where it is none of this guard's business.
+impl RemovalKind {
+    /// Returns the kind of a request; `None` for requests about other objects.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
         let is_pods = request.resource.group.is_empty() && request.resource.resource == "pods";
         match (is_pods, request.operation, request.subresource.as_ref()) {
@@ -85,88 +77,89 @@ struct Options {
     grace_period_seconds: Option<i64>,
 }
 
-/// What cannot be read of a review.
-pub(super) fn broken(what: &str) -> Cause {
+/// Returns the cause for a review that the API server would not send.
+pub(super) fn malformed(what: &str) -> Cause {
     Cause::new(cause::GARBAGE, format!("the review cannot be used: {what}; the API server always sends it"))
 }
 
-impl Target {
-    /// Reads what is to go. An error is why that cannot be said; it is never a reason to let anything pass.
-    pub(super) fn read(config: &Config, deed: Deed, request: &Request<'_>) -> Result<Self, Cause> {
-        let (object, called) = match deed {
-            Deed::Delete => (&request.old_object, "oldObject"),
-            Deed::Evict => (&request.object, "object"),
+impl Removal {
+    /// Reads a review. A review that cannot be read is Unknown, never allowed.
+    pub(super) fn read(config: &Config, kind: RemovalKind, request: &Request<'_>) -> Result<Self, Cause> {
+        let (object, field) = match kind {
+            RemovalKind::Delete => (&request.old_object, "oldObject"),
+            RemovalKind::Evict => (&request.object, "object"),
         };
-        let Some(object) = object else { return Err(broken(&format!("it has no {called}"))) };
+        let Some(object) = object else { return Err(malformed(&format!("it has no {field}"))) };
         if object.raw().shape() != Shape::Object {
-            return Err(broken(&format!("its {called} is no object")));
+            return Err(malformed(&format!("its {field} is no object")));
         }
-        if let Some(twice) = object.duplicate_key() {
+        if let Some(key) = object.duplicate_key() {
             let text = format!(
-                "the review cannot be used: {twice} stands twice in its {called}; the API server never sends that"
+                "the review cannot be used: {key} stands twice in its {field}; the API server never sends that"
             );
             return Err(Cause::new(cause::GARBAGE, text));
         }
         let text = |index: usize| match object.field(index).map(|raw| (raw.shape(), raw.text())) {
             None | Some((Shape::Null, _)) => Ok(String::new()),
             Some((_, Some(text))) => Ok(text.into_owned()),
-            Some(_) => Err(broken(&format!("a name in its {called} is no text"))),
+            Some(_) => Err(malformed(&format!("a name in its {field} is no text"))),
         };
-        let (own_name, own_namespace) = (text(NAME)?, text(NAMESPACE)?);
         let either = |own: String, given: &str, what: &str| match (own.is_empty(), given.is_empty()) {
-            (true, true) => Err(broken(&format!("it has no {what}"))),
+            (true, true) => Err(malformed(&format!("it has no {what}"))),
             (true, false) => Ok(given.to_owned()),
             (false, false) if own != given => {
-                Err(broken(&format!("its {called} has another {what} than the request")))
+                Err(malformed(&format!("its {field} has another {what} than the request")))
             }
             (false, _) => Ok(own),
         };
-        let grace = match deed {
-            Deed::Delete => request.options.map(options).transpose()?.flatten(),
-            Deed::Evict => object.field(GRACE).map(number).transpose()?.flatten(),
+        let grace = match kind {
+            RemovalKind::Delete => request.options.map(grace_period).transpose()?.flatten(),
+            RemovalKind::Evict => object.field(GRACE_PERIOD).map(number).transpose()?.flatten(),
         };
         Ok(Self {
-            deed,
-            namespace: either(own_namespace, &request.namespace, "namespace")?,
-            name: either(own_name, &request.name, "name")?,
+            kind,
+            namespace: either(text(NAMESPACE)?, &request.namespace, "namespace")?,
+            name: either(text(NAME)?, &request.name, "name")?,
             grace,
             dry_run: request.dry_run,
             by_controller: config.common_config.settle_policy.is_controller(&request.user),
             by_kubelet: request.user.is_in(NODES),
-            only: Some(text(ONLY)?).filter(|uid| deed == Deed::Evict && !uid.is_empty()),
-            pod: (deed == Deed::Delete).then(|| object.raw().get().to_owned()),
+            only_uid: Some(text(PRECONDITION_UID)?)
+                .filter(|uid| kind == RemovalKind::Evict && !uid.is_empty()),
+            pod: (kind == RemovalKind::Delete).then(|| object.raw().get().to_owned()),
         })
     }
 
-    /// `pod "db/etcd-0"`.
-    pub(super) fn told(&self) -> String {
+    /// Returns `pod "db/etcd-0"`.
+    pub(super) fn full_name(&self) -> String {
         format!("pod \"{}/{}\"", self.namespace, self.name)
     }
 
-    /// The same, for whoever wants it in spite of all.
-    pub(super) fn refused(&self) -> Refused {
-        match self.deed {
-            Deed::Delete => Refused::Deletion("pod"),
-            Deed::Evict => Refused::Eviction,
+    /// Returns the request for the override hint.
+    pub(super) fn denied(&self) -> DeniedRequest {
+        match self.kind {
+            RemovalKind::Delete => DeniedRequest::Deletion("pod"),
+            RemovalKind::Evict => DeniedRequest::Eviction,
         }
     }
 
-    /// What it is called that was asked for.
+    /// Returns the participle for messages.
     pub(super) fn verb(&self) -> &'static str {
-        match self.deed {
-            Deed::Delete => "deleted",
-            Deed::Evict => "evicted",
+        match self.kind {
+            RemovalKind::Delete => "deleted",
+            RemovalKind::Evict => "evicted",
         }
     }
 }
 
-fn options(raw: Raw<'_>) -> Result<Option<i64>, Cause> {
-    let options: Option<Options> = raw.parse().map_err(|_| broken("its options are none of a deletion"))?;
+fn grace_period(options: Raw<'_>) -> Result<Option<i64>, Cause> {
+    let options: Option<Options> =
+        options.parse().map_err(|_| malformed("its options are none of a deletion"))?;
     Ok(options.and_then(|options| options.grace_period_seconds))
 }
 
 fn number(raw: Raw<'_>) -> Result<Option<i64>, Cause> {
-    raw.parse().map_err(|_| broken("gracePeriodSeconds is no number"))
+    raw.parse().map_err(|_| malformed("gracePeriodSeconds is no number"))
 }
 
 #[cfg(test)]
@@ -176,55 +169,55 @@ mod tests {
     use super::super::fixture::{LEAST, config, with_delete, with_eviction};
     use super::*;
 
-    fn read(request: &Request<'_>) -> Result<Target, String> {
-        let deed = Deed::of(request).ok_or("not ours")?;
-        Target::read(&config(LEAST), deed, request).map_err(|cause| cause.text)
+    fn read(request: &Request<'_>) -> Result<Removal, String> {
+        let kind = RemovalKind::of(request).ok_or("not ours")?;
+        Removal::read(&config(LEAST), kind, request).map_err(|cause| cause.text)
     }
 
-    fn deleted(change: impl FnOnce(&mut Value)) -> Result<Target, String> {
+    fn deleted(change: impl FnOnce(&mut Value)) -> Result<Removal, String> {
         with_delete("etcd-0", change, read)
     }
 
-    fn evicted(change: impl FnOnce(&mut Value)) -> Result<Target, String> {
+    fn evicted(change: impl FnOnce(&mut Value)) -> Result<Removal, String> {
         with_eviction("etcd-0", change, read)
     }
 
     #[test]
-    fn a_deletion_brings_its_pod_and_one_of_a_collection_its_name() {
+    fn a_deletion_contains_its_pod_and_a_collection_its_name() {
         for change in [|_: &mut Value| {}, |r: &mut Value| r["name"] = "".into()] {
-            let target = deleted(change).unwrap();
-            assert_eq!((target.namespace.as_str(), target.name.as_str()), ("db", "etcd-0"));
-            assert!(target.pod.is_some_and(|pod| pod.contains("etcd-0")));
-            assert_eq!((target.deed, target.grace, target.dry_run), (Deed::Delete, None, false));
+            let removal = deleted(change).unwrap();
+            assert_eq!((removal.namespace.as_str(), removal.name.as_str()), ("db", "etcd-0"));
+            assert!(removal.pod.is_some_and(|pod| pod.contains("etcd-0")));
+            assert_eq!((removal.kind, removal.grace, removal.dry_run), (RemovalKind::Delete, None, false));
         }
         let forced = deleted(|r| r["options"] = json!({"kind": "DeleteOptions", "gracePeriodSeconds": 0}));
         assert_eq!(forced.unwrap().grace, Some(0));
     }
 
     #[test]
-    fn an_eviction_of_either_version_names_its_pod_also_without_a_namespace_of_its_own() {
+    fn an_eviction_of_either_version_names_its_pod_even_without_a_namespace() {
         for version in ["policy/v1", "policy/v1beta1"] {
-            let target = evicted(|r| {
+            let removal = evicted(|r| {
                 r["object"]["apiVersion"] = version.into();
                 drop(r["object"]["metadata"].as_object_mut().unwrap().remove("namespace"));
             });
-            let target = target.unwrap();
-            assert_eq!((target.namespace.as_str(), target.name.as_str()), ("db", "etcd-0"));
-            assert_eq!((target.deed, target.pod), (Deed::Evict, None));
+            let removal = removal.unwrap();
+            assert_eq!((removal.namespace.as_str(), removal.name.as_str()), ("db", "etcd-0"));
+            assert_eq!((removal.kind, removal.pod), (RemovalKind::Evict, None));
         }
         let options = |options: Value| evicted(|r| r["object"]["deleteOptions"] = options).unwrap();
         assert!(options(json!({"dryRun": ["All"]})).dry_run);
         assert_eq!(options(json!({"gracePeriodSeconds": 5})).grace, Some(5));
-        let only = options(json!({"preconditions": {"uid": "u-7"}})).only;
-        assert_eq!((only.as_deref(), options(json!({"preconditions": null})).only), (Some("u-7"), None));
+        let only = options(json!({"preconditions": {"uid": "u-7"}})).only_uid;
+        assert_eq!((only.as_deref(), options(json!({"preconditions": null})).only_uid), (Some("u-7"), None));
     }
 
     #[test]
-    fn who_asks_is_told_apart() {
+    fn distinguishes_users_controllers_and_kubelets() {
         let by = |user: &str, group: &str| {
             let (user, group) = (user.to_owned(), group.to_owned());
-            let target = deleted(|r| r["userInfo"] = json!({"username": user, "groups": [group]})).unwrap();
-            (target.by_controller, target.by_kubelet)
+            let removal = deleted(|r| r["userInfo"] = json!({"username": user, "groups": [group]})).unwrap();
+            (removal.by_controller, removal.by_kubelet)
         };
         assert_eq!(by("ann", "dev"), (false, false));
         assert_eq!(by("system:serviceaccount:kube-system:statefulset-controller", "x"), (true, false));
@@ -232,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_never_taken_for_something_harmless() {
+    fn a_malformed_review_is_an_error() {
         type Change = fn(&mut Value);
         let broken: [(&str, Change); 6] = [
             ("no oldObject", |r| r["oldObject"] = Value::Null),
@@ -243,23 +236,23 @@ mod tests {
             ("none of a deletion", |r| r["options"] = json!({"gracePeriodSeconds": "soon"})),
         ];
         for (why, change) in broken {
-            let told = deleted(change).unwrap_err();
-            assert!(told.contains(why), "{why}: {told}");
+            let error = deleted(change).unwrap_err();
+            assert!(error.contains(why), "{why}: {error}");
         }
         assert!(evicted(|r| r["object"] = Value::Null).unwrap_err().contains("it has no object"));
         let soon = |r: &mut Value| r["object"]["deleteOptions"] = json!({"gracePeriodSeconds": "soon"});
         assert!(evicted(soon).unwrap_err().contains("no number"));
         let seven = |r: &mut Value| r["object"]["deleteOptions"] = json!({"preconditions": {"uid": 7}});
         assert!(evicted(seven).unwrap_err().contains("no text"));
-        let nobody = |r: &mut Value| {
+        let unnamed = |r: &mut Value| {
             r["name"] = "".into();
             r["object"]["metadata"] = json!({});
         };
-        assert!(evicted(nobody).unwrap_err().contains("it has no name"));
+        assert!(evicted(unnamed).unwrap_err().contains("it has no name"));
     }
 
     #[test]
-    fn other_operations_resources_and_subresources_are_none_of_its_business() {
+    fn ignores_other_operations_resources_and_subresources() {
         let others: [fn(&mut Value); 4] = [
             |r| r["operation"] = "CREATE".into(),
             |r| r["subResource"] = "status".into(),

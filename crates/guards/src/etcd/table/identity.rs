@@ -1,61 +1,59 @@
-//! Which pod a member runs in, by the lists of the others: whether a pod that says that it is a member may be that one.
+//! Checks by the member lists of the others whether a pod can be the member whose id it reports.
 //!
-//! Ids are in every answer of etcd, so that where nobody's certificate is verified a pod with the right labels may answer with the
-//! id of a member that is down. The list of members has its name, and the addresses that it gave itself when it started; with most
-//! charts and operators one of them is the pod's. Where none is (a Service for each member, names of somebody's own), lists tell
-//! nothing, and nobody is refused for it.
+//! Every answer of etcd contains ids. Without verified certificates, a pod with matching labels could therefore answer with the id
+//! of a member that is down. The lists contain each member's name and the addresses that it advertised. With most charts and
+//! operators one of them is the pod's. If no pod is found this way (a Service for each member, unrelated names), the lists prove
+//! nothing and no member is rejected.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::super::facts::{Facts, View};
+use super::super::facts::Facts;
 use super::super::pod::Pod;
-use super::list::Voices;
+use super::responses::Responses;
 use cluster::etcd::{Id, Member};
 
-/// What the lists say of each member.
-pub(super) struct Namesakes<'f> {
+/// The entries of all lists by member.
+pub(super) struct IdentityCheck<'f> {
     facts: &'f Facts,
-    /// What each list has for it: one list may have been made up, and one may be old.
+    /// Several entries for each member, because a single list may be forged or outdated.
     entries: BTreeMap<Id, Vec<&'f Member>>,
-    /// Whether they tell the pods of at least half of those who answer.
-    is_told: bool,
+    /// Whether the lists identify at least half of the answering pods.
+    is_meaningful: bool,
 }
 
-impl<'f> Namesakes<'f> {
-    pub(super) fn of(facts: &'f Facts, voices: Voices<'f>) -> Self {
+impl<'f> IdentityCheck<'f> {
+    pub(super) fn of(facts: &'f Facts, responses: Responses<'f>) -> Self {
         let mut entries: BTreeMap<Id, Vec<&Member>> = BTreeMap::new();
-        for member in voices.lists().flat_map(|list| &list.members) {
+        for member in responses.lists().flat_map(|list| &list.members) {
             entries.entry(member.id).or_default().push(member);
         }
-        let all = Self { facts, entries, is_told: false };
-        let answering = facts.seen.iter().filter_map(|seen| match &seen.view {
-            View::Full(answers) if all.entries.contains_key(&answers.status.member) => {
-                Some(all.tells(&seen.pod, answers.status.member))
-            }
-            _ => None,
+        let check = Self { facts, entries, is_meaningful: false };
+        let listed = facts.pods.iter().filter_map(|pod| {
+            let id = pod.answers()?.status.member;
+            check.entries.contains_key(&id).then(|| check.identifies(&pod.pod, id))
         });
-        let (told, many) = answering.fold((0, 0), |(told, many), is| (told + usize::from(is), many + 1));
-        Self { is_told: told > 0 && told * 2 >= many, ..all }
+        let (identified, all) = listed.fold((0, 0), |(count, all), is| (count + usize::from(is), all + 1));
+        Self { is_meaningful: identified > 0 && identified * 2 >= all, ..check }
     }
 
-    /// Whether this pod is not the one that the member runs in.
-    pub(super) fn is_another(&self, pod: &Pod, member: Id) -> bool {
-        if self.facts.is_verified || self.tells(pod, member) {
+    /// Whether the lists show that the member runs in another pod.
+    pub(super) fn contradicts(&self, pod: &Pod, member: Id) -> bool {
+        if self.facts.is_verified || self.identifies(pod, member) {
             return false;
         }
-        let mut others = self.facts.seen.iter().filter(|seen| seen.pod.uid != pod.uid);
-        self.is_told || others.any(|other| self.tells(&other.pod, member))
+        let mut others = self.facts.pods.iter().filter(|other| other.pod.uid != pod.uid);
+        self.is_meaningful || others.any(|other| self.identifies(&other.pod, member))
     }
 
-    /// Whether most lists have something of this pod for the member.
-    fn tells(&self, pod: &Pod, member: Id) -> bool {
+    /// Whether most lists have this pod's name or address for the member.
+    fn identifies(&self, pod: &Pod, member: Id) -> bool {
         let entries = self.entries.get(&member).map_or(&[][..], Vec::as_slice);
         entries.iter().filter(|member| is_of(member, pod)).count() * 2 > entries.len()
     }
 }
 
-/// Whether the member goes by the pod's name or is reached at it.
+/// Whether the member has the pod's name or one of its addresses.
 fn is_of(member: &Member, pod: &Pod) -> bool {
     let address: Option<IpAddr> = pod.address.parse().ok();
     let is_host = |host: &str| {
@@ -67,7 +65,7 @@ fn is_of(member: &Member, pod: &Pod) -> bool {
         || member.peer_urls.iter().chain(&member.client_urls).any(|url| is_host(host(url)))
 }
 
-/// The host of a URL, as `etcd-0.etcd.db.svc` of `https://etcd-0.etcd.db.svc:2379/`.
+/// Returns the host of a URL: `etcd-0.etcd.db.svc` of `https://etcd-0.etcd.db.svc:2379/`.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -90,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_its_pods_by_its_name_or_by_where_it_is_reached() {
+    fn a_member_matches_a_pod_by_name_or_address() {
         let etcd = pod("etcd-1", "10.0.0.1");
         for (name, url) in [
             ("etcd-1", "http://anything"),
@@ -113,7 +111,7 @@ mod tests {
             assert!(!is_of(&member(name, url), &etcd), "{name} {url}");
         }
         assert!(is_of(&member("m1", "http://[fd00:0::1]:2379"), &pod("etcd-1", "fd00::1")));
-        // A pod without an address is reached nowhere.
+        // A pod without an address matches no URL.
         assert!(!is_of(&member("m1", ""), &pod("etcd-1", "")));
     }
 }

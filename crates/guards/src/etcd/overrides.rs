@@ -1,8 +1,8 @@
-//! To delete in spite of all, as this guard has it: which of the two ways of [`breakglass`] opens what, and how that is typed.
+//! The override annotations for this guard, and the commands that set them.
 //!
-//! The verb opens what brings its object, with its annotations: deletions, and changes of a `StatefulSet` itself. An eviction brings
-//! no pod and `kubectl scale` no set, so that the API server has nothing to look at and Durward looks at what is stored: there the
-//! three annotations count, and with `breakGlass: verb` nothing does.
+//! The API server checks the verb `break-glass` against the object in the request: a deletion, or a change of a `StatefulSet`. An
+//! eviction contains no pod, and `kubectl scale` no `StatefulSet`. For these, Durward reads the three annotations of the stored
+//! object, and `breakGlass: verb` allows no override.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -13,18 +13,18 @@ use crate::overrides::{self, BreakGlass};
 
 pub(super) use crate::overrides::{DELETE_ANYWAY, Override};
 
-/// What was refused.
+/// A denied request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum DeniedRequest {
     /// The deletion of an object of this resource.
     Deletion(&'static str),
     /// The eviction of a pod.
     Eviction,
-    /// A `StatefulSet` that would have so many replicas.
+    /// Scaling a `StatefulSet` to so many replicas.
     Scaling(u64),
 }
 
-/// Judges the annotations of an object of this name.
+/// Judges the annotations of an object with this name.
 pub(super) fn judge(
     config: &Config,
     name: &str,
@@ -34,56 +34,56 @@ pub(super) fn judge(
     overrides::judge(NAME, config.break_glass, name, annotations, now)
 }
 
-/// How it is done all the same, or what is wrong with how it was tried.
-pub(super) fn way(
+/// Returns the command that overrides a denial, or what is wrong with the annotations.
+pub(super) fn hint(
     config: &Config,
-    refused: Refused,
+    denied: DeniedRequest,
     (namespace, name): (&str, &str),
-    tried: &Override,
+    current: &Override,
     now: SystemTime,
 ) -> String {
-    let wrong = match tried {
+    let wrong = match current {
         Override::Refused(wrong) => Some(format!("the annotation {DELETE_ANYWAY} does not count: {wrong}")),
         Override::Whole | Override::Broken { .. } => None,
     };
     let by_verb = config.break_glass == BreakGlass::Verb;
-    // What the verb opens, and who is told that the verb is missing, needs no second command.
+    // The text about the missing verb contains the command.
     if by_verb
-        && matches!(refused, Refused::Deletion(_))
+        && matches!(denied, DeniedRequest::Deletion(_))
         && let Some(wrong) = wrong
     {
         return wrong;
     }
-    let resource = match refused {
-        Refused::Deletion(resource) => resource,
-        Refused::Eviction => "pod",
-        Refused::Scaling(_) => "statefulset",
+    let resource = match denied {
+        DeniedRequest::Deletion(resource) => resource,
+        DeniedRequest::Eviction => "pod",
+        DeniedRequest::Scaling(_) => "statefulset",
     };
-    let again = if wrong.is_some() { " --overwrite" } else { "" };
-    let annotate = format!("kubectl -n {namespace} annotate{again} {resource} {name}");
+    let overwrite = if wrong.is_some() { " --overwrite" } else { "" };
+    let annotate = format!("kubectl -n {namespace} annotate{overwrite} {resource} {name}");
     let (one, all) = (overrides::deed(name), overrides::deeds(name, now));
     let holder = format!("a caller with the verb break-glass on guards.durward.dev/{NAME}");
-    let way = match (by_verb, refused) {
-        (false, Refused::Deletion(_)) => format!(
+    let hint = match (by_verb, denied) {
+        (false, DeniedRequest::Deletion(_)) => format!(
             "to delete in spite of all: {annotate} {all} (whoever has the verb break-glass needs only the first)"
         ),
-        (false, Refused::Eviction) => {
+        (false, DeniedRequest::Eviction) => {
             format!("to evict in spite of all: {annotate} {all} (all three, whoever evicts)")
         }
-        (false, Refused::Scaling(_)) => {
+        (false, DeniedRequest::Scaling(_)) => {
             format!("to scale in spite of all: {annotate} {all} (all three, whoever scales)")
         }
-        (true, Refused::Deletion(_)) => {
+        (true, DeniedRequest::Deletion(_)) => {
             format!("to delete in spite of all: {annotate} {one} (it counts only for {holder})")
         }
-        (true, Refused::Eviction) => format!(
+        (true, DeniedRequest::Eviction) => format!(
             "nothing opens an eviction (breakGlass: verb); {holder} may delete in spite of all: {annotate} {one}, then kubectl -n {namespace} delete pod {name}"
         ),
-        (true, Refused::Scaling(replicas)) => format!(
+        (true, DeniedRequest::Scaling(replicas)) => format!(
             "nothing opens kubectl scale (breakGlass: verb); {holder} may change the StatefulSet in spite of all: {annotate} {one}, then kubectl -n {namespace} patch statefulset {name} -p '{{\"spec\":{{\"replicas\":{replicas}}}}}'"
         ),
     };
-    wrong.map_or(way.clone(), |wrong| format!("{wrong}; {way}"))
+    wrong.map_or(hint.clone(), |wrong| format!("{wrong}; {hint}"))
 }
 
 #[cfg(test)]
@@ -91,62 +91,62 @@ mod tests {
     use super::super::fixture::{LEAST, config, now};
     use super::*;
 
-    fn told(yaml: &str, refused: Refused, tried: &Override) -> String {
-        way(&config(&format!("{LEAST}\n{yaml}")), refused, ("db", "etcd-1"), tried, now())
+    fn hint_of(yaml: &str, denied: DeniedRequest, current: &Override) -> String {
+        hint(&config(&format!("{LEAST}\n{yaml}")), denied, ("db", "etcd-1"), current, now())
     }
 
     #[test]
-    fn each_way_out_is_one_that_opens_what_was_refused() {
+    fn each_hint_overrides_the_denied_request() {
         let all = "durward.dev/delete-anyway=etcd-1 durward.dev/delete-reason='WHY' durward.dev/delete-until=2026-11-21T12:00:00Z";
-        for (yaml, refused, expected) in [
+        for (yaml, denied, expected) in [
             (
                 "",
-                Refused::Deletion("pod"),
+                DeniedRequest::Deletion("pod"),
                 format!(
                     "to delete in spite of all: kubectl -n db annotate pod etcd-1 {all} (whoever has the verb break-glass needs only the first)"
                 ),
             ),
             (
                 "",
-                Refused::Eviction,
+                DeniedRequest::Eviction,
                 format!(
                     "to evict in spite of all: kubectl -n db annotate pod etcd-1 {all} (all three, whoever evicts)"
                 ),
             ),
             (
                 "",
-                Refused::Scaling(1),
+                DeniedRequest::Scaling(1),
                 format!(
                     "to scale in spite of all: kubectl -n db annotate statefulset etcd-1 {all} (all three, whoever scales)"
                 ),
             ),
             (
                 "breakGlass: verb",
-                Refused::Deletion("pod"),
+                DeniedRequest::Deletion("pod"),
                 "to delete in spite of all: kubectl -n db annotate pod etcd-1 durward.dev/delete-anyway=etcd-1 (it counts only for a caller with the verb break-glass on guards.durward.dev/etcd)".to_owned(),
             ),
         ] {
-            assert_eq!(told(yaml, refused, &Override::Whole), expected);
+            assert_eq!(hint_of(yaml, denied, &Override::Whole), expected);
         }
-        let evicted = told("breakGlass: verb", Refused::Eviction, &Override::Whole);
+        let evicted = hint_of("breakGlass: verb", DeniedRequest::Eviction, &Override::Whole);
         assert!(
             evicted.contains("nothing opens an eviction") && evicted.ends_with("delete pod etcd-1"),
             "{evicted}"
         );
-        let scaled = told("breakGlass: verb", Refused::Scaling(1), &Override::Whole);
+        let scaled = hint_of("breakGlass: verb", DeniedRequest::Scaling(1), &Override::Whole);
         assert!(scaled.ends_with(r#"patch statefulset etcd-1 -p '{"spec":{"replicas":1}}'"#), "{scaled}");
-        for told in [evicted, scaled] {
-            assert!(!told.contains("delete-reason"), "a reason never counts there: {told}");
+        for hint in [evicted, scaled] {
+            assert!(!hint.contains("delete-reason"), "a reason never counts there: {hint}");
         }
     }
 
     #[test]
-    fn who_tried_in_vain_is_told_what_is_wrong_and_how_it_is_put_right() {
-        let tried = Override::Refused("durward.dev/delete-reason is missing: say why".to_owned());
-        let told = told("", Refused::Deletion("pod"), &tried);
-        assert!(told.starts_with("the annotation durward.dev/delete-anyway does not count: durward.dev/delete-reason is missing"), "{told}");
-        assert!(told.contains("annotate --overwrite pod etcd-1"), "{told}");
-        let without_the_verb = self::told("breakGlass: verb", Refused::Deletion("pod"), &tried);
+    fn a_wrong_annotation_is_explained_with_the_command_that_fixes_it() {
+        let wrong = Override::Refused("durward.dev/delete-reason is missing: say why".to_owned());
+        let hint = hint_of("", DeniedRequest::Deletion("pod"), &wrong);
+        assert!(hint.starts_with("the annotation durward.dev/delete-anyway does not count: durward.dev/delete-reason is missing"), "{hint}");
+        assert!(hint.contains("annotate --overwrite pod etcd-1"), "{hint}");
+        let without_the_verb = hint_of("breakGlass: verb", DeniedRequest::Deletion("pod"), &wrong);
         assert!(!without_the_verb.contains("kubectl"), "{without_the_verb}");
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::super::fixture::LEAST;
-use super::fake::{Fake, Reply, State, deleted, deleted_by, evicted, told, word};
-use super::{CONTROLLER, says};
+use super::fake::{Fake, Reply, State, deleted, deleted_by, evicted, text_of, verdict_of};
+use super::{CONTROLLER, assert_ruling};
 use cluster::cause;
 
 const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
@@ -54,7 +54,7 @@ fn with(yaml: &str, key: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_that_more_voters_or_pods_contradict_says_nothing() {
+async fn a_configured_size_below_the_voters_or_pods_is_ignored() {
     // The third one was taken out of the list, and its pod is still there.
     let three = |change: fn(&mut State)| {
         Fake::of(3).with(|state| {
@@ -73,14 +73,14 @@ async fn a_number_that_more_voters_or_pods_contradict_says_nothing() {
     for (at, (fake, yaml, words)) in shapes.into_iter().enumerate() {
         for name in ["etcd-0", "etcd-1"] {
             let ruling = deleted(&fake, yaml, name).await;
-            assert_eq!(word(&ruling), "deny", "{at} {name}: {}", told(&ruling));
-            says(&ruling, "deny", words);
+            assert_eq!(verdict_of(&ruling), "deny", "{at} {name}: {}", text_of(&ruling));
+            assert_ruling(&ruling, "deny", words);
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_that_are_left_of_three_both_stay_where_nobody_says_that_they_are_all() {
+async fn two_voters_of_an_undeclared_cluster_both_stay() {
     let scaled = |state: &mut State| {
         each_its_own(state);
         state.others.insert(
@@ -100,28 +100,32 @@ async fn two_that_are_left_of_three_both_stay_where_nobody_says_that_they_are_al
         for name in ["etcd-0", "etcd-1"] {
             for user in ["ann", CONTROLLER] {
                 let ruling = deleted_by(&fake, yaml, name, user, |_| {}).await;
-                assert_eq!(word(&ruling), "deny", "{at} {name} {user}: {}", told(&ruling));
-                says(&ruling, "deny", "nobody says that");
-                says(&ruling, "deny", "members: 2");
+                assert_eq!(verdict_of(&ruling), "deny", "{at} {name} {user}: {}", text_of(&ruling));
+                assert_ruling(&ruling, "deny", "nobody says that");
+                assert_ruling(&ruling, "deny", "members: 2");
             }
-            says(&evicted(&fake, yaml, name).await, "deny", "nobody says that");
+            assert_ruling(&evicted(&fake, yaml, name).await, "deny", "nobody says that");
         }
-        assert!(fake.state().deeds.is_empty(), "{at}: {:?}", fake.state().deeds);
+        assert!(fake.state().actions.is_empty(), "{at}: {:?}", fake.state().actions);
         // Said, they are two: one goes, and the other one waits for it.
-        let said = with(yaml, "members: 2");
-        says(&deleted(&fake, &said, "etcd-1").await, "allow", "the ensemble has 2 members");
-        says(&deleted(&fake, &said, "etcd-0").await, "deny", "one of the two has to be there");
+        let text = with(yaml, "members: 2");
+        assert_ruling(&deleted(&fake, &text, "etcd-1").await, "allow", "the ensemble has 2 members");
+        assert_ruling(&deleted(&fake, &text, "etcd-0").await, "deny", "one of the two has to be there");
         let three = with(yaml, "members: 3");
-        says(&deleted(&fake, &three, "etcd-1").await, "deny", "2 of the 3 members that");
+        assert_ruling(&deleted(&fake, &three, "etcd-1").await, "deny", "2 of the 3 members that");
     }
     // The only one of which nobody says so may be the last of more.
     let one = || Fake::of(1).with(bare);
-    says(&deleted(&one(), LEAST, "etcd-0").await, "deny", "members: 1");
-    says(&deleted(&one(), &with(LEAST, "members: 1"), "etcd-0").await, "allow", "it is the only member");
+    assert_ruling(&deleted(&one(), LEAST, "etcd-0").await, "deny", "members: 1");
+    assert_ruling(
+        &deleted(&one(), &with(LEAST, "members: 1"), "etcd-0").await,
+        "allow",
+        "it is the only member",
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_makes_the_pods_says_how_many_members_there_are_to_be() {
+async fn the_owner_declares_the_size() {
     for (spec, verdict, text) in [
         (json!({"size": 3}), "deny", "2 of the 3 members that db/prod is to have"),
         (json!({"replicas": 3}), "deny", "2 of the 3 members that db/prod is to have"),
@@ -131,7 +135,7 @@ async fn what_makes_the_pods_says_how_many_members_there_are_to_be() {
         (json!({"size": -2}), "deny", "nobody says that"),
     ] {
         let fake = two_are_left(|s| made(s, &spec));
-        says(&deleted(&fake, NAMED, "etcd-1").await, verdict, text);
+        assert_ruling(&deleted(&fake, NAMED, "etcd-1").await, verdict, text);
     }
     // The larger of two numbers counts, whoever says it.
     let set = |replicas: u64| {
@@ -141,36 +145,40 @@ async fn what_makes_the_pods_says_how_many_members_there_are_to_be() {
         }
     };
     for yaml in [with(LEAST, "members: 2"), with(TOGETHER, "members: 2")] {
-        says(&deleted(&two_are_left(set(3)), &yaml, "etcd-1").await, "deny", "2 of the 3 members that");
-        says(&deleted(&two_are_left(set(2)), &yaml, "etcd-1").await, "allow", "has 2 members");
+        assert_ruling(
+            &deleted(&two_are_left(set(3)), &yaml, "etcd-1").await,
+            "deny",
+            "2 of the 3 members that",
+        );
+        assert_ruling(&deleted(&two_are_left(set(2)), &yaml, "etcd-1").await, "allow", "has 2 members");
     }
     // Sets are not seen that have no pods now, so that the sum of the others is none of the ensemble.
-    says(&deleted(&two_are_left(set(2)), TOGETHER, "etcd-1").await, "deny", "nobody says that");
-    says(&deleted(&two_are_left(set(2)), LEAST, "etcd-1").await, "allow", "has 2 members");
+    assert_ruling(&deleted(&two_are_left(set(2)), TOGETHER, "etcd-1").await, "deny", "nobody says that");
+    assert_ruling(&deleted(&two_are_left(set(2)), LEAST, "etcd-1").await, "allow", "has 2 members");
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_what_says_so_cannot_be_read_nobody_knows() {
+async fn an_unreadable_owner_makes_the_size_unknown() {
     for yaml in [LEAST.to_owned(), with(LEAST, "members: 2"), with(TOGETHER, "members: 2")] {
-        let fake = two_are_left(|_| {}).refusing("statefulsets");
+        let fake = two_are_left(|_| {}).with_error("statefulsets");
         for name in ["etcd-0", "etcd-1"] {
             let ruling = deleted(&fake, &yaml, name).await;
-            says(&ruling, "unknown", "how many members it is to have cannot be seen");
+            assert_ruling(&ruling, "unknown", "how many members it is to have cannot be seen");
         }
         let strict = format!("smallEnsembles: deny\n{yaml}");
-        assert_eq!(word(&deleted(&fake, &strict, "etcd-1").await), "deny");
+        assert_eq!(verdict_of(&deleted(&fake, &strict, "etcd-1").await), "deny");
     }
     // Of three none of that matters.
-    says(&deleted(&Fake::of(3).refusing("statefulsets"), LEAST, "etcd-1").await, "allow", "");
+    assert_ruling(&deleted(&Fake::of(3).with_error("statefulsets"), LEAST, "etcd-1").await, "allow", "");
     // And whoever stays in any case is told why.
-    let ill = two_are_left(|s| s.members.get_mut("etcd-0").unwrap().behind = 9000).refusing("statefulsets");
-    says(&deleted(&ill, LEAST, "etcd-1").await, "deny", "the other member is not healthy");
-    let fake = two_are_left(|s| made(s, &json!({"size": 3}))).refusing("etcdclusters");
-    says(&deleted(&fake, NAMED, "etcd-1").await, "unknown", "cannot be seen");
+    let ill = two_are_left(|s| s.members.get_mut("etcd-0").unwrap().behind = 9000).with_error("statefulsets");
+    assert_ruling(&deleted(&ill, LEAST, "etcd-1").await, "deny", "the other member is not healthy");
+    let fake = two_are_left(|s| made(s, &json!({"size": 3}))).with_error("etcdclusters");
+    assert_ruling(&deleted(&fake, NAMED, "etcd-1").await, "unknown", "cannot be seen");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_several_sets_that_is_deleted_is_no_teardown() {
+async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
     let goes = |state: &mut State| {
         each_its_own(state);
         let set = state.others.get_mut(&("statefulsets", "b".to_owned())).unwrap();
@@ -180,15 +188,15 @@ async fn one_of_several_sets_that_is_deleted_is_no_teardown() {
         each_its_own(state);
         drop(state.others.remove(&("statefulsets", "b".to_owned())));
     };
-    let ends = |state: &mut State| {
+    let end = |state: &mut State| {
         each_its_own(state);
         state.others.get_mut(&("statefulsets", "b".to_owned())).unwrap()["spec"]["replicas"] = 0.into();
     };
-    let changes: [fn(&mut State); 3] = [goes, gone, ends];
+    let changes: [fn(&mut State); 3] = [goes, gone, end];
     for (at, change) in changes.into_iter().enumerate() {
         // Another one is down: the collector waits like everybody.
         let short = Fake::of(3).down(&["etcd-2"]).with(change);
-        says(
+        assert_ruling(
             &deleted_by(&short, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await,
             "deny",
             "only 1 other member",
@@ -197,12 +205,12 @@ async fn one_of_several_sets_that_is_deleted_is_no_teardown() {
         let well = || Fake::of(3).with(change);
         for name in ["etcd-0", "etcd-2"] {
             let ruling = deleted(&well(), TOGETHER, name).await;
-            says(&ruling, "deny", "only 1 other member is healthy");
-            says(&ruling, "deny", "what makes its pod is going");
+            assert_ruling(&ruling, "deny", "only 1 other member is healthy");
+            assert_ruling(&ruling, "deny", "what makes its pod is going");
         }
         let fake = well();
-        says(&deleted_by(&fake, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
-        assert_eq!(fake.state().deeds, ["noted etcd-1"], "{at}: it is asked for, and noted");
+        assert_ruling(&deleted_by(&fake, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+        assert_eq!(fake.state().actions, ["reserved etcd-1"], "{at}: it is asked for, and noted");
     }
     // All of them are torn down together.
     let all = Fake::of(3).down(&["etcd-2"]).with(|s| {
@@ -211,21 +219,21 @@ async fn one_of_several_sets_that_is_deleted_is_no_teardown() {
         drop(s.others.remove(&("statefulsets", "c".to_owned())));
     });
     for name in ["etcd-0", "etcd-1"] {
-        says(&deleted_by(&all, TOGETHER, name, CONTROLLER, |_| {}).await, "allow", "");
+        assert_ruling(&deleted_by(&all, TOGETHER, name, CONTROLLER, |_| {}).await, "allow", "");
     }
-    assert!(all.state().deeds.is_empty());
+    assert!(all.state().actions.is_empty());
     // A pod whose etcd does not run goes in any case, and is noted.
     let crashed = Fake::of(3).with(goes);
-    crashed.container("etcd-1", "waiting");
-    says(&deleted_by(&crashed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
-    assert_eq!(crashed.state().deeds, ["noted etcd-1"]);
+    crashed.set_container("etcd-1", "waiting");
+    assert_ruling(&deleted_by(&crashed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    assert_eq!(crashed.state().actions, ["reserved etcd-1"]);
     // Where nobody sees whose pods there are, nobody knows whether it is all of them.
-    let unseen = Fake::of(3).with(goes).refusing("pods");
-    says(&deleted_by(&unseen, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "unknown", "");
+    let unseen = Fake::of(3).with(goes).with_error("pods");
+    assert_ruling(&deleted_by(&unseen, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "unknown", "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_the_one_that_is_scaled_away_leaves_the_list_first() {
+async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     let to = |replicas: u64| {
         Fake::of(2).with(|s| {
             let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
@@ -234,28 +242,40 @@ async fn of_two_the_one_that_is_scaled_away_leaves_the_list_first() {
     };
     for user in ["ann", CONTROLLER] {
         let ruling = deleted_by(&to(1), LEAST, "etcd-1", user, |_| {}).await;
-        says(&ruling, "deny", "is not to have it any more");
-        says(
+        assert_ruling(&ruling, "deny", "is not to have it any more");
+        assert_ruling(
             &ruling,
             "deny",
             "Take it out of the list first: kubectl -n db exec etcd-0 -- etcdctl member remove b ",
         );
-        says(&deleted_by(&to(2), LEAST, "etcd-1", user, |_| {}).await, "allow", "the ensemble has 2");
+        assert_ruling(
+            &deleted_by(&to(2), LEAST, "etcd-1", user, |_| {}).await,
+            "allow",
+            "the ensemble has 2",
+        );
         // The other one comes back.
-        says(&deleted_by(&to(1), LEAST, "etcd-0", user, |_| {}).await, "allow", "the ensemble has 2");
+        assert_ruling(
+            &deleted_by(&to(1), LEAST, "etcd-0", user, |_| {}).await,
+            "allow",
+            "the ensemble has 2",
+        );
     }
     // Taken out, it ends, and goes without a question.
     let ended = to(1).with(|s| s.members.retain(|name, _| name != "etcd-1"));
-    ended.container("etcd-1", "waiting");
-    says(&deleted_by(&ended, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    ended.set_container("etcd-1", "waiting");
+    assert_ruling(&deleted_by(&ended, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
     // It takes itself out.
     let removed = with(LEAST, "membership: removed");
-    says(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    assert_ruling(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
     // What is dead is not in the way.
-    let dead = to(1).lost().with(|s| {
-        s.members.get_mut("etcd-1").unwrap().reply = Reply::Silent(cause::TIMEOUT);
+    let dead = to(1).leaderless().with(|s| {
+        s.members.get_mut("etcd-1").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
     });
-    says(&deleted_by(&dead, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "the quorum is lost");
+    assert_ruling(
+        &deleted_by(&dead, LEAST, "etcd-1", CONTROLLER, |_| {}).await,
+        "allow",
+        "the quorum is lost",
+    );
     // The only one there is does not go for good either, beside a pod that answers and is of no list.
     let last = Fake::of(3).with(|s| {
         each_its_own(s);
@@ -265,17 +285,17 @@ async fn of_two_the_one_that_is_scaled_away_leaves_the_list_first() {
         drop(s.others.remove(&("statefulsets", "a".to_owned())));
     });
     let one = with(TOGETHER, "members: 1");
-    says(&deleted_by(&last, &one, "etcd-0", CONTROLLER, |_| {}).await, "deny", "nobody says that");
+    assert_ruling(&deleted_by(&last, &one, "etcd-0", CONTROLLER, |_| {}).await, "deny", "nobody says that");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_was_scaled_up_in_vain_may_be_scaled_back() {
+async fn a_failed_scale_up_can_be_scaled_back() {
     let up = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
     let ruling = deleted(&up(), LEAST, "etcd-1").await;
-    says(&ruling, "deny", "2 of the 3 members that");
-    says(&ruling, "deny", "scale it back: kubectl -n db scale statefulset etcd --replicas=2");
+    assert_ruling(&ruling, "deny", "2 of the 3 members that");
+    assert_ruling(&ruling, "deny", "scale it back: kubectl -n db scale statefulset etcd --replicas=2");
     // Not where that would take one that votes.
     let other = Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-1"));
-    let said = told(&deleted(&other, LEAST, "etcd-2").await);
-    assert!(said.contains("2 of the 3 members that") && !said.contains("scale it back"), "{said}");
+    let text = text_of(&deleted(&other, LEAST, "etcd-2").await);
+    assert!(text.contains("2 of the 3 members that") && !text.contains("scale it back"), "{text}");
 }

@@ -1,0 +1,161 @@
+//! Decisions without the answers of members: by the request, the pod, and the state of Kubernetes.
+
+use std::time::SystemTime;
+
+use admission::{Cause, Denial, Request, Ruling, Verdict, one_line};
+
+use super::super::config::Config;
+use super::super::kube_state::{KubeState, Namespace, OwnerState};
+use super::super::messages;
+use super::super::overrides::{self, Override};
+use super::super::pod::Pod;
+use super::super::removal::{Removal, RemovalKind};
+use cluster::cause;
+
+/// The result of the first step.
+#[derive(Debug)]
+pub(in super::super) enum Next {
+    Rule(Ruling),
+    ReadFacts(Removal),
+}
+
+/// A ruling without the answers of members.
+#[derive(Debug)]
+pub(in super::super) struct EarlyRuling {
+    pub(in super::super) ruling: Ruling,
+    /// Whether the deletion must be reserved, because other reviews may count this member.
+    pub(in super::super) must_reserve: bool,
+}
+
+impl EarlyRuling {
+    /// Returns a ruling that needs no reservation: no review counts the member, or it stays.
+    pub(in super::super) fn unreserved(ruling: Ruling) -> Self {
+        Self { ruling, must_reserve: false }
+    }
+
+    fn reserved(ruling: Ruling) -> Self {
+        Self { ruling, must_reserve: true }
+    }
+}
+
+fn allowed(why: &str) -> Ruling {
+    Ruling::allow().audit("allowed", why)
+}
+
+/// Decides by the request.
+pub(in super::super) fn from_request(config: &Config, kind: RemovalKind, request: &Request<'_>) -> Next {
+    let removal = match Removal::read(config, kind, request) {
+        Ok(removal) => removal,
+        Err(cause) => return Next::Rule(Ruling::unknown(cause)),
+    };
+    match config.common_config.leave_alone(request, &removal.namespace) {
+        Some(key) => Next::Rule(Ruling::allow().audit("exempt", key)),
+        None => Next::ReadFacts(removal),
+    }
+}
+
+/// Decides by the pod.
+pub(in super::super) fn from_pod(
+    config: &Config,
+    removal: &Removal,
+    pod: &Pod,
+    now: SystemTime,
+) -> Option<EarlyRuling> {
+    if pod.is_mirror() {
+        return Some(EarlyRuling::unreserved(messages::mirror_pod(removal)));
+    }
+    if pod.is_deleting && (removal.by_kubelet || removal.grace != Some(0)) {
+        return Some(EarlyRuling::unreserved(allowed("its pod is being deleted already")));
+    }
+    if pod.is_stopped() {
+        let ruling = allowed("etcd is not running in it");
+        // The kubelet may restart its container before the pod has a deletion timestamp.
+        let must_reserve = !pod.has_ended();
+        return Some(EarlyRuling { ruling, must_reserve });
+    }
+    overridden(config, removal, &pod.name, &pod.annotations, now)
+}
+
+fn overridden(
+    config: &Config,
+    removal: &Removal,
+    name: &str,
+    annotations: &std::collections::BTreeMap<String, String>,
+    now: SystemTime,
+) -> Option<EarlyRuling> {
+    match overrides::judge(config, name, annotations, now) {
+        Override::Broken { reason, until } => {
+            Some(EarlyRuling::reserved(messages::overridden(&removal.full_name(), &reason, &until)))
+        }
+        Override::Whole | Override::Refused(_) => None,
+    }
+}
+
+/// Decides by the state of Kubernetes.
+pub(in super::super) fn from_kube_state(
+    config: &Config,
+    removal: &Removal,
+    pod: &Pod,
+    state: &KubeState,
+) -> Option<EarlyRuling> {
+    let allow = |why: &str| Some(EarlyRuling::unreserved(allowed(why)));
+    let unknown = |why: &Cause| {
+        Some(EarlyRuling::unreserved(messages::unknown_removal(config, removal, why, state.now)))
+    };
+    if let Ok(namespace) = &state.namespace {
+        if namespace.is_deleting {
+            return allow("its namespace is being deleted");
+        }
+        if let Some(early) = from_namespace(config, removal, namespace, state.now) {
+            return Some(early);
+        }
+    }
+    match &state.owner {
+        Ok(OwnerState::Deleted) if pod.stateful_set().is_some() => {
+            return allow("its StatefulSet is being deleted or gone");
+        }
+        Ok(OwnerState::Deleted) => return allow("what it belongs to is being deleted or gone"),
+        Ok(OwnerState::ScaledToZero) => return allow("its StatefulSet is to have no pods"),
+        Ok(_) | Err(_) => {}
+    }
+    if matches!(&state.has_node, Ok(false)) {
+        return allow("its node is gone");
+    }
+    let pods = match &state.pods {
+        Ok(pods) => pods,
+        Err(why) => return unknown(why),
+    };
+    let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
+        let text = format!(
+            "the pods that Durward sees in namespace {:?} do not hold this one; try again, and if that stays so, Durward looks at another cluster",
+            removal.namespace
+        );
+        return unknown(&Cause::new(cause::UNCLEAR, text));
+    };
+    // It may have ended since the request.
+    if listed.has_ended() { allow("its pod has ended") } else { None }
+}
+
+fn from_namespace(
+    config: &Config,
+    removal: &Removal,
+    namespace: &Namespace,
+    now: SystemTime,
+) -> Option<EarlyRuling> {
+    if config.common_config.exempt.selects(&namespace.labels) {
+        let ruling = Ruling::allow().audit("exempt", "exempt.namespaceSelector");
+        return Some(EarlyRuling::unreserved(ruling));
+    }
+    overridden(config, removal, &removal.namespace, &namespace.annotations, now)
+}
+
+/// Turns a denial into Unknown if the pod's owner of an operator's kind could not be read: the deletion may be a teardown.
+pub(in super::super) fn unknown_owner(pod: &Pod, state: &KubeState, ruling: Ruling) -> Ruling {
+    let (Err(why), None) = (&state.owner, pod.stateful_set()) else { return ruling };
+    let Ruling { verdict, warnings, audit, refusal } = ruling;
+    let Verdict::Deny(denial) = verdict else { return Ruling { verdict, warnings, audit, refusal } };
+    let text = format!("whether what it belongs to is being deleted cannot be seen: {}", why.text);
+    let message = format!("{}; {}", denial.message, one_line(&text));
+    let verdict = Verdict::Unknown(vec![Cause::new(why.code, text)]);
+    Ruling { verdict, warnings, audit, refusal: Some(Denial { message, ..denial }) }
+}

@@ -1,0 +1,244 @@
+//! The decision about a pod. Pure.
+//!
+//! It has three steps: by the request and the pod, by the state of Kubernetes, and by the answers of the members. Each step runs
+//! only if the previous one left the decision open. The first two allow teardown, repair and deletions that a kubelet has begun, by
+//! the state of the objects. The user of a request can restrict that and is never sufficient.
+//!
+//! The last step checks the quorum: a member that counts can be deleted only if the others are a quorum without it. A member without
+//! a response is neither healthy nor gone. If it could change the verdict, the verdict is Unknown.
+
+mod early;
+mod leader;
+mod no_response;
+#[cfg(test)]
+mod tests;
+mod voter;
+
+use admission::{Cause, Ruling};
+
+use super::config::{Config, EtcdClusterConfig, Membership};
+use super::facts::Facts;
+use super::messages::Messages;
+use super::pod::Pod;
+use super::removal::Removal;
+use super::reservations::Validity;
+use super::table::{MemberState, Row, Table};
+use cluster::cause;
+use cluster::etcd::Id;
+
+pub(super) use early::{EarlyRuling, Next, from_kube_state, from_pod, from_request, unknown_owner};
+pub(super) use leader::{is_refused, successor};
+use no_response::decide_no_response;
+use voter::decide_voter;
+
+/// The result of the last step.
+#[derive(Debug)]
+pub(super) enum Decision {
+    Ruling(Ruling),
+    /// An effect is needed first; then all facts are read again.
+    Effect(Effect),
+}
+
+/// A change that is needed before a member can be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Reserve the deletion of the pod.
+    Reserve,
+    /// Add the pod with this uid as successor to the reservation, without renewing it.
+    AddSuccessor { uid: String },
+    MoveLeader {
+        to: Id,
+        /// The name of the successor for users.
+        name: String,
+    },
+}
+
+/// The effects of this review so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress {
+    /// A dry run would have reserved the deletion.
+    pub(super) would_reserve: bool,
+    pub(super) reservation_error: Option<Cause>,
+    /// The members that cannot take over leadership.
+    pub(super) unable_to_lead: Vec<Id>,
+    /// Whether etcd does not support leadership transfers.
+    pub(super) cannot_move_leader: bool,
+    /// The successor that a dry run would have moved leadership to.
+    pub(super) would_move_to: Option<String>,
+    pub(super) moved_to: Option<String>,
+}
+
+impl Progress {
+    /// Records an effect as done, for a dry run.
+    pub(super) fn assume(&mut self, effect: Effect) {
+        match effect {
+            Effect::Reserve | Effect::AddSuccessor { .. } => self.would_reserve = true,
+            Effect::MoveLeader { name, .. } => self.would_move_to = Some(name),
+        }
+    }
+}
+
+/// The input of the last step.
+#[derive(Clone, Copy)]
+pub(super) struct Input<'i> {
+    pub(super) config: &'i Config,
+    pub(super) entry: &'i EtcdClusterConfig,
+    pub(super) removal: &'i Removal,
+    pub(super) pod: &'i Pod,
+    pub(super) facts: &'i Facts,
+    pub(super) progress: &'i Progress,
+}
+
+impl Input<'_> {
+    /// Returns why the deletion cannot be reserved.
+    fn reservation_error(&self) -> Option<&Cause> {
+        self.facts.reservations_error.as_ref().or(self.progress.reservation_error.as_ref())
+    }
+
+    /// Whether an allow can rely on a reservation.
+    fn is_reserved(&self) -> bool {
+        self.progress.would_reserve || self.facts.reservation.validity == Validity::Active
+    }
+
+    /// Whether deleting the pod removes the member from the list. A hook does that, and it does not run without a grace period.
+    fn removes_member(&self) -> bool {
+        let is_configured = match self.entry.membership {
+            Membership::Auto => self.pod.hook_removes_member,
+            Membership::Kept => false,
+            Membership::Removed => true,
+        };
+        is_configured && self.grace() > 0
+    }
+
+    /// Returns the grace period of the deletion in seconds.
+    fn grace(&self) -> i64 {
+        self.removal.grace.unwrap_or(self.pod.grace)
+    }
+
+    /// Returns the quorum without the pod. The hook of an unhealthy member may fail to remove it.
+    fn quorum(&self, me: &Row, voters: usize) -> Quorum {
+        Quorum::of(voters, self.removes_member() && me.state == MemberState::Healthy)
+    }
+}
+
+/// The quorum after a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Quorum {
+    /// The number of voters then.
+    pub(super) voters: usize,
+    /// How many of them are a quorum.
+    pub(super) needed: usize,
+    /// Whether the member leaves the list.
+    pub(super) removes_member: bool,
+}
+
+impl Quorum {
+    fn of(voters: usize, removes_member: bool) -> Self {
+        let voters = if removes_member { voters.saturating_sub(1) } else { voters };
+        Self { voters, needed: voters / 2 + 1, removes_member }
+    }
+
+    /// Whether even healthy others are not a quorum.
+    fn is_impossible(self) -> bool {
+        let others = if self.removes_member { self.voters } else { self.voters.saturating_sub(1) };
+        others < self.needed
+    }
+}
+
+/// Decides by the answers of the members.
+pub(super) fn decide(input: Input<'_>) -> Decision {
+    let table = Table::of(input.config, input.facts);
+    let messages = Messages::new(input, &table);
+    let Some(me) = table.row(&input.pod.uid) else {
+        let why = Cause::new(cause::UNCLEAR, "its pod is not among those of the ensemble");
+        return Decision::Ruling(messages.unknown(vec![why]));
+    };
+    match &me.state {
+        // It may become a voter or be added to the list before its pod has a deletion timestamp, so both cases reserve.
+        MemberState::Learner => {
+            let text = "it is a learner, and has no vote that could be missed";
+            let ruling = messages.allow("it does not vote").warn(messages.warning(text));
+            allow_reserved(input, &table, me, &messages, ruling)
+        }
+        MemberState::NotMember(why) => {
+            let text = format!("{why}: the ensemble {} does not miss it", table.cluster);
+            let ruling = messages.allow("it is no member").warn(messages.warning(&text));
+            allow_reserved(input, &table, me, &messages, ruling)
+        }
+        MemberState::OtherCluster(_) => Decision::Ruling(messages.unknown(vec![mixed_clusters()])),
+        MemberState::NoResponse(why) => decide_no_response(input, &table, me, why, &messages),
+        MemberState::Leaving(_) => Decision::Ruling(decide_leaving(input, &table, me, &messages)),
+        MemberState::NoPod => {
+            Decision::Ruling(messages.unknown(vec![Cause::new(cause::UNCLEAR, "its pod has no member")]))
+        }
+        MemberState::Healthy | MemberState::Unhealthy(_) | MemberState::Corrupt => {
+            decide_voter(input, &table, me, &messages)
+        }
+    }
+}
+
+fn mixed_clusters() -> Cause {
+    let text =
+        "pods of two ensembles are in one group; give each ensemble an entry with a selector of its own";
+    Cause::new(cause::UNCLEAR, text)
+}
+
+/// The warning about a leader that is deleted without a grace period.
+pub(super) const STILL_LEADS: &str =
+    "it still leads and is killed before it can hand over: writes stop until another is elected";
+
+/// Decides about a pod that is being deleted: the request only shortens its grace period.
+fn decide_leaving(input: Input<'_>, table: &Table, me: &Row, messages: &Messages<'_>) -> Ruling {
+    let ruling = messages.allow("its pod is being deleted already");
+    if table.leads(me) && input.removal.grace == Some(0) {
+        return ruling.warn(messages.warning(STILL_LEADS));
+    }
+    ruling
+}
+
+/// Returns an allow once the deletion is reserved, so that other reviews do not count this member. If it cannot be reserved, only a
+/// member that does not count can be deleted.
+fn allow_reserved(
+    input: Input<'_>,
+    table: &Table,
+    me: &Row,
+    messages: &Messages<'_>,
+    ruling: Ruling,
+) -> Decision {
+    if let Some(from) = transfers_from(input, table) {
+        let text = format!("leadership is on its way to it from {}", from.name);
+        return Decision::Ruling(messages.deny("LeadershipComes", &text));
+    }
+    let counts = me.state == MemberState::Healthy || table.leads(me);
+    match input.reservation_error() {
+        Some(why) if counts => Decision::Ruling(messages.unknown(vec![not_reserved(why)])),
+        Some(why) => Decision::Ruling(ruling.warn(messages.warning(&unreserved_warning(why)))),
+        None if input.is_reserved() => Decision::Ruling(ruling),
+        // A member that does not count blocks no other, so it needs no backoff.
+        None if counts && input.facts.reservation.backoff.is_active => {
+            Decision::Ruling(deny_backoff(input, messages))
+        }
+        None => Decision::Effect(Effect::Reserve),
+    }
+}
+
+fn deny_backoff(input: Input<'_>, messages: &Messages<'_>) -> Ruling {
+    messages.deny("Again", &input.facts.reservation.backoff.reason())
+}
+
+/// Returns the leader that is about to transfer leadership to this pod, unless another member already leads.
+fn transfers_from<'t>(input: Input<'_>, table: &'t Table) -> Option<&'t Row> {
+    let from = table.row(input.facts.transfers_from.as_deref()?)?;
+    let leads = |row: &Row| row.uid != from.uid && row.answers() && table.leads(row);
+    (!table.rows.iter().any(leads)).then_some(from)
+}
+
+/// Returns the cause of a deletion that could not be reserved.
+pub(super) fn not_reserved(why: &Cause) -> Cause {
+    Cause::new(cause::NOT_RESERVED, format!("it cannot be noted that it leaves: {}", why.text))
+}
+
+/// Returns the warning for a deletion that is allowed without a reservation.
+pub(super) fn unreserved_warning(why: &Cause) -> String {
+    format!("{}; let no other go until this one is back", not_reserved(why).text)
+}

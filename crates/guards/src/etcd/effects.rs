@@ -1,0 +1,206 @@
+//! The changes that the guard makes: it reserves deletions and moves leadership. The only user of the writer.
+//!
+//! A reservation is a compare-and-swap over the set that the decision used. If two members are allowed at once, the second review
+//! therefore counts the first member as gone. `reservations.rs` defines how long a reservation counts.
+//!
+//! Reservations are never withdrawn. A pod that was replaced has another uid. If a later webhook denied the deletion, another review
+//! of the same deletion may have relied on the reservation. The next write drops expired reservations.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use admission::Cause;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
+
+use super::config::ReservationStore;
+use super::reservations;
+use cluster::cause;
+use cluster::etcd::{Endpoint, Id};
+use cluster::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer};
+
+/// The reservations of this process (`reservation: local`), by Lease. They outlive a reload of the configuration.
+static LOCAL: Mutex<BTreeMap<String, LocalStore>> = Mutex::new(BTreeMap::new());
+
+/// The queues of reviews in this process that write one Lease, by Lease.
+static QUEUES: Mutex<BTreeMap<String, Queue>> = Mutex::new(BTreeMap::new());
+
+type Queue = Arc<tokio::sync::Mutex<()>>;
+
+#[derive(Debug, Default, Clone)]
+struct LocalStore {
+    version: u64,
+    held: Vec<Reservation>,
+}
+
+/// Makes the changes for one etcd cluster.
+#[derive(Clone, Copy)]
+pub(super) struct Effects<'e> {
+    pub(super) writer: &'e dyn Writer,
+    pub(super) store: ReservationStore,
+    pub(super) lease: &'e Lease,
+    pub(super) end: Instant,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the reservations of this process.
+pub(super) fn local(lease: &Lease) -> Reservations {
+    let store = lock(&LOCAL).get(&key(lease)).cloned().unwrap_or_default();
+    Reservations { version: Some(store.version.to_string()), held: store.held }
+}
+
+/// Waits for the other reviews in this process whose write conflicted. All etcd clusters of a namespace share a Lease: if a hundred of
+/// them lose a member at once, ninety-nine writes would conflict, and each of these reviews would ask all members again.
+pub(super) async fn queue(lease: &Lease) -> OwnedMutexGuard<()> {
+    let queue = {
+        let mut all = lock(&QUEUES);
+        all.retain(|_, queue| Arc::strong_count(queue) > 1);
+        Arc::clone(all.entry(key(lease)).or_default())
+    };
+    queue.lock_owned().await
+}
+
+fn key(lease: &Lease) -> String {
+    format!("{}/{}", lease.namespace, lease.name)
+}
+
+impl Effects<'_> {
+    /// Adds a reservation to the set that was read.
+    pub(super) async fn reserve(
+        &self,
+        read: &Reservations,
+        entry: Reservation,
+        now: SystemTime,
+    ) -> WriteResult {
+        let mut set = read.clone();
+        set.held.retain(|held| held.uid != entry.uid && reservations::is_kept(held, now));
+        set.held.push(entry);
+        // Expired reservations only serve the backoff.
+        if set.is_too_long() {
+            set.held.retain(|held| reservations::is_valid(held, now));
+        }
+        if set.is_too_long() {
+            let text = "so many pods leave this namespace at once that no more can be noted; try again";
+            return WriteResult::Failed(Cause::new(cause::CROWDED, text));
+        }
+        match self.store {
+            ReservationStore::Lease => self.writer.write(self.lease, &set, self.end.into_std()).await,
+            ReservationStore::Local => swap(self.lease, set),
+        }
+    }
+
+    /// Asks the leader to transfer leadership.
+    pub(super) async fn move_leader(&self, leader: &Endpoint, to: Id) -> TransferResult {
+        self.writer.transfer_leadership(leader, to, self.end.into_std()).await
+    }
+}
+
+fn swap(lease: &Lease, set: Reservations) -> WriteResult {
+    let mut all = lock(&LOCAL);
+    let store = all.entry(key(lease)).or_default();
+    if set.version.as_deref() != Some(store.version.to_string().as_str()) {
+        return WriteResult::Conflict;
+    }
+    *store = LocalStore { version: store.version + 1, held: set.held };
+    WriteResult::Written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use admission::BoxFuture;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::super::fixture::now;
+    use super::*;
+
+    /// A writer that local reservations never call.
+    struct NoWriter;
+
+    impl Writer for NoWriter {
+        fn write<'a>(
+            &'a self,
+            _: &'a Lease,
+            _: &'a Reservations,
+            _: std::time::Instant,
+        ) -> BoxFuture<'a, WriteResult> {
+            Box::pin(async { WriteResult::Conflict })
+        }
+
+        fn transfer_leadership<'a>(
+            &'a self,
+            _: &'a Endpoint,
+            _: Id,
+            _: std::time::Instant,
+        ) -> BoxFuture<'a, TransferResult> {
+            Box::pin(async { TransferResult::NotLeader })
+        }
+    }
+
+    fn lease(name: &str) -> Lease {
+        Lease { namespace: "durward-system".into(), name: name.into() }
+    }
+
+    fn entry(uid: &str, age: u64) -> Reservation {
+        let since = Timestamp::try_from(now() - Duration::from_secs(age)).unwrap();
+        Reservation::new(uid, uid, since)
+    }
+
+    async fn reserve(lease: &Lease, read: &Reservations, entry: Reservation) -> WriteResult {
+        let end = Instant::now() + Duration::from_secs(1);
+        Effects { writer: &NoWriter, store: ReservationStore::Local, lease, end }
+            .reserve(read, entry, now())
+            .await
+    }
+
+    #[tokio::test]
+    async fn the_second_write_over_the_same_version_conflicts() {
+        let lease = lease("same_version");
+        let read = local(&lease);
+        assert_eq!(reserve(&lease, &read, entry("a", 0)).await, WriteResult::Written);
+        assert_eq!(reserve(&lease, &read, entry("b", 0)).await, WriteResult::Conflict);
+        assert!(local(&lease).holds("a") && !local(&lease).holds("b"));
+    }
+
+    #[tokio::test]
+    async fn a_write_drops_reservations_that_neither_count_nor_back_off() {
+        let lease = lease("expired");
+        let held = vec![entry("old", 61), entry("expired", 60), entry("young", 29), entry("own", 20)];
+        let read = Reservations { held, ..local(&lease) };
+        assert_eq!(reserve(&lease, &read, entry("own", 0)).await, WriteResult::Written);
+        // The backoff of "expired" still needs its reservation.
+        assert_eq!(local(&lease).held, [entry("expired", 60), entry("young", 29), entry("own", 0)]);
+    }
+
+    #[tokio::test]
+    async fn never_writes_more_reservations_than_can_be_read() {
+        let lease = lease("never_longer");
+        let held = (0..512).map(|at| entry(&format!("pod-{at}"), 1)).collect();
+        let full = Reservations { held, ..local(&lease) };
+        assert_eq!(reserve(&lease, &full, entry("pod-7", 0)).await, WriteResult::Written);
+        let full = local(&lease);
+        let WriteResult::Failed(why) = reserve(&lease, &full, entry("one-more", 0)).await else { panic!() };
+        assert!(why.text.contains("try again"), "{}", why.text);
+        assert_eq!(local(&lease).held.len(), 512);
+        // Expired reservations are dropped first.
+        let full = Reservations { version: full.version.clone(), held: vec![entry("expired", 31); 512] };
+        assert_eq!(reserve(&lease, &full, entry("one-more", 0)).await, WriteResult::Written);
+        assert_eq!(local(&lease).held, [entry("one-more", 0)]);
+    }
+
+    #[tokio::test]
+    async fn reviews_of_one_lease_queue_and_other_leases_do_not() {
+        let (one, other) = (lease("one_queue"), lease("another_queue"));
+        let first = queue(&one).await;
+        drop(queue(&other).await);
+        let mut second = Box::pin(queue(&one));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        drop(first);
+        assert!(futures_util::poll!(&mut second).is_ready());
+    }
+}

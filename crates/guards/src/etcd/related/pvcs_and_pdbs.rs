@@ -1,0 +1,60 @@
+//! Deleting the PVC of a member, or a PDB over members.
+
+use admission::Cause;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize;
+
+use super::super::kube_state::{PODS, json};
+use super::super::pod::Pod;
+use super::{Input, Objection, Subject, entry};
+use ::config::{Selector, SelectorExt as _};
+use cluster::cause;
+use cluster::fleet::Part;
+
+#[derive(Deserialize)]
+struct Pdb {
+    #[serde(default)]
+    spec: PdbSpec,
+}
+
+#[derive(Default, Deserialize)]
+struct PdbSpec {
+    selector: Option<LabelSelector>,
+}
+
+/// Returns the pods of the namespace that are members and stay.
+async fn members(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Pod>, Cause> {
+    let mut members = Vec::new();
+    for object in input.kube.list(&PODS, &input.request.namespace, Part::Whole).await? {
+        members.extend(entry(input, &subject.namespace, json(&object)?)?.map(|(_, pod)| pod));
+    }
+    members.retain(|pod| !pod.is_deleting && !pod.has_ended());
+    Ok(members)
+}
+
+pub(super) async fn pvc_deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
+    let members = members(input, subject).await?;
+    let user = members.iter().find(|pod| pod.pvcs.contains(&subject.name));
+    let why = |pod: &Pod| {
+        format!("the data of the member {} is in it, and would be gone once its pod is", pod.name)
+    };
+    Ok(user.map(|pod| Objection::deny(why(pod))).into_iter().collect())
+}
+
+pub(super) async fn pdb_deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Cause::new(cause::GARBAGE, format!("the PodDisruptionBudget cannot be read: {error}"))
+    };
+    let pdb: Pdb = serde_json::from_str(&subject.json).map_err(|error| unreadable(&error))?;
+    let Some(selector) = pdb.spec.selector else { return Ok(Vec::new()) };
+    let selector = Selector::try_from(selector).map_err(|error| unreadable(&error))?;
+    let members = members(input, subject).await?;
+    let is_selected = |pod: &&Pod| selector.matches(&pod.labels);
+    let members = match members.iter().filter(is_selected).count() {
+        0 => return Ok(Vec::new()),
+        1 => "1 member".to_owned(),
+        count => format!("{count} members"),
+    };
+    let why = format!("it is what keeps {members} from being evicted at once while Durward is not asked");
+    Ok(vec![Objection::deny(why)])
+}

@@ -1,0 +1,178 @@
+//! Scaling down or deleting a `StatefulSet` of members.
+//!
+//! Scaling to zero is a teardown, so it is denied like a deletion (`alsoGuard: [scale, statefulsets]`). Otherwise etcd's own list
+//! counts: members that were removed from it before are not needed. The members are asked only if the replicas alone do not decide.
+//!
+//! PVCs that are deleted with pods or the `StatefulSet` are lost data (`persistentVolumeClaimRetentionPolicy`,
+//! `pkg/controller/statefulset/stateful_set_utils.go`).
+
+use admission::{Cause, Object, Raw};
+use serde::Deserialize;
+
+use super::super::config::{EtcdClusterConfig, Membership, Related, Severity};
+use super::super::facts::{FactReader, MemberView};
+use super::super::group::{self, Group};
+use super::super::kube_state::{KubeState, OwnerState, PODS, WireStatefulSet, json};
+use super::super::owners::Owners;
+use super::super::pod::{Pod, Process};
+use super::super::removal::{REPLICAS, malformed};
+use super::super::table::Table;
+use super::{Input, Objection, Subject, entry};
+use cluster::cause;
+use cluster::fleet::Part;
+use cluster::writer::Reservations;
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Options {
+    propagation_policy: Option<String>,
+    orphan_dependents: Option<bool>,
+}
+
+/// Returns the replicas of a `StatefulSet` or a Scale.
+pub(super) fn replicas(object: &Object<'_>, default: u64) -> Result<u64, Cause> {
+    let Some(raw) = object.field(REPLICAS) else { return Ok(default) };
+    let number = raw.parse::<Option<u64>>().map_err(|_| malformed("replicas is no number"))?;
+    Ok(number.unwrap_or(default))
+}
+
+/// Returns the replicas before and after the request.
+fn change(input: Input<'_>) -> Result<(u64, u64), Cause> {
+    let new = input.request.object.as_ref().ok_or_else(|| malformed("it has no object"))?;
+    // The default is 0 in a Scale and 1 in a StatefulSet.
+    let default = u64::from(input.request.subresource.is_empty());
+    Ok((replicas(input.old, default)?, replicas(new, default)?))
+}
+
+pub(super) fn is_scaled_down(input: Input<'_>) -> Result<bool, Cause> {
+    let (before, after) = change(input)?;
+    Ok(after < before)
+}
+
+/// Returns the JSON of the pod template.
+fn template<'s>(set: &WireStatefulSet<'s>) -> Result<&'s str, Cause> {
+    let template = set.spec.template.ok_or_else(|| {
+        Cause::new(cause::GARBAGE, "the StatefulSet cannot be read: missing field `template`")
+    })?;
+    Ok(template.get())
+}
+
+pub(super) async fn scaled(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
+    let (before, after) = change(input)?;
+    let set = WireStatefulSet::read(&subject.json)?;
+    let Some((entry, pod)) = entry(input, &subject.namespace, template(&set)?)? else {
+        return Ok(Vec::new());
+    };
+    let removes_members = match entry.membership {
+        Membership::Auto => pod.hook_removes_member,
+        Membership::Kept => false,
+        Membership::Removed => true,
+    };
+    let mut objections = Vec::new();
+    if after == 0 {
+        let is_denied = input.config.related.contains(&Related::StatefulSets);
+        let severity = if is_denied { Severity::Deny } else { Severity::Warn };
+        objections.push(Objection { why: format!("none of its {before} members would be left"), severity });
+    } else if after <= before / 2 && !removes_members {
+        objections.extend(too_few(input, subject, entry, &set.metadata.uid, (before, after)).await);
+    }
+    if set.scaling_deletes_pvcs() {
+        let why = "the claims of the pods that go are deleted with them (persistentVolumeClaimRetentionPolicy.whenScaled: Delete)";
+        objections.push(Objection { why: why.to_owned(), severity: input.config.data_safety });
+    }
+    Ok(objections)
+}
+
+/// Returns why the remaining replicas are not a quorum of etcd's list.
+async fn too_few(
+    input: Input<'_>,
+    subject: &Subject<'_>,
+    entry: &EtcdClusterConfig,
+    uid: &str,
+    (before, after): (u64, u64),
+) -> Option<Objection> {
+    let left = format!("{after} of its {before} members would be left");
+    let why = match voters(input, subject, entry, uid).await {
+        Ok(voters) if after > voters / 2 => return None,
+        Ok(voters) => format!(
+            "{left}, and {} of the {voters} that vote are a quorum; take others out of the ensemble first (etcdctl member remove), then scale",
+            voters / 2 + 1
+        ),
+        Err(why) => format!(
+            "{left}, and {} are a quorum; whether others have left the ensemble before cannot be seen: {}",
+            before / 2 + 1,
+            why.text
+        ),
+    };
+    Some(Objection::deny(why))
+}
+
+/// Returns the number of voters in the etcd cluster of this `StatefulSet`.
+async fn voters(
+    input: Input<'_>,
+    subject: &Subject<'_>,
+    entry: &EtcdClusterConfig,
+    uid: &str,
+) -> Result<u64, Cause> {
+    let Input { config, kube, .. } = input;
+    let mut pods = Vec::new();
+    for object in kube.list(&PODS, &input.request.namespace, Part::Whole).await? {
+        let json = json(&object)?;
+        let pod = Pod::read(json, entry.port)?;
+        if !pod.has_ended() && group::selects(entry, &pod, json) {
+            pods.push(pod);
+        }
+    }
+    let is_own = |pod: &&Pod| pod.stateful_set().is_some_and(|owner| owner.uid == uid);
+    let Some(own) = pods.iter().find(is_own) else {
+        return Err(Cause::new(cause::UNCLEAR, "none of its pods is there"));
+    };
+    let group = Group::of(entry, own);
+    pods.retain(|pod| group.contains(pod));
+    let state = KubeState {
+        now: input.now,
+        namespace: Ok(subject.namespace.clone()),
+        owner: Ok(OwnerState::None),
+        owners: Owners::default(),
+        has_node: Ok(true),
+        pods: Ok(pods.clone()),
+        reservations: Ok(Reservations::default()),
+    };
+    let reader = FactReader { clients: kube.clients, config, group: &group, end: kube.end };
+    let mut facts = reader.about("", &state, &pods).await;
+    // A member that was removed from the list stops, and its pod stays. The others report who votes.
+    let is_removed =
+        |view: &MemberView| matches!(view, MemberView::NoResponse(why) if why.code == cause::NOT_LISTENING);
+    facts.pods.retain(|facts| facts.pod.process != Process::Down && !is_removed(&facts.view));
+    Table::of(config, &facts).voters.map(|voters| voters as u64)
+}
+
+pub(super) fn deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
+    let set = WireStatefulSet::read(&subject.json)?;
+    let options = input.request.options.map(Raw::parse::<Option<Options>>).transpose();
+    let options =
+        options.map_err(|_| malformed("its options are none of a deletion"))?.flatten().unwrap_or_default();
+    let is_orphaning =
+        options.propagation_policy.as_deref() == Some("Orphan") || options.orphan_dependents == Some(true);
+    if is_orphaning || entry(input, &subject.namespace, template(&set)?)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let mut objections = Vec::new();
+    let members = match set.spec.replicas.unwrap_or(1) {
+        0 => None,
+        1 => Some("its member goes".to_owned()),
+        many => Some(format!("its {many} members go")),
+    };
+    if let Some(members) = members {
+        // If scaling is guarded too, scaling to 0 is denied like this.
+        let is_scale_guarded = input.config.related.contains(&Related::Scale);
+        let or_scale = if is_scale_guarded { "" } else { ", or scale it to 0 where that is meant" };
+        let why = format!("{members} with it; keep the pods with --cascade=orphan{or_scale}");
+        objections.push(Objection::deny(why));
+    }
+    if set.deletion_deletes_pvcs() {
+        let why = "its claims are deleted with it (persistentVolumeClaimRetentionPolicy.whenDeleted: Delete)";
+        objections.push(Objection { why: why.to_owned(), severity: input.config.data_safety });
+    }
+    Ok(objections)
+}

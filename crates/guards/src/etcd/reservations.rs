@@ -1,0 +1,174 @@
+//! The state of reservations as one review reads them. Pure.
+//!
+//! An allowed deletion can still fail: another webhook denies it, or the API server fails. A reservation therefore counts until
+//! 30 seconds after the end of its review. By then its pod has a deletion timestamp, which counts by itself, or the deletion
+//! failed. Reservations are never withdrawn, because another review of the same pod may have allowed its deletion too.
+//!
+//! The times are those of the replica that wrote the reservation. Clock differences of seconds shift its end by seconds. A
+//! reservation that is further in the future than a review can last is an error.
+
+use std::time::{Duration, SystemTime};
+
+use admission::Cause;
+
+use super::backoff::{self, Backoff};
+use super::facts::PodFacts;
+use super::group;
+use super::pod::Pod;
+use cluster::cause;
+use cluster::writer::{Reservation, Reservations};
+
+/// How long a reservation counts after its review. Other webhooks take at most 30 s.
+const VALID_FOR: Duration = Duration::from_secs(30);
+
+/// Age up to which a reservation needs no renewal: enough time is left for the deletion timestamp.
+const FRESH_FOR: Duration = Duration::from_secs(5);
+
+/// How far in the future a reservation can be: the longest `timeoutSeconds` (30) and some clock difference.
+const MAX_AHEAD: Duration = Duration::from_secs(35);
+
+/// The reservation of the pod under review.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ReservationStatus {
+    pub(super) validity: Validity,
+    /// The uids of the pods that leadership may be transferred to.
+    pub(super) successors: Vec<String>,
+    pub(super) backoff: Backoff,
+}
+
+/// How long a reservation still counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Validity {
+    /// It does not count, or there is none.
+    #[default]
+    Expired,
+    /// It expires before this review ends.
+    Expiring,
+    /// It counts until this review ends, so effects of this review can rely on it.
+    ThisReview,
+    /// It counts until the pod has a deletion timestamp, so an allow can rely on it.
+    Active,
+}
+
+/// The start and the end of a review.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReviewTimes {
+    pub(super) now: SystemTime,
+    pub(super) end: SystemTime,
+}
+
+impl ReviewTimes {
+    /// Returns the reservation of a pod.
+    pub(super) fn status(self, reservations: &Reservations, uid: &str) -> ReservationStatus {
+        let Some(entry) = reservations.of(uid).filter(|entry| is_kept(entry, self.now)) else {
+            return ReservationStatus::default();
+        };
+        let mut backoff = Backoff::of(entry, self.now);
+        if !is_valid(entry, self.now) {
+            return ReservationStatus { backoff, ..ReservationStatus::default() };
+        }
+        let validity = match entry.age(self.end) {
+            age if age <= FRESH_FOR => Validity::Active,
+            age if age <= VALID_FOR => Validity::ThisReview,
+            _ => Validity::Expiring,
+        };
+        backoff.is_active &= validity != Validity::Active;
+        ReservationStatus { validity, successors: entry.to.clone(), backoff }
+    }
+
+    /// Returns the uid of the existing pod whose reservation names this pod as successor.
+    pub(super) fn transfers_from(
+        self,
+        reservations: &Reservations,
+        uid: &str,
+        pods: &[PodFacts],
+    ) -> Option<String> {
+        let names_it = |held: &&Reservation| {
+            held.uid != uid && held.to.iter().any(|to| to == uid) && is_valid(held, self.now)
+        };
+        let exists = |uid: &str| pods.iter().any(|facts| facts.pod.uid == uid && !facts.pod.is_deleting);
+        reservations.held.iter().filter(names_it).map(|held| &held.uid).find(|uid| exists(uid)).cloned()
+    }
+
+    /// Returns an error if the reservation of a pod is too far in the future to be understood.
+    pub(super) fn clock_error(self, reservations: &Reservations, pod: &Pod) -> Option<Cause> {
+        let held = reservations.of(&pod.uid).filter(|_| !pod.is_deleting)?;
+        let ahead = SystemTime::from(held.since).duration_since(self.now).unwrap_or_default();
+        let text = format!(
+            "the clocks of Durward's replicas differ: {} is noted to leave {} s ahead of this one's clock; set them right, and then, when no pod leaves, delete the Lease {}",
+            held.pod,
+            ahead.as_secs(),
+            group::lease_name(&pod.namespace),
+        );
+        (ahead > MAX_AHEAD).then(|| Cause::new(cause::UNCLEAR, text))
+    }
+}
+
+/// Whether a reservation counts. A pod with a deletion timestamp counts without one.
+pub(super) fn is_valid(held: &Reservation, now: SystemTime) -> bool {
+    held.age(now) <= VALID_FOR
+}
+
+/// Whether a reservation stays in the Lease: it counts, or the backoff needs it.
+pub(super) fn is_kept(held: &Reservation, now: SystemTime) -> bool {
+    held.age(now) <= VALID_FOR + backoff::PAUSE
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+    use super::super::fixture::now;
+    use super::*;
+
+    /// Returns the validity for a review of 10 s if the reserving review ended so many seconds ago.
+    fn validity(ago: i64) -> Validity {
+        let since = Timestamp::try_from(now()).unwrap().checked_sub(SignedDuration::from_secs(ago));
+        let held = vec![Reservation::new("a", "etcd-1", since.unwrap())];
+        let times = ReviewTimes { now: now(), end: now() + Duration::from_secs(10) };
+        times.status(&Reservations { version: None, held }, "a").validity
+    }
+
+    #[test]
+    fn a_reservation_is_valid_for_thirty_seconds_after_its_review() {
+        for (ago, expected) in [
+            // Two concurrent reviews of one deletion, or a retry.
+            (-10, Validity::Active),
+            (-12, Validity::Active),
+            (-5, Validity::Active),
+            // Leadership can move until this review ends; an allow needs a renewal.
+            (-4, Validity::ThisReview),
+            (20, Validity::ThisReview),
+            // It would expire during the review.
+            (21, Validity::Expiring),
+            (30, Validity::Expiring),
+            (31, Validity::Expired),
+        ] {
+            assert_eq!(validity(ago), expected, "{ago}");
+        }
+        let times = ReviewTimes { now: now(), end: now() };
+        assert_eq!(times.status(&Reservations::default(), "a"), ReservationStatus::default());
+    }
+
+    #[test]
+    fn a_pod_backs_off_after_a_minute_until_half_a_minute_after_its_reservation_expired() {
+        let ago = |seconds: u64| Timestamp::try_from(now() - Duration::from_secs(seconds)).unwrap();
+        let times = ReviewTimes { now: now(), end: now() };
+        for (first, since, backs_off) in [
+            (Some(60), 10, false),
+            (Some(61), 10, true),
+            // An allow can rely on this reservation for a moment more.
+            (Some(61), 5, false),
+            (Some(90), 31, true),
+            (Some(119), 60, true),
+            (Some(120), 61, false),
+            // Written by a version that does not store the first time.
+            (None, 60, false),
+        ] {
+            let mut entry = Reservation::new("a", "etcd-1", ago(since));
+            entry.first = first.map(ago);
+            let status = times.status(&Reservations { version: None, held: vec![entry] }, "a");
+            assert_eq!(status.backoff.is_active, backs_off, "{first:?} {since}");
+        }
+    }
+}

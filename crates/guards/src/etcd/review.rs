@@ -1,0 +1,479 @@
+//! The order of one review: read, decide, apply an effect, read again. `decide` contains the decisions.
+//!
+//! A review reserves the deletion first, and names the successor of a leader. Then it reads the health of all members again, moves
+//! leadership, and allows the deletion. So every allow relies on facts that were read after the reservation, and a review of another
+//! member finds the reservation. A review may be dropped at any point; its reservation expires.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use admission::{Cause, Mode, OnUnknown, Request, Ruling, Verdict};
+use futures_util::future::{join, join_all};
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::config::{Config, EtcdClusterConfig, NamespaceMatch, ReservationStore};
+use super::decide::{self, Decision, EarlyRuling, Effect, Input, Next, Progress};
+use super::effects::{self, Effects};
+use super::facts::{FactReader, Facts};
+use super::group::{self, Group, Selected};
+use super::kube_state::{KubeReader, KubeState};
+use super::messages;
+use super::overrides::{self, Override};
+use super::pod::Pod;
+use super::related;
+use super::removal::{Removal, RemovalKind};
+use super::reservations::{ReservationStatus, ReviewTimes, Validity};
+use super::table::Table;
+use ::config::SelectorExt as _;
+use cluster::etcd::Id;
+use cluster::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer};
+use cluster::{Clients, cause};
+
+/// Time for the decision and the response: a tenth of the review, and at most this.
+const MAX_RESPONSE_TIME: Duration = Duration::from_millis(200);
+
+/// Time for one read of Kubernetes. A busy API server needs less, and two reads leave time for the members.
+const KUBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The reads of one review. Each one but the first follows an effect or a write conflict.
+const MAX_READS: usize = 12;
+
+/// Time to reserve a deletion that is allowed in any case. Teardown and repair wait no longer.
+const RESERVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time that is kept for that reservation if an Unknown verdict is allowed.
+const RESERVE_TIME: Duration = Duration::from_millis(400);
+
+/// The interval of reads after a leadership transfer.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// One review.
+#[derive(Clone, Copy)]
+pub(super) struct Reviewer<'r> {
+    config: &'r Config,
+    clients: &'r Clients,
+    /// The end of reads, decisions and effects.
+    end: Instant,
+    /// The end of reservations for deletions that are allowed in any case.
+    reserve_end: Instant,
+}
+
+/// The result of one read.
+struct Snapshot {
+    state: KubeState,
+    facts: Facts,
+}
+
+/// The pod under review and its etcd cluster.
+struct Subject<'s> {
+    removal: &'s Removal,
+    pod: Pod,
+    entry: &'s EtcdClusterConfig,
+    group: Group,
+    lease: Lease,
+}
+
+impl<'r> Reviewer<'r> {
+    pub(super) fn new(config: &'r Config, clients: &'r Clients, deadline: Instant) -> Self {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let end = deadline - MAX_RESPONSE_TIME.min(left / 10);
+        Self { config, clients, end, reserve_end: end }
+    }
+
+    /// Reviews a request that is not about a pod.
+    pub(super) async fn review_related(&self, request: &Request<'_>) -> Ruling {
+        related::review(self.config, self.kube(), request, self.clients.context.now()).await
+    }
+
+    /// Reviews the deletion or eviction of a pod.
+    pub(super) async fn review_pod(&self, kind: RemovalKind, request: &Request<'_>) -> Ruling {
+        let removal = match decide::from_request(self.config, kind, request) {
+            Next::Rule(ruling) => return ruling,
+            Next::ReadFacts(removal) => removal,
+        };
+        let json = match &removal.pod {
+            Some(json) => json.clone(),
+            None => match self.kube().pod(&removal.namespace, &removal.name).await {
+                Ok(Some(json)) => json,
+                Ok(None) => return Ruling::allow().audit("allowed", "there is no such pod"),
+                Err(why) => return self.unknown(&removal, &why),
+            },
+        };
+        let subject = match self.subject(&removal, &json).await {
+            Ok(Some(subject)) => subject,
+            Ok(None) => return Ruling::allow().audit("allowed", "it is in no ensemble"),
+            Err(why) => return self.unknown_membership(&removal, &json, &why),
+        };
+        if removal.only_uid.as_ref().is_some_and(|only| *only != subject.pod.uid) {
+            let why = "it is meant for another pod of that name, so that the API server refuses it (preconditions.uid)";
+            return Ruling::allow().audit("allowed", why);
+        }
+        let early = match decide::from_pod(self.config, &removal, &subject.pod, self.clients.context.now()) {
+            Some(early) => early,
+            None if subject.pod.is_deleting => return self.review_deleting(&subject).await,
+            None => self.with_reserve_time(&removal).review_member(&subject).await,
+        };
+        self.finish(&subject, early).await
+    }
+
+    /// Returns a reviewer that keeps time for a reservation if an Unknown verdict is allowed.
+    fn with_reserve_time(self, removal: &Removal) -> Self {
+        let left = self.end.saturating_duration_since(Instant::now());
+        let is_needed = self.allows_unknown(removal) && !self.is_dry_run(removal);
+        let kept = if is_needed { RESERVE_TIME.min(left / 10) } else { Duration::ZERO };
+        Self { end: self.end - kept, ..self }
+    }
+
+    fn unknown(&self, removal: &Removal, why: &Cause) -> Ruling {
+        messages::unknown_removal(self.config, removal, why, self.clients.context.now())
+    }
+
+    /// Rules on a pod whose etcd cluster is unknown. An override allows it anyway.
+    fn unknown_membership(&self, removal: &Removal, json: &str, why: &Cause) -> Ruling {
+        let now = self.clients.context.now();
+        let judged =
+            Pod::read(json, 0).map(|pod| overrides::judge(self.config, &pod.name, &pod.annotations, now));
+        match judged {
+            Ok(Override::Broken { reason, until }) => {
+                messages::overridden(&removal.full_name(), &reason, &until)
+            }
+            Ok(Override::Whole | Override::Refused(_)) | Err(_) => self.unknown(removal, why),
+        }
+    }
+
+    /// Adds what is wrong with the override annotations of the namespace.
+    fn add_namespace_warnings(&self, removal: &Removal, state: &KubeState, ruling: Ruling) -> Ruling {
+        let Ok(namespace) = &state.namespace else { return ruling };
+        match overrides::judge(self.config, &removal.namespace, &namespace.annotations, state.now) {
+            Override::Refused(wrong) if ruling.verdict != Verdict::Allow => {
+                ruling.warn(messages::namespace_override(&removal.namespace, &wrong))
+            }
+            _ => ruling,
+        }
+    }
+
+    fn kube(&self) -> KubeReader<'r> {
+        KubeReader { clients: self.clients, end: self.end.min(Instant::now() + KUBE_TIMEOUT) }
+    }
+
+    fn facts<'s>(&'s self, subject: &'s Subject<'_>) -> FactReader<'s> {
+        FactReader { clients: self.clients, config: self.config, group: &subject.group, end: self.end }
+    }
+
+    fn effects<'s>(&'s self, subject: &'s Subject<'_>, writer: &'s dyn Writer) -> Effects<'s> {
+        Effects { writer, store: self.config.reservation, lease: &subject.lease, end: self.end }
+    }
+
+    /// Whether the review changes nothing, and its effects count as done. In audit mode denials do not bind, so effects do not
+    /// happen either.
+    fn is_dry_run(&self, removal: &Removal) -> bool {
+        self.clients.writer.is_none()
+            || removal.dry_run
+            || self.config.common_config.settle_policy.mode == Mode::Audit
+    }
+
+    /// Whether the configuration allows an Unknown verdict.
+    fn allows_unknown(&self, removal: &Removal) -> bool {
+        let policy = &self.config.common_config.settle_policy;
+        let on_unknown = if removal.by_controller { policy.controllers } else { policy.users };
+        on_unknown == OnUnknown::Allow
+    }
+
+    /// Ends every review of a pod in a known etcd cluster. A pod that is allowed without a quorum check, or although the check failed,
+    /// is reserved as well. It is allowed even if that fails.
+    async fn finish(
+        &self,
+        subject: &Subject<'_>,
+        EarlyRuling { ruling, must_reserve }: EarlyRuling,
+    ) -> Ruling {
+        let removal = subject.removal;
+        let is_allowed_unknown =
+            matches!(ruling.verdict, Verdict::Unknown(_)) && self.allows_unknown(removal);
+        if self.is_dry_run(removal) || !(must_reserve || is_allowed_unknown) {
+            return ruling;
+        }
+        let Some(writer) = self.clients.writer.as_deref() else { return ruling };
+        match self.reserve_allowed(subject, writer).await {
+            Ok(()) => ruling,
+            Err(why) => ruling.warn(messages::pod_warning(&subject.pod, &decide::unreserved_warning(&why))),
+        }
+    }
+
+    /// Reserves a deletion that is allowed in any case, in the time that is left. A teardown needs no reservation.
+    async fn reserve_allowed(&self, subject: &Subject<'_>, writer: &dyn Writer) -> Result<(), Cause> {
+        let end = self.reserve_end.min(Instant::now() + RESERVE_TIMEOUT);
+        let kube = KubeReader { clients: self.clients, end };
+        let (is_torn_down, mut read) =
+            join(self.is_torn_down(subject, kube), self.reservations(subject, kube)).await;
+        if is_torn_down {
+            return Ok(());
+        }
+        let late = || Cause::new(cause::TIMEOUT, "there was no time left");
+        let effects = Effects { end, ..self.effects(subject, writer) };
+        let mut queued = None;
+        loop {
+            let reservations = read?;
+            let now = self.clients.context.now();
+            let end_time = now + self.reserve_end.saturating_duration_since(Instant::now());
+            let status = ReviewTimes { now, end: end_time }.status(&reservations, &subject.pod.uid);
+            if status.validity == Validity::Active {
+                return Ok(());
+            }
+            let entry = reservation(&subject.pod, &status, now, end_time)?;
+            match effects.reserve(&reservations, entry, now).await {
+                WriteResult::Written => return Ok(()),
+                WriteResult::Failed(why) => return Err(why),
+                WriteResult::Conflict if Instant::now() >= end => return Err(late()),
+                WriteResult::Conflict => {}
+            }
+            if queued.is_none() {
+                queued = Some(timeout_at(end, effects::queue(effects.lease)).await.map_err(|_| late())?);
+            }
+            read = self.reservations(subject, kube).await;
+        }
+    }
+
+    /// Whether the whole etcd cluster or the pod's node is removed. Unreadable objects are not.
+    async fn is_torn_down(&self, subject: &Subject<'_>, kube: KubeReader<'_>) -> bool {
+        let pod = &subject.pod;
+        let (namespace, (owner, has_node)) = join(
+            kube.namespace(&pod.namespace),
+            join(kube.owner(subject.entry, pod), kube.has_node(&pod.node)),
+        )
+        .await;
+        // With several owners, this one removes only a part of the etcd cluster.
+        let is_removed = subject.group.has_one_owner() && owner.is_ok_and(|owner| owner.has_no_pods_left());
+        is_removed || namespace.is_ok_and(|namespace| namespace.is_deleting) || matches!(has_node, Ok(false))
+    }
+
+    async fn reservations(&self, subject: &Subject<'_>, kube: KubeReader<'_>) -> Result<Reservations, Cause> {
+        match self.config.reservation {
+            ReservationStore::Lease => kube.reservations(&subject.lease).await,
+            ReservationStore::Local => Ok(effects::local(&subject.lease)),
+        }
+    }
+
+    /// Finds the etcd cluster of a pod.
+    async fn subject<'s>(&self, removal: &'s Removal, json: &str) -> Result<Option<Subject<'s>>, Cause>
+    where
+        'r: 's,
+    {
+        let pod = Pod::read(json, 0)?;
+        let mut namespace = None;
+        for (entry, selected) in group::entries(self.config, &pod, json) {
+            if selected == Selected::IfNamespaceMatches {
+                let namespace = match &mut namespace {
+                    Some(namespace) => namespace,
+                    none => none.insert(self.kube().namespace(&pod.namespace).await?),
+                };
+                if !matches!(&entry.namespaces, NamespaceMatch::Labeled(selector) if selector.matches(&namespace.labels))
+                {
+                    continue;
+                }
+            }
+            // The port may identify the container of etcd.
+            let pod = Pod::read(json, entry.port)?;
+            let group = Group::of(entry, &pod);
+            let lease = group.lease(&self.config.common_config.install_namespace);
+            return Ok(Some(Subject { removal, pod, entry, group, lease }));
+        }
+        Ok(None)
+    }
+
+    /// Reviews a request that shortens the grace period of a pod. It is allowed, with a warning if the member leads.
+    async fn review_deleting(&self, subject: &Subject<'_>) -> Ruling {
+        let ruling = Ruling::allow().audit("allowed", "its pod is being deleted already");
+        match self.facts(subject).status(&subject.pod).await {
+            Ok(status) if status.leader == Some(status.member) => {
+                ruling.warn(messages::pod_warning(&subject.pod, decide::STILL_LEADS))
+            }
+            Ok(_) | Err(_) => ruling,
+        }
+    }
+
+    /// Reads Kubernetes and the members. Returns an early ruling if the members need not be asked.
+    async fn read(&self, subject: &Subject<'_>) -> Result<Snapshot, Box<EarlyRuling>> {
+        let lease = (self.config.reservation == ReservationStore::Lease).then_some(&subject.lease);
+        let Subject { removal, pod, entry, group, .. } = subject;
+        let mut state = self.kube().read(entry, group, pod, lease).await;
+        if lease.is_none() {
+            state.reservations = Ok(effects::local(&subject.lease));
+        }
+        if let Some(early) = decide::from_kube_state(self.config, removal, pod, &state) {
+            return Err(Box::new(early));
+        }
+        let pods = state.pods.as_deref().unwrap_or_default();
+        let facts = self.facts(subject).about(&pod.uid, &state, pods).await;
+        Ok(Snapshot { state, facts })
+    }
+
+    async fn review_member(&self, subject: &Subject<'_>) -> EarlyRuling {
+        let mut progress = Progress::default();
+        let mut move_error = None;
+        for _ in 0..MAX_READS {
+            if Instant::now() >= self.end {
+                break;
+            }
+            let snapshot = match self.read(subject).await {
+                Ok(snapshot) => snapshot,
+                Err(early) => return *early,
+            };
+            let effect = loop {
+                let effect = match self.decide(subject, &snapshot, &mut progress) {
+                    Decision::Ruling(ruling) => {
+                        let ruling = self.add_namespace_warnings(subject.removal, &snapshot.state, ruling);
+                        return EarlyRuling::unreserved(ruling);
+                    }
+                    Decision::Effect(effect) => effect,
+                };
+                match self.reserve(subject, &snapshot, &effect).await {
+                    // The next decision does without a reservation.
+                    Some(WriteResult::Failed(why)) => progress.reservation_error = Some(why),
+                    Some(WriteResult::Written | WriteResult::Conflict) | None => break effect,
+                }
+            };
+            if let Effect::MoveLeader { to, name } = effect {
+                match self.move_leader(subject, &snapshot.facts, to).await {
+                    TransferResult::Transferred => progress.moved_to = Some(name),
+                    TransferResult::NotLeader => {}
+                    TransferResult::BadTarget => progress.unable_to_lead.push(to),
+                    TransferResult::Unsupported => progress.cannot_move_leader = true,
+                    // The next read may show that leadership moved. If not, one retry follows.
+                    TransferResult::Unknown(why) => {
+                        if let Some(first) = move_error.replace(why) {
+                            return EarlyRuling::unreserved(self.unknown(subject.removal, &first));
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(name) = &progress.moved_to {
+            return EarlyRuling::unreserved(messages::leader_moved(subject.removal, name));
+        }
+        let text = "Durward had no time left to be sure; try again";
+        EarlyRuling::unreserved(self.unknown(subject.removal, &Cause::new(cause::TIMEOUT, text)))
+    }
+
+    fn decide(&self, subject: &Subject<'_>, snapshot: &Snapshot, progress: &mut Progress) -> Decision {
+        let Subject { removal, pod, entry, .. } = subject;
+        let is_dry_run = self.is_dry_run(removal);
+        loop {
+            let input = Input { config: self.config, entry, removal, pod, facts: &snapshot.facts, progress };
+            match decide::decide(input) {
+                Decision::Effect(effect) if is_dry_run => progress.assume(effect),
+                Decision::Effect(effect) => return Decision::Effect(effect),
+                Decision::Ruling(ruling) => {
+                    return Decision::Ruling(decide::unknown_owner(pod, &snapshot.state, ruling));
+                }
+            }
+        }
+    }
+
+    /// Writes the reservation that an effect needs.
+    async fn reserve(
+        &self,
+        subject: &Subject<'_>,
+        snapshot: &Snapshot,
+        effect: &Effect,
+    ) -> Option<WriteResult> {
+        let (facts, pod) = (&snapshot.facts, &subject.pod);
+        let read = match &snapshot.state.reservations {
+            Ok(read) => read,
+            Err(why) => return Some(WriteResult::Failed(why.clone())),
+        };
+        let mut entry = match reservation(pod, &facts.reservation, facts.now, facts.end) {
+            Ok(entry) => entry,
+            Err(why) => return Some(WriteResult::Failed(why)),
+        };
+        match effect {
+            Effect::MoveLeader { .. } => return None,
+            Effect::Reserve => {}
+            Effect::AddSuccessor { uid } => {
+                let previous = read.of(&pod.uid).filter(|_| facts.reservation.validity != Validity::Expired);
+                entry.since = previous.map_or(entry.since, |previous| previous.since);
+                entry.to.push(uid.clone());
+            }
+        }
+        let end = self.end.min(Instant::now() + KUBE_TIMEOUT);
+        let effects = Effects { end, ..self.effects(subject, self.clients.writer.as_deref()?) };
+        Some(self.write(&effects, subject, snapshot, read, entry).await)
+    }
+
+    /// Writes over the reservations that the decision used. After a conflict it retries, as long as the others changed no
+    /// reservation of this etcd cluster.
+    async fn write(
+        &self,
+        effects: &Effects<'_>,
+        subject: &Subject<'_>,
+        snapshot: &Snapshot,
+        read: &Reservations,
+        entry: Reservation,
+    ) -> WriteResult {
+        let now = snapshot.state.now;
+        let first = effects.reserve(read, entry.clone(), now).await;
+        if first != WriteResult::Conflict {
+            return first;
+        }
+        let Ok(_queued) = timeout_at(effects.end, effects::queue(effects.lease)).await else {
+            return WriteResult::Conflict;
+        };
+        while Instant::now() < effects.end {
+            let Ok(current) = self.reservations(subject, self.kube()).await else {
+                return WriteResult::Conflict;
+            };
+            let is_same = |uid: &str| current.of(uid) == read.of(uid);
+            if !is_same(&subject.pod.uid) || !snapshot.facts.pods.iter().all(|pod| is_same(&pod.pod.uid)) {
+                return WriteResult::Conflict;
+            }
+            let written = effects.reserve(&current, entry.clone(), now).await;
+            if written != WriteResult::Conflict {
+                return written;
+            }
+        }
+        WriteResult::Conflict
+    }
+
+    /// Moves leadership, and waits until most members report the new leader.
+    async fn move_leader(&self, subject: &Subject<'_>, facts: &Facts, to: Id) -> TransferResult {
+        // Reviews without a writer are dry runs, which never get here.
+        let Some(writer) = self.clients.writer.as_deref() else { return TransferResult::Unsupported };
+        // The listed pod may have a newer address than the review's.
+        let listed = facts.pods.iter().find(|listed| listed.pod.uid == subject.pod.uid);
+        let leader = subject.group.peer(listed.map_or(&subject.pod, |listed| &listed.pod));
+        let moved = self.effects(subject, writer).move_leader(&leader, to).await;
+        if moved != TransferResult::Transferred {
+            return moved;
+        }
+        let majority = Table::of(self.config, facts).voters.map_or(usize::MAX, |voters| voters / 2 + 1);
+        let reader = self.facts(subject);
+        while Instant::now() < self.end {
+            let statuses = join_all(facts.pods.iter().map(|pod| reader.status(&pod.pod))).await;
+            let following = statuses.into_iter().flatten().filter(|status| status.leader == Some(to));
+            let following: BTreeSet<Id> = following.map(|status| status.member).collect();
+            if following.len() >= majority {
+                break;
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        TransferResult::Transferred
+    }
+}
+
+/// Returns the reservation of a pod for a review with this end. It keeps what an earlier reservation contains.
+fn reservation(
+    pod: &Pod,
+    status: &ReservationStatus,
+    now: SystemTime,
+    end: SystemTime,
+) -> Result<Reservation, Cause> {
+    let time = |time: SystemTime| {
+        Timestamp::try_from(time)
+            .map_err(|error| Cause::new(cause::NOT_RESERVED, format!("the time is none: {error}")))
+    };
+    let mut entry = Reservation::new(&pod.uid, &pod.name, time(end)?);
+    entry.first = Some(status.backoff.first.map_or_else(|| time(now), Ok)?);
+    // A concurrent review of the same pod may be moving leadership to another successor.
+    entry.to.clone_from(&status.successors);
+    Ok(entry)
+}

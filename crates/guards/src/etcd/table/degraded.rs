@@ -1,0 +1,116 @@
+//! Builds the table of members without a JSON gateway, from `/health` and `/metrics`.
+//!
+//! These contain less:
+//! - No list of members. The pods or the replicas of the `StatefulSet` count, whichever are more. Without a single `StatefulSet`
+//!   the number of voters is unknown.
+//! - No terms and no cluster ids. If two members report that they lead, none counts as healthy.
+//! - No request to move leadership.
+
+use admission::Cause;
+
+use super::super::facts::{Facts, MemberView, PodFacts};
+use super::{MemberState, Row, Table};
+use cluster::cause;
+use cluster::etcd::{Health, Id, MemberMetrics};
+
+/// The report of one member.
+struct Report {
+    /// `server_id`, or the pod's position. Real ids are never that small.
+    id: Id,
+    is_leader: bool,
+    has_leader: bool,
+    is_learner: bool,
+    problem: Option<String>,
+}
+
+/// Builds the table.
+pub(super) fn table(facts: &Facts) -> Table {
+    let all = facts.pods.iter().enumerate();
+    let all: Vec<(&PodFacts, Result<Report, Cause>)> = all.map(|(at, pod)| (pod, report(at, pod))).collect();
+    let reports = || all.iter().filter_map(|(_, report)| report.as_ref().ok());
+    let leaders: Vec<Id> = reports().filter(|report| report.is_leader).map(|report| report.id).collect();
+    let leader = if let [only] = leaders[..] { Some(only) } else { None };
+    let rows = all.iter().map(|(pod, report)| {
+        Row::of(pod, report.as_ref().ok().map(|report| report.id), state(pod, report, leader))
+    });
+    let rows: Vec<Row> = rows.collect();
+    let learners = reports().filter(|report| report.is_learner).count();
+    let voting = all.len() - learners;
+    let replicas = facts.sizes.replicas.and_then(|replicas| usize::try_from(replicas).ok());
+    let voters = match replicas {
+        Some(replicas) => Ok(voting.max(replicas.saturating_sub(learners))),
+        None => Err(Cause::new(
+            cause::UNCLEAR,
+            "its members have no JSON gateway and no StatefulSet of their own, so that nobody says how many members there are",
+        )),
+    };
+    let known = voters.as_ref().map_or(0, |voters| *voters);
+    let listed = voters.as_ref().map_or(0, |voters| voters + learners);
+    let leaderless = reports().filter(|report| !report.has_leader && !report.is_learner);
+    Table {
+        cluster: facts.cluster.clone(),
+        reported_voters: voters.as_ref().ok().copied(),
+        expected: facts.sizes.expected(known, listed, facts.pods.len()),
+        voters,
+        leaderless: leaderless.map(|report| report.id).collect(),
+        quorum_members: rows
+            .iter()
+            .filter(|row| row.state == MemberState::Healthy)
+            .filter_map(|row| row.id)
+            .collect(),
+        leader,
+        has_working_quorum: reports().any(|report| report.problem.is_none()),
+        is_leaderless: reports().next().is_some() && !reports().any(|report| report.has_leader),
+        corruption: None,
+        is_degraded: true,
+        changes: if learners == 0 { Vec::new() } else { vec![format!("members that do not vote yet: {learners}")] },
+        notes: vec!["its members have no JSON gateway, so that only their health and metrics tell of it: members are counted by their pods, and leadership cannot be moved".to_owned()],
+        rows,
+    }
+}
+
+fn report(at: usize, pod: &PodFacts) -> Result<Report, Cause> {
+    match &pod.view {
+        MemberView::HealthOnly(health, metrics) => from_metrics(at, &pod.pod.name, health, metrics),
+        MemberView::NoResponse(why) => Err(why.clone()),
+        // The table is degraded only if no member has a gateway.
+        MemberView::Full(_) => Err(Cause::new(cause::UNCLEAR, "it has a JSON gateway")),
+    }
+}
+
+fn from_metrics(at: usize, name: &str, health: &Health, metrics: &MemberMetrics) -> Result<Report, Cause> {
+    let (Some(is_leader), Some(has_leader)) = (metrics.is_leader, metrics.has_leader) else {
+        let text = format!("the metrics of {name} tell nothing of who leads");
+        return Err(Cause::new(cause::GARBAGE, text));
+    };
+    let busy = [
+        (metrics.is_defragmenting, "it defragments its database"),
+        (metrics.is_applying_snapshot, "it applies a snapshot"),
+    ];
+    let busy = busy.into_iter().find(|(is, _)| *is == Some(true)).map(|(_, text)| text.to_owned());
+    let reason = if health.reason.is_empty() { "/health says so" } else { health.reason.as_str() };
+    let problem = (!health.is_healthy).then(|| format!("it is not healthy: {reason}")).or(busy);
+    let id = metrics.member.unwrap_or_else(|| Id::try_from(at + 1).unwrap_or(Id::MAX));
+    let is_learner = metrics.is_learner.unwrap_or_default();
+    Ok(Report { id, is_leader, has_leader, is_learner, problem })
+}
+
+fn state(pod: &PodFacts, report: &Result<Report, Cause>, leader: Option<Id>) -> MemberState {
+    let report = match report {
+        Ok(report) => report,
+        Err(why) => return MemberState::NoResponse(why.clone()),
+    };
+    if report.is_learner {
+        return MemberState::Learner;
+    }
+    if let Some(why) = pod.leaving() {
+        return MemberState::Leaving(why);
+    }
+    match &report.problem {
+        Some(why) => MemberState::Unhealthy(why.clone()),
+        None if !report.has_leader => MemberState::Unhealthy("it knows no leader".to_owned()),
+        // The leader may be a member without a response; or two claim to lead.
+        None if leader.is_none() => MemberState::Unhealthy("it is not clear who leads".to_owned()),
+        None => MemberState::Healthy,
+    }
+}

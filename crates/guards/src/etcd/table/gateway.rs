@@ -1,0 +1,253 @@
+//! Builds the table from the answers of members with a JSON gateway.
+
+use std::collections::BTreeSet;
+
+use admission::Cause;
+
+use super::super::config::Config;
+use super::super::facts::{Answers, Facts, MemberView, PodFacts};
+use super::alarms::{self, Alarms};
+use super::identity::IdentityCheck;
+use super::responses::{self, ClusterIdConsensus, Responses, is_voter, votes};
+use super::{MemberState, Row, Table};
+use cluster::cause;
+use cluster::etcd::{Id, MemberList, Read};
+
+/// The facts and what the answers agree on.
+pub(super) struct Gateway<'f> {
+    facts: &'f Facts,
+    responses: Responses<'f>,
+    list: Result<&'f MemberList, Cause>,
+    leader: Option<Id>,
+    term: u64,
+    alarms: Alarms,
+    identity: IdentityCheck<'f>,
+}
+
+impl<'f> Gateway<'f> {
+    pub(super) fn new(facts: &'f Facts) -> Self {
+        let responses = Responses::of(facts);
+        let list = responses.list();
+        let (term, leader) = term_and_leader(responses, list.as_ref().ok().copied());
+        Self {
+            facts,
+            responses,
+            list,
+            leader,
+            term,
+            alarms: Alarms::of(responses.answers()),
+            identity: IdentityCheck::of(facts, responses),
+        }
+    }
+
+    fn state(&self, config: &Config, pod: &PodFacts) -> (Option<Id>, MemberState, Option<u64>) {
+        let answers = match &pod.view {
+            MemberView::Full(answers) => answers.as_ref(),
+            MemberView::NoResponse(why) => return (None, MemberState::NoResponse(why.clone()), None),
+            // Health and metrics contain neither cluster id nor term, so this member confirms no other and not itself.
+            MemberView::HealthOnly(..) => {
+                let text = format!("{} has no JSON gateway, and others have one", pod.pod.name);
+                return (None, MemberState::NoResponse(Cause::new(cause::GATEWAY_OFF, text)), None);
+            }
+        };
+        let status = &answers.status;
+        let id = Some(status.member);
+        let unhealthy = |why: &str| (id, MemberState::Unhealthy(why.to_owned()), None);
+        match self.responses.cluster_id {
+            ClusterIdConsensus::Majority(cluster) if cluster != status.cluster => {
+                let text = format!("it is of another ensemble, {:x}", status.cluster);
+                let is_needed = self.responses.is_needed_elsewhere(answers);
+                let state =
+                    if is_needed { MemberState::OtherCluster(text) } else { MemberState::NotMember(text) };
+                return (None, state, None);
+            }
+            ClusterIdConsensus::Majority(_) => {}
+            ClusterIdConsensus::Split => {
+                return unhealthy("no ensemble has most of the pods, so that none is counted");
+            }
+            ClusterIdConsensus::Minority(_) | ClusterIdConsensus::Unknown => {
+                return unhealthy("too few pods answer to tell which ensemble this is");
+            }
+        }
+        let Ok(list) = &self.list else { return unhealthy("who the members are is not known") };
+        let lag = self.lag(answers);
+        let state = match votes(list).get(&status.member) {
+            None => MemberState::NotMember("it is not in the list of members".to_owned()),
+            Some(_) if self.responses.answering(status.member) > 1 => {
+                MemberState::Unhealthy("another pod says that it is the same member".to_owned())
+            }
+            Some(false) => MemberState::Learner,
+            Some(true) if self.alarms.is_corrupt(status.member) => MemberState::Corrupt,
+            Some(true) => match pod.leaving() {
+                Some(why) => MemberState::Leaving(why),
+                None => self
+                    .problem(config, pod, answers, lag)
+                    .map_or(MemberState::Healthy, MemberState::Unhealthy),
+            },
+        };
+        (id, state, lag)
+    }
+
+    /// Returns how many log entries a member is behind the leader, or behind the furthest member without a leader's answer.
+    fn lag(&self, answers: &Answers) -> Option<u64> {
+        let leader = self.responses.answers().find(|other| Some(other.status.member) == self.leader);
+        let furthest = match leader {
+            Some(leader) => Some(leader.status.index),
+            None => self.responses.answers().map(|other| other.status.index).max(),
+        };
+        let own = answers.status.applied.unwrap_or(answers.status.index);
+        furthest.map(|furthest| furthest.saturating_sub(own))
+    }
+
+    /// Returns why a voter does not count.
+    fn problem(
+        &self,
+        config: &Config,
+        pod: &PodFacts,
+        answers: &Answers,
+        lag: Option<u64>,
+    ) -> Option<String> {
+        let status = &answers.status;
+        if self.alarms.corruption().is_some() {
+            return Some("the data of the ensemble is corrupt, and nobody knows whose".to_owned());
+        }
+        let Some(leader) = self.leader else { return Some("nobody leads".to_owned()) };
+        if status.leader.is_none() {
+            return Some("it knows no leader".to_owned());
+        }
+        if status.term != self.term {
+            return Some(format!("it is in term {}, the others in {}", status.term, self.term));
+        }
+        if status.leader != Some(leader) {
+            return Some("it takes another member for the leader".to_owned());
+        }
+        if self.identity.contradicts(&pod.pod, status.member) {
+            let text = "the list of members has another name and other addresses for it than its pod's";
+            return Some(text.to_owned());
+        }
+        if status.is_learner {
+            return Some("it takes itself for a learner".to_owned());
+        }
+        if let Some(why) = alarms::parse_error(answers) {
+            return Some(format!("which alarms are raised cannot be understood: {}", why.text));
+        }
+        if !self.alarms.is_known {
+            return Some("nobody said which alarms are raised".to_owned());
+        }
+        if let Some(lag) = lag.filter(|lag| *lag > config.lag) {
+            return Some(format!("it is {lag} entries behind"));
+        }
+        match &answers.read {
+            Ok(Read::Served | Read::Denied) => None,
+            Err(why) => Some(format!("no linearizable read came about: {}", why.text)),
+        }
+    }
+
+    /// Returns the members that certainly are in the working quorum: they follow the leader, and a read succeeded through them. The
+    /// reported leader alone may be outdated, for example if a disk hangs.
+    fn quorum_members(&self) -> BTreeSet<Id> {
+        let Ok(list) = &self.list else { return BTreeSet::new() };
+        let id = |pod: &PodFacts| {
+            let Answers { status, read, by_quorum, .. } = pod.answers()?;
+            let id = status.member;
+            let follows = self.leader.is_some() && status.leader == self.leader && status.term == self.term;
+            let is_itself = self.responses.answering(id) == 1 && !self.identity.contradicts(&pod.pod, id);
+            let reads = read.is_ok() || by_quorum.is_ok();
+            (is_voter(list, id) && is_itself && follows && reads).then_some(id)
+        };
+        self.facts.pods.iter().filter_map(id).collect()
+    }
+
+    pub(super) fn table(self, config: &Config) -> Table {
+        let row = |pod| {
+            let (id, state, lag) = self.state(config, pod);
+            Row { lag, ..Row::of(pod, id, state) }
+        };
+        let mut rows: Vec<Row> = self.facts.pods.iter().map(row).collect();
+        if let Ok(list) = &self.list {
+            self.add_members_without_pod(list, &mut rows);
+        }
+        let name = |id: Id| {
+            let row = rows.iter().find(|row| row.id == Some(id));
+            row.map_or_else(|| format!("{id:x}"), |row| row.name.clone())
+        };
+        let answers = || self.responses.answers();
+        let has_leader = |answers: &Answers| answers.status.leader.is_some();
+        let has_majority = matches!(self.responses.cluster_id, ClusterIdConsensus::Majority(_));
+        let list = self.list.as_ref().ok().copied();
+        let reported = list.filter(|_| has_majority).or_else(|| self.responses.unanimous());
+        let leaderless = answers()
+            .filter(|answers| !has_leader(answers))
+            .map(|answers| answers.status.member)
+            .filter(|id| reported.is_some_and(|list| is_voter(list, *id)));
+        let listed = list.map_or(0, |list| list.members.len());
+        let expected =
+            self.facts.sizes.expected(list.map_or(0, responses::voters), listed, self.facts.pods.len());
+        Table {
+            cluster: self.facts.cluster.clone(),
+            voters: match &self.list {
+                Ok(_) if !has_majority => {
+                    let text = "too few of its pods answer to tell which ensemble this is";
+                    Err(Cause::new(cause::UNCLEAR, text))
+                }
+                Ok(list) => Ok(responses::voters(list)),
+                Err(why) => Err(why.clone()),
+            },
+            expected,
+            reported_voters: reported.map(responses::voters),
+            leaderless: leaderless.collect(),
+            quorum_members: self.quorum_members(),
+            leader: self.leader,
+            has_working_quorum: answers().any(|answers| answers.read.is_ok() || answers.by_quorum.is_ok()),
+            is_leaderless: answers().next().is_some() && !answers().any(has_leader),
+            corruption: self.alarms.corruption(),
+            is_degraded: false,
+            changes: self.changes(),
+            notes: self.alarms.notes(name),
+            rows,
+        }
+    }
+
+    fn add_members_without_pod(&self, list: &MemberList, rows: &mut Vec<Row>) {
+        for member in list.members.iter().filter(|member| self.responses.answering(member.id) == 0) {
+            // A name proves nothing: a pod without a response keeps its state and only gets the id that users see.
+            let has_name = |row: &&mut Row| {
+                matches!(row.state, MemberState::NoResponse(_)) && row.id.is_none() && row.name == member.name
+            };
+            match rows.iter_mut().find(has_name) {
+                Some(row) => row.id = Some(member.id),
+                None => rows.push(Row::without_pod(member.id, &member.name)),
+            }
+        }
+    }
+
+    /// Returns the membership changes in progress.
+    fn changes(&self) -> Vec<String> {
+        let members = self.list.as_ref().map_or(&[][..], |list| list.members.as_slice());
+        let learners = members.iter().filter(|member| member.is_learner).count();
+        let unstarted =
+            members.iter().filter(|member| member.name.is_empty() && member.client_urls.is_empty()).count();
+        let mut changes = Vec::new();
+        if learners > 0 {
+            changes.push(format!("members that do not vote yet: {learners}"));
+        }
+        if unstarted > 0 {
+            changes.push(format!("members that have not started yet: {unstarted}"));
+        }
+        if self.responses.answers().any(|answers| answers.status.is_downgrading) {
+            changes.push("a downgrade is under way".to_owned());
+        }
+        changes
+    }
+}
+
+/// Returns the highest term that has a leader, and the leader.
+fn term_and_leader(responses: Responses<'_>, list: Option<&MemberList>) -> (u64, Option<Id>) {
+    let claims =
+        || responses.answers().filter_map(|answers| Some((answers.status.term, answers.status.leader?)));
+    let Some(term) = claims().map(|(term, _)| term).max() else { return (0, None) };
+    let leaders: BTreeSet<Id> = claims().filter(|(t, _)| *t == term).map(|(_, leader)| leader).collect();
+    // A term has one leader at most. If two are reported, one of the answers is not from etcd.
+    let only = (leaders.len() == 1).then(|| leaders.first().copied()).flatten();
+    (term, only.filter(|id| list.is_none_or(|list| is_voter(list, *id))))
+}

@@ -1,0 +1,235 @@
+//! The members of an etcd cluster as a table: the state of each, the leader, and whether there is a quorum. Pure.
+//!
+//! A missing answer proves nothing. A member is healthy only if all of these hold:
+//! - it reports so itself,
+//! - it agrees with the others on cluster id, term and leader,
+//! - a linearizable read succeeded through it,
+//! - its pod is not about to leave.
+//!
+//! A cluster id counts if more than half of the pods report it. A single pod with matching labels and another etcd thus neither
+//! counts nor confirms others. If two members claim leadership, the one with the higher term wins; the other has not noticed yet
+//! (seen 0.2 s after the quorum was lost).
+
+mod alarms;
+mod degraded;
+mod gateway;
+mod identity;
+mod responses;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use admission::Cause;
+
+use super::config::Config;
+use super::facts::{Facts, MemberView, PodFacts};
+use super::size::{ExpectedSize, SizeSource};
+use cluster::cause;
+use cluster::etcd::Id;
+use gateway::Gateway;
+
+/// The state of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum MemberState {
+    Healthy,
+    /// It answers and votes but does not count, for this reason.
+    Unhealthy(String),
+    /// Its data differs from the others'.
+    Corrupt,
+    /// It may leave, for this reason.
+    Leaving(&'static str),
+    /// It does not vote yet.
+    Learner,
+    /// Its pod is not a member, and no etcd cluster depends on it.
+    NotMember(String),
+    /// Its pod belongs to another etcd cluster, which may depend on it.
+    OtherCluster(String),
+    NoResponse(Cause),
+    /// It is in the list, and no pod answers for it.
+    NoPod,
+}
+
+/// One member, or a pod that may be one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    /// The pod's uid; empty without a pod.
+    pub(super) uid: String,
+    /// The pod's name, or the name in etcd's list.
+    pub(super) name: String,
+    /// The member's id, if it is known.
+    pub(super) id: Option<Id>,
+    pub(super) state: MemberState,
+    pub(super) term: Option<u64>,
+    /// How many log entries it is behind.
+    pub(super) lag: Option<u64>,
+    /// Whether its pod may leave, whatever it answers.
+    pub(super) is_leaving: bool,
+    /// Whether its node is cordoned or deleted.
+    pub(super) is_cordoned: bool,
+    /// Whether it has the update revision of its `StatefulSet`.
+    pub(super) is_updated: bool,
+}
+
+impl Row {
+    fn of(facts: &PodFacts, id: Option<Id>, state: MemberState) -> Self {
+        Self {
+            uid: facts.pod.uid.clone(),
+            name: facts.pod.name.clone(),
+            id,
+            state,
+            term: facts.answers().map(|answers| answers.status.term),
+            lag: None,
+            is_leaving: facts.leaving().is_some(),
+            is_cordoned: facts.node.is_some(),
+            is_updated: facts.is_updated,
+        }
+    }
+
+    fn without_pod(id: Id, name: &str) -> Self {
+        Self {
+            uid: String::new(),
+            name: if name.is_empty() { format!("{id:x}") } else { name.to_owned() },
+            id: Some(id),
+            state: MemberState::NoPod,
+            term: None,
+            lag: None,
+            is_leaving: false,
+            is_cordoned: false,
+            is_updated: false,
+        }
+    }
+
+    /// Whether the member answered at all.
+    pub(super) fn answers(&self) -> bool {
+        !matches!(self.state, MemberState::NoPod | MemberState::NoResponse(_))
+    }
+
+    /// Whether it may be a voter.
+    pub(super) fn may_vote(&self) -> bool {
+        let state = &self.state;
+        !matches!(state, MemberState::Learner | MemberState::NotMember(_) | MemberState::OtherCluster(_))
+    }
+}
+
+/// The state of an etcd cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    /// The name of the etcd cluster for users.
+    pub(super) cluster: String,
+    /// The number of voters, or why it is unknown.
+    pub(super) voters: Result<usize, Cause>,
+    /// The number of members it is meant to have. Learners and members that are replaced make it larger than the voters.
+    pub(super) expected: ExpectedSize,
+    /// The number of voters by the answers alone. It proves a lost quorum, but not a quorum.
+    pub(super) reported_voters: Option<usize>,
+    /// The voters that answer and know no leader.
+    pub(super) leaderless: BTreeSet<Id>,
+    /// The voters that certainly are in the working quorum: they follow the leader in its term, and a read succeeded.
+    pub(super) quorum_members: BTreeSet<Id>,
+    pub(super) leader: Option<Id>,
+    pub(super) rows: Vec<Row>,
+    /// Whether any read confirmed that a quorum works.
+    pub(super) has_working_quorum: bool,
+    /// Whether members answer, and all of them know no leader.
+    pub(super) is_leaderless: bool,
+    /// Why no member's data can be relied on.
+    pub(super) corruption: Option<&'static str>,
+    /// Whether the members have no JSON gateway.
+    pub(super) is_degraded: bool,
+    /// Membership changes in progress, for users.
+    pub(super) changes: Vec<String>,
+    /// Other problems, for users.
+    pub(super) notes: Vec<String>,
+}
+
+/// The largest size at which each deletion interrupts etcd.
+const SMALL: usize = 2;
+
+impl Table {
+    /// Builds the table. Health and metrics count only if no member answers through a gateway.
+    pub(super) fn of(config: &Config, facts: &Facts) -> Self {
+        let any = |is: fn(&MemberView) -> bool| facts.pods.iter().any(|pod| is(&pod.view));
+        let has_gateway = any(|view| matches!(view, MemberView::Full(_)));
+        if !has_gateway && any(|view| matches!(view, MemberView::HealthOnly(..))) {
+            return degraded::table(facts);
+        }
+        Gateway::new(facts).table(config)
+    }
+
+    /// Returns the row of a pod.
+    pub(super) fn row(&self, uid: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.uid == uid)
+    }
+
+    fn others(&self, uid: &str) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.uid != uid)
+    }
+
+    /// Returns the number of healthy members without this one.
+    pub(super) fn healthy_without(&self, uid: &str) -> usize {
+        self.others(uid).filter(|row| row.state == MemberState::Healthy).count()
+    }
+
+    /// Returns the number of members of the working quorum that stay, healthy or not, without this one. A member without an answer
+    /// is not counted.
+    pub(super) fn quorum_members_without(&self, uid: &str) -> usize {
+        let is_in_quorum = |row: &Row| row.id.is_some_and(|id| self.quorum_members.contains(&id));
+        self.others(uid).filter(|row| !row.is_leaving && is_in_quorum(row)).count()
+    }
+
+    /// Whether no quorum can work, with or without this member: too many of the others know no leader. A successful read disproves it.
+    pub(super) fn has_lost_quorum_without(&self, me: &Row) -> bool {
+        let leaderless = self.leaderless.iter().filter(|id| me.id != Some(**id)).count();
+        let is_lost = |voters: usize| voters.saturating_sub(leaderless) < voters / 2 + 1;
+        !self.has_working_quorum && self.reported_voters.is_some_and(is_lost)
+    }
+
+    /// Whether each other voter knows no leader, refuses connections or does not run. Then no member is left for a quorum with this one.
+    pub(super) fn all_others_are_down(&self, me: &Row, facts: &Facts) -> bool {
+        let is_stopped = |uid: &str| facts.pods.iter().any(|pod| pod.pod.uid == uid && pod.pod.is_stopped());
+        let is_down = |row: &Row| match &row.state {
+            MemberState::NoResponse(why) => is_stopped(&row.uid) || why.code == cause::NOT_LISTENING,
+            _ => row.id.is_some_and(|id| self.leaderless.contains(&id)),
+        };
+        let votes = |row: &&Row| !matches!(row.state, MemberState::Learner | MemberState::NotMember(_));
+        let others: Vec<bool> = self.others(&me.uid).filter(votes).map(is_down).collect();
+        // A voter without a pod has no row if the list is uncertain.
+        let has_all = self.reported_voters.is_some_and(|voters| voters <= others.len() + 1);
+        !self.has_working_quorum && has_all && others.into_iter().all(|is_down| is_down)
+    }
+
+    /// Whether some pods belong to another etcd cluster that may depend on them.
+    pub(super) fn has_other_cluster(&self) -> bool {
+        self.rows.iter().any(|row| matches!(row.state, MemberState::OtherCluster(_)))
+    }
+
+    /// Whether this member leads.
+    pub(super) fn leads(&self, row: &Row) -> bool {
+        row.id.is_some() && row.id == self.leader
+    }
+
+    /// Whether the leader may be a pod that does not answer.
+    pub(super) fn has_hidden_leader(&self) -> bool {
+        let mut answering = self.rows.iter().filter(|row| row.answers());
+        match self.leader {
+            Some(leader) => !answering.any(|row| row.id == Some(leader)),
+            None => !self.is_leaderless && answering.next().is_some(),
+        }
+    }
+
+    /// Whether the etcd cluster is declared so small that each deletion interrupts it.
+    pub(super) fn is_small(&self) -> bool {
+        self.may_be_small() && self.expected.source == SizeSource::Declared
+    }
+
+    /// Whether no fact contradicts that it is that small.
+    pub(super) fn may_be_small(&self) -> bool {
+        self.expected.members <= SMALL
+    }
+
+    /// Whether it has so few voters now and is meant to have more.
+    pub(super) fn is_temporarily_small(&self) -> bool {
+        !self.may_be_small() && self.voters.as_ref().is_ok_and(|voters| *voters <= SMALL)
+    }
+}

@@ -1,0 +1,287 @@
+//! A leader hands over to one that stays: whoever is to take over is noted, and is not let go while leadership is on its way.
+
+use std::time::Duration;
+
+use admission::{Code, Ruling, Verdict};
+use futures_util::future::join;
+
+use super::super::fixture::{LEAST, delete, evict};
+use super::fake::{Fake, Reply, deleted, deleted_by, evicted, review, text_of, verdict_of};
+use super::{CONTROLLER, assert_ruling};
+use cluster::cause;
+use cluster::writer::TransferResult;
+
+/// Turns that are more than any review takes.
+const LONG: usize = 300;
+
+/// The leader's deletion; and, while it hands over, that of another member.
+async fn while_it_hands_over(fake: &Fake, other: &[u8]) -> (Ruling, Ruling) {
+    let (one, two) = (fake.guard(LEAST), fake.guard(LEAST));
+    let leader = delete("etcd-0", |_| {});
+    let meanwhile = async {
+        fake.transferring().await;
+        review(&two, other).await
+    };
+    join(review(&one, &leader), meanwhile).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_successor_stays_during_the_transfer() {
+    let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
+    let (leader, successor) = while_it_hands_over(&fake, &delete("etcd-1", |_| {})).await;
+    assert_ruling(&leader, "allow", "leadership moved to etcd-1 before");
+    assert_ruling(&successor, "deny", "leadership is on its way to it from etcd-0");
+    assert_ruling(&successor, "deny", "Try again in ten seconds");
+    let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
+    let (leader, successor) = while_it_hands_over(&fake, &evict("etcd-1", |_| {})).await;
+    assert_ruling(&leader, "allow", "");
+    let Verdict::Deny(denial) = successor.verdict else { panic!("{successor:?}") };
+    assert_eq!(denial.code, Code::TooManyRequests);
+    // Nor where it does not answer just then, and would not be missed.
+    let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
+    let falling = async {
+        fake.transferring().await;
+        fake.set("etcd-1", Reply::NoResponse(cause::TIMEOUT));
+    };
+    let successor = delete("etcd-1", |_| {});
+    let ((_, successor), ()) = join(while_it_hands_over(&fake, &successor), falling).await;
+    assert_ruling(&successor, "deny", "leadership is on its way to it from etcd-0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_concurrent_deletions_of_five_never_kill_the_leader() {
+    let mut both = 0;
+    for transfer_turns in [0, 30, LONG] {
+        for name in ["etcd-1", "etcd-2"] {
+            for turns in (0..120).step_by(2) {
+                let fake = Fake::of(5).with(|s| s.transfer_turns = transfer_turns);
+                let (one, two) = (fake.guard(LEAST), fake.guard(LEAST));
+                let (leader, other) = (delete("etcd-0", |_| {}), delete(name, |_| {}));
+                let elapsed = async {
+                    for _ in 0..turns {
+                        tokio::task::yield_now().await;
+                    }
+                    review(&two, &other).await
+                };
+                let (leader, other) = join(review(&one, &leader), elapsed).await;
+                let leads = fake.state().leader;
+                let went = |ruling: &Ruling, id| verdict_of(ruling) == "allow" && leads == Some(id);
+                let id = if name == "etcd-1" { 11 } else { 12 };
+                let actions = fake.state().actions.clone();
+                assert!(!went(&leader, 10) && !went(&other, id), "{name} after {turns}: {actions:?}");
+                assert!(
+                    verdict_of(&leader) == "allow" || verdict_of(&other) == "allow",
+                    "{name} after {turns}: {actions:?}"
+                );
+                both += usize::from(verdict_of(&leader) == "allow" && verdict_of(&other) == "allow");
+            }
+        }
+    }
+    assert!(both > 50, "of five two may go, and seldom did: {both}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaving_member_is_not_chosen_as_successor() {
+    let fake = Fake::of(5);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "allow", "leadership moved to etcd-2 before");
+    assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1 etcd-0", "etcd-0 to 12"]);
+}
+
+/// An ensemble whose leader was refused after it was noted to whom it would hand over: to `etcd-1`.
+async fn refused() -> Fake {
+    let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
+    let fake = Fake::of(5).with(|s| s.transfer_result = Some(TransferResult::Unknown(why)));
+    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "took too long");
+    assert_eq!(fake.reservations()[0].to, ["uid-etcd-1"]);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "leadership is on its way to it");
+    fake.state().transfer_result = None;
+    fake
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_ends_with_the_pod_that_transfers() {
+    // Its pod is marked as deleted, whether or not it still leads.
+    for leader in [12, 10] {
+        let fake = refused().await;
+        fake.mark_deleted("etcd-0");
+        fake.state().leader = Some(leader);
+        assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    }
+    // Its pod is gone, whoever leads.
+    let fake = refused().await;
+    fake.replace("etcd-0");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    // Another one leads by now.
+    let fake = refused().await;
+    fake.state().leader = Some(12);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    // It leads itself: then it hands over itself.
+    let fake = refused().await;
+    fake.state().leader = Some(11);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "leadership moved to etcd-2 before");
+    // It was long ago.
+    let fake = refused().await;
+    fake.state().elapsed = Duration::from_secs(38);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "leadership is on its way to it");
+    fake.state().elapsed = Duration::from_secs(39);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_reviews_of_the_leader_keep_both_successors() {
+    let fake = refused().await;
+    fake.state().transfer_result = Some(TransferResult::NotLeader);
+    fake.set("etcd-1", Reply::ReadHangs);
+    drop(deleted(&fake, LEAST, "etcd-0").await);
+    fake.set("etcd-1", Reply::Full);
+    assert_eq!(fake.reservations()[0].to, ["uid-etcd-1", "uid-etcd-2"]);
+    for name in ["etcd-1", "etcd-2"] {
+        assert_ruling(&deleted(&fake, LEAST, name).await, "deny", "leadership is on its way to it");
+    }
+    assert_ruling(&deleted(&fake, LEAST, "etcd-3").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_never_transfers_does_not_block_others_forever() {
+    let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
+    let first = Duration::from_secs(30) + Duration::from_millis(8300);
+    for seconds in (0..=35).step_by(5) {
+        fake.state().elapsed = Duration::from_secs(seconds);
+        let ruling = evicted(&fake, LEAST, "etcd-0").await;
+        // Leadership has to arrive before what is noted is void.
+        let text = if seconds <= 30 { "cannot be asked to hand over" } else { "ends while leadership moves" };
+        assert_ruling(&ruling, "deny", text);
+        assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "deny", "asked for or let go a moment ago");
+        let held = fake.reservations()[0].since.as_second() - super::super::fixture::NOW;
+        assert_eq!(held, 8, "it is noted once, not at each try");
+    }
+    fake.state().elapsed = first + Duration::from_secs(1);
+    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
+    // And who was refused is not refused for ever either.
+    let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
+    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
+    fake.state().elapsed = first + Duration::from_secs(1);
+    fake.state().transfer_result = None;
+    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "allow", "leadership moved to etcd-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_is_allowed_when_most_members_report_the_new_leader() {
+    for members in [3, 5] {
+        let fake = Fake::of(members).with(|s| s.unseen_for = 40);
+        assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "allow", "leadership moved to etcd-1 before");
+        assert_eq!(fake.state().actions, ["reserved etcd-0", "etcd-0 to 11"], "it is told once");
+        assert_eq!(fake.state().before, None, "not all had seen it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_successor_does_not_renew_the_reservation() {
+    let fake = Fake::of(5).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
+    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
+    let before = fake.reservations()[0].clone();
+    assert_eq!(before.to, ["uid-etcd-1"]);
+    fake.state().elapsed = Duration::from_secs(10);
+    fake.set("etcd-1", Reply::ReadHangs);
+    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
+    let after = fake.reservations()[0].clone();
+    assert_eq!(after.to, ["uid-etcd-1", "uid-etcd-2"]);
+    assert_eq!((after.since, after.first), (before.since, before.first));
+}
+
+/// Tries of two every 5 s, the second of which begins so many seconds later, until the second one may go, or for an hour: after how
+/// many seconds that was.
+async fn until_the_second_goes(fake: &Fake, first: &str, second: &str, elapsed: u64) -> u64 {
+    for at in (0..3600).step_by(5) {
+        fake.state().elapsed = Duration::from_secs(at);
+        drop(evicted(fake, LEAST, first).await);
+        fake.state().elapsed = Duration::from_secs(at + elapsed);
+        if verdict_of(&deleted_by(fake, LEAST, second, CONTROLLER, |_| {}).await) == "allow" {
+            return at;
+        }
+    }
+    3600
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_retries_block_others_for_two_minutes_at_most() {
+    for elapsed in 0..5 {
+        // A drain that a budget refuses behind this guard, and the rolling update that would mend what the budget waits for.
+        let fake = Fake::of(3);
+        let after = until_the_second_goes(&fake, "etcd-1", "etcd-2", elapsed).await;
+        assert!((60..=110).contains(&after), "after {after} s");
+        // That one is gone and back; then the drain is let go again, and as often as it asks for a minute.
+        fake.mark_deleted("etcd-2");
+        fake.replace("etcd-2");
+        let began = fake.state().elapsed;
+        let again = async {
+            for at in (0..120).step_by(5) {
+                fake.state().elapsed = began + Duration::from_secs(at);
+                if verdict_of(&evicted(&fake, LEAST, "etcd-1").await) == "allow" {
+                    return at;
+                }
+            }
+            120
+        };
+        let again = again.await;
+        assert!(again <= 35, "after {again} s");
+        // A leader that can never hand over, and whoever else is to go.
+        let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
+        let after = until_the_second_goes(&fake, "etcd-0", "etcd-1", elapsed).await;
+        assert!(after <= 110, "after {after} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_retries_back_off_after_a_minute_until_the_reservation_expired() {
+    let fake = Fake::of(3);
+    let at = |seconds| {
+        fake.state().elapsed = Duration::from_secs(seconds);
+        evicted(&fake, LEAST, "etcd-1")
+    };
+    for seconds in (0..=60).step_by(10) {
+        assert_ruling(&at(seconds).await, "allow", "");
+    }
+    // Noted last for a review that ended at 68.3 s: void 30 s later.
+    for seconds in [70, 90, 99, 125] {
+        let why = "it has been asked for in vain since 2026-11-21T10:00:00Z, and nobody else of the ensemble could go meanwhile: for a minute others go first";
+        assert_ruling(&at(seconds).await, "deny", why);
+        let dry = evict("etcd-1", |r| r["dryRun"] = true.into());
+        assert_ruling(&review(&fake.guard(LEAST), &dry).await, "deny", "for a minute others go first");
+    }
+    assert_ruling(&at(129).await, "allow", "");
+    assert_ruling(&at(189).await, "allow", "");
+    assert_ruling(&at(200).await, "deny", "in vain since 2026-11-21T10:02:09Z");
+    // Whoever is ill is waited for anyway, and goes; and so does one whose deletion is under way.
+    fake.set("etcd-1", Reply::NoResponse(cause::NOT_LISTENING));
+    assert_ruling(&at(205).await, "allow", "");
+    fake.set("etcd-1", Reply::Full);
+    fake.mark_deleted("etcd-1");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rolling_update_succeeds_with_any_leader() {
+    for members in [3, 5] {
+        for leader in 0..members {
+            let fake = Fake::of(members).with(|s| s.leader = Some(10 + leader));
+            for at in (0..members).rev() {
+                let name = format!("etcd-{at}");
+                fake.state().elapsed += Duration::from_secs(3);
+                let ruling = deleted_by(&fake, LEAST, &name, CONTROLLER, |_| {}).await;
+                assert_eq!(
+                    verdict_of(&ruling),
+                    "allow",
+                    "{name} of {members} under {leader}: {}",
+                    text_of(&ruling)
+                );
+                fake.mark_deleted(&name);
+                // It may be asked for again while it goes.
+                assert_ruling(&deleted_by(&fake, LEAST, &name, CONTROLLER, |_| {}).await, "allow", "");
+                assert_ne!(fake.state().leader, Some(10 + at), "{name} is killed as the leader");
+                fake.replace(&name);
+            }
+        }
+    }
+}

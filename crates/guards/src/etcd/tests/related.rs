@@ -1,0 +1,278 @@
+//! One level up: sets, claims and budgets.
+
+use serde_json::{Value, json};
+
+use super::super::fixture::LEAST;
+use super::fake::{Fake, Reply, review, text_of};
+use super::{CONTROLLER, assert_ruling};
+use cluster::cause;
+
+const ALL: &str = "alsoGuard: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]";
+
+fn yaml() -> String {
+    format!("{ALL}\n{LEAST}")
+}
+
+fn set(replicas: u64) -> Value {
+    json!({"metadata": {"name": "etcd", "namespace": "db", "uid": "uid-etcd"}, "spec": {"replicas": replicas,
+        "template": {"metadata": {"labels": {"app": "etcd"}}, "spec": {"containers": [{"name": "etcd", "image": "etcd:3"}]}}}})
+}
+
+fn body(
+    operation: &str,
+    group: &str,
+    resource: &str,
+    object: &Value,
+    old: &Value,
+    change: impl FnOnce(&mut Value),
+) -> Vec<u8> {
+    let mut body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": operation, "name": old["metadata"]["name"], "namespace": "db", "userInfo": {"username": "ann"},
+        "kind": {"group": group, "version": "v1", "kind": "X"},
+        "resource": {"group": group, "version": "v1", "resource": resource}, "object": object, "oldObject": old}});
+    change(&mut body["request"]);
+    body.to_string().into_bytes()
+}
+
+fn scaled(before: u64, after: u64) -> Vec<u8> {
+    body("UPDATE", "apps", "statefulsets", &set(after), &set(before), |_| {})
+}
+
+fn scaled_by_subresource(before: u64, after: u64) -> Vec<u8> {
+    let scale = |replicas: u64| json!({"metadata": {"name": "etcd", "namespace": "db"}, "spec": {"replicas": replicas}});
+    body("UPDATE", "apps", "statefulsets", &scale(after), &scale(before), |r| {
+        r["subResource"] = "scale".into();
+    })
+}
+
+fn gone(change: impl FnOnce(&mut Value)) -> Vec<u8> {
+    body("DELETE", "apps", "statefulsets", &Value::Null, &set(3), change)
+}
+
+fn fake() -> Fake {
+    Fake::of(3).with(|s| drop(s.others.insert(("statefulsets", "etcd".to_owned()), set(3))))
+}
+
+#[tokio::test]
+async fn scaling_below_the_quorum_is_denied() {
+    let guard = fake().guard(&yaml());
+    for scaled in [scaled, scaled_by_subresource] {
+        assert_ruling(
+            &review(&guard, &scaled(3, 1)).await,
+            "deny",
+            "cannot be scaled like that: 1 of its 3 members would be left, and 2 of the 3 that vote are a quorum; take others out of the ensemble first",
+        );
+        assert_ruling(&review(&guard, &scaled(3, 0)).await, "deny", "none of its 3 members would be left");
+        assert_ruling(&review(&guard, &scaled(5, 1)).await, "deny", "2 of the 3 that vote are a quorum");
+        for (before, after) in [(3, 2), (3, 3), (3, 5), (0, 3), (5, 3)] {
+            assert_ruling(&review(&guard, &scaled(before, after)).await, "allow", "");
+        }
+    }
+    // To take it down is refused only where that is refused by every way.
+    let alone = fake().guard(&format!("alsoGuard: [scale]\n{LEAST}"));
+    let down = review(&alone, &scaled(3, 0)).await;
+    assert_ruling(&down, "allow", "none of its 3 members would be left");
+    let controller = body("UPDATE", "apps", "statefulsets", &set(0), &set(3), |r| {
+        r["userInfo"]["username"] = CONTROLLER.into();
+    });
+    assert_ruling(&review(&guard, &controller).await, "allow", "none of its 3 members would be left");
+}
+
+#[tokio::test]
+async fn deleting_a_statefulset_with_its_members_is_denied() {
+    let guard = fake().guard(&yaml());
+    assert_ruling(&review(&guard, &gone(|_| {})).await, "deny", "its 3 members go with it");
+    // Nobody is sent to what is refused as well.
+    assert!(!text_of(&review(&guard, &gone(|_| {})).await).contains("scale it to 0"));
+    let alone = fake().guard(&format!("alsoGuard: [statefulsets]\n{LEAST}"));
+    assert_ruling(&review(&alone, &gone(|_| {})).await, "deny", "or scale it to 0 where that is meant");
+    assert_ruling(
+        &review(&guard, &gone(|r| r["options"] = json!({"propagationPolicy": "Orphan"}))).await,
+        "allow",
+        "",
+    );
+    assert_ruling(
+        &review(&guard, &gone(|r| r["oldObject"]["spec"]["replicas"] = 0.into())).await,
+        "allow",
+        "",
+    );
+    assert_ruling(
+        &review(&guard, &gone(|r| r["oldObject"]["metadata"]["deletionTimestamp"] = "x".into())).await,
+        "allow",
+        "",
+    );
+    assert_ruling(
+        &review(&guard, &gone(|r| r["oldObject"]["spec"]["template"]["metadata"]["labels"] = json!({})))
+            .await,
+        "allow",
+        "",
+    );
+    let broken = gone(|r| {
+        r["oldObject"]["metadata"]["annotations"] = json!({
+        "durward.dev/delete-anyway": "etcd", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
+    });
+    assert_ruling(&review(&guard, &broken).await, "allow", "passes unchecked");
+}
+
+#[tokio::test]
+async fn scaling_ignores_members_that_were_removed_before() {
+    // Three pods, of which etcd lists one.
+    let removed = fake().with(|s| {
+        for name in ["etcd-1", "etcd-2"] {
+            let out = s.members.get_mut(name).unwrap();
+            (out.cluster, out.reply) = (7, Reply::NoResponse(cause::NOT_LISTENING));
+        }
+    });
+    assert_ruling(&review(&removed.guard(&yaml()), &scaled(3, 1)).await, "allow", "");
+    let silent = fake().with(|s| {
+        for one in s.members.values_mut() {
+            one.reply = Reply::NoResponse(cause::TIMEOUT);
+        }
+    });
+    let text_of = review(&silent.guard(&yaml()), &scaled(3, 1)).await;
+    assert_ruling(&text_of, "deny", "whether others have left the ensemble before cannot be seen");
+    let leaving = format!("{ALL}\nensembles: [{{namespace: db, selector: app=etcd, membership: removed}}]");
+    assert_ruling(&review(&silent.guard(&leaving), &scaled(3, 1)).await, "allow", "");
+    assert_ruling(&review(&silent.guard(&leaving), &scaled(3, 0)).await, "deny", "none of its 3 members");
+}
+
+#[tokio::test]
+async fn annotations_of_the_statefulset_override_a_scale() {
+    let annotated = |annotations: Value| {
+        fake().with(|s| {
+            let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
+            set["metadata"]["annotations"] = annotations;
+        })
+    };
+    let whole = review(&fake().guard(&yaml()), &scaled_by_subresource(3, 1)).await;
+    assert_ruling(
+        &whole,
+        "deny",
+        "To scale in spite of all: kubectl -n db annotate statefulset etcd durward.dev/delete-anyway=etcd durward.dev/delete-reason='WHY'",
+    );
+    let half = annotated(json!({"durward.dev/delete-anyway": "etcd"}));
+    let half = review(&half.guard(&yaml()), &scaled_by_subresource(3, 1)).await;
+    assert_ruling(&half, "deny", "delete-reason is missing: say why");
+    let broken = annotated(json!({
+        "durward.dev/delete-anyway": "etcd", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"}));
+    assert_ruling(
+        &review(&broken.guard(&yaml()), &scaled_by_subresource(3, 1)).await,
+        "allow",
+        "passes unchecked",
+    );
+    let by_verb = format!("breakGlass: verb\n{}", yaml());
+    let text_of = review(&broken.guard(&by_verb), &scaled_by_subresource(3, 1)).await;
+    assert_ruling(
+        &text_of,
+        "deny",
+        "then kubectl -n db patch statefulset etcd -p '{\"spec\":{\"replicas\":1}}'",
+    );
+    let going = fake().with(|s| {
+        let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
+        set["metadata"]["deletionTimestamp"] = "x".into();
+    });
+    assert_ruling(&review(&going.guard(&yaml()), &scaled_by_subresource(3, 1)).await, "allow", "");
+}
+
+#[tokio::test]
+async fn annotations_of_the_namespace_override_and_mistakes_are_reported() {
+    let annotated = |annotations: Value| {
+        fake().with(|s| {
+            s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["annotations"] =
+                annotations;
+        })
+    };
+    let broken = annotated(json!({
+        "durward.dev/delete-anyway": "db", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"}));
+    assert_ruling(&review(&broken.guard(&yaml()), &gone(|_| {})).await, "allow", "passes unchecked");
+    let half = annotated(json!({"durward.dev/delete-anyway": "db"}));
+    let text_of = review(&half.guard(&yaml()), &gone(|_| {})).await;
+    assert_eq!(super::fake::verdict_of(&text_of), "deny");
+    let warned: Vec<&str> = text_of.warnings.iter().collect();
+    assert!(
+        warned.iter().any(|one| one.contains("namespace \"db\"") && one.contains("delete-reason is missing")),
+        "{warned:?}"
+    );
+}
+
+#[tokio::test]
+async fn pvcs_that_are_deleted_with_pods_are_warned_about_or_denied() {
+    let kept = |set: &mut Value, when: &str| {
+        set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({when: "Delete"});
+    };
+    let going = || gone(|r| kept(&mut r["oldObject"], "whenDeleted"));
+    let shrinking = |after: u64| {
+        let (mut new, mut old) = (set(after), set(5));
+        kept(&mut new, "whenScaled");
+        kept(&mut old, "whenScaled");
+        body("UPDATE", "apps", "statefulsets", &new, &old, |_| {})
+    };
+    let orphan = gone(|r| {
+        kept(&mut r["oldObject"], "whenDeleted");
+        r["options"] = json!({"propagationPolicy": "Orphan"});
+    });
+    let empty = gone(|r| {
+        kept(&mut r["oldObject"], "whenDeleted");
+        r["oldObject"]["spec"]["replicas"] = 0.into();
+    });
+    let (warns, denies) = (fake().guard(&yaml()), fake().guard(&format!("dataSafety: deny\n{}", yaml())));
+    assert_ruling(&review(&warns, &shrinking(4)).await, "allow", "whenScaled: Delete");
+    assert_ruling(&review(&denies, &shrinking(4)).await, "deny", "whenScaled: Delete");
+    assert_ruling(&review(&denies, &scaled(5, 4)).await, "allow", "");
+    assert_ruling(&review(&warns, &empty).await, "allow", "its claims are deleted with it");
+    assert_ruling(&review(&denies, &empty).await, "deny", "its claims are deleted with it");
+    assert_ruling(&review(&denies, &orphan).await, "allow", "");
+    assert_ruling(&review(&warns, &going()).await, "deny", "its 3 members go with it");
+}
+
+#[tokio::test]
+async fn deleting_the_pvc_of_a_member_or_a_pdb_over_members_is_denied() {
+    let fake = fake();
+    let guard = fake.guard(&yaml());
+    let pvc = |name: &str| {
+        let pvc = json!({"metadata": {"name": name, "namespace": "db"}});
+        body("DELETE", "", "persistentvolumeclaims", &Value::Null, &pvc, |_| {})
+    };
+    assert_ruling(
+        &review(&guard, &pvc("data-etcd-1")).await,
+        "deny",
+        "the data of the member etcd-1 is in it",
+    );
+    assert_ruling(&review(&guard, &pvc("data-web-0")).await, "allow", "");
+    let pdb = |selector: Value| {
+        let pdb = json!({"metadata": {"name": "etcd", "namespace": "db"}, "spec": {"selector": selector}});
+        body("DELETE", "policy", "poddisruptionbudgets", &Value::Null, &pdb, |_| {})
+    };
+    assert_ruling(
+        &review(&guard, &pdb(json!({"matchLabels": {"app": "etcd"}}))).await,
+        "deny",
+        "3 members from being evicted at once",
+    );
+    assert_ruling(&review(&guard, &pdb(json!({"matchLabels": {"app": "web"}}))).await, "allow", "");
+    assert_ruling(
+        &review(&guard, &pdb(json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}))).await,
+        "deny",
+        "",
+    );
+    fake.mark_deleted("etcd-1");
+    assert_ruling(&review(&guard, &pvc("data-etcd-1")).await, "allow", "");
+    fake.state().pods[2]["status"]["phase"] = "Succeeded".into();
+    assert_ruling(&review(&guard, &pvc("data-etcd-2")).await, "allow", "");
+}
+
+#[tokio::test]
+async fn a_namespace_teardown_and_unconfigured_objects_are_allowed() {
+    let going = fake().with(|s| {
+        s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["deletionTimestamp"] =
+            "x".into();
+    });
+    assert_ruling(&review(&going.guard(&yaml()), &gone(|_| {})).await, "allow", "");
+    assert_ruling(&review(&fake().guard(LEAST), &gone(|_| {})).await, "allow", "");
+    let blind = fake().with_error("namespaces");
+    let text_of = review(&blind.guard(&yaml()), &gone(|_| {})).await;
+    assert_ruling(&text_of, "unknown", "");
+    let refusal = text_of.refusal.unwrap().message;
+    assert!(refusal.starts_with("statefulset \"db/etcd\" could not be checked: "), "{refusal}");
+    assert!(refusal.contains("durward manifests --config durward.yaml --only rbac"), "{refusal}");
+    assert!(refusal.contains("kubectl -n db annotate statefulset etcd"), "{refusal}");
+}

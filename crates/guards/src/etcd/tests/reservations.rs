@@ -1,0 +1,441 @@
+//! What is noted of who leaves: of everybody who is let go, for as long as an allow may rest on it, in one place.
+
+use std::time::Duration;
+
+use futures_util::future::join;
+use serde_json::{Value, json};
+
+use super::super::fixture::{LEAST, NOW, delete, evict};
+use super::fake::{
+    Fake, Reply, ReportedLeader, alarm, deleted, deleted_by, evicted, review, text_of, verdict_of,
+};
+use super::{CONTROLLER, assert_ruling};
+use cluster::cause;
+use cluster::etcd::AlarmKind;
+use cluster::writer::TransferResult;
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_was_allowed_while_unhealthy_counts_as_leaving() {
+    for ill in [Reply::ReadHangs, Reply::NoResponse(cause::TIMEOUT), Reply::NoResponse(cause::NOT_LISTENING)]
+    {
+        let fake = Fake::of(3);
+        fake.set("etcd-1", ill);
+        assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+        fake.set("etcd-1", Reply::Full);
+        assert_ruling(
+            &deleted(&fake, LEAST, "etcd-2").await,
+            "deny",
+            "leaving: its pod was asked for or let go",
+        );
+    }
+    // The alarm is taken back.
+    let fake = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "its data is corrupt");
+    fake.state().alarms.clear();
+    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "leaving: its pod was asked for or let go");
+    // Of five, the leader and one that saw it go a moment too late.
+    let fake = Fake::of(5);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "allow", "leadership moved to etcd-1");
+    fake.set("etcd-2", Reply::ReadHangs);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+    fake.set("etcd-2", Reply::Full);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-3").await, "deny", "only 2 other members are healthy");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reservations_are_not_withdrawn() {
+    let fake = Fake::of(3);
+    let (one, other) = (fake.guard(LEAST), fake.guard(LEAST));
+    let body = delete("etcd-1", |_| {});
+    // One looks again, and waits for a member; meanwhile another one finds the pod noted and all well.
+    let meanwhile = async {
+        fake.reserved().await;
+        fake.set("etcd-2", Reply::Hangs);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        fake.set("etcd-2", Reply::Full);
+        review(&other, &body).await
+    };
+    let (first, second) = join(review(&one, &body), meanwhile).await;
+    assert_ruling(&first, "deny", "only 1 other member is healthy");
+    assert_ruling(&second, "allow", "");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "asked for or let go a moment ago");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_allowed_unknown_is_reserved() {
+    let yaml = format!("whenUnknown: {{controllers: allow}}\n{LEAST}");
+    // Offline at the second look, and at the first.
+    for is_blind_at_once in [false, true] {
+        let fake = Fake::of(3);
+        let guard = fake.guard(&yaml);
+        let body = delete("etcd-1", |r| r["userInfo"]["username"] = CONTROLLER.into());
+        let blind = async {
+            if !is_blind_at_once {
+                fake.reserved().await;
+            }
+            fake.set("etcd-2", Reply::NoResponse(cause::TLS));
+        };
+        let (ruling, ()) = join(review(&guard, &body), blind).await;
+        assert_ruling(&ruling, "unknown", "");
+        assert_eq!(fake.state().actions, ["reserved etcd-1"]);
+        fake.set("etcd-2", Reply::Full);
+        assert_ruling(&deleted(&fake, &yaml, "etcd-2").await, "deny", "asked for or let go a moment ago");
+    }
+    // Whom nobody lets pass is not on the way out. Where it cannot be noted, it passes as it would have.
+    let fake = Fake::of(3);
+    fake.set("etcd-2", Reply::NoResponse(cause::TLS));
+    assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "unknown", "");
+    assert!(fake.state().actions.is_empty());
+    let fake = fake.with_error("write");
+    assert_ruling(&deleted_by(&fake, &yaml, "etcd-1", CONTROLLER, |_| {}).await, "unknown", "etcd-2: tls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn audit_mode_neither_reserves_nor_transfers() {
+    let fake = Fake::of(3);
+    let yaml = format!("mode: audit\n{LEAST}");
+    assert_ruling(
+        &deleted(&fake, &yaml, "etcd-0").await,
+        "allow",
+        "it leads, and would hand over to etcd-1 first",
+    );
+    assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "allow", "");
+    assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
+    // What could not be noted is told as it would be.
+    let ruling = deleted(&fake.with_error("leases"), &yaml, "etcd-1").await;
+    assert_ruling(&ruling, "unknown", "it cannot be noted that it leaves");
+}
+
+/// A member whose container is being started again.
+fn restarting(name: &str) -> Fake {
+    let fake = Fake::of(3);
+    fake.set(name, Reply::NoResponse(cause::NOT_LISTENING));
+    fake.set_container(name, "waiting");
+    fake
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_was_allowed_while_down_counts_as_leaving() {
+    for user in ["ann", CONTROLLER, "system:node:n1"] {
+        let fake = restarting("etcd-1");
+        let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
+        assert_ruling(&ruling, "allow", "");
+        assert!(ruling.warnings.is_empty(), "{:?}", ruling.warnings);
+        assert_eq!(fake.activity(), (0, 1));
+        fake.set("etcd-1", Reply::Full);
+        fake.set_container("etcd-1", "running");
+        assert_ruling(
+            &deleted(&fake, LEAST, "etcd-2").await,
+            "deny",
+            "leaving: its pod was asked for or let go",
+        );
+    }
+    // It is noted beside whatever else is, whoever writes at the same time.
+    let fake = restarting("etcd-1");
+    let stored = fake.pod("etcd-1");
+    let (one, other) = (fake.guard(LEAST), fake.guard(LEAST));
+    let (a, b) = (delete("etcd-1", |r| r["oldObject"] = stored), delete("etcd-2", |_| {}));
+    let (a, b) = join(review(&one, &a), review(&other, &b)).await;
+    assert_ruling(&a, "allow", "");
+    assert_ruling(&b, "deny", "only 1 other member is healthy");
+    assert!(fake.reservations().iter().any(|held| held.uid == "uid-etcd-1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overridden_member_counts_as_leaving() {
+    let override_annotations = |name: &str| {
+        json!({
+            "durward.dev/delete-anyway": name,
+            "durward.dev/delete-reason": "x",
+            "durward.dev/delete-until": "2026-11-21T11:00:00Z"
+        })
+    };
+    let on_pod = Fake::of(3).with(|s| s.pods[1]["metadata"]["annotations"] = override_annotations("etcd-1"));
+    assert_ruling(&evicted(&on_pod, LEAST, "etcd-1").await, "allow", "passes unchecked");
+    assert_ruling(
+        &deleted(&on_pod, LEAST, "etcd-2").await,
+        "deny",
+        "leaving: its pod was asked for or let go",
+    );
+    // The same on the namespace, which is whole again after that.
+    let on_namespace = Fake::of(3);
+    let set = |annotations: Value| {
+        let mut state = on_namespace.state();
+        state.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["annotations"] =
+            annotations;
+    };
+    set(override_annotations("db"));
+    assert_ruling(&evicted(&on_namespace, LEAST, "etcd-1").await, "allow", "passes unchecked");
+    set(json!({}));
+    assert_ruling(
+        &deleted(&on_namespace, LEAST, "etcd-2").await,
+        "deny",
+        "leaving: its pod was asked for or let go",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn repair_does_not_wait_for_a_reservation_and_dry_runs_make_none() {
+    // Nothing can be written, or read: it goes, with a word.
+    for what in ["write", "leases"] {
+        let fake = restarting("etcd-1").with_error(what);
+        for user in ["ann", CONTROLLER, "system:node:n1"] {
+            let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
+            assert_ruling(&ruling, "allow", "; let no other go until this one is back");
+        }
+        assert!(fake.state().actions.is_empty());
+    }
+    // Nobody answers: it goes within the time that a note may take.
+    let fake = restarting("etcd-1").with(|s| s.leases_hang = true);
+    let began = tokio::time::Instant::now();
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "the API server did not answer in 1.0 s");
+    assert!(began.elapsed() < Duration::from_millis(1100), "{:?}", began.elapsed());
+    // A dry run, a review without hands, and audit mode.
+    let fake = restarting("etcd-1");
+    assert_ruling(
+        &deleted_by(&fake, LEAST, "etcd-1", "ann", |r| r["dryRun"] = true.into()).await,
+        "allow",
+        "",
+    );
+    let stored = fake.pod("etcd-1");
+    let body = delete("etcd-1", |r| r["oldObject"] = stored);
+    assert_ruling(&review(&fake.without_writer(LEAST), &body).await, "allow", "");
+    assert_ruling(&deleted(&fake, &format!("mode: audit\n{LEAST}"), "etcd-1").await, "allow", "");
+    assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_teardown_is_not_reserved() {
+    type Change = fn(&mut super::fake::State);
+    let changes: [Change; 5] = [
+        |s| {
+            let key = ("namespaces", "db".to_owned());
+            s.others.get_mut(&key).unwrap()["metadata"]["deletionTimestamp"] = "x".into();
+        },
+        |s| drop(s.others.remove(&("statefulsets", "etcd".to_owned()))),
+        |s| {
+            let key = ("statefulsets", "etcd".to_owned());
+            s.others.get_mut(&key).unwrap()["metadata"]["deletionTimestamp"] = "x".into();
+        },
+        |s| {
+            let key = ("statefulsets", "etcd".to_owned());
+            s.others.get_mut(&key).unwrap()["spec"]["replicas"] = 0.into();
+        },
+        |s| drop(s.others.remove(&("nodes", "n1".to_owned()))),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let fake = restarting("etcd-1").with(change);
+        assert_ruling(&deleted_by(&fake, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+        assert_eq!(fake.activity(), (0, 0), "{at}");
+    }
+    // What has ended for good does not come back.
+    let ended = Fake::of(3).with(|s| s.pods[1]["status"]["phase"] = "Failed".into());
+    assert_ruling(&deleted(&ended, LEAST, "etcd-1").await, "allow", "");
+    assert_eq!(ended.activity(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_allowed_unknown_without_a_list_of_pods_is_reserved() {
+    let yaml = format!("whenUnknown: {{controllers: allow}}\n{LEAST}");
+    let by_controller = |fake: &Fake| {
+        let (fake, yaml) = (fake.clone(), yaml.clone());
+        async move {
+            let body = delete("etcd-1", |r| r["userInfo"]["username"] = CONTROLLER.into());
+            review(&fake.guard(&yaml), &body).await
+        }
+    };
+    // The pods may not be listed.
+    let fake = Fake::of(3).with_error("pods");
+    assert_ruling(&by_controller(&fake).await, "unknown", "pods may not be read");
+    fake.state().errors.clear();
+    assert_ruling(&deleted(&fake, &yaml, "etcd-2").await, "deny", "leaving: its pod was asked for or let go");
+    // This one is not among them.
+    let fake = Fake::of(3).with(|s| drop(s.pods.remove(1)));
+    assert_ruling(&by_controller(&fake).await, "unknown", "do not hold this one");
+    assert_eq!(fake.state().actions, ["reserved etcd-1"]);
+    // Nobody knows whether the leader has handed over.
+    let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
+    let fake =
+        Fake::of(3).with(|s| (s.leader, s.transfer_result) = (Some(11), Some(TransferResult::Unknown(why))));
+    assert_ruling(&by_controller(&fake).await, "unknown", "took too long");
+    assert!(fake.reservations().iter().any(|held| held.uid == "uid-etcd-1"));
+    // Everything takes too long: others are always faster to write.
+    let fake = Fake::of(3).with(|s| s.writes_conflict = true);
+    assert_ruling(&by_controller(&fake).await, "unknown", "let no other go until this one is back");
+    // People may not have what nobody can say: nothing of it is noted.
+    let fake = Fake::of(3).with_error("pods");
+    assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "unknown", "pods may not be read");
+    assert!(fake.state().actions.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_allowed_learner_counts_as_leaving_after_its_promotion() {
+    let learner = || Fake::of(4).with(|s| s.members.get_mut("etcd-3").unwrap().is_learner = true);
+    let fake = learner();
+    assert_ruling(&deleted(&fake, LEAST, "etcd-3").await, "allow", "it is a learner");
+    assert_eq!(fake.state().actions, ["reserved etcd-3"]);
+    fake.state().members.get_mut("etcd-3").unwrap().is_learner = false;
+    let ruling = deleted(&fake, LEAST, "etcd-2").await;
+    assert_ruling(&ruling, "deny", "only 2 other members are healthy, and 3 of the 4");
+    assert_ruling(&ruling, "deny", "leaving: its pod was asked for or let go");
+    // Where that cannot be noted it goes with a word.
+    assert_ruling(
+        &deleted(&learner().with_error("write"), LEAST, "etcd-3").await,
+        "allow",
+        "let no other go until",
+    );
+    // One that is in no list may be taken into it.
+    let fake = Fake::of(4).with(|s| s.members.get_mut("etcd-3").unwrap().cluster = 7);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-3").await, "allow", "does not miss it");
+    assert_eq!(fake.state().actions, ["reserved etcd-3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unhealthy_leader_stays_without_reservations() {
+    let yaml = "ensembles: [{namespace: db, selector: app=etcd, leader: allow}]";
+    let fake = Fake::of(3).with_error("write");
+    fake.set("etcd-0", Reply::ReadHangs);
+    assert_ruling(&deleted(&fake, yaml, "etcd-0").await, "unknown", "it cannot be noted that it leaves");
+}
+
+/// A Lease in which it is noted that these pods leave, so many seconds from now.
+fn lease(entries: &[(&str, i64)]) -> Value {
+    let entry = |(pod, ahead): &(&str, i64)| {
+        let since = k8s_openapi::jiff::Timestamp::from_second(NOW + ahead).unwrap().to_string();
+        json!({"uid": format!("uid-{pod}"), "pod": pod, "since": since})
+    };
+    let held: Value = entries.iter().map(entry).collect();
+    json!({"metadata": {"annotations": {"durward.dev/reservations": held.to_string()}}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_differences_are_reported() {
+    let of = |many, pod: &str, ahead| Fake::of(many).with(|s| s.lease = Some((1, lease(&[(pod, ahead)]))));
+    let fake = of(3, "etcd-2", 3600);
+    let why =
+        "the clocks of Durward's replicas differ: etcd-2 is noted to leave 3600 s ahead of this one's clock";
+    for name in ["etcd-0", "etcd-1", "etcd-2"] {
+        let ruling = deleted(&fake, LEAST, name).await;
+        assert_ruling(&ruling, "unknown", why);
+        assert_ruling(&ruling, "unknown", "delete the Lease durward-etcd.db");
+    }
+    assert!(fake.state().actions.is_empty());
+    // One on which nobody counts goes. And what has gone, or goes, does not depend on any clock.
+    let down = of(5, "etcd-2", 3600).down(&["etcd-1"]);
+    assert_ruling(&deleted(&down, LEAST, "etcd-1").await, "allow", "the clocks of Durward's replicas differ");
+    assert_ruling(&deleted(&of(3, "etcd-9", 3600), LEAST, "etcd-1").await, "allow", "");
+    let going = of(5, "etcd-2", 3600);
+    going.mark_deleted("etcd-2");
+    assert_ruling(&deleted(&going, LEAST, "etcd-1").await, "allow", "");
+    // As far ahead as a review may take is no difference; nor does it count for ever.
+    for ahead in [30, 34] {
+        assert_ruling(
+            &deleted(&of(3, "etcd-2", ahead), LEAST, "etcd-1").await,
+            "deny",
+            "let go a moment ago",
+        );
+    }
+    assert_ruling(&deleted(&of(3, "etcd-2", 36), LEAST, "etcd-1").await, "unknown", "36 s ahead");
+    let fake = of(3, "etcd-2", 30);
+    fake.state().elapsed = Duration::from_secs(61);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_without_its_annotation_is_unknown() {
+    let fake = Fake::of(3);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+    let fake = fake.with(|s| {
+        let (_, lease) = s.lease.as_mut().unwrap();
+        drop(lease["metadata"].as_object_mut().unwrap().remove("annotations"));
+    });
+    let ruling = deleted(&fake, LEAST, "etcd-1").await;
+    let why = "somebody took the annotation durward.dev/reservations off the Lease durward-etcd.db in namespace durward-system";
+    assert_ruling(&ruling, "unknown", why);
+    // Nor is one that cannot be read, and it is named too.
+    let broken = json!({"metadata": {"annotations": {"durward.dev/reservations": "soon"}}});
+    let ruling = deleted(&Fake::of(3).with(|s| s.lease = Some((1, broken))), LEAST, "etcd-1").await;
+    assert_ruling(
+        &ruling,
+        "unknown",
+        "of the Lease durward-etcd.db in namespace durward-system cannot be read",
+    );
+    assert_ruling(&ruling, "unknown", "delete it when no pod leaves");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_with_different_groups_share_the_lease() {
+    let concurrent = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+    let fake = Fake::of(3);
+    let (one, other) = (fake.guard(LEAST), fake.guard(concurrent));
+    let (a, b) = (delete("etcd-1", |_| {}), delete("etcd-2", |_| {}));
+    let (a, b) = join(review(&one, &a), review(&other, &b)).await;
+    assert_eq!(
+        [verdict_of(&a), verdict_of(&b)].iter().filter(|verdict_of| **verdict_of == "allow").count(),
+        1
+    );
+    // A StatefulSet that is deleted with --cascade=orphan leaves pods that have none.
+    let fake = Fake::of(3);
+    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+    for pod in &mut fake.state().pods {
+        drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
+    }
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "let go a moment ago");
+}
+
+/// Two ensembles of three in one namespace, `etcd` with `etcd-0` to `etcd-2`, `other` with `etcd-3` to `etcd-5`.
+fn two_ensembles() -> Fake {
+    Fake::of(6).with(|s| {
+        for at in 3..6 {
+            let metadata = &mut s.pods[at]["metadata"];
+            metadata["ownerReferences"][0]["name"] = "other".into();
+            metadata["ownerReferences"][0]["uid"] = "uid-other".into();
+            let one = s.members.get_mut(&format!("etcd-{at}")).unwrap();
+            (one.cluster, one.leader) = (7, ReportedLeader::FakeMember(13));
+        }
+        let set = json!({"metadata": {"name": "other", "namespace": "db", "uid": "uid-other"}, "spec": {"replicas": 3}});
+        s.others.insert(("statefulsets", "other".to_owned()), set);
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_conflicts_of_another_cluster_are_retried_without_asking_again() {
+    let fake = two_ensembles();
+    let (one, other) = (fake.guard(LEAST), fake.guard(LEAST));
+    let of = |name| {
+        let stored = fake.pod(name);
+        delete(name, |r| r["oldObject"] = stored)
+    };
+    let (a, b) = (of("etcd-1"), of("etcd-4"));
+    let before = fake.state().asked;
+    let (a, b) = join(review(&one, &a), review(&other, &b)).await;
+    assert_ruling(&a, "allow", "");
+    assert_ruling(&b, "allow", "");
+    assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1 etcd-4"]);
+    let asked = fake.state().asked - before;
+    assert_eq!(
+        asked,
+        2 * 2 * 3 * 5,
+        "each looks twice at its three members, by five questions, and not again"
+    );
+    for name in ["etcd-2", "etcd-5"] {
+        assert_ruling(&deleted(&fake, LEAST, name).await, "deny", "let go a moment ago");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_of_a_previous_pod_is_ignored() {
+    let fake = Fake::of(3);
+    let of = |uid: &str| {
+        let options = json!({"preconditions": {"uid": uid}});
+        evict("etcd-0", |r| r["object"]["deleteOptions"] = options)
+    };
+    let ruling = review(&fake.guard(LEAST), &of("uid-of-the-one-before")).await;
+    assert_ruling(&ruling, "allow", "");
+    assert_eq!(fake.activity(), (0, 0));
+    let why = ruling.audit.iter().find(|(key, _)| *key == "allowed").map(|(_, why)| why.to_owned());
+    assert!(why.is_some_and(|why| why.contains("preconditions.uid")), "{ruling:?}");
+    assert_ruling(&review(&fake.guard(LEAST), &of("uid-etcd-0")).await, "allow", "leadership moved");
+    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "deny", "");
+    assert!(text_of(&ruling).len() < 100);
+}
