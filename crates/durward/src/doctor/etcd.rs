@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use cluster::writer::Lease;
 use futures_util::future::join_all;
-use guards::etcd::{Ensemble, Member, Surveyed, Why};
+use guards::etcd::{ClusterReport, MemberReport, ReportCause, SurveyReport};
 use serde::Serialize;
 
 use super::finding::{self, Finding};
@@ -62,7 +62,7 @@ const CONCURRENT_LEASES: usize = 16;
 #[serde(rename_all = "camelCase")]
 struct EtcdReport {
     /// All etcd clusters with their members.
-    ensembles: Vec<Ensemble>,
+    ensembles: Vec<ClusterReport>,
     /// Problems and fixes.
     findings: Vec<Finding>,
 }
@@ -98,7 +98,7 @@ async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
 
 /// Checks by a dry run whether Leases can be written. A snapshot can't be checked. Leases that fail for the same reason are one
 /// finding.
-async fn check_leases(context: &EtcdContext, surveyed: &Surveyed, fixes: &Fixes) -> Option<Finding> {
+async fn check_leases(context: &EtcdContext, surveyed: &SurveyReport, fixes: &Fixes) -> Option<Finding> {
     let writer = context.writer.as_ref()?;
     // A Lease that could not be read is a finding already.
     let readable = surveyed.ensembles.iter().filter(|one| one.lease_unread.is_none());
@@ -112,7 +112,7 @@ async fn check_leases(context: &EtcdContext, surveyed: &Surveyed, fixes: &Fixes)
             writer.may_write(&lease, Instant::now() + ANSWER_WITHIN).await.err()
         });
         if let Some(why) = join_all(tried).await.into_iter().flatten().next() {
-            return Some(checks::unnoted(None, &Why::from(&why), fixes));
+            return Some(checks::unnoted(None, &ReportCause::from(&why), fixes));
         }
     }
     None
@@ -120,7 +120,7 @@ async fn check_leases(context: &EtcdContext, surveyed: &Surveyed, fixes: &Fixes)
 
 /// Formats the report.
 fn text(report: &EtcdReport, style: Style) -> String {
-    let is_well = |one: &&Ensemble| one.members.iter().all(|member| member.state == "Healthy");
+    let is_well = |one: &&ClusterReport| one.members.iter().all(|member| member.state == "Healthy");
     let well = report.ensembles.iter().filter(is_well).count();
     let mut out = match report.ensembles.len() {
         0 => "no ensemble was found\n".to_owned(),
@@ -128,7 +128,7 @@ fn text(report: &EtcdReport, style: Style) -> String {
         all => format!("{well} of {all} ensembles have all their members healthy\n"),
     };
     out.push_str(&finding::text(&report.findings, style));
-    let is_shown_in_full = |one: &&Ensemble| report.ensembles.len() <= SHOWN_IN_FULL || !is_quiet(one);
+    let is_shown_in_full = |one: &&ClusterReport| report.ensembles.len() <= SHOWN_IN_FULL || !is_quiet(one);
     for one in report.ensembles.iter().filter(is_shown_in_full) {
         out.push('\n');
         out.push_str(&ensemble(one, style));
@@ -147,12 +147,12 @@ fn text(report: &EtcdReport, style: Style) -> String {
 }
 
 /// Returns whether all members are healthy and can be deleted.
-fn is_quiet(one: &Ensemble) -> bool {
-    let deletion = |member: &Member| member.deletion.as_ref().map(|deletion| deletion.verdict);
+fn is_quiet(one: &ClusterReport) -> bool {
+    let deletion = |member: &MemberReport| member.deletion.as_ref().map(|deletion| deletion.verdict);
     one.members.iter().all(|member| member.state == "Healthy" && deletion(member) == Some("allow"))
 }
 
-fn ensemble(one: &Ensemble, style: Style) -> String {
+fn ensemble(one: &ClusterReport, style: Style) -> String {
     let quorum = match (one.voters, one.quorum) {
         (Some(voters), Some(quorum)) => format!("{} of {voters} healthy, {quorum} are a quorum", one.healthy),
         _ => "who votes is not known".to_owned(),
@@ -175,7 +175,7 @@ fn ensemble(one: &Ensemble, style: Style) -> String {
     output::lines(lines)
 }
 
-fn row(member: &Member, width: usize, style: Style) -> String {
+fn row(member: &MemberReport, width: usize, style: Style) -> String {
     let term = member.term.map(|term| format!("  term {term}")).unwrap_or_default();
     let lag = member.lag.map(|lag| format!("  {lag} behind")).unwrap_or_default();
     let health = match member.state {

@@ -20,13 +20,10 @@ use super::owners::Owners;
 use super::pod::{Controller, Pod};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use cluster::writer::{Lease, Reservations};
-use cluster::{Address, Clients, Resource, cause};
+use cluster::{Address, Clients, Pages, Resource, cause};
 
-/// Objects of one page, as in kubectl.
-const PAGE: u32 = 500;
-
-/// Pages of one list at most: 20,000 pods of a namespace.
-const MAX_PAGES: usize = 40;
+/// Objects of one list at most. A review cannot read more pods of a namespace in its time.
+const MAX_OBJECTS: usize = 20_000;
 
 const fn resource(group: &'static str, plural: &'static str) -> Resource {
     Resource {
@@ -282,27 +279,22 @@ impl KubeReader<'_> {
         namespace: &str,
         part: Part,
     ) -> Result<Vec<Object>, Cause> {
-        let (mut all, mut from) = (Vec::new(), None::<String>);
-        for _ in 0..MAX_PAGES {
-            let query = ListQuery {
-                resource,
-                namespace,
-                field_selector: "",
-                part,
-                limit: PAGE,
-                continue_token: from.as_deref(),
-            };
-            let page = self.clients.reader.list(&Cluster::Local, query, self.end.into_std()).await?;
+        let query = ListQuery { namespace, part, ..ListQuery::new(resource) };
+        let reader = &*self.clients.reader;
+        let mut pages = Pages::new(reader, &Cluster::Local, query, self.end.into_std());
+        let mut all = Vec::new();
+        while let Some(page) = pages.next().await? {
             all.extend(page.objects);
-            match page.next {
-                None => return Ok(all),
-                next => from = next,
+            if all.len() >= MAX_OBJECTS && page.next.is_some() {
+                let place = match namespace {
+                    "" => "the cluster".to_owned(),
+                    name => format!("namespace {name:?}"),
+                };
+                let text = format!("{place} has more than {MAX_OBJECTS} {resource}");
+                return Err(Cause::new(cause::REFUSED, text));
             }
         }
-        let most = MAX_PAGES * usize::try_from(PAGE).unwrap_or(usize::MAX);
-        let place =
-            if namespace.is_empty() { "the cluster".to_owned() } else { format!("namespace {namespace:?}") };
-        Err(Cause::new(cause::REFUSED, format!("{place} has more than {most} {resource}")))
+        Ok(all)
     }
 
     /// Reads everything about a pod.

@@ -67,7 +67,7 @@ use ::config::Section;
 use cluster::Clients;
 
 pub use survey::{
-    ClusterReport, DeletionReport, EmptyEntry, EntryOverlap, SurveyReport, MemberReport, ReportCause, Survey,
+    ClusterReport, DeletionReport, EmptyEntry, EntryOverlap, MemberReport, ReportCause, Survey, SurveyReport,
     UnreadScope,
 };
 

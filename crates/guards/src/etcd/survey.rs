@@ -30,7 +30,7 @@ use cluster::writer::{Lease, Reservations};
 use cluster::{Clients, Resource};
 
 pub use report::{
-    ClusterReport, DeletionReport, EmptyEntry, EntryOverlap, SurveyReport, MemberReport, ReportCause,
+    ClusterReport, DeletionReport, EmptyEntry, EntryOverlap, MemberReport, ReportCause, SurveyReport,
     UnreadScope,
 };
 

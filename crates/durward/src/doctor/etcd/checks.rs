@@ -1,7 +1,9 @@
 //! Derives findings from a survey of etcd clusters. Pure.
 
 use cluster::cause;
-use guards::etcd::{Empty, Ensemble, Member, Overlap, Surveyed, Unseen, Why};
+use guards::etcd::{
+    ClusterReport, EmptyEntry, EntryOverlap, MemberReport, ReportCause, SurveyReport, UnreadScope,
+};
 
 use crate::doctor::finding::{Finding, Subject};
 
@@ -74,7 +76,7 @@ impl Fixes {
 }
 
 /// Returns all findings.
-pub(super) fn all(surveyed: &Surveyed, fixes: &Fixes) -> Vec<Finding> {
+pub(super) fn all(surveyed: &SurveyReport, fixes: &Fixes) -> Vec<Finding> {
     let unseen = surveyed.unseen.iter().map(|unseen| unasked(unseen, fixes));
     let empty = surveyed.empty.iter().map(|empty| chooses_nothing(empty, fixes));
     let overlaps = surveyed.overlaps.iter().map(overlap);
@@ -82,7 +84,7 @@ pub(super) fn all(surveyed: &Surveyed, fixes: &Fixes) -> Vec<Finding> {
     unseen.chain(empty).chain(overlaps).chain(ensembles).collect()
 }
 
-fn unasked(Unseen { namespace, why }: &Unseen, fixes: &Fixes) -> Finding {
+fn unasked(UnreadScope { namespace, why }: &UnreadScope, fixes: &Fixes) -> Finding {
     let (whose, matters) = match namespace {
         Some(namespace) => (
             format!("namespace {namespace}: {}", why.text),
@@ -96,8 +98,8 @@ fn unasked(Unseen { namespace, why }: &Unseen, fixes: &Fixes) -> Finding {
     Finding::new(None, why.cause, whose, matters, fixes.cluster(why.cause))
 }
 
-fn chooses_nothing(empty: &Empty, fixes: &Fixes) -> Finding {
-    let Empty { entry, namespace, is_going, pods, seem_members } = empty;
+fn chooses_nothing(empty: &EmptyEntry, fixes: &Fixes) -> Finding {
+    let EmptyEntry { entry, namespace, is_going, pods, seem_members } = empty;
     let (kubectl, many) = (&fixes.kubectl, if *pods == 1 { "1 pod" } else { "pods" });
     let what = match (is_going, pods) {
         (true, _) => format!("{entry}: namespace {namespace} is not there, or is being deleted"),
@@ -118,7 +120,7 @@ fn chooses_nothing(empty: &Empty, fixes: &Fixes) -> Finding {
     Finding::new(None, "no-pods", what, "nothing is guarded there", fix)
 }
 
-fn overlap(Overlap { namespace, first, second, pods }: &Overlap) -> Finding {
+fn overlap(EntryOverlap { namespace, first, second, pods }: &EntryOverlap) -> Finding {
     let pods = names(pods.iter().map(String::as_str));
     let what = format!("{first} and {second} both choose {pods} in namespace {namespace}");
     let why = "the first entry that chooses a pod counts; what the other one says of it (client, leader, membership) does not";
@@ -145,7 +147,7 @@ pub(super) fn shared(namespace: &str) -> Option<Finding> {
     })
 }
 
-fn of_ensemble(one: &Ensemble, fixes: &Fixes) -> Vec<Finding> {
+fn of_ensemble(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(quorum(one, fixes));
     findings.extend(silent(one, fixes));
@@ -212,7 +214,7 @@ fn of_ensemble(one: &Ensemble, fixes: &Fixes) -> Vec<Finding> {
 }
 
 /// Reports that deletions can't be recorded in the Lease.
-pub(super) fn unnoted(ensemble: Option<&Ensemble>, why: &Why, fixes: &Fixes) -> Finding {
+pub(super) fn unnoted(ensemble: Option<&ClusterReport>, why: &ReportCause, fixes: &Fixes) -> Finding {
     let fix = match (why.cause, ensemble.and_then(|one| one.lease.as_deref()?.split_once('/'))) {
         (cause::FORBIDDEN, _) => fixes.apply(),
         (cause::NOT_RECORDED, _) => fixes.record(),
@@ -233,7 +235,7 @@ pub(super) fn unnoted(ensemble: Option<&Ensemble>, why: &Why, fixes: &Fixes) -> 
     )
 }
 
-fn quorum(one: &Ensemble, fixes: &Fixes) -> Option<Finding> {
+fn quorum(one: &ClusterReport, fixes: &Fixes) -> Option<Finding> {
     let what = match (one.is_lost, one.quorum) {
         (true, _) => "the quorum is lost: nobody who answers knows a leader".to_owned(),
         (false, Some(quorum)) if one.healthy < quorum => {
@@ -250,8 +252,8 @@ fn quorum(one: &Ensemble, fixes: &Fixes) -> Option<Finding> {
 }
 
 /// Reports members that could not be read. Members that fail for the same reason are one finding.
-fn silent(one: &Ensemble, fixes: &Fixes) -> Vec<Finding> {
-    let mut by_cause: Vec<(&Why, Vec<&str>)> = Vec::new();
+fn silent(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
+    let mut by_cause: Vec<(&ReportCause, Vec<&str>)> = Vec::new();
     for member in &one.members {
         let Some(why) = &member.unseen else { continue };
         match by_cause.iter_mut().find(|(first, _)| first.cause == why.cause) {
@@ -276,8 +278,8 @@ fn silent(one: &Ensemble, fixes: &Fixes) -> Vec<Finding> {
     report.collect()
 }
 
-fn of_member(one: &Ensemble, member: &Member, fixes: &Fixes) -> Option<Finding> {
-    let Member { name, health, .. } = member;
+fn of_member(one: &ClusterReport, member: &MemberReport, fixes: &Fixes) -> Option<Finding> {
+    let MemberReport { name, health, .. } = member;
     let (namespace, kubectl) = (&one.namespace, &fixes.kubectl);
     let (code, what, why, fix) = match member.state {
         "Unfit" if one.unclear.is_none() && !one.is_lost => (
@@ -321,7 +323,7 @@ fn of_member(one: &Ensemble, member: &Member, fixes: &Fixes) -> Option<Finding> 
 }
 
 /// Returns whether the failure of this member is the reason why the voters are unknown.
-fn is_same(member: &Member, why: &Why) -> bool {
+fn is_same(member: &MemberReport, why: &ReportCause) -> bool {
     member.unseen.as_ref().is_some_and(|unseen| unseen == why)
 }
 
@@ -331,6 +333,6 @@ fn names<'n>(all: impl Iterator<Item = &'n str>) -> String {
     if all.len() > SHOWN { format!("{shown} and {} more", all.len() - SHOWN) } else { shown }
 }
 
-fn subject(one: &Ensemble) -> Option<Subject> {
+fn subject(one: &ClusterReport) -> Option<Subject> {
     Some(Subject::Ensemble(one.name.clone()))
 }
