@@ -1,4 +1,4 @@
-//! Decoding a large review: one pass, under 1 kB allocated beyond the body, beside `serde_json` in the same run.
+//! Decodes a large review: one pass, less than 1 kB allocated in addition to the body, relative to `serde_json`.
 //!
 //! `cargo bench -p durward-bench --bench decode`
 
@@ -16,11 +16,11 @@ use stats_alloc::{Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: StatsAlloc<System> = StatsAlloc::system();
 
-/// What one decode may allocate beyond the body.
+/// Limit of allocations of one decode.
 const LIMIT: usize = 1024;
 
 fn main() -> ExitCode {
-    // A guard's worth of fields: labels and annotations, and a few of the spec.
+    // The fields of a typical guard: labels, annotations, and some of the spec.
     let fields =
         Fields::new(&["/metadata/labels", "/metadata/annotations", "/spec/containers", "/spec/volumes"]);
     let mut within = true;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The best of several rounds: the least disturbed one.
+/// Returns the best of several rounds, which is the least disturbed one.
 fn time(mut run: impl FnMut()) -> Duration {
     let mut best = Duration::MAX;
     let rounds = Instant::now();
@@ -67,7 +67,7 @@ fn time(mut run: impl FnMut()) -> Duration {
     best
 }
 
-/// A review of a pod with this many containers; for an update with the old pod too.
+/// Returns a review of a pod with this many containers; an update has the old pod too.
 fn review(containers: usize, update: bool) -> Vec<u8> {
     let container = |n: usize| {
         let env: Vec<Value> = (0..if containers == 1 { 2 } else { 24 })

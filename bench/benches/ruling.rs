@@ -1,5 +1,5 @@
-//! Where the time of a review goes, without the network: decode, rule, settle, encode, for the pod that the door is measured
-//! with.
+//! Times of the parts of a review without the network: decode, rule, settle, encode. The pod is that of the server's
+//! measurement.
 //!
 //! `cargo bench -p durward-bench --bench ruling`
 
@@ -24,7 +24,7 @@ mod review;
 #[global_allocator]
 static ALLOCATOR: StatsAlloc<System> = StatsAlloc::system();
 
-/// A reader for which every namespace exists and has no labels, as fast as a cache can be.
+/// A reader in which every namespace exists without labels, as fast as a cache.
 struct Cached(Arc<Metadata>);
 
 impl Reader for Cached {
@@ -36,7 +36,7 @@ impl Reader for Cached {
 fn main() {
     let body = review::opted_in_pod();
     let clients = Clients::reader_only(Arc::new(Cached(Arc::new(Metadata::default()))));
-    // The deletion guard's time is the fleet's: `durward-bench fleet`.
+    // `durward-bench fleet` measures the deletion guard.
     for kind in GUARD_KINDS.iter().filter(|kind| kind.name() != "deletion") {
         let (configured, _, problems) = config::read("-", None, |section| kind.read(section));
         assert!(problems.is_empty(), "the defaults of {} are no configuration", kind.name());
@@ -75,7 +75,7 @@ fn rule<'a>(guard: &'a dyn Guard, request: &'a Request<'a>) -> BoxFuture<'a, adm
     guard.review(request, Instant::now() + Duration::from_secs(5))
 }
 
-/// What a future gives that waits for nothing.
+/// Returns the output of a future that does not wait.
 fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -83,7 +83,7 @@ fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// The best of several rounds: the least disturbed one.
+/// Returns the best of several rounds, which is the least disturbed one.
 fn time(mut run: impl FnMut()) -> Duration {
     let mut best = Duration::MAX;
     let rounds = Instant::now();

@@ -1,4 +1,4 @@
-//! The peer: the least that an HTTPS server in Rust can do. Takes a body, gives it back.
+//! The peer: a minimal HTTPS server that returns the body.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::Result;
 
-/// Serves until it is killed; prints the port first. Arguments: certificate and key.
+/// Serves until it is killed, and prints the port first. Arguments: certificate and key.
 pub(crate) fn serve() -> Result<bool> {
     let mut paths = std::env::args().skip(2).map(PathBuf::from);
     let certificate = CertificateDer::from_pem_file(paths.next().ok_or("no certificate given")?)?;
@@ -44,7 +44,7 @@ async fn accept(acceptor: TlsAcceptor) -> Result<bool> {
             if let Ok(tls) = acceptor.accept(stream).await {
                 let connection = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(tls), service_fn(echo));
-                // A connection that breaks off is the load generator going away.
+                // The load generator closes its connections at the end.
                 let _ = connection.await;
             }
         });

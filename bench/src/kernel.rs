@@ -1,11 +1,11 @@
-//! What the kernel knows of a process.
+//! CPU time and memory of a process, as the kernel reports them.
 
 use std::fs;
 use std::time::Duration;
 
 use crate::Result;
 
-/// What the threads of a process have run so far, from the scheduler's own count in nanoseconds. `process` is an id, or `self`.
+/// Returns the CPU time of a process's threads, from the scheduler's count in nanoseconds. `process` is an id, or `self`.
 pub(crate) fn cpu(process: &str) -> Result<Duration> {
     let mut total = 0;
     for task in fs::read_dir(format!("/proc/{process}/task"))? {
@@ -15,12 +15,12 @@ pub(crate) fn cpu(process: &str) -> Result<Duration> {
     Ok(Duration::from_nanos(total))
 }
 
-/// Resident memory in MiB, now.
+/// Returns the resident memory in MiB.
 pub(crate) fn resident(process: &str) -> Result<f64> {
     status(process, "VmRSS:")
 }
 
-/// The most resident memory that it ever had, in MiB.
+/// Returns the peak resident memory in MiB.
 pub(crate) fn peak(process: &str) -> Result<f64> {
     status(process, "VmHWM:")
 }

@@ -1,4 +1,4 @@
-//! A client of hand-written HTTP/1.1 over rustls, one thread per connection: as little of its own as can be.
+//! A load generator: HTTP/1.1 over rustls, with one thread for each connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,13 +12,13 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::Result;
 
-/// One keep-alive connection.
+/// A keep-alive connection.
 pub(crate) struct Connection {
     stream: StreamOwned<ClientConnection, TcpStream>,
     answer: Vec<u8>,
 }
 
-/// What connections are made with.
+/// Returns a TLS configuration that trusts the certificate.
 pub(crate) fn trusting(certificate: &Path) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificate)?)?;
@@ -30,14 +30,14 @@ pub(crate) fn trusting(certificate: &Path) -> Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// A whole request, ready to be written.
+/// Returns a whole request.
 pub(crate) fn request(path: &str, body: &[u8]) -> Vec<u8> {
     let mut request = head(path, body.len()).into_bytes();
     request.extend_from_slice(body);
     request
 }
 
-/// A request up to its body, as the API server writes it.
+/// Returns the head of a request, as the API server writes it.
 pub(crate) fn head(path: &str, length: usize) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nHost: durward.durward-system.svc\r\nUser-Agent: kube-apiserver-admission\r\nContent-Length: {length}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
@@ -59,13 +59,13 @@ impl Connection {
         Ok(self.stream.flush()?)
     }
 
-    /// One request, one answer; the answer must be a 200.
+    /// Sends a request and reads its answer, which must be 200.
     pub(crate) fn ask(&mut self, request: &[u8]) -> Result<()> {
         self.send(request)?;
         self.answer()
     }
 
-    /// Reads one answer.
+    /// Reads an answer.
     pub(crate) fn answer(&mut self) -> Result<()> {
         let mut filled = 0;
         loop {
@@ -92,7 +92,7 @@ impl Connection {
     }
 }
 
-/// As fast as `connections` can, `count` requests in all.
+/// Sends `count` requests over `connections`, as fast as possible.
 pub(crate) fn closed(
     address: SocketAddr,
     config: &Arc<ClientConfig>,
@@ -114,7 +114,7 @@ pub(crate) fn closed(
     })
 }
 
-/// At a fixed rate over `connections`; the latency of each request counts from when it was due, not from when it was sent.
+/// Sends requests at a fixed rate. A latency counts from when the request was due, not from when it was sent.
 pub(crate) fn open(
     address: SocketAddr,
     config: &Arc<ClientConfig>,

@@ -1,9 +1,9 @@
-//! Speed and memory, each figure beside a peer or a limit of the same run.
+//! Measures speed and memory, each figure relative to a peer or a limit of the same run.
 //!
-//! `door`: CPU per review and p99 beside a bare hyper + rustls echo of the same bytes, and resident memory. `fleet`: the verdict
-//! over a simulated fleet of up to 5,000 members. `etcd`: the verdict on a member's pod, over simulated ensembles. What is measured runs as a process of its own on one core; load and peers'
-//! other ends come from the other core. CPU time is the kernel's own count. A figure past its limit ends the run with exit
-//! code 1.
+//! `server`: CPU per review and p99 relative to a hyper + rustls echo of the same bytes, and resident memory. `fleet`: the
+//! verdict over a simulated fleet of up to 5,000 members. `etcd`: the verdict on a member's pod in simulated etcd clusters. The
+//! measured process runs on one core; load and simulated servers run on the other. CPU time is the kernel's count. A figure over
+//! its limit makes the run exit with 1.
 //!
 //! `make bench`, or `cargo build --release -p durward -p durward-bench && cargo run --release -p durward-bench`
 
@@ -22,10 +22,10 @@ mod speed;
 use std::error::Error;
 use std::process::{Command, ExitCode};
 
-/// Errors end the run; nobody handles them.
+/// An error ends the run.
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The core that servers get, and the one that the load comes from.
+/// The core of the measured process, and the one of the load.
 const SERVER_CORE: &str = "0";
 const LOAD_CORE: &str = "1";
 
@@ -34,13 +34,13 @@ fn main() -> ExitCode {
     let (what, more) = (arguments.next(), arguments.next());
     let done = match (what.as_deref(), more.as_deref()) {
         (None, _) => pinned("all"),
-        (Some(part @ ("door" | "fleet" | "etcd")), None) => pinned(part),
+        (Some(part @ ("server" | "fleet" | "etcd")), None) => pinned(part),
         (Some("measure"), Some(part)) => measure(part),
         (Some("echo"), _) => echo::serve(),
-        (Some("look"), Some(order)) => fleet::look(order),
-        (Some("look-etcd"), Some(order)) => etcd::look(order),
+        (Some("look"), Some(order)) => fleet::client(order),
+        (Some("look-etcd"), Some(order)) => etcd::client(order),
         (Some(other), _) => {
-            Err(format!("{other:?} is none of: door, fleet, etcd, or nothing for all").into())
+            Err(format!("{other:?} is none of: server, fleet, etcd, or nothing for all").into())
         }
     };
     match done {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts the measuring on its own core.
+/// Runs the measurement on its own core.
 fn pinned(part: &str) -> Result<bool> {
     let own = std::env::current_exe()?;
     let status = Command::new("taskset").args(["-c", LOAD_CORE]).arg(own).args(["measure", part]).status();
@@ -64,7 +64,7 @@ fn measure(part: &str) -> Result<bool> {
     let folder = peer::Snapshot::new()?;
     let mut good = true;
     let wants = |one: &str| part == "all" || part == one;
-    if wants("door") {
+    if wants("server") {
         good &= speed::measure(&folder)?;
         good &= memory::measure(&folder)?;
     }

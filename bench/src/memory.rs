@@ -1,23 +1,23 @@
-//! Resident memory: idle, and with 64 MiB of bodies in flight, few large ones and many small ones: what a connection takes weighs
-//! more than the bytes once bodies are small.
+//! Resident memory: idle, and with 64 MiB of bodies in flight, from few large ones to many small ones. A small body costs less
+//! than its connection.
 
 use std::time::{Duration, Instant};
 
 use crate::peer::{Server, Snapshot};
 use crate::{Result, load};
 
-/// MiB at rest, after some reviews.
+/// Limit in MiB after some reviews, idle.
 const IDLE: f64 = 20.0;
-/// MiB while the budget of bytes is as good as used up.
+/// Limit in MiB while the budget of bytes is used up.
 const FULL: f64 = 100.0;
-/// `server.limits` at their defaults: the bytes of all bodies, what each costs beside its own, connections.
+/// Defaults of `server.limits`: bytes of all bodies, cost of a body, connections.
 const BUDGET: usize = 64 << 20;
 const BODY_COST: usize = 32 << 10;
 const CONNECTIONS: usize = 512;
-/// Sizes of bodies. With the last one all connections carry one, and the budget is used up to the last byte.
+/// Sizes of bodies. With the last one, every connection has a body and the whole budget is used.
 const BODIES: [usize; 4] = [2 << 20, 256 << 10, 128 << 10, 96 << 10];
 
-/// Measures and prints. Whether all figures are within their limits.
+/// Measures and prints. Returns whether all figures are within their limits.
 pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
     println!("resident memory");
     let server = Server::durward(folder)?;
@@ -41,8 +41,8 @@ pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
     Ok(good)
 }
 
-/// A server of its own, whose memory holds nothing of an earlier mix, with so many bodies that all but arrived and every other
-/// connection open and idle.
+/// Starts a new server and sends bodies that are complete except for their last byte. All other connections are open and
+/// idle. Returns the resident memory.
 fn with_bodies(folder: &Snapshot, bodies: usize, size: usize) -> Result<f64> {
     let server = Server::durward(folder)?;
     let config = load::trusting(&folder.certificate())?;
@@ -56,7 +56,7 @@ fn with_bodies(folder: &Snapshot, bodies: usize, size: usize) -> Result<f64> {
     settled(&server)
 }
 
-/// The highest figure until it has not risen for a second.
+/// Returns the highest figure once it has not risen for a second.
 fn settled(server: &Server) -> Result<f64> {
     let (mut most, mut since) = (0.0, Instant::now());
     while since.elapsed() < Duration::from_secs(1) {

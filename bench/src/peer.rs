@@ -1,4 +1,4 @@
-//! Starting the two servers, and reading what the kernel knows of them.
+//! Starts the two servers and reads their CPU time and memory.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Result, SERVER_CORE, kernel};
 
-/// Certificate, configuration and world for the servers; removed at the end.
+/// Certificate, configuration and snapshot for the servers. Removed at the end.
 pub(crate) struct Snapshot(PathBuf);
 
 impl Snapshot {
@@ -20,7 +20,7 @@ impl Snapshot {
         fs::write(path.join("tls.crt"), made.cert.pem())?;
         fs::write(path.join("tls.key"), made.signing_key.serialize_pem())?;
         fs::write(path.join("durward.yaml"), CONFIGURATION)?;
-        fs::write(path.join("world/world.yaml"), WORLD)?;
+        fs::write(path.join("world/world.yaml"), SNAPSHOT)?;
         fs::write(path.join("world/here/core_v1_namespaces.json"), NAMESPACES)?;
         Ok(Self(path))
     }
@@ -36,7 +36,7 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        // A folder in the temporary directory: what is left there is no harm.
+        // The directory is temporary, so a leftover does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -48,10 +48,10 @@ server:
 guards:
   lxcfs: {}
 ";
-const WORLD: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
+const SNAPSHOT: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
 const NAMESPACES: &str = r#"{"apiVersion":"v1","kind":"NamespaceList","items":[{"metadata":{"name":"shop","labels":{"kubernetes.io/metadata.name":"shop"}}}]}"#;
 
-/// A server that is being measured.
+/// A measured server.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -59,7 +59,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The echo: this very program, called otherwise.
+    /// Starts the echo: this program with another argument.
     pub(crate) fn echo(folder: &Snapshot) -> Result<Self> {
         let mut child = Command::new("taskset")
             .args(["-c", SERVER_CORE])
@@ -74,7 +74,7 @@ impl Server {
         Ok(Self { child, address, path: "/echo" })
     }
 
-    /// Durward, as shipped, with the LXCFS guard and a world on disk.
+    /// Starts Durward with the LXCFS guard and a snapshot on disk.
     pub(crate) fn durward(folder: &Snapshot) -> Result<Self> {
         let [listen, admin, local] = [free_port()?, free_port()?, free_port()?];
         let child = Command::new("taskset")
@@ -108,12 +108,12 @@ impl Server {
         Ok(server)
     }
 
-    /// What its threads have run so far.
+    /// Returns the CPU time.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         kernel::cpu(&self.child.id().to_string())
     }
 
-    /// Resident memory in MiB.
+    /// Returns the resident memory in MiB.
     pub(crate) fn resident(&self) -> Result<f64> {
         kernel::resident(&self.child.id().to_string())
     }
@@ -121,7 +121,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Our own child, by its handle; both answers only say that it has gone already.
+        // The child can have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

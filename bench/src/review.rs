@@ -1,8 +1,8 @@
-//! The review that is sent: a pod as a Deployment's controller creates it, opted in to LXCFS.
+//! The review that is sent: a pod of a Deployment, opted in to LXCFS.
 
 use serde_json::json;
 
-/// About 2.3 kB.
+/// Returns a review of about 2.3 kB.
 pub(crate) fn opted_in_pod() -> Vec<u8> {
     let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let resource = json!({"group": "", "version": "v1", "resource": "pods"});

@@ -1,4 +1,4 @@
-//! CPU per review, and p99 at a fixed rate: Durward over echo.
+//! CPU per review, and p99 at a fixed rate, relative to the echo.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::peer::{Server, Snapshot};
 use crate::{Result, load, review};
 
-/// At most so many times the echo's.
+/// Limit of both ratios.
 const LIMIT: f64 = 2.0;
 const ROUNDS: usize = 3;
 const REQUESTS: usize = 40_000;
@@ -17,7 +17,7 @@ struct Figures {
     p99: Duration,
 }
 
-/// Measures and prints. Whether both ratios are within the limit.
+/// Measures and prints. Returns whether both ratios are within the limit.
 pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
     let body = review::opted_in_pod();
     println!(

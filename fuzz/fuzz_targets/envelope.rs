@@ -1,5 +1,5 @@
-//! Any bytes as the body of a review: decoding refuses or accepts, never panics; what is JSON is the same as for `serde_json`;
-//! and whatever was decoded is answered with JSON that names the same uid.
+//! Feeds any bytes as the body of a review. Decoding never panics and accepts as JSON what `serde_json` accepts. The answer to a
+//! decoded review is JSON with the same uid.
 
 #![no_main]
 

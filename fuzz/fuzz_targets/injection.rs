@@ -1,6 +1,5 @@
-//! Any bytes as a review for the LXCFS guard: it never panics and never refuses, its patch applies and only adds, what was added
-//! can be taken out again, and a second pass adds nothing. The patch is the one that these very bytes got, with the order of
-//! their keys and those that stand twice.
+//! Feeds any bytes as a review to the LXCFS guard. It never panics and never denies. Its patch applies to these bytes, including
+//! their order of keys and duplicate keys, only adds, and can be reverted. A second pass adds nothing.
 
 #![no_main]
 

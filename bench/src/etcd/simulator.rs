@@ -1,5 +1,5 @@
-//! An API server with pods of etcd ensembles, and the members: HTTP/2 over TLS the one, HTTP/1.1 the others, every answer as late as
-//! a round trip. Leases are kept as an API server keeps them, and a leader that is told to hand over does.
+//! A simulated API server with pods of etcd clusters (HTTP/2 over TLS), and their members (HTTP/1.1). Every answer is delayed by a
+//! round trip. Leases have resource versions as in an API server, and a leader transfers its leadership on request.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,10 +24,10 @@ use crate::Result;
 use crate::fleet::{DELAY, acceptor, kubeconfig};
 use crate::peer::Snapshot;
 
-/// Where members are: an address of the loopback network for each, by ensemble and number.
+/// Network of the members: each has a loopback address, by cluster and number.
 const NETWORK: [u8; 2] = [127, 71];
 
-/// Ensembles that run until they are dropped.
+/// Simulated etcd clusters. They stop when this is dropped.
 pub(super) struct Simulator {
     pub(super) kubeconfig: PathBuf,
     pub(super) port: u16,
@@ -35,34 +35,34 @@ pub(super) struct Simulator {
     _runtime: Runtime,
 }
 
-/// What there is.
+/// The state of all clusters.
 struct State {
-    ensembles: usize,
+    clusters: usize,
     hangs: Option<usize>,
     of_kubernetes: AtomicUsize,
     of_members: AtomicUsize,
-    /// By ensemble.
+    /// By cluster.
     leaders: Vec<AtomicUsize>,
-    /// By ensemble: version and the whole Lease.
+    /// By cluster: resource version and Lease.
     leases: Mutex<Vec<Option<(u64, Value)>>>,
 }
 
 impl Simulator {
-    pub(super) fn start(ensembles: usize, hangs: Option<usize>, folder: &Snapshot) -> Result<Self> {
+    pub(super) fn start(clusters: usize, hangs: Option<usize>, folder: &Snapshot) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let state = Arc::new(State {
-            ensembles,
+            clusters,
             hangs,
             of_kubernetes: AtomicUsize::default(),
             of_members: AtomicUsize::default(),
-            leaders: (0..ensembles).map(|_| AtomicUsize::default()).collect(),
-            leases: Mutex::new(vec![None; ensembles]),
+            leaders: (0..clusters).map(|_| AtomicUsize::default()).collect(),
+            leases: Mutex::new(vec![None; clusters]),
         });
         let api = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
         let kubeconfig = kubeconfig(folder, api.local_addr()?)?;
         runtime.spawn(accept(api, acceptor(folder)?, Arc::clone(&state)));
         let mut port = 0;
-        for of in 0..ensembles {
+        for of in 0..clusters {
             for number in 0..MEMBERS {
                 let listener =
                     runtime.block_on(TcpListener::bind(SocketAddr::from((address(of, number), port))))?;
@@ -73,7 +73,7 @@ impl Simulator {
         Ok(Self { kubeconfig, port, state, _runtime: runtime })
     }
 
-    /// How many questions have come, to Kubernetes and to members.
+    /// Returns the number of requests to Kubernetes, and to members.
     pub(super) fn asked(&self) -> (usize, usize) {
         let State { of_kubernetes, of_members, .. } = &*self.state;
         (of_kubernetes.load(Ordering::Relaxed), of_members.load(Ordering::Relaxed))
@@ -85,7 +85,7 @@ fn address(of: usize, number: usize) -> Ipv4Addr {
     Ipv4Addr::new(NETWORK[0], NETWORK[1], byte(of), byte(number + 1))
 }
 
-/// The pod of a member, as the API server has it.
+/// Returns the pod of a member.
 pub(super) fn pod(of: usize, number: usize) -> Value {
     let name = format!("etcd-{of}-{number}");
     json!({
@@ -106,7 +106,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
     }
 }
 
-/// A connection that breaks off is the client going away; so with members.
+/// Serves a connection. Its client can close it at any time.
 async fn kubernetes(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) -> Result<()> {
     stream.set_nodelay(true)?;
     let stream = tls.accept(stream).await?;
@@ -122,11 +122,11 @@ async fn kubernetes(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) -> R
             let is_metadata = head.headers.get(ACCEPT).is_some_and(wants_metadata);
             let (code, said) = state.answer(&head.method, head.uri.path(), is_metadata, &body);
             sleep_until(due).await;
-            Ok::<_, Infallible>(say(code, &said))
+            Ok::<_, Infallible>(respond(code, &said))
         }
     });
     let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-    // As the least that API servers take in practice.
+    // The smallest limit that API servers have in practice.
     server.max_concurrent_streams(100);
     Ok(server.serve_connection(TokioIo::new(stream), service).await?)
 }
@@ -151,20 +151,20 @@ async fn member(stream: TcpStream, of: usize, number: usize, state: Arc<State>) 
             }
             let (code, said) = state.member(of, number, head.uri.path(), &body);
             sleep_until(due).await;
-            Ok::<_, Infallible>(say(code, &said))
+            Ok::<_, Infallible>(respond(code, &said))
         }
     });
     Ok(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await?)
 }
 
-fn say(code: u16, body: &Value) -> Response<Full<Bytes>> {
+fn respond(code: u16, body: &Value) -> Response<Full<Bytes>> {
     let mut answer = Response::new(Full::new(Bytes::from(body.to_string())));
     *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
 }
 
-/// What a member is called in its ensemble.
+/// Returns the id of a member.
 fn id(number: usize) -> String {
     (10_276_657_743_932_975_437_u64 + u64::try_from(number).unwrap_or_default()).to_string()
 }
@@ -189,7 +189,7 @@ impl State {
         match path {
             "/api/v1/namespaces/db" => (200, metadata("db")),
             "/api/v1/namespaces/db/pods" => {
-                let all = (0..self.ensembles).flat_map(|of| (0..MEMBERS).map(move |number| pod(of, number)));
+                let all = (0..self.clusters).flat_map(|of| (0..MEMBERS).map(move |number| pod(of, number)));
                 let items: Vec<Value> = all.collect();
                 (
                     200,

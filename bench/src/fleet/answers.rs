@@ -1,4 +1,4 @@
-//! What members and control plane answer, made once: the shapes are those of kube-apiserver 1.35 and Karmada 1.16.
+//! Prepared answers of members and control plane, in the form of kube-apiserver 1.35 and Karmada 1.16.
 
 use std::collections::HashMap;
 
@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 
 use super::Shape;
 
-/// The namespace that is to be deleted.
+/// The namespace of the deletion.
 pub(super) const NAMESPACE: &str = "shop";
-/// Where the Clusters are.
+/// Path of the Clusters.
 pub(super) const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
-/// As many as are asked for at once, here and by client-go.
+/// Page size of the guard and of client-go.
 pub(super) const PAGE: usize = 500;
 
-/// The name of a member.
+/// Returns the name of a member.
 pub(super) fn member(index: usize) -> String {
     format!("member-{index:05}")
 }
 
-/// Every answer there is.
+/// All answers.
 pub(super) struct Answers {
     shape: Shape,
-    /// By where they begin.
+    /// Pages by their start.
     pages: HashMap<usize, Bytes>,
     namespace: Bytes,
     absent: Bytes,
@@ -33,9 +33,9 @@ pub(super) struct Answers {
     whole: HashMap<&'static str, Bytes>,
 }
 
-/// One answer.
+/// An answer.
 pub(super) enum Answer {
-    /// A code and a body.
+    /// A status code and a body.
     Say(u16, Bytes),
     /// The member hangs.
     Hang,
@@ -70,7 +70,7 @@ impl Answers {
         }
     }
 
-    /// The answer to a GET.
+    /// Returns the answer to a GET.
     pub(super) fn to(&self, path: &str, query: &str, accepts_metadata: bool) -> Answer {
         if path == CLUSTERS {
             let from = query.split('&').find_map(|pair| pair.strip_prefix("continue="));
@@ -80,7 +80,7 @@ impl Answers {
         }
         let proxied = path.strip_prefix(CLUSTERS).and_then(|rest| rest.strip_prefix("/member-"));
         let Some((index, path)) = proxied.and_then(|rest| rest.split_once("/proxy")) else {
-            // The control plane itself has the namespace, and nothing in it.
+            // The control plane has the namespace too, without objects.
             return self.within(path, true, accepts_metadata, false);
         };
         match index.parse::<usize>() {
@@ -92,7 +92,7 @@ impl Answers {
         }
     }
 
-    /// Within one cluster.
+    /// Returns the answer of one cluster.
     fn within(&self, path: &str, has: bool, accepts_metadata: bool, runs_pods: bool) -> Answer {
         let plural = path.rsplit('/').next().unwrap_or_default();
         if plural == NAMESPACE {
@@ -161,7 +161,7 @@ fn pod() -> Value {
                     "f:dnsPolicy": {}, "f:enableServiceLinks": {}, "f:restartPolicy": {}, "f:schedulerName": {}, "f:securityContext": {}, "f:terminationGracePeriodSeconds": {}}}}]}})
 }
 
-/// 500 Clusters, their metadata only. The token is where the next page begins: the real one is longer and as opaque.
+/// Returns a page of 500 Clusters with metadata only. The token is the start of the next page; a real one is longer.
 fn page(members: usize, start: usize) -> Value {
     let end = members.min(start + PAGE);
     let items: Vec<_> = (start..end).map(cluster).collect();
@@ -173,7 +173,7 @@ fn page(members: usize, start: usize) -> Value {
     page
 }
 
-/// Metadata of a Cluster: 2.4 kB, nearly all of it for the bookkeeping of fields.
+/// Returns the metadata of a Cluster: 2.4 kB, mostly managed fields.
 fn cluster(index: usize) -> Value {
     let fields = |names: &[&str]| -> Value {
         names.iter().map(|name| (format!("f:{name}"), json!({}))).collect::<serde_json::Map<_, _>>().into()
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// 2.4 kB is what Karmada 1.16 gave for a Cluster that karmadactl joined.
+    /// Karmada 1.16 returned 2.4 kB for a Cluster that karmadactl joined.
     #[test]
     fn the_metadata_of_a_cluster_is_as_large_as_a_real_one() {
         let size = cluster(4_711).to_string().len();

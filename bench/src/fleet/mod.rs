@@ -1,11 +1,11 @@
-//! A namespace's verdict over a fleet that is simulated: how long it takes, what it costs, how much memory it needs.
+//! Measures the verdict on a namespace in a simulated fleet: its time, CPU time and memory.
 //!
-//! The fleet is in this process; who looks at it is a process of its own on the other core ([`look`]), so that neither's time
-//! nor memory counts as the other's. Before each figure is believed, the verdict and the number of requests are.
+//! The fleet is in this process. The guard is in a process of its own on the other core ([`client`]), so that time and memory are
+//! counted separately. Every figure also checks the verdict and the number of requests.
 
 mod answers;
-mod bare;
-mod look;
+mod baseline;
+mod client;
 mod simulator;
 
 use std::process::Command;
@@ -17,33 +17,33 @@ use crate::peer::Snapshot;
 use crate::{Result, SERVER_CORE};
 use simulator::Simulator;
 
-pub(crate) use look::{look, verdict};
+pub(crate) use client::{client, verdict};
 pub(crate) use simulator::{acceptor, kubeconfig};
 
-/// A round trip: every answer is so late.
+/// Delay of every answer: a round trip.
 pub(crate) const DELAY: Duration = Duration::from_millis(20);
-/// What a verdict may take beside its round trips; and how much later than its deadline one may come.
-const BESIDE: Duration = Duration::from_millis(100);
-/// For 5,000 members.
-const LARGE_WITHIN: Duration = Duration::from_secs(3);
-/// To the one API server, at any time.
+/// Limit of the time in addition to round trips, and after a deadline.
+const OVERHEAD: Duration = Duration::from_millis(100);
+/// Limit for 5,000 members.
+const LARGE_LIMIT: Duration = Duration::from_secs(3);
+/// Limit of connections to the API server.
 const CONNECTIONS: usize = 64;
-/// MiB that were ever resident, at 5,000 members.
+/// Limit of peak resident memory in MiB with 5,000 members.
 const MEMORY: f64 = 64.0;
-/// How long a member is waited for that does not answer.
+/// Deadline for a member that does not answer.
 const MEMBER_DEADLINE: Duration = Duration::from_secs(1);
-/// Verdicts, one after another; the first one makes the connections.
+/// Number of verdicts. The first one opens the connections.
 const ROUNDS: usize = 7;
 
 /// A fleet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shape {
     members: usize,
-    /// How many of them have the namespace, spread evenly.
+    /// Number of members that have the namespace, spread evenly.
     have: usize,
-    /// How many pods each of those runs.
+    /// Number of pods in each of those.
     pods: usize,
-    /// One that never answers.
+    /// A member that never answers.
     hangs: Option<usize>,
 }
 
@@ -53,18 +53,18 @@ impl Shape {
         index.is_multiple_of(step) && index / step < self.have
     }
 
-    /// What one verdict has to ask, and no more: the pages of the list of Clusters, each member for the namespace, and who has it
-    /// for each List; the control plane has it, and is asked for it and for each List too.
+    /// Returns the number of requests of one verdict: the pages of Clusters, the namespace in each member and the control plane, and
+    /// each List in those that have it.
     fn questions(&self) -> usize {
-        self.members.div_ceil(answers::PAGE) + self.members + 1 + (self.have + 1) * bare::LISTS.len()
+        self.members.div_ceil(answers::PAGE) + self.members + 1 + (self.have + 1) * baseline::LISTS.len()
     }
 }
 
-/// What came of several verdicts, one after another.
+/// The result of several verdicts, one after another.
 struct Figures {
     first: Duration,
     median: Duration,
-    /// CPU of one verdict, the first one left out.
+    /// CPU time of one verdict, except for the first one.
     cpu: Duration,
     /// Requests of one verdict.
     requests: usize,
@@ -72,7 +72,7 @@ struct Figures {
     peak: f64,
 }
 
-/// Measures and prints. Whether all figures are within their limits.
+/// Measures and prints. Returns whether all figures are within their limits.
 pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
     println!(
         "verdict on a namespace over a simulated fleet, each answer {} ms late; the first of {ROUNDS} verdicts (it connects), the median of the others",
@@ -82,7 +82,7 @@ pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
     for (members, have) in [(1, 1), (50, 5), (500, 50), (5_000, 500)] {
         good &= sized(folder, Shape { members, have, ..Shape::default() })?;
     }
-    good &= beside_a_round(folder)?;
+    good &= during_a_probe(folder)?;
     good &= hanging(folder)?;
     everywhere(folder)?;
     Ok(good)
@@ -91,7 +91,7 @@ pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
 fn sized(folder: &Snapshot, shape: Shape) -> Result<bool> {
     let figures = figures(folder, shape, "verdict")?;
     let large = shape.members > 500;
-    let within = if large { LARGE_WITHIN } else { 2 * DELAY + BESIDE };
+    let within = if large { LARGE_LIMIT } else { 2 * DELAY + OVERHEAD };
     let memory = if large { format!(" (limit {MEMORY})") } else { String::new() };
     println!(
         "  {:>5} members, {:>3} have it   first {:>8.1?}   then {:>8.1?} (limit {within:.1?})   {:>5} requests   {:>2} connections (limit {CONNECTIONS})   {:>5.1} MiB{memory}",
@@ -106,22 +106,22 @@ fn sized(folder: &Snapshot, shape: Shape) -> Result<bool> {
     Ok(figures.median <= within && figures.connections <= CONNECTIONS && (!large || figures.peak < MEMORY))
 }
 
-/// Every minute each member is asked for all that guards read; who waits at kubectl does not wait for that.
-fn beside_a_round(folder: &Snapshot) -> Result<bool> {
+/// Measures during a probe, which reads every member once a minute. It must not delay a verdict.
+fn during_a_probe(folder: &Snapshot) -> Result<bool> {
     let shape = Shape { members: 5_000, have: 500, ..Shape::default() };
     let figures = figures(folder, shape, "rounds")?;
     println!(
-        "   5000 members, while a round is made      then {:>8.1?} (limit {LARGE_WITHIN:.1?})   {:>2} connections (limit {CONNECTIONS})   {:>5.1} MiB (limit {MEMORY})",
+        "   5000 members, while a round is made      then {:>8.1?} (limit {LARGE_LIMIT:.1?})   {:>2} connections (limit {CONNECTIONS})   {:>5.1} MiB (limit {MEMORY})",
         figures.median, figures.connections, figures.peak
     );
-    Ok(figures.median <= LARGE_WITHIN && figures.connections <= CONNECTIONS && figures.peak < MEMORY)
+    Ok(figures.median <= LARGE_LIMIT && figures.connections <= CONNECTIONS && figures.peak < MEMORY)
 }
 
-/// The others are read meanwhile; the verdict comes when the deadline of the one has passed.
+/// Measures with a member that hangs. The other members are read meanwhile, and the verdict follows at the deadline.
 fn hanging(folder: &Snapshot) -> Result<bool> {
     let shape = Shape { members: 500, have: 50, hangs: Some(7), ..Shape::default() };
     let figures = figures(folder, shape, "verdict")?;
-    let within = DELAY + MEMBER_DEADLINE + BESIDE;
+    let within = DELAY + MEMBER_DEADLINE + OVERHEAD;
     println!(
         "    500 members, one hangs      then {:>8.3?} (its deadline is {MEMBER_DEADLINE:.1?}, limit {within:.1?})",
         figures.median
@@ -129,13 +129,13 @@ fn hanging(folder: &Snapshot) -> Result<bool> {
     Ok(figures.median <= within)
 }
 
-/// The case in which most is asked, beside the least that a client can do.
+/// Measures the case with the most requests, relative to the peer.
 fn everywhere(folder: &Snapshot) -> Result<()> {
     let shape = Shape { members: 500, have: 500, pods: 3, ..Shape::default() };
     let durward = figures(folder, shape, "verdict")?;
-    let bare = figures(folder, shape, "bare")?;
+    let baseline = figures(folder, shape, "bare")?;
     let each = |figures: &Figures| figures.cpu / u32::try_from(figures.requests).unwrap_or(u32::MAX).max(1);
-    let (own, least) = (each(&durward), each(&bare));
+    let (own, least) = (each(&durward), each(&baseline));
     println!(
         "    500 members, all have it    then {:>8.1?}   {} requests   CPU per request: bare HTTP/2 client {least:.1?}, durward {own:.1?}, ratio {:.2}",
         durward.median,
@@ -145,7 +145,7 @@ fn everywhere(folder: &Snapshot) -> Result<()> {
     Ok(())
 }
 
-/// Starts a fleet, and somebody who looks at it.
+/// Starts a fleet and the measured process.
 fn figures(folder: &Snapshot, shape: Shape, how: &str) -> Result<Figures> {
     let fleet = Simulator::start(shape, folder)?;
     let order = json!({"kubeconfig": fleet.kubeconfig, "how": how, "rounds": ROUNDS,
@@ -185,7 +185,7 @@ fn figures(folder: &Snapshot, shape: Shape, how: &str) -> Result<Figures> {
     })
 }
 
-/// The one in the middle.
+/// Returns the median.
 pub(crate) fn median(of: &[Duration]) -> Duration {
     let mut sorted = of.to_vec();
     sorted.sort_unstable();

@@ -1,5 +1,5 @@
-//! A Karmada control plane with members behind it: HTTP/2 over TLS, 100 streams a connection, every answer as late as a round
-//! trip. It counts what it is asked; its answers are made beforehand, so that it costs little itself.
+//! A simulated Karmada control plane with members: HTTP/2 over TLS, 100 streams for each connection, every answer delayed by a
+//! round trip. It counts requests. Answers are prepared, so that it costs little CPU time.
 
 use std::convert::Infallible;
 use std::fs;
@@ -27,17 +27,17 @@ use super::{DELAY, Shape};
 use crate::Result;
 use crate::peer::Snapshot;
 
-/// The least that API servers take in practice (`--http2-max-streams-per-connection`; their own default is 250, then 1,000).
+/// The smallest limit that API servers have in practice (`--http2-max-streams-per-connection`; the default is 250, later 1,000).
 const STREAMS: u32 = 100;
 
-/// A control plane that runs until it is dropped.
+/// A simulated control plane. It stops when this is dropped.
 pub(super) struct Simulator {
     pub(super) kubeconfig: PathBuf,
     counts: Arc<Counts>,
     _runtime: Runtime,
 }
 
-/// What has been asked.
+/// Counts of requests and connections.
 #[derive(Default)]
 struct Counts {
     requests: AtomicUsize,
@@ -57,18 +57,18 @@ impl Simulator {
         Ok(Self { kubeconfig, counts, _runtime: runtime })
     }
 
-    /// How many requests have come.
+    /// Returns the number of requests.
     pub(super) fn requests(&self) -> usize {
         self.counts.requests.load(Ordering::Relaxed)
     }
 
-    /// How many connections were open at most.
+    /// Returns the peak number of open connections.
     pub(super) fn connections(&self) -> usize {
         self.counts.most.load(Ordering::Relaxed)
     }
 }
 
-/// HTTP/2 over TLS by the folder's certificate.
+/// Returns HTTP/2 over TLS with the directory's certificate.
 pub(crate) fn acceptor(folder: &Snapshot) -> Result<TlsAcceptor> {
     let certificate = CertificateDer::from_pem_file(folder.certificate())?;
     let key = PrivateKeyDer::from_pem_file(folder.file("tls.key"))?;
@@ -81,7 +81,7 @@ pub(crate) fn acceptor(folder: &Snapshot) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(tls)))
 }
 
-/// JSON, which is YAML.
+/// Writes a kubeconfig as JSON, which is valid YAML.
 pub(crate) fn kubeconfig(folder: &Snapshot, address: SocketAddr) -> Result<PathBuf> {
     let path = folder.file("kubeconfig");
     let config = json!({
@@ -100,7 +100,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, answers: Arc<Answers>, 
     }
 }
 
-/// A connection that breaks off is the client going away.
+/// Serves a connection. Its client can close it at any time.
 async fn connection(
     stream: TcpStream,
     tls: TlsAcceptor,
@@ -125,7 +125,7 @@ async fn connection(
                 return std::future::pending().await;
             };
             sleep_until(due).await;
-            Ok::<_, Infallible>(say(code, body))
+            Ok::<_, Infallible>(respond(code, body))
         }
     });
     let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -141,8 +141,8 @@ impl Drop for Closed {
     }
 }
 
-/// With the headers that an API server gives.
-fn say(code: u16, body: Bytes) -> Response<Full<Bytes>> {
+/// Returns a response with the headers of an API server.
+fn respond(code: u16, body: Bytes) -> Response<Full<Bytes>> {
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     for (name, value) in [

@@ -1,5 +1,5 @@
-//! Who looks at the fleet: a process of its own, with the live world and the deletion guard that `durward serve` has. Each
-//! verdict is a review from its bytes to the answer's bytes; what is left out is the door, which `door` measures.
+//! The measured process: the reader and the deletion guard of `durward serve`. A verdict is measured from the bytes of a review to
+//! the bytes of its answer, without the server, which `server` measures.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use guards::{Configured, GUARD_KINDS};
 use serde_json::{Value, json};
 
 use super::answers::NAMESPACE;
-use super::{MEMBER_DEADLINE, Shape, bare};
+use super::{MEMBER_DEADLINE, Shape, baseline};
 use crate::{Result, kernel};
 
-/// What the API server gives this guard, as it is registered.
-const REVIEW_WITHIN: Duration = Duration::from_secs(10);
+/// Timeout of the webhook.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// 50,000 questions, 32 at a time, 20 ms each: 31 s. ProbeTargets come every minute.
-const ROUND_WITHIN: Duration = Duration::from_secs(90);
+/// Limit of a probe of the fleet: 50,000 requests, 32 at a time, 20 ms each, are 31 s. Probes run every minute.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Carries out an order of [`measure`](super::measure) and prints what it took.
-pub(crate) fn look(order: &str) -> Result<bool> {
+/// Carries out an order of [`measure`](super::measure) and prints the times.
+pub(crate) fn client(order: &str) -> Result<bool> {
     let order: Value = serde_json::from_str(order)?;
     let count = |key: &str| order[key].as_u64().and_then(|count| usize::try_from(count).ok());
     let shape = Shape {
@@ -34,11 +34,11 @@ pub(crate) fn look(order: &str) -> Result<bool> {
     };
     let kubeconfig = PathBuf::from(order["kubeconfig"].as_str().ok_or("no kubeconfig")?);
     let rounds = count("rounds").unwrap_or(1);
-    // As `durward serve` has it: as many threads as there are cores to use.
+    // `durward serve` has as many threads as cores.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut times = Times::default();
     if order["how"] == "bare" {
-        runtime.block_on(bare::rounds(&kubeconfig, shape, rounds, &mut times))?;
+        runtime.block_on(baseline::rounds(&kubeconfig, shape, rounds, &mut times))?;
     } else {
         let goes_rounds = order["how"] == "rounds";
         runtime.block_on(verdicts(kubeconfig, shape, rounds, goes_rounds, &mut times))?;
@@ -47,7 +47,7 @@ pub(crate) fn look(order: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// In microseconds, round by round.
+/// Times in microseconds by round.
 #[derive(Default)]
 pub(super) struct Times {
     took: Vec<u64>,
@@ -55,7 +55,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Notes one round that began at `since`, when so much had been run.
+    /// Adds a round that began at `since`, with the CPU time at its start.
     pub(super) fn note(&mut self, since: Instant, ran: Duration) -> Result<()> {
         self.took.push(u64::try_from(since.elapsed().as_micros())?);
         self.cpu.push(u64::try_from(kernel::cpu("self")?.saturating_sub(ran).as_micros())?);
@@ -63,7 +63,7 @@ impl Times {
     }
 }
 
-/// Verdicts, one after another; while a round of the whole fleet is made beside them, if it is to be.
+/// Measures verdicts one after another, if ordered during a probe of the whole fleet.
 async fn verdicts(
     kubeconfig: PathBuf,
     shape: Shape,
@@ -92,10 +92,10 @@ async fn verdicts(
             return Err(format!("the verdict is {verdict}, not {expected}: {answer}").into());
         }
     }
-    if goes_rounds { round_is_made(&live, shape.members).await } else { Ok(()) }
+    if goes_rounds { probe_is_done(&live, shape.members).await } else { Ok(()) }
 }
 
-/// The guard as it is configured on a Karmada control plane.
+/// Returns the guard as configured on a Karmada control plane.
 fn configured() -> Result<Box<dyn Configured>> {
     let kind =
         GUARD_KINDS.iter().find(|kind| kind.name() == "deletion").ok_or("there is no deletion guard")?;
@@ -108,7 +108,7 @@ fn configured() -> Result<Box<dyn Configured>> {
     }
 }
 
-/// The review of `kubectl delete namespace`.
+/// Returns the review of `kubectl delete namespace`.
 fn deletion() -> Vec<u8> {
     let kind = json!({"group": "", "version": "v1", "kind": "Namespace"});
     let resource = json!({"group": "", "version": "v1", "resource": "namespaces"});
@@ -123,18 +123,18 @@ fn deletion() -> Vec<u8> {
     .into_bytes()
 }
 
-/// From bytes to bytes, with the verdict's word.
+/// Reviews a body. Returns the verdict and the answer.
 pub(crate) async fn verdict(guard: &dyn Guard, body: &[u8]) -> Result<(&'static str, String)> {
     let review = decode(body, guard.fields()).map_err(|error| format!("the review: {error:?}"))?;
-    let ruling = guard.review(&review.request, Instant::now() + REVIEW_WITHIN).await;
+    let ruling = guard.review(&review.request, Instant::now() + REVIEW_TIMEOUT).await;
     let settled = settle(&review.request, ruling, guard.settle_policy());
     Ok((settled.verdict, String::from_utf8(encode(&review, &settled))?))
 }
 
-/// Waits until the round has been at every cluster, and looks whether all were well.
-async fn round_is_made(live: &Live, members: usize) -> Result<()> {
+/// Waits until the probe has read every cluster, and checks that all are healthy.
+async fn probe_is_done(live: &Live, members: usize) -> Result<()> {
     let since = Instant::now();
-    while since.elapsed() < ROUND_WITHIN {
+    while since.elapsed() < PROBE_TIMEOUT {
         let health = live.health();
         if health.len() > members {
             let ill = health.iter().find_map(|health| health.failures.first().map(|why| (health, why)));
@@ -144,5 +144,5 @@ async fn round_is_made(live: &Live, members: usize) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Err(format!("no round was done in {} s", ROUND_WITHIN.as_secs()).into())
+    Err(format!("no round was done in {} s", PROBE_TIMEOUT.as_secs()).into())
 }

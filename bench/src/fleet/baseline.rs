@@ -1,4 +1,4 @@
-//! The peer: the same requests over as many connections, by nothing but hyper and rustls. It reads bodies and looks at none.
+//! The peer: the same requests over as many connections, with hyper and rustls only. It reads bodies without parsing them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use tokio_rustls::TlsConnector;
 
 use super::Shape;
 use super::answers::{CLUSTERS, NAMESPACE, member};
-use super::look::Times;
+use super::client::Times;
 use crate::{Result, kernel, load};
 
-/// As many as the live world has for its questions, and as many streams on each.
+/// Connections and streams of the live reader.
 const CONNECTIONS: usize = 8;
 const STREAMS: usize = 96;
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// What the guard reads of a namespace: group, resource, field selector.
+/// Lists that the guard reads of a namespace: group, resource, field selector.
 pub(super) const LISTS: [(&str, &str, &str); 8] = [
     ("", "pods", "status.phase!=Succeeded,status.phase!=Failed"),
     ("", "persistentvolumeclaims", ""),
@@ -40,13 +40,13 @@ pub(super) const LISTS: [(&str, &str, &str); 8] = [
     ("", "services", "spec.type=LoadBalancer"),
 ];
 
-/// One connection, and the places on it.
-struct Line {
+/// A connection with a limit of streams.
+struct Stream {
     sender: SendRequest<Empty<Bytes>>,
     places: Semaphore,
 }
 
-/// Asks all of it, several times.
+/// Sends all requests, several times.
 pub(super) async fn rounds(kubeconfig: &Path, shape: Shape, rounds: usize, times: &mut Times) -> Result<()> {
     let config: Value = serde_json::from_slice(&std::fs::read(kubeconfig)?)?;
     let cluster = &config["clusters"][0]["cluster"];
@@ -76,7 +76,7 @@ fn namespaces(shape: Shape) -> Vec<String> {
     roots.chain([String::new()]).map(|root| format!("{root}/api/v1/namespaces/{NAMESPACE}")).collect()
 }
 
-/// The Lists of every member that has the namespace, and of the control plane, which has it too.
+/// Returns the paths of the Lists of every member that has the namespace, and of the control plane.
 fn contents(shape: Shape) -> Vec<String> {
     let having = (0..shape.members).filter(|&index| shape.has(index));
     let roots = having.map(|index| format!("{CLUSTERS}/{}/proxy", member(index))).chain([String::new()]);
@@ -93,18 +93,18 @@ fn path(root: &str, (group, plural, fields): (&str, &str, &str)) -> String {
     path
 }
 
-async fn connect(server: &str, tls: &TlsConnector) -> Result<Line> {
+async fn connect(server: &str, tls: &TlsConnector) -> Result<Stream> {
     let stream = TcpStream::connect(server.trim_start_matches("https://")).await?;
     stream.set_nodelay(true)?;
     let stream = tls.connect(ServerName::try_from("localhost")?, stream).await?;
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-    // It ends with the sender.
+    // The task ends when the sender is dropped.
     tokio::spawn(connection);
-    Ok(Line { sender, places: Semaphore::new(STREAMS) })
+    Ok(Stream { sender, places: Semaphore::new(STREAMS) })
 }
 
-/// All at once, as far as there are places.
-async fn ask(lines: &[Line], server: &str, bearer: &str, paths: Vec<String>) -> Result<()> {
+/// Sends all requests at once, within the limit of streams.
+async fn ask(lines: &[Stream], server: &str, bearer: &str, paths: Vec<String>) -> Result<()> {
     let mut asked: FuturesUnordered<_> = paths
         .into_iter()
         .zip(lines.iter().cycle())
@@ -116,7 +116,7 @@ async fn ask(lines: &[Line], server: &str, bearer: &str, paths: Vec<String>) -> 
     Ok(())
 }
 
-async fn get(line: &Line, url: String, bearer: &str) -> Result<()> {
+async fn get(line: &Stream, url: String, bearer: &str) -> Result<()> {
     let _place = line.places.acquire().await?;
     let request =
         Request::get(&url).header(ACCEPT, METADATA).header(AUTHORIZATION, bearer).body(Empty::new())?;

@@ -1,4 +1,4 @@
-//! Who looks at the ensembles: a process of its own, with the clients and the etcd guard that `durward serve` has.
+//! The measured process: the clients and the etcd guard of `durward serve`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::{CROWD, MEMBER_DEADLINE, MEMBERS};
 use crate::fleet::verdict;
 use crate::{Result, kernel};
 
-/// Carries out an order of [`measure`](super::measure) and prints what it took.
-pub(crate) fn look(order: &str) -> Result<bool> {
+/// Carries out an order of [`measure`](super::measure) and prints the times.
+pub(crate) fn client(order: &str) -> Result<bool> {
     let order: Value = serde_json::from_str(order)?;
     let kubeconfig = PathBuf::from(order["kubeconfig"].as_str().ok_or("no kubeconfig")?);
     let how = order["how"].as_str().ok_or("nothing to do")?.to_owned();
@@ -38,7 +38,7 @@ pub(crate) fn look(order: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// In microseconds, one after another, each in an ensemble of its own: what was noted in one holds for a while.
+/// Returns times in microseconds, one after another. Each round has an etcd cluster of its own, because a reservation lasts.
 async fn one_by_one(guard: &dyn Guard, how: &str, rounds: usize) -> Result<Vec<u64>> {
     let mut took = Vec::with_capacity(rounds);
     for round in 0..rounds {
@@ -49,7 +49,7 @@ async fn one_by_one(guard: &dyn Guard, how: &str, rounds: usize) -> Result<Vec<u
             _ => (round, 1, false, "allow"),
         };
         if !is_dry {
-            // In service the members' connections are there, or not; here they are.
+            // The connections to members are open, as in a server that has reviewed before.
             verdict(guard, &deletion(of, number, true)).await?;
         }
         let since = Instant::now();
@@ -65,7 +65,7 @@ async fn one_by_one(guard: &dyn Guard, how: &str, rounds: usize) -> Result<Vec<u
     Ok(took)
 }
 
-/// Dry runs of one pod, all at once.
+/// Runs dry runs of one pod at once.
 async fn crowd(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
     let body = deletion(0, 1, true);
     let since = Instant::now();
@@ -80,8 +80,8 @@ async fn crowd(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
     Ok((vec![took], Vec::new()))
 }
 
-/// Deletions of each of the members in turn, all at once. Which of them goes is open; those that do not are refused, or nobody
-/// could say in time.
+/// Runs deletions of all members at once. One is allowed; the others are denied or not checked in
+/// time.
 async fn race(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
     let bodies: Vec<Vec<u8>> = (0..MEMBERS).map(|number| deletion(0, number, false)).collect();
     let since = Instant::now();
@@ -110,7 +110,7 @@ fn configured(port: u64) -> Result<Box<dyn Configured>> {
     }
 }
 
-/// The review of `kubectl delete pod`.
+/// Returns the review of `kubectl delete pod`.
 fn deletion(of: usize, number: usize, is_dry: bool) -> Vec<u8> {
     let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let resource = json!({"group": "", "version": "v1", "resource": "pods"});
