@@ -1,11 +1,12 @@
-//! To delete in spite of all: annotations on the object, the same for every guard that refuses deletions.
+//! Overrides: annotations on an object that allow a deletion although a guard denies it. All guards that deny deletions share them.
 //!
-//! There are two ways. Callers with the verb `break-glass` on `guards.durward.dev`, under the guard's name, need one annotation; that
-//! is a matchCondition, which the API server decides by itself, so that it holds while Durward is down. It asks for the deed and the
-//! verb together: the verb alone is held by every cluster administrator (`verbs: ["*"]`), for whom guards are made. It sees only
-//! what the review brings: of a subresource neither the annotations nor, where it is asked about by a CREATE, anything at all.
+//! Callers with the verb `break-glass` on `guards.durward.dev` and the guard's name need one annotation. A match condition checks
+//! that, so the API server decides it, also while Durward is down. It requires the annotation and the verb together, since every
+//! cluster administrator has the verb (`verbs: ["*"]`). It sees only what the request contains: for a subresource no
+//! annotations, and for a CREATE of one nothing at all.
 //!
-//! Everybody else adds a reason and an end, which are judged here and told to the audit log; with `breakGlass: verb` nobody does.
+//! All other callers also annotate a reason and an end. Durward checks these and writes them to the audit log. With
+//! `breakGlass: verb` only callers with the verb can override.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -16,28 +17,28 @@ use crate::webhook::{self, cel_string};
 use ::config::Section;
 use ::config::time;
 
-/// The deed: its value is the object's own name.
+/// The annotation that overrides. Its value is the object's own name.
 pub(crate) const DELETE_ANYWAY: &str = "durward.dev/delete-anyway";
-/// Why.
+/// The annotation with the reason.
 pub(crate) const REASON: &str = "durward.dev/delete-reason";
-/// Until when.
+/// The annotation with the end, RFC 3339.
 pub(crate) const UNTIL: &str = "durward.dev/delete-until";
 
-/// All of them.
+/// All annotations.
 pub(crate) const ALL: [&str; 3] = [DELETE_ANYWAY, REASON, UNTIL];
 
-/// The longest time for which the glass stays broken.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// The longest time from now to the end.
+const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
-/// The end that is offered to whoever is refused: time enough for what is to be done by hand.
-const OFFERED: Duration = Duration::from_secs(2 * 3600);
+/// The time to the end in the command that a denial prints: enough for manual work.
+const SUGGESTED_DURATION: Duration = Duration::from_secs(2 * 3600);
 
-/// Who may delete in spite of all.
+/// The callers that can override a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BreakGlass {
-    /// Whoever gives a reason and an end, or has the verb.
+    /// Callers that annotate a reason and an end, and callers with the verb.
     Annotations,
-    /// Only who has the verb.
+    /// Only callers with the verb.
     Verb,
 }
 
@@ -53,47 +54,47 @@ impl BreakGlass {
     }
 }
 
-/// What the annotations come to.
+/// The override annotations of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Override {
-    /// Nobody has tried.
-    Whole,
-    /// Let it pass.
-    Broken {
-        /// Why.
+    /// There are none.
+    None,
+    /// They are valid.
+    Active {
+        /// The reason.
         reason: String,
-        /// Until when, RFC 3339.
+        /// The end, RFC 3339.
         until: String,
     },
-    /// Somebody tried, and this is what is wrong, as the end of a sentence.
-    Refused(String),
+    /// They are not valid, with the reasons as the end of a sentence.
+    Invalid(String),
 }
 
-/// Judges the annotations of an object of this name, for the guard of that name.
+/// Checks the override annotations of the named object, for the named guard.
 pub(crate) fn judge(
     guard: &str,
-    who: BreakGlass,
+    allowed: BreakGlass,
     name: &str,
     annotations: &BTreeMap<String, String>,
     now: SystemTime,
 ) -> Override {
-    let annotation = |key: &str| annotations.get(key).map(String::as_str);
-    let Some(anyway) = annotation(DELETE_ANYWAY) else { return Override::Whole };
+    let value = |key: &str| annotations.get(key).map(String::as_str);
+    let Some(anyway) = value(DELETE_ANYWAY) else { return Override::None };
     let mut wrong = Vec::new();
     if anyway != name {
         wrong.push(format!("{DELETE_ANYWAY} is {anyway:?} and must be the object's own name, {name:?}"));
     }
-    if who == BreakGlass::Verb {
+    if allowed == BreakGlass::Verb {
         wrong.push(format!(
             "it counts only for callers who have the verb break-glass on guards.durward.dev/{guard} (breakGlass: verb)"
         ));
-        return Override::Refused(wrong.join("; "));
+        return Override::Invalid(wrong.join("; "));
     }
-    let reason = annotation(REASON).unwrap_or_default().trim();
+    let reason = value(REASON).unwrap_or_default().trim();
     if reason.is_empty() {
         wrong.push(format!("{REASON} is missing: say why"));
     }
-    let until = match end(annotation(UNTIL), now) {
+    let until = match end(value(UNTIL), now) {
         Ok(until) => until,
         Err(why) => {
             wrong.push(why);
@@ -101,13 +102,13 @@ pub(crate) fn judge(
         }
     };
     if wrong.is_empty() {
-        Override::Broken { reason: reason.to_owned(), until }
+        Override::Active { reason: reason.to_owned(), until }
     } else {
-        Override::Refused(wrong.join("; "))
+        Override::Invalid(wrong.join("; "))
     }
 }
 
-/// The end, or what is wrong with it.
+/// Returns the end in RFC 3339, or an error that describes what is wrong.
 fn end(until: Option<&str>, now: SystemTime) -> Result<String, String> {
     let Some(text) = until else {
         return Err(format!("{UNTIL} is missing: a time in RFC 3339, at most 24 h ahead"));
@@ -117,23 +118,23 @@ fn end(until: Option<&str>, now: SystemTime) -> Result<String, String> {
     };
     let end = SystemTime::from(end);
     match end.duration_since(now) {
-        Ok(left) if left > LONGEST => Err(format!("{UNTIL} is {text}, more than 24 h ahead")),
+        Ok(left) if left > MAX_DURATION => Err(format!("{UNTIL} is {text}, more than 24 h ahead")),
         Ok(left) if !left.is_zero() => Ok(time::format(end)),
         _ => Err(format!("{UNTIL} was {text}, which is over")),
     }
 }
 
-/// The one annotation that callers with the verb need, as kubectl takes it.
-pub(crate) fn deed(name: &str) -> String {
+/// Returns the annotation for callers with the verb, as an argument of `kubectl annotate`.
+pub(crate) fn annotation(name: &str) -> String {
     format!("{DELETE_ANYWAY}={name}")
 }
 
-/// The three that everybody else needs, with an end that is written out.
-pub(crate) fn deeds(name: &str, now: SystemTime) -> String {
-    format!("{} {REASON}='WHY' {UNTIL}={}", deed(name), time::format(now + OFFERED))
+/// Returns the annotations for other callers, with an end two hours ahead.
+pub(crate) fn annotations(name: &str, now: SystemTime) -> String {
+    format!("{} {REASON}='WHY' {UNTIL}={}", annotation(name), time::format(now + SUGGESTED_DURATION))
 }
 
-/// Lets callers with the verb pass who have annotated what the review brings as its old object.
+/// Returns the match condition that skips the guard for callers with the verb if the old object has the annotation.
 pub(crate) fn condition(guard: &str) -> MatchCondition {
     let anyway = cel_string(DELETE_ANYWAY);
     let expression = format!(
@@ -152,25 +153,25 @@ mod tests {
         time::read("2026-11-21T10:00:00Z").unwrap().into()
     }
 
-    fn judged(who: BreakGlass, annotations: &[(&str, &str)]) -> Override {
+    fn judged(allowed: BreakGlass, annotations: &[(&str, &str)]) -> Override {
         let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        judge("deletion", who, "shop", &annotations, now())
+        judge("deletion", allowed, "shop", &annotations, now())
     }
 
     #[test]
-    fn name_reason_and_end_together_break_the_glass() {
+    fn name_reason_and_end_together_override() {
         let all = [(DELETE_ANYWAY, "shop"), (REASON, "moved"), (UNTIL, "2026-11-21T20:00:00+02:00")];
-        let Override::Broken { reason, until } = judged(BreakGlass::Annotations, &all) else { panic!() };
+        let Override::Active { reason, until } = judged(BreakGlass::Annotations, &all) else { panic!() };
         assert_eq!((reason.as_str(), until.as_str()), ("moved", "2026-11-21T18:00:00Z"));
-        assert_eq!(judged(BreakGlass::Annotations, &[]), Override::Whole);
-        assert_eq!(judged(BreakGlass::Annotations, &all[1..]), Override::Whole);
+        assert_eq!(judged(BreakGlass::Annotations, &[]), Override::None);
+        assert_eq!(judged(BreakGlass::Annotations, &all[1..]), Override::None);
     }
 
     #[test]
-    fn each_mistake_is_told() {
+    fn describes_each_mistake() {
         let (name, reason, until) =
             ((DELETE_ANYWAY, "shop"), (REASON, "moved"), (UNTIL, "2026-11-21T18:00:00Z"));
-        for (annotations, told) in [
+        for (annotations, text) in [
             (
                 vec![(DELETE_ANYWAY, "shpo"), reason, until],
                 "is \"shpo\" and must be the object's own name, \"shop\"",
@@ -187,38 +188,38 @@ mod tests {
             (vec![name, reason, (UNTIL, "2026-11-21T18Z")], "no time in RFC 3339"),
             (vec![name, reason, (UNTIL, "20261121T180000Z")], "no time in RFC 3339"),
         ] {
-            let Override::Refused(why) = judged(BreakGlass::Annotations, &annotations) else {
+            let Override::Invalid(why) = judged(BreakGlass::Annotations, &annotations) else {
                 panic!("{annotations:?}")
             };
-            assert!(why.contains(told), "{why}");
+            assert!(why.contains(text), "{why}");
         }
-        let Override::Refused(why) = judged(BreakGlass::Annotations, &[(DELETE_ANYWAY, "x")]) else {
+        let Override::Invalid(why) = judged(BreakGlass::Annotations, &[(DELETE_ANYWAY, "x")]) else {
             panic!()
         };
         assert_eq!(why.matches("; ").count(), 2, "{why}");
     }
 
     #[test]
-    fn where_the_verb_is_asked_for_annotations_alone_do_nothing() {
+    fn annotations_alone_do_not_override_with_break_glass_verb() {
         let all = [(DELETE_ANYWAY, "shop"), (REASON, "moved"), (UNTIL, "2026-11-21T18:00:00Z")];
-        let Override::Refused(why) = judged(BreakGlass::Verb, &all) else { panic!() };
+        let Override::Invalid(why) = judged(BreakGlass::Verb, &all) else { panic!() };
         assert!(why.contains("verb break-glass on guards.durward.dev/deletion"), "{why}");
     }
 
     #[test]
-    fn what_is_offered_to_type_breaks_the_glass() {
-        let typed = deeds("shop", now());
+    fn the_suggested_annotations_override() {
+        let typed = annotations("shop", now());
         assert_eq!(
             typed,
             "durward.dev/delete-anyway=shop durward.dev/delete-reason='WHY' durward.dev/delete-until=2026-11-21T12:00:00Z"
         );
         let typed = typed.replace('\'', "");
         let annotations: Vec<(&str, &str)> = typed.split(' ').filter_map(|one| one.split_once('=')).collect();
-        assert!(matches!(judged(BreakGlass::Annotations, &annotations), Override::Broken { .. }));
+        assert!(matches!(judged(BreakGlass::Annotations, &annotations), Override::Active { .. }));
     }
 
     #[test]
-    fn the_way_through_asks_for_the_deed_and_the_verb_together() {
+    fn the_match_condition_requires_the_annotation_and_the_verb() {
         assert_eq!(
             condition("deletion").expression,
             concat!(

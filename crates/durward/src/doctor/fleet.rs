@@ -14,7 +14,7 @@ use cluster::snapshot::LOCAL;
 use cluster::{Reader, Resource, cause};
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use guards::deletion::{Holds, Survey};
+use guards::deletion::{Validity, Survey};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
@@ -216,7 +216,7 @@ async fn overrides(reader: &dyn Reader, fixes: &Fixes<'_>) -> Vec<Finding> {
         let objects: Vec<Object> =
             all_pages(reader, &Cluster::Local, &subject.resource()).await.unwrap_or_default();
         for object in objects.iter().filter(|object| !object.metadata.deleting) {
-            let Some(deed) = Survey::deed(&object.metadata) else { continue };
+            let Some(deed) = Survey::leftover_override(&object.metadata) else { continue };
             let name = &object.name;
             let off: Vec<_> = deed.annotations.iter().map(|key| format!("{key}-")).collect();
             let why = if deed.value != *name {
@@ -245,15 +245,15 @@ fn acknowledgements(
     for member in members {
         for one in survey.acknowledgements(member, now) {
             let name = &one.cluster;
-            let (what, why) = match one.holds {
-                Holds::Yes => continue,
-                Holds::Soon => (
-                    format!("the acknowledgement {} ends within three days ({})", one.by, one.text),
+            let (what, why) = match one.validity {
+                Validity::Valid => continue,
+                Validity::ExpiresSoon => (
+                    format!("the acknowledgement {} ends within three days ({})", one.place, one.text),
                     "from then on deletions that reach it are refused while it does not answer",
                 ),
-                Holds::No => (one.text, "it does not count"),
+                Validity::Invalid => (one.text, "it does not count"),
             };
-            let fix = if one.by == "on its Cluster" {
+            let fix = if one.place == "on its Cluster" {
                 let annotate = |annotations| fixes.annotate(&format!("cluster {name}"), annotations);
                 format!(
                     "{}, or take it off: {}",
@@ -270,7 +270,7 @@ fn acknowledgements(
     }
     // Without the list no name could be checked.
     if !members.is_empty() || *survey.fleet() == Fleet::None {
-        for name in survey.acknowledged_strangers(members) {
+        for name in survey.unknown_acknowledged(members) {
             findings.push(Finding::new(
                 Some(Subject::Cluster(name)),
                 "acknowledgement",

@@ -7,7 +7,7 @@ use cluster::fleet::{Cluster, ListQuery, Object};
 use cluster::{Reader, Resource, list_pages};
 use config::names::is_dns_subdomain;
 use config::{Problem, nearest};
-use guards::deletion::What;
+use guards::deletion::DeletionSubject;
 
 use super::{ANSWER_WITHIN, FleetContext, next_for};
 use crate::exit::Stop;
@@ -36,10 +36,10 @@ impl Subject {
         }
     }
 
-    fn what(self, name: String) -> What {
+    fn what(self, name: String) -> DeletionSubject {
         match self {
-            Self::Namespace => What::Namespace(name),
-            Self::Definition => What::Definition(name),
+            Self::Namespace => DeletionSubject::Namespace(name),
+            Self::Definition => DeletionSubject::Crd(name),
         }
     }
 
@@ -60,7 +60,7 @@ impl Subject {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// `ns/shop`
-    One(What),
+    One(DeletionSubject),
     /// `ns`
     Every(Subject),
 }
@@ -119,9 +119,9 @@ impl Asked {
     }
 
     /// Returns each selected object once, in order. If all of a kind are selected, lists them.
-    pub(crate) async fn things(&self, context: &FleetContext) -> Result<Vec<What>, Stop> {
+    pub(crate) async fn things(&self, context: &FleetContext) -> Result<Vec<DeletionSubject>, Stop> {
         let mut things = Vec::new();
-        let mut put = |thing: What| {
+        let mut put = |thing: DeletionSubject| {
             if !things.contains(&thing) {
                 things.push(thing);
             }
@@ -169,10 +169,10 @@ pub(crate) async fn all_pages(
 }
 
 /// Reports that an object does not exist, with the nearest name.
-pub(crate) async fn missing(reader: &dyn Reader, what: &What) -> Problem {
+pub(crate) async fn missing(reader: &dyn Reader, what: &DeletionSubject) -> Problem {
     let (subject, name, kind) = match what {
-        What::Namespace(name) => (Subject::Namespace, name, "namespace"),
-        What::Definition(name) => (Subject::Definition, name, "CustomResourceDefinition"),
+        DeletionSubject::Namespace(name) => (Subject::Namespace, name, "namespace"),
+        DeletionSubject::Crd(name) => (Subject::Definition, name, "CustomResourceDefinition"),
     };
     let problem = Problem::new(format!("there is no {kind} {name:?}"));
     let objects = all_pages(reader, &Cluster::Local, &subject.resource()).await.unwrap_or_default();
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn things_are_named_as_with_kubectl() {
-        let namespace = Target::One(What::Namespace("shop".into()));
-        let definition = Target::One(What::Definition("widgets.example.org".into()));
+        let namespace = Target::One(DeletionSubject::Namespace("shop".into()));
+        let definition = Target::One(DeletionSubject::Crd("widgets.example.org".into()));
         for (text, expected) in [
             ("ns/shop", Some(&namespace)),
             ("namespaces/shop", Some(&namespace)),

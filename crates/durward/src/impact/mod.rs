@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cluster::snapshot::LOCAL;
-use guards::deletion::{Impact as Found, Progress, What};
+use guards::deletion::{DeletionSubject, Impact as Found, Progress};
 
 use crate::args::Format;
 use crate::exit::{Exit, Outcome};
@@ -79,8 +79,8 @@ fn exit(found: &[Found]) -> Exit {
     if found.iter().all(is_free) { Exit::Done } else { Exit::No }
 }
 
-fn told(what: &What, (number, of): (usize, usize), at: Progress<'_>, here: &str) -> String {
-    let (What::Namespace(name) | What::Definition(name)) = what;
+fn told(what: &DeletionSubject, (number, of): (usize, usize), at: Progress<'_>, here: &str) -> String {
+    let (DeletionSubject::Namespace(name) | DeletionSubject::Crd(name)) = what;
     let which = if of > 1 { format!("{} of {of}, ", number + 1) } else { String::new() };
     let last = if at.cluster == LOCAL { here } else { at.cluster };
     format!("{which}{name}: {} of {} clusters have answered, {last} last", at.done, at.of)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use guards::deletion::{Finding, Impact, Reached};
+use guards::deletion::{Finding, Impact, ClusterImpact};
 
 use crate::output::Style;
 
@@ -13,7 +13,7 @@ const NAMED: usize = 12;
 pub(super) fn told<'i>(impact: &'i Impact, is_one_of_many: bool, here: &'i str, style: Style) -> String {
     let mut out = headline(impact, here, style);
     // The local cluster is first. A member cluster can have any name.
-    let called = |at, reached: &'i Reached| if at == 0 { here } else { reached.cluster.as_str() };
+    let called = |at, reached: &'i ClusterImpact| if at == 0 { here } else { reached.cluster.as_str() };
     let all = impact.clusters.iter().enumerate().map(|(at, reached)| (called(at, reached), reached));
     let (empty, mut notable): (Vec<_>, Vec<_>) =
         all.partition(|(_, reached)| reached.finding == Finding::Empty);
@@ -85,7 +85,7 @@ fn headline(impact: &Impact, here: &str, style: Style) -> String {
     format!("{}  {told}{exists}\n", style.bold(&format!("{kind}/{}", impact.name)))
 }
 
-fn line(reached: &Reached, style: Style) -> String {
+fn line(reached: &ClusterImpact, style: Style) -> String {
     let word = match reached.finding {
         Finding::InUse => style.red("in use"),
         Finding::Unknown => style.yellow("unknown"),

@@ -15,7 +15,7 @@ use std::time::Instant;
 use cluster::fleet::Part;
 use cluster::snapshot::LOCAL;
 use config::Problem;
-use guards::deletion::{self, What};
+use guards::deletion::{self, DeletionSubject};
 use guards::etcd::Survey;
 
 use crate::connect::access;
@@ -105,7 +105,7 @@ async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, fil
 async fn impacts(
     args: &Args,
     context: &FleetContext,
-    things: &[What],
+    things: &[DeletionSubject],
     recorder: &Arc<Recorder>,
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -176,10 +176,10 @@ async fn written(args: &Args, recorder: Arc<Recorder>, unread: usize, replay: &s
 }
 
 /// Returns the command that reads the snapshot.
-fn replay(args: &Args, things: &[What]) -> String {
-    let named = |what: &What| match what {
-        What::Namespace(name) => format!("ns/{name}"),
-        What::Definition(name) => format!("crd/{name}"),
+fn replay(args: &Args, things: &[DeletionSubject]) -> String {
+    let named = |what: &DeletionSubject| match what {
+        DeletionSubject::Namespace(name) => format!("ns/{name}"),
+        DeletionSubject::Crd(name) => format!("crd/{name}"),
     };
     let what = match args.targets.as_slice() {
         [] => "--all".to_owned(),

@@ -1,12 +1,13 @@
 //! The guard's section of the configuration.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::questions::{self, Question};
+use super::queries::{self, ResourceQuery};
 use crate::common::{CommonConfig, Defaults};
 use crate::overrides::BreakGlass;
 use ::config::{Section, Selector, requires_label};
@@ -14,50 +15,60 @@ use cluster::Resource;
 use cluster::fleet::Fleet;
 use cluster::live::Access;
 
-/// What the section says.
+/// The label that asks for the guard if `select` is `labelled`.
+pub(super) const GUARD_LABEL: &str = "durward.dev/guard";
+/// The value of [`GUARD_LABEL`].
+pub(super) const GUARD_VALUE: &str = "deletion";
+
+/// The configuration of the guard.
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     /// The keys that every guard has.
     pub(super) common_config: CommonConfig,
-    /// Where the clusters are, beside the one that asks.
+    /// The member clusters.
     pub(super) fleet: Fleet,
-    /// The control plane that is looked at, if it is not the one that every guard looks at.
+    /// The control plane to read, if it is not the cluster that every guard reads.
     pub(super) access: Option<Access>,
-    /// As whom a Karmada control plane is asked.
+    /// The user that Durward is on a Karmada control plane.
     pub(super) user: String,
-    /// Groups whose custom objects may be read.
+    /// The API groups whose custom objects Durward can read.
     pub(super) groups: Groups,
-    /// What becomes of objects that Karmada did not bring.
+    /// How objects that Karmada did not bring count.
     pub(super) unmanaged: Unmanaged,
-    /// Whether objects of members are named.
+    /// Whether messages name objects.
     pub(super) names: Names,
     /// Clusters that need not answer.
-    pub(super) acknowledged: Vec<Acknowledged>,
-    /// Which objects are guarded.
+    pub(super) acknowledged: Vec<AcknowledgedClusters>,
+    /// The objects that the guard protects.
     pub(super) select: Select,
-    /// How a deletion is let through in spite of all.
+    /// Who can override a denial.
     pub(super) break_glass: BreakGlass,
-    /// How long one cluster is waited for.
+    /// The time for reading one cluster.
     pub(super) member_deadline: Duration,
-    /// What each cluster is asked about a namespace; follows from the rest.
-    pub(super) questions: Vec<Question>,
+    /// The Lists that decide about a namespace, derived from the other fields.
+    pub(super) queries: Vec<ResourceQuery>,
 }
 
 impl Config {
-    /// Whether the API server that asks is a Karmada control plane.
+    /// Whether the API server that sends the reviews is a Karmada control plane.
     pub(super) fn is_karmada(&self) -> bool {
         self.fleet == Fleet::Karmada
     }
+
+    /// Whether the guard protects an object with these labels.
+    pub(super) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.select == Select::All || labels.get(GUARD_LABEL).is_some_and(|value| value == GUARD_VALUE)
+    }
 }
 
-/// Words for what can be in use in a namespace.
+/// Kinds of objects that can keep a namespace in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InUse {
     /// Pods that have not finished.
     Pods,
-    /// Persistent volume claims.
-    Claims,
-    /// `Deployments`, `StatefulSets`, `DaemonSets`, `CronJobs` and unfinished `Jobs`, whatever their replicas.
+    /// PVCs.
+    Pvcs,
+    /// `Deployments`, `StatefulSets`, `DaemonSets` and `CronJobs` with any number of replicas, and unfinished `Jobs`.
     Workloads,
     /// Services of type `LoadBalancer`.
     LoadBalancers,
@@ -66,71 +77,71 @@ pub(super) enum InUse {
 impl InUse {
     const WORDS: [(&'static str, Self); 4] = [
         ("pods", Self::Pods),
-        ("persistentvolumeclaims", Self::Claims),
+        ("persistentvolumeclaims", Self::Pvcs),
         ("workloads", Self::Workloads),
         ("services.loadbalancer", Self::LoadBalancers),
     ];
 }
 
-/// What becomes of objects in members that Karmada did not bring and that nothing of Karmada owns.
+/// How objects in member clusters count that Karmada did not bring and that no managed object owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unmanaged {
-    /// They are in use like all others.
+    /// Like all others.
     Deny,
-    /// They would stay, so they do not count.
+    /// They do not count, since they stay.
     Ignore,
 }
 
-/// Whether objects are named.
+/// Whether messages name objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Names {
-    /// The first few of them.
+    /// The first few.
     Show,
-    /// Only counted.
+    /// Only their number.
     Count,
 }
 
-/// Which objects are guarded.
+/// The objects that the guard protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Select {
-    /// Every one.
+    /// All.
     All,
     /// Those with the label `durward.dev/guard: deletion`.
     Labelled,
 }
 
-/// The API groups whose custom objects may be read: RBAC knows exact names and `*`, and nothing between.
+/// API groups by exact name, or `*`. RBAC has no other patterns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Groups(pub(super) Vec<String>);
 
 impl Groups {
-    /// Every group there is.
+    /// All groups.
     pub(super) const ALL: &'static str = "*";
 
-    /// Whether objects of this group may be read.
+    /// Whether the group is one of these.
     pub(super) fn cover(&self, group: &str) -> bool {
         self.0.iter().any(|named| named == group || named == Self::ALL)
     }
 }
 
-/// A cluster of which an operator said that it need not answer.
+/// Clusters that need not answer until a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Acknowledged {
-    /// Which.
-    pub(super) whom: Whom,
-    /// Until when.
+pub(super) struct AcknowledgedClusters {
+    /// The clusters.
+    pub(super) clusters: ClusterMatch,
+    /// The end.
     pub(super) until: SystemTime,
-    /// Why.
+    /// The reason.
     pub(super) reason: String,
 }
 
-/// Which clusters an acknowledgement is about.
+/// The clusters of an acknowledgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Whom {
-    /// The one of this name.
-    Named(String),
-    /// Those whose Cluster object has these labels.
-    Labelled(Selector),
+pub(super) enum ClusterMatch {
+    /// One by name.
+    Name(String),
+    /// Those whose Cluster has matching labels.
+    Selector(Selector),
 }
 
 /// Reads the section.
@@ -157,12 +168,11 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     );
     let acknowledged =
         section.sections("acknowledge", "Clusters that need not answer, until a day.", acknowledged);
-    let is_labelled = |entry: &Acknowledged| matches!(entry.whom, Whom::Labelled(_));
-    if matches!(fleet, Fleet::Contexts(_)) && acknowledged.iter().any(is_labelled) {
+    let has_selector = |entry: &AcknowledgedClusters| matches!(entry.clusters, ClusterMatch::Selector(_));
+    if matches!(fleet, Fleet::Contexts(_)) && acknowledged.iter().any(has_selector) {
         let next = "name each: {cluster: NAME, until: …, reason: …}".to_owned();
         section.problem("acknowledge", "has a clusterSelector, and contexts have no labels", Some(next));
     }
-    let every = if fleet == Fleet::None { Select::Labelled } else { Select::All };
     let select = section.optional_choice(
         "select",
         "Which objects are guarded: all (default where there is a fleet), or those with the label durward.dev/guard: deletion (default without).",
@@ -174,8 +184,9 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         "How long one cluster is waited for, within what the API server gives.",
         "3s",
     );
-    let questions = questions::of_namespace(&in_use, &more, unmanaged);
     Config {
+        select: select.unwrap_or(if fleet == Fleet::None { Select::Labelled } else { Select::All }),
+        queries: queries::of_namespace(&in_use, &more, unmanaged),
         common_config,
         fleet,
         access,
@@ -184,49 +195,22 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
         unmanaged,
         names,
         acknowledged,
-        select: select.unwrap_or(every),
         break_glass,
         member_deadline,
-        questions,
     }
 }
 
 const FLEET: &str =
     "Where the other clusters are: none, or one of {karmada: {}}, {contexts: [a, b]}, {secrets: {}}.";
 
-/// Whom permissions on Karmada are printed for, where nothing else is said.
+/// The default user on a Karmada control plane.
 const USER: &str = "durward";
 
 fn fleet(section: &mut Section<'_>, install_namespace: &str) -> (Fleet, Option<Access>, String) {
     let (fleet, (access, user), is_clear) = section.choice_or_section("fleet", FLEET, &[("none", ())], (), |s, ()| {
-        let present = |s: &Section<'_>, key: &str| s.has(key) || s.is_blank(key);
-        let ways = ["karmada", "contexts", "secrets"].map(|key| present(s, key));
-        let (access, user) = s.section(
-            "karmada",
-            "The Clusters of a Karmada control plane, through clusters/NAME/proxy.",
-            |k| {
-                let access = Access {
-                kubeconfig: k
-                    .optional_text(
-                        "kubeconfig",
-                        "path",
-                        "Leads to the control plane, where that is not the cluster that every guard looks at.",
-                    )
-                    .map(PathBuf::from),
-                context: k.optional_text("context", "context", "Which context of that kubeconfig."),
-                };
-                let user = k.text(
-                    "user",
-                    "user",
-                    "As whom Durward asks there, by a client certificate without groups (CN); what `manifests` prints permissions for.",
-                    USER,
-                );
-                if user.is_empty() {
-                    k.problem("user", "is empty", Some(format!("write the CN of Durward's client certificate, as {USER}")));
-                }
-                (access, user)
-            },
-        );
+        let kinds = ["karmada", "contexts", "secrets"].map(|key| s.has(key) || s.is_blank(key));
+        let access =
+            s.section("karmada", "The Clusters of a Karmada control plane, through clusters/NAME/proxy.", karmada);
         let contexts =
             s.texts("contexts", "context", "These contexts of the kubeconfig that Durward uses.", &[]);
         s.section(
@@ -234,8 +218,8 @@ fn fleet(section: &mut Section<'_>, install_namespace: &str) -> (Fleet, Option<A
             "The Secrets in the install namespace with the label durward.dev/fleet: member, each with a kubeconfig under the key kubeconfig.",
             |_| (),
         );
-        let is_clear = !s.is_written() || ways.iter().filter(|&&way| way).count() == 1;
-        let fleet = match ways {
+        let is_clear = !s.is_written() || kinds.iter().filter(|&&is_set| is_set).count() == 1;
+        let fleet = match kinds {
             [true, ..] => Fleet::Karmada,
             [_, true, _] => {
                 check_contexts(s, &contexts);
@@ -244,13 +228,33 @@ fn fleet(section: &mut Section<'_>, install_namespace: &str) -> (Fleet, Option<A
             [.., true] => Fleet::Secrets { namespace: install_namespace.to_owned() },
             _ => Fleet::None,
         };
-        (fleet, ((access != Access::default()).then_some(access), user), is_clear)
+        (fleet, access, is_clear)
     });
     if !is_clear {
         let next = "allowed: none, {karmada: {}}, {contexts: [a, b]}, or {secrets: {}}".to_owned();
         section.problem("fleet", "does not name exactly one way to the clusters", Some(next));
     }
-    (fleet, access, user)
+    (fleet, (access != Access::default()).then_some(access), user)
+}
+
+fn karmada(section: &mut Section<'_>) -> (Access, String) {
+    let kubeconfig = section.optional_text(
+        "kubeconfig",
+        "path",
+        "Leads to the control plane, where that is not the cluster that every guard looks at.",
+    );
+    let context = section.optional_text("context", "context", "Which context of that kubeconfig.");
+    let user = section.text(
+        "user",
+        "user",
+        "As whom Durward asks there, by a client certificate without groups (CN); what `manifests` prints permissions for.",
+        USER,
+    );
+    if user.is_empty() {
+        let next = format!("write the CN of Durward's client certificate, as {USER}");
+        section.problem("user", "is empty", Some(next));
+    }
+    (Access { kubeconfig: kubeconfig.map(PathBuf::from), context }, user)
 }
 
 fn check_contexts(section: &mut Section<'_>, contexts: &[String]) {
@@ -258,8 +262,9 @@ fn check_contexts(section: &mut Section<'_>, contexts: &[String]) {
         let next = "name at least one, or set fleet: none".to_owned();
         section.problem("contexts", "names no context", Some(next));
     }
-    let twice = contexts.iter().enumerate().find(|(at, name)| contexts.iter().take(*at).any(|n| n == *name));
-    if let Some((_, name)) = twice {
+    let duplicate =
+        contexts.iter().enumerate().find(|(at, name)| contexts.iter().take(*at).any(|n| n == *name));
+    if let Some((_, name)) = duplicate {
         section.problem("contexts", format!("{name:?} stands there twice"), None);
     }
     if contexts.iter().any(String::is_empty) {
@@ -278,12 +283,12 @@ fn namespaces(section: &mut Section<'_>) -> (Vec<InUse>, Vec<Resource>) {
             let next = "name at least one, or leave the deletion section out".to_owned();
             s.problem("inUse", "names nothing, so no namespace is ever in use", Some(next));
         }
-        for (one, why) in more.iter().filter_map(|one| Some((one, questions::is_no_use(one)?))) {
-            s.problem("more", format!("{one} {why}"), Some("leave it out".to_owned()));
-        }
         for (at, one) in more.iter().enumerate() {
-            let same = |other: &Resource| other.group == one.group && other.plural == one.plural;
-            if questions::is_known(one) || more.iter().take(at).any(same) {
+            let is_same = |other: &Resource| other.group == one.group && other.plural == one.plural;
+            if let Some(why) = queries::unsuitable(one) {
+                s.problem("more", format!("{one} {why}"), Some("leave it out".to_owned()));
+            }
+            if queries::is_built_in(one) || more.iter().take(at).any(is_same) {
                 s.problem("more", format!("{one} is counted already"), None);
             }
         }
@@ -314,16 +319,14 @@ fn groups(section: &mut Section<'_>) -> Groups {
         "Groups whose custom objects Durward may read: exact names, or \"*\". It is what RBAC is printed for.",
         &[],
     );
-    for group in &groups {
-        if group != Groups::ALL && !is_group(group) {
-            let next = "allowed: the exact name of a group, as example.org, or \"*\" for all: RBAC knows no other patterns";
-            section.problem("groups", format!("{group:?} is no API group"), Some(next.to_owned()));
-        }
+    for group in groups.iter().filter(|group| *group != Groups::ALL && !is_group(group)) {
+        let next = "allowed: the exact name of a group, as example.org, or \"*\" for all: RBAC knows no other patterns";
+        section.problem("groups", format!("{group:?} is no API group"), Some(next.to_owned()));
     }
     Groups(groups)
 }
 
-/// Groups of definitions are DNS names with a dot in them (`apiextensions/validation`).
+/// Whether a text is an API group of CRDs: a DNS name with a dot in it (`apiextensions/validation`).
 fn is_group(text: &str) -> bool {
     text.contains('.') && Resource::from_stem(&format!("{text}_v1_objects")).is_some()
 }
@@ -339,7 +342,7 @@ impl FromStr for Until {
     }
 }
 
-fn acknowledged(section: &mut Section<'_>) -> Acknowledged {
+fn acknowledged(section: &mut Section<'_>) -> AcknowledgedClusters {
     let cluster = section.optional_text("cluster", "cluster", "The cluster, by name.");
     let selector = section.selector("clusterSelector", "Or those whose Cluster object has these labels.");
     let until: Option<Until> = section.parsed(
@@ -359,27 +362,21 @@ fn acknowledged(section: &mut Section<'_>) -> Acknowledged {
         }
         if cluster.is_some() == selector.is_some() || cluster.as_deref() == Some("") {
             let next = "write cluster: NAME, or clusterSelector: {matchLabels: …}".to_owned();
-            section.problem(
-                "cluster",
-                "not exactly one of cluster and clusterSelector says which",
-                Some(next),
-            );
+            let what = "not exactly one of cluster and clusterSelector says which";
+            section.problem("cluster", what, Some(next));
         }
     }
     if selector.as_ref().is_some_and(|selector| !requires_label(selector)) {
         let next = "add matchLabels, or an expression with In or Exists".to_owned();
-        section.problem(
-            "clusterSelector",
-            "asks for no label, so it is about clusters that nobody labelled too",
-            Some(next),
-        );
+        let what = "asks for no label, so it is about clusters that nobody labelled too";
+        section.problem("clusterSelector", what, Some(next));
     }
-    let whom = match (cluster, selector) {
-        (None, Some(selector)) => Whom::Labelled(selector),
-        (name, _) => Whom::Named(name.unwrap_or_default()),
+    let clusters = match (cluster, selector) {
+        (None, Some(selector)) => ClusterMatch::Selector(selector),
+        (name, _) => ClusterMatch::Name(name.unwrap_or_default()),
     };
     let until = until.map_or(SystemTime::UNIX_EPOCH, |until| until.0.into());
-    Acknowledged { whom, until, reason }
+    AcknowledgedClusters { clusters, until, reason }
 }
 
 #[cfg(test)]

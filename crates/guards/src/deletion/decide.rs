@@ -1,8 +1,8 @@
 //! The decision, pure: what the request alone decides, and what the facts decide.
 //!
-//! Two steps, so that clusters are asked only when the answer depends on them: [`open`] rules by itself or names what is to be
-//! looked at, [`close`] rules with what was seen. Nothing is allowed by silence: every cluster of the list has to be among those
-//! that were looked at, and whatever was not seen is Unknown unless somebody acknowledged it.
+//! [`open`] rules without reading any cluster, or returns what to read; [`close`] rules with the facts. A deletion is allowed
+//! only if every cluster of the fleet is in the facts. A cluster with unknown findings makes the ruling Unknown unless it is
+//! acknowledged.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -11,67 +11,69 @@ use admission::{Cause, Request, Ruling, Verdict};
 
 use super::acknowledge::{self, Acknowledgement};
 use super::config::Config;
-use super::facts::{Facts, Seen};
-use super::own::{Own, Standing};
-use super::select::is_guarded;
-use super::sight::Finding;
-use super::target::{Subject, Target};
-use super::tell;
+use super::facts::{ClusterFacts, Facts};
+use super::findings::Finding;
+use super::karmada::{KarmadaPart, Protection};
+use super::messages;
+use super::target::{Kind, Target};
 use crate::exempt::Exemption;
 use crate::overrides::Override;
 use cluster::cause;
-use cluster::fleet::Fleet;
+use cluster::fleet::{Cluster, Fleet};
 
-/// What comes after the first look.
+/// The next step of a review.
 #[derive(Debug)]
-pub(super) enum Step {
-    /// It is decided.
+pub(super) enum Next {
+    /// The request alone decides.
     Rule(Ruling),
-    /// The clusters decide.
-    Look {
-        /// What about.
+    /// The facts decide.
+    ReadFacts {
+        /// The object to delete.
         target: Target,
-        /// Whether only the list of clusters decides: is this a part of Karmada that the fleet needs?
-        only_own: bool,
+        /// Whether only the list of the fleet decides, because the target is a part of Karmada that is not checked otherwise.
+        list_only: bool,
     },
 }
 
-/// Looks at the request alone.
-pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> Step {
-    let Some(subject) = Subject::of(request) else { return Step::Rule(Ruling::allow()) };
-    let target = match Target::read(subject, request) {
+/// Decides by the request alone, if that is possible.
+pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> Next {
+    let Some(kind) = Kind::of(request) else { return Next::Rule(Ruling::allow()) };
+    let target = match Target::read(kind, request) {
         Ok(target) => target,
-        Err(cause) => return Step::Rule(Ruling::unknown(cause)),
+        Err(cause) => return Next::Rule(Ruling::unknown(cause)),
     };
     if target.deleting {
-        return Step::Rule(Ruling::allow().audit("allowed", "it is being deleted already"));
+        return Next::Rule(Ruling::allow().audit("allowed", "it is being deleted already"));
     }
-    if let Some(part) = exempt(config, request, &target) {
-        return Step::Rule(Ruling::allow().audit("exempt", part));
+    if let Some(key) = exempt(config, request, &target) {
+        return Next::Rule(Ruling::allow().audit("exempt", key));
     }
-    if let Override::Broken { reason, until } = target.glass(config.break_glass, now) {
-        return Step::Rule(tell::glass_broken(&target, &reason, &until));
+    if let Override::Active { reason, until } = target.find_override(config.break_glass, now) {
+        return Next::Rule(messages::overridden(&target, &reason, &until));
     }
-    let is_own = Own::of(config, &target).is_some();
-    let is_guarded = is_guarded(config, &target);
-    if !is_own {
-        if !is_guarded {
-            return Step::Rule(Ruling::allow().audit("allowed", "it is not labelled to be guarded"));
-        }
-        if let Some(uncovered) = uncovered(config, &target, now) {
-            return Step::Rule(uncovered);
-        }
+    let is_selected = config.selects(&target.labels);
+    let unreadable = unreadable_group(config, &target, now);
+    if KarmadaPart::of(config, &target).is_some() {
+        let list_only = !is_selected || unreadable.is_some();
+        return Next::ReadFacts { target, list_only };
     }
-    let only_own = is_own && (!is_guarded || uncovered(config, &target, now).is_some());
-    Step::Look { target, only_own }
+    match (is_selected, unreadable) {
+        (false, _) => Next::Rule(not_selected()),
+        (true, Some(ruling)) => Next::Rule(ruling),
+        (true, None) => Next::ReadFacts { target, list_only: false },
+    }
 }
 
-/// The part of the configuration that lets it alone.
+fn not_selected() -> Ruling {
+    Ruling::allow().audit("allowed", "it is not labelled to be guarded")
+}
+
+/// Returns the configuration key that exempts the target.
 fn exempt(config: &Config, request: &Request<'_>, target: &Target) -> Option<&'static str> {
-    let is_namespace = target.subject == Subject::Namespace;
+    let is_namespace = target.kind == Kind::Namespace;
     match config.common_config.exempt.of(request) {
-        // A definition is in no namespace, whatever a review says.
-        Exemption::By(part) if is_namespace || part != "exempt.namespaces" => return Some(part),
+        // A CRD has no namespace, whatever the request says.
+        Exemption::By(key) if is_namespace || key != "exempt.namespaces" => return Some(key),
         Exemption::DependsOnNamespace
             if is_namespace && config.common_config.exempt.selects(&target.labels) =>
         {
@@ -83,144 +85,134 @@ fn exempt(config: &Config, request: &Request<'_>, target: &Target) -> Option<&'s
     (is_install && !config.is_karmada()).then_some("installNamespace")
 }
 
-/// Rules with what was seen.
+/// Decides with the facts.
 pub(super) fn close(config: &Config, target: &Target, facts: &Facts) -> Ruling {
-    if let Some(ruling) = of_own(config, target, facts) {
+    if let Some(ruling) = karmada_part(config, target, facts) {
         return ruling;
     }
-    if !is_guarded(config, target) {
-        // Only for a part of Karmada anyone has looked: that the fleet does not need it is certain where it stands, and only there.
-        let stands = |seen: &Seen| seen.is_here() && seen.sight.unseen.is_empty();
-        if !facts.seen.iter().any(stands) {
-            return of_clusters(config, target, facts);
-        }
-        return Ruling::allow().audit("allowed", "it is not labelled to be guarded");
+    // Without the label, facts are read only for parts of Karmada. The list of the fleet says that the fleet does not need this
+    // one only if the list is from the cluster that sent the review.
+    let is_confirmed = |cluster: &ClusterFacts| cluster.is_local() && cluster.findings.unknown.is_empty();
+    match config.selects(&target.labels) {
+        true => selected(config, target, facts),
+        false if facts.clusters.iter().any(is_confirmed) => not_selected(),
+        false => by_clusters(config, target, facts),
     }
-    of_what_is_seen(config, target, facts)
 }
 
-/// Rules as if the target were guarded, whether it is or not: what a person is told who only asks.
+/// Decides with the facts as if the guard protected the target. For commands.
 pub(super) fn close_any(config: &Config, target: &Target, facts: &Facts) -> Ruling {
-    of_own(config, target, facts).unwrap_or_else(|| of_what_is_seen(config, target, facts))
+    karmada_part(config, target, facts).unwrap_or_else(|| selected(config, target, facts))
 }
 
-/// What stands in the way if it is a part of Karmada itself.
-fn of_own(config: &Config, target: &Target, facts: &Facts) -> Option<Ruling> {
-    let own = Own::of(config, target)?;
+/// Decides if the target is a part of Karmada that the fleet needs or may need.
+fn karmada_part(config: &Config, target: &Target, facts: &Facts) -> Option<Ruling> {
+    let part = KarmadaPart::of(config, target)?;
     match &facts.members {
-        Ok(members) => match own.standing(members) {
-            Standing::Needed => Some(tell::karmadas_own(config, target, own, members, facts.now)),
-            Standing::Ordinary | Standing::Local => None,
+        Ok(members) => match part.protection(members) {
+            Protection::Required => Some(messages::karmada_part(config, target, part, members, facts.now)),
+            Protection::None | Protection::LocalOnly => None,
         },
-        Err(_) => Some(of_clusters(config, target, facts)),
+        Err(_) => Some(by_clusters(config, target, facts)),
     }
 }
 
-fn of_what_is_seen(config: &Config, target: &Target, facts: &Facts) -> Ruling {
-    uncovered(config, target, facts.now).unwrap_or_else(|| of_clusters(config, target, facts))
+fn selected(config: &Config, target: &Target, facts: &Facts) -> Ruling {
+    unreadable_group(config, target, facts.now).unwrap_or_else(|| by_clusters(config, target, facts))
 }
 
-/// What is said of a definition whose objects Durward may not read.
-fn uncovered(config: &Config, target: &Target, now: SystemTime) -> Option<Ruling> {
-    let is_uncovered = target.subject == Subject::Definition && !config.groups.cover(target.group());
-    is_uncovered.then(|| tell::uncovered(config, target, now))
+/// Returns the ruling for a CRD whose objects Durward isn't configured to read.
+fn unreadable_group(config: &Config, target: &Target, now: SystemTime) -> Option<Ruling> {
+    let is_unreadable = target.kind == Kind::Crd && !config.groups.cover(target.group());
+    is_unreadable.then(|| messages::unreadable_group(config, target, now))
 }
 
-/// Every cluster in its class.
+/// The clusters of the facts by their meaning for the deletion.
 #[derive(Debug, Default)]
-pub(super) struct Whole<'f> {
-    /// How many clusters there are, the one that asks among them.
+pub(super) struct FleetSummary<'f> {
+    /// The number of clusters, the local one included.
     pub(super) clusters: usize,
-    /// Where something is in use.
-    pub(super) in_use: Vec<&'f Seen>,
-    /// What could not be seen, and is not acknowledged.
-    pub(super) unknown: Vec<&'f Seen>,
-    /// What could not be seen, and somebody said that it need not be.
-    pub(super) acknowledged: Vec<(&'f Seen, Acknowledgement)>,
-    /// Where something is that would stay.
-    pub(super) stays: Vec<&'f Seen>,
-    /// Why nobody knows whether these are all clusters.
-    pub(super) unsure: Option<Cause>,
-    /// The code of what the list of the fleet failed by: it says what helps.
-    pub(super) unlisted: Option<&'static str>,
-    /// Whether there is a fleet, and no cluster in it.
-    pub(super) is_bare: bool,
-    /// Acknowledgements that do not count, and why.
-    pub(super) notes: Vec<String>,
-    /// What is wrong with the annotations that were to break the glass.
-    pub(super) glass: Option<String>,
+    /// Clusters where something is in use.
+    pub(super) in_use: Vec<&'f ClusterFacts>,
+    /// Clusters with unknown findings and without an acknowledgement.
+    pub(super) unknown: Vec<&'f ClusterFacts>,
+    /// Clusters with unknown findings and an acknowledgement.
+    pub(super) acknowledged: Vec<(&'f ClusterFacts, Acknowledgement)>,
+    /// Clusters where something would stay.
+    pub(super) stays: Vec<&'f ClusterFacts>,
+    /// The reason why the facts may lack clusters.
+    pub(super) incomplete: Option<Cause>,
+    /// The code of the failure to list the fleet.
+    pub(super) list_failure: Option<&'static str>,
+    /// Whether there is a fleet without clusters.
+    pub(super) is_empty_fleet: bool,
+    /// The reasons why acknowledgements do not count.
+    pub(super) invalid_acknowledgements: Vec<String>,
+    /// The reason why the override annotations do not count.
+    pub(super) invalid_override: Option<String>,
 }
 
-impl<'f> Whole<'f> {
-    /// Sorts what was seen.
+impl<'f> FleetSummary<'f> {
+    /// Sorts the clusters.
     pub(super) fn of(config: &Config, target: &Target, facts: &'f Facts) -> Self {
-        let mut whole = Self {
-            clusters: facts.seen.len(),
-            unsure: unsure(facts),
-            unlisted: facts.members.as_ref().err().map(|why| why.code),
+        let mut summary = Self {
+            clusters: facts.clusters.len(),
+            incomplete: incomplete(facts),
+            list_failure: facts.members.as_ref().err().map(|why| why.code),
             ..Self::default()
         };
-        for seen in &facts.seen {
-            match seen.sight.finding() {
+        for cluster in &facts.clusters {
+            match cluster.findings.finding() {
                 Finding::Empty => {}
-                Finding::InUse => whole.in_use.push(seen),
-                Finding::WouldStay => whole.stays.push(seen),
-                Finding::Unknown => whole.not_seen(config, seen, facts.now),
+                Finding::InUse => summary.in_use.push(cluster),
+                Finding::WouldStay => summary.stays.push(cluster),
+                Finding::Unknown => summary.add_unknown(config, cluster, facts.now),
             }
         }
-        // The space of one cluster is looked at without the others.
-        let is_space = matches!(Own::of(config, target), Some(Own::Space(_)));
-        whole.is_bare = config.fleet != Fleet::None
-            && !is_space
-            && matches!(&facts.members, Ok(members) if members.is_empty());
-        if let Override::Refused(why) = target.glass(config.break_glass, facts.now) {
-            whole.glass = Some(why);
+        // For an execution namespace no other cluster is read.
+        let is_local_only = matches!(KarmadaPart::of(config, target), Some(KarmadaPart::ExecutionSpace(_)));
+        let has_no_members = facts.members.as_ref().is_ok_and(|members| members.is_empty());
+        summary.is_empty_fleet = config.fleet != Fleet::None && !is_local_only && has_no_members;
+        if let Override::Invalid(why) = target.find_override(config.break_glass, facts.now) {
+            summary.invalid_override = Some(why);
         }
-        whole
+        summary
     }
 
-    fn not_seen(&mut self, config: &Config, seen: &'f Seen, now: SystemTime) {
-        let covers = acknowledge::covers(&seen.sight.unseen);
-        match acknowledge::of(config, &seen.member, now).filter(|_| !seen.is_here()) {
+    fn add_unknown(&mut self, config: &Config, cluster: &'f ClusterFacts, now: SystemTime) {
+        let covers = acknowledge::covers(&cluster.findings.unknown);
+        match acknowledge::find(config, &cluster.member, now).filter(|_| !cluster.is_local()) {
             Some(Ok(acknowledgement)) => match covers {
-                Ok(()) => return self.acknowledged.push((seen, acknowledgement)),
+                Ok(()) => return self.acknowledged.push((cluster, acknowledgement)),
                 Err(what) => {
-                    let name = seen.member.cluster.name();
-                    self.notes.push(format!("the acknowledgement of {name} does not count for {what}"));
+                    let name = cluster.member.cluster.name();
+                    let why = format!("the acknowledgement of {name} does not count for {what}");
+                    self.invalid_acknowledgements.push(why);
                 }
             },
-            Some(Err(why)) if covers.is_ok() => self.notes.push(why),
+            Some(Err(why)) if covers.is_ok() => self.invalid_acknowledgements.push(why),
             Some(Err(_)) | None => {}
         }
-        self.unknown.push(seen);
+        self.unknown.push(cluster);
     }
 
-    /// What it comes to.
+    /// Returns the meaning of all clusters together.
     pub(super) fn finding(&self) -> Finding {
-        if !self.in_use.is_empty() {
-            Finding::InUse
-        } else if !self.unknown.is_empty() || self.unsure.is_some() {
-            Finding::Unknown
-        } else if !self.stays.is_empty() {
-            Finding::WouldStay
-        } else {
-            Finding::Empty
-        }
+        let is_unknown = !self.unknown.is_empty() || self.incomplete.is_some();
+        Finding::of(!self.in_use.is_empty(), is_unknown, !self.stays.is_empty())
     }
 }
 
-/// Why it is not certain that every cluster was looked at.
-fn unsure(facts: &Facts) -> Option<Cause> {
+/// Returns the reason why the facts may lack clusters.
+fn incomplete(facts: &Facts) -> Option<Cause> {
     let members = match &facts.members {
         Ok(members) => members,
-        // Whatever it failed by: nobody knows whom to ask.
+        // The code is the same for every failure: the clusters are not known.
         Err(why) => return Some(Cause::new(cause::STALE_FLEET, why.text.clone())),
     };
-    let seen: HashSet<_> = facts.seen.iter().map(|seen| &seen.member.cluster).collect();
-    let here = cluster::fleet::Cluster::Local;
-    let missing = std::iter::once(&here).chain(members.iter().map(|member| &member.cluster));
-    let missing = missing.filter(|cluster| !seen.contains(cluster)).count();
-    let text = match missing {
+    let read: HashSet<_> = facts.clusters.iter().map(|cluster| &cluster.member.cluster).collect();
+    let expected = std::iter::once(&Cluster::Local).chain(members.iter().map(|member| &member.cluster));
+    let text = match expected.filter(|cluster| !read.contains(cluster)).count() {
         0 => return None,
         1 => "one cluster was not asked".to_owned(),
         more => format!("{more} clusters were not asked"),
@@ -228,15 +220,15 @@ fn unsure(facts: &Facts) -> Option<Cause> {
     Some(Cause::new(cause::CROWDED, text))
 }
 
-fn of_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {
-    let whole = Whole::of(config, target, facts);
-    let ruling = match whole.finding() {
-        Finding::InUse => Ruling::deny(tell::in_use(config, target, &whole)),
-        Finding::Unknown => Ruling::new(Verdict::Unknown(tell::causes(config, &whole)))
-            .refuse_with(tell::unknown(config, target, &whole)),
+fn by_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {
+    let summary = FleetSummary::of(config, target, facts);
+    let ruling = match summary.finding() {
+        Finding::InUse => Ruling::deny(messages::in_use(config, target, &summary)),
+        Finding::Unknown => Ruling::new(Verdict::Unknown(messages::causes(config, &summary)))
+            .refuse_with(messages::unknown(config, target, &summary)),
         Finding::WouldStay | Finding::Empty => Ruling::allow(),
     };
-    tell::beside(config, target, &whole, ruling)
+    messages::annotate(config, target, &summary, ruling)
 }
 
 #[cfg(test)]

@@ -1,260 +1,238 @@
-//! What every cluster says, gathered: all of them at once, each within its own time, everything before the review's deadline.
+//! Reads the facts of a review: the list of the fleet, and the findings of each cluster.
 //!
-//! Nothing is spawned, so nothing outlives the review, and a review that is given up costs nothing from then on. How many
-//! questions are under way at an API server is the world's to bound; here it is bounded how many clusters are being looked at,
-//! so that memory does not grow with the fleet.
+//! Clusters are read concurrently, each until its own deadline, all before the deadline of the review. Nothing is spawned, so a
+//! review that is dropped stops reading. `cluster::live` bounds the requests to an API server; this module bounds the clusters
+//! that are read at once, so that memory does not grow with the fleet.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
-use futures_util::StreamExt as _;
+use admission::budget::Budget;
 use futures_util::future::join;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, sleep};
 
 use super::acknowledge;
 use super::config::{Config, Unmanaged};
-use super::look::{Look, Time};
-use super::own::{Own, Standing};
-use super::owners::Room;
-use super::sight::Sight;
-use super::target::{Subject, Target};
+use super::findings::ClusterFindings;
+use super::karmada::{KarmadaPart, Protection};
+use super::reader::ClusterReader;
+use super::target::{Kind, Target};
 use cluster::fleet::{Cluster, Fleet, FleetMember, MembersResult};
 use cluster::{Clients, Metadata, cause};
 
-/// Everything that a decision rests on.
+/// The facts that a decision needs.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
-    /// What time it is.
+    /// The time of the decision.
     pub(super) now: SystemTime,
-    /// The clusters of the fleet, without the one that asks.
+    /// The member clusters of the fleet.
     pub(super) members: MembersResult,
-    /// The clusters that were looked at: the one that asks first, the others in the order of the list.
-    pub(super) seen: Vec<Seen>,
+    /// The clusters that were read: the local one first, then the members in the order of the list.
+    pub(super) clusters: Vec<ClusterFacts>,
 }
 
-/// One cluster that was looked at.
+/// The facts of one cluster.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
-    /// Which, with what its Cluster says of it; the one that asks has no Cluster.
+pub(super) struct ClusterFacts {
+    /// The cluster, with the metadata of its Cluster object; empty for the local cluster.
     pub(super) member: FleetMember,
-    /// What was seen there.
-    pub(super) sight: Sight,
+    /// The findings.
+    pub(super) findings: ClusterFindings,
 }
 
-impl Seen {
-    /// Whether it is the cluster that asks.
-    pub(super) fn is_here(&self) -> bool {
+impl ClusterFacts {
+    fn local(findings: ClusterFindings) -> Self {
+        Self { member: FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, findings }
+    }
+
+    /// Whether it is the local cluster.
+    pub(super) fn is_local(&self) -> bool {
         self.member.cluster == Cluster::Local
     }
 }
 
-/// How far the gathering has come.
+/// The progress of reading the members.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'p> {
-    /// The cluster that has just been seen, or not been seen in time.
+    /// The cluster that was read last, or whose deadline passed.
     pub cluster: &'p str,
-    /// How many have been.
+    /// The number of clusters that were read.
     pub done: usize,
-    /// How many there are.
+    /// The number of clusters.
     pub of: usize,
 }
 
-/// Clusters that are looked at once at a time: no more than the live world has places for questions at one API server over HTTP/2
-/// (eight connections, 96 each), so that clusters which stay silent, one question each, leave nobody without a place.
-const AT_ONCE: usize = 768;
+/// Clusters that are read at once. The live client has permits for as many requests to one API server over HTTP/2 (eight
+/// connections, 96 each), so clusters that do not answer, with one request each, cannot take all permits.
+const MAX_CONCURRENT: usize = 768;
 
-/// The cluster that asks is waited for at least this long: half of what the API server gives, since nothing is allowed without
-/// its answer, and members are not kept waiting by it.
-const HERE: Duration = Duration::from_secs(5);
+/// The least time for the local cluster: half of what the API server gives. Nothing is allowed without its answer, and it does
+/// not delay the members.
+const LOCAL_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Before a member is asked again for which there was no room; twice as long each time.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The delay before a member is read again after Durward lacked capacity. It doubles.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Kept of the review's time for deciding and answering: a tenth, and no more than this.
-const FOR_THE_ANSWER: Duration = Duration::from_millis(200);
+/// The part of the review's time for deciding and answering: a tenth, at most this.
+const ANSWER_TIME: Duration = Duration::from_millis(200);
 
-/// The list of the fleet is waited for half of the time at most: without the other half it would be of no use.
-const LIST_SHARE: u32 = 2;
-
-fn seen_here(sight: Sight) -> Seen {
-    Seen { member: FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, sight }
+/// Reads the facts of one review.
+pub(super) struct FactsReader<'f> {
+    /// The clients of the control plane.
+    pub(super) clients: &'f Clients,
+    /// The configuration of the guard.
+    pub(super) config: &'f Config,
+    /// Called after each member.
+    pub(super) progress: &'f (dyn Fn(Progress<'_>) + Sync),
+    /// The memory budget of all clusters.
+    pub(super) budget: &'f Arc<Budget>,
 }
 
-fn facts(now: SystemTime, (here, (members, of_members)): (Seen, (MembersResult, Vec<Seen>))) -> Facts {
-    Facts { now, members, seen: std::iter::once(here).chain(of_members).collect() }
-}
-
-/// One gathering.
-pub(super) struct Gathering<'g> {
-    /// Whom to ask.
-    pub(super) clients: &'g Clients,
-    /// About what.
-    pub(super) config: &'g Config,
-    /// Told of each cluster.
-    pub(super) progress: &'g (dyn Fn(Progress<'_>) + Sync),
-    /// What is held of all clusters has this.
-    pub(super) room: &'g Room,
-}
-
-impl Gathering<'_> {
-    /// Gathers what decides about the target. Where `only_own`, only what decides whether it is a part of Karmada that is needed.
-    pub(super) async fn about(&self, target: &Target, deadline: Instant, only_own: bool) -> Facts {
-        let begun = Instant::now();
-        let left = deadline.saturating_duration_since(begun);
-        let end = deadline - FOR_THE_ANSWER.min(left / 10);
-        let list_end = begun + end.saturating_duration_since(begun) / LIST_SHARE;
+impl FactsReader<'_> {
+    /// Reads the facts about the target. With `list_only`, reads only what decides whether the fleet needs a part of Karmada.
+    pub(super) async fn read(&self, target: &Target, deadline: Instant, list_only: bool) -> Facts {
+        let start = Instant::now();
+        let end = deadline - ANSWER_TIME.min(deadline.saturating_duration_since(start) / 10);
+        // A list that took more than half of the time would leave too little for its members.
+        let list_end = start + end.saturating_duration_since(start) / 2;
         let now = self.clients.context.now();
-        let own = Own::of(self.config, target);
-        if let Some(own) = own {
-            // Whether it may be looked at at all depends on the list.
-            let members = self.members(list_end).await;
-            let standing = members.as_ref().map(|members| own.standing(members));
-            return match (standing, only_own) {
-                (Ok(Standing::Needed) | Err(_), _) => Facts { now, members, seen: Vec::new() },
-                (Ok(_), true) => {
-                    // The list was read here, so it says something only if this is where the target stands.
-                    let time = Time::until(self.end_of_here(end));
-                    let here = seen_here(self.look(&Cluster::Local).is_here(target, time).await);
-                    Facts { now, members: Ok(Arc::from([])), seen: vec![here] }
-                }
-                (Ok(Standing::Local), _) => {
-                    let here = self.here(target, end).await;
-                    Facts { now, members: Ok(Arc::from([])), seen: vec![here] }
-                }
-                (Ok(Standing::Ordinary), _) => {
-                    let members = async { self.with_members(target, members, end).await };
-                    facts(now, join(self.here(target, end), members).await)
-                }
-            };
+        let local = async {
+            let local = self.cluster(&Cluster::Local, self.local_deadline(end));
+            ClusterFacts::local(local.findings(target).await)
+        };
+        let Some(part) = KarmadaPart::of(self.config, target) else {
+            let members = async { self.members(target, self.list(list_end).await, end).await };
+            return facts(now, join(local, members).await);
+        };
+        // The list decides whether any cluster is read.
+        let list = self.list(list_end).await;
+        let protection = list.as_ref().map(|members| part.protection(members));
+        match (protection, list_only) {
+            (Err(_) | Ok(Protection::Required), _) => Facts { now, members: list, clusters: Vec::new() },
+            (Ok(_), true) => {
+                // The list means something only if it is from the cluster that sent the review.
+                let reader = self.cluster(&Cluster::Local, self.local_deadline(end));
+                facts(now, (ClusterFacts::local(reader.identity(target).await), no_members()))
+            }
+            (Ok(Protection::LocalOnly), _) => facts(now, (local.await, no_members())),
+            (Ok(Protection::None), _) => facts(now, join(local, self.members(target, list, end)).await),
         }
-        // Neither waits for the other: a List that is slow here hides nothing that members have.
-        let members = async { self.with_members(target, self.members(list_end).await, end).await };
-        facts(now, join(self.here(target, end), members).await)
     }
 
-    /// A look that takes nothing for preserved.
-    fn look<'l>(&'l self, cluster: &'l Cluster) -> Look<'l> {
-        Look { clients: self.clients, config: self.config, cluster, preserved: false, room: self.room }
+    fn cluster<'r>(&'r self, cluster: &'r Cluster, deadline: Instant) -> ClusterReader<'r> {
+        let Self { clients, config, budget, .. } = *self;
+        ClusterReader { clients, config, cluster, is_preserved: false, budget, deadline }
     }
 
-    /// How long the one that asks is waited for.
-    fn end_of_here(&self, end: Instant) -> Instant {
-        end.min(Instant::now() + HERE.max(self.config.member_deadline))
+    fn local_deadline(&self, end: Instant) -> Instant {
+        end.min(Instant::now() + LOCAL_DEADLINE.max(self.config.member_deadline))
     }
 
-    async fn members(&self, end: Instant) -> MembersResult {
+    async fn list(&self, deadline: Instant) -> MembersResult {
         if self.config.fleet == Fleet::None {
             return Ok(Arc::from([]));
         }
-        let time = Time::until(end);
-        time.limit(self.clients.reader.members(&self.config.fleet, end.into_std())).await.map_err(|why| {
-            let told = "the list of the fleet's clusters could not be read";
-            if why.text.starts_with(told) {
-                why
-            } else {
-                Cause::new(why.code, format!("{told}: {}", why.text))
-            }
+        let members = self.clients.reader.members(&self.config.fleet, deadline.into_std()).await;
+        members.map_err(|why| {
+            let what = "the list of the fleet's clusters could not be read";
+            let text = if why.text.starts_with(what) { why.text } else { format!("{what}: {}", why.text) };
+            Cause::new(why.code, text)
         })
     }
 
-    async fn here(&self, target: &Target, end: Instant) -> Seen {
-        seen_here(self.look(&Cluster::Local).at(target, Time::until(self.end_of_here(end))).await)
-    }
-
-    /// What is seen of the members, in the order of the list.
-    async fn with_members(
+    async fn members(
         &self,
         target: &Target,
-        members: MembersResult,
+        list: MembersResult,
         end: Instant,
-    ) -> (MembersResult, Vec<Seen>) {
-        let Ok(list) = &members else { return (members, Vec::new()) };
-        let preserved = self.is_preserved(target, end).await;
-        let mut sights = self.sights(target, list, preserved, end).await;
-        sights.sort_by_key(|(at, _)| *at);
-        let seen = list.iter().cloned().zip(sights);
-        let seen = seen.map(|(member, (_, sight))| Seen { member, sight }).collect();
-        (members, seen)
-    }
-
-    /// What is seen of each member, in the order in which they answer, with its place in the list: one for each of them. Those
-    /// that need not answer are asked last, so that a region that is down takes nobody else's time.
-    async fn sights(
-        &self,
-        target: &Target,
-        members: &[FleetMember],
-        preserved: bool,
-        end: Instant,
-    ) -> Vec<(usize, Sight)> {
-        let now = self.clients.context.now();
-        let is_last = |member: &FleetMember| matches!(acknowledge::of(self.config, member, now), Some(Ok(_)));
-        let (last, first): (Vec<_>, Vec<_>) =
-            members.iter().enumerate().partition(|(_, member)| is_last(member));
-        let turns = u32::try_from(last.len().div_ceil(AT_ONCE)).unwrap_or(u32::MAX).max(1);
-        let whole = first.into_iter().map(|one| (one, 1));
-        let mut waiting = whole.chain(last.into_iter().map(|one| (one, turns)));
-        let mut asked: FuturesUnordered<_> = FuturesUnordered::new();
-        let one = async |((at, member), turns): ((usize, &'_ FleetMember), u32)| {
-            let cluster = member.cluster.clone();
-            let sight = self.member(target, &cluster, preserved, end, turns).await;
-            (at, cluster, sight)
+    ) -> (MembersResult, Vec<ClusterFacts>) {
+        let facts = match &list {
+            Ok(members) => self.each_member(target, members, end).await,
+            Err(_) => Vec::new(),
         };
-        for next in waiting.by_ref().take(AT_ONCE) {
-            asked.push(one(next));
-        }
-        let mut sights = Vec::with_capacity(members.len());
-        while let Some((at, cluster, sight)) = asked.next().await {
-            sights.push((at, sight));
-            (self.progress)(Progress { cluster: cluster.name(), done: sights.len(), of: members.len() });
-            if let Some(next) = waiting.next() {
-                asked.push(one(next));
-            }
-        }
-        sights
+        (list, facts)
     }
 
-    /// What is seen of one member. Where Durward itself had no room to ask it is asked again while there is time: a place that
-    /// somebody silent held comes free when that one's time is over. `turns`: of how many this is one that share what is left.
+    /// Reads the members, and returns their facts in the order of the list.
+    async fn each_member(&self, target: &Target, members: &[FleetMember], end: Instant) -> Vec<ClusterFacts> {
+        let is_preserved = self.is_preserved(target, end).await;
+        let now = self.clients.context.now();
+        // Members that need not answer come last, so that an unreachable region does not delay the others. The batches of them
+        // share the rest of the time.
+        let is_last =
+            |member: &FleetMember| matches!(acknowledge::find(self.config, member, now), Some(Ok(_)));
+        let (last, mut order): (Vec<_>, Vec<_>) =
+            members.iter().enumerate().partition(|(_, member)| is_last(member));
+        let (first, batches) = (order.len(), last.len().div_ceil(MAX_CONCURRENT));
+        let batches = u32::try_from(batches).unwrap_or(u32::MAX).max(1);
+        order.extend(last);
+        let read = async |(turn, (at, member)): (usize, (usize, &'_ FleetMember))| {
+            let batches = if turn < first { 1 } else { batches };
+            let member = member.clone();
+            let findings = self.member(target, &member.cluster, is_preserved, end, batches).await;
+            (at, ClusterFacts { member, findings })
+        };
+        let mut waiting = order.into_iter().enumerate();
+        let mut reads: FuturesUnordered<_> = waiting.by_ref().take(MAX_CONCURRENT).map(read).collect();
+        let mut facts = Vec::with_capacity(members.len());
+        while let Some((at, read_facts)) = reads.next().await {
+            let (cluster, done) = (read_facts.member.cluster.name(), facts.len() + 1);
+            (self.progress)(Progress { cluster, done, of: members.len() });
+            facts.push((at, read_facts));
+            reads.extend(waiting.next().map(&read));
+        }
+        facts.sort_by_key(|(at, _)| *at);
+        facts.into_iter().map(|(_, facts)| facts).collect()
+    }
+
+    /// Reads one member, which has one of `batches` equal parts of the time. If Durward lacks capacity, it tries again until the
+    /// end: requests to clusters that do not answer free their permits at their deadlines.
     async fn member(
         &self,
         target: &Target,
         cluster: &Cluster,
-        preserved: bool,
+        is_preserved: bool,
         end: Instant,
-        turns: u32,
-    ) -> Sight {
-        let look = Look { preserved, ..self.look(cluster) };
-        let mut pause = PAUSE;
-        let first = Instant::now();
-        let given = self.config.member_deadline.min(end.saturating_duration_since(first) / turns);
+        batches: u32,
+    ) -> ClusterFindings {
+        let time = self.config.member_deadline.min(end.saturating_duration_since(Instant::now()) / batches);
+        let mut delay = RETRY_DELAY;
         loop {
-            let begun = Instant::now();
-            if begun >= end {
+            let start = Instant::now();
+            if start >= end {
                 let text = format!("Durward had no time left to ask {cluster}; try again");
-                return Sight::blind(Cause::new(cause::CROWDED, text));
+                return ClusterFindings::unknown(Cause::new(cause::CROWDED, text));
             }
-            let sight = look.at(target, Time::until(end.min(begun + given))).await;
-            if !sight.is_crowded() || self.clients.context.is_snapshot || Instant::now() + pause >= end {
-                return sight;
+            let reader = ClusterReader { is_preserved, ..self.cluster(cluster, end.min(start + time)) };
+            let findings = reader.findings(target).await;
+            let is_final = !findings.is_overloaded() || self.clients.context.is_snapshot;
+            if is_final || Instant::now() + delay >= end {
+                return findings;
             }
-            sleep(pause).await;
-            pause *= 2;
+            sleep(delay).await;
+            delay *= 2;
         }
     }
 
-    /// Whether Karmada keeps a propagated definition in the members when it is deleted here. It keeps the definition, not the
-    /// objects that it brought itself; and what cannot be read keeps nothing.
+    /// Whether Karmada keeps a propagated CRD in the members. It matters only if unmanaged objects are ignored.
     async fn is_preserved(&self, target: &Target, end: Instant) -> bool {
         let matters = self.config.is_karmada()
             && self.config.unmanaged == Unmanaged::Ignore
-            && target.subject == Subject::Definition;
-        if !matters {
-            return false;
-        }
-        self.look(&Cluster::Local)
-            .is_preserved(target, Time::until(end.min(Instant::now() + self.config.member_deadline)))
-            .await
+            && target.kind == Kind::Crd;
+        let deadline = end.min(Instant::now() + self.config.member_deadline);
+        matters && self.cluster(&Cluster::Local, deadline).preserves(target).await
     }
+}
+
+fn no_members() -> (MembersResult, Vec<ClusterFacts>) {
+    (Ok(Arc::from([])), Vec::new())
+}
+
+fn facts(
+    now: SystemTime,
+    (local, (members, clusters)): (ClusterFacts, (MembersResult, Vec<ClusterFacts>)),
+) -> Facts {
+    Facts { now, members, clusters: std::iter::once(local).chain(clusters).collect() }
 }

@@ -1,4 +1,4 @@
-//! For the tests of this room: configurations, requests, targets and members out of short texts.
+//! Fixtures of the tests: configurations, requests, targets and member clusters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,39 +8,39 @@ use admission::{Fields, Request, decode};
 use serde_json::{Value, json};
 
 use super::config::{self, Config};
-use super::target::{DEFINITIONS_GROUP, POINTERS, Subject, Target};
+use super::target::{CRD_GROUP, Kind, POINTERS, Target};
 use ::config::time;
 use ::config::{parse, read};
 use cluster::Metadata;
 use cluster::fleet::{Cluster, FleetMember};
 
-/// What time it is in tests.
+/// The time in tests.
 pub(super) const NOW: &str = "2026-11-21T10:00:00Z";
 
-/// The same.
+/// [`NOW`] as a time.
 pub(super) fn now() -> SystemTime {
     time::read(NOW).unwrap().into()
 }
 
-/// The configuration that this section makes, and its problems.
+/// Reads a section, and returns the configuration and the problems.
 pub(super) fn configured(yaml: &str) -> (Config, Vec<String>) {
     let root = parse("d.yaml", yaml).unwrap();
     let (config, _, problems) = read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS));
     (config, problems.iter().map(ToString::to_string).collect())
 }
 
-/// The same, where nothing may be wrong.
+/// Reads a section without problems.
 pub(super) fn config(yaml: &str) -> Config {
     let (config, problems) = configured(yaml);
     assert_eq!(problems, [""; 0]);
     config
 }
 
-/// The review of a deletion; `change` may make another request of it.
+/// Returns the review of a deletion, changed by `change`.
 pub(super) fn review(resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
     let (group, kind, namespace) = match resource {
         "namespaces" => ("", "Namespace", name),
-        _ => (DEFINITIONS_GROUP, "CustomResourceDefinition", ""),
+        _ => (CRD_GROUP, "CustomResourceDefinition", ""),
     };
     let mut review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "operation": "DELETE", "name": name, "namespace": namespace, "userInfo": {"username": "ann"},
@@ -51,7 +51,7 @@ pub(super) fn review(resource: &str, name: &str, change: impl FnOnce(&mut Value)
     review.to_string().into_bytes()
 }
 
-/// Calls `with` with a request that deletes something.
+/// Calls `with` with the request of a deletion.
 pub(super) fn with_delete<T>(
     resource: &str,
     name: &str,
@@ -62,11 +62,11 @@ pub(super) fn with_delete<T>(
     with(&decode(&body, &Fields::new(&POINTERS)).unwrap().request)
 }
 
-fn target(subject: Subject, name: &str) -> Target {
+fn target(kind: Kind, name: &str) -> Target {
     Target {
-        subject,
+        kind,
         name: name.to_owned(),
-        proven: Some("7".to_owned()),
+        reviewed_uid: Some("7".to_owned()),
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
         deleting: false,
@@ -74,17 +74,17 @@ fn target(subject: Subject, name: &str) -> Target {
     }
 }
 
-/// A namespace that is to be deleted.
+/// Returns a namespace to delete.
 pub(super) fn namespace(name: &str) -> Target {
-    target(Subject::Namespace, name)
+    target(Kind::Namespace, name)
 }
 
-/// A definition that is to be deleted.
-pub(super) fn definition(name: &str) -> Target {
-    target(Subject::Definition, name)
+/// Returns a CRD to delete.
+pub(super) fn crd(name: &str) -> Target {
+    target(Kind::Crd, name)
 }
 
-/// A member of a Karmada fleet.
+/// Returns a member of a Karmada fleet.
 pub(super) fn member(name: &str, annotations: &[(&str, &str)], labels: &[(&str, &str)]) -> FleetMember {
     let map =
         |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();

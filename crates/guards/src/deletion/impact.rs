@@ -1,165 +1,153 @@
-//! What a deletion would reach, without deleting anything: the same questions and the same decision, told cluster by cluster.
+//! The impact of a deletion, cluster by cluster: the facts and the decision of a review, without a deletion.
 
 use std::time::Instant;
 
 use admission::{Cause, Verdict};
 use serde::Serialize;
 
-use super::config::Config;
-use super::decide::{self, Whole};
-use super::facts::{Facts, Gathering, Progress, Seen};
-use super::own::Own;
-use super::owners::Room;
-use super::sight::{Count, Finding, Sight};
-use super::target::{Subject, Target};
-use super::tell;
+use super::config::Names;
+use super::decide::{self, FleetSummary};
+use super::facts::{ClusterFacts, Facts, FactsReader, Progress};
+use super::findings::{ClusterFindings, Finding, ObjectCount};
+use super::karmada::KarmadaPart;
+use super::survey::Survey;
+use super::target::{Kind, Target};
+use super::{messages, owners};
 use ::config::time;
 use cluster::fleet::{Cluster, GetQuery, Part};
 use cluster::{Address, Clients};
 
-/// A deletion guard that is asked by a person and refuses nobody. See [`survey`](super::survey).
-#[derive(Debug, Clone)]
-pub struct Survey {
-    config: Config,
-}
-
-/// What somebody thinks of deleting.
+/// An object that a user may delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
-    /// The namespace of this name.
+pub enum DeletionSubject {
+    /// The namespace with this name.
     Namespace(String),
-    /// The `CustomResourceDefinition` of this name.
-    Definition(String),
+    /// The CRD with this name.
+    Crd(String),
 }
 
-/// What its deletion would reach.
+/// The impact of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Impact {
     /// `Namespace` or `CustomResourceDefinition`.
     pub kind: &'static str,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// When the clusters were seen, RFC 3339.
+    /// The time of the facts, RFC 3339.
     pub time: String,
-    /// Whether it exists where it would be deleted; none where that could not be seen.
+    /// Whether the object exists in the local cluster; `None` if this could not be read.
     pub exists: Option<bool>,
-    /// `allow`, `deny` or `unknown`: what the guard would find, were it guarded and nobody exempt.
+    /// `allow`, `deny` or `unknown`: the verdict if the guard protected the object and the user were not exempt.
     pub verdict: &'static str,
-    /// In the guard's own words, unless it would allow it.
+    /// The guard's message, unless the verdict is `allow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What would be said beside the verdict.
+    /// The warnings of the ruling.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Why nobody knows whether these are all clusters.
+    /// The reasons why clusters may be missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unsure: Vec<Why>,
-    /// Every cluster that was looked at, the one that asks first.
-    pub clusters: Vec<Reached>,
+    pub unsure: Vec<UnknownReason>,
+    /// The clusters that were read, the local one first.
+    pub clusters: Vec<ClusterImpact>,
 }
 
-/// One cluster.
+/// The impact on one cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Reached {
-    /// Its name; `here` for the one that asks.
+pub struct ClusterImpact {
+    /// The name; `here` for the local cluster.
     pub cluster: String,
-    /// What it means for the deletion.
+    /// The meaning for the deletion.
     pub finding: Finding,
-    /// The same for people: `3 pods, 1 claim: web-0, …`, or why it could not be seen; empty where it is empty.
+    /// The findings for users: `3 pods, 1 claim: web-0, …`, or the reason why they are unknown; empty for an empty cluster.
     pub summary: String,
-    /// What would be lost.
+    /// Objects that the deletion would delete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub in_use: Vec<Counted>,
-    /// What would stay.
+    pub in_use: Vec<ImpactCount>,
+    /// Objects that would stay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stays: Vec<Counted>,
-    /// What could not be seen.
+    pub stays: Vec<ImpactCount>,
+    /// The reasons for what could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unseen: Vec<Why>,
-    /// Who said that it need not be seen.
+    pub unseen: Vec<UnknownReason>,
+    /// The acknowledgement that replaces the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<Acknowledged>,
 }
 
-/// How many objects of one kind.
+/// A number of objects of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Counted {
-    /// What they are, as people call several of them.
+pub struct ImpactCount {
+    /// The kind, as a plural noun.
     pub what: String,
-    /// How many were counted.
+    /// The number of objects that were read.
     pub count: usize,
-    /// Whether there are more than were counted.
+    /// Whether there may be more.
     pub more: bool,
-    /// The first few; none with `names: count`.
+    /// The first names; none with `names: count`.
     pub names: Vec<String>,
 }
 
-/// Why something could not be seen.
+/// A reason why something could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Why {
-    /// One of [`cluster::cause::ALL`].
+pub struct UnknownReason {
+    /// A code of [`cluster::cause::ALL`].
     pub cause: &'static str,
-    /// For people.
+    /// The text for users.
     pub text: String,
 }
 
-/// An acknowledgement that holds.
+/// A valid acknowledgement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Acknowledged {
-    /// Until when, RFC 3339.
+    /// The end, RFC 3339.
     pub until: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Survey {
-    pub(super) fn new(config: Config) -> Self {
-        Self { config }
-    }
-
-    pub(super) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// Looks at every cluster, before `deadline`. `progress` is told of each as it comes.
+    /// Reads all clusters before the deadline. Calls `progress` after each member.
     pub async fn impact(
         &self,
         clients: &Clients,
-        what: What,
+        subject: DeletionSubject,
         deadline: Instant,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Impact {
-        let (target, exists) = self.target(clients, what, deadline).await;
-        let room = Room::default();
-        let gathering = Gathering { clients, config: &self.config, progress, room: &room };
-        let facts = gathering.about(&target, deadline.into(), false).await;
-        self.told(&target, exists, &facts)
+        let (target, exists) = self.target(clients, subject, deadline).await;
+        let budget = owners::budget();
+        let reader = FactsReader { clients, config: &self.config, progress, budget: &budget };
+        let facts = reader.read(&target, deadline.into(), false).await;
+        self.report(&target, exists, &facts)
     }
 
-    /// The target as it stands here; one without labels where it does not, or cannot be seen.
-    async fn target(&self, clients: &Clients, what: What, deadline: Instant) -> (Target, Option<bool>) {
-        let (subject, name) = match what {
-            What::Namespace(name) => (Subject::Namespace, name),
-            What::Definition(name) => (Subject::Definition, name),
+    /// Reads the target in the local cluster. Without it, the target has no labels.
+    async fn target(
+        &self,
+        clients: &Clients,
+        subject: DeletionSubject,
+        deadline: Instant,
+    ) -> (Target, Option<bool>) {
+        let (kind, name) = match subject {
+            DeletionSubject::Namespace(name) => (Kind::Namespace, name),
+            DeletionSubject::Crd(name) => (Kind::Crd, name),
         };
-        let resource = subject.resource();
+        let resource = kind.resource();
         let address = Address { resource: &resource, namespace: "", name: &name };
         let now = Instant::now();
         let soon = (now + self.config.member_deadline).min(now + deadline.saturating_duration_since(now) / 2);
-        let found = clients
-            .reader
-            .get_object(&Cluster::Local, GetQuery { address, part: Part::Metadata }, soon)
-            .await;
+        let query = GetQuery { address, part: Part::Metadata };
+        let found = clients.reader.get_object(&Cluster::Local, query, soon).await;
         let exists = found.as_ref().ok().map(Option::is_some);
         let metadata = found.ok().flatten().map(|object| object.metadata).unwrap_or_default();
         let target = Target {
-            subject,
+            kind,
             name,
-            // That there is none here is an answer to whoever asks, and not a doubt.
-            proven: None,
+            reviewed_uid: None,
             labels: metadata.labels,
             annotations: metadata.annotations,
             deleting: metadata.deleting,
@@ -168,69 +156,62 @@ impl Survey {
         (target, exists)
     }
 
-    fn told(&self, target: &Target, exists: Option<bool>, facts: &Facts) -> Impact {
+    fn report(&self, target: &Target, exists: Option<bool>, facts: &Facts) -> Impact {
         let config = &self.config;
         let ruling = decide::close_any(config, target, facts);
-        let whole = Whole::of(config, target, facts);
-        let (verdict, message) = match &ruling.verdict {
+        let summary = FleetSummary::of(config, target, facts);
+        let (verdict, denial) = match &ruling.verdict {
             Verdict::Allow | Verdict::Mutate(_) => ("allow", None),
-            Verdict::Deny(denial) => ("deny", Some(denial.message.clone())),
-            Verdict::Unknown(_) => ("unknown", ruling.refusal.as_ref().map(|denial| denial.message.clone())),
+            Verdict::Deny(denial) => ("deny", Some(denial)),
+            Verdict::Unknown(_) => ("unknown", ruling.refusal.as_ref()),
         };
-        // Where it is Karmada's own no cluster was looked at, and that is no doubt about the fleet.
-        let unsure =
-            whole.unsure.iter().filter(|_| Own::of(config, target).is_none() || facts.members.is_err());
+        // For a part of Karmada no cluster is read on purpose.
+        let is_karmada_part = KarmadaPart::of(config, target).is_some();
+        let incomplete = summary.incomplete.iter().filter(|_| !is_karmada_part || facts.members.is_err());
         Impact {
-            kind: match target.subject {
-                Subject::Namespace => "Namespace",
-                Subject::Definition => "CustomResourceDefinition",
+            kind: match target.kind {
+                Kind::Namespace => "Namespace",
+                Kind::Crd => "CustomResourceDefinition",
             },
             name: target.name.clone(),
             time: time::format(facts.now),
             exists,
             verdict,
-            message,
+            message: denial.map(|denial| denial.message.clone()),
             warnings: ruling.warnings.iter().map(str::to_owned).collect(),
-            unsure: unsure.map(Why::of).collect(),
-            clusters: facts.seen.iter().map(|seen| self.reached(seen, &whole)).collect(),
+            unsure: incomplete.map(UnknownReason::of).collect(),
+            clusters: facts.clusters.iter().map(|cluster| self.cluster(cluster, &summary)).collect(),
         }
     }
 
-    fn reached(&self, seen: &Seen, whole: &Whole<'_>) -> Reached {
-        let counted = |counts: &[Count]| {
-            let names = |count: &Count| match self.config.names {
-                super::config::Names::Show => count.names.clone(),
-                super::config::Names::Count => Vec::new(),
-            };
-            let told = |count: &Count| Counted {
+    fn cluster(&self, cluster: &ClusterFacts, summary: &FleetSummary<'_>) -> ClusterImpact {
+        let ClusterFacts { member, findings } = cluster;
+        let counts = |counts: &[ObjectCount]| {
+            let count = |count: &ObjectCount| ImpactCount {
                 what: count.noun.many.to_string(),
                 count: count.objects,
                 more: count.more,
-                names: names(count),
+                names: if self.config.names == Names::Show { count.names.clone() } else { Vec::new() },
             };
-            counts.iter().map(told).collect()
+            counts.iter().map(count).collect()
         };
-        let of = |found: &&(&Seen, _)| found.0.member.cluster == seen.member.cluster;
-        Reached {
-            cluster: seen.member.cluster.name().to_owned(),
-            finding: seen.sight.finding(),
-            summary: if seen.sight == Sight::default() {
-                String::new()
-            } else {
-                tell::within(&self.config, seen)
-            },
-            in_use: counted(&seen.sight.in_use),
-            stays: counted(&seen.sight.stays),
-            unseen: seen.sight.unseen.iter().map(Why::of).collect(),
-            acknowledged: whole.acknowledged.iter().find(of).map(|(_, acknowledgement)| Acknowledged {
-                until: acknowledgement.until.clone(),
-                reason: acknowledgement.reason.clone(),
-            }),
+        let mut acknowledged = summary.acknowledged.iter();
+        let acknowledged = acknowledged.find(|(of, _)| of.member.cluster == member.cluster);
+        let is_empty = *findings == ClusterFindings::default();
+        ClusterImpact {
+            cluster: member.cluster.name().to_owned(),
+            finding: findings.finding(),
+            summary: if is_empty { String::new() } else { messages::findings(&self.config, cluster) },
+            in_use: counts(&findings.in_use),
+            stays: counts(&findings.stays),
+            unseen: findings.unknown.iter().map(UnknownReason::of).collect(),
+            acknowledged: acknowledged
+                .map(|(_, a)| Acknowledged { until: a.until.clone(), reason: a.reason.clone() }),
         }
     }
 }
 
-impl Why {
+impl UnknownReason {
     fn of(cause: &Cause) -> Self {
         Self { cause: cause.code, text: cause.text.clone() }
     }
@@ -241,18 +222,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_told_to_programs_without_what_is_not_there() {
-        let reached = Reached {
+    fn serializes_only_what_was_found() {
+        let impact = ClusterImpact {
             cluster: "m1".into(),
             finding: Finding::InUse,
             summary: "500+ pods: a, …".into(),
-            in_use: vec![Counted { what: "pods".into(), count: 500, more: true, names: vec!["a".into()] }],
+            in_use: vec![ImpactCount {
+                what: "pods".into(),
+                count: 500,
+                more: true,
+                names: vec!["a".into()],
+            }],
             stays: vec![],
             unseen: vec![],
             acknowledged: None,
         };
         assert_eq!(
-            serde_json::to_value(&reached).unwrap(),
+            serde_json::to_value(&impact).unwrap(),
             serde_json::json!({"cluster": "m1", "finding": "inUse", "summary": "500+ pods: a, …",
                 "inUse": [{"what": "pods", "count": 500, "more": true, "names": ["a"]}]})
         );

@@ -1,44 +1,39 @@
-//! Keeps namespaces and `CustomResourceDefinitions` from being deleted while something in them is in use in any cluster that the
-//! deletion reaches.
+//! Denies the deletion of namespaces and CRDs while something in them is in use in any cluster that the deletion reaches.
 //!
-//! Protects what lives in member clusters, where the object alone tells nothing of it: on a Karmada control plane a namespace
-//! goes in every member at once (`pkg/controllers/namespace/namespace_sync_controller.go`), with whatever others have put there;
-//! and the objects of a definition are removed straight from storage, where no webhook sees them
-//! (`apiextensions-apiserver/pkg/controller/finalizer/crd_finalizer.go`), so that the definition's own DELETE is the only place
-//! to stop it.
+//! The guard protects objects in member clusters, which the deleted object does not show. On a Karmada control plane, deleting a
+//! namespace deletes it in every member at once (`pkg/controllers/namespace/namespace_sync_controller.go`), with objects that
+//! Karmada did not bring. The API server removes the objects of a CRD directly from storage, where no webhook sees them
+//! (`apiextensions-apiserver/pkg/controller/finalizer/crd_finalizer.go`), so only the DELETE of the CRD itself can be denied.
 //!
-//! Does not delete, does not change anything, and cannot help where nobody asks: `kubectl delete cluster` goes through the
-//! aggregated API, which knows no admission; and what is made between the look and the deletion is not seen.
+//! The guard changes nothing. It does not see `kubectl delete cluster`, which uses the aggregated API without admission, and
+//! objects that are created between the review and the deletion.
 //!
-//! Its stance when blind is *deny*, and so is its failurePolicy, Fail: whatever cannot be seen may be in use.
+//! A cluster that could not be checked makes the ruling Unknown, which the defaults deny; failurePolicy is Fail.
 
 mod acknowledge;
 mod config;
 mod decide;
 mod facts;
+mod findings;
 #[cfg(test)]
 mod fixture;
 mod impact;
-mod look;
-mod own;
+mod karmada;
+mod messages;
 mod owners;
-mod permissions;
-mod questions;
-mod registration;
-mod remedy;
-mod select;
-mod sight;
-mod standing;
+mod queries;
+mod reader;
+mod review;
+mod rules;
+mod survey;
 mod target;
-mod tell;
 #[cfg(test)]
 mod tests;
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Instant;
 
-use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
+use admission::{Guard, OnUnknown};
 
 use crate::common::Defaults;
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
@@ -48,27 +43,23 @@ use cluster::Clients;
 use cluster::fleet::ProbeTargets;
 
 use config::Config;
-use decide::Step;
-use facts::Gathering;
-use owners::Room;
+use review::DeletionGuard;
 
 pub use facts::Progress;
-pub use impact::{Acknowledged, Counted, Impact, Reached, Survey, What, Why};
-pub use sight::Finding;
-pub use standing::{Acknowledgement, Deed, Holds};
+pub use findings::Finding;
+pub use impact::{Acknowledged, ClusterImpact, DeletionSubject, Impact, ImpactCount, UnknownReason};
+pub use survey::{AcknowledgementReport, LeftoverOverride, Survey, Validity};
 
-/// The path, the metric label and the key in the configuration.
+/// The path, the metric label and the configuration key.
 const NAME: &str = "deletion";
 
-/// Ten seconds, as a fleet is asked meanwhile; a deletion can wait.
+/// Ten seconds: reading a fleet takes time, and a deletion can wait.
 const DEFAULTS: Defaults =
     Defaults { when_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
 
-/// The kind.
+/// The kind of this guard.
 #[derive(Debug)]
 pub struct Deletion;
-
-// === impl Deletion ===
 
 impl GuardKind for Deletion {
     fn name(&self) -> &'static str {
@@ -88,26 +79,20 @@ impl GuardKind for Deletion {
     }
 }
 
-// === impl Config ===
-
 impl Configured for Config {
     fn webhooks(&self) -> Vec<WebhookEntry> {
-        registration::entries(self)
+        vec![rules::webhook(self)]
     }
 
     fn permissions(&self) -> Permissions {
-        Permissions {
-            own: permissions::here(self),
-            members: permissions::everywhere(self),
-            namespaced: permissions::within(self),
-        }
+        rules::permissions(self)
     }
 
     fn requirements(&self) -> Requirements {
-        let probes = ProbeTargets { fleet: self.fleet.clone(), resources: permissions::resources(self) };
+        // Nothing is watched: cached data can't prove that a deletion is safe.
         Requirements {
             reads_cluster: true,
-            probes: Some(probes),
+            probes: Some(ProbeTargets { fleet: self.fleet.clone(), resources: rules::probed(self) }),
             control_plane: self.access.clone(),
             user: self.is_karmada().then(|| self.user.clone()),
             ..Requirements::default()
@@ -115,63 +100,12 @@ impl Configured for Config {
     }
 
     fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
-        Arc::new(DeletionGuard {
-            config: self.clone(),
-            clients: clients.clone(),
-            fields: Fields::new(&target::POINTERS),
-            room: Room::default(),
-        })
+        Arc::new(DeletionGuard::new(self.clone(), clients.clone()))
     }
 }
 
-/// Returns what `impact` and `doctor fleet` use, if this is the deletion guard.
+/// Returns the survey for `impact` and `doctor fleet`, if `configured` is the deletion guard.
 pub fn survey(configured: &dyn Configured) -> Option<Survey> {
     let configured: &dyn Any = configured;
     configured.downcast_ref().cloned().map(Survey::new)
-}
-
-/// The guard that reviews deletions.
-struct DeletionGuard {
-    config: Config,
-    clients: Clients,
-    fields: Fields,
-    /// For what all reviews hold of the clusters that are looked at.
-    room: Room,
-}
-
-// === impl DeletionGuard ===
-
-impl Guard for DeletionGuard {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn fields(&self) -> &Fields {
-        &self.fields
-    }
-
-    fn settle_policy(&self) -> &SettlePolicy {
-        &self.config.common_config.settle_policy
-    }
-
-    fn logs_every_ruling(&self) -> bool {
-        true
-    }
-
-    fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
-        Box::pin(async move {
-            let (target, only_own) = match decide::open(&self.config, request, self.clients.context.now()) {
-                Step::Rule(ruling) => return ruling,
-                Step::Look { target, only_own } => (target, only_own),
-            };
-            let gathering = Gathering {
-                clients: &self.clients,
-                config: &self.config,
-                progress: &|_| {},
-                room: &self.room,
-            };
-            let facts = gathering.about(&target, deadline.into(), only_own).await;
-            decide::close(&self.config, &target, &facts)
-        })
-    }
 }

@@ -1,111 +1,111 @@
-//! Who would take an object with them: the managed chain.
+//! Finds out which objects stay when Karmada deletes what it brought.
 //!
-//! Karmada labels what it brings with `karmada.io/managed=true` and deletes nothing else. What such a thing has made (a
-//! Deployment its `ReplicaSet`, that its pods) has no label of its own and is found by following owners. Whatever cannot be
-//! followed to its end counts as managed: only what is proven to stay is said to stay.
+//! Karmada labels what it brings with `karmada.io/managed=true` and deletes nothing else. Dependents of such an object (the
+//! `ReplicaSet` of a Deployment, its pods) have no label; this module finds them through `ownerReferences`. An object whose
+//! owners are not all known counts as managed, so only objects that certainly stay are reported to stay.
 //!
-//! Who may make objects in a member decides how many there are and who owns whom. So all of a cluster's are judged in one pass,
-//! and what all clusters together hold meanwhile has one [`Room`].
+//! Users of a member cluster decide how many objects there are and who owns whom. One pass therefore judges all objects of a
+//! cluster, and the lists of all clusters share one memory [`Budget`].
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 use admission::Cause;
+use admission::budget::{Budget, Reservation};
 
-use super::sight::NAMES;
+use super::findings::MAX_NAMES;
 use cluster::fleet::Object;
 use cluster::{Metadata, cause};
 
-/// Karmada's mark.
+/// The label of objects that Karmada brought.
 const MANAGED: (&str, &str) = ("karmada.io/managed", "true");
 
-/// 6 MiB for one List: 20,000 objects with an owner each, and names of 60 bytes, are 5 MiB.
-const LIST: usize = 6 << 20;
+/// Bytes for one List: 20,000 objects with one owner each and names of 60 bytes take 5 MiB.
+const MAX_LIST_BYTES: usize = 6 << 20;
 
-/// 56 MiB for all that is looked at: the nine Lists of one cluster have room in any case, so that a cluster for which there is
-/// none now can be looked at when the others are done.
-const ALL: usize = 56 << 20;
+/// Bytes for all Lists. The nine Lists of one cluster always fit, so a cluster that finds the budget spent can be read later.
+const MAX_BYTES: usize = 56 << 20;
 
-/// Whether Karmada brought it.
+/// Whether Karmada brought the object.
 pub(super) fn is_managed(metadata: &Metadata) -> bool {
     metadata.labels.get(MANAGED.0).is_some_and(|value| value == MANAGED.1)
 }
 
-/// A uid. Nearly every one is 128 bits in their usual form, which are kept as such.
+/// A uid. Nearly all uids are UUIDs, which take 16 bytes without an allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Uid {
-    Usual([u8; 16]),
-    Odd(Box<str>),
+    Uuid([u8; 16]),
+    Other(Box<str>),
 }
 
 impl Uid {
-    /// None for an empty text, which names nothing.
+    /// Returns `None` for an empty text, which identifies nothing.
     fn of(text: &str) -> Option<Self> {
         if text.is_empty() {
             return None;
         }
-        Some(bits(text).map_or_else(|| Self::Odd(text.into()), Self::Usual))
+        Some(uuid(text).map_or_else(|| Self::Other(text.into()), Self::Uuid))
     }
 
-    fn beside(&self) -> usize {
+    fn heap_size(&self) -> usize {
         match self {
-            Self::Usual(_) => 0,
-            Self::Odd(text) => text.len(),
+            Self::Uuid(_) => 0,
+            Self::Other(text) => text.len(),
         }
     }
 }
 
-/// Of exactly one text each: eight, four, four, four and twelve digits, in lower case.
-fn bits(text: &str) -> Option<[u8; 16]> {
+/// Parses a UUID in lower case with its four hyphens. Each value has exactly one such text, so equal bytes are equal texts.
+fn uuid(text: &str) -> Option<[u8; 16]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
         _ => None,
     };
     let mut bytes = text.bytes();
-    let mut bits = [0; 16];
-    for (at, byte) in bits.iter_mut().enumerate() {
+    let mut uuid = [0; 16];
+    for (at, byte) in uuid.iter_mut().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) && bytes.next() != Some(b'-') {
             return None;
         }
         *byte = digit(bytes.next()?)? << 4 | digit(bytes.next()?)?;
     }
-    bytes.next().is_none().then_some(bits)
+    bytes.next().is_none().then_some(uuid)
 }
 
-/// What is remembered of an object.
+/// An object of a List, without what the decision does not need.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Held {
-    /// As people are told it; empty where it does not count, since then nobody is.
+pub(super) struct ListedObject {
+    /// The name in messages; empty for an object that is not in use, since no message names it.
     pub(super) name: Box<str>,
-    /// Whether it is in use.
-    pub(super) counts: bool,
+    /// Whether the object is in use.
+    pub(super) in_use: bool,
     /// Whether Karmada brought it.
     pub(super) managed: bool,
     uid: Option<Uid>,
-    /// None where one of them has no uid, and may be anything.
+    /// `None` if an owner has no uid and so could be any object.
     owners: Option<Box<[Uid]>>,
 }
 
-impl Held {
-    /// Remembers an object under the name that people are told.
-    pub(super) fn of(object: &Object, name: &str, counts: bool) -> Self {
+impl ListedObject {
+    /// Copies the needed parts of an object.
+    pub(super) fn of(object: &Object, name: &str, in_use: bool) -> Self {
         let managed = is_managed(&object.metadata);
-        // Of what goes in any case nobody needs to know who owns it.
+        // A managed object is deleted whatever its owners are.
         let owners = object.owners.iter().take(if managed { 0 } else { usize::MAX });
         Self {
-            name: if counts { name.into() } else { Box::default() },
-            counts,
+            name: if in_use { name.into() } else { Box::default() },
+            in_use,
             managed,
             uid: Uid::of(&object.uid),
             owners: owners.map(|owner| Uid::of(&owner.uid)).collect(),
         }
     }
 
-    /// Whether it goes, whatever its owners do.
-    fn goes(&self) -> bool {
+    /// Whether the object is deleted whatever happens to its owners.
+    fn is_deleted(&self) -> bool {
         self.managed || self.owners.is_none()
     }
 
@@ -113,184 +113,158 @@ impl Held {
         self.owners.as_deref().unwrap_or_default()
     }
 
-    /// In bytes, about. A vector may have room for twice as many as it has.
+    /// Returns the size in bytes, about. A vector may have capacity for twice its length.
     fn size(&self) -> usize {
         let owners = self.owners();
-        let beside: usize = owners.iter().chain(&self.uid).map(Uid::beside).sum();
-        2 * size_of::<Self>() + self.name.len() + size_of_val(owners) + beside
+        let uids: usize = owners.iter().chain(&self.uid).map(Uid::heap_size).sum();
+        2 * size_of::<Self>() + self.name.len() + size_of_val(owners) + uids
     }
 }
 
-/// The room that there is for objects of which it is to be told whether they would stay, in all clusters that are looked at.
+/// Creates the memory budget that the lists of all clusters share.
+pub(super) fn budget() -> Arc<Budget> {
+    Budget::new(MAX_BYTES)
+}
+
+/// The objects of one List, with a reservation for their memory.
 #[derive(Debug)]
-pub(super) struct Room {
-    taken: AtomicUsize,
-    all: usize,
+pub(super) struct ObjectSet {
+    objects: Vec<ListedObject>,
+    /// Objects that are certainly deleted: all of them, and those that are only counted.
+    deleted: usize,
+    only_counted: usize,
+    memory: Reservation,
 }
 
-impl Default for Room {
-    fn default() -> Self {
-        Self::of(ALL)
-    }
-}
-
-impl Room {
-    pub(super) fn of(all: usize) -> Self {
-        Self { taken: AtomicUsize::new(0), all }
+impl ObjectSet {
+    /// Creates an empty set.
+    pub(super) fn new(budget: &Arc<Budget>) -> Self {
+        Self { objects: Vec::new(), deleted: 0, only_counted: 0, memory: budget.empty() }
     }
 
-    fn take(&self, bytes: usize) -> bool {
-        let more = |taken: usize| taken.checked_add(bytes).filter(|&taken| taken <= self.all);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
-}
-
-/// The objects of one List, which keep their room until they are dropped.
-#[derive(Debug)]
-pub(super) struct Hoard<'r> {
-    held: Vec<Held>,
-    /// Of those that go in any case: how many, and how many of them are only counted.
-    sure: usize,
-    counted: usize,
-    bytes: usize,
-    room: &'r Room,
-}
-
-impl<'r> Hoard<'r> {
-    /// Of nothing yet.
-    pub(super) fn new(room: &'r Room) -> Self {
-        Self { held: Vec::new(), sure: 0, counted: 0, bytes: 0, room }
+    /// Adds an object that is in use and certainly deleted. The set keeps as many as messages name, without a reservation, and
+    /// counts the others. Dependents of a counted object still count as deleted, since they have an unknown owner.
+    pub(super) fn add_deleted(&mut self, object: ListedObject) {
+        self.deleted += 1;
+        if self.deleted <= MAX_NAMES { self.objects.push(object) } else { self.only_counted += 1 }
     }
 
-    /// Counts one that is in use and goes in any case. As many are remembered as are named to people, and whatever such a one
-    /// owns goes as surely without it: an owner that is not here may be anything.
-    pub(super) fn count(&mut self, held: Held) {
-        self.sure += 1;
-        if self.sure <= NAMES { self.held.push(held) } else { self.counted += 1 }
+    /// Returns how many objects were only counted.
+    pub(super) fn only_counted(&self) -> usize {
+        self.only_counted
     }
 
-    /// How many go that were only counted.
-    pub(super) fn counted(&self) -> usize {
-        self.counted
-    }
-
-    /// How many there are.
+    /// Returns how many objects there are.
     pub(super) fn len(&self) -> usize {
-        self.held.len() + self.counted
+        self.objects.len() + self.only_counted
     }
 
-    /// Remembers another one, where there is room for it.
-    pub(super) fn put(&mut self, held: Held) -> Result<(), Cause> {
-        let size = held.size();
-        if self.bytes + size > LIST {
+    /// Adds an object if the budget has memory for it.
+    pub(super) fn add(&mut self, object: ListedObject) -> Result<(), Cause> {
+        let size = object.size();
+        if self.memory.amount() + size > MAX_LIST_BYTES {
             let text = format!(
                 "what owns what there takes more than {} MiB, which is more than can be told apart",
-                LIST >> 20
+                MAX_LIST_BYTES >> 20
             );
             return Err(Cause::new(cause::TOO_LONG, text));
         }
-        if !self.room.take(size) {
+        if !self.memory.grow(size) {
             let text = format!(
                 "Durward has no room left to tell what Karmada brought in all clusters at once ({} MiB); try again",
-                self.room.all >> 20
+                MAX_BYTES >> 20
             );
             return Err(Cause::new(cause::CROWDED, text));
         }
-        self.bytes += size;
-        self.held.push(held);
+        self.objects.push(object);
         Ok(())
     }
 }
 
-impl Deref for Hoard<'_> {
-    type Target = [Held];
+impl Deref for ObjectSet {
+    type Target = [ListedObject];
 
-    fn deref(&self) -> &[Held] {
-        &self.held
+    fn deref(&self) -> &[ListedObject] {
+        &self.objects
     }
 }
 
-impl Drop for Hoard<'_> {
-    fn drop(&mut self) {
-        self.room.taken.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// Who follows whom: for each object those that go when it goes.
-struct Followers {
-    /// Of each object the first entry of `links`, or [`END`].
+/// The dependents of each object, as an adjacency list.
+struct Dependents {
+    /// For each object the index of its first entry in `links`, or [`END`].
     first: Vec<usize>,
-    /// One of them, and where the next one stands.
+    /// A dependent and the index of the next entry.
     links: Vec<(usize, usize)>,
 }
 
-/// No place of any entry.
 const END: usize = usize::MAX;
 
-impl Followers {
-    fn of(objects: usize) -> Self {
+impl Dependents {
+    fn new(objects: usize) -> Self {
         Self { first: vec![END; objects], links: Vec::new() }
     }
 
-    fn add(&mut self, leader: usize, follower: usize) {
+    fn add(&mut self, owner: usize, dependent: usize) {
         let end = self.links.len();
-        if let Some(first) = self.first.get_mut(leader) {
-            self.links.push((follower, std::mem::replace(first, end)));
+        if let Some(first) = self.first.get_mut(owner) {
+            self.links.push((dependent, std::mem::replace(first, end)));
         }
     }
 
-    fn each(&self, leader: usize, mut told: impl FnMut(usize)) {
-        let mut at = self.first.get(leader).copied().unwrap_or(END);
-        while let Some(&(follower, next)) = self.links.get(at) {
-            told(follower);
+    fn of(&self, owner: usize) -> impl Iterator<Item = usize> {
+        let mut at = self.first.get(owner).copied().unwrap_or(END);
+        std::iter::from_fn(move || {
+            let &(dependent, next) = self.links.get(at)?;
             at = next;
-        }
+            Some(dependent)
+        })
     }
 }
 
-/// Of each of these, which are all that was read of one cluster, whether it is proven that nothing of Karmada takes it along. In
-/// one pass: what goes for certain is marked, and then whatever it owns. Those that own each other in a circle stay, where nobody
-/// else owns one of them.
-pub(super) fn staying<'h>(held: impl Iterator<Item = &'h Held>) -> Vec<bool> {
-    let held: Vec<&Held> = held.collect();
-    let mut followers = Followers::of(held.len());
-    let mut by_uid: HashMap<&Uid, usize> = HashMap::with_capacity(held.len());
-    for (at, one) in held.iter().enumerate() {
-        let Some(uid) = &one.uid else { continue };
+/// Returns for each object whether it certainly survives. `objects` are all that were read of one cluster.
+///
+/// One pass marks the objects that are certainly deleted and then their dependents. Objects that own each other in a circle
+/// survive if no other object owns one of them.
+pub(super) fn survivors<'o>(objects: impl Iterator<Item = &'o ListedObject>) -> Vec<bool> {
+    let objects: Vec<&ListedObject> = objects.collect();
+    let mut dependents = Dependents::new(objects.len());
+    let mut by_uid: HashMap<&Uid, usize> = HashMap::with_capacity(objects.len());
+    for (at, object) in objects.iter().enumerate() {
+        let Some(uid) = &object.uid else { continue };
         match by_uid.entry(uid) {
             Entry::Vacant(free) => drop(free.insert(at)),
-            // The same one, read by two Lists, perhaps not at the same time: what takes the one along takes the other.
+            // Two Lists returned the same object, perhaps at different times. If one entry is deleted, so is the other.
             Entry::Occupied(same) => {
-                followers.add(*same.get(), at);
-                followers.add(at, *same.get());
+                dependents.add(*same.get(), at);
+                dependents.add(at, *same.get());
             }
         }
     }
-    let mut stays = vec![true; held.len()];
-    let mut going = Vec::new();
-    for ((at, one), stays) in held.iter().enumerate().zip(&mut stays) {
-        *stays = !one.goes();
-        for owner in one.owners() {
+    let mut survives = vec![true; objects.len()];
+    let mut deleted = Vec::new();
+    for ((at, object), survives) in objects.iter().enumerate().zip(&mut survives) {
+        *survives = !object.is_deleted();
+        for owner in object.owners() {
             match by_uid.get(owner) {
-                Some(&owner) => followers.add(owner, at),
-                // An owner that was not read may be anything.
-                None => *stays = false,
+                Some(&owner) => dependents.add(owner, at),
+                // An owner that was not read could be managed.
+                None => *survives = false,
             }
         }
-        if !*stays {
-            going.push(at);
+        if !*survives {
+            deleted.push(at);
         }
     }
-    while let Some(at) = going.pop() {
-        followers.each(at, |follower| {
-            if let Some(stays) = stays.get_mut(follower)
-                && std::mem::replace(stays, false)
+    while let Some(at) = deleted.pop() {
+        for dependent in dependents.of(at) {
+            if let Some(survives) = survives.get_mut(dependent)
+                && std::mem::replace(survives, false)
             {
-                going.push(follower);
+                deleted.push(dependent);
             }
-        });
+        }
     }
-    stays
+    survives
 }
 
 #[cfg(test)]
@@ -300,17 +274,17 @@ mod tests {
     use super::*;
     use cluster::fleet::Owner;
 
-    fn held(uid: &str, managed: bool, owners: &[&str]) -> Held {
+    fn object(uid: &str, managed: bool, owners: &[&str]) -> ListedObject {
         let owners = owners.iter().map(|uid| Owner { uid: (*uid).to_owned(), ..Owner::default() }).collect();
-        let mut object = Object { uid: uid.to_owned(), owners, ..Object::default() };
+        let mut full = Object { uid: uid.to_owned(), owners, ..Object::default() };
         if managed {
-            object.metadata.labels.insert(MANAGED.0.to_owned(), MANAGED.1.to_owned());
+            full.metadata.labels.insert(MANAGED.0.to_owned(), MANAGED.1.to_owned());
         }
-        Held::of(&object, uid, true)
+        ListedObject::of(&full, uid, true)
     }
 
     #[test]
-    fn karmadas_mark_is_one_value_of_one_label() {
+    fn recognizes_managed_objects_by_one_value_of_one_label() {
         let marked = |key: &str, value: &str| {
             let labels = [(key.to_owned(), value.to_owned())].into();
             is_managed(&Metadata { labels, ..Metadata::default() })
@@ -323,30 +297,30 @@ mod tests {
     }
 
     #[test]
-    fn an_object_stays_only_if_every_owner_is_seen_and_none_is_managed() {
+    fn an_object_survives_only_if_all_owners_are_known_and_none_is_managed() {
         let all = [
-            held("deployment", true, &[]),
-            held("set", false, &["deployment"]),
-            held("pod", false, &["set"]),
-            held("foreign-set", false, &[]),
-            held("foreign-pod", false, &["foreign-set"]),
-            held("operated", false, &["somewhere-else"]),
-            held("two-owners", false, &["foreign-set", "set"]),
-            held("nameless-owner", false, &[""]),
-            held("a", false, &["b"]),
-            held("b", false, &["a"]),
+            object("deployment", true, &[]),
+            object("set", false, &["deployment"]),
+            object("pod", false, &["set"]),
+            object("foreign-set", false, &[]),
+            object("foreign-pod", false, &["foreign-set"]),
+            object("operated", false, &["somewhere-else"]),
+            object("two-owners", false, &["foreign-set", "set"]),
+            object("nameless-owner", false, &[""]),
+            object("a", false, &["b"]),
+            object("b", false, &["a"]),
         ];
-        let stays = staying(all.iter());
-        let staying: Vec<&str> =
-            all.iter().zip(stays).filter(|(_, stays)| *stays).map(|(h, _)| &*h.name).collect();
-        assert_eq!(staying, ["foreign-set", "foreign-pod", "a", "b"]);
+        let survives = survivors(all.iter());
+        let surviving: Vec<&str> =
+            all.iter().zip(survives).filter(|(_, survives)| *survives).map(|(one, _)| &*one.name).collect();
+        assert_eq!(surviving, ["foreign-set", "foreign-pod", "a", "b"]);
     }
 
     /// One object of a graph: its uid, whether it is managed, and its owners' uids.
     type Node = (String, bool, Vec<String>);
 
-    /// What staying means: from the object every owner is followed, for itself.
-    fn stays_by_definition(all: &[Node], from: usize) -> bool {
+    /// Decides for one object, by following its owners.
+    fn survives_by_definition(all: &[Node], from: usize) -> bool {
         let mut seen = HashSet::new();
         let mut next = vec![&all[from]];
         while let Some((_, managed, owners)) = next.pop() {
@@ -364,7 +338,7 @@ mod tests {
         true
     }
 
-    /// Numbers that are the same in every run.
+    /// Random numbers that are the same in every run.
     struct Dice(u64);
 
     impl Dice {
@@ -398,19 +372,19 @@ mod tests {
     }
 
     #[test]
-    fn in_one_pass_comes_out_what_following_each_object_for_itself_gives() {
+    fn one_pass_gives_the_same_result_as_following_the_owners_of_each_object() {
         let mut dice = Dice(7);
         let (mut stay, mut go) = (0, 0);
         for round in 0..4_000 {
             let graph = graph(&mut dice);
-            let all: Vec<Held> = graph
+            let all: Vec<ListedObject> = graph
                 .iter()
                 .map(|(uid, managed, owners)| {
-                    held(uid, *managed, &owners.iter().map(String::as_str).collect::<Vec<_>>())
+                    object(uid, *managed, &owners.iter().map(String::as_str).collect::<Vec<_>>())
                 })
                 .collect();
-            let expected: Vec<bool> = (0..graph.len()).map(|at| stays_by_definition(&graph, at)).collect();
-            assert_eq!(staying(all.iter()), expected, "round {round}: {graph:?}");
+            let expected: Vec<bool> = (0..graph.len()).map(|at| survives_by_definition(&graph, at)).collect();
+            assert_eq!(survivors(all.iter()), expected, "round {round}: {graph:?}");
             stay += expected.iter().filter(|stays| **stays).count();
             go += expected.iter().filter(|stays| !**stays).count();
         }
@@ -418,29 +392,29 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_a_hundred_thousand_owners_is_followed_once() {
-        // Followed for each object for itself these would be five billion steps.
+    fn follows_a_chain_of_100_000_owners_once() {
+        // Following the owners of each object would take five billion steps.
         let chain = |managed| {
-            let mut all = vec![held(&uid(0), managed, &[])];
-            all.extend((1..100_000).map(|at| held(&uid(at), false, &[&uid(at - 1)])));
-            staying(all.iter())
+            let mut all = vec![object(&uid(0), managed, &[])];
+            all.extend((1..100_000).map(|at| object(&uid(at), false, &[&uid(at - 1)])));
+            survivors(all.iter())
         };
         assert!(chain(false).into_iter().all(|stays| stays));
         assert!(!chain(true).into_iter().any(|stays| stays));
     }
 
     #[test]
-    fn what_was_read_twice_goes_when_one_of_both_does() {
+    fn deletes_both_entries_of_an_object_that_two_lists_returned() {
         for twice in [[true, false], [false, true]] {
-            let all = [held("a", twice[0], &[]), held("a", twice[1], &[]), held("b", false, &["a"])];
-            assert_eq!(staying(all.iter()), [false; 3], "{twice:?}");
+            let all = [object("a", twice[0], &[]), object("a", twice[1], &[]), object("b", false, &["a"])];
+            assert_eq!(survivors(all.iter()), [false; 3], "{twice:?}");
         }
     }
 
     #[test]
-    fn a_uid_is_only_what_has_the_very_same_text() {
+    fn uids_are_equal_only_if_their_texts_are() {
         let usual = "0c55d5f0-0c55-4e3a-9d57-00000000abcd";
-        assert!(matches!(Uid::of(usual), Some(Uid::Usual(_))));
+        assert!(matches!(Uid::of(usual), Some(Uid::Uuid(_))));
         for other in [
             "0C55D5F0-0c55-4e3a-9d57-00000000abcd",
             "0c55d5f00c55-4e3a-9d57-00000000abcd-",
@@ -454,15 +428,15 @@ mod tests {
     }
 
     #[test]
-    fn what_all_clusters_hold_together_has_a_bound_and_is_given_back() {
-        let one = || held(&uid(1), false, &[&uid(2)]);
-        let room = Room::of(one().size() * 3);
-        let mut first = Hoard::new(&room);
-        first.put(one()).unwrap();
-        first.put(one()).unwrap();
-        let mut second = Hoard::new(&room);
-        second.put(one()).unwrap();
-        let full = second.put(one()).unwrap_err();
+    fn the_lists_of_all_clusters_share_a_budget_and_return_their_bytes() {
+        let one = || object(&uid(1), false, &[&uid(2)]);
+        let budget = Budget::new(one().size() * 3);
+        let mut first = ObjectSet::new(&budget);
+        first.add(one()).unwrap();
+        first.add(one()).unwrap();
+        let mut second = ObjectSet::new(&budget);
+        second.add(one()).unwrap();
+        let full = second.add(one()).unwrap_err();
         assert_eq!(full.code, cause::CROWDED);
         assert!(
             full.text.starts_with("Durward has no room left to tell what Karmada brought"),
@@ -471,21 +445,21 @@ mod tests {
         );
         assert_eq!((first.len(), second.len()), (2, 1));
         drop(first);
-        second.put(one()).unwrap();
+        second.add(one()).unwrap();
         drop(second);
-        assert_eq!(room.taken.into_inner(), 0);
+        assert!(budget.reserve(3 * one().size()).is_some(), "everything was returned");
     }
 
     #[test]
-    fn one_list_never_takes_so_much_that_a_cluster_has_no_room_for_all_of_its_own() {
-        let room = Room::default();
-        let mut hoard = Hoard::new(&room);
+    fn one_list_never_takes_so_much_that_a_cluster_has_no_budget_for_all_of_its_own() {
+        let budget = budget();
+        let mut set = ObjectSet::new(&budget);
         let owners: Vec<String> = (0..1_000).map(uid).collect();
         let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
-        let refused = (0..20_000).find_map(|at| hoard.put(held(&uid(at), false, &owners)).err()).unwrap();
+        let refused = (0..20_000).find_map(|at| set.add(object(&uid(at), false, &owners)).err()).unwrap();
         assert_eq!(refused.code, cause::TOO_LONG, "{}", refused.text);
-        assert!(9 * hoard.bytes <= ALL);
-        let usual = Held::of(
+        assert!(9 * set.memory.amount() <= MAX_BYTES);
+        let usual = ListedObject::of(
             &Object {
                 uid: uid(1),
                 owners: vec![Owner { uid: uid(2), ..Owner::default() }],
@@ -494,21 +468,21 @@ mod tests {
             &"n".repeat(60),
             true,
         );
-        assert!(20_000 * usual.size() <= LIST, "{}", usual.size());
+        assert!(20_000 * usual.size() <= MAX_LIST_BYTES, "{}", usual.size());
     }
 
     #[test]
-    fn of_those_that_go_in_any_case_a_few_are_named_and_the_rest_are_counted() {
-        let room = Room::of(0);
-        let mut hoard = Hoard::new(&room);
+    fn keeps_a_few_of_the_certainly_deleted_objects_and_counts_the_others() {
+        let budget = Budget::new(0);
+        let mut set = ObjectSet::new(&budget);
         for at in 0..500 {
-            hoard.count(held(&uid(at), true, &[]));
+            set.add_deleted(object(&uid(at), true, &[]));
         }
-        assert_eq!((hoard.iter().count(), hoard.counted(), hoard.len()), (NAMES, 500 - NAMES, 500));
+        assert_eq!((set.iter().count(), set.only_counted(), set.len()), (MAX_NAMES, 500 - MAX_NAMES, 500));
     }
 
     #[test]
-    fn an_object_is_small() {
-        assert!(size_of::<Held>() <= 72, "{}", size_of::<Held>());
+    fn a_listed_object_takes_at_most_72_bytes() {
+        assert!(size_of::<ListedObject>() <= 72, "{}", size_of::<ListedObject>());
     }
 }

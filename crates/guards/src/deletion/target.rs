@@ -1,7 +1,7 @@
-//! What is to be deleted, read out of the review.
+//! The object of a review: what is to be deleted.
 //!
-//! On a DELETE `object` is null and `oldObject` is what stands in etcd (`apiserver/pkg/registry/rest/delete.go`). The name in
-//! the request is empty for each object of a deletecollection, so the old object's own name is what counts.
+//! On a DELETE `object` is null, and `oldObject` is the object in etcd (`apiserver/pkg/registry/rest/delete.go`). For each object
+//! of a deletecollection the request's name is empty, so the name comes from the old object.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use admission::{Cause, Operation, Raw, Request, Shape};
 use crate::overrides::{self, BreakGlass, Override};
 use cluster::{Resource, cause};
 
-/// The fields that are read while the review is decoded, in the order of the indices below.
+/// The fields that the decoder reads, in the order of the indices below.
 pub(super) const POINTERS: [&str; 5] = [
     "/metadata/name",
     "/metadata/labels",
@@ -25,149 +25,140 @@ const ANNOTATIONS: usize = 2;
 const DELETION: usize = 3;
 const UID: usize = 4;
 
-/// The group of definitions.
-pub(super) const DEFINITIONS_GROUP: &str = "apiextensions.k8s.io";
-/// Their plural.
-pub(super) const DEFINITIONS: &str = "customresourcedefinitions";
+/// The API group of CRDs.
+pub(super) const CRD_GROUP: &str = "apiextensions.k8s.io";
+/// The plural of CRDs.
+pub(super) const CRD_PLURAL: &str = "customresourcedefinitions";
 
-/// What is to be deleted.
+/// The object to delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
-    /// Of which kind.
-    pub(super) subject: Subject,
-    /// Its name.
+    /// The kind.
+    pub(super) kind: Kind,
+    /// The name.
     pub(super) name: String,
-    /// The uid that the review proves it to have where the review comes from; empty in one that was written by hand. None where
-    /// nobody but a person says that there is such a thing.
-    pub(super) proven: Option<String>,
-    /// Its labels.
+    /// The uid that the object has in the cluster that sent the review; empty in a review without one. `None` if no review but
+    /// a user names the object, so that it may not exist.
+    pub(super) reviewed_uid: Option<String>,
+    /// The labels.
     pub(super) labels: BTreeMap<String, String>,
-    /// Its annotations.
+    /// The annotations.
     pub(super) annotations: BTreeMap<String, String>,
-    /// Whether it is being deleted already.
+    /// Whether the object is being deleted.
     pub(super) deleting: bool,
-    /// Whether nothing will be deleted this time.
+    /// Whether the request is a dry run.
     pub(super) dry_run: bool,
 }
 
-/// The two kinds of things whose deletion takes others with it.
+/// The kinds whose deletion deletes other objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Subject {
-    /// With everything in it.
+pub(super) enum Kind {
+    /// A namespace, with everything in it.
     Namespace,
-    /// With every custom object of it.
-    Definition,
+    /// A CRD, with all its custom objects.
+    Crd,
 }
 
-impl Subject {
-    /// What the request is about; none where it is none of this guard's business.
+impl Kind {
+    /// Returns the kind that a request deletes, if it is one of the two.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
         if request.operation != Operation::Delete {
             return None;
         }
         if request.is_for("", "namespaces") {
             Some(Self::Namespace)
-        } else if request.is_for(DEFINITIONS_GROUP, DEFINITIONS) {
-            Some(Self::Definition)
+        } else if request.is_for(CRD_GROUP, CRD_PLURAL) {
+            Some(Self::Crd)
         } else {
             None
         }
     }
 
-    /// Where it stands.
+    /// Returns the resource.
     pub(super) fn resource(self) -> Resource {
         match self {
             Self::Namespace => Resource::NAMESPACES,
-            Self::Definition => {
-                Resource { group: DEFINITIONS_GROUP.into(), version: "v1".into(), plural: DEFINITIONS.into() }
+            Self::Crd => {
+                Resource { group: CRD_GROUP.into(), version: "v1".into(), plural: CRD_PLURAL.into() }
             }
         }
     }
 
-    /// As messages begin.
+    /// Returns the word at the beginning of messages.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Namespace => "namespace",
-            Self::Definition => "customresourcedefinition",
+            Self::Crd => "customresourcedefinition",
         }
     }
 
-    /// As kubectl has it for short: `ns`, `crd`.
-    pub(super) fn short(self) -> &'static str {
+    /// Returns kubectl's short name.
+    pub(super) fn short_name(self) -> &'static str {
         match self {
             Self::Namespace => "ns",
-            Self::Definition => "crd",
+            Self::Crd => "crd",
         }
     }
 }
 
 impl Target {
-    /// Reads what is to be deleted. An error is why that cannot be said; it is never a reason to let anything pass.
-    pub(super) fn read(subject: Subject, request: &Request<'_>) -> Result<Self, Cause> {
-        let broken = |what: &str| {
-            Err(Cause::new(
-                cause::GARBAGE,
-                format!("the review cannot be used: {what}; the API server always sends it"),
-            ))
-        };
-        let Some(old) = &request.old_object else { return broken("it has no oldObject") };
+    /// Reads the target of a review. An error makes the ruling Unknown.
+    pub(super) fn read(kind: Kind, request: &Request<'_>) -> Result<Self, Cause> {
+        let garbage = |what: String| Cause::new(cause::GARBAGE, format!("the review cannot be used: {what}"));
+        let missing = |what: &str| garbage(format!("{what}; the API server always sends it"));
+        let old = request.old_object.as_ref().ok_or_else(|| missing("it has no oldObject"))?;
         if old.raw().shape() != Shape::Object {
-            return broken("its oldObject is no object");
+            return Err(missing("its oldObject is no object"));
         }
-        if let Some(twice) = old.duplicate_key() {
-            let text = format!(
-                "the review cannot be used: {twice} stands twice in its oldObject; the API server never sends that"
-            );
-            return Err(Cause::new(cause::GARBAGE, text));
+        if let Some(key) = old.duplicate_key() {
+            let text = format!("{key} stands twice in its oldObject; the API server never sends that");
+            return Err(garbage(text));
         }
-        let name = match old.field(NAME).and_then(Raw::text) {
-            Some(name) if !name.is_empty() => name.into_owned(),
-            _ => return broken("its oldObject has no name"),
-        };
+        let name = old.field(NAME).and_then(Raw::text).filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| missing("its oldObject has no name"))?.into_owned();
         if request.name != name {
-            return broken("it names another object than its oldObject is");
+            return Err(missing("it names another object than its oldObject is"));
         }
-        let Some(labels) = texts(old.field(LABELS)) else {
-            return broken("labels in its oldObject are no texts");
-        };
-        let Some(annotations) = texts(old.field(ANNOTATIONS)) else {
-            return broken("annotations in its oldObject are no texts");
-        };
+        let labels =
+            texts(old.field(LABELS)).ok_or_else(|| missing("labels in its oldObject are no texts"))?;
+        let annotations = texts(old.field(ANNOTATIONS))
+            .ok_or_else(|| missing("annotations in its oldObject are no texts"))?;
         let deleting = match old.field(DELETION).map(|raw| (raw.shape(), raw.text())) {
             None | Some((Shape::Null, _)) => false,
             Some((_, Some(time))) if !time.is_empty() => true,
-            Some(_) => return broken("deletionTimestamp in its oldObject is no time"),
+            Some(_) => return Err(missing("deletionTimestamp in its oldObject is no time")),
         };
         let uid = match old.field(UID).map(|raw| (raw.shape(), raw.text())) {
             None | Some((Shape::Null, _)) => String::new(),
             Some((_, Some(uid))) => uid.into_owned(),
-            Some(_) => return broken("uid in its oldObject is no text"),
+            Some(_) => return Err(missing("uid in its oldObject is no text")),
         };
-        Ok(Self { subject, name, proven: Some(uid), labels, annotations, deleting, dry_run: request.dry_run })
+        let (reviewed_uid, dry_run) = (Some(uid), request.dry_run);
+        Ok(Self { kind, name, reviewed_uid, labels, annotations, deleting, dry_run })
     }
 
-    /// What its annotations come to, for whoever wants it deleted in spite of all.
-    pub(super) fn glass(&self, who: BreakGlass, now: SystemTime) -> Override {
-        overrides::judge(super::NAME, who, &self.name, &self.annotations, now)
+    /// Judges the target's override annotations.
+    pub(super) fn find_override(&self, allowed: BreakGlass, now: SystemTime) -> Override {
+        overrides::judge(super::NAME, allowed, &self.name, &self.annotations, now)
     }
 
-    /// The group of a definition's objects: what follows the plural in its name, which the API server holds it to.
+    /// Returns the API group of a CRD's objects. The API server requires the name `PLURAL.GROUP`.
     pub(super) fn group(&self) -> &str {
         self.name.split_once('.').map_or("", |(_, group)| group)
     }
 
-    /// The plural of a definition's objects.
+    /// Returns the plural of a CRD's objects.
     pub(super) fn plural(&self) -> &str {
         self.name.split_once('.').map_or(self.name.as_str(), |(plural, _)| plural)
     }
 
-    /// `namespace "shop"`.
-    pub(super) fn told(&self) -> String {
-        format!("{} {:?}", self.subject.word(), self.name)
+    /// Returns kind and name for messages: `namespace "shop"`.
+    pub(super) fn text(&self) -> String {
+        format!("{} {:?}", self.kind.word(), self.name)
     }
 }
 
-/// A map of texts; nothing and null are an empty one.
+/// Reads a map of strings. A missing field and null are an empty map.
 fn texts(raw: Option<Raw<'_>>) -> Option<BTreeMap<String, String>> {
     match raw {
         None => Some(BTreeMap::new()),
@@ -184,8 +175,8 @@ mod tests {
 
     fn read(change: impl FnOnce(&mut Value)) -> Result<Target, String> {
         with_delete("namespaces", "shop", change, |request| {
-            let subject = Subject::of(request).ok_or("not ours")?;
-            Target::read(subject, request).map_err(|cause| cause.text)
+            let kind = Kind::of(request).ok_or("not ours")?;
+            Target::read(kind, request).map_err(|cause| cause.text)
         })
     }
 
@@ -197,39 +188,40 @@ mod tests {
             request["dryRun"] = true.into();
         });
         let target = target.unwrap();
-        assert_eq!((target.name.as_str(), target.subject), ("shop", Subject::Namespace));
+        assert_eq!((target.name.as_str(), target.kind), ("shop", Kind::Namespace));
         assert_eq!((target.deleting, target.dry_run), (false, true));
         assert_eq!(target.labels.get("a").map(String::as_str), Some("b"));
-        let going = read(|r| r["oldObject"]["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into());
-        assert!(going.unwrap().deleting);
+        let deleting =
+            read(|r| r["oldObject"]["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into());
+        assert!(deleting.unwrap().deleting);
     }
 
     #[test]
-    fn its_uid_is_what_the_review_says_and_empty_where_it_says_none() {
-        assert_eq!(read(|_| {}).unwrap().proven.as_deref(), Some("7"));
+    fn reads_the_uid_of_the_review_and_an_empty_one_if_it_has_none() {
+        assert_eq!(read(|_| {}).unwrap().reviewed_uid.as_deref(), Some("7"));
         for without in [json!(null), json!("")] {
-            let proven = read(|r| r["oldObject"]["metadata"]["uid"] = without).unwrap().proven;
-            assert_eq!(proven.as_deref(), Some(""));
+            let uid = read(|r| r["oldObject"]["metadata"]["uid"] = without).unwrap().reviewed_uid;
+            assert_eq!(uid.as_deref(), Some(""));
         }
     }
 
     #[test]
-    fn a_key_that_stands_twice_is_named() {
+    fn names_a_duplicate_key() {
         let text = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE",
             "resource":{"group":"","version":"v1","resource":"namespaces"},"name":"shop",
             "oldObject":{"metadata":{"name":"shop","labels":{},"labels":{}}}}}"#;
         let review = admission::decode(text.as_bytes(), &admission::Fields::new(&POINTERS)).unwrap();
-        let told = Target::read(Subject::Namespace, &review.request).unwrap_err().text;
-        assert!(told.contains("metadata.labels stands twice in its oldObject"), "{told}");
+        let text = Target::read(Kind::Namespace, &review.request).unwrap_err().text;
+        assert!(text.contains("metadata.labels stands twice in its oldObject"), "{text}");
     }
 
     #[test]
-    fn a_collection_names_each_object_by_its_old_self() {
+    fn reads_the_name_of_each_object_of_a_collection_from_the_old_object() {
         assert_eq!(read(|request| request["name"] = "".into()).unwrap().name, "shop");
     }
 
     #[test]
-    fn what_cannot_be_read_is_never_taken_for_something_harmless() {
+    fn rejects_reviews_that_cannot_be_read() {
         type Change = fn(&mut Value);
         let broken: [(&str, Change); 10] = [
             ("no oldObject", |r| r["oldObject"] = Value::Null),
@@ -244,19 +236,19 @@ mod tests {
             ("deletionTimestamp", |r| r["oldObject"]["metadata"]["deletionTimestamp"] = false.into()),
         ];
         for (why, change) in broken {
-            let told = read(change).unwrap_err();
-            assert!(told.contains(why), "{why}: {told}");
+            let text = read(change).unwrap_err();
+            assert!(text.contains(why), "{why}: {text}");
         }
     }
 
     #[test]
-    fn other_operations_resources_and_subresources_are_none_of_its_business() {
+    fn ignores_other_operations_resources_and_subresources() {
         let others: [fn(&mut Value); 5] = [
             |r| r["operation"] = "UPDATE".into(),
             |r| r["subResource"] = "finalize".into(),
             |r| r["resource"]["resource"] = "pods".into(),
             |r| r["resource"]["group"] = "example.org".into(),
-            |r| r["resource"] = json!({"group": "", "version": "v1", "resource": DEFINITIONS}),
+            |r| r["resource"] = json!({"group": "", "version": "v1", "resource": CRD_PLURAL}),
         ];
         for change in others {
             assert_eq!(read(change).unwrap_err(), "not ours");
@@ -264,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn a_definitions_name_tells_plural_and_group() {
+    fn reads_plural_and_group_from_the_name_of_a_crd() {
         let target = with_delete(
-            DEFINITIONS,
+            CRD_PLURAL,
             "widgets.example.org",
             |_| {},
-            |request| Target::read(Subject::of(request).unwrap(), request).unwrap(),
+            |request| Target::read(Kind::of(request).unwrap(), request).unwrap(),
         );
         assert_eq!((target.plural(), target.group()), ("widgets", "example.org"));
-        assert_eq!(target.told(), "customresourcedefinition \"widgets.example.org\"");
+        assert_eq!(target.text(), "customresourcedefinition \"widgets.example.org\"");
     }
 }

@@ -150,7 +150,7 @@ pub(super) fn unknown_removal(config: &Config, removal: &Removal, why: &Cause, n
     // The review of an eviction contains no pod.
     let pod = removal.pod.as_deref().and_then(|json| Pod::read(json, 0).ok());
     let current =
-        pod.map_or(Override::Whole, |pod| overrides::judge(config, &pod.name, &pod.annotations, now));
+        pod.map_or(Override::None, |pod| overrides::judge(config, &pod.name, &pod.annotations, now));
     let name = (removal.namespace.as_str(), removal.name.as_str());
     let message = format!(
         "{} could not be checked: {}\n{}; {}",

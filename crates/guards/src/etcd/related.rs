@@ -77,7 +77,7 @@ pub(super) async fn review(
         Ok(ruling) => ruling,
         Err(why) => {
             let denied = denied(related, request);
-            let hint = overrides::hint(config, denied, (&request.namespace, name), &Override::Whole, now);
+            let hint = overrides::hint(config, denied, (&request.namespace, name), &Override::None, now);
             messages::unknown_related(config, &full_name, &why, &hint)
         }
     }
@@ -116,7 +116,7 @@ async fn decide(input: Input<'_>, related: Related, name: &str, full_name: &str)
     let of_object = overrides::judge(config, name, &subject.annotations, now);
     let of_namespace = overrides::judge(config, &request.namespace, &subject.namespace.annotations, now);
     for judged in [&of_object, &of_namespace] {
-        if let Override::Broken { reason, until } = judged {
+        if let Override::Active { reason, until } = judged {
             return Ok(messages::overridden(full_name, reason, until));
         }
     }
@@ -133,8 +133,8 @@ async fn decide(input: Input<'_>, related: Related, name: &str, full_name: &str)
         let hint = overrides::hint(config, denied, (&request.namespace, name), &of_object, now);
         let ruling = messages::deny_related(full_name, denied, why, &hint);
         return Ok(match of_namespace {
-            Override::Refused(wrong) => ruling.warn(messages::namespace_override(&request.namespace, &wrong)),
-            Override::Whole | Override::Broken { .. } => ruling,
+            Override::Invalid(wrong) => ruling.warn(messages::namespace_override(&request.namespace, &wrong)),
+            Override::None | Override::Active { .. } => ruling,
         });
     }
     let warn = |ruling: Ruling, one: &Objection| {

@@ -135,10 +135,10 @@ impl<'r> Reviewer<'r> {
         let judged =
             Pod::read(json, 0).map(|pod| overrides::judge(self.config, &pod.name, &pod.annotations, now));
         match judged {
-            Ok(Override::Broken { reason, until }) => {
+            Ok(Override::Active { reason, until }) => {
                 messages::overridden(&removal.full_name(), &reason, &until)
             }
-            Ok(Override::Whole | Override::Refused(_)) | Err(_) => self.unknown(removal, why),
+            Ok(Override::None | Override::Invalid(_)) | Err(_) => self.unknown(removal, why),
         }
     }
 
@@ -146,7 +146,7 @@ impl<'r> Reviewer<'r> {
     fn add_namespace_warnings(&self, removal: &Removal, state: &KubeState, ruling: Ruling) -> Ruling {
         let Ok(namespace) = &state.namespace else { return ruling };
         match overrides::judge(self.config, &removal.namespace, &namespace.annotations, state.now) {
-            Override::Refused(wrong) if ruling.verdict != Verdict::Allow => {
+            Override::Invalid(wrong) if ruling.verdict != Verdict::Allow => {
                 ruling.warn(messages::namespace_override(&removal.namespace, &wrong))
             }
             _ => ruling,

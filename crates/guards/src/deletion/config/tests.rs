@@ -1,10 +1,10 @@
-//! What the section may say, and what is wrong with what it may not.
+//! Valid sections, and the problems of invalid ones.
 
 use super::super::fixture::{config, configured};
 use super::*;
 
 #[test]
-fn an_empty_section_looks_at_this_cluster_and_guards_what_is_labelled() {
+fn an_empty_section_reads_this_cluster_and_selects_labelled_objects() {
     let config = config("{}");
     assert_eq!(
         (&config.fleet, config.select, config.unmanaged),
@@ -13,9 +13,9 @@ fn an_empty_section_looks_at_this_cluster_and_guards_what_is_labelled() {
     assert_eq!((config.names, config.break_glass), (Names::Show, BreakGlass::Annotations));
     assert_eq!(config.member_deadline, Duration::from_secs(3));
     assert!(config.groups.0.is_empty() && config.access.is_none());
-    let asked: Vec<_> = config.questions.iter().map(|question| question.resource.to_string()).collect();
+    let listed: Vec<_> = config.queries.iter().map(|query| query.resource.to_string()).collect();
     assert_eq!(
-        asked,
+        listed,
         [
             "pods",
             "persistentvolumeclaims",
@@ -30,7 +30,7 @@ fn an_empty_section_looks_at_this_cluster_and_guards_what_is_labelled() {
 }
 
 #[test]
-fn a_fleet_is_of_one_kind_and_guards_everything() {
+fn a_fleet_has_one_kind_and_selects_all_objects() {
     for (yaml, expected) in [
         ("fleet: none", Fleet::None),
         ("fleet: {karmada: {}}", Fleet::Karmada),
@@ -47,8 +47,8 @@ fn a_fleet_is_of_one_kind_and_guards_everything() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
-    for (yaml, place, told) in [
+fn reports_problems_with_position_and_allowed_values() {
+    for (yaml, place, text) in [
         ("fleet: {}", "d.yaml:1:8: fleet", "not name exactly one way"),
         ("fleet: {karmada: {}, contexts: [a]}", "d.yaml:1:8: fleet", "allowed: none, {karmada: {}}"),
         ("fleet: karmada", "d.yaml:1:8: fleet", "\"karmada\""),
@@ -113,29 +113,29 @@ fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
     ] {
         let (_, problems) = configured(yaml);
         assert_eq!(problems.len(), 1, "{yaml}: {problems:?}");
-        assert!(problems[0].starts_with(place) && problems[0].contains(told), "{yaml}: {problems:?}");
+        assert!(problems[0].starts_with(place) && problems[0].contains(text), "{yaml}: {problems:?}");
     }
 }
 
 #[test]
-fn a_misspelt_way_is_suggested() {
+fn suggests_the_nearest_kind_of_fleet() {
     let (_, problems) = configured("fleet: {karmda: {}}");
     assert!(problems.iter().any(|problem| problem.contains("did you mean karmada?")), "{problems:?}");
 }
 
 #[test]
-fn an_acknowledgement_is_by_name_or_by_label() {
-    let of = |yaml: &str| config(yaml).acknowledged.remove(0).whom;
+fn reads_acknowledgements_by_name_and_by_label() {
+    let of = |yaml: &str| config(yaml).acknowledged.remove(0).clusters;
     let named = of("acknowledge: [{cluster: edge-7, until: 2026-12-01T00:00:00Z, reason: cut}]");
-    assert_eq!(named, Whom::Named("edge-7".into()));
+    assert_eq!(named, ClusterMatch::Name("edge-7".into()));
     let labelled = of(
         "acknowledge: [{clusterSelector: {matchLabels: {a: b}}, until: 2026-12-01T00:00:00Z, reason: cut}]",
     );
-    assert!(matches!(labelled, Whom::Labelled(_)));
+    assert!(matches!(labelled, ClusterMatch::Selector(_)));
 }
 
 #[test]
-fn groups_are_exact_or_every_one() {
+fn matches_groups_by_exact_name_or_all() {
     let groups = |yaml: &str| config(yaml).groups;
     assert!(groups("crds: {groups: [example.org]}").cover("example.org"));
     assert!(!groups("crds: {groups: [example.org]}").cover("a.example.org"));

@@ -1,12 +1,12 @@
-//! The decision, fact by fact.
+//! Tests of the decision.
 
 use admission::{Denial, OnUnknown, SettlePolicy, Settled, settle};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::super::fixture::{config, definition, member, namespace, now, with_delete};
-use super::super::questions::Noun;
-use super::super::sight::{Count, Sight};
+use super::super::findings::{ClusterFindings, ObjectCount};
+use super::super::fixture::{config, crd, member, namespace, now, with_delete};
+use super::super::queries::Noun;
 use super::*;
 use crate::overrides;
 use cluster::Metadata;
@@ -14,40 +14,40 @@ use cluster::fleet::{Cluster, FleetMember};
 
 const KARMADA: &str = "fleet: {karmada: {}}\n";
 
-fn count(one: &'static str, names: &[&str]) -> Count {
+fn count(one: &'static str, names: &[&str]) -> ObjectCount {
     let noun = Noun { one: one.into(), many: format!("{one}s").into() };
-    Count::of(&noun, false, names.iter().map(|&name| name.to_owned()).collect()).unwrap()
+    ObjectCount::of(&noun, false, names.iter().map(|&name| name.to_owned()).collect()).unwrap()
 }
 
-fn in_use(names: &[&str]) -> Sight {
-    Sight { in_use: vec![count("pod", names)], ..Sight::default() }
+fn in_use(names: &[&str]) -> ClusterFindings {
+    ClusterFindings { in_use: vec![count("pod", names)], ..ClusterFindings::default() }
 }
 
-fn silent() -> Sight {
-    Sight::blind(Cause::new(cause::TIMEOUT, "no answer in 1.5 s"))
+fn no_answer() -> ClusterFindings {
+    ClusterFindings::unknown(Cause::new(cause::TIMEOUT, "no answer in 1.5 s"))
 }
 
-fn stays() -> Sight {
-    Sight { stays: vec![count("pod", &["old"])], ..Sight::default() }
+fn stays() -> ClusterFindings {
+    ClusterFindings { stays: vec![count("pod", &["old"])], ..ClusterFindings::default() }
 }
 
-fn here(sight: Sight) -> Seen {
-    Seen { member: FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, sight }
+fn local(findings: ClusterFindings) -> ClusterFacts {
+    ClusterFacts { member: FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, findings }
 }
 
-/// The control plane is empty, and these are the members.
-fn facts(members: Vec<(FleetMember, Sight)>) -> Facts {
+/// Returns facts with an empty control plane and these members.
+fn facts(members: Vec<(FleetMember, ClusterFindings)>) -> Facts {
     let list = members.iter().map(|(member, _)| member.clone()).collect();
-    let seen = members.into_iter().map(|(member, sight)| Seen { member, sight });
+    let clusters = members.into_iter().map(|(member, findings)| ClusterFacts { member, findings });
     Facts {
         now: now(),
         members: Ok(list),
-        seen: std::iter::once(here(Sight::default())).chain(seen).collect(),
+        clusters: std::iter::once(local(ClusterFindings::default())).chain(clusters).collect(),
     }
 }
 
-fn named(sights: Vec<(&str, Sight)>) -> Facts {
-    facts(sights.into_iter().map(|(name, sight)| (member(name, &[], &[]), sight)).collect())
+fn named(sights: Vec<(&str, ClusterFindings)>) -> Facts {
+    facts(sights.into_iter().map(|(name, findings)| (member(name, &[], &[]), findings)).collect())
 }
 
 fn denial(ruling: &Ruling) -> &Denial {
@@ -62,13 +62,17 @@ fn settled(ruling: Ruling, settle_policy: &SettlePolicy) -> Settled {
 }
 
 #[test]
-fn names_every_cluster_that_uses_it_and_every_one_that_could_not_be_asked() {
-    let m1 = Sight {
+fn names_clusters_in_use_and_clusters_that_could_not_be_checked() {
+    let m1 = ClusterFindings {
         in_use: vec![count("pod", &["web-0", "web-1", "web-2"]), count("claim", &["data-web-0"])],
-        ..Sight::default()
+        ..ClusterFindings::default()
     };
-    let facts =
-        named(vec![("m1", m1), ("m2", Sight::default()), ("m4", in_use(&["cart-0"])), ("m5", silent())]);
+    let facts = named(vec![
+        ("m1", m1),
+        ("m2", ClusterFindings::default()),
+        ("m4", in_use(&["cart-0"])),
+        ("m5", no_answer()),
+    ]);
     let ruling = close(&config(KARMADA), &namespace("shop"), &facts);
     assert_eq!(
         denial(&ruling).message,
@@ -84,9 +88,12 @@ fn names_every_cluster_that_uses_it_and_every_one_that_could_not_be_asked() {
 }
 
 #[test]
-fn one_that_could_not_be_asked_makes_it_unknown_with_all_that_is_known() {
-    let ruling =
-        close(&config(KARMADA), &namespace("shop"), &named(vec![("m1", Sight::default()), ("m5", silent())]));
+fn one_unknown_cluster_makes_the_ruling_unknown() {
+    let ruling = close(
+        &config(KARMADA),
+        &namespace("shop"),
+        &named(vec![("m1", ClusterFindings::default()), ("m5", no_answer())]),
+    );
     let Verdict::Unknown(causes) = &ruling.verdict else { panic!("{ruling:?}") };
     assert_eq!(causes, &[Cause::new("timeout", "m5 could not be asked (no answer in 1.5 s)")]);
     assert_eq!(
@@ -97,9 +104,9 @@ fn one_that_could_not_be_asked_makes_it_unknown_with_all_that_is_known() {
 }
 
 #[test]
-fn causes_are_told_once_for_each_code_however_many_clusters() {
-    let silent = (0..50).map(|n| (member(&format!("m{n}"), &[], &[]), silent())).collect();
-    let ruling = close(&config(KARMADA), &namespace("shop"), &facts(silent));
+fn reports_one_cause_per_code_for_many_clusters() {
+    let no_answer = (0..50).map(|n| (member(&format!("m{n}"), &[], &[]), no_answer())).collect();
+    let ruling = close(&config(KARMADA), &namespace("shop"), &facts(no_answer));
     let Verdict::Unknown(causes) = &ruling.verdict else { panic!("{ruling:?}") };
     assert_eq!(causes.len(), 1);
     assert!(causes[0].text.ends_with(
@@ -118,16 +125,16 @@ fn causes_are_told_once_for_each_code_however_many_clusters() {
 }
 
 #[test]
-fn a_fleet_list_that_could_not_be_read_is_unknown_unless_something_is_in_use_here() {
-    let stale = |sight| Facts {
+fn an_unread_fleet_list_is_unknown_unless_the_local_cluster_is_in_use() {
+    let stale = |findings| Facts {
         now: now(),
         members: Err(Cause::new(
             cause::STALE_FLEET,
             "the list of the fleet's clusters could not be read: no answer",
         )),
-        seen: vec![here(sight)],
+        clusters: vec![local(findings)],
     };
-    let ruling = close(&config(KARMADA), &namespace("shop"), &stale(Sight::default()));
+    let ruling = close(&config(KARMADA), &namespace("shop"), &stale(ClusterFindings::default()));
     assert!(
         matches!(&ruling.verdict, Verdict::Unknown(causes) if causes[0].code == "stale-fleet"),
         "{ruling:?}"
@@ -143,27 +150,27 @@ fn a_fleet_list_that_could_not_be_read_is_unknown_unless_something_is_in_use_her
 }
 
 #[test]
-fn a_cluster_that_was_not_asked_is_never_taken_for_an_empty_one() {
-    let mut facts = named(vec![("m1", Sight::default()), ("m2", Sight::default())]);
+fn a_cluster_without_facts_is_unknown_and_not_empty() {
+    let mut facts = named(vec![("m1", ClusterFindings::default()), ("m2", ClusterFindings::default())]);
     assert_eq!(close(&config(KARMADA), &namespace("shop"), &facts).verdict, Verdict::Allow);
-    let last = facts.seen.pop();
+    let last = facts.clusters.pop();
     let ruling = close(&config(KARMADA), &namespace("shop"), &facts);
     assert!(denial(&ruling).message.contains("one cluster was not asked"), "{ruling:?}");
-    facts.seen = facts.seen.drain(1..).chain(last).collect();
+    facts.clusters = facts.clusters.drain(1..).chain(last).collect();
     assert!(
         matches!(close(&config(KARMADA), &namespace("shop"), &facts).verdict, Verdict::Unknown(_)),
-        "here is missing"
+        "the local cluster is missing"
     );
 }
 
 #[test]
-fn an_acknowledgement_stands_in_for_an_answer_and_says_what_follows() {
+fn an_acknowledgement_replaces_an_answer_and_warns() {
     let until = [
         ("durward.dev/acknowledge-unreachable", "link cut"),
         ("durward.dev/acknowledge-until", "2026-12-01T00:00:00Z"),
     ];
-    let with = |sight| facts(vec![(member("m5", &until, &[]), sight)]);
-    let ruling = close(&config(KARMADA), &namespace("shop"), &with(silent()));
+    let with = |findings| facts(vec![(member("m5", &until, &[]), findings)]);
+    let ruling = close(&config(KARMADA), &namespace("shop"), &with(no_answer()));
     assert_eq!(ruling.verdict, Verdict::Allow);
     assert_eq!(
         ruling.warnings.iter().collect::<Vec<_>>(),
@@ -179,7 +186,7 @@ fn an_acknowledgement_stands_in_for_an_answer_and_says_what_follows() {
         close(&config(KARMADA), &namespace("shop"), &with(in_use(&["a"]))).verdict,
         Verdict::Deny(_)
     ));
-    let crowded = Sight::blind(Cause::new(cause::CROWDED, "no place"));
+    let crowded = ClusterFindings::unknown(Cause::new(cause::CROWDED, "no place"));
     assert!(matches!(
         close(&config(KARMADA), &namespace("shop"), &with(crowded)).verdict,
         Verdict::Unknown(_)
@@ -187,12 +194,12 @@ fn an_acknowledgement_stands_in_for_an_answer_and_says_what_follows() {
 }
 
 #[test]
-fn an_acknowledgement_is_no_excuse_for_durwards_own_want_of_room_and_the_denial_says_so() {
+fn an_acknowledgement_does_not_cover_missing_capacity_and_the_denial_says_so() {
     let until = [
         ("durward.dev/acknowledge-unreachable", "link cut"),
         ("durward.dev/acknowledge-until", "2026-12-01T00:00:00Z"),
     ];
-    let crowded = Sight::blind(Cause::new(cause::CROWDED, "no place"));
+    let crowded = ClusterFindings::unknown(Cause::new(cause::CROWDED, "no place"));
     let facts = facts(vec![(member("m5", &until, &[]), crowded)]);
     let ruling = close(&config(KARMADA), &namespace("shop"), &facts);
     assert!(matches!(&ruling.verdict, Verdict::Unknown(causes) if causes[0].code == cause::CROWDED));
@@ -203,9 +210,10 @@ fn an_acknowledgement_is_no_excuse_for_durwards_own_want_of_room_and_the_denial_
 }
 
 #[test]
-fn a_fleet_without_clusters_is_told_with_every_ruling() {
-    let told = |yaml: &str, target: &Target, sight| {
-        let ruling = close(&config(yaml), target, &Facts { seen: vec![here(sight)], ..named(vec![]) });
+fn every_ruling_warns_of_a_fleet_without_clusters() {
+    let told = |yaml: &str, target: &Target, findings| {
+        let ruling =
+            close(&config(yaml), target, &Facts { clusters: vec![local(findings)], ..named(vec![]) });
         let audit = ruling.audit.iter().any(|(key, _)| key == "fleet");
         let warned = ruling.warnings.iter().any(|warning| {
             warning.contains("the fleet has no clusters: only the control plane was looked at")
@@ -214,22 +222,25 @@ fn a_fleet_without_clusters_is_told_with_every_ruling() {
         audit
     };
     let shop = namespace("shop");
-    assert!(told(KARMADA, &shop, Sight::default()));
+    assert!(told(KARMADA, &shop, ClusterFindings::default()));
     assert!(told(KARMADA, &shop, in_use(&["a"])));
-    assert!(!told("select: all", &shop, Sight::default()), "there is no fleet");
-    assert!(!told(KARMADA, &namespace("karmada-es-m9"), Sight::default()), "the others were not asked");
-    let some = close(&config(KARMADA), &shop, &named(vec![("m1", Sight::default())]));
+    assert!(!told("select: all", &shop, ClusterFindings::default()), "there is no fleet");
+    assert!(
+        !told(KARMADA, &namespace("karmada-es-m9"), ClusterFindings::default()),
+        "the others were not asked"
+    );
+    let some = close(&config(KARMADA), &shop, &named(vec![("m1", ClusterFindings::default())]));
     assert!(some.warnings.is_empty());
 }
 
 #[test]
-fn an_acknowledgement_that_does_not_count_is_told() {
+fn a_denial_names_invalid_acknowledgements() {
     let over = [
         ("durward.dev/acknowledge-unreachable", "link cut"),
         ("durward.dev/acknowledge-until", "2026-11-01T00:00:00Z"),
     ];
     let ruling =
-        close(&config(KARMADA), &namespace("shop"), &facts(vec![(member("m5", &over, &[]), silent())]));
+        close(&config(KARMADA), &namespace("shop"), &facts(vec![(member("m5", &over, &[]), no_answer())]));
     let message = &denial(&ruling).message;
     assert!(
         message
@@ -239,9 +250,9 @@ fn an_acknowledgement_that_does_not_count_is_told() {
 }
 
 #[test]
-fn the_control_plane_itself_cannot_be_acknowledged() {
-    let facts = Facts { seen: vec![here(silent())], ..named(vec![]) };
-    let yaml = format!("{KARMADA}acknowledge: [{{cluster: here, until: 2026-12-01T00:00:00Z, reason: x}}]");
+fn the_control_plane_cannot_be_acknowledged() {
+    let facts = Facts { clusters: vec![local(no_answer())], ..named(vec![]) };
+    let yaml = format!("{KARMADA}acknowledge: [{{cluster: local, until: 2026-12-01T00:00:00Z, reason: x}}]");
     let ruling = close(&config(&yaml), &namespace("shop"), &facts);
     assert!(
         denial(&ruling).message.contains("the control plane (no answer in 1.5 s). Try again, or see"),
@@ -250,7 +261,7 @@ fn the_control_plane_itself_cannot_be_acknowledged() {
 }
 
 #[test]
-fn what_would_stay_is_allowed_and_told() {
+fn allows_objects_that_stay_with_a_warning() {
     let facts = named(vec![("m1", stays())]);
     let ruling = close(&config(&format!("{KARMADA}unmanaged: ignore")), &namespace("shop"), &facts);
     assert_eq!(ruling.verdict, Verdict::Allow);
@@ -258,14 +269,14 @@ fn what_would_stay_is_allowed_and_told() {
 }
 
 #[test]
-fn a_dry_run_is_told_what_is_where_also_when_it_passes() {
+fn a_dry_run_warns_of_each_cluster_also_if_it_is_allowed() {
     let mut target = namespace("shop");
     target.dry_run = true;
-    let ruling = close(&config(KARMADA), &target, &named(vec![("m1", Sight::default())]));
+    let ruling = close(&config(KARMADA), &target, &named(vec![("m1", ClusterFindings::default())]));
     assert_eq!(ruling.verdict, Verdict::Allow);
     let warnings: Vec<_> = ruling.warnings.iter().collect();
     assert_eq!(warnings, ["deletion: nothing of namespace \"shop\" is in use in 2 clusters"]);
-    let ruling = close(&config(KARMADA), &target, &named(vec![("m1", in_use(&["a"])), ("m2", silent())]));
+    let ruling = close(&config(KARMADA), &target, &named(vec![("m1", in_use(&["a"])), ("m2", no_answer())]));
     let warnings: Vec<_> = ruling.warnings.iter().collect();
     assert_eq!(
         warnings,
@@ -274,22 +285,22 @@ fn a_dry_run_is_told_what_is_where_also_when_it_passes() {
 }
 
 #[test]
-fn without_a_fleet_it_speaks_of_one_cluster() {
-    let facts = |sight| Facts { seen: vec![here(sight)], ..named(vec![]) };
+fn a_message_without_a_fleet_names_no_cluster() {
+    let facts = |findings| Facts { clusters: vec![local(findings)], ..named(vec![]) };
     let alone = config("select: all");
-    let message = |sight| denial(&close(&alone, &namespace("shop"), &facts(sight))).message.clone();
+    let message = |findings| denial(&close(&alone, &namespace("shop"), &facts(findings))).message.clone();
     assert_eq!(
         message(in_use(&["a"])),
         "namespace \"shop\" is still in use: 1 pod: a. Empty it, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop (without the verb break-glass also durward.dev/delete-reason and durward.dev/delete-until)"
     );
     assert_eq!(
-        message(silent()),
+        message(no_answer()),
         "namespace \"shop\" could not be checked: no answer in 1.5 s. Try again, or see: kubectl durward impact ns/shop; to delete in spite of all: kubectl annotate ns/shop durward.dev/delete-anyway=shop (without the verb break-glass also durward.dev/delete-reason and durward.dev/delete-until)"
     );
 }
 
 #[test]
-fn names_can_be_kept_from_those_who_may_not_read_members() {
+fn names_count_hides_object_names() {
     let facts = named(vec![("m1", in_use(&["secret-project-0"]))]);
     let ruling = close(&config(&format!("{KARMADA}names: count")), &namespace("shop"), &facts);
     assert!(denial(&ruling).message.contains("m1 (1 pod). Empty it"));
@@ -297,7 +308,7 @@ fn names_can_be_kept_from_those_who_may_not_read_members() {
 }
 
 #[test]
-fn a_long_list_of_names_is_cut_and_says_so() {
+fn marks_a_long_list_of_names_as_cut() {
     let names: Vec<String> = (0..9).map(|n| format!("p{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let ruling = close(&config(KARMADA), &namespace("shop"), &named(vec![("m1", in_use(&names))]));
@@ -305,12 +316,10 @@ fn a_long_list_of_names_is_cut_and_says_so() {
 }
 
 #[test]
-fn karmadas_own_parts_are_refused_while_the_fleet_needs_them() {
+fn denies_parts_of_karmada_that_the_fleet_needs() {
     let config = config(&format!("{KARMADA}select: labelled"));
-    let needed = Facts { seen: vec![], ..named(vec![("m1", Sight::default())]) };
-    for target in
-        [namespace("karmada-system"), namespace("karmada-cluster"), definition("works.work.karmada.io")]
-    {
+    let needed = Facts { clusters: vec![], ..named(vec![("m1", ClusterFindings::default())]) };
+    for target in [namespace("karmada-system"), namespace("karmada-cluster"), crd("works.work.karmada.io")] {
         let ruling = close(&config, &target, &needed);
         let Verdict::Deny(denial) = &ruling.verdict else { panic!("{ruling:?}") };
         assert!(
@@ -320,37 +329,41 @@ fn karmadas_own_parts_are_refused_while_the_fleet_needs_them() {
     }
     let ruling = close(&config, &namespace("karmada-es-m1"), &needed);
     assert!(denial(&ruling).message.contains("holds all that Karmada has brought to m1"), "{ruling:?}");
-    let looked = Facts { seen: vec![here(Sight::default())], ..named(vec![]) };
+    let looked = Facts { clusters: vec![local(ClusterFindings::default())], ..named(vec![]) };
     assert_eq!(
         close(&config, &namespace("karmada-es-m9"), &looked).verdict,
         Verdict::Allow,
         "not labelled, not needed"
     );
-    for seen in [vec![], vec![here(silent())]] {
-        let ruling = close(&config, &namespace("karmada-es-m9"), &Facts { seen, ..named(vec![]) });
-        assert!(matches!(ruling.verdict, Verdict::Unknown(_)), "nobody saw it where it stands: {ruling:?}");
+    for clusters in [vec![], vec![local(no_answer())]] {
+        let ruling = close(&config, &namespace("karmada-es-m9"), &Facts { clusters, ..named(vec![]) });
+        assert!(
+            matches!(ruling.verdict, Verdict::Unknown(_)),
+            "the local cluster did not confirm it: {ruling:?}"
+        );
     }
 }
 
 #[test]
-fn karmadas_own_parts_are_unknown_while_the_list_of_clusters_is() {
-    let stale = Facts { members: Err(Cause::new(cause::STALE_FLEET, "no answer")), seen: vec![], now: now() };
+fn parts_of_karmada_are_unknown_without_the_fleet_list() {
+    let stale =
+        Facts { members: Err(Cause::new(cause::STALE_FLEET, "no answer")), clusters: vec![], now: now() };
     let ruling = close(&config(&format!("{KARMADA}select: labelled")), &namespace("karmada-system"), &stale);
     assert!(matches!(ruling.verdict, Verdict::Unknown(_)), "{ruling:?}");
 }
 
 #[test]
-fn a_definition_whose_group_may_not_be_read_prints_the_line_to_add() {
+fn prints_the_configuration_for_a_crd_with_an_unreadable_group() {
     let config = config(&format!("{KARMADA}crds: {{groups: [example.com]}}"));
-    let ruling = close(&config, &definition("widgets.example.org"), &named(vec![]));
+    let ruling = close(&config, &crd("widgets.example.org"), &named(vec![]));
     assert!(matches!(&ruling.verdict, Verdict::Unknown(causes) if causes[0].code == "forbidden"));
     assert!(denial(&ruling).message.contains("crds: {groups: [example.com, example.org]}"), "{ruling:?}");
 }
 
 #[test]
-fn whoever_broke_the_glass_of_such_a_definition_wrongly_is_told_what_is_wrong() {
+fn names_what_is_wrong_with_the_override_of_such_a_crd() {
     let ruling = |anyway: &str| {
-        let mut target = definition("widgets.example.org");
+        let mut target = crd("widgets.example.org");
         target.annotations.insert(overrides::DELETE_ANYWAY.to_owned(), anyway.to_owned());
         close(&config(KARMADA), &target, &named(vec![]))
     };
@@ -364,19 +377,19 @@ fn whoever_broke_the_glass_of_such_a_definition_wrongly_is_told_what_is_wrong() 
     }
 }
 
-fn opened(yaml: &str, resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Step {
+fn opened(yaml: &str, resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Next {
     with_delete(resource, name, change, |request| open(&config(yaml), request, now()))
 }
 
 fn ruled(yaml: &str, change: impl FnOnce(&mut Value)) -> Option<Ruling> {
     match opened(yaml, "namespaces", "shop", change) {
-        Step::Rule(ruling) => Some(ruling),
-        Step::Look { .. } => None,
+        Next::Rule(ruling) => Some(ruling),
+        Next::ReadFacts { .. } => None,
     }
 }
 
 #[test]
-fn what_is_going_already_exempt_or_not_labelled_passes_without_a_look() {
+fn allows_terminating_exempt_and_unlabelled_objects_without_facts() {
     let all = "select: all\n";
     let audit = |ruling: Option<Ruling>| {
         let ruling = ruling?;
@@ -407,10 +420,13 @@ fn what_is_going_already_exempt_or_not_labelled_passes_without_a_look() {
 }
 
 #[test]
-fn exemptions_of_namespaces_are_not_for_definitions() {
+fn exempt_namespaces_do_not_exempt_crds() {
     let yaml = "select: all\nexempt: {namespaces: ['*']}\ncrds: {groups: ['*']}";
     let in_one = |r: &mut Value| r["namespace"] = "shop".into();
-    assert!(matches!(opened(yaml, "customresourcedefinitions", "w.example.org", in_one), Step::Look { .. }));
+    assert!(matches!(
+        opened(yaml, "customresourcedefinitions", "w.example.org", in_one),
+        Next::ReadFacts { .. }
+    ));
 }
 
 #[test]
@@ -421,28 +437,28 @@ fn controllers_are_not_exempt() {
 }
 
 #[test]
-fn a_broken_review_is_unknown_before_anything_else() {
+fn an_invalid_review_is_unknown_before_exemptions() {
     let ruling = ruled("select: labelled\nexempt: {users: [ann]}", |r| r["oldObject"] = Value::Null).unwrap();
     assert!(matches!(&ruling.verdict, Verdict::Unknown(causes) if causes[0].code == "garbage"), "{ruling:?}");
 }
 
 #[test]
-fn karmadas_own_parts_are_looked_at_although_nobody_labelled_them() {
+fn reads_the_list_for_unlabelled_parts_of_karmada() {
     let yaml = format!("{KARMADA}select: labelled");
     assert!(matches!(
         opened(&yaml, "namespaces", "karmada-es-m1", |_| {}),
-        Step::Look { only_own: true, .. }
+        Next::ReadFacts { list_only: true, .. }
     ));
     let works = opened(KARMADA, "customresourcedefinitions", "works.work.karmada.io", |_| {});
-    assert!(matches!(works, Step::Look { only_own: true, .. }), "its objects could not be read");
+    assert!(matches!(works, Next::ReadFacts { list_only: true, .. }), "its objects could not be read");
     assert!(matches!(
         opened(KARMADA, "namespaces", "karmada-system", |_| {}),
-        Step::Look { only_own: false, .. }
+        Next::ReadFacts { list_only: false, .. }
     ));
 }
 
 #[test]
-fn annotations_that_are_wrong_are_told_with_the_denial_and_right_ones_pass() {
+fn a_denial_names_invalid_override_annotations_and_valid_ones_allow() {
     let mut target = namespace("shop");
     target.annotations.insert(overrides::DELETE_ANYWAY.to_owned(), "shpo".to_owned());
     let message =

@@ -84,10 +84,10 @@ fn overridden(
     now: SystemTime,
 ) -> Option<EarlyRuling> {
     match overrides::judge(config, name, annotations, now) {
-        Override::Broken { reason, until } => {
+        Override::Active { reason, until } => {
             Some(EarlyRuling::reserved(messages::overridden(&removal.full_name(), &reason, &until)))
         }
-        Override::Whole | Override::Refused(_) => None,
+        Override::None | Override::Invalid(_) => None,
     }
 }
 

@@ -1,7 +1,6 @@
-//! One rule over all others: what is in use, or cannot be seen, is not allowed to go.
+//! Property: a deletion is never allowed while an object is in use or a cluster is unknown. The oracle decides in other words.
 //!
-//! The cases are weighted so that each verdict comes up often: were every cluster in use half of the time, nearly all cases
-//! would be refused before anything else could go wrong.
+//! The weights make each verdict frequent. If every cluster were in use half of the time, nearly all cases would be denials.
 
 use std::cell::Cell;
 
@@ -9,27 +8,27 @@ use proptest::test_runner::{Config as Cases, TestRunner};
 
 use super::*;
 
-/// One cluster: is something in use, would something stay, what could not be seen and why, and the acknowledgement.
-type Is = (bool, bool, Vec<&'static str>, u8);
+/// One cluster: whether something is in use, whether something would stay, the unknown causes, and the acknowledgement.
+type ClusterCase = (bool, bool, Vec<&'static str>, u8);
 
-/// Every way in which one cluster can be.
-fn any_seen() -> impl Strategy<Value = Is> {
+/// Generates clusters.
+fn any_cluster() -> impl Strategy<Value = ClusterCase> {
     let weighted = proptest::bool::weighted;
-    let silent = prop_oneof![
+    let no_answer = prop_oneof![
         6 => Just(vec![]),
         2 => proptest::sample::select(&cause::ALL[..]).prop_map(|code| vec![code]),
-        // What may be acknowledged beside what may not, in both orders.
+        // A cause that can be acknowledged and one that cannot, in both orders.
         1 => Just(vec![cause::TIMEOUT, cause::CROWDED]),
         1 => Just(vec![cause::CROWDED, cause::TIMEOUT]),
         1 => proptest::collection::vec(proptest::sample::select(&cause::ALL[..]), 2..4),
     ];
     let acknowledgement = prop_oneof![3 => Just(1_u8), 1 => Just(0), 1 => Just(2), 1 => Just(3)];
-    (weighted(0.06), weighted(0.2), silent, acknowledgement)
+    (weighted(0.06), weighted(0.2), no_answer, acknowledgement)
 }
 
-fn acknowledgement(way: u8) -> Vec<(&'static str, &'static str)> {
+fn acknowledgement(kind: u8) -> Vec<(&'static str, &'static str)> {
     let (reason, until) = ("durward.dev/acknowledge-unreachable", "durward.dev/acknowledge-until");
-    match way {
+    match kind {
         0 => vec![],
         1 => vec![(reason, "cut"), (until, "2026-11-30T00:00:00Z")],
         2 => vec![(reason, "cut"), (until, "2026-11-20T00:00:00Z")],
@@ -37,32 +36,32 @@ fn acknowledgement(way: u8) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-fn sight((used, stays, codes, _): &Is) -> Sight {
+fn findings((used, stays, codes, _): &ClusterCase) -> ClusterFindings {
     let some = |is: bool| if is { vec![count("pod", &["a"])] } else { vec![] };
-    Sight {
+    ClusterFindings {
         in_use: some(*used),
         stays: some(*stays),
-        unseen: codes.iter().map(|&code| Cause::new(code, code)).collect(),
+        unknown: codes.iter().map(|&code| Cause::new(code, code)).collect(),
     }
 }
 
-/// What is deleted.
+/// The object to delete.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Deed {
+enum Deleted {
     Namespace,
-    Definition,
-    /// A definition whose objects Durward may not read.
-    Uncovered,
+    Crd,
+    /// A CRD of a group that Durward cannot read.
+    UnreadableCrd,
 }
 
-/// What is deleted, of what kind of fleet, and what went wrong on the way.
+/// A deletion, its facts, and the configuration.
 #[derive(Debug, Clone)]
 struct Case {
-    here: Is,
-    members: Vec<Is>,
+    local: ClusterCase,
+    members: Vec<ClusterCase>,
     is_stale: bool,
-    forgets: Option<usize>,
-    deed: Deed,
+    missing: Option<usize>,
+    deleted: Deleted,
     dry_run: bool,
     unmanaged: &'static str,
     names: &'static str,
@@ -70,17 +69,17 @@ struct Case {
 
 fn any_case() -> impl Strategy<Value = Case> {
     let weighted = proptest::bool::weighted;
-    let members = proptest::collection::vec(any_seen(), 0..5);
+    let members = proptest::collection::vec(any_cluster(), 0..5);
     let wrong = (weighted(0.05), proptest::option::weighted(0.1, 0..5_usize));
-    let deed =
-        prop_oneof![6 => Just(Deed::Namespace), 4 => Just(Deed::Definition), 1 => Just(Deed::Uncovered)];
+    let deleted = prop_oneof![6 => Just(Deleted::Namespace), 4 => Just(Deleted::Crd), 1 => Just(Deleted::UnreadableCrd)];
     let either = |one: &'static str, other: &'static str| proptest::sample::select(vec![one, other]);
-    let how = (deed, any::<bool>(), either("deny", "ignore"), either("show", "count"));
-    // The one that asks is mostly whole: without its answer nothing else matters.
-    let here = prop_oneof![4 => any::<bool>().prop_map(|stays| (false, stays, vec![], 1)), 1 => any_seen()];
-    (here, members, wrong, how).prop_map(|(here, members, (is_stale, forgets), how)| {
-        let (deed, dry_run, unmanaged, names) = how;
-        Case { here, members, is_stale, forgets, deed, dry_run, unmanaged, names }
+    let how = (deleted, any::<bool>(), either("deny", "ignore"), either("show", "count"));
+    // The local cluster mostly answers: without its answer nothing else matters.
+    let local =
+        prop_oneof![4 => any::<bool>().prop_map(|stays| (false, stays, vec![], 1)), 1 => any_cluster()];
+    (local, members, wrong, how).prop_map(|(local, members, (is_stale, missing), how)| {
+        let (deleted, dry_run, unmanaged, names) = how;
+        Case { local, members, is_stale, missing, deleted, dry_run, unmanaged, names }
     })
 }
 
@@ -88,51 +87,51 @@ impl Case {
     fn ruling(&self) -> Ruling {
         let members = self.members.iter().enumerate();
         let members = members
-            .map(|(at, is)| (member(&format!("m{at}"), &acknowledgement(is.3), &[]), sight(is)))
+            .map(|(at, is)| (member(&format!("m{at}"), &acknowledgement(is.3), &[]), findings(is)))
             .collect();
         let mut facts = facts(members);
-        facts.seen[0].sight = sight(&self.here);
-        if let Some(at) = self.forgets.filter(|at| *at < facts.seen.len()) {
-            facts.seen.remove(at);
+        facts.clusters[0].findings = findings(&self.local);
+        if let Some(at) = self.missing.filter(|at| *at < facts.clusters.len()) {
+            facts.clusters.remove(at);
         }
         if self.is_stale {
             facts.members = Err(Cause::new(cause::STALE_FLEET, "no answer"));
         }
-        let group = if self.deed == Deed::Uncovered { "example.com" } else { "example.org" };
+        let group = if self.deleted == Deleted::UnreadableCrd { "example.com" } else { "example.org" };
         let Self { unmanaged, names, .. } = self;
         let yaml = format!("{KARMADA}unmanaged: {unmanaged}\nnames: {names}\ncrds: {{groups: [{group}]}}");
-        let mut target = match self.deed {
-            Deed::Namespace => namespace("shop"),
-            Deed::Definition | Deed::Uncovered => definition("widgets.example.org"),
+        let mut target = match self.deleted {
+            Deleted::Namespace => namespace("shop"),
+            Deleted::Crd | Deleted::UnreadableCrd => crd("widgets.example.org"),
         };
         target.dry_run = self.dry_run;
         close(&config(&yaml), &target, &facts)
     }
 
-    /// What should come out, said again in other words than the code's.
+    /// Returns the expected verdict.
     fn expected(&self) -> &'static str {
-        if self.deed == Deed::Uncovered {
+        if self.deleted == Deleted::UnreadableCrd {
             return "unknown";
         }
-        let clusters = std::iter::once(&self.here).chain(&self.members).enumerate();
-        let asked: Vec<_> = clusters.filter(|(at, _)| self.forgets != Some(*at)).collect();
-        let nobodys = ["crowded", "stale-fleet", "too-long"];
-        let is_blind = asked.iter().any(|(at, (_, _, codes, acknowledged))| {
-            let is_excused =
-                *at > 0 && *acknowledged == 1 && !codes.iter().any(|code| nobodys.contains(code));
-            !codes.is_empty() && !is_excused
+        let clusters = std::iter::once(&self.local).chain(&self.members).enumerate();
+        let read: Vec<_> = clusters.filter(|(at, _)| self.missing != Some(*at)).collect();
+        let uncovered = ["crowded", "stale-fleet", "too-long"];
+        let is_unknown = read.iter().any(|(at, (_, _, codes, acknowledged))| {
+            let is_covered =
+                *at > 0 && *acknowledged == 1 && !codes.iter().any(|code| uncovered.contains(code));
+            !codes.is_empty() && !is_covered
         });
-        if asked.iter().any(|(_, is)| is.0) {
+        if read.iter().any(|(_, is)| is.0) {
             "deny"
-        } else if self.is_stale || asked.len() <= self.members.len() || is_blind {
+        } else if self.is_stale || read.len() <= self.members.len() || is_unknown {
             "unknown"
         } else {
             "allow"
         }
     }
 
-    /// Whether somebody's silence is acknowledged for one of its causes and not for another.
-    fn is_half_excused(&self) -> bool {
+    /// Whether an acknowledgement covers one cause of a cluster and not another.
+    fn is_partly_covered(&self) -> bool {
         self.members.iter().any(|(_, _, codes, acknowledged)| {
             *acknowledged == 1 && codes.contains(&cause::TIMEOUT) && codes.contains(&cause::CROWDED)
         })
@@ -143,14 +142,14 @@ fn found(ruling: &Ruling) -> &'static str {
     match &ruling.verdict {
         Verdict::Allow => "allow",
         Verdict::Deny(_) => "deny",
-        Verdict::Unknown(causes) if causes.is_empty() || ruling.refusal.is_none() => "unknown without a word",
+        Verdict::Unknown(causes) if causes.is_empty() || ruling.refusal.is_none() => "unknown without causes",
         Verdict::Unknown(_) => "unknown",
         Verdict::Mutate(_) => "mutate",
     }
 }
 
 #[test]
-fn nothing_unseen_and_nothing_in_use_is_ever_allowed() {
+fn never_allows_unknown_or_used_objects() {
     let [allowed, denied, unknown, half] = [const { Cell::new(0_u32) }; 4];
     let one_more = |of: &Cell<u32>| of.set(of.get() + 1);
     let cases = 2_000;
@@ -165,7 +164,7 @@ fn nothing_unseen_and_nothing_in_use_is_ever_allowed() {
             "deny" => &denied,
             _ => &unknown,
         });
-        if case.is_half_excused() {
+        if case.is_partly_covered() {
             one_more(&half);
         }
         Ok(())
@@ -173,7 +172,7 @@ fn nothing_unseen_and_nothing_in_use_is_ever_allowed() {
     if let Err(found) = run {
         panic!("{found}\n{runner}");
     }
-    // Cases that all come out the same would prove nothing.
+    // Cases with one verdict only would prove nothing.
     let counts = [allowed.get(), denied.get(), unknown.get(), half.get()];
     assert!(counts.iter().all(|count| *count > cases / 20), "{counts:?} of {cases}");
 }

@@ -1,0 +1,153 @@
+//! The findings of one cluster: what is in use there, what would stay, and what could not be read.
+
+use admission::{Cause, one_line};
+use serde::Serialize;
+
+use super::queries::Noun;
+use cluster::cause;
+
+/// How many names each count keeps.
+pub(super) const MAX_NAMES: usize = 5;
+
+/// The findings of one cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ClusterFindings {
+    /// Objects that the deletion would delete.
+    pub(super) in_use: Vec<ObjectCount>,
+    /// Objects that would stay.
+    pub(super) stays: Vec<ObjectCount>,
+    /// The reasons for what could not be read.
+    pub(super) unknown: Vec<Cause>,
+}
+
+/// A number of objects of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ObjectCount {
+    /// The kind's name in messages.
+    pub(super) noun: Noun,
+    /// The number of objects that were read.
+    pub(super) objects: usize,
+    /// Whether there may be more.
+    pub(super) more: bool,
+    /// The first names, at most [`MAX_NAMES`].
+    pub(super) names: Vec<String>,
+}
+
+/// The meaning of a cluster's findings for a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Finding {
+    /// Everything was read, and nothing is in use.
+    Empty,
+    /// Something is in use.
+    InUse,
+    /// Everything was read, nothing is in use, and something would stay.
+    WouldStay,
+    /// Not everything could be read, and nothing that was read is in use.
+    Unknown,
+}
+
+impl Finding {
+    /// Derives the finding. One object in use is enough for a denial; only complete data proves that nothing is in use.
+    pub(super) fn of(is_in_use: bool, is_unknown: bool, would_stay: bool) -> Self {
+        match (is_in_use, is_unknown, would_stay) {
+            (true, ..) => Self::InUse,
+            (_, true, _) => Self::Unknown,
+            (.., true) => Self::WouldStay,
+            _ => Self::Empty,
+        }
+    }
+
+    /// Returns the reason in `details.causes`.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::InUse => "InUse",
+            Self::WouldStay => "WouldStay",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl ClusterFindings {
+    /// Returns the findings of a cluster of which nothing could be read.
+    pub(super) fn unknown(cause: Cause) -> Self {
+        Self { unknown: vec![cause], ..Self::default() }
+    }
+
+    /// Removes line breaks from the texts of the cluster: a name with one could forge a line of the denial.
+    pub(super) fn on_one_line(mut self) -> Self {
+        let counts = self.in_use.iter_mut().chain(&mut self.stays);
+        for name in counts.flat_map(|count| &mut count.names) {
+            *name = one_line(name);
+        }
+        for cause in &mut self.unknown {
+            cause.text = one_line(&cause.text);
+        }
+        self
+    }
+
+    /// Adds a reason, once.
+    pub(super) fn and_unknown(mut self, cause: Cause) -> Self {
+        if !self.unknown.contains(&cause) {
+            self.unknown.push(cause);
+        }
+        self
+    }
+
+    /// Whether another attempt can find more, because Durward itself lacked capacity.
+    pub(super) fn is_overloaded(&self) -> bool {
+        self.in_use.is_empty() && self.unknown.iter().any(|cause| cause.code == cause::CROWDED)
+    }
+
+    /// Returns the meaning for a deletion.
+    pub(super) fn finding(&self) -> Finding {
+        Finding::of(!self.in_use.is_empty(), !self.unknown.is_empty(), !self.stays.is_empty())
+    }
+}
+
+impl ObjectCount {
+    /// Counts objects by their names; `None` for no object.
+    pub(super) fn of(noun: &Noun, more: bool, mut names: Vec<String>) -> Option<Self> {
+        let objects = names.len();
+        names.truncate(MAX_NAMES);
+        (objects > 0).then(|| Self { noun: noun.clone(), objects, more, names })
+    }
+
+    /// Returns the text for users: `3 pods`, `500+ claims`.
+    pub(super) fn text(&self) -> String {
+        let noun = if self.objects == 1 && !self.more { &self.noun.one } else { &self.noun.many };
+        format!("{}{} {noun}", self.objects, if self.more { "+" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_an_incomplete_count_with_a_plus() {
+        let of = |names: &[&str], more| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            ObjectCount::of(&Noun::OBJECT, more, names).map(|count| count.text())
+        };
+        assert_eq!(of(&[], true), None);
+        assert_eq!(of(&["a"], false).unwrap(), "1 object");
+        assert_eq!(of(&["a"], true).unwrap(), "1+ objects");
+        assert_eq!(of(&["a", "b"], false).unwrap(), "2 objects");
+    }
+
+    #[test]
+    fn in_use_outweighs_unknown_and_unknown_outweighs_objects_that_stay() {
+        let some = vec![ObjectCount::of(&Noun::OBJECT, false, vec!["a".to_owned()]).unwrap()];
+        let unknown = vec![Cause::new("timeout", "no answer")];
+        let mut findings = ClusterFindings { in_use: some.clone(), stays: some, unknown };
+        assert_eq!(findings.finding(), Finding::InUse);
+        findings.in_use.clear();
+        assert_eq!(findings.finding(), Finding::Unknown);
+        findings.unknown.clear();
+        assert_eq!(findings.finding(), Finding::WouldStay);
+        findings.stays.clear();
+        assert_eq!(findings.finding(), Finding::Empty);
+    }
+}

@@ -1,0 +1,234 @@
+//! The Lists that decide about a namespace, and the objects in them that are in use.
+//!
+//! Metadata-only Lists contain neither a pod's phase nor a Service's type, so field selectors choose those on the API server.
+//! There is no field selector for a Job's conditions, so Jobs are read in full.
+
+use std::borrow::Cow;
+
+use k8s_openapi::api::batch::v1::JobStatus;
+use serde::Deserialize;
+
+use super::config::{InUse, Unmanaged};
+use cluster::Resource;
+use cluster::fleet::{Object, Part};
+
+/// One List, and the objects in it that are in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ResourceQuery {
+    /// The resource to list.
+    pub(super) resource: Resource,
+    /// The field selector, or the empty string.
+    pub(super) field_selector: &'static str,
+    /// How much of each object is needed.
+    pub(super) part: Part,
+    /// The name of the objects in messages.
+    pub(super) noun: Noun,
+    /// The rule by which an object is in use.
+    pub(super) rule: InUseRule,
+}
+
+/// A rule by which an object of a List is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InUseRule {
+    /// It is not being deleted.
+    NotDeleting,
+    /// It is a Job that is not being deleted and has neither completed nor failed.
+    Unfinished,
+    /// Always: a custom object that is being deleted waits for a controller that must clean up.
+    Always,
+    /// Never: the List is read only for owner references.
+    Never,
+}
+
+/// The name of one object and of several in messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Noun {
+    /// Singular.
+    pub(super) one: Cow<'static, str>,
+    /// Plural.
+    pub(super) many: Cow<'static, str>,
+}
+
+impl Noun {
+    /// Custom objects.
+    pub(super) const OBJECT: Self = Self { one: Cow::Borrowed("object"), many: Cow::Borrowed("objects") };
+}
+
+const fn v1(group: &'static str, plural: &'static str) -> Resource {
+    Resource { group: Cow::Borrowed(group), version: Cow::Borrowed("v1"), plural: Cow::Borrowed(plural) }
+}
+
+const PODS: Resource = v1("", "pods");
+const PVCS: Resource = v1("", "persistentvolumeclaims");
+
+/// Workloads: group, plural, singular noun, plural noun.
+const WORKLOADS: [(&str, &str, &str, &str); 5] = [
+    ("apps", "deployments", "deployment", "deployments"),
+    ("apps", "statefulsets", "stateful set", "stateful sets"),
+    ("apps", "daemonsets", "daemon set", "daemon sets"),
+    ("batch", "jobs", "job", "jobs"),
+    ("batch", "cronjobs", "cron job", "cron jobs"),
+];
+
+/// Whether the guard lists this resource by itself, so that `namespaces.more` would count it twice.
+pub(super) fn is_built_in(resource: &Resource) -> bool {
+    let is = |group: &str, plural: &str| resource.group == group && resource.plural == plural;
+    [PODS, PVCS].iter().any(|known| is(&known.group, &known.plural))
+        || WORKLOADS.iter().any(|(group, plural, ..)| is(group, plural))
+}
+
+/// Returns the reason why a resource cannot tell whether a namespace is in use, if there is one.
+pub(super) fn unsuitable(resource: &Resource) -> Option<&'static str> {
+    match (resource.group.as_ref(), resource.plural.as_ref()) {
+        ("", "secrets") => {
+            Some("would let Durward read every Secret of every cluster, credentials of members among them")
+        }
+        ("", "configmaps") => Some("is in every namespace (kube-root-ca.crt), so none could be deleted"),
+        ("", "serviceaccounts") => Some("is in every namespace (default), so none could be deleted"),
+        ("" | "events.k8s.io", "events") => Some("is left behind by whatever was there, and holds nothing"),
+        _ => None,
+    }
+}
+
+/// Returns the Lists that decide about a namespace. With `unmanaged: ignore` they include all workloads, since Karmada manages
+/// a pod through its owners.
+pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource], unmanaged: Unmanaged) -> Vec<ResourceQuery> {
+    let counts = |what: InUse| in_use.contains(&what);
+    let mut queries = Vec::new();
+    if counts(InUse::Pods) {
+        let field_selector = "status.phase!=Succeeded,status.phase!=Failed";
+        queries
+            .push(ResourceQuery { field_selector, ..query(PODS, ("pod", "pods"), InUseRule::NotDeleting) });
+    }
+    if counts(InUse::Pvcs) {
+        queries.push(query(PVCS, ("claim", "claims"), InUseRule::NotDeleting));
+    }
+    for (group, plural, one, many) in WORKLOADS {
+        let rule = match (counts(InUse::Workloads), plural) {
+            (true, "jobs") => InUseRule::Unfinished,
+            (true, _) => InUseRule::NotDeleting,
+            (false, _) if unmanaged == Unmanaged::Ignore => InUseRule::Never,
+            (false, _) => continue,
+        };
+        queries.push(query(v1(group, plural), (one, many), rule));
+    }
+    if unmanaged == Unmanaged::Ignore {
+        queries.push(query(v1("apps", "replicasets"), ("replica set", "replica sets"), InUseRule::Never));
+    }
+    if counts(InUse::LoadBalancers) {
+        let services = query(v1("", "services"), ("load balancer", "load balancers"), InUseRule::NotDeleting);
+        queries.push(ResourceQuery { field_selector: "spec.type=LoadBalancer", ..services });
+    }
+    queries.extend(more.iter().map(|resource| {
+        let name: Cow<'static, str> = resource.to_string().into();
+        let noun = Noun { one: name.clone(), many: name };
+        ResourceQuery { noun, ..query(resource.clone(), ("", ""), InUseRule::Always) }
+    }));
+    queries
+}
+
+fn query(resource: Resource, (one, many): (&'static str, &'static str), rule: InUseRule) -> ResourceQuery {
+    let part = if rule == InUseRule::Unfinished { Part::Whole } else { Part::Metadata };
+    let noun = Noun { one: one.into(), many: many.into() };
+    ResourceQuery { resource, field_selector: "", part, noun, rule }
+}
+
+impl InUseRule {
+    /// Whether an object is in use. An error describes what is wrong with the object.
+    pub(super) fn applies(self, object: &Object) -> Result<bool, String> {
+        match self {
+            Self::NotDeleting => Ok(!object.metadata.deleting),
+            Self::Unfinished if object.metadata.deleting => Ok(false),
+            Self::Unfinished => is_finished(object).map(|finished| !finished),
+            Self::Always => Ok(true),
+            Self::Never => Ok(false),
+        }
+    }
+}
+
+/// The part of a Job that tells whether it has finished.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Job {
+    status: Option<JobStatus>,
+}
+
+fn is_finished(object: &Object) -> Result<bool, String> {
+    let Some(raw) = &object.raw else { return Err(format!("job {:?} came without its status", object.name)) };
+    // serde reads a struct out of a list too.
+    if !raw.get().trim_start().starts_with('{') {
+        return Err(format!("job {:?} is no object", object.name));
+    }
+    let job: Job = serde_json::from_str(raw.get())
+        .map_err(|error| format!("job {:?} cannot be understood: {error}", object.name))?;
+    let conditions = job.status.and_then(|status| status.conditions).unwrap_or_default();
+    Ok(conditions.iter().any(|c| c.status == "True" && matches!(c.type_.as_str(), "Complete" | "Failed")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use cluster::Metadata;
+
+    fn job(raw: &str, deleting: bool) -> Object {
+        Object {
+            name: "j".into(),
+            metadata: Metadata { deleting, ..Metadata::default() },
+            raw: Some(RawValue::from_string(raw.to_owned()).unwrap()),
+            ..Object::default()
+        }
+    }
+
+    #[test]
+    fn a_job_is_in_use_until_it_is_complete_or_failed() {
+        for (raw, expected) in [
+            (r#"{"status":{"conditions":[{"type":"Complete","status":"True"}]}}"#, Ok(false)),
+            (r#"{"status":{"conditions":[{"type":"Failed","status":"True"}]}}"#, Ok(false)),
+            (r#"{"status":{"conditions":[{"type":"Complete","status":"False"}]}}"#, Ok(true)),
+            (r#"{"status":{"conditions":[{"type":"FailureTarget","status":"True"}]}}"#, Ok(true)),
+            (r#"{"status":{"conditions":[{"type":"Suspended","status":"True"}]}}"#, Ok(true)),
+            (r#"{"status":{"conditions":null}}"#, Ok(true)),
+            (r#"{"status":{}}"#, Ok(true)),
+            (r#"{"status":null}"#, Ok(true)),
+            ("{}", Ok(true)),
+        ] {
+            assert_eq!(InUseRule::Unfinished.applies(&job(raw, false)), expected, "{raw}");
+        }
+        assert_eq!(InUseRule::Unfinished.applies(&job("{}", true)), Ok(false));
+        assert!(InUseRule::Unfinished.applies(&job("[]", false)).is_err());
+        assert!(InUseRule::Unfinished.applies(&job(r#"{"status":{"conditions":{}}}"#, false)).is_err());
+        assert!(InUseRule::Unfinished.applies(&Object::default()).is_err());
+    }
+
+    #[test]
+    fn objects_that_are_being_deleted_are_not_in_use_except_custom_objects() {
+        let deleting = job("{}", true);
+        assert_eq!(InUseRule::NotDeleting.applies(&deleting), Ok(false));
+        assert_eq!(InUseRule::Always.applies(&deleting), Ok(true));
+        assert_eq!(InUseRule::Never.applies(&job("{}", false)), Ok(false));
+    }
+
+    #[test]
+    fn lists_workloads_for_their_owner_references_if_unmanaged_objects_are_ignored() {
+        let listed = |in_use: &[InUse], unmanaged| {
+            of_namespace(in_use, &[], unmanaged).iter().map(|q| q.resource.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(&[InUse::Pods], Unmanaged::Deny), ["pods"]);
+        assert_eq!(
+            listed(&[InUse::Pods], Unmanaged::Ignore),
+            [
+                "pods",
+                "deployments.apps",
+                "statefulsets.apps",
+                "daemonsets.apps",
+                "jobs.batch",
+                "cronjobs.batch",
+                "replicasets.apps"
+            ]
+        );
+        let ignoring = of_namespace(&[InUse::Pods], &[], Unmanaged::Ignore);
+        assert!(ignoring.iter().skip(1).all(|query| query.rule == InUseRule::Never));
+    }
+}

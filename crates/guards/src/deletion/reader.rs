@@ -1,0 +1,429 @@
+//! Reads one cluster: the objects there that the deletion would delete.
+//!
+//! A namespace is read in two steps, so that a cluster without it costs one small request: a GET of the namespace, then all
+//! Lists at once. Only the last page of a List proves that nothing more is there: 5,000 finished pods can precede one that runs.
+//! The objects of a CRD are listed at a version that this cluster serves. The control plane's version may be another one, and a
+//! 404 for it proves nothing.
+
+use std::sync::Arc;
+
+use admission::Cause;
+use admission::budget::Budget;
+use futures_util::future::{join, join_all};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::config::{Config, Unmanaged};
+use super::findings::{ClusterFindings, ObjectCount};
+use super::owners::{ListedObject, ObjectSet, is_managed, survivors};
+use super::queries::{InUseRule, Noun, ResourceQuery};
+use super::target::{Kind, Target};
+use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, PageSize, Part};
+use cluster::{Address, Clients, Resource, cause};
+
+/// Objects per page, as kubectl asks for.
+const PAGE_SIZE: u32 = 500;
+
+/// Objects of one List that are kept to find out what Karmada brought: a few megabytes.
+const MAX_OBJECTS: usize = 20_000;
+
+/// The objects of a cluster that the deletion would delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// All.
+    All,
+    /// Those that Karmada brought, and their dependents.
+    Managed,
+}
+
+/// The reason why the local cluster may not be the one that sent the review.
+enum IdentityError {
+    /// It is another one.
+    Other(Cause),
+    /// This could not be checked.
+    Unknown(Cause),
+}
+
+/// The objects that were read of one List.
+struct ListResult {
+    objects: ObjectSet,
+    /// Whether the budget had no memory for more objects.
+    is_full: bool,
+    /// Whether there may be more objects than were read.
+    more: bool,
+    /// The reasons for what could not be read.
+    unknown: Vec<Cause>,
+}
+
+impl ListResult {
+    /// Ends the List before its last page.
+    fn incomplete(mut self, cause: Cause) -> Self {
+        self.unknown.push(cause);
+        Self { more: true, ..self }
+    }
+
+    /// Adds the objects of a page. Returns whether one of them is enough for a denial.
+    fn add(&mut self, objects: Vec<Object>, query: &ResourceQuery, namespace: &str, scope: Scope) -> bool {
+        let mut is_enough = false;
+        for object in objects {
+            let in_use = query.rule.applies(&object).unwrap_or_else(|what| {
+                // One reason is enough: further objects may be invalid in as many ways.
+                if self.unknown.is_empty() {
+                    self.unknown.push(Cause::new(cause::GARBAGE, what));
+                }
+                false
+            });
+            if !in_use && scope == Scope::All {
+                continue;
+            }
+            let name = if namespace.is_empty() && !object.namespace.is_empty() {
+                &format!("{}/{}", object.namespace, object.name)
+            } else {
+                &object.name
+            };
+            let listed = ListedObject::of(&object, name, in_use);
+            if in_use && (scope == Scope::All || listed.managed) {
+                is_enough = true;
+                self.objects.add_deleted(listed);
+            } else if !self.is_full
+                && let Err(why) = self.objects.add(listed)
+            {
+                (self.is_full, self.more) = (true, true);
+                self.unknown.push(why);
+            }
+        }
+        is_enough
+    }
+}
+
+/// Reads one cluster for one review.
+#[derive(Clone, Copy)]
+pub(super) struct ClusterReader<'r> {
+    /// The clients of the control plane.
+    pub(super) clients: &'r Clients,
+    /// The configuration of the guard.
+    pub(super) config: &'r Config,
+    /// The cluster to read.
+    pub(super) cluster: &'r Cluster,
+    /// Whether member clusters keep the CRD, because its propagation asks for that.
+    pub(super) is_preserved: bool,
+    /// The memory budget of all clusters.
+    pub(super) budget: &'r Arc<Budget>,
+    /// The deadline of each request.
+    pub(super) deadline: Instant,
+}
+
+impl ClusterReader<'_> {
+    /// Reads what the deletion would delete.
+    pub(super) async fn findings(&self, target: &Target) -> ClusterFindings {
+        let findings = match target.kind {
+            Kind::Namespace => self.namespace(target).await,
+            Kind::Crd => self.crd(target).await,
+        };
+        findings.unwrap_or_else(ClusterFindings::unknown).on_one_line()
+    }
+
+    /// Reads only whether the target exists here, to prove that this cluster sent the review.
+    pub(super) async fn identity(&self, target: &Target) -> ClusterFindings {
+        match self.check_identity(target).await {
+            Ok(()) => ClusterFindings::default(),
+            Err(IdentityError::Other(why) | IdentityError::Unknown(why)) => ClusterFindings::unknown(why),
+        }
+    }
+
+    async fn namespace(&self, target: &Target) -> Result<ClusterFindings, Cause> {
+        if *self.cluster == Cluster::Local {
+            // The namespace exists if this API server sent the review, so the check takes no time of its own.
+            let (identity, findings) =
+                join(self.check_identity(target), self.contents(target, Scope::All)).await;
+            return Ok(match identity {
+                Ok(()) => findings,
+                // These are the objects of another namespace.
+                Err(IdentityError::Other(why)) => ClusterFindings::unknown(why),
+                Err(IdentityError::Unknown(why)) => findings.and_unknown(why),
+            });
+        }
+        let found = self.get(&Resource::NAMESPACES, &target.name, Part::Metadata).await?;
+        let Some(namespace) = found else { return Ok(ClusterFindings::default()) };
+        Ok(self.contents(target, self.scope(is_managed(&namespace.metadata))).await)
+    }
+
+    /// Reads the objects in a namespace.
+    async fn contents(&self, target: &Target, scope: Scope) -> ClusterFindings {
+        // Lists that only show owner references are needed only if owners matter.
+        let needed = |query: &&ResourceQuery| query.rule != InUseRule::Never || scope == Scope::Managed;
+        let lists = self.config.queries.iter().filter(needed).map(async |query| {
+            let mut list = self.list(query, &target.name, scope).await;
+            list.unknown = list.unknown.into_iter().map(|why| explain(query, why)).collect();
+            (&query.noun, list)
+        });
+        summarize(&join_all(lists).await, scope)
+    }
+
+    async fn crd(&self, target: &Target) -> Result<ClusterFindings, Cause> {
+        let found = self.get(&target.kind.resource(), &target.name, Part::Whole).await?;
+        if *self.cluster == Cluster::Local {
+            self.compare(target, found.as_ref())?;
+        }
+        let Some(found) = found else { return Ok(ClusterFindings::default()) };
+        let (resource, noun, part) = (served(&found, target)?, Noun::OBJECT, Part::Metadata);
+        let query = ResourceQuery { resource, field_selector: "", part, noun, rule: InUseRule::Always };
+        let scope = self.scope(is_managed(&found.metadata) && !self.is_preserved);
+        let list = self.list(&query, "", scope).await;
+        Ok(summarize(&[(&query.noun, list)], scope))
+    }
+
+    async fn check_identity(&self, target: &Target) -> Result<(), IdentityError> {
+        if target.reviewed_uid.is_none() {
+            return Ok(());
+        }
+        let found = self.get(&target.kind.resource(), &target.name, Part::Metadata).await;
+        let found = found.map_err(IdentityError::Unknown)?;
+        self.compare(target, found.as_ref()).map_err(IdentityError::Other)
+    }
+
+    /// Compares the uid of the review with the object here. A missing object or another uid proves that this is another API
+    /// server, whose answers mean nothing. A uid that a snapshot or a review without one lacks is not compared.
+    fn compare(&self, target: &Target, found: Option<&Object>) -> Result<(), Cause> {
+        let Some(uid) = &target.reviewed_uid else { return Ok(()) };
+        let what = match found {
+            None => "no",
+            Some(found) if found.uid == *uid || found.uid.is_empty() || uid.is_empty() => return Ok(()),
+            Some(_) => "another",
+        };
+        let server = self.clients.context.server.as_ref();
+        let server = server.map(|server| format!(" ({server})")).unwrap_or_default();
+        let text = format!(
+            "the cluster that Durward looks at{server} has {what} {}, so it is not the one that asks, unless that was deleted a moment ago",
+            target.text()
+        );
+        Err(Cause::new(cause::GARBAGE, text))
+    }
+
+    /// Returns the objects that count, if the target itself is deleted here or not.
+    fn scope(&self, is_target_deleted: bool) -> Scope {
+        let is_all = is_target_deleted
+            || self.config.unmanaged == Unmanaged::Deny
+            || !self.config.is_karmada()
+            || *self.cluster == Cluster::Local;
+        if is_all { Scope::All } else { Scope::Managed }
+    }
+
+    /// Whether Karmada keeps a propagated CRD in member clusters when it is deleted here. It does not keep the objects that it
+    /// brought. Without an answer, nothing counts as kept.
+    pub(super) async fn preserves(&self, target: &Target) -> bool {
+        let bindings = Resource {
+            group: "work.karmada.io".into(),
+            version: "v1alpha2".into(),
+            plural: "clusterresourcebindings".into(),
+        };
+        // Karmada's `names.GenerateBindingName`: the object's name, a hyphen, its kind in lower case.
+        let name = format!("{}-customresourcedefinition", target.name);
+        let Ok(Some(binding)) = self.get(&bindings, &name, Part::Whole).await else { return false };
+        let read = binding.raw.and_then(|raw| serde_json::from_str::<Binding>(raw.get()).ok());
+        read.is_some_and(|binding| binding.spec.preserve_resources_on_deletion)
+    }
+
+    async fn get(&self, resource: &Resource, name: &str, part: Part) -> Result<Option<Object>, Cause> {
+        let query = GetQuery { address: Address { resource, namespace: "", name }, part };
+        self.clients.reader.get_object(self.cluster, query, self.deadline.into_std()).await
+    }
+
+    /// Reads a List until a page is enough for a denial, to its end, or as far as it can be read.
+    async fn list(&self, query: &ResourceQuery, namespace: &str, scope: Scope) -> ListResult {
+        let objects = ObjectSet::new(self.budget);
+        let mut list = ListResult { objects, is_full: false, more: false, unknown: Vec::new() };
+        let mut pages = Pages::new(self, query, namespace);
+        loop {
+            let page = match pages.next().await {
+                Ok(page) => page,
+                Err(why) => return list.incomplete(why),
+            };
+            let is_enough = list.add(page, query, namespace, scope);
+            if !pages.has_next() {
+                return list;
+            }
+            if is_enough || list.is_full {
+                return ListResult { more: true, ..list };
+            }
+            if list.objects.len() >= MAX_OBJECTS {
+                let noun = &query.noun.many;
+                let text =
+                    format!("it has more than {MAX_OBJECTS} {noun}, which is more than can be told apart");
+                return list.incomplete(Cause::new(cause::TOO_LONG, text));
+            }
+        }
+    }
+}
+
+/// The pages of a List.
+struct Pages<'p> {
+    reader: &'p ClusterReader<'p>,
+    query: &'p ResourceQuery,
+    namespace: &'p str,
+    size: PageSize,
+    token: Option<String>,
+    pages: usize,
+    /// The time for all pages, for messages.
+    seconds: f64,
+}
+
+impl<'p> Pages<'p> {
+    fn new(reader: &'p ClusterReader<'_>, query: &'p ResourceQuery, namespace: &'p str) -> Self {
+        let seconds = reader.deadline.saturating_duration_since(Instant::now()).as_secs_f64();
+        Self { reader, query, namespace, size: PageSize::of(PAGE_SIZE), token: None, pages: 0, seconds }
+    }
+
+    /// Whether the List continues after the last page.
+    fn has_next(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// Reads the next page. A page that is too long is read in smaller ones.
+    async fn next(&mut self) -> Result<Vec<Object>, Cause> {
+        let (clients, deadline) = (self.reader.clients, self.reader.deadline.into_std());
+        let mut too_long = None;
+        let page = loop {
+            let query = ListQuery {
+                resource: &self.query.resource,
+                namespace: self.namespace,
+                field_selector: self.query.field_selector,
+                part: self.query.part,
+                limit: self.size.limit(),
+                continue_token: self.token.as_deref(),
+            };
+            match clients.reader.list(self.reader.cluster, query, deadline).await {
+                Ok(page) => break page,
+                Err(why) if !clients.context.is_snapshot && self.size.shrinks_for(&why) => {
+                    too_long = Some(why)
+                }
+                Err(why) => return Err(self.failure(too_long, why)),
+            }
+        };
+        if page.next.is_some() && page.next == self.token {
+            let text = format!("it gives the same page of {} again and again", self.query.resource);
+            return Err(Cause::new(cause::GARBAGE, text));
+        }
+        (self.token, self.pages) = (page.next, self.pages + 1);
+        Ok(page.objects)
+    }
+
+    /// Explains why the List could not be read to its end. A cluster that has answered before is reachable, so the cause is not
+    /// one that an acknowledgement covers.
+    fn failure(&self, too_long: Option<Cause>, why: Cause) -> Cause {
+        let (many, pages) = (&self.query.noun.many, self.pages);
+        let text = match (too_long, why.code) {
+            // Another attempt can succeed.
+            (_, cause::CROWDED) => return why,
+            (Some(_), cause::TOO_LONG) => {
+                format!("not even one of its {many} at a time can be read: {}", why.text)
+            }
+            (Some(long), _) => format!("{}; asked for fewer {many}: {}", long.text, why.text),
+            (None, cause::TIMEOUT) if pages > 0 => {
+                let pages = if pages == 1 { "one page".to_owned() } else { format!("{pages} pages") };
+                format!("{pages} of {many} came, and no last one in {:.1} s", self.seconds)
+            }
+            (None, _) => return why,
+        };
+        Cause::new(cause::TOO_LONG, text)
+    }
+}
+
+/// Returns the resource at the version at which the cluster's objects are read: the stored version if it is served, since its
+/// objects need no conversion.
+fn served(found: &Object, target: &Target) -> Result<Resource, Cause> {
+    let name = &target.name;
+    let garbage = |what: String| Cause::new(cause::GARBAGE, format!("its {name} {what}"));
+    let raw = found.raw.as_ref().ok_or_else(|| garbage("came without its versions".to_owned()))?;
+    let Crd { spec } =
+        serde_json::from_str(raw.get()).map_err(|error| garbage(format!("cannot be understood: {error}")))?;
+    if spec.group != target.group() || spec.names.plural != target.plural() {
+        return Err(garbage("defines something else than its name says".to_owned()));
+    }
+    let served = || spec.versions.iter().filter(|version| version.served);
+    let Some(version) = served().find(|version| version.storage).or_else(|| served().next()) else {
+        let text = format!("it serves no version of {name}, so the objects cannot be read");
+        return Err(Cause::new(cause::NOT_SERVED, text));
+    };
+    let version = version.name.clone().into();
+    Ok(Resource { group: spec.group.into(), version, plural: spec.names.plural.into() })
+}
+
+/// The part of a CRD that tells how to read its objects. All fields are required, unlike those of k8s-openapi's type.
+#[derive(Deserialize)]
+struct Crd {
+    spec: CrdSpec,
+}
+
+#[derive(Deserialize)]
+struct CrdSpec {
+    group: String,
+    names: CrdNames,
+    versions: Vec<CrdVersion>,
+}
+
+#[derive(Deserialize)]
+struct CrdNames {
+    plural: String,
+}
+
+#[derive(Deserialize)]
+struct CrdVersion {
+    name: String,
+    served: bool,
+    storage: bool,
+}
+
+/// The part of a `ClusterResourceBinding` that tells whether member clusters keep the object.
+#[derive(Deserialize)]
+struct Binding {
+    spec: BindingSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct BindingSpec {
+    preserve_resources_on_deletion: bool,
+}
+
+/// Derives the findings of a cluster from its Lists.
+fn summarize(lists: &[(&Noun, ListResult)], scope: Scope) -> ClusterFindings {
+    let mut findings = ClusterFindings::default();
+    for why in lists.iter().flat_map(|(_, list)| &list.unknown) {
+        findings = findings.and_unknown(why.clone());
+    }
+    // If owners are missing for lack of memory, another attempt may find them. Only managed objects are certain.
+    let is_certain = |object: &ListedObject| scope == Scope::All || object.managed;
+    let is_overloaded = findings.unknown.iter().any(|why| why.code == cause::CROWDED);
+    let mut survives = survivors(lists.iter().flat_map(|(_, list)| list.objects.iter())).into_iter();
+    for (noun, list) in lists {
+        let (mut in_use, mut stays) = (Vec::new(), Vec::new());
+        for (object, survives) in
+            list.objects.iter().zip(survives.by_ref()).filter(|(object, _)| object.in_use)
+        {
+            match (is_certain(object), survives) {
+                (false, _) if is_overloaded => {}
+                (false, true) => stays.push(object.name.to_string()),
+                _ => in_use.push(object.name.to_string()),
+            }
+        }
+        if let Some(mut count) = ObjectCount::of(noun, list.more, in_use) {
+            count.objects += list.objects.only_counted();
+            findings.in_use.push(count);
+        }
+        findings.stays.extend(ObjectCount::of(noun, list.more, stays));
+    }
+    findings
+}
+
+/// Adds to a failure of a List that the configuration asks for it, and that every cluster must serve it.
+fn explain(query: &ResourceQuery, why: Cause) -> Cause {
+    if query.rule != InUseRule::Always || !matches!(why.code, cause::NOT_SERVED | cause::GARBAGE) {
+        return why;
+    }
+    let text = format!(
+        "{}; {} is one of namespaces.more in Durward's configuration, which every cluster must serve",
+        why.text, query.resource
+    );
+    Cause::new(why.code, text)
+}

@@ -1,0 +1,236 @@
+//! The webhook entry and the permissions that follow from the configuration.
+//!
+//! The rules name resources without subresources, so the guard does not get `namespaces/finalize`. The API server evaluates match
+//! conditions by itself, also while Durward is down: overrides by callers with the verb `break-glass`, objects that are being
+//! deleted, and the install namespace. An expression that fails follows failurePolicy without a call, so the expressions check
+//! that a map exists before they read it. On a DELETE `object` is null. Tested on kube-apiserver 1.35.4.
+//!
+//! An override needs the annotation and the verb together: every cluster administrator has the verb alone (`verbs: ["*"]`).
+
+use ::config::Expression;
+
+use super::NAME;
+use super::config::{Config, GUARD_LABEL, GUARD_VALUE, Groups, Select, Unmanaged};
+use super::karmada;
+use super::target::{CRD_GROUP, CRD_PLURAL, Kind};
+use crate::kind::{Permission, Permissions};
+use crate::overrides;
+use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
+use cluster::Resource;
+use cluster::fleet::Fleet;
+
+/// Returns the webhook entry: every deletion of a namespace or a CRD.
+pub(super) fn webhook(config: &Config) -> WebhookEntry {
+    let is_terminating = "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".to_owned();
+    let mut conditions = vec![overrides::condition(NAME), condition("not-terminating", is_terminating)];
+    let install = config.common_config.install_namespace.as_str();
+    if !config.is_karmada() && !install.is_empty() {
+        let is_install = is_namespace(&format!("== {}", cel_string(install)));
+        conditions.push(condition("not-the-install-namespace", format!("!({is_install})")));
+    }
+    let rules =
+        vec![rule("DELETE", "", "namespaces", "Cluster"), rule("DELETE", CRD_GROUP, CRD_PLURAL, "Cluster")];
+    let mut entry = WebhookEntry::new(WebhookType::Validating, "deletion", rules, &config.common_config);
+    match (config.select, config.is_karmada()) {
+        (Select::All, _) => {}
+        // The API server selects by the label. This loses nothing: a user who can remove the label could do so for any guard.
+        (Select::Labelled, false) => {
+            entry.object_selector.extend(Expression::Equal(GUARD_LABEL.to_owned(), GUARD_VALUE.to_owned()));
+        }
+        // Karmada's own parts have no label and must be reviewed too.
+        (Select::Labelled, true) => {
+            conditions.push(condition("labelled-or-karmadas-own", labelled_or_karmada_part()));
+        }
+    }
+    entry.match_conditions = conditions;
+    entry
+}
+
+fn is_namespace(name_matches: &str) -> String {
+    format!(
+        "request.resource.resource == \"namespaces\" && oldObject != null && oldObject.metadata.name {name_matches}"
+    )
+}
+
+fn labelled_or_karmada_part() -> String {
+    let (label, value) = (cel_string(GUARD_LABEL), cel_string(GUARD_VALUE));
+    let names = karmada::NAMESPACES.map(cel_string).join(", ");
+    let group = cel_string(&format!(".{}", karmada::GROUP));
+    format!(
+        "oldObject == null || \
+         (has(oldObject.metadata.labels) && {label} in oldObject.metadata.labels && oldObject.metadata.labels[{label}] == {value}) || \
+         ({}) || oldObject.metadata.name.startsWith({}) || oldObject.metadata.name.endsWith({group})",
+        is_namespace(&format!("in [{names}]")),
+        cel_string(karmada::EXECUTION_PREFIX),
+    )
+}
+
+/// Returns the permissions: exactly what the guard reads.
+pub(super) fn permissions(config: &Config) -> Permissions {
+    let members = in_every_cluster(config);
+    let mut own = members.clone();
+    if config.is_karmada() {
+        own.push(Permission::on("cluster.karmada.io", "clusters", &["get", "list", "watch"]));
+        // A GET with a name is `get`, also if the path behind the proxy is a List.
+        own.push(Permission::on("cluster.karmada.io", "clusters/proxy", &["get"]));
+        if config.unmanaged == Unmanaged::Ignore {
+            own.push(Permission::on("work.karmada.io", "clusterresourcebindings", &["get"]));
+        }
+    }
+    let namespaced = match &config.fleet {
+        Fleet::Secrets { namespace } => {
+            vec![(namespace.clone(), Permission::on("", "secrets", &["get", "list", "watch"]))]
+        }
+        Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => Vec::new(),
+    };
+    Permissions { own, members, namespaced }
+}
+
+/// Returns the permissions in each cluster. Probes list one object of each resource, so `list` is there besides `get`.
+fn in_every_cluster(config: &Config) -> Vec<Permission> {
+    let mut permissions = vec![
+        Permission::on("", "namespaces", &["get", "list"]),
+        Permission::on(CRD_GROUP, CRD_PLURAL, &["get", "list"]),
+    ];
+    let listed = config.queries.iter().map(|query| &query.resource);
+    permissions.extend(listed.map(|resource| Permission::on(&resource.group, &resource.plural, &["list"])));
+    if config.groups.cover(Groups::ALL) {
+        permissions.push(Permission::on(Groups::ALL, "*", &["list"]));
+    } else {
+        permissions.extend(config.groups.0.iter().map(|group| Permission::on(group, "*", &["list"])));
+    }
+    permissions
+}
+
+/// Returns the resources that probes read in each cluster.
+pub(super) fn probed(config: &Config) -> Vec<Resource> {
+    let listed = config.queries.iter().map(|query| query.resource.clone());
+    [Kind::Namespace, Kind::Crd].map(Kind::resource).into_iter().chain(listed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::webhook::FailurePolicy;
+    use serde_json::json;
+
+    use super::super::fixture::config;
+    use super::*;
+
+    fn entry(yaml: &str) -> WebhookEntry {
+        webhook(&config(yaml))
+    }
+
+    fn names(entry: &WebhookEntry) -> Vec<&str> {
+        entry.match_conditions.iter().map(|c| c.name.as_str()).collect()
+    }
+
+    #[test]
+    fn registers_deletions_of_namespaces_and_crds_and_fails_closed() {
+        let entry = entry("{}");
+        assert_eq!(
+            serde_json::to_value(&entry.rules).unwrap(),
+            json!([
+                {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"], "scope": "Cluster"},
+                {"operations": ["DELETE"], "apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["v1"],
+                 "resources": ["customresourcedefinitions"], "scope": "Cluster"},
+            ])
+        );
+        assert_eq!((entry.webhook_type, entry.has_side_effects), (WebhookType::Validating, false));
+        assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Fail, 10));
+    }
+
+    #[test]
+    fn excludes_the_install_namespace_except_on_karmada() {
+        let plain = entry("installNamespace: guards");
+        assert_eq!(names(&plain), ["no-break-glass", "not-terminating", "not-the-install-namespace"]);
+        assert_eq!(
+            plain.match_conditions[2].expression,
+            r#"!(request.resource.resource == "namespaces" && oldObject != null && oldObject.metadata.name == "guards")"#
+        );
+        assert_eq!(names(&entry("fleet: {karmada: {}}")), ["no-break-glass", "not-terminating"]);
+    }
+
+    #[test]
+    fn selects_labelled_objects_and_parts_of_karmada_if_configured() {
+        let labels = |yaml: &str| entry(yaml).object_selector.to_string();
+        assert_eq!(labels("{}"), "durward.dev/guard=deletion");
+        assert!(labels("select: all").is_empty());
+        assert!(labels("fleet: {contexts: [a]}").is_empty());
+        let karmada = entry("fleet: {karmada: {}}\nselect: labelled");
+        assert!(karmada.object_selector.selects_all());
+        assert_eq!(names(&karmada).last(), Some(&"labelled-or-karmadas-own"));
+        let expression = &karmada.match_conditions[2].expression;
+        for part in [
+            r#"oldObject.metadata.labels["durward.dev/guard"] == "deletion""#,
+            r#"oldObject.metadata.name in ["karmada-system", "karmada-cluster"]"#,
+            r#"oldObject.metadata.name.startsWith("karmada-es-")"#,
+            r#"oldObject.metadata.name.endsWith(".karmada.io")"#,
+        ] {
+            assert!(expression.contains(part), "{expression}");
+        }
+    }
+
+    fn lines(permissions: &[Permission]) -> Vec<String> {
+        let line = |p: &Permission| {
+            format!("{}/{} {}", p.api_groups.join(","), p.resources.join(","), p.verbs.join(","))
+        };
+        permissions.iter().map(line).collect()
+    }
+
+    #[test]
+    fn asks_for_exactly_what_it_reads_in_members() {
+        let config = config("fleet: {karmada: {}}\ncrds: {groups: [example.org]}");
+        assert_eq!(
+            lines(&permissions(&config).members),
+            [
+                "/namespaces get,list",
+                "apiextensions.k8s.io/customresourcedefinitions get,list",
+                "/pods list",
+                "/persistentvolumeclaims list",
+                "apps/deployments list",
+                "apps/statefulsets list",
+                "apps/daemonsets list",
+                "batch/jobs list",
+                "batch/cronjobs list",
+                "/services list",
+                "example.org/* list",
+            ]
+        );
+    }
+
+    #[test]
+    fn asks_on_karmada_for_the_proxy_and_for_bindings_if_they_matter() {
+        let own = |yaml: &str| lines(&permissions(&config(yaml)).own);
+        let karmada = own("fleet: {karmada: {}}");
+        assert!(karmada.ends_with(&[
+            "cluster.karmada.io/clusters get,list,watch".to_owned(),
+            "cluster.karmada.io/clusters/proxy get".to_owned(),
+        ]));
+        assert!(!own("{}").iter().any(|line| line.contains("karmada")));
+        let ignoring = own("fleet: {karmada: {}}\nunmanaged: ignore");
+        assert!(ignoring.contains(&"work.karmada.io/clusterresourcebindings get".to_owned()));
+        assert!(ignoring.contains(&"apps/replicasets list".to_owned()));
+    }
+
+    #[test]
+    fn asks_for_secrets_only_for_all_groups_or_a_fleet_of_secrets() {
+        for yaml in [
+            "{}",
+            "fleet: {karmada: {}}\nunmanaged: ignore\ncrds: {groups: [example.org]}",
+            "fleet: {contexts: [a]}",
+            "namespaces: {more: [{version: v1, resource: replicationcontrollers}]}",
+        ] {
+            let Permissions { own, members, namespaced } = permissions(&config(yaml));
+            let all = [own, members].concat();
+            let reads_secrets = |p: &Permission| {
+                let group = p.api_groups.iter().any(|group| group.is_empty() || group == "*");
+                group && p.resources.iter().any(|resource| resource == "secrets" || resource == "*")
+            };
+            assert!(!all.iter().any(reads_secrets), "{yaml}");
+            assert!(namespaced.is_empty());
+        }
+        let secrets = config("fleet: {secrets: {}}\ninstallNamespace: guards");
+        let [(namespace, permission)] = permissions(&secrets).namespaced.try_into().unwrap();
+        assert_eq!((namespace.as_str(), permission.resources), ("guards", vec!["secrets".to_owned()]));
+    }
+}

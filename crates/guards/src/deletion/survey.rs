@@ -1,0 +1,154 @@
+//! The guard's configuration for commands: `impact`, `snapshot` and `doctor fleet`.
+//!
+//! `doctor fleet` reports acknowledgements that expire, override annotations that were left on objects, and groups that Durward
+//! can't read, by the same rules as reviews.
+
+use std::time::{Duration, SystemTime};
+
+use super::acknowledge::{self, Judged};
+use super::config::Config;
+use crate::overrides::{self, DELETE_ANYWAY};
+use ::config::time;
+use cluster::Metadata;
+use cluster::fleet::{Fleet, FleetMember};
+
+/// The time before the end at which an acknowledgement is reported: long enough that somebody at work sees it.
+const SOON: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// The configured guard, for commands that deny nothing. See [`survey`](super::survey()).
+#[derive(Debug, Clone)]
+pub struct Survey {
+    pub(super) config: Config,
+}
+
+/// An acknowledgement of a member cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcknowledgementReport {
+    /// The cluster.
+    pub cluster: String,
+    /// The place: `in the configuration` or `on its Cluster`.
+    pub place: &'static str,
+    /// Whether it is valid.
+    pub validity: Validity,
+    /// The end and the reason, or why it is not valid.
+    pub text: String,
+}
+
+/// Whether an acknowledgement is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Validity {
+    /// For more than three days.
+    Valid,
+    /// It expires within three days.
+    ExpiresSoon,
+    /// It has expired, ends too far ahead, or lacks a part.
+    Invalid,
+}
+
+/// Override annotations on an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftoverOverride {
+    /// The value, which must be the object's own name to have an effect.
+    pub value: String,
+    /// The annotations to remove.
+    pub annotations: Vec<&'static str>,
+}
+
+impl Survey {
+    pub(super) fn new(config: Config) -> Self {
+        Self { config }
+    }
+
+    /// Returns the fleet.
+    pub fn fleet(&self) -> &Fleet {
+        &self.config.fleet
+    }
+
+    /// Whether Durward can read the custom objects of this group.
+    pub fn reads_group(&self, group: &str) -> bool {
+        self.config.groups.cover(group)
+    }
+
+    /// Returns all acknowledgements of a cluster.
+    pub fn acknowledgements(&self, member: &FleetMember, now: SystemTime) -> Vec<AcknowledgementReport> {
+        let report = |(place, judged): Judged| {
+            let (validity, text) = match judged {
+                Err(why) => (Validity::Invalid, why),
+                Ok(one) => {
+                    let end = time::read(&one.until).map(SystemTime::from);
+                    let is_soon = end.is_none_or(|end| end <= now + SOON);
+                    let validity = if is_soon { Validity::ExpiresSoon } else { Validity::Valid };
+                    (validity, format!("until {}: {}", one.until, one.reason))
+                }
+            };
+            AcknowledgementReport { cluster: member.cluster.name().to_owned(), place, validity, text }
+        };
+        acknowledge::all(&self.config, member, now).map(report).collect()
+    }
+
+    /// Returns the clusters that the configuration acknowledges by name and that the fleet lacks.
+    pub fn unknown_acknowledged(&self, members: &[FleetMember]) -> Vec<String> {
+        let exists = |name: &str| members.iter().any(|member| member.cluster.name() == name);
+        acknowledge::named(&self.config).filter(|name| !exists(name)).map(str::to_owned).collect()
+    }
+
+    /// Returns the override annotations of an object, if it has the first of them.
+    pub fn leftover_override(metadata: &Metadata) -> Option<LeftoverOverride> {
+        let value = metadata.annotations.get(DELETE_ANYWAY)?.clone();
+        let annotations = overrides::ALL.into_iter().filter(|key| metadata.annotations.contains_key(*key));
+        Some(LeftoverOverride { value, annotations: annotations.collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{config, member, now};
+    use super::*;
+
+    fn survey(yaml: &str) -> Survey {
+        Survey::new(config(yaml))
+    }
+
+    #[test]
+    fn reports_every_acknowledgement_of_a_cluster_with_its_validity() {
+        let entry = |until: &str| format!("{{cluster: m5, until: {until}, reason: cut}}");
+        let survey = survey(&format!(
+            "fleet: {{karmada: {{}}}}\nacknowledge: [{}, {}, {}, {{cluster: m9, until: 2026-12-01T00:00:00Z, reason: x}}]",
+            entry("2026-11-20T00:00:00Z"),
+            entry("2026-11-24T10:00:00Z"),
+            entry("2026-11-24T10:00:01Z"),
+        ));
+        let m5 = member("m5", &[("durward.dev/acknowledge-unreachable", "cut")], &[]);
+        let reports = survey.acknowledgements(&m5, now());
+        let validities: Vec<_> = reports.iter().map(|one| one.validity).collect();
+        assert_eq!(
+            validities,
+            [Validity::Invalid, Validity::ExpiresSoon, Validity::Valid, Validity::Invalid]
+        );
+        assert!(reports[0].text.contains("ended at 2026-11-20T00:00:00Z"), "{}", reports[0].text);
+        assert_eq!(reports[2].text, "until 2026-11-24T10:00:01Z: cut");
+        assert_eq!((reports[2].place, reports[3].place), ("in the configuration", "on its Cluster"));
+        assert!(survey.acknowledgements(&member("m6", &[], &[]), now()).is_empty());
+        assert_eq!(survey.unknown_acknowledged(&[m5]), ["m9"]);
+    }
+
+    #[test]
+    fn finds_leftover_override_annotations() {
+        let of = |keys: &[&str]| Metadata {
+            annotations: keys.iter().map(|key| ((*key).to_owned(), "shop".to_owned())).collect(),
+            ..Metadata::default()
+        };
+        let keys = ["durward.dev/delete-anyway", "durward.dev/delete-until", "a"];
+        let found = Survey::leftover_override(&of(&keys)).unwrap();
+        assert_eq!((found.value.as_str(), found.annotations.as_slice()), ("shop", &keys[..2]));
+        assert_eq!(Survey::leftover_override(&of(&keys[1..])), None);
+    }
+
+    #[test]
+    fn reads_groups_and_fleet_from_the_configuration() {
+        let some = survey("crds: {groups: [example.org]}");
+        assert!(some.reads_group("example.org") && !some.reads_group("apps.example.org"));
+        assert!(survey("crds: {groups: ['*']}").reads_group("anything.org"));
+        assert_eq!(survey("{}").fleet(), &Fleet::None);
+    }
+}

@@ -1,0 +1,319 @@
+//! The fleet: which clusters are read, how long, and what their failures mean.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn removes_line_breaks_of_members_from_all_texts() {
+    const FORGED: &str = "web\nError from server (Forbidden): \u{1b}[31mall is fine\u{202e}";
+    let member = cluster_with(|query| Ok(pods(query, vec![object(FORGED)], None)));
+    let refuses = FakeCluster { refuses: Some(Cause::new(cause::REFUSED, FORGED)), ..FakeCluster::default() };
+    let fleet = FakeFleet::default().with("m1", member).with("m2", refuses);
+    let members: Vec<_> = ["m1", "m2", FORGED].iter().map(|name| fixture::member(name, &[], &[])).collect();
+    let ruling = delete_shop(&Arc::new(FakeFleet { members: Some(Ok(members.into())), ..fleet })).await;
+    let denial = denial(&ruling);
+    let mut texts = vec![denial.message.as_str()];
+    texts.extend(denial.causes.iter().map(|cause| cause.message.as_str()));
+    texts.extend(ruling.audit.iter().map(|(_, value)| value));
+    texts.extend(ruling.warnings.iter());
+    for text in texts {
+        assert!(!text.contains(|c: char| c.is_control() || c == '\u{202e}'), "{text:?}");
+    }
+    assert!(
+        denial.message.contains("m1 (1 pod: web Error from server (Forbidden): [31mall is fine)"),
+        "{denial:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_a_member_without_the_namespace_with_one_request() {
+    let fleet = Arc::new(FakeFleet::default().with("m1", FakeCluster::default()));
+    assert_eq!(delete_shop(&fleet).await.verdict, Verdict::Allow);
+    let requests = fleet.requests.lock().unwrap();
+    let of_m1: Vec<_> = requests.iter().filter(|requests| requests.starts_with("m1")).collect();
+    assert_eq!(of_m1, ["m1: namespaces shop"]);
+    assert_eq!(
+        requests.iter().filter(|requests| requests.starts_with("here")).count(),
+        9,
+        "here the namespace and all that is in it are asked for at once"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_a_hanging_member_until_its_deadline_and_names_it() {
+    let hanging = FakeCluster { hangs: true, ..FakeCluster::default() };
+    let fleet = FakeFleet::default()
+        .with("m1", cluster_with(|query| Ok(pods(query, vec![object("a")], None))))
+        .with("m5", hanging);
+    let start = tokio::time::Instant::now();
+    let ruling = delete_shop(&Arc::new(fleet)).await;
+    let message = &denial(&ruling).message;
+    assert!(message.contains("m1 (1 pod: a); m5 could not be asked (no answer in 3.0 s)"), "{message}");
+    assert!(start.elapsed() < Duration::from_millis(3200), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_before_the_deadline_of_the_review_if_no_cluster_answers() {
+    let hanging = || FakeCluster { hangs: true, ..FakeCluster::default() };
+    let fleet = Arc::new(FakeFleet::default().with("here", hanging()).with("m1", hanging()));
+    let yaml = "fleet: {karmada: {}}\nmemberDeadline: 30s";
+    let start = tokio::time::Instant::now();
+    let ruling = ruling(yaml, &fleet, "namespaces", "shop").await;
+    assert!(start.elapsed() < Duration::from_millis(8450), "{:?}", start.elapsed());
+    let message = &denial(&ruling).message;
+    assert!(message.contains("in 2 of 2 clusters: the control plane (no answer in 8.3 s"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_unknown_if_the_local_cluster_lacks_the_reviewed_object() {
+    let another = |mut object: Object| {
+        object.uid = "8".to_owned();
+        FakeCluster { objects: BTreeMap::from([(object.name.clone(), object)]), ..FakeCluster::default() }
+    };
+    for (fleet, what) in [
+        (FakeFleet::default(), "no"),
+        (FakeFleet::default().with("here", another(object("shop"))), "another"),
+    ] {
+        let ruling = delete_shop(&Arc::new(FakeFleet { is_other: true, ..fleet })).await;
+        assert_eq!(code(&ruling), cause::GARBAGE);
+        let text = format!(
+            "(the cluster that Durward looks at (https://10.0.0.1:6443/) has {what} namespace \"shop\", so it is not the one that asks"
+        );
+        assert!(denial(&ruling).message.contains(&text), "{ruling:?}");
+    }
+    for fleet in
+        [FakeFleet::default(), FakeFleet::default().with("here", another(crd_object(&[("v1", true, true)])))]
+    {
+        let ruling = delete_widgets(&Arc::new(FakeFleet { is_other: true, ..fleet })).await;
+        assert_eq!(code(&ruling), cause::GARBAGE);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ignores_findings_of_a_local_cluster_that_did_not_send_the_review() {
+    let fleet = FakeFleet::default().with(
+        "here",
+        FakeCluster {
+            objects: BTreeMap::new(),
+            ..cluster_with(|query| Ok(pods(query, vec![object("a")], None)))
+        },
+    );
+    let ruling = delete_shop(&Arc::new(FakeFleet { is_other: true, ..fleet })).await;
+    assert_eq!(code(&ruling), cause::GARBAGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn does_not_compare_a_missing_uid() {
+    let local = FakeCluster {
+        objects: BTreeMap::from([("shop".to_owned(), object("shop"))]),
+        ..FakeCluster::default()
+    };
+    assert_eq!(
+        delete_shop(&Arc::new(FakeFleet::default().with("here", local))).await.verdict,
+        Verdict::Allow
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn allows_an_unlabelled_part_of_karmada_only_in_the_cluster_that_sent_the_review() {
+    let yaml = "fleet: {karmada: {}}\nselect: labelled";
+    let elsewhere = Arc::new(FakeFleet { is_other: true, ..FakeFleet::default() });
+    assert_eq!(code(&ruling(yaml, &elsewhere, "namespaces", "karmada-cluster").await), cause::GARBAGE);
+    let fleet = Arc::new(FakeFleet::default());
+    assert_eq!(ruling(yaml, &fleet, "namespaces", "karmada-cluster").await.verdict, Verdict::Allow);
+    assert_eq!(fleet.requests.lock().unwrap().as_slice(), ["here: namespaces karmada-cluster"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_local_cluster_does_not_hide_findings_of_members() {
+    let hanging = FakeCluster { hangs: true, ..FakeCluster::default() };
+    let member = cluster_with(|query| Ok(pods(query, vec![object("a")], None)));
+    let fleet = Arc::new(FakeFleet::default().with("here", hanging).with("m1", member));
+    let start = tokio::time::Instant::now();
+    let ruling = ruling(KARMADA, &fleet, "namespaces", "shop").await;
+    assert!(matches!(ruling.verdict, Verdict::Deny(_)), "{ruling:?}");
+    let message = &denial(&ruling).message;
+    let text = "in 1 of 2 clusters: m1 (1 pod: a); the control plane could not be asked (no answer in 5.0 s)";
+    assert!(message.contains(text), "{message}");
+    assert!(start.elapsed() < Duration::from_millis(5200), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn does_not_retry_missing_capacity_in_a_snapshot() {
+    let directory = tempfile::tempdir().unwrap();
+    let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n  - name: m1\n    \
+                 unread: [{what: '*', cause: crowded, text: no room}]\n";
+    std::fs::write(directory.path().join("world.yaml"), index).unwrap();
+    std::fs::create_dir(directory.path().join("here")).unwrap();
+    let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[{"metadata":{"name":"m1"}}]}"#;
+    std::fs::write(directory.path().join("here/cluster.karmada.io_v1alpha1_clusters.json"), clusters)
+        .unwrap();
+    let clients = Clients::snapshot(cluster::snapshot::Snapshot::open(directory.path()).unwrap());
+    let (config, budget) = (config(KARMADA), owners::budget());
+    let reader = FactsReader { clients: &clients, config: &config, progress: &|_| {}, budget: &budget };
+    let start = tokio::time::Instant::now();
+    let facts = reader.read(&fixture::namespace("shop"), start + Duration::from_secs(10), false).await;
+    let m1 = facts.clusters.last().unwrap();
+    assert!(m1.member.cluster.name() == "m1" && m1.findings.is_overloaded(), "{:?}", m1.findings);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_clusters_concurrently_up_to_a_limit() {
+    let fleet =
+        (0..3000).fold(FakeFleet::default(), |fleet, n| fleet.with(&format!("m{n}"), FakeCluster::default()));
+    let fleet = Arc::new(fleet);
+    let start = tokio::time::Instant::now();
+    assert_eq!(delete_shop(&fleet).await.verdict, Verdict::Allow);
+    let most = fleet.max_concurrent.load(Ordering::Relaxed);
+    // The maximum of members, and nine requests to the local cluster.
+    assert!((768..=768 + 9).contains(&most), "{most}");
+    // 3,000 members in four batches of 20 ms.
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+}
+
+/// Adds acknowledged members that hang, before the members of the fleet.
+fn behind_unreachable(unreachable: usize, fleet: FakeFleet) -> FakeFleet {
+    let names: Vec<String> = (0..unreachable).map(|n| format!("a{n}")).collect();
+    let mut members: Vec<_> = names.iter().map(|name| member(name, &ACKNOWLEDGED, &[])).collect();
+    members.extend(fleet.all_members().iter().cloned());
+    let unreachable = |fleet: FakeFleet, name: &String| {
+        fleet.with(name, FakeCluster { hangs: true, ..FakeCluster::default() })
+    };
+    FakeFleet { members: Some(Ok(members.into())), ..names.iter().fold(fleet, unreachable) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn allows_with_an_acknowledged_region_of_any_size_down() {
+    for unreachable in [500, 1000, 3000, 4500] {
+        let fleet = behind_unreachable(unreachable, FakeFleet::default().with("m1", FakeCluster::default()));
+        let ruling = delete_shop(&Arc::new(fleet)).await;
+        assert!(ruling.verdict == Verdict::Allow, "{unreachable}: {:.300}", denial(&ruling).message);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_acknowledged_region_does_not_delay_other_members() {
+    let used = cluster_with(|query| Ok(pods(query, vec![object("a")], None)));
+    let fleet = behind_unreachable(3000, FakeFleet::default().with("m1", used));
+    let ruling = delete_shop(&Arc::new(fleet)).await;
+    let message = &denial(&ruling).message;
+    assert!(message.contains("in 1 of 3002 clusters: m1 (1 pod: a)"), "{message:.300}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_a_member_after_missing_capacity() {
+    let turns = AtomicUsize::new(0);
+    let lists = move |query: &ListQuery<'_>| match turns.fetch_add(1, Ordering::Relaxed) {
+        0 => Err(Cause::new(cause::CROWDED, "m1 was not asked: too many questions are under way")),
+        _ => Ok(pods(query, vec![object("a")], None)),
+    };
+    let ruling = delete_shop(&Arc::new(FakeFleet::default().with("m1", cluster_with(lists)))).await;
+    assert!(denial(&ruling).message.contains("m1 (1 pod: a)"), "{ruling:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_failure_of_a_member_is_unknown_with_its_code() {
+    for refused in cause::ALL {
+        let held =
+            FakeCluster { refuses: Some(Cause::new(refused, "why it is so")), ..FakeCluster::default() };
+        let fleet = Arc::new(FakeFleet::default().with("m1", held));
+        let ruling = delete_shop(&fleet).await;
+        assert_eq!(code(&ruling), refused);
+        assert!(denial(&ruling).message.contains("m1 (why it is so)"), "{ruling:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_failure_of_the_fleet_list_is_a_stale_fleet() {
+    let members = Some(Err(Cause::new(cause::UNREACHABLE, "no connection")));
+    let ruling = delete_shop(&Arc::new(FakeFleet { members, ..FakeFleet::default() })).await;
+    assert_eq!(code(&ruling), cause::STALE_FLEET);
+    assert!(
+        denial(&ruling).message.contains("the list of the fleet's clusters could not be read: no connection")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_the_fleet_list_for_half_of_the_time() {
+    let after = |seconds| FakeFleet { list_takes: Duration::from_secs(seconds), ..FakeFleet::default() };
+    let with = |fleet: FakeFleet| {
+        Arc::new(fleet.with("here", cluster_with(|_| Ok(Page::default()))).with("m1", FakeCluster::default()))
+    };
+    let slow = with(after(4));
+    assert_eq!(delete_shop(&slow).await.verdict, Verdict::Allow);
+    assert!(slow.requests.lock().unwrap().contains(&"m1: namespaces shop".to_owned()));
+    let start = tokio::time::Instant::now();
+    let ruling = delete_shop(&with(after(7))).await;
+    assert_eq!(code(&ruling), cause::STALE_FLEET);
+    assert!(start.elapsed() < Duration::from_millis(4300), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_only_the_fleet_list_for_a_required_part_of_karmada() {
+    let fleet = Arc::new(FakeFleet::default().with("m1", FakeCluster::default()));
+    let ruling = ruling(KARMADA, &fleet, "namespaces", "karmada-cluster").await;
+    assert!(matches!(ruling.verdict, Verdict::Deny(_)));
+    assert_eq!(fleet.requests.lock().unwrap().as_slice(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_no_member_for_the_execution_namespace_of_a_deleted_cluster() {
+    let hanging = FakeCluster { hangs: true, ..FakeCluster::default() };
+    let fleet = Arc::new(FakeFleet::default().with("m1", hanging));
+    assert_eq!(ruling(KARMADA, &fleet, "namespaces", "karmada-es-m9").await.verdict, Verdict::Allow);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_jobs_in_full_and_other_objects_by_metadata() {
+    let lists = |query: &ListQuery<'_>| {
+        let expected = if query.resource.plural == "jobs" { Part::Whole } else { Part::Metadata };
+        assert_eq!(query.part, expected, "{query:?}");
+        Ok(Page::default())
+    };
+    assert_eq!(
+        delete_shop(&Arc::new(FakeFleet::default().with("m1", cluster_with(lists)))).await.verdict,
+        Verdict::Allow
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_impact_reports_each_cluster_and_its_progress() {
+    let fleet = Arc::new(
+        FakeFleet::default().with("m1", cluster_with(|query| Ok(pods(query, vec![object("a")], None)))).with(
+            "m2",
+            FakeCluster {
+                refuses: Some(Cause::new(cause::CREDENTIALS, "refused")),
+                ..FakeCluster::default()
+            },
+        ),
+    );
+    let survey = Survey::new(config(KARMADA));
+    let reports = Mutex::new(Vec::new());
+    let progress = |progress: Progress<'_>| {
+        reports.lock().unwrap().push(format!("{} {}/{}", progress.cluster, progress.done, progress.of));
+    };
+    let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
+    let impact =
+        survey.impact(&clients(fleet), DeletionSubject::Namespace("shop".into()), deadline, &progress).await;
+    assert_eq!((impact.verdict, impact.exists), ("deny", Some(true)));
+    let clusters: Vec<_> = impact.clusters.iter().map(|c| (c.cluster.as_str(), c.finding)).collect();
+    assert_eq!(clusters, [("here", Finding::Empty), ("m1", Finding::InUse), ("m2", Finding::Unknown)]);
+    assert_eq!(impact.clusters[1].summary, "1 pod: a");
+    assert_eq!(impact.clusters[2].unseen[0].cause, "credentials");
+    assert_eq!(impact.time, "2026-11-21T10:00:00Z");
+    let reports = reports.into_inner().unwrap();
+    assert_eq!(reports.len(), 2);
+    assert!(reports[1].ends_with("2/2"), "{reports:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_impact_of_a_missing_object_is_not_unknown() {
+    let fleet = FakeFleet { is_other: true, ..FakeFleet::default().with("m1", FakeCluster::default()) };
+    let clients = clients(Arc::new(fleet));
+    let survey = Survey::new(config(KARMADA));
+    for what in [DeletionSubject::Namespace("shop".into()), DeletionSubject::Crd(WIDGETS.into())] {
+        let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
+        let impact = survey.impact(&clients, what, deadline, &|_| {}).await;
+        assert_eq!((impact.verdict, impact.exists), ("allow", Some(false)));
+    }
+}
