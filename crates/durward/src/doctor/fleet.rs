@@ -14,7 +14,7 @@ use cluster::snapshot::LOCAL;
 use cluster::{Reader, Resource, cause};
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use guards::deletion::{Validity, Survey};
+use guards::deletion::{Survey, Validity};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};

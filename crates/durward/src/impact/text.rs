@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use guards::deletion::{Finding, Impact, ClusterImpact};
+use guards::deletion::{ClusterImpact, Finding, Impact};
 
 use crate::output::Style;
 

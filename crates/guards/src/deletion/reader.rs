@@ -6,6 +6,7 @@
 //! 404 for it proves nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use admission::Cause;
 use admission::budget::Budget;
@@ -18,11 +19,8 @@ use super::findings::{ClusterFindings, ObjectCount};
 use super::owners::{ListedObject, ObjectSet, is_managed, survivors};
 use super::queries::{InUseRule, Noun, ResourceQuery};
 use super::target::{Kind, Target};
-use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, PageSize, Part};
-use cluster::{Address, Clients, Resource, cause};
-
-/// Objects per page, as kubectl asks for.
-const PAGE_SIZE: u32 = 500;
+use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
+use cluster::{Address, Clients, PAGE_LIMIT, Pages, Resource, cause};
 
 /// Objects of one List that are kept to find out what Karmada brought: a few megabytes.
 const MAX_OBJECTS: usize = 20_000;
@@ -231,22 +229,34 @@ impl ClusterReader<'_> {
 
     /// Reads a List until a page is enough for a denial, to its end, or as far as it can be read.
     async fn list(&self, query: &ResourceQuery, namespace: &str, scope: Scope) -> ListResult {
-        let objects = ObjectSet::new(self.budget);
-        let mut list = ListResult { objects, is_full: false, more: false, unknown: Vec::new() };
-        let mut pages = Pages::new(self, query, namespace);
+        let mut list = ListResult {
+            objects: ObjectSet::new(self.budget),
+            is_full: false,
+            more: false,
+            unknown: Vec::new(),
+        };
+        let list_query = ListQuery {
+            resource: &query.resource,
+            namespace,
+            field_selector: query.field_selector,
+            part: query.part,
+            limit: PAGE_LIMIT,
+            continue_token: None,
+        };
+        let time = self.deadline.saturating_duration_since(Instant::now());
+        let (reader, deadline) = (self.clients.reader.as_ref(), self.deadline.into_std());
+        let mut pages = Pages::new(reader, self.cluster, list_query, deadline);
         loop {
             let page = match pages.next().await {
-                Ok(page) => page,
-                Err(why) => return list.incomplete(why),
+                Ok(Some(page)) => page,
+                Ok(None) => return list,
+                Err(why) => return list.incomplete(self.explain_failure(query, &pages, why, time)),
             };
-            let is_enough = list.add(page, query, namespace, scope);
-            if !pages.has_next() {
-                return list;
+            let (more, is_enough) = (page.next.is_some(), list.add(page.objects, query, namespace, scope));
+            if more && (is_enough || list.is_full) {
+                return ListResult { more, ..list };
             }
-            if is_enough || list.is_full {
-                return ListResult { more: true, ..list };
-            }
-            if list.objects.len() >= MAX_OBJECTS {
+            if more && list.objects.len() >= MAX_OBJECTS {
                 let noun = &query.noun.many;
                 let text =
                     format!("it has more than {MAX_OBJECTS} {noun}, which is more than can be told apart");
@@ -254,76 +264,26 @@ impl ClusterReader<'_> {
             }
         }
     }
-}
 
-/// The pages of a List.
-struct Pages<'p> {
-    reader: &'p ClusterReader<'p>,
-    query: &'p ResourceQuery,
-    namespace: &'p str,
-    size: PageSize,
-    token: Option<String>,
-    pages: usize,
-    /// The time for all pages, for messages.
-    seconds: f64,
-}
-
-impl<'p> Pages<'p> {
-    fn new(reader: &'p ClusterReader<'_>, query: &'p ResourceQuery, namespace: &'p str) -> Self {
-        let seconds = reader.deadline.saturating_duration_since(Instant::now()).as_secs_f64();
-        Self { reader, query, namespace, size: PageSize::of(PAGE_SIZE), token: None, pages: 0, seconds }
-    }
-
-    /// Whether the List continues after the last page.
-    fn has_next(&self) -> bool {
-        self.token.is_some()
-    }
-
-    /// Reads the next page. A page that is too long is read in smaller ones.
-    async fn next(&mut self) -> Result<Vec<Object>, Cause> {
-        let (clients, deadline) = (self.reader.clients, self.reader.deadline.into_std());
-        let mut too_long = None;
-        let page = loop {
-            let query = ListQuery {
-                resource: &self.query.resource,
-                namespace: self.namespace,
-                field_selector: self.query.field_selector,
-                part: self.query.part,
-                limit: self.size.limit(),
-                continue_token: self.token.as_deref(),
-            };
-            match clients.reader.list(self.reader.cluster, query, deadline).await {
-                Ok(page) => break page,
-                Err(why) if !clients.context.is_snapshot && self.size.shrinks_for(&why) => {
-                    too_long = Some(why)
-                }
-                Err(why) => return Err(self.failure(too_long, why)),
-            }
-        };
-        if page.next.is_some() && page.next == self.token {
-            let text = format!("it gives the same page of {} again and again", self.query.resource);
-            return Err(Cause::new(cause::GARBAGE, text));
-        }
-        (self.token, self.pages) = (page.next, self.pages + 1);
-        Ok(page.objects)
-    }
-
-    /// Explains why the List could not be read to its end. A cluster that has answered before is reachable, so the cause is not
+    /// Explains why a List could not be read to its end. A cluster that has answered before is reachable, so the cause is not
     /// one that an acknowledgement covers.
-    fn failure(&self, too_long: Option<Cause>, why: Cause) -> Cause {
-        let (many, pages) = (&self.query.noun.many, self.pages);
-        let text = match (too_long, why.code) {
+    fn explain_failure(&self, query: &ResourceQuery, pages: &Pages<'_>, why: Cause, time: Duration) -> Cause {
+        let many = &query.noun.many;
+        // A snapshot repeats the recorded failure, which is explained already.
+        let too_long = pages.too_long().filter(|_| !self.clients.context.is_snapshot);
+        let text = match (too_long, why.code, pages.pages_read()) {
             // Another attempt can succeed.
-            (_, cause::CROWDED) => return why,
-            (Some(_), cause::TOO_LONG) => {
+            (_, cause::CROWDED, _) => return why,
+            (Some(_), cause::TOO_LONG, _) => {
                 format!("not even one of its {many} at a time can be read: {}", why.text)
             }
-            (Some(long), _) => format!("{}; asked for fewer {many}: {}", long.text, why.text),
-            (None, cause::TIMEOUT) if pages > 0 => {
-                let pages = if pages == 1 { "one page".to_owned() } else { format!("{pages} pages") };
-                format!("{pages} of {many} came, and no last one in {:.1} s", self.seconds)
+            (Some(long), ..) => format!("{}; asked for fewer {many}: {}", long.text, why.text),
+            (None, _, 0) => return why,
+            (None, cause::TIMEOUT, read) => {
+                let pages = if read == 1 { "one page".to_owned() } else { format!("{read} pages") };
+                format!("{pages} of {many} came, and no last one in {:.1} s", time.as_secs_f64())
             }
-            (None, _) => return why,
+            (None, ..) => return why,
         };
         Cause::new(cause::TOO_LONG, text)
     }

@@ -42,15 +42,9 @@ pub(super) fn hint(
     current: &Override,
     now: SystemTime,
 ) -> String {
-<<<<<<< HEAD:crates/guards/src/etcd/overrides.rs
     let wrong = match current {
         Override::Invalid(wrong) => Some(format!("the annotation {DELETE_ANYWAY} does not count: {wrong}")),
         Override::None | Override::Active { .. } => None,
-=======
-    let wrong = match tried {
-        Override::Invalid(wrong) => Some(format!("the annotation {DELETE_ANYWAY} does not count: {wrong}")),
-        Override::None | Override::Active { .. } => None,
->>>>>>> 19c8a28 (deletion: name modules and types by their purpose, read through the pager's rules, merge the texts):crates/guards/src/etcd/glass.rs
     };
     let by_verb = config.break_glass == BreakGlass::Verb;
     // The text about the missing verb contains the command.
@@ -65,15 +59,9 @@ pub(super) fn hint(
         DeniedRequest::Eviction => "pod",
         DeniedRequest::Scaling(_) => "statefulset",
     };
-<<<<<<< HEAD:crates/guards/src/etcd/overrides.rs
     let overwrite = if wrong.is_some() { " --overwrite" } else { "" };
     let annotate = format!("kubectl -n {namespace} annotate{overwrite} {resource} {name}");
     let (one, all) = (overrides::annotation(name), overrides::annotations(name, now));
-=======
-    let again = if wrong.is_some() { " --overwrite" } else { "" };
-    let annotate = format!("kubectl -n {namespace} annotate{again} {resource} {name}");
-    let (one, all) = (overrides::annotation(name), overrides::annotations(name, now));
->>>>>>> 19c8a28 (deletion: name modules and types by their purpose, read through the pager's rules, merge the texts):crates/guards/src/etcd/glass.rs
     let holder = format!("a caller with the verb break-glass on guards.durward.dev/{NAME}");
     let hint = match (by_verb, denied) {
         (false, DeniedRequest::Deletion(_)) => format!(
@@ -138,24 +126,14 @@ mod tests {
                 "to delete in spite of all: kubectl -n db annotate pod etcd-1 durward.dev/delete-anyway=etcd-1 (it counts only for a caller with the verb break-glass on guards.durward.dev/etcd)".to_owned(),
             ),
         ] {
-<<<<<<< HEAD:crates/guards/src/etcd/overrides.rs
             assert_eq!(hint_of(yaml, denied, &Override::None), expected);
         }
         let evicted = hint_of("breakGlass: verb", DeniedRequest::Eviction, &Override::None);
-=======
-            assert_eq!(told(yaml, refused, &Override::None), expected);
-        }
-        let evicted = told("breakGlass: verb", Refused::Eviction, &Override::None);
->>>>>>> 19c8a28 (deletion: name modules and types by their purpose, read through the pager's rules, merge the texts):crates/guards/src/etcd/glass.rs
         assert!(
             evicted.contains("nothing opens an eviction") && evicted.ends_with("delete pod etcd-1"),
             "{evicted}"
         );
-<<<<<<< HEAD:crates/guards/src/etcd/overrides.rs
         let scaled = hint_of("breakGlass: verb", DeniedRequest::Scaling(1), &Override::None);
-=======
-        let scaled = told("breakGlass: verb", Refused::Scaling(1), &Override::None);
->>>>>>> 19c8a28 (deletion: name modules and types by their purpose, read through the pager's rules, merge the texts):crates/guards/src/etcd/glass.rs
         assert!(scaled.ends_with(r#"patch statefulset etcd-1 -p '{"spec":{"replicas":1}}'"#), "{scaled}");
         for hint in [evicted, scaled] {
             assert!(!hint.contains("delete-reason"), "a reason never counts there: {hint}");
@@ -163,21 +141,12 @@ mod tests {
     }
 
     #[test]
-<<<<<<< HEAD:crates/guards/src/etcd/overrides.rs
     fn a_wrong_annotation_is_explained_with_the_command_that_fixes_it() {
         let wrong = Override::Invalid("durward.dev/delete-reason is missing: say why".to_owned());
         let hint = hint_of("", DeniedRequest::Deletion("pod"), &wrong);
         assert!(hint.starts_with("the annotation durward.dev/delete-anyway does not count: durward.dev/delete-reason is missing"), "{hint}");
         assert!(hint.contains("annotate --overwrite pod etcd-1"), "{hint}");
         let without_the_verb = hint_of("breakGlass: verb", DeniedRequest::Deletion("pod"), &wrong);
-=======
-    fn who_tried_in_vain_is_told_what_is_wrong_and_how_it_is_put_right() {
-        let tried = Override::Invalid("durward.dev/delete-reason is missing: say why".to_owned());
-        let told = told("", Refused::Deletion("pod"), &tried);
-        assert!(told.starts_with("the annotation durward.dev/delete-anyway does not count: durward.dev/delete-reason is missing"), "{told}");
-        assert!(told.contains("annotate --overwrite pod etcd-1"), "{told}");
-        let without_the_verb = self::told("breakGlass: verb", Refused::Deletion("pod"), &tried);
->>>>>>> 19c8a28 (deletion: name modules and types by their purpose, read through the pager's rules, merge the texts):crates/guards/src/etcd/glass.rs
         assert!(!without_the_verb.contains("kubectl"), "{without_the_verb}");
     }
 }
