@@ -74,12 +74,8 @@ pub(crate) fn check_volumes(pod: &Value, files: &[&str]) -> Result<()> {
             json!({"name": format!("lxcfs-{file}"), "hostPath": {"path": path, "type": "File"}})
         })
         .collect();
-    ensure!(
-        has == expected.iter().collect::<Vec<_>>(),
-        "expected the volumes {}, and there are {}",
-        json!(expected),
-        json!(has)
-    );
+    let (has, expected) = (json!(has), json!(expected));
+    ensure!(has == expected, "expected the volumes {expected}, and there are {has}");
     Ok(())
 }
 
@@ -92,18 +88,11 @@ pub(crate) fn check_mounts(container: &Value, files: &[&str]) -> Result<()> {
         .map(|file| json!({"name": format!("lxcfs-{file}"), "mountPath": format!("/proc/{file}"), "readOnly": true}))
         .collect();
     let name = &container["name"];
-    ensure!(
-        has == expected.iter().collect::<Vec<_>>(),
-        "expected container {name} to have the mounts {}, and it has {}",
-        json!(expected),
-        json!(has)
-    );
-    let paths: BTreeSet<&str> =
-        list(container, "/volumeMounts").iter().filter_map(|m| m["mountPath"].as_str()).collect();
-    ensure!(
-        paths.len() == list(container, "/volumeMounts").len(),
-        "container {name} has a duplicate mountPath"
-    );
+    let (has, expected) = (json!(has), json!(expected));
+    ensure!(has == expected, "expected container {name} to have the mounts {expected}, and it has {has}");
+    let mounts = list(container, "/volumeMounts");
+    let paths: BTreeSet<_> = mounts.iter().filter_map(|mount| mount["mountPath"].as_str()).collect();
+    ensure!(paths.len() == mounts.len(), "container {name} has a duplicate mountPath");
     Ok(())
 }
 

@@ -74,12 +74,8 @@ fn two_bindings_let_a_plain_user_read_every_member(context: &TestContext) -> Res
     let onlooker = fleet.karmada().certified("onlooker", None)?;
     let path = fleet.proxied("m3", "/api/v1/namespaces");
     let refused = onlooker.api.get(&path)?;
-    ensure!(
-        refused.status == 403 && refused.message().contains("clusters/proxy"),
-        "without a binding it is {} {}",
-        refused.status,
-        refused.message()
-    );
+    let message = refused.message();
+    ensure!(refused.status == 403 && message.contains("clusters/proxy"), "without a binding: {message}");
     grant_access(&fleet, "onlooker")?;
     for member in fleet.members() {
         let path = fleet.proxied(member.name(), "/api/v1/namespaces");

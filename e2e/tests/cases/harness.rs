@@ -36,11 +36,8 @@ fn every_way_to_create_a_pod_returns_that_pod(context: &TestContext) -> Result<(
             .with_mounts_in("plain", &[])?
             .with_mounts_in("mounted", &["/v"])?;
         let stored = cluster.api().get(&format!("{}/{}", shop.path("pods"), admitted.name()))?.succeeded()?;
-        ensure!(
-            stored.body["metadata"]["uid"] == admitted.pod["metadata"]["uid"],
-            "{} is another pod",
-            admitted.name()
-        );
+        let is_same = stored.body["metadata"]["uid"] == admitted.pod["metadata"]["uid"];
+        ensure!(is_same, "{} is another pod", admitted.name());
         ensure!(admitted.with_mounts(&["/v"]).is_err(), "a look that should fail does not");
     }
     let warned = shop

@@ -88,15 +88,9 @@ fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestConte
         for value in [json!("true"), Value::Null] {
             let both = json!({"metadata": {"labels": {LABEL: value}, "annotations": {ANNOTATION: value}}});
             let node = api.merge(path, &both)?.succeeded()?.body;
-            let metadata = &node["metadata"];
-            ensure!(
-                metadata["labels"][LABEL] == value && metadata["annotations"][ANNOTATION] == value,
-                "{node}"
-            );
-            ensure!(
-                metadata["labels"]["kept"] == "yes" && metadata["annotations"]["kept"] == "yes",
-                "{node}"
-            );
+            let [labels, annotations] = ["labels", "annotations"].map(|map| &node["metadata"][map]);
+            ensure!(labels[LABEL] == value && annotations[ANNOTATION] == value, "{node}");
+            ensure!(labels["kept"] == "yes" && annotations["kept"] == "yes", "{node}");
         }
     }
     // The policy does not match other users.

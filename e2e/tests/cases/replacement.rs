@@ -48,16 +48,10 @@ fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Re
         let served = || certificates::served(second.reviews(), &service.host(), installation.ca());
         let old = served()?;
         let new = installation.swap_certificate()?;
-        ensure!(
-            serial(&old)? != serial(&new.der)?,
-            "the new certificate has the serial number of the old one"
-        );
+        ensure!(serial(&old)? != serial(&new.der)?, "the serial number did not change");
         until("the new certificate to be served", || {
             let now = served()?;
-            ensure!(
-                now == old || now == new.der,
-                "the served certificate is neither the old nor the new one"
-            );
+            ensure!(now == old || now == new.der, "an unknown certificate is served");
             Ok((now == new.der, "the old one".to_owned()))
         })?;
         load.await_more(BETWEEN)?;

@@ -9,6 +9,7 @@ use e2e::prelude::*;
 
 use super::environment::exclusive;
 use crate::cases::etcd::environment::Profile;
+use crate::cases::objects::contains_all;
 
 /// An image like the one in the manifest: etcd with API version 2, which the hook uses.
 const IMAGE: &str = "durward.test/etcd-of-the-document:1";
@@ -95,13 +96,8 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
     let (leader, follower) = (named("isLeader=true")?, named("isLeader=false")?);
     let delete = |name: &str| kubectl.run(&["-n", ns.name(), "delete", "pod", name, "--wait=false"]);
     let refused = delete(&leader)?;
-    ensure!(
-        !refused.is_success() && refused.stderr.contains("it leads the ensemble"),
-        "the leader was deleted: {}{}",
-        refused.stdout,
-        refused.stderr
-    );
-    ensure!(refused.stderr.contains("leader: refuse"), "{}", refused.stderr);
+    refused.exited_with(1)?;
+    contains_all(&refused.stderr, &["it leads the ensemble", "leader: refuse"])?;
     let allowed = delete(&follower)?;
     ensure!(allowed.is_success(), "deleting a follower was denied: {}", allowed.stderr);
     // The hook has removed the member. In the remaining cluster of two, none can be deleted.

@@ -15,10 +15,8 @@ fn a_pod_runs_and_answers_exec(context: &TestContext) -> Result<()> {
     ensure!(web.logs("app")? == "in the log\n", "the log is {:?}", web.logs("app")?);
     ensure!(web.exec("app", &["echo", "by exec"])? == "by exec\n", "exec returned another output");
     let refused = web.attempt("app", &["sh", "-c", "echo why >&2; exit 3"])?;
-    ensure!(
-        refused.code() == Some(3) && refused.stderr.contains("why"),
-        "the failing command returned {refused:?}"
-    );
+    refused.exited_with(3)?;
+    ensure!(refused.stderr.contains("why"), "the failing command returned {refused:?}");
     web.await_event("Started: ")?;
     web.is_deleted()
 }
