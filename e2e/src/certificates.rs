@@ -97,9 +97,9 @@ pub struct Leaf {
 
 impl Leaf {
     /// Writes `<name>.crt` and `<name>.key` into a directory and returns the two paths.
-    pub fn write(&self, folder: &Path, name: &str) -> Result<(PathBuf, PathBuf)> {
-        let certificate = write(folder, &format!("{name}.crt"), &self.certificate)?;
-        let key = write(folder, &format!("{name}.key"), &self.key)?;
+    pub fn write(&self, directory: &Path, name: &str) -> Result<(PathBuf, PathBuf)> {
+        let certificate = write(directory, &format!("{name}.crt"), &self.certificate)?;
+        let key = write(directory, &format!("{name}.key"), &self.key)?;
         Ok((certificate, key))
     }
 }
@@ -170,11 +170,11 @@ pub fn served(at: std::net::SocketAddr, name: &str, ca: &Ca) -> Result<Certifica
 }
 
 /// Writes a file that only its owner can read.
-pub fn write(folder: &Path, name: &str, content: &str) -> Result<PathBuf> {
+pub fn write(directory: &Path, name: &str, content: &str) -> Result<PathBuf> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let path = folder.join(name);
+    std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    let path = directory.join(name);
     let mut file = std::fs::OpenOptions::new()
         .write(true)
         .create(true)

@@ -130,10 +130,11 @@ impl TestContext {
     }
 
     /// Makes an empty directory for a test, which is removed with the run.
-    pub fn folder(&self, name: &str) -> Result<PathBuf> {
-        let folder = self.supervisor()?.work().join(format!("{name}-{}", self.number()));
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(folder)
+    pub fn directory(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.supervisor()?.work().join(format!("{name}-{}", self.number()));
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        Ok(directory)
     }
 
     /// Makes a client of any API server from a kubeconfig.
@@ -177,22 +178,14 @@ impl TestContext {
 fn build_durward(supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
     print("building durward");
     let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("e2e has no parent folder")?;
-    let tool = Tool::new("cargo-build-durward", cargo).folder(workspace).arguments([
-        "build",
-        "-p",
-        "durward",
-        "-p",
-        "durward-node",
-        "--bins",
-        "--message-format=json-render-diagnostics",
-    ]);
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("e2e has no parent directory")?;
+    let arguments = "build -p durward --bin durward --message-format=json-render-diagnostics";
+    let tool = Tool::new("cargo-build-durward", cargo).directory(workspace).arguments(arguments.split(' '));
     let output = supervisor.run(tool, BUILD_WITHIN)?;
     // Standard output is JSON for us; messages for people are on standard error.
     ensure!(
         output.is_success(),
-        "cannot build durward: cargo ended with {}:
-{}",
+        "cannot build durward: cargo ended with {}:\n{}",
         output.exit,
         output.stderr
     );
@@ -206,6 +199,6 @@ fn build_durward(supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
 }
 
 /// Writes a file into a directory and returns its path.
-pub fn write(folder: &Path, name: &str, content: &str) -> Result<PathBuf> {
-    certificates::write(folder, name, content)
+pub fn write(directory: &Path, name: &str, content: &str) -> Result<PathBuf> {
+    certificates::write(directory, name, content)
 }

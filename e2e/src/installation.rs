@@ -44,7 +44,7 @@ pub struct Installation<'a> {
     home: Option<String>,
     /// The webhook section of the configuration.
     registration: Value,
-    folder: PathBuf,
+    directory: PathBuf,
     config: PathBuf,
     kubeconfig: PathBuf,
     ca: Ca,
@@ -124,17 +124,17 @@ impl<'a> Installation<'a> {
         names: Vec<String>,
     ) -> Result<Self> {
         let turn = cluster.turn()?;
-        let folder = context.folder("installation")?;
+        let directory = context.directory("installation")?;
         let ca = Ca::new("durward")?;
-        certificates::write(&folder, "ca.crt", &ca.pem())?;
-        let config = folder.join("durward.yaml");
+        certificates::write(&directory, "ca.crt", &ca.pem())?;
+        let config = directory.join("durward.yaml");
         let mut installation = Self {
             context,
             cluster,
             home: home.map(ToOwned::to_owned),
             kubeconfig: PathBuf::new(),
             registration: registration.clone(),
-            folder,
+            directory,
             config,
             ca,
             names,
@@ -170,7 +170,7 @@ impl<'a> Installation<'a> {
             .with_context(|| format!("cannot read {}", self.kubeconfig.display()))?;
         let mut config: Value = serde_json::from_slice(&text)?;
         config["clusters"][0]["cluster"]["server"] = url.into();
-        self.kubeconfig = certificates::write(&self.folder, "elsewhere.kubeconfig", &config.to_string())?;
+        self.kubeconfig = certificates::write(&self.directory, "elsewhere.kubeconfig", &config.to_string())?;
         Ok(())
     }
 
@@ -220,8 +220,9 @@ impl<'a> Installation<'a> {
 
     /// Writes a file next to the configuration by a rename.
     fn replace(&self, name: &str, content: &str) -> Result<()> {
-        let unfinished = certificates::write(&self.folder, &format!("{name}.unfinished"), content)?;
-        std::fs::rename(&unfinished, self.folder.join(name)).with_context(|| format!("cannot replace {name}"))
+        let unfinished = certificates::write(&self.directory, &format!("{name}.unfinished"), content)?;
+        std::fs::rename(&unfinished, self.directory.join(name))
+            .with_context(|| format!("cannot replace {name}"))
     }
 
     /// Applies the permissions of `durward manifests`, and their namespace.

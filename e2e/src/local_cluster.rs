@@ -265,16 +265,13 @@ mod tests {
         (child, process)
     }
 
-    fn ended_by((mut child, _): (Child, Identity)) -> Option<i32> {
-        child.wait().unwrap().signal()
-    }
-
     #[test]
     fn continues_a_stopped_holder_and_kills_a_supervisor_that_ignores_sigterm() {
-        let (holder, supervisor) = (child(""), child("trap '' TERM;"));
-        holder.1.signal(Signal::STOP);
-        end(holder.1, supervisor.1, Duration::from_secs(1)).unwrap();
-        assert_eq!(ended_by(holder), Some(Signal::TERM.as_raw()));
-        assert_eq!(ended_by(supervisor), Some(Signal::KILL.as_raw()));
+        let (mut holder, stopped) = child("");
+        let (mut supervisor, deaf) = child("trap '' TERM;");
+        stopped.signal(Signal::STOP);
+        end(stopped, deaf, Duration::from_secs(1)).unwrap();
+        assert_eq!(holder.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+        assert_eq!(supervisor.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
     }
 }

@@ -26,15 +26,15 @@ impl Etcd {
         let (client, peer) = place.etcd_ports()?;
         let url = format!("http://{address}:{client}");
         let peer = format!("http://{address}:{peer}");
-        let (name, folder) = match place {
+        let (name, directory) = match place {
             Location::Host => ("etcd", supervisor.work().join("etcd")),
             // A run can have several nodes.
-            Location::Node(sandbox) => ("etcd-node", sandbox.folder().join("etcd")),
+            Location::Node(sandbox) => ("etcd-node", sandbox.directory().join("etcd")),
         };
         let tool = Tool::new(name, Binary::Etcd.path(supervisor)?)
             .grace(Duration::ZERO)
             .flag("name", "e2e")
-            .flag("data-dir", folder.display())
+            .flag("data-dir", directory.display())
             .flag("listen-client-urls", &url)
             .flag("advertise-client-urls", &url)
             .flag("listen-peer-urls", &peer)

@@ -66,7 +66,7 @@ impl Location {
     }
 
     /// Returns flags of the API server and writes the files that they name.
-    pub(super) fn server_flags(&self, folder: &Path, ca: &Ca) -> Result<Vec<String>> {
+    pub(super) fn server_flags(&self, directory: &Path, ca: &Ca) -> Result<Vec<String>> {
         let mut flags = vec![format!("--advertise-address={}", self.address())];
         match self {
             Self::Host => flags.extend([
@@ -75,8 +75,8 @@ impl Location {
             ]),
             Self::Node(_) => {
                 let leaf = ca.client("kube-apiserver-kubelet-client", Some("system:masters"))?;
-                let (certificate, key) = leaf.write(folder, "kubelet-client")?;
-                let of_the_kubelet = certificates::write(folder, "kubelet-ca.crt", &ca.pem())?;
+                let (certificate, key) = leaf.write(directory, "kubelet-client")?;
+                let of_the_kubelet = certificates::write(directory, "kubelet-ca.crt", &ca.pem())?;
                 flags.extend([
                     "--authorization-mode=Node,RBAC".to_owned(),
                     "--enable-admission-plugins=NodeRestriction".to_owned(),

@@ -52,7 +52,7 @@ pub struct Cluster {
     options: Options,
     supervisor: Arc<Supervisor>,
     runtime: Arc<Runtime>,
-    folder: PathBuf,
+    directory: PathBuf,
     kubectl: PathBuf,
     place: Location,
     url: String,
@@ -100,21 +100,21 @@ impl Cluster {
         number: u32,
     ) -> Result<Self> {
         let began = Instant::now();
-        let folder = supervisor.work().join(format!("cluster-{number}-{}", options.name()));
+        let directory = supervisor.work().join(format!("cluster-{number}-{}", options.name()));
         let kubectl = Binary::Kubectl.path(supervisor)?;
         let ca = Ca::new("e2e")?;
         let admin_leaf = ca.client("admin", Some("system:masters"))?;
-        let pki = Pki::write(&folder, &ca, &place)?;
+        let pki = Pki::write(&directory, &ca, &place)?;
         let port = place.server_port()?;
         let url = format!("https://{}:{port}", place.address());
         let tool =
             Tool::new(format!("kube-apiserver-{}", options.name()), Binary::ApiServer.path(supervisor)?)
                 .grace(Duration::ZERO)
                 .arguments(server_flags(&pki, etcd, port, number))
-                .arguments(place.server_flags(&folder, &ca)?)
-                .arguments(options.server_flags(&folder)?);
+                .arguments(place.server_flags(&directory, &ca)?)
+                .arguments(options.server_flags(&directory)?);
         let config = certificates::kubeconfig(&url, &ca, &certificates::by_certificate(&admin_leaf));
-        let path = certificates::write(&folder, "admin.kubeconfig", &config.to_string())?;
+        let path = certificates::write(&directory, "admin.kubeconfig", &config.to_string())?;
         let admin = User {
             api: Api::new(runtime, &config)?,
             kubectl: Kubectl::new(supervisor, kubectl.clone(), path),
@@ -127,7 +127,7 @@ impl Cluster {
             options: options.clone(),
             supervisor: Arc::clone(supervisor),
             runtime: Arc::clone(runtime),
-            folder,
+            directory,
             kubectl,
             place,
             url,
@@ -217,7 +217,7 @@ impl Cluster {
         let config = certificates::kubeconfig(&self.url, &self.ca, user);
         let number = self.users.fetch_add(1, Ordering::Relaxed);
         let path =
-            certificates::write(&self.folder, &format!("user-{number}.kubeconfig"), &config.to_string())?;
+            certificates::write(&self.directory, &format!("user-{number}.kubeconfig"), &config.to_string())?;
         let kubectl = Kubectl::new(&self.supervisor, self.kubectl.clone(), path);
         Ok(User { api: Api::new(&self.runtime, &config)?, kubectl })
     }
@@ -275,7 +275,7 @@ impl Cluster {
         let Some(controllers) = self.options.controllers() else { return Ok(None) };
         let leaf = self.ca.client("system:kube-controller-manager", None)?;
         let config = certificates::kubeconfig(&self.url, &self.ca, &certificates::by_certificate(&leaf));
-        let path = certificates::write(&self.folder, "controllers.kubeconfig", &config.to_string())?;
+        let path = certificates::write(&self.directory, "controllers.kubeconfig", &config.to_string())?;
         let name = format!("kube-controller-manager-{}", self.options.name());
         let tool = Tool::new(name, Binary::ControllerManager.path(&self.supervisor)?)
             .grace(Duration::ZERO)
@@ -287,7 +287,7 @@ impl Cluster {
             .flag("leader-elect", false)
             .flag("secure-port", 0)
             // The default is a directory of this host, which the controller-manager would make.
-            .flag("flex-volume-plugin-dir", self.folder.join("volume-plugins").display())
+            .flag("flex-volume-plugin-dir", self.directory.join("volume-plugins").display())
             .arguments(self.options.controller_flags().iter().cloned())
             // The defaults of 20 and 30 make it start four seconds later.
             .flag("kube-api-qps", 200)
@@ -323,7 +323,7 @@ struct Pki {
 }
 
 impl Pki {
-    fn write(folder: &Path, ca: &Ca, place: &Location) -> Result<Self> {
+    fn write(directory: &Path, ca: &Ca, place: &Location) -> Result<Self> {
         let names = [
             "localhost",
             "kubernetes",
@@ -335,10 +335,10 @@ impl Pki {
         let server = ca.server(&names, &addresses.map(IpAddr::from))?;
         let (private, public) = certificates::token_key()?;
         Ok(Self {
-            ca: certificates::write(folder, "ca.crt", &ca.pem())?,
-            server: server.write(folder, "apiserver")?,
-            token_private: certificates::write(folder, "tokens.key", &private)?,
-            token_public: certificates::write(folder, "tokens.pub", &public)?,
+            ca: certificates::write(directory, "ca.crt", &ca.pem())?,
+            server: server.write(directory, "apiserver")?,
+            token_private: certificates::write(directory, "tokens.key", &private)?,
+            token_public: certificates::write(directory, "tokens.pub", &public)?,
         })
     }
 }

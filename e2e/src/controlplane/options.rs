@@ -151,7 +151,7 @@ impl Options {
     }
 
     /// Returns flags of the API server and writes the files that they name.
-    pub(super) fn server_flags(&self, folder: &Path) -> Result<Vec<String>> {
+    pub(super) fn server_flags(&self, directory: &Path) -> Result<Vec<String>> {
         let mut flags = vec![format!("--bind-address={}", self.bind)];
         if self.aggregator_routing {
             flags.push("--enable-aggregator-routing=true".to_owned());
@@ -166,7 +166,7 @@ impl Options {
         }
         if !self.plugins.is_empty() {
             let configuration = self.admission_configuration()?;
-            let path = certificates::write(folder, "admission.yaml", &configuration.to_string())?;
+            let path = certificates::write(directory, "admission.yaml", &configuration.to_string())?;
             flags.push(format!("--admission-control-config-file={}", path.display()));
         }
         flags.extend(self.flags.iter().cloned());

@@ -28,14 +28,14 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Member {
     pub(super) name: String,
     pub(super) address: Ipv4Addr,
-    pub(super) folder: PathBuf,
+    pub(super) directory: PathBuf,
     pub(super) daemon: Daemon,
-    pub(super) voice: Voice,
+    pub(super) transport: Transport,
 }
 
 /// The transport to a member.
 #[derive(Debug, Clone)]
-pub(super) enum Voice {
+pub(super) enum Transport {
     /// Plain HTTP, a connection for each request.
     Plain,
     /// TLS.
@@ -95,20 +95,20 @@ impl Member {
     }
 
     /// Returns its data directory.
-    pub fn folder(&self) -> &std::path::Path {
-        &self.folder
+    pub fn directory(&self) -> &std::path::Path {
+        &self.directory
     }
 
     /// Calls its JSON gateway. Over TLS, a frozen member never answers.
     pub fn ask(&self, path: &str, question: &Value) -> Result<Said> {
-        match &self.voice {
-            Voice::Plain => {
+        match &self.transport {
+            Transport::Plain => {
                 let at = SocketAddr::new(IpAddr::from(self.address), CLIENT);
                 let page = plain_http::exchange(at, "POST", path, &question.to_string())?;
                 let body = serde_json::from_str(&page.body).unwrap_or_else(|_| page.body.into());
                 Ok(Said { status: page.status, body })
             }
-            Voice::Tls(api) => {
+            Transport::Tls(api) => {
                 let answer = api.create(path, question)?;
                 Ok(Said { status: answer.status, body: answer.body })
             }

@@ -42,7 +42,7 @@ pub use release::Release;
 pub use tls::{IssuedFor, ServerTls};
 
 use address::PEER;
-use member::Voice;
+use member::Transport;
 
 /// An election takes a second or two, longer on a loaded machine.
 const AGREED_WITHIN: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ const AGREED_WITHIN: Duration = Duration::from_secs(60);
 /// The options of an etcd cluster.
 #[derive(Debug)]
 #[must_use = "nothing is started before `start`"]
-pub struct Plan {
+pub struct EtcdClusterOptions {
     members: usize,
     name: String,
     release: Release,
@@ -58,7 +58,7 @@ pub struct Plan {
     flags: Vec<String>,
 }
 
-impl Plan {
+impl EtcdClusterOptions {
     /// Sets the release, 3.6 by default.
     pub fn release(mut self, release: Release) -> Self {
         self.release = release;
@@ -95,9 +95,9 @@ impl Plan {
         let program = release.program(&supervisor)?;
         let seats = (0..members).map(|at| Ok((format!("{name}-{at}"), address::free()?)));
         let seats = seats.collect::<Result<Vec<_>>>()?;
-        let folder = context.folder("etcd-cluster")?;
-        let token = folder.file_name().map(|name| name.display().to_string()).unwrap_or_default();
-        let make = Make { supervisor, program, release, trust, flags, folder, token };
+        let directory = context.directory("etcd-cluster")?;
+        let token = directory.file_name().map(|name| name.display().to_string()).unwrap_or_default();
+        let make = Make { supervisor, program, release, trust, flags, directory, token };
         let mut etcd = EtcdCluster { make, name, members: Vec::new() };
         for (name, address) in &seats {
             let member = etcd.make.member(context, name, *address, &seats, "new")?;
@@ -117,7 +117,7 @@ struct Make {
     release: Release,
     trust: Option<Arc<ServerTls>>,
     flags: Vec<String>,
-    folder: std::path::PathBuf,
+    directory: std::path::PathBuf,
     token: String,
 }
 
@@ -130,8 +130,9 @@ impl Make {
         seats: &[(String, Ipv4Addr)],
         cluster_state: &str,
     ) -> Result<Member> {
-        let folder = self.folder.join(name);
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let directory = self.directory.join(name);
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
         let scheme = if self.trust.is_some() { "https" } else { "http" };
         let client = format!("{scheme}://{address}:{CLIENT}");
         let peer = |address: &Ipv4Addr| format!("http://{address}:{PEER}");
@@ -140,7 +141,7 @@ impl Make {
         let mut tool = Tool::new(format!("{}-{name}", self.token), &self.program)
             .grace(Duration::ZERO)
             .flag("name", name)
-            .flag("data-dir", folder.join("data").display())
+            .flag("data-dir", directory.join("data").display())
             .flag("listen-client-urls", &client)
             .flag("advertise-client-urls", &client)
             .flag("listen-peer-urls", peer(&address))
@@ -158,15 +159,15 @@ impl Make {
         if self.release.can_do_without_fsync() {
             tool = tool.argument("--unsafe-no-fsync");
         }
-        let mut voice = Voice::Plain;
+        let mut transport = Transport::Plain;
         if let Some(trust) = &self.trust {
-            tool = tool.arguments(trust.flags(&folder, address)?);
-            voice = Voice::Tls(context.api(&trust.way_to(address, CLIENT))?);
+            tool = tool.arguments(trust.flags(&directory, address)?);
+            transport = Transport::Tls(context.api(&trust.kubeconfig(address, CLIENT))?);
         }
         let tool = tool.arguments(self.flags.iter().cloned());
         // It serves clients only in a quorum, and a case can start it without one.
         let daemon = Daemon::start(&self.supervisor, tool, accepts((address, PEER)))?;
-        Ok(Member { name: name.to_owned(), address, folder, daemon, voice })
+        Ok(Member { name: name.to_owned(), address, directory, daemon, transport })
     }
 }
 
@@ -180,8 +181,14 @@ pub struct EtcdCluster {
 
 impl EtcdCluster {
     /// Returns the options of a cluster with this number of members.
-    pub fn of(members: usize) -> Plan {
-        Plan { members, name: "etcd".to_owned(), release: Release::V3_6, trust: None, flags: Vec::new() }
+    pub fn of(members: usize) -> EtcdClusterOptions {
+        EtcdClusterOptions {
+            members,
+            name: "etcd".to_owned(),
+            release: Release::V3_6,
+            trust: None,
+            flags: Vec::new(),
+        }
     }
 
     /// Returns the prefix of its members' names, which is also the name of its `StatefulSet`.
@@ -200,8 +207,8 @@ impl EtcdCluster {
     }
 
     /// Returns its directory.
-    pub fn folder(&self) -> &Path {
-        &self.make.folder
+    pub fn directory(&self) -> &Path {
+        &self.make.directory
     }
 
     /// Returns its TLS, if it has any.
@@ -376,6 +383,6 @@ impl Drop for EtcdCluster {
             let _ = member.daemon.end();
         }
         // A member's log takes 128 MB from its first entry on, and a run has a hundred members.
-        let _ = std::fs::remove_dir_all(&self.make.folder);
+        let _ = std::fs::remove_dir_all(&self.make.directory);
     }
 }

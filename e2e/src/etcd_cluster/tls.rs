@@ -52,7 +52,7 @@ impl ServerTls {
     }
 
     /// Returns a kubeconfig for a member, because the harness's client reads kubeconfigs.
-    pub(super) fn way_to(&self, address: Ipv4Addr, port: u16) -> Value {
+    pub(super) fn kubeconfig(&self, address: Ipv4Addr, port: u16) -> Value {
         let user = certificates::by_certificate(&self.client);
         let mut way = certificates::kubeconfig(&format!("https://{address}:{port}"), &self.ca, &user);
         if let IssuedFor::Name(name) = &self.to {
@@ -62,19 +62,19 @@ impl ServerTls {
     }
 
     /// Returns the flags of a member and writes the files that they name.
-    pub(super) fn flags(&self, folder: &Path, address: Ipv4Addr) -> Result<Vec<String>> {
+    pub(super) fn flags(&self, directory: &Path, address: Ipv4Addr) -> Result<Vec<String>> {
         let leaf = match &self.to {
             IssuedFor::Addresses => self.ca.server(&["etcd"], &[IpAddr::from(address)])?,
             IssuedFor::Name(name) => self.ca.server(&[name], &[])?,
         };
-        let (certificate, key) = leaf.write(folder, "server")?;
+        let (certificate, key) = leaf.write(directory, "server")?;
         let shown = |path: PathBuf| path.display().to_string();
         let mut flags =
             vec![format!("--cert-file={}", shown(certificate)), format!("--key-file={}", shown(key))];
         if self.asks {
-            let ca = certificates::write(folder, "clients.crt", &self.ca.pem())?;
+            let ca = certificates::write(directory, "clients.crt", &self.ca.pem())?;
             // The gateway is a client of its own member, and a serving certificate is not a client certificate.
-            let (certificate, key) = self.client.write(folder, "gateway")?;
+            let (certificate, key) = self.client.write(directory, "gateway")?;
             flags.extend([
                 "--client-cert-auth=true".to_owned(),
                 format!("--trusted-ca-file={}", shown(ca)),

@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::answer::{Changed, Step};
 use super::upstream::Upstream;
-use super::{Desk, Entry, Fault};
+use super::{Entry, Fault, ProxyState};
 use crate::certificates::Leaf;
 
 type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
@@ -42,14 +42,19 @@ pub(crate) fn acceptor(leaf: &Leaf, protocols: &[&str]) -> Result<TlsAcceptor> {
 }
 
 /// Accepts connections as long as the runtime lives.
-pub(super) async fn accept(listener: TcpListener, tls: TlsAcceptor, upstream: Upstream, desk: Arc<Desk>) {
+pub(super) async fn accept(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    upstream: Upstream,
+    state: Arc<ProxyState>,
+) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Probably there are no file descriptors left.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        if let Some(mut ended) = desk.mute() {
+        if let Some(mut ended) = state.mute() {
             tokio::spawn(async move {
                 while ended.changed().await.is_ok() {}
                 drop(stream);
@@ -57,11 +62,16 @@ pub(super) async fn accept(listener: TcpListener, tls: TlsAcceptor, upstream: Up
             continue;
         }
         // The client sees an error of its connection.
-        tokio::spawn(connection(stream, tls.clone(), upstream.clone(), Arc::clone(&desk)));
+        tokio::spawn(connection(stream, tls.clone(), upstream.clone(), Arc::clone(&state)));
     }
 }
 
-async fn connection(stream: TcpStream, tls: TlsAcceptor, upstream: Upstream, desk: Arc<Desk>) -> Result<()> {
+async fn connection(
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    upstream: Upstream,
+    state: Arc<ProxyState>,
+) -> Result<()> {
     stream.set_nodelay(true)?;
     let stream = stream.into_std()?;
     // The same socket, to set how it closes; hyper has the other handle.
@@ -70,9 +80,9 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, upstream: Upstream, des
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let reset = Arc::new(Notify::new());
     let service = service_fn(|request: Request<Incoming>| {
-        let (upstream, desk, reset) = (upstream.clone(), Arc::clone(&desk), Arc::clone(&reset));
+        let (upstream, state, reset) = (upstream.clone(), Arc::clone(&state), Arc::clone(&reset));
         async move {
-            let rule = desk.rule(&request);
+            let rule = state.rule(&request);
             if let Ok(answer) = answer(request, &upstream, rule.as_deref()).await {
                 return Ok::<_, Infallible>(answer);
             }

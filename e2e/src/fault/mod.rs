@@ -44,7 +44,7 @@ use crate::certificates::Ca;
 /// A proxy that runs until it is dropped.
 pub struct Proxy {
     address: SocketAddr,
-    desk: Arc<Desk>,
+    state: Arc<ProxyState>,
     runtime: Option<Runtime>,
 }
 
@@ -65,14 +65,14 @@ impl Proxy {
             .build()?;
         let upstream = upstream::Upstream::new(upstream, ca)?;
         let leaf = ca.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
-        let desk = Arc::new(Desk::default());
+        let state = Arc::new(ProxyState::default());
         let tls = connection::acceptor(&leaf, &["h2", "http/1.1"])?;
         let listener = runtime
             .block_on(tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
             .context("the fault proxy has no port")?;
         let address = listener.local_addr()?;
-        runtime.spawn(connection::accept(listener, tls, upstream, Arc::clone(&desk)));
-        Ok(Self { address, desk, runtime: Some(runtime) })
+        runtime.spawn(connection::accept(listener, tls, upstream, Arc::clone(&state)));
+        Ok(Self { address, state, runtime: Some(runtime) })
     }
 
     /// Returns the URL to publish as the member's API endpoint.
@@ -82,7 +82,7 @@ impl Proxy {
 
     /// Selects the requests whose path or query contains this.
     pub fn on(&self, part: &str) -> On {
-        On { desk: Arc::clone(&self.desk), method: None, part: part.to_owned(), whole: false }
+        On { state: Arc::clone(&self.state), method: None, part: part.to_owned(), whole: false }
     }
 
     /// Accepts connections without reading from them, not even TLS, until the result is dropped. Open connections
@@ -90,13 +90,13 @@ impl Proxy {
     pub fn mute(&self) -> Mute {
         let (alive, ended) = watch::channel(());
         let hits = Arc::new(AtomicUsize::new(0));
-        *lock(&self.desk.mute) = Some(Silence { ended, hits: Arc::clone(&hits) });
+        *lock(&self.state.mute) = Some(Silence { ended, hits: Arc::clone(&hits) });
         Mute { hits, _alive: alive }
     }
 
     /// Returns the number of requests so far.
     pub fn requests(&self) -> usize {
-        self.desk.asked.load(Ordering::Relaxed)
+        self.state.asked.load(Ordering::Relaxed)
     }
 }
 
@@ -112,7 +112,7 @@ impl Drop for Proxy {
 /// A selection of requests.
 #[must_use = "say what they are answered"]
 pub struct On {
-    desk: Arc<Desk>,
+    state: Arc<ProxyState>,
     method: Option<Method>,
     part: String,
     whole: bool,
@@ -135,17 +135,17 @@ impl On {
     /// open watches keep their answer.
     pub fn answers(self, fault: Fault) -> Rule {
         let (alive, ended) = watch::channel(());
-        let Self { desk, method, part, whole } = self;
+        let Self { state, method, part, whole } = self;
         let entry = Arc::new(Entry { method, part, whole, fault, hits: AtomicUsize::new(0), ended });
-        lock(&desk.rules).push(Arc::clone(&entry));
-        Rule { desk, entry, _alive: alive }
+        lock(&state.rules).push(Arc::clone(&entry));
+        Rule { state, entry, _alive: alive }
     }
 }
 
 /// A fault that lasts as long as this value. Then requests that still wait lose their connection.
 #[must_use = "the fault ends with this value"]
 pub struct Rule {
-    desk: Arc<Desk>,
+    state: Arc<ProxyState>,
     entry: Arc<Entry>,
     _alive: watch::Sender<()>,
 }
@@ -159,7 +159,7 @@ impl Rule {
 
 impl Drop for Rule {
     fn drop(&mut self) {
-        lock(&self.desk.rules).retain(|entry| !Arc::ptr_eq(entry, &self.entry));
+        lock(&self.state.rules).retain(|entry| !Arc::ptr_eq(entry, &self.entry));
     }
 }
 
@@ -179,7 +179,7 @@ impl Mute {
 
 /// The state that the proxy and its rules share.
 #[derive(Default)]
-struct Desk {
+struct ProxyState {
     rules: Mutex<Vec<Arc<Entry>>>,
     mute: Mutex<Option<Silence>>,
     asked: AtomicUsize,
@@ -201,7 +201,7 @@ struct Entry {
     ended: watch::Receiver<()>,
 }
 
-impl Desk {
+impl ProxyState {
     /// Returns the newest rule for a request and counts it.
     fn rule<B>(&self, request: &Request<B>) -> Option<Arc<Entry>> {
         self.asked.fetch_add(1, Ordering::Relaxed);

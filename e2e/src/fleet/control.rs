@@ -61,13 +61,13 @@ pub(super) struct Control {
 impl Control {
     pub(super) fn start(context: &TestContext) -> Result<Self> {
         let supervisor = context.supervisor()?;
-        let folder = context.folder("karmada")?;
+        let directory = context.directory("karmada")?;
         let sources = Binary::KarmadaAggregated.sources(&supervisor)?;
-        let cluster = context.own_cluster(&options(&folder)?)?;
+        let cluster = context.own_cluster(&options(&directory)?)?;
         for name in NAMESPACES {
             cluster.exact_namespace(name, &[])?;
         }
-        let site = Site { supervisor: &supervisor, folder: &folder, cluster: &cluster };
+        let site = Site { supervisor: &supervisor, directory: &directory, cluster: &cluster };
         let aggregated = site.aggregated(context, &sources)?;
         let definitions = sources.join("charts/karmada/_crds/bases").display().to_string();
         let apply = ["apply", "--server-side", "-R", "-f", &definitions];
@@ -82,7 +82,7 @@ impl Control {
             cluster,
             aggregated,
             controllers,
-            audit: folder.join(AUDIT),
+            audit: directory.join(AUDIT),
             webhook,
             scheduler,
         })
@@ -111,11 +111,12 @@ impl Drop for Control {
 
 /// Karmada's API server is a stock one. It needs a certificate of a separate CA, by which it tells the server behind it
 /// who the user is.
-fn options(folder: &Path) -> Result<Options> {
+fn options(directory: &Path) -> Result<Options> {
     let front = Ca::new("front-proxy")?;
-    let ca = certificates::write(folder, "front-proxy-ca.crt", &front.pem())?;
-    let (certificate, key) = front.client("front-proxy-client", None)?.write(folder, "front-proxy-client")?;
-    let policy = certificates::write(folder, "audit-policy.json", AUDITED)?;
+    let ca = certificates::write(directory, "front-proxy-ca.crt", &front.pem())?;
+    let (certificate, key) =
+        front.client("front-proxy-client", None)?.write(directory, "front-proxy-client")?;
+    let policy = certificates::write(directory, "audit-policy.json", AUDITED)?;
     Ok(Options::named("karmada")
         .with_these_controllers(CONTROLLERS)
         .without_plugin("StorageObjectInUseProtection")
@@ -127,14 +128,14 @@ fn options(folder: &Path) -> Result<Options> {
         .flag(format!("--proxy-client-cert-file={}", certificate.display()))
         .flag(format!("--proxy-client-key-file={}", key.display()))
         .flag(format!("--audit-policy-file={}", policy.display()))
-        .flag(format!("--audit-log-path={}", folder.join(AUDIT).display()))
+        .flag(format!("--audit-log-path={}", directory.join(AUDIT).display()))
         .flag("--audit-log-mode=blocking"))
 }
 
 /// The common inputs of all components.
 struct Site<'a> {
     supervisor: &'a Arc<Supervisor>,
-    folder: &'a Path,
+    directory: &'a Path,
     cluster: &'a Cluster,
 }
 
@@ -143,7 +144,7 @@ impl Site<'_> {
         let port = ports::free()?;
         let ca = Ca::new("karmada-aggregated")?;
         let leaf = ca.server(&[AGGREGATED_HOST, "localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
-        let (certificate, key) = leaf.write(self.folder, "aggregated")?;
+        let (certificate, key) = leaf.write(self.directory, "aggregated")?;
         let kubeconfig = self.kubeconfig("system:karmada:karmada-aggregated-apiserver")?;
         let tool =
             Tool::new("karmada-aggregated-apiserver", Binary::KarmadaAggregated.path(self.supervisor)?)
@@ -152,7 +153,7 @@ impl Site<'_> {
                 .flag("authentication-kubeconfig", kubeconfig.display())
                 .flag("authorization-kubeconfig", kubeconfig.display())
                 .flag("etcd-servers", context.etcd()?.url())
-                .flag("etcd-prefix", format_args!("/{}", file_name(self.folder)))
+                .flag("etcd-prefix", format_args!("/{}", file_name(self.directory)))
                 .flag("tls-cert-file", certificate.display())
                 .flag("tls-private-key-file", key.display())
                 .flag("bind-address", Ipv4Addr::LOCALHOST)
@@ -193,13 +194,13 @@ impl Site<'_> {
     fn webhook(&self, sources: &Path) -> Result<Daemon> {
         let port = ports::free()?;
         let ca = Ca::new("karmada-webhook")?;
-        let folder = self.folder.join("webhook");
-        ca.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?.write(&folder, "tls")?;
+        let directory = self.directory.join("webhook");
+        ca.server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?.write(&directory, "tls")?;
         let (tool, _) = self.part("karmada-webhook", Binary::KarmadaWebhook)?;
         let tool = tool
             .flag("bind-address", Ipv4Addr::LOCALHOST)
             .flag("secure-port", port)
-            .flag("cert-dir", folder.display());
+            .flag("cert-dir", directory.display());
         let daemon = Daemon::start(self.supervisor, tool, accepts((Ipv4Addr::LOCALHOST, port)))?;
         daemon.await_ready()?;
         self.apply(
@@ -248,8 +249,8 @@ pub(super) fn listening(tool: Tool) -> Result<(Tool, u16)> {
     Ok((tool, health))
 }
 
-fn file_name(folder: &Path) -> String {
-    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+fn file_name(directory: &Path) -> String {
+    directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Makes a namespace that components expect.

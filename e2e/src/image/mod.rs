@@ -112,7 +112,7 @@ fn busybox() -> Result<RootFs> {
 /// The directory of public CAs exists and is empty.
 fn durward(context: &TestContext) -> Result<RootFs> {
     RootFs::new()
-        .folder("/etc/ssl/certs", 0o755)
+        .directory("/etc/ssl/certs", 0o755)
         .stripped_as("/usr/bin/durward", &context.durward_program()?)?
         .stripped_as("/usr/bin/durward-node", &context.durward_node_program()?)
 }

@@ -46,18 +46,18 @@ impl RootFs {
     /// Makes a root directory with mount points, `/tmp`, and the users root and nonroot (65532).
     pub fn new() -> Self {
         Self::default()
-            .folder("/proc", RUNNABLE)
-            .folder("/sys", RUNNABLE)
-            .folder("/dev", RUNNABLE)
-            .folder("/root", 0o700)
-            .folder("/tmp", 0o1777)
+            .directory("/proc", RUNNABLE)
+            .directory("/sys", RUNNABLE)
+            .directory("/dev", RUNNABLE)
+            .directory("/root", 0o700)
+            .directory("/tmp", 0o1777)
             .text("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnonroot:x:65532:65532:nonroot:/:/bin/sh\n")
             .text("/etc/group", "root:x:0:\nnonroot:x:65532:\n")
     }
 
     /// Adds a directory. Parents of files are added automatically.
     #[must_use]
-    pub fn folder(self, path: &str, mode: u32) -> Self {
+    pub fn directory(self, path: &str, mode: u32) -> Self {
         self.put(path, Entry::Directory { mode })
     }
 
@@ -114,7 +114,7 @@ impl RootFs {
             let (host, kind) = (entry.path(), entry.file_type().with_context(cannot)?);
             let path = format!("{below}/{}", entry.file_name().display());
             self = if kind.is_dir() {
-                self.folder(&path, RUNNABLE).branch(&host, &path)?
+                self.directory(&path, RUNNABLE).branch(&host, &path)?
             } else if kind.is_symlink() {
                 let target = std::fs::read_link(&host).with_context(cannot)?;
                 self.link(&path, &target.display().to_string())
@@ -168,7 +168,7 @@ mod tests {
     fn adds_parent_directories_before_a_file() {
         let root = RootFs::default().text("/a/b/c", "").text("/a-b", "");
         assert_eq!(paths(&root), ["/a", "/a-b", "/a/b", "/a/b/c"]);
-        let root = RootFs::default().folder("/tmp", 0o1777).text("/tmp/x", "");
+        let root = RootFs::default().directory("/tmp", 0o1777).text("/tmp/x", "");
         assert_eq!(root.entries["/tmp"], Entry::Directory { mode: 0o1777 }, "a directory keeps its mode");
     }
 

@@ -27,7 +27,7 @@ pub(super) fn start(
     cluster: &Cluster,
 ) -> Result<Daemon> {
     permit(cluster)?;
-    let folder = sandbox.folder().join("coredns");
+    let directory = sandbox.directory().join("coredns");
     let user = cluster.certified(USER, None)?;
     // Tests use the node's own address.
     let config = format!(
@@ -35,7 +35,7 @@ pub(super) fn start(
         sandbox.address(),
         user.kubectl.kubeconfig().display()
     );
-    let config = write(&folder, "Corefile", &config)?;
+    let config = write(&directory, "Corefile", &config)?;
     let tool = Tool::new("coredns", Binary::CoreDns.path(supervisor)?)
         .grace(Duration::ZERO)
         .argument("-conf")

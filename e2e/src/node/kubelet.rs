@@ -28,14 +28,14 @@ pub(super) fn start(
     sandbox: &Arc<Sandbox>,
     cluster: &Cluster,
 ) -> Result<Daemon> {
-    let folder = sandbox.folder().join("kubelet");
+    let directory = sandbox.directory().join("kubelet");
     let ca = cluster.ca();
     let user = cluster.certified(&format!("system:node:{NAME}"), Some("system:nodes"))?;
-    ca.server(&[NAME], &[sandbox.address().into()])?.write(&folder, "server")?;
-    write(&folder, "ca.crt", &ca.pem())?;
+    ca.server(&[NAME], &[sandbox.address().into()])?.write(&directory, "server")?;
+    write(&directory, "ca.crt", &ca.pem())?;
     // Only pods with `dnsPolicy: Default` use it.
-    write(&folder, "resolv.conf", &format!("nameserver {DNS}\n"))?;
-    let config = write(&folder, "config.json", &configuration(sandbox, &folder).to_string())?;
+    write(&directory, "resolv.conf", &format!("nameserver {DNS}\n"))?;
+    let config = write(&directory, "config.json", &configuration(sandbox, &directory).to_string())?;
     let tool = Tool::new("kubelet", Binary::Kubelet.path(supervisor)?)
         .grace(Duration::ZERO)
         .flag("config", config.display())
@@ -46,8 +46,8 @@ pub(super) fn start(
     Daemon::start(supervisor, sandbox.inside(tool), move || plain_http::probe(health, "/healthz"))
 }
 
-fn configuration(sandbox: &Sandbox, folder: &Path) -> Value {
-    let path = |name: &str| folder.join(name).display().to_string();
+fn configuration(sandbox: &Sandbox, directory: &Path) -> Value {
+    let path = |name: &str| directory.join(name).display().to_string();
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

@@ -112,9 +112,8 @@ impl Node {
         // An unfit host fails before builds that take minutes.
         Sandbox::check(&supervisor)?;
         let archives = build(context)?;
-        let mut clock = Clock::start();
+        let began = Instant::now();
         let sandbox = Arc::new(Sandbox::start(&supervisor)?);
-        clock.tick("ground");
         // The container runtime needs no API server, which takes longest.
         let (etcd, cluster, runtime, lxcfs) = std::thread::scope(|scope| {
             let runtime = scope.spawn(|| {
@@ -130,7 +129,6 @@ impl Node {
             let (etcd, cluster) = context.cluster_in(&sandbox, &options())?;
             anyhow::Ok((etcd, cluster, outcome(runtime)?, outcome(lxcfs)?))
         })?;
-        clock.tick("API server, containerd, images, LXCFS");
         let kubelet = kubelet::start(&supervisor, &sandbox, &cluster)?;
         let scheduler = scheduler::start(&supervisor, &sandbox, &cluster)?;
         let names = dns::start(&supervisor, &sandbox, &cluster)?;
@@ -140,8 +138,7 @@ impl Node {
         node.await_restored()?;
         node.names.await_ready()?;
         Namespace::of(&node.cluster, "default").await_account()?;
-        clock.tick("kubelet, scheduler, controllers, DNS");
-        clock.tell();
+        print(format_args!("the node is Ready after {:.1} s", began.elapsed().as_secs_f32()));
         Ok(node)
     }
 
@@ -293,28 +290,4 @@ fn resident_mib(pid: i32) -> u64 {
 /// Returns the result of a thread.
 fn outcome<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().map_err(|_| anyhow!("a thread that starts a part of the node panicked"))?
-}
-
-/// The duration of each step.
-struct Clock {
-    began: Instant,
-    last: Instant,
-    steps: Vec<String>,
-}
-
-impl Clock {
-    fn start() -> Self {
-        let now = Instant::now();
-        Self { began: now, last: now, steps: Vec::new() }
-    }
-
-    fn tick(&mut self, step: &str) {
-        self.steps.push(format!("{step} {:.1} s", self.last.elapsed().as_secs_f32()));
-        self.last = Instant::now();
-    }
-
-    fn tell(self) {
-        let all = self.began.elapsed().as_secs_f32();
-        print(format_args!("the node is Ready after {all:.1} s ({})", self.steps.join("; ")));
-    }
 }

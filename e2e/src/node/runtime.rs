@@ -45,13 +45,13 @@ pub(super) struct Runtime {
 impl Runtime {
     /// Starts it and returns when it accepts connections.
     pub(super) fn start(supervisor: &Arc<Supervisor>, sandbox: &Arc<Sandbox>) -> Result<Self> {
-        let folder = sandbox.folder().join("containerd");
+        let directory = sandbox.directory().join("containerd");
         let network = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
             "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
             "ipam": {"type": "host-local", "ranges": [[{"subnet": PODS}]], "routes": [{"dst": "0.0.0.0/0"}]},
         }]});
-        write(&folder.join("cni"), "10-pods.conflist", &network.to_string())?;
-        let config = write(&folder, "config.toml", &configuration(&folder, sandbox.cgroup()))?;
+        write(&directory.join("cni"), "10-pods.conflist", &network.to_string())?;
+        let config = write(&directory, "config.toml", &configuration(&directory, sandbox.cgroup()))?;
         let tool = Tool::new("containerd", "containerd")
             .grace(Duration::ZERO)
             .argument("--config")
@@ -91,13 +91,13 @@ impl Runtime {
 }
 
 /// The disabled snapshotters would log errors about missing file systems and devices.
-fn configuration(folder: &Path, cgroup: &str) -> String {
-    let folder = folder.display();
+fn configuration(directory: &Path, cgroup: &str) -> String {
+    let directory = directory.display();
     let pause = Image::Pause.name();
     let cri = r#"plugins."io.containerd.grpc.v1.cri""#;
     format!(
         r#"version = 2
-root = "{folder}/root"
+root = "{directory}/root"
 state = "/run/containerd"
 disabled_plugins = [
   "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
@@ -114,7 +114,7 @@ disabled_plugins = [
   netns_mounts_under_state_dir = true
 [{cri}.cni]
   bin_dir = "{PLUGINS}"
-  conf_dir = "{folder}/cni"
+  conf_dir = "{directory}/cni"
 [{cri}.containerd]
   snapshotter = "overlayfs"
   default_runtime_name = "runc"
@@ -123,7 +123,7 @@ disabled_plugins = [
 [{cri}.containerd.runtimes.runc.options]
   SystemdCgroup = false
 [plugins."io.containerd.internal.v1.opt"]
-  path = "{folder}/opt"
+  path = "{directory}/opt"
 "#
     )
 }

@@ -34,7 +34,7 @@ static NUMBERS: AtomicU32 = AtomicU32::new(1);
 #[derive(Debug)]
 pub struct Sandbox {
     holder: Process,
-    folder: PathBuf,
+    directory: PathBuf,
     cgroup: String,
     subnet: u8,
 }
@@ -54,13 +54,14 @@ impl Sandbox {
     /// Makes a sandbox.
     pub fn start(supervisor: &Arc<Supervisor>) -> Result<Self> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let folder = supervisor.work().join(format!("node-{number}"));
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let directory = supervisor.work().join(format!("node-{number}"));
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
         Self::check(supervisor)?;
         let cgroup = format!("/{}", supervisor.cgroup()?);
         let holder = hold(supervisor)?;
         let subnet = supervisor.link(holder.pid())?;
-        let sandbox = Self { holder, folder, cgroup, subnet };
+        let sandbox = Self { holder, directory, cgroup, subnet };
         sandbox.lay_network(supervisor).context("cannot lay the node's network")?;
         sandbox.lay_mounts(supervisor).context("cannot lay the node's mounts")?;
         Ok(sandbox)
@@ -99,8 +100,8 @@ impl Sandbox {
     }
 
     /// Returns a directory with the same path on the node and on this host, for sockets, state and configuration.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Returns the path by which this process accesses a file of the node.
@@ -115,15 +116,15 @@ impl Sandbox {
 
     /// Without `--pid`, `nsenter` does not fork, so the tool gets its process id and signals.
     fn enter(&self, tool: Tool, namespaces: &[&str]) -> Tool {
-        tool.started_by("nsenter", |folder| {
+        tool.started_by("nsenter", |directory| {
             let mut arguments = vec![format!("--target={}", self.holder.pid())];
             arguments.extend(namespaces.iter().map(|&namespace| namespace.to_owned()));
             arguments.push("--".to_owned());
             // `nsenter` enters a mount namespace at its root.
             arguments.extend(
-                folder
+                directory
                     .into_iter()
-                    .flat_map(|folder| ["env".to_owned(), format!("--chdir={}", folder.display())]),
+                    .flat_map(|directory| ["env".to_owned(), format!("--chdir={}", directory.display())]),
             );
             arguments
         })
@@ -143,7 +144,7 @@ impl Sandbox {
     }
 
     fn lay_mounts(&self, supervisor: &Arc<Supervisor>) -> Result<()> {
-        let script = mounts::script(&self.folder)?;
+        let script = mounts::script(&self.directory)?;
         let shell = Tool::new("node-mounts", "sh").arguments(["-eu"]).input(script);
         supervisor.run(self.inside(shell), AT_ONCE)?.succeeded().map(drop)
     }

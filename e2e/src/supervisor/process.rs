@@ -73,7 +73,7 @@ impl Tool {
 
     /// Sets the working directory.
     #[must_use]
-    pub fn folder(mut self, directory: impl Into<PathBuf>) -> Self {
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
     }

@@ -99,7 +99,7 @@ fn read_entry(archive: &Path, name: &str) -> Result<Vec<u8>> {
 /// Unpacks the root file system of an image into a temporary directory.
 fn unpack(context: &TestContext, image: Image) -> Result<PathBuf> {
     let archive = image.build(context)?;
-    let directory = context.folder("unpacked")?;
+    let directory = context.directory("unpacked")?;
     let layer = read_entry(&archive, "layer.tar")?;
     tar::Archive::new(layer.as_slice()).unpack(&directory).context("the layer of an image")?;
     let tmp = directory.join("tmp");

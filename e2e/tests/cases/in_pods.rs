@@ -11,7 +11,7 @@ pub(crate) fn install(
     namespace: &Namespace<'_>,
     guards: &str,
 ) -> Result<Output> {
-    let directory = context.folder("in-pods")?;
+    let directory = context.directory("in-pods")?;
     let tls = directory.join("tls").display().to_string();
     let service = format!("durward.{}", namespace.name());
     Durward::command(context, &["certs", "new", "--service", &service, "--out", &tls])?.succeeded()?;

@@ -173,7 +173,7 @@ struct Victim {
 
 impl Victim {
     fn start(context: &TestContext, fate: &str) -> Result<Self> {
-        let cache = context.folder("victim")?;
+        let cache = context.directory("victim")?;
         Self::start_in(context, fate, cache)
     }
 

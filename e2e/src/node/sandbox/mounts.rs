@@ -44,12 +44,13 @@ pub(crate) fn disk(kept: &str) -> String {
 }
 
 /// Returns the script for the directories that this host has now.
-pub(super) fn script(folder: &Path) -> Result<String> {
+pub(super) fn script(directory: &Path) -> Result<String> {
     let mounts =
         std::fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
     let mut points = points(&mounts);
     // The run's work directory keeps its path inside, even if a parent is covered.
-    points.insert(folder.canonicalize().with_context(|| format!("cannot follow {}", folder.display()))?);
+    points
+        .insert(directory.canonicalize().with_context(|| format!("cannot follow {}", directory.display()))?);
     let mut script = Script::default();
     script.mount(&["-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"]);
     script.line(&["mkdir", "-p", GROUND, "/run/lock", "/run/netns", "/run/containerd"]);
@@ -61,7 +62,7 @@ pub(super) fn script(folder: &Path) -> Result<String> {
         script.cover(parent, &["-t", "overlay", "-o", &options, "overlay"], &points);
     }
     for kept in KEPT {
-        let own = folder.join(disk(kept).trim_start_matches('/'));
+        let own = directory.join(disk(kept).trim_start_matches('/'));
         std::fs::create_dir_all(&own).with_context(|| format!("cannot make {}", own.display()))?;
         script.line(&["mkdir", "-p", kept]);
         script.mount(&["--bind", &own.display().to_string(), kept]);
@@ -88,7 +89,7 @@ fn to_overlay() -> Result<BTreeSet<PathBuf>> {
         .map(Path::new)
         .filter(|kept| !kept.is_dir())
         .map(|kept| {
-            let parent = kept.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
+            let parent = kept.ancestors().find(|directory| directory.is_dir()).unwrap_or(Path::new("/"));
             // A link, such as from /var/lib to a larger disk, is resolved.
             let parent =
                 parent.canonicalize().with_context(|| format!("cannot follow {}", parent.display()))?;
@@ -116,10 +117,10 @@ fn unescape(point: &str) -> String {
 }
 
 /// Returns the topmost mount points below a directory.
-fn directly_below<'a>(folder: &Path, points: &'a BTreeSet<PathBuf>) -> Vec<&'a Path> {
+fn directly_below<'a>(directory: &Path, points: &'a BTreeSet<PathBuf>) -> Vec<&'a Path> {
     let mut found: Vec<&Path> = Vec::new();
     for point in points {
-        let is_below = point != folder && point.starts_with(folder);
+        let is_below = point != directory && point.starts_with(directory);
         if is_below && !found.last().is_some_and(|last| point.starts_with(last)) {
             found.push(point);
         }
@@ -142,14 +143,14 @@ impl Script {
 
     /// Mounts something over a directory, and mounts again what was below it. Meanwhile the directory is at
     /// `GROUND/below`.
-    fn cover(&mut self, folder: &Path, arguments: &[&str], points: &BTreeSet<PathBuf>) {
+    fn cover(&mut self, directory: &Path, arguments: &[&str], points: &BTreeSet<PathBuf>) {
         let below = format!("{GROUND}/below");
-        let place = folder.display().to_string();
+        let place = directory.display().to_string();
         self.line(&["mkdir", "-p", &below]);
         self.mount(&["--rbind", &place, &below]);
         self.mount(&[arguments, &[&place]].concat());
-        for point in directly_below(folder, points) {
-            if let Ok(rest) = point.strip_prefix(folder) {
+        for point in directly_below(directory, points) {
+            if let Ok(rest) = point.strip_prefix(directory) {
                 let was = Path::new(&below).join(rest).display().to_string();
                 self.mount(&["--rbind", &was, &point.display().to_string()]);
             }

@@ -32,7 +32,7 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     fleet.run_pod("m3", &shop, "web")?;
     let installation = fleet.installation();
-    let directory = context.folder("snapshot")?.join("world");
+    let directory = context.directory("snapshot")?.join("world");
     let out = format!("--out={}", directory.display());
     let (used, free) = (format!("ns/{}", shop.name()), format!("ns/{}", empty.name()));
     let stopped = fleet.member("m1")?.stop()?;

@@ -167,7 +167,7 @@ impl Environment {
     }
 
     pub(super) fn kustomization(&self, lxcfs: &str) -> Result<PathBuf> {
-        let directory = self.context.folder("kustomization")?;
+        let directory = self.context.directory("kustomization")?;
         let resources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs");
         let images = [("lxcfs", lxcfs), ("durward", Image::Durward.name())].map(|(name, image)| {
             let (new_name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));

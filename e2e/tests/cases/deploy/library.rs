@@ -70,7 +70,7 @@ fn a_library_that_would_crash_lxcfs_is_not_loaded(context: &'static TestContext)
         std::fs::rename(&unfinished, &whole)?;
         reports("it is cut off")?;
         let directory = host_library().parent().and_then(Path::parent).map(Path::to_owned);
-        let foreign = directory.context("a library without a folder")?.join("libfuse3.so.3");
+        let foreign = directory.context("a library without a directory")?.join("libfuse3.so.3");
         image(&fixture, "durward.test/lxcfs:3", &foreign)?;
         fixture.deploy("durward.test/lxcfs:3")?;
         reports("it lacks what LXCFS calls")

@@ -25,7 +25,7 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
     degraded.exited_with(1)?;
     contains_all(&degraded.stdout, &[follower.name()])?;
 
-    let directory = context.folder("snapshot")?;
+    let directory = context.directory("snapshot")?;
     let out = format!("--out={}", directory.display());
     installation.command(&["snapshot", &out])?;
     let world = format!("--world={}", directory.display());

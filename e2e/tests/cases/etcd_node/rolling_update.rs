@@ -65,7 +65,7 @@ fn manifest(ns: &str, data: &str) -> [(&'static str, Value); 2] {
 
 /// Creates an etcd cluster in this namespace and waits until it is healthy.
 fn create_etcd(context: &TestContext, node: &Node, ns: &Namespace<'_>) -> Result<()> {
-    let data = context.folder("etcd-data")?;
+    let data = context.directory("etcd-data")?;
     for (resource, object) in manifest(ns.name(), &data.display().to_string()) {
         node.cluster().api().create(&ns.path(resource), &object)?.succeeded()?;
     }

@@ -31,7 +31,7 @@ exec /usr/local/lib/etcd "$@"
 
 fn image(context: &TestContext, node: &Node) -> Result<()> {
     let supervisor = context.supervisor()?;
-    let wrapper = context::write(&context.folder("etcd-of-the-document")?, "etcd", WRAPPER)?;
+    let wrapper = context::write(&context.directory("etcd-of-the-document")?, "etcd", WRAPPER)?;
     std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
     let (etcd, etcdctl) = (Binary::Etcd35.path(&supervisor)?, Binary::Etcdctl35.path(&supervisor)?);
     let recipe = Image::Busybox.recipe(context)?.changed(IMAGE, |root| {
@@ -66,7 +66,7 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
         ensure!(name != "statefulset" || text.contains(IMAGE), "upstream names another image: {text}");
         kubectl.run_with(&["-n", ns.name(), "apply", "-f", "-"], &text)?.succeeded()?;
     }
-    let data = context.folder("etcd-data")?;
+    let data = context.directory("etcd-data")?;
     for name in ["etcd-0", "etcd-1", "etcd-2"] {
         let volume = json!({
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("{}-{name}", ns.name())},

@@ -100,7 +100,7 @@ impl<'a> LocalCluster<'a> {
 
     fn up_with(context: &'a TestContext, lxcfs: &'static str) -> Result<Self> {
         node::build(context)?;
-        let own = context.folder("local-cluster")?;
+        let own = context.directory("local-cluster")?;
         std::os::unix::fs::symlink(cache()?.join("parts"), own.join("parts"))?;
         let mut cluster = Self { context, cache: own, message: String::new(), state: Value::Null, lxcfs };
         cluster.message = cluster.run("up")?.succeeded().context("the cluster does not start")?.stdout;

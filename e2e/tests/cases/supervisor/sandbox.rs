@@ -117,7 +117,7 @@ fn a_process_in_a_sandbox_has_its_own_pid_and_signals(context: &TestContext) -> 
     let supervisor = context.supervisor()?;
     let sandbox = Sandbox::start(&supervisor)?;
     let script = "trap 'echo got SIGTERM; exit 7' TERM; pwd; echo pid $$; while :; do sleep 0.05; done";
-    let tool = Tool::new("in-sandbox", "sh").arguments(["-c", script]).folder(sandbox.folder());
+    let tool = Tool::new("in-sandbox", "sh").arguments(["-c", script]).directory(sandbox.directory());
     let process = supervisor.start_process(sandbox.inside(tool).grace(Duration::from_secs(20)))?;
     let pid = await_output(&process, "pid ")?;
     ensure!(
@@ -126,7 +126,7 @@ fn a_process_in_a_sandbox_has_its_own_pid_and_signals(context: &TestContext) -> 
         process.pid()
     );
     ensure!(
-        process.log_tail(2).contains(&sandbox.folder().display().to_string()),
+        process.log_tail(2).contains(&sandbox.directory().display().to_string()),
         "it is in another directory"
     );
     ensure!(process.end()? == Exit::Code(7), "the signal did not reach it: {}", process.log_tail(5));
@@ -134,7 +134,7 @@ fn a_process_in_a_sandbox_has_its_own_pid_and_signals(context: &TestContext) -> 
 }
 
 fn start(context: &TestContext, fate: &str, after: Option<&Victim>) -> Result<Victim> {
-    let cache = after.map_or_else(|| context.folder("victim"), |after| Ok(after.cache.clone()))?;
+    let cache = after.map_or_else(|| context.directory("victim"), |after| Ok(after.cache.clone()))?;
     Victim::start_with(context, fate, cache, true)
 }
 
