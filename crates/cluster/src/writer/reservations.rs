@@ -1,10 +1,10 @@
-//! The set of pods that may be on their way out, kept in one Lease for each namespace, where every replica of Durward sees it.
+//! The reservations of pods that may leave, in one Lease per namespace, which all replicas of Durward share.
 //!
-//! For each namespace, not for each ensemble: which pods are one ensemble is a matter of configuration and of owners, and both may
-//! change while a pod leaves. An ensemble never spans namespaces, so that no change splits it over two Leases.
+//! The Lease is per namespace and not per etcd cluster: configuration and owners decide which pods form a cluster, and both can change
+//! while a pod leaves. An etcd cluster never spans namespaces, so no change spreads it over two Leases.
 //!
-//! The set stands in an annotation, as a Lease has one holder and this is several. Who has changed it last does not matter: it is
-//! written only over the version that was read. What a later version of Durward writes beside is kept.
+//! An annotation contains the set, because a Lease has only one holder. Each write requires the version that was read. Fields of later
+//! versions of Durward are kept.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -17,61 +17,61 @@ use serde_json::{Value, json};
 
 use crate::{Address, Resource, cause};
 
-/// Under which the set stands.
+/// The annotation with the set.
 const ANNOTATION: &str = "durward.dev/reservations";
 
-/// More than this many pods are never on their way out of one namespace at once: of two hundred ensembles of five members each, four
-/// hundred. They are about 100 kB then, and annotations may be 256 KiB.
-pub(super) const MOST: usize = 512;
+/// Reservations in one Lease at most. Two hundred etcd clusters of five members need four hundred. They take about 100 kB, and
+/// annotations can be 256 KiB.
+pub(super) const MAX: usize = 512;
 
-/// By which Durward's own Leases are known.
+/// The label of Durward's own Leases.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "durward");
 
-/// Which Lease.
+/// The name of a Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// Durward's own namespace.
     pub namespace: String,
-    /// One for each namespace that has ensembles.
+    /// One name per namespace with etcd clusters.
     pub name: String,
 }
 
 impl Lease {
-    /// What it is one of.
+    /// The resource of Leases.
     pub const RESOURCE: Resource = Resource {
         group: std::borrow::Cow::Borrowed("coordination.k8s.io"),
         version: std::borrow::Cow::Borrowed("v1"),
         plural: std::borrow::Cow::Borrowed("leases"),
     };
 
-    /// Where it is.
+    /// Returns the address of the Lease.
     pub fn address(&self) -> Address<'_> {
         Address { resource: &Self::RESOURCE, namespace: &self.namespace, name: &self.name }
     }
 }
 
-/// One pod that may be on its way out.
+/// A pod that may leave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     /// The pod's uid.
     pub uid: String,
-    /// The pod's name, for people.
+    /// The pod's name, for users.
     pub pod: String,
-    /// When the review that may let it go has ended: from then on it is waited for.
+    /// The end of the review that may allow its deletion.
     pub since: Timestamp,
-    /// When it was noted for the first time of those that followed each other; none by a version that did not say so.
+    /// The time of the first reservation in an uninterrupted series. Earlier versions do not store it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Timestamp>,
-    /// The uids of pods to which it may be about to hand leadership over: one, or more where reviews differ in whom they choose.
+    /// The uids of pods that it may transfer leadership to; several if reviews choose different successors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<String>,
-    /// What a later version knows of it.
+    /// Fields of later versions.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
 }
 
 impl Reservation {
-    /// One that says no more than that.
+    /// Creates a reservation without a successor.
     pub fn new(uid: &str, pod: &str, since: Timestamp) -> Self {
         Self {
             uid: uid.to_owned(),
@@ -83,18 +83,18 @@ impl Reservation {
         }
     }
 
-    /// How long ago its review ended; nothing where it has not yet.
+    /// Returns the time since the end of its review; zero before that.
     pub fn age(&self, now: SystemTime) -> Duration {
         now.duration_since(self.since.into()).unwrap_or_default()
     }
 }
 
-/// The set, as it was read.
+/// The set of reservations as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reservations {
-    /// The Lease's `resourceVersion`; none where there is no Lease yet.
+    /// The Lease's `resourceVersion`; `None` without a Lease.
     pub version: Option<String>,
-    /// The pods. No uid twice.
+    /// The reservations, with unique uids.
     pub held: Vec<Reservation>,
 }
 
@@ -112,7 +112,7 @@ struct WireMetadata {
 }
 
 impl Reservations {
-    /// Reads a whole Lease. What cannot be read is no empty set: somebody's reservation may be in it.
+    /// Reads a Lease. Unreadable data is an error, because it may contain reservations.
     pub fn read(Lease { namespace, name }: &Lease, json: &RawValue) -> Result<Self, Cause> {
         let lease = format!("the Lease {name} in namespace {namespace}");
         let next = "delete it when no pod leaves";
@@ -130,7 +130,7 @@ impl Reservations {
                     "somebody took the annotation {ANNOTATION} off {lease}, so that nobody knows who leaves; {next}"
                 )));
             }
-            // Somebody made it beforehand.
+            // A user created the Lease in advance.
             None => Vec::new(),
             Some(Value::String(text)) => serde_json::from_str(&text).map_err(|error| {
                 garbage(format!("the annotation {ANNOTATION} of {lease} cannot be read: {error}; {next}"))
@@ -139,16 +139,16 @@ impl Reservations {
                 return Err(garbage(format!("the annotation {ANNOTATION} of {lease} is no text; {next}")));
             }
         };
-        if held.len() > MOST {
-            let text = format!("the annotation {ANNOTATION} of {lease} names more than {MOST} pods; {next}");
+        if held.len() > MAX {
+            let text = format!("the annotation {ANNOTATION} of {lease} names more than {MAX} pods; {next}");
             return Err(garbage(text));
         }
         Ok(Self { version: Some(version), held })
     }
 
-    /// The Lease to be written.
+    /// Returns the Lease as JSON.
     pub fn body(&self, lease: &Lease) -> Value {
-        // Reservations are texts and times: there is nothing that could fail.
+        // Serializing texts and times cannot fail.
         let held = serde_json::to_string(&self.held).unwrap_or_default();
         let mut body = json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -169,19 +169,19 @@ impl Reservations {
         body
     }
 
-    /// Whether this pod is in it.
+    /// Whether this pod has a reservation.
     pub fn holds(&self, uid: &str) -> bool {
         self.of(uid).is_some()
     }
 
-    /// What is said of this pod.
+    /// Returns the reservation of this pod.
     pub fn of(&self, uid: &str) -> Option<&Reservation> {
         self.held.iter().find(|one| one.uid == uid)
     }
 
-    /// Whether there are more in it than anybody reads.
+    /// Whether it has too many reservations to be read again.
     pub fn is_too_long(&self) -> bool {
-        self.held.len() > MOST
+        self.held.len() > MAX
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_written_set_can_be_read() {
         let set = Reservations { version: Some("7".into()), held: vec![reservation("a"), reservation("b")] };
         let body = set.body(&lease());
         assert_eq!(body["metadata"]["resourceVersion"], "7");
@@ -219,13 +219,14 @@ mod tests {
         assert!(first["metadata"].get("resourceVersion").is_none());
         assert_eq!(first["metadata"]["name"], "durward-etcd.db");
         let first = Some(reservation("a").since);
-        let heir = Reservation { to: vec!["c".into()], first, ..reservation("a") };
-        let body = Reservations { version: Some("7".into()), held: vec![heir.clone()] }.body(&lease());
-        assert_eq!(Reservations::read(&lease(), &to_raw_value(&body).unwrap()).unwrap().held, [heir]);
+        let transferring = Reservation { to: vec!["c".into()], first, ..reservation("a") };
+        let body =
+            Reservations { version: Some("7".into()), held: vec![transferring.clone()] }.body(&lease());
+        assert_eq!(Reservations::read(&lease(), &to_raw_value(&body).unwrap()).unwrap().held, [transferring]);
     }
 
     #[test]
-    fn what_a_later_version_says_of_a_pod_is_kept_and_what_has_to_be_said_is_missed() {
+    fn unknown_fields_are_kept_and_required_fields_checked() {
         let text = r#"[{"uid":"a","pod":"etcd-1","since":"2026-11-21T10:00:00Z","by":{"node":"n1"}}]"#;
         let read = held(text).unwrap();
         assert_eq!((read[0].uid.as_str(), read[0].since), ("a", reservation("a").since));
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_durwards_whose_set_was_taken_off_is_not_an_empty_one() {
+    fn an_own_lease_without_the_annotation_is_an_error() {
         let own = json!({"resourceVersion": "1", "labels": {"app.kubernetes.io/managed-by": "durward"}});
         assert!(read(&own).unwrap_err().contains("took the annotation durward.dev/reservations off"));
         let made = json!({"resourceVersion": "1", "labels": {"app.kubernetes.io/managed-by": "helm"}});
@@ -248,10 +249,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_holds_no_set_is_an_empty_one_and_one_that_cannot_be_read_is_none() {
+    fn a_foreign_lease_without_the_annotation_is_empty_and_a_malformed_one_an_error() {
         assert_eq!(read(&json!({"resourceVersion": "1"})).unwrap().held, []);
         assert_eq!(read(&json!({"resourceVersion": "1", "annotations": {"a": "b"}})).unwrap().held, []);
-        let many = serde_json::to_string(&vec![reservation("a"); MOST + 1]).unwrap();
+        let many = serde_json::to_string(&vec![reservation("a"); MAX + 1]).unwrap();
         for (metadata, why) in [
             (json!({"annotations": {}}), "cannot be read"),
             (json!({"resourceVersion": ""}), "no resourceVersion"),

@@ -35,7 +35,7 @@ pub(super) struct Config {
     pub(super) clusters: Vec<EtcdClusterConfig>,
 }
 
-/// Where reservations are stored.
+/// The store of reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReservationStore {
     /// In a Lease in Durward's namespace, for all replicas.
@@ -142,7 +142,7 @@ pub(super) enum GroupBy {
     Selector,
 }
 
-/// What happens to a member when its pod is deleted.
+/// The effect of deleting a pod on its member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Membership {
     /// As its preStop hook says.

@@ -233,7 +233,7 @@ impl WireOwner {
     }
 }
 
-/// What happens to a node.
+/// The state of a node whose pods may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeState {
     /// It takes no new pods.

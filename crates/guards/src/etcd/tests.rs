@@ -204,7 +204,7 @@ async fn after_quorum_loss_dead_members_are_allowed_and_the_others_stay() {
         "deny",
         "the quorum is lost, and it is one of the members that are left",
     );
-    // Two that know of no leader leave no quorum to a third that is merely silent.
+    // If two know no leader, a third without a response has no quorum.
     let silent = |down: &[&str]| {
         let fake = Fake::of(3).leaderless();
         for name in down {
@@ -213,7 +213,7 @@ async fn after_quorum_loss_dead_members_are_allowed_and_the_others_stay() {
         fake
     };
     assert_ruling(&deleted(&silent(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "the quorum is lost");
-    // Of two silent ones nobody knows whether they are a quorum by themselves.
+    // Two members without a response may be a quorum by themselves.
     assert_ruling(
         &deleted(&silent(&["etcd-1", "etcd-2"]), LEAST, "etcd-2").await,
         "unknown",
@@ -331,7 +331,7 @@ async fn a_hook_that_removes_the_member_reduces_the_quorum() {
                 json!({"preStop": {"exec": {"command": ["/bin/sh", "-ec", "etcdctl member remove $(id)"]}}});
         })
     };
-    // Two members: with N one has to be left of two, which is no quorum; with N-1 one of one is.
+    // One of two remaining members is not a quorum, one of one is.
     let ruling = deleted(&fake(), LEAST, "etcd-1").await;
     assert_ruling(&ruling, "allow", "");
     assert!(!text_of(&ruling).contains("members: nothing can be read"), "{}", text_of(&ruling));
@@ -372,7 +372,7 @@ async fn without_a_gateway_health_and_metrics_are_read() {
     assert_ruling(&deleted(&degraded().down(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "");
     assert_ruling(&deleted(&degraded(), LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
     assert_ruling(&deleted_by(&degraded(), LEAST, "etcd-0", CONTROLLER, |_| {}).await, "allow", "by itself");
-    // A pod that is not there yet is a member that does not answer.
+    // A missing pod counts as a member without a response.
     let scaled = degraded().with(|state| drop(state.pods.remove(2)));
     assert_ruling(&deleted(&scaled, LEAST, "etcd-1").await, "deny", "2 of the 3");
 }
@@ -402,13 +402,13 @@ async fn teardown_and_repair_are_allowed_without_asking_members() {
         ("being deleted already", |s| s.pods[1]["metadata"]["deletionTimestamp"] = "x".into()),
     ];
     for (why, change) in changes {
-        // Under whatever name controllers run.
+        // The name of the controller does not matter.
         for user in ["ann", CONTROLLER, "system:kube-controller-manager"] {
             let fake = Fake::of(3).down(&["etcd-2"]).with(change);
             let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
             assert_ruling(&ruling, "allow", "");
             assert!(ruling.audit.iter().any(|(_, value)| value.contains(why)), "{why}: {:?}", ruling.audit);
-            // Its container may be back before it is gone.
+            // Its container may be restarted before the deletion.
             let reserved = usize::from(why == "etcd is not running in it");
             assert_eq!(fake.activity(), (0, reserved), "{why}");
         }
@@ -480,7 +480,7 @@ async fn a_dry_run_rules_the_same_and_changes_nothing() {
         let drain = evict(name, |r| r["object"]["deleteOptions"] = json!({"dryRun": ["All"]}));
         assert_ruling(&review(&fake.guard(yaml), &drain).await, verdict, text);
         assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
-        // From a world on disk there are no hands at all.
+        // Clients of a snapshot have no writer.
         assert_ruling(&review(&fake.without_writer(yaml), &evict(name, |_| {})).await, verdict, text);
     }
     let fake = Fake::of(3).down(&["etcd-2"]);

@@ -62,7 +62,7 @@ fn a_server_name_can_contain_namespace_and_name() {
     };
     assert_eq!(name("{name}.{namespace}.svc", Some("etcd")).as_deref(), Some("etcd.tenant-7.svc"));
     assert_eq!(name("etcd.svc", None).as_deref(), Some("etcd.svc"));
-    // No certificate has such a name, and that is told by the name.
+    // No certificate has such a name, and the error contains it.
     assert_eq!(name("{name}.{namespace}.svc", None).as_deref(), Some("{name}.tenant-7.svc"));
 }
 

@@ -406,7 +406,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
         let holds = others > of / 2;
         let small = case.is_small();
         let (at, goes) = match &decision {
-            // What is done before is done only for one that may go.
+            // An effect is decided only for a member that can be deleted.
             Decision::Effect(effect) => {
                 if matches!(effect, Effect::MoveLeader { .. }) {
                     prop_assert!(case.done && case.leader == Some(case.target));
@@ -425,18 +425,18 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
         };
         counts[at].set(counts[at].get() + 1);
         if goes && case.votes(case.target) {
-            // Of two one is left that stays, also where it is not clear which of the two leads; the only one has nobody beside it.
+            // One of two stays, even if the leader is unclear.
             let stays =
                 |at: usize| matches!(case.members[at], Problem::None | Problem::OldTerm | Problem::Claims);
             let one_is_left =
                 case.voters() < 2 || (0..case.members.len()).any(|at| at != case.target && stays(at));
-            // Where most pods are of another ensemble, the only member of this one is a stranger there.
+            // If most pods are in another etcd cluster, the only member of this one is not a member there.
             let elsewhere = case.members.iter().filter(|problem| **problem == Problem::OtherCluster).count();
             let is_alone = case.voters() < 2 && elsewhere > 1;
             let is_outage = small && one_is_left && !case.is_surplus;
             prop_assert!(holds || is_outage || is_alone, "{others} of {of} are left: {decision:?}");
         }
-        // One that merely does not answer may be well: it is not let go for want of a quorum.
+        // A member that does not answer may be healthy, so it needs a quorum of the others or a lost quorum.
         if let Problem::NoResponse(code) = case.members[case.target]
             && goes
         {
@@ -450,30 +450,30 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
                 _ => false,
             };
             let at_work = (0..case.members.len()).filter(|at| *at != case.target && at_work(*at)).count();
-            // Or where nobody is left with whom it could be one: all others refuse too, or miss a leader.
+            // Or no quorum is possible: all others refuse connections too, or know no leader.
             let is_refused = code == cause::NOT_LISTENING
                 && if case.has_working_quorum() { at_work > of / 2 } else { case.uncertain() == 0 };
             prop_assert!(holds || is_lost || is_refused, "{rest} of {of} are left: {decision:?}");
-            // And whatever it is silent for, it does not go where reads are served under it.
+            // It is never allowed while reads succeed under its leadership.
             prop_assert!(
                 !(case.has_working_quorum() && case.is_led() && case.leader == Some(case.target)),
                 "{decision:?}"
             );
         }
-        // One of another ensemble that has more members is one of those.
+        // A pod of another etcd cluster with more members is needed there.
         if case.members[case.target] == Problem::OtherCluster {
             prop_assert!(!goes, "{decision:?}");
         }
-        // Healthy members go only once it is noted, or can be.
+        // A healthy member is allowed only with a reservation.
         if matches!(&decision, Decision::Ruling(ruling) if ruling.verdict == Verdict::Allow)
             && case.is_healthy(case.target)
             && case.votes(case.target)
         {
             prop_assert!(case.done && !case.has_reservation_error, "{decision:?}");
         }
-        // And what can go may go: nothing is held up where all is well.
+        // If all members are healthy, the deletion is allowed.
         let all_well = (0..case.members.len()).all(|at| case.is_healthy(at));
-        // Neither is one of two that are all there are to be.
+        // So is the deletion of one of two declared members.
         let may = holds || (small && !case.is_surplus);
         if all_well
             && case.without_pod == 0
@@ -488,7 +488,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
     if let Err(found) = run {
         panic!("{found}\n{runner}");
     }
-    // Cases that all come out the same would prove nothing.
+    // Each verdict must be frequent.
     let counts = counts.map(|count| count.get());
     assert!(counts.iter().all(|count| *count > runs / 30), "{counts:?} of {runs}");
 }

@@ -1,4 +1,4 @@
-//! Several deletions at once, by several replicas, and what is noted between them.
+//! Concurrent deletions, reviewed by several replicas.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::assert_ruling;
 use super::fake::{Fake, Reply, deleted, evicted, review, verdict_of};
 use cluster::cause;
 
-/// How many of these deletions pass, each by a replica of its own.
+/// Returns how many of these deletions are allowed, each by its own replica.
 async fn passing(fake: &Fake, yaml: &str, names: &[&str]) -> usize {
     let guards: Vec<_> = names.iter().map(|name| (fake.guard(yaml), delete(name, |_| {}))).collect();
     let rulings = join_all(guards.iter().map(|(guard, body)| review(guard, body))).await;
@@ -51,7 +51,7 @@ async fn concurrent_deletions_are_allowed_up_to_the_quorum_and_the_rest_later() 
                 .filter(|(_, ruling)| verdict_of(ruling) == "allow")
                 .map(|(name, _)| name.clone())
                 .collect();
-            // Who is to lead next waits for that, and may be among the last.
+            // The successor waits for the transfer.
             let all = most.min(waiting.len());
             assert!(passed.len() <= most && passed.len() + 1 >= all, "{passed:?} of {waiting:?}");
             assert!(
@@ -76,7 +76,7 @@ async fn concurrent_deletions_are_allowed_up_to_the_quorum_and_the_rest_later() 
 
 #[tokio::test(start_paused = true)]
 async fn local_reservations_need_no_lease() {
-    // What is noted outlives a test, so that this one has a namespace of Durward's to itself.
+    // Local reservations outlive a test, so this one has its own namespace.
     let local = format!("reservation: local\ninstallNamespace: one-process\n{LEAST}");
     let fake = Fake::of(3).with(|s| {
         s.errors.insert("leases", cause::FORBIDDEN);
@@ -108,7 +108,7 @@ async fn a_retry_is_allowed_and_another_pod_denied() {
 async fn a_reservation_expires_unless_the_pod_is_being_deleted() {
     let fake = Fake::of(3);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
-    // The review had 8.5 s (less what is kept for the answer), and 30 s begin after that.
+    // The review ends after 8.3 s, and the reservation 30 s later.
     fake.state().elapsed = Duration::from_secs(38);
     assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "let go a moment ago");
     fake.state().elapsed = Duration::from_secs(39);
@@ -134,7 +134,7 @@ async fn the_next_member_is_allowed_once_the_replacement_is_healthy() {
 #[tokio::test(start_paused = true)]
 async fn health_is_read_again_after_the_reservation() {
     let fake = Fake::of(3);
-    // The write is what the test hangs the change on: whoever is asked before it is well.
+    // The member becomes unhealthy after the write, so all answers before it are healthy.
     let guard = fake.guard(LEAST);
     let body = delete("etcd-1", |_| {});
     let falling = async {
@@ -180,7 +180,7 @@ async fn two_clusters_do_not_affect_each_other() {
         other["metadata"]["ownerReferences"][0]["uid"] = "uid-other".into();
         s.pods.push(other);
     });
-    // It neither answers for this ensemble nor is missed in it.
+    // It does not count for the other etcd cluster.
     assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
     let other_pod = evict("other-0", |_| {});
     assert_ruling(&review(&fake.guard(LEAST), &other_pod).await, "allow", "");

@@ -1,4 +1,4 @@
-//! How many members an ensemble is to have: what says so, and that nothing else does.
+//! The sources of the expected size.
 
 use serde_json::{Value, json};
 
@@ -10,14 +10,14 @@ use cluster::cause;
 const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
 const NAMED: &str = "ensembles: [{namespace: db, selector: app=etcd, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
 
-/// The pods that are left are made by nothing.
+/// Removes the owners of all pods.
 fn bare(state: &mut State) {
     for pod in &mut state.pods {
         drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
     }
 }
 
-/// Each pod is of a set of its own: `a`, `b`, `c`.
+/// Gives each pod its own `StatefulSet`: `a`, `b`, `c`.
 fn each_its_own(state: &mut State) {
     for (at, (pod, name)) in state.pods.iter_mut().zip(["a", "b", "c"]).enumerate() {
         let uid = format!("uid-{name}");
@@ -28,7 +28,7 @@ fn each_its_own(state: &mut State) {
     }
 }
 
-/// An object of an operator's own kind makes the pods.
+/// Makes a custom object the owner of all pods.
 fn made(state: &mut State, spec: &Value) {
     let cluster = json!({"apiVersion": "etcd.example.org/v1", "kind": "EtcdCluster", "metadata": {"name": "prod", "namespace": "db", "uid": "uid-prod"}, "spec": spec});
     state.others.insert(("etcdclusters", "prod".to_owned()), cluster);
@@ -39,7 +39,7 @@ fn made(state: &mut State, spec: &Value) {
     }
 }
 
-/// Two of what were three: the third one was taken out of the list, and its pod is gone.
+/// Returns two of three members. The third was removed from the list, and its pod is deleted.
 fn two_are_left(change: impl FnOnce(&mut State)) -> Fake {
     Fake::of(3).with(|state| {
         state.members.retain(|name, _| name != "etcd-2");
@@ -55,7 +55,7 @@ fn with(yaml: &str, key: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_configured_size_below_the_voters_or_pods_is_ignored() {
-    // The third one was taken out of the list, and its pod is still there.
+    // The third member was removed from the list, and its pod remains.
     let three = |change: fn(&mut State)| {
         Fake::of(3).with(|state| {
             state.members.retain(|name, _| name != "etcd-2");
@@ -93,7 +93,7 @@ async fn two_voters_of_an_undeclared_cluster_both_stay() {
         (two_are_left(bare), TOGETHER),
         (two_are_left(scaled), TOGETHER),
         (two_are_left(|s| made(s, &Value::Null)), NAMED),
-        // An object of which the entry does not say that it is an ensemble.
+        // The entry does not configure the kind of this owner.
         (two_are_left(|s| made(s, &json!({"size": 2}))), LEAST),
     ];
     for (at, (fake, yaml)) in shapes.into_iter().enumerate() {
@@ -107,14 +107,14 @@ async fn two_voters_of_an_undeclared_cluster_both_stay() {
             assert_ruling(&evicted(&fake, yaml, name).await, "deny", "nobody says that");
         }
         assert!(fake.state().actions.is_empty(), "{at}: {:?}", fake.state().actions);
-        // Said, they are two: one goes, and the other one waits for it.
+        // With a declared size of two, one is allowed and the other one waits.
         let text = with(yaml, "members: 2");
         assert_ruling(&deleted(&fake, &text, "etcd-1").await, "allow", "the ensemble has 2 members");
         assert_ruling(&deleted(&fake, &text, "etcd-0").await, "deny", "one of the two has to be there");
         let three = with(yaml, "members: 3");
         assert_ruling(&deleted(&fake, &three, "etcd-1").await, "deny", "2 of the 3 members that");
     }
-    // The only one of which nobody says so may be the last of more.
+    // A single member without a declared size may be the last one of more.
     let one = || Fake::of(1).with(bare);
     assert_ruling(&deleted(&one(), LEAST, "etcd-0").await, "deny", "members: 1");
     assert_ruling(
@@ -137,7 +137,7 @@ async fn the_owner_declares_the_size() {
         let fake = two_are_left(|s| made(s, &spec));
         assert_ruling(&deleted(&fake, NAMED, "etcd-1").await, verdict, text);
     }
-    // The larger of two numbers counts, whoever says it.
+    // The larger number counts.
     let set = |replicas: u64| {
         move |s: &mut State| {
             let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
@@ -152,7 +152,7 @@ async fn the_owner_declares_the_size() {
         );
         assert_ruling(&deleted(&two_are_left(set(2)), &yaml, "etcd-1").await, "allow", "has 2 members");
     }
-    // Sets are not seen that have no pods now, so that the sum of the others is none of the ensemble.
+    // A `StatefulSet` without pods is not found, so the sum of the others is only a lower bound.
     assert_ruling(&deleted(&two_are_left(set(2)), TOGETHER, "etcd-1").await, "deny", "nobody says that");
     assert_ruling(&deleted(&two_are_left(set(2)), LEAST, "etcd-1").await, "allow", "has 2 members");
 }
@@ -168,9 +168,9 @@ async fn an_unreadable_owner_makes_the_size_unknown() {
         let strict = format!("smallEnsembles: deny\n{yaml}");
         assert_eq!(verdict_of(&deleted(&fake, &strict, "etcd-1").await), "deny");
     }
-    // Of three none of that matters.
+    // The size does not matter for three voters.
     assert_ruling(&deleted(&Fake::of(3).with_error("statefulsets"), LEAST, "etcd-1").await, "allow", "");
-    // And whoever stays in any case is told why.
+    // A denial that does not depend on the size has its own reason.
     let ill = two_are_left(|s| s.members.get_mut("etcd-0").unwrap().behind = 9000).with_error("statefulsets");
     assert_ruling(&deleted(&ill, LEAST, "etcd-1").await, "deny", "the other member is not healthy");
     let fake = two_are_left(|s| made(s, &json!({"size": 3}))).with_error("etcdclusters");
@@ -194,14 +194,14 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
     };
     let changes: [fn(&mut State); 3] = [goes, gone, end];
     for (at, change) in changes.into_iter().enumerate() {
-        // Another one is down: the collector waits like everybody.
+        // Another member is down, so even the garbage collector waits.
         let short = Fake::of(3).down(&["etcd-2"]).with(change);
         assert_ruling(
             &deleted_by(&short, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await,
             "deny",
             "only 1 other member",
         );
-        // And nobody counts on the one that goes, so that the others wait for it.
+        // The member without an owner does not count, so the others wait.
         let well = || Fake::of(3).with(change);
         for name in ["etcd-0", "etcd-2"] {
             let ruling = deleted(&well(), TOGETHER, name).await;
@@ -212,7 +212,7 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
         assert_ruling(&deleted_by(&fake, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
         assert_eq!(fake.state().actions, ["reserved etcd-1"], "{at}: it is asked for, and noted");
     }
-    // All of them are torn down together.
+    // Deleting all owners is a teardown.
     let all = Fake::of(3).down(&["etcd-2"]).with(|s| {
         goes(s);
         s.others.get_mut(&("statefulsets", "a".to_owned())).unwrap()["spec"]["replicas"] = 0.into();
@@ -222,12 +222,12 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
         assert_ruling(&deleted_by(&all, TOGETHER, name, CONTROLLER, |_| {}).await, "allow", "");
     }
     assert!(all.state().actions.is_empty());
-    // A pod whose etcd does not run goes in any case, and is noted.
+    // A pod whose etcd does not run is allowed and reserved.
     let crashed = Fake::of(3).with(goes);
     crashed.set_container("etcd-1", "waiting");
     assert_ruling(&deleted_by(&crashed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
     assert_eq!(crashed.state().actions, ["reserved etcd-1"]);
-    // Where nobody sees whose pods there are, nobody knows whether it is all of them.
+    // Without the list of pods, other owners may exist.
     let unseen = Fake::of(3).with(goes).with_error("pods");
     assert_ruling(&deleted_by(&unseen, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "unknown", "");
 }
@@ -253,21 +253,21 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
             "allow",
             "the ensemble has 2",
         );
-        // The other one comes back.
+        // The other member comes back.
         assert_ruling(
             &deleted_by(&to(1), LEAST, "etcd-0", user, |_| {}).await,
             "allow",
             "the ensemble has 2",
         );
     }
-    // Taken out, it ends, and goes without a question.
+    // A member that was removed from the list stops, and its pod is allowed.
     let ended = to(1).with(|s| s.members.retain(|name, _| name != "etcd-1"));
     ended.set_container("etcd-1", "waiting");
     assert_ruling(&deleted_by(&ended, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
-    // It takes itself out.
+    // Its hook removes it from the list.
     let removed = with(LEAST, "membership: removed");
     assert_ruling(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
-    // What is dead is not in the way.
+    // A dead member can be deleted.
     let dead = to(1).leaderless().with(|s| {
         s.members.get_mut("etcd-1").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
     });
@@ -276,7 +276,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
         "allow",
         "the quorum is lost",
     );
-    // The only one there is does not go for good either, beside a pod that answers and is of no list.
+    // A single member is not scaled away either.
     let last = Fake::of(3).with(|s| {
         each_its_own(s);
         s.members.retain(|name, _| name != "etcd-2");
@@ -294,7 +294,7 @@ async fn a_failed_scale_up_can_be_scaled_back() {
     let ruling = deleted(&up(), LEAST, "etcd-1").await;
     assert_ruling(&ruling, "deny", "2 of the 3 members that");
     assert_ruling(&ruling, "deny", "scale it back: kubectl -n db scale statefulset etcd --replicas=2");
-    // Not where that would take one that votes.
+    // Not if that would delete a voter.
     let other = Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-1"));
     let text = text_of(&deleted(&other, LEAST, "etcd-2").await);
     assert!(text.contains("2 of the 3 members that") && !text.contains("scale it back"), "{text}");

@@ -1,5 +1,4 @@
-//! An API server and an etcd ensemble in memory, with hands that change them. Every answer comes after a pause in which others go
-//! on, so that what is asked at once is answered in turns.
+//! An API server and an etcd cluster in memory, with a writer. Every answer yields first, so that concurrent requests interleave.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,31 +20,31 @@ use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Page, P
 use cluster::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer};
 use cluster::{self, Address, Clients, Context, EtcdClient, Metadata, Reader, cause};
 
-/// How a member answers.
+/// The answers of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// Everything.
+    /// Answers everything.
     Full,
-    /// Nothing, for this reason.
+    /// Fails with this cause.
     NoResponse(&'static str),
-    /// Not at all.
+    /// Never answers.
     Hangs,
-    /// All but linearizable reads, which hang.
+    /// Answers everything but linearizable reads.
     ReadHangs,
-    /// That the reader may not read.
+    /// Denies reads.
     ReadDenied,
-    /// Health and metrics only.
+    /// Answers health and metrics only.
     HealthOnly,
 }
 
-/// Whom a member takes for the leader.
+/// The leader that a member reports.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ReportedLeader {
-    /// The one that all do.
+    /// The leader that all members report.
     Consensus,
     /// This one.
     FakeMember(Id),
-    /// Nobody: it knows of no leader.
+    /// It knows no leader.
     None,
 }
 
@@ -62,7 +61,7 @@ pub(super) struct FakeMember {
     pub(super) version: &'static str,
 }
 
-/// What there is.
+/// The state of the API server and the members.
 pub(super) struct State {
     pub(super) pods: Vec<Value>,
     pub(super) others: BTreeMap<(&'static str, String), Value>,
@@ -70,37 +69,37 @@ pub(super) struct State {
     pub(super) members: BTreeMap<String, FakeMember>,
     pub(super) leader: Option<Id>,
     pub(super) alarms: Vec<Alarm>,
-    /// Listed beside the members that have pods.
+    /// Listed members without pods.
     pub(super) listed: Vec<Member>,
-    /// What the API server refuses: a plural, and why.
+    /// The plurals that the API server denies, with the cause.
     pub(super) errors: BTreeMap<&'static str, &'static str>,
-    /// What becomes of a leader that is to hand over; it does where none.
+    /// The result of a transfer; `None` lets it succeed.
     pub(super) transfer_result: Option<TransferResult>,
-    /// In how many turns of others it hands over.
+    /// The number of yields until a transfer succeeds.
     pub(super) transfer_turns: usize,
-    /// After how many questions for the status the others have seen who leads then, and who led before.
+    /// The number of status requests until the others report the new leader, and the previous leader.
     pub(super) unseen_for: usize,
     pub(super) before: Option<Id>,
-    /// Whether Leases are neither read nor written in any time.
+    /// Whether reads of Leases hang.
     pub(super) leases_hang: bool,
-    /// Whether somebody else is always faster to write.
+    /// Whether every write conflicts.
     pub(super) writes_conflict: bool,
-    /// Everything that was changed, in order.
+    /// All changes in their order.
     pub(super) actions: Vec<String>,
-    /// How often members were asked.
+    /// The number of requests to members.
     pub(super) asked: usize,
-    /// How much later than in tests it is.
+    /// The time since the start of the test.
     pub(super) elapsed: Duration,
 }
 
-/// The world and the hands of a test.
+/// The reader, etcd client and writer of a test.
 #[derive(Clone)]
 pub(super) struct Fake(Arc<Mutex<State>>);
 
 const ENSEMBLE: Id = 0xcdf8_1818_1818_1818;
 
 impl Fake {
-    /// So many members, `etcd-0` the leader with the id 10, all well.
+    /// Returns so many healthy members. `etcd-0` leads and has the id 10.
     pub(super) fn of(members: u64) -> Self {
         let name = |at: u64| format!("etcd-{at}");
         let one = |at: u64| FakeMember {
@@ -148,20 +147,20 @@ impl Fake {
         self.0.lock().unwrap()
     }
 
-    /// The same with a change.
+    /// Applies a change.
     pub(super) fn with(self, change: impl FnOnce(&mut State)) -> Self {
         change(&mut self.state());
         self
     }
 
-    /// The same where the API server refuses to show, or to have written, objects of this kind.
+    /// Denies access to objects of this plural.
     pub(super) fn with_error(self, plural: &'static str) -> Self {
         self.with(|state| {
             state.errors.insert(plural, cause::FORBIDDEN);
         })
     }
 
-    /// The same with members that do not answer.
+    /// Makes members refuse connections.
     pub(super) fn down(self, names: &[&str]) -> Self {
         self.with(|state| {
             for name in names {
@@ -170,7 +169,7 @@ impl Fake {
         })
     }
 
-    /// The same in which nobody knows a leader and no read comes about.
+    /// Removes the leader and makes reads hang.
     pub(super) fn leaderless(self) -> Self {
         self.with(|state| {
             state.leader = None;
@@ -197,39 +196,39 @@ impl Fake {
         EtcdGuard::new(&Arc::new(config(yaml)), self.clients())
     }
 
-    /// How often members were asked, and how much was changed.
+    /// Returns the number of requests to members and of changes.
     pub(super) fn activity(&self) -> (usize, usize) {
         let state = self.state();
         (state.asked, state.actions.len())
     }
 
-    /// Has a member answer so.
+    /// Sets the answers of a member.
     pub(super) fn set(&self, name: &str, reply: Reply) {
         self.state().members.get_mut(name).unwrap().reply = reply;
     }
 
-    /// Waits until anything is noted.
+    /// Waits for a reservation.
     pub(super) async fn reserved(&self) {
         while self.state().lease.is_none() {
             yield_now().await;
         }
     }
 
-    /// Waits until a leader is told to hand over.
+    /// Waits for a leadership transfer.
     pub(super) async fn transferring(&self) {
         while !self.state().actions.iter().any(|deed| deed.contains(" to ")) {
             yield_now().await;
         }
     }
 
-    /// What stands where a pod says how its container is: `running`, `waiting`.
+    /// Sets the state of a container: `running`, `waiting`.
     pub(super) fn set_container(&self, name: &str, state: &str) {
         for pod in self.state().pods.iter_mut().filter(|pod| pod["metadata"]["name"] == name) {
             pod["status"]["containerStatuses"][0]["state"] = json!({state: {}});
         }
     }
 
-    /// What is noted, as it stands in the Lease.
+    /// Returns the reservations in the Lease.
     pub(super) fn reservations(&self) -> Vec<Reservation> {
         let lease = self.state().lease.clone();
         lease.map_or_else(Vec::new, |(version, mut lease)| {
@@ -239,12 +238,12 @@ impl Fake {
         })
     }
 
-    /// A pod as the API server has it.
+    /// Returns a pod as the API server stores it.
     pub(super) fn pod(&self, name: &str) -> Value {
         self.state().object("pods", name).cloned().unwrap()
     }
 
-    /// A pod that was deleted is gone, and its `StatefulSet` has made the next one, which is well.
+    /// Replaces a deleted pod with a healthy one.
     pub(super) fn replace(&self, name: &str) {
         for pod in self.state().pods.iter_mut().filter(|pod| pod["metadata"]["name"] == name) {
             let uid = format!("{}-next", pod["metadata"]["uid"].as_str().unwrap());
@@ -253,7 +252,7 @@ impl Fake {
         }
     }
 
-    /// Deletes a pod, as the API server's store does.
+    /// Sets the deletion timestamp of a pod.
     pub(super) fn mark_deleted(&self, name: &str) {
         for pod in self.state().pods.iter_mut().filter(|pod| pod["metadata"]["name"] == name) {
             pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into();
@@ -276,7 +275,7 @@ impl State {
         self.errors.get(plural).map(|code| Cause::new(code, format!("{plural} may not be read")))
     }
 
-    /// What a member of this ensemble has for its list.
+    /// Returns the member list of this etcd cluster.
     fn list(&self, cluster: Id) -> MemberList {
         let member = |(name, one): (&String, &FakeMember)| Member {
             id: one.id,
@@ -420,7 +419,7 @@ impl Reader for Fake {
             if let Some(why) = state.refusal(query.resource.plural.as_ref()) {
                 return Err(why);
             }
-            // In pages of two: whoever reads only the first one does not see all.
+            // Returns pages of two, so that reading only the first one fails tests.
             let from: usize = query.continue_token.map_or(0, |from| from.parse().unwrap());
             let objects: Vec<Object> = state.pods.iter().skip(from).take(2).map(object).collect();
             let next = (from + 2 < state.pods.len()).then(|| (from + 2).to_string());
@@ -512,7 +511,7 @@ impl Writer for Fake {
     }
 }
 
-/// What a guard says of a review.
+/// Returns the ruling on a review.
 pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Ruling {
     use admission::Guard as _;
     assert_eq!(guard.name(), NAME);
@@ -521,12 +520,12 @@ pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Ruling {
     guard.review(&review.request, deadline.into_std()).await
 }
 
-/// The same of a deletion by a person.
+/// Reviews a deletion by a user.
 pub(super) async fn deleted(fake: &Fake, yaml: &str, name: &str) -> Ruling {
     deleted_by(fake, yaml, name, "ann", |_| {}).await
 }
 
-/// The same by somebody, with a change to the request. The pod is what the API server has.
+/// Reviews a deletion by the given user with a changed request. The pod is the stored one.
 pub(super) async fn deleted_by(
     fake: &Fake,
     yaml: &str,
@@ -543,12 +542,12 @@ pub(super) async fn deleted_by(
     review(&fake.guard(yaml), &body).await
 }
 
-/// The same of an eviction.
+/// Reviews an eviction.
 pub(super) async fn evicted(fake: &Fake, yaml: &str, name: &str) -> Ruling {
     review(&fake.guard(yaml), &evict(name, |_| {})).await
 }
 
-/// The ruling in a word.
+/// Returns the verdict as a word.
 pub(super) fn verdict_of(ruling: &Ruling) -> &'static str {
     match &ruling.verdict {
         Verdict::Allow => "allow",
@@ -558,7 +557,7 @@ pub(super) fn verdict_of(ruling: &Ruling) -> &'static str {
     }
 }
 
-/// Everything that it says to a person.
+/// Returns all texts of a ruling for users.
 pub(super) fn text_of(ruling: &Ruling) -> String {
     let warnings = ruling.warnings.fitted().join("\n");
     match (&ruling.verdict, &ruling.refusal) {
@@ -569,7 +568,7 @@ pub(super) fn text_of(ruling: &Ruling) -> String {
     }
 }
 
-/// An alarm.
+/// Returns an alarm.
 pub(super) fn alarm(member: Id, kind: AlarmKind) -> Alarm {
     Alarm { member, kind }
 }

@@ -1,4 +1,4 @@
-//! What is not as it should be: pods that are not what they say, members that contradict each other, API servers that refuse.
+//! Pods with false claims, members that contradict each other, and API servers that deny access.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use super::fake::{
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 
-/// An ensemble of three, one of them down, and a pod with the right labels and owner that runs another etcd.
+/// Returns three members, one of them down, and a pod with matching labels and owner that runs another etcd.
 fn rogue_pod(change: impl FnOnce(&mut FakeMember)) -> Fake {
     Fake::of(3).down(&["etcd-2"]).with(|s| {
         let mut pod = s.pods[1].clone();
@@ -26,14 +26,14 @@ fn rogue_pod(change: impl FnOnce(&mut FakeMember)) -> Fake {
 
 #[tokio::test(start_paused = true)]
 async fn a_rogue_pod_confirms_no_member() {
-    // Of another ensemble; then most pods are not of the ensemble, and nobody can say which one it is.
+    // A pod of another etcd cluster, so that no cluster has most pods.
     for change in [
         |_: &mut FakeMember| {},
-        // The member that is down.
+        // With the id of the member that is down.
         |one: &mut FakeMember| (one.id, one.cluster) = (12, 7),
-        // The same, and of the same ensemble, as every answer of etcd has its ids.
+        // With its id and cluster id, which every answer of etcd contains.
         |one: &mut FakeMember| (one.id, one.cluster) = (12, 0xcdf8_1818_1818_1818),
-        // One that is there.
+        // With the id of a healthy member.
         |one: &mut FakeMember| (one.id, one.cluster) = (10, 0xcdf8_1818_1818_1818),
     ] {
         for name in ["etcd-0", "etcd-1"] {
@@ -75,14 +75,14 @@ async fn a_leader_that_does_not_answer_is_unknown() {
     let fake =
         Fake::of(3).with(|s| s.members.get_mut("etcd-0").unwrap().reply = Reply::NoResponse(cause::TIMEOUT));
     assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "etcd-0: timeout");
-    // Nothing listens there: it leads no more, whatever the others know so far.
+    // It refuses connections and does not lead any more.
     let dead = Fake::of(3).down(&["etcd-0"]).leaderless();
     assert_ruling(&deleted(&dead, LEAST, "etcd-0").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_working_quorum_may_include_the_member_that_does_not_answer() {
-    // One of three is corrupt and two are enough: the silent one has to be the second.
+    // One of three lags, so the member without a response must be in the quorum.
     let fake = Fake::of(3).with(|s| {
         s.members.get_mut("etcd-1").unwrap().behind = 9000;
         s.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::UNREACHABLE);
@@ -94,7 +94,7 @@ async fn a_working_quorum_may_include_the_member_that_does_not_answer() {
 async fn refused_connections_may_mean_a_wrong_port() {
     let fake = Fake::of(3).down(&["etcd-0", "etcd-1", "etcd-2"]);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
-    // One serves reads, and neither of the others listens: one of them has to be its quorum.
+    // One serves reads, so one of the others must be in its quorum.
     let fake = Fake::of(3).down(&["etcd-1", "etcd-2"]);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
 }
@@ -148,7 +148,7 @@ async fn failed_reads_of_the_api_server_are_unknown() {
         "durward manifests --config durward.yaml --only rbac | kubectl apply -f -",
     );
     assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "unknown", "pods may not be read");
-    // These only let through; without them everything else still counts.
+    // These objects only allow deletions earlier.
     for plural in ["namespaces", "statefulsets", "nodes"] {
         let fake = Fake::of(3).with_error(plural);
         assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
@@ -193,7 +193,7 @@ async fn foreign_names_add_no_line() {
     assert!(text.contains("\n  x etcd-2 healthy  -            -       -  no pod answers as it\n"), "{text}");
 }
 
-/// Eight pods that one entry takes for one ensemble: five are of one, and three of another, in which `etcd-5` leads.
+/// Returns eight pods in one group: five of one etcd cluster, and three of another, whose leader is `etcd-5`.
 fn two_in_one(have_a_set: bool) -> Fake {
     Fake::of(8).with(|s| {
         for at in 5..8 {
@@ -216,7 +216,7 @@ async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {
             assert_ruling(&ruling, "unknown", "give each ensemble an entry with a selector of its own");
             assert_ruling(&ruling, "unknown", "it is of another ensemble, 7");
         }
-        // The others are counted by their own list.
+        // The others count by their own list.
         assert_ruling(&deleted(&two_in_one(have_a_set), yaml, "etcd-1").await, "allow", "");
         let lags = two_in_one(have_a_set).with(|s| {
             for name in ["etcd-2", "etcd-3"] {
@@ -224,7 +224,7 @@ async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {
             }
         });
         assert_ruling(&deleted(&lags, yaml, "etcd-1").await, "deny", "only 2 other members");
-        // Of which of the two a silent pod is, it does not say.
+        // A pod without a response may belong to either.
         let silent = two_in_one(have_a_set)
             .with(|s| s.members.get_mut("etcd-7").unwrap().reply = Reply::NoResponse(cause::TIMEOUT));
         assert_ruling(&deleted(&silent, yaml, "etcd-7").await, "unknown", "two ensembles");
@@ -260,14 +260,14 @@ async fn pods_without_a_gateway_do_not_count_among_members_with_one() {
     assert_ne!(verdict_of(&deleted(&two, LEAST, "etcd-1").await), "allow");
     let one = fake(4, &["etcd-3"], &["etcd-2"]);
     assert_ne!(verdict_of(&deleted(&one, LEAST, "etcd-1").await), "allow");
-    // Nor do they hold up anybody who is not needed, or stay themselves.
+    // They neither block other members nor stay themselves.
     let well = fake(4, &["etcd-3"], &[]);
     assert_ruling(&deleted(&well, LEAST, "etcd-1").await, "allow", "");
     assert_ruling(&deleted(&well, LEAST, "etcd-3").await, "allow", "");
-    // And they hide no alarm.
+    // They hide no alarm.
     let corrupt = fake(4, &["etcd-3"], &[]).with(|s| s.alarms = vec![alarm(12, AlarmKind::Corrupt)]);
     assert_ne!(verdict_of(&deleted(&corrupt, LEAST, "etcd-1").await), "allow");
-    // One that leads is not killed unasked.
+    // A leader without a gateway is unknown.
     let leads = Fake::of(3).with(|s| s.members.get_mut("etcd-0").unwrap().reply = Reply::HealthOnly);
     assert_ruling(&deleted(&leads, LEAST, "etcd-0").await, "unknown", "has no JSON gateway");
 }
@@ -287,7 +287,7 @@ async fn without_a_gateway_and_a_statefulset_the_size_is_unknown() {
         }
     });
     assert_ruling(&deleted(&alone, LEAST, "etcd-1").await, "unknown", "how many members there are");
-    // Where several sets make one ensemble, one of them does not tell how many it has.
+    // One of several `StatefulSets` does not declare the size.
     assert_ruling(&deleted(&degraded(), TOGETHER, "etcd-1").await, "unknown", "how many members there are");
     assert_ruling(&deleted(&degraded(), LEAST, "etcd-1").await, "allow", "");
 }
@@ -306,7 +306,7 @@ async fn ended_pods_are_not_members() {
         });
         assert_ruling(&deleted(&fake, TOGETHER, "etcd-1").await, "allow", "");
         assert_ruling(&deleted(&fake, TOGETHER, "backup-1").await, "allow", "");
-        // It ended since the review was made.
+        // The pod ended after the request.
         let fake = Fake::of(3).down(&["etcd-2"]).with(|s| s.pods[1]["status"]["phase"] = phase.into());
         assert_ruling(&review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await, "allow", "");
     }
@@ -325,7 +325,7 @@ async fn a_corrupt_alarm_without_a_member_denies_all_members() {
         );
         assert!(fake().state().actions.is_empty());
     }
-    // What is down goes, and what was taken out of the list.
+    // Members that are down or not listed are allowed.
     assert_ruling(
         &deleted(&fake().down(&["etcd-2"]), LEAST, "etcd-2").await,
         "allow",

@@ -1,4 +1,4 @@
-//! A leader hands over to one that stays: whoever is to take over is noted, and is not let go while leadership is on its way.
+//! A leader transfers leadership to a reserved successor, which stays during the transfer.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::{CONTROLLER, assert_ruling};
 use cluster::cause;
 use cluster::writer::TransferResult;
 
-/// Turns that are more than any review takes.
+/// More yields than any review has.
 const LONG: usize = 300;
 
-/// The leader's deletion; and, while it hands over, that of another member.
+/// Reviews the leader's deletion and, during its transfer, that of another member.
 async fn while_it_hands_over(fake: &Fake, other: &[u8]) -> (Ruling, Ruling) {
     let (one, two) = (fake.guard(LEAST), fake.guard(LEAST));
     let leader = delete("etcd-0", |_| {});
@@ -37,7 +37,7 @@ async fn the_successor_stays_during_the_transfer() {
     assert_ruling(&leader, "allow", "");
     let Verdict::Deny(denial) = successor.verdict else { panic!("{successor:?}") };
     assert_eq!(denial.code, Code::TooManyRequests);
-    // Nor where it does not answer just then, and would not be missed.
+    // The successor stays even if it stops answering.
     let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
     let falling = async {
         fake.transferring().await;
@@ -88,7 +88,7 @@ async fn a_leaving_member_is_not_chosen_as_successor() {
     assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1 etcd-0", "etcd-0 to 12"]);
 }
 
-/// An ensemble whose leader was refused after it was noted to whom it would hand over: to `etcd-1`.
+/// Returns an etcd cluster whose leader was denied after the reservation named `etcd-1` as successor.
 async fn refused() -> Fake {
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
     let fake = Fake::of(5).with(|s| s.transfer_result = Some(TransferResult::Unknown(why)));
@@ -101,26 +101,26 @@ async fn refused() -> Fake {
 
 #[tokio::test(start_paused = true)]
 async fn a_transfer_ends_with_the_pod_that_transfers() {
-    // Its pod is marked as deleted, whether or not it still leads.
+    // Its pod is being deleted.
     for leader in [12, 10] {
         let fake = refused().await;
         fake.mark_deleted("etcd-0");
         fake.state().leader = Some(leader);
         assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
     }
-    // Its pod is gone, whoever leads.
+    // Its pod is deleted.
     let fake = refused().await;
     fake.replace("etcd-0");
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
-    // Another one leads by now.
+    // Another member leads.
     let fake = refused().await;
     fake.state().leader = Some(12);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
-    // It leads itself: then it hands over itself.
+    // The successor leads, and transfers leadership itself.
     let fake = refused().await;
     fake.state().leader = Some(11);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "leadership moved to etcd-2 before");
-    // It was long ago.
+    // The reservation expired.
     let fake = refused().await;
     fake.state().elapsed = Duration::from_secs(38);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "leadership is on its way to it");
@@ -149,7 +149,7 @@ async fn a_leader_that_never_transfers_does_not_block_others_forever() {
     for seconds in (0..=35).step_by(5) {
         fake.state().elapsed = Duration::from_secs(seconds);
         let ruling = evicted(&fake, LEAST, "etcd-0").await;
-        // Leadership has to arrive before what is noted is void.
+        // A transfer must end before the reservation expires.
         let text = if seconds <= 30 { "cannot be asked to hand over" } else { "ends while leadership moves" };
         assert_ruling(&ruling, "deny", text);
         assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "deny", "asked for or let go a moment ago");
@@ -158,7 +158,7 @@ async fn a_leader_that_never_transfers_does_not_block_others_forever() {
     }
     fake.state().elapsed = first + Duration::from_secs(1);
     assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
-    // And who was refused is not refused for ever either.
+    // The leader itself is allowed later.
     let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
     assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
     fake.state().elapsed = first + Duration::from_secs(1);
@@ -190,8 +190,8 @@ async fn another_successor_does_not_renew_the_reservation() {
     assert_eq!((after.since, after.first), (before.since, before.first));
 }
 
-/// Tries of two every 5 s, the second of which begins so many seconds later, until the second one may go, or for an hour: after how
-/// many seconds that was.
+/// Retries two deletions every 5 s, the second one so many seconds later, for an hour at most. Returns after how many
+/// seconds the second one is allowed.
 async fn until_the_second_goes(fake: &Fake, first: &str, second: &str, elapsed: u64) -> u64 {
     for at in (0..3600).step_by(5) {
         fake.state().elapsed = Duration::from_secs(at);
@@ -207,11 +207,11 @@ async fn until_the_second_goes(fake: &Fake, first: &str, second: &str, elapsed: 
 #[tokio::test(start_paused = true)]
 async fn failing_retries_block_others_for_two_minutes_at_most() {
     for elapsed in 0..5 {
-        // A drain that a budget refuses behind this guard, and the rolling update that would mend what the budget waits for.
+        // A drain that a PDB denies, and the rolling update that the PDB waits for.
         let fake = Fake::of(3);
         let after = until_the_second_goes(&fake, "etcd-1", "etcd-2", elapsed).await;
         assert!((60..=110).contains(&after), "after {after} s");
-        // That one is gone and back; then the drain is let go again, and as often as it asks for a minute.
+        // After the update, retries of the drain are allowed again.
         fake.mark_deleted("etcd-2");
         fake.replace("etcd-2");
         let began = fake.state().elapsed;
@@ -226,7 +226,7 @@ async fn failing_retries_block_others_for_two_minutes_at_most() {
         };
         let again = again.await;
         assert!(again <= 35, "after {again} s");
-        // A leader that can never hand over, and whoever else is to go.
+        // A leader that never transfers, and another member.
         let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
         let after = until_the_second_goes(&fake, "etcd-0", "etcd-1", elapsed).await;
         assert!(after <= 110, "after {after} s");
@@ -243,7 +243,7 @@ async fn failing_retries_back_off_after_a_minute_until_the_reservation_expired()
     for seconds in (0..=60).step_by(10) {
         assert_ruling(&at(seconds).await, "allow", "");
     }
-    // Noted last for a review that ended at 68.3 s: void 30 s later.
+    // The last reservation is for a review that ended at 68.3 s, and expires 30 s later.
     for seconds in [70, 90, 99, 125] {
         let why = "it has been asked for in vain since 2026-11-21T10:00:00Z, and nobody else of the ensemble could go meanwhile: for a minute others go first";
         assert_ruling(&at(seconds).await, "deny", why);
@@ -253,7 +253,7 @@ async fn failing_retries_back_off_after_a_minute_until_the_reservation_expired()
     assert_ruling(&at(129).await, "allow", "");
     assert_ruling(&at(189).await, "allow", "");
     assert_ruling(&at(200).await, "deny", "in vain since 2026-11-21T10:02:09Z");
-    // Whoever is ill is waited for anyway, and goes; and so does one whose deletion is under way.
+    // Unhealthy members and pods that are being deleted need no backoff.
     fake.set("etcd-1", Reply::NoResponse(cause::NOT_LISTENING));
     assert_ruling(&at(205).await, "allow", "");
     fake.set("etcd-1", Reply::Full);
@@ -277,7 +277,7 @@ async fn a_rolling_update_succeeds_with_any_leader() {
                     text_of(&ruling)
                 );
                 fake.mark_deleted(&name);
-                // It may be asked for again while it goes.
+                // A retry during the deletion is allowed.
                 assert_ruling(&deleted_by(&fake, LEAST, &name, CONTROLLER, |_| {}).await, "allow", "");
                 assert_ne!(fake.state().leader, Some(10 + at), "{name} is killed as the leader");
                 fake.replace(&name);

@@ -1,4 +1,4 @@
-//! The quorum is lost, or one member short of it: what must go so that it comes back, and what must not, though it looks broken.
+//! Lost quorums: which deletions are needed for the repair, and which would prevent it.
 
 use serde_json::json;
 
@@ -40,7 +40,7 @@ async fn a_leader_that_does_not_answer_stays_while_another_member_is_cut_off() {
 
 #[tokio::test(start_paused = true)]
 async fn a_successful_read_disproves_a_lost_quorum() {
-    // Two know of no leader, and one serves reads: what they say is older than that.
+    // Two report no leader, and one serves reads, which is newer.
     let fake = Fake::of(3).with(|s| {
         reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT));
         s.leader = None;
@@ -61,7 +61,7 @@ async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
     assert_ruling(&deleted(&hasty, REMOVED, "etcd-1").await, "deny", "3 of the 4");
     let ill = four().with(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
     assert_ruling(&deleted(&ill, REMOVED, "etcd-1").await, "deny", "3 of the 4");
-    // What it has written is meant to go, well or not.
+    // The loss of its data is intended, healthy or not.
     let strict = format!("dataSafety: deny\n{REMOVED}");
     let lags = Fake::of(3).with(|s| {
         s.members.get_mut("etcd-1").unwrap().behind = 9000;
@@ -69,7 +69,7 @@ async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
     });
     assert_ruling(&deleted(&lags, &strict, "etcd-1").await, "allow", "9000 entries behind");
     assert_ruling(&deleted_by(&lags, &strict, "etcd-1", "ann", at_once).await, "deny", "outlives the pod");
-    // Of two, one that is killed is an outage as everywhere.
+    // Without a grace period, one of two is an outage.
     assert_ruling(
         &deleted_by(&Fake::of(2), REMOVED, "etcd-1", "ann", at_once).await,
         "allow",
@@ -79,10 +79,10 @@ async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
 
 #[tokio::test(start_paused = true)]
 async fn a_member_that_refuses_connections_stays_while_the_quorum_may_need_it() {
-    // The others serve reads under it: it refuses Durward alone.
+    // The others serve reads under its leadership, so it refuses only Durward.
     let leads = Fake::of(3).down(&["etcd-0"]);
     assert_ruling(&deleted(&leads, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
-    // They serve none for a moment, and follow it: it may be the leader that they all say that it is.
+    // Their reads fail for a moment, and they follow it, so it may lead.
     let slow = || {
         Fake::of(3).down(&["etcd-0"]).with(|s| {
             reply(s, "etcd-1", Reply::ReadHangs);
@@ -90,10 +90,10 @@ async fn a_member_that_refuses_connections_stays_while_the_quorum_may_need_it() 
         })
     };
     assert_ruling(&deleted(&slow(), LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
-    // One that is dead is forgotten within an election timeout.
+    // Members forget a dead leader within an election timeout.
     let dead = slow().with(|s| s.leader = None);
     assert_ruling(&deleted(&dead, LEAST, "etcd-0").await, "allow", "the others are not known to be a quorum");
-    // One of the two that are left is on its way out, so that the third is what the reads stand on.
+    // One of the other two is leaving, so the quorum may need the third one.
     let leaving = Fake::of(3).down(&["etcd-1"]);
     leaving.mark_deleted("etcd-2");
     assert_ruling(&deleted(&leaving, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
@@ -104,7 +104,7 @@ async fn a_member_that_refuses_connections_stays_while_the_quorum_may_need_it() 
     assert_ruling(&deleted(&hangs, LEAST, "etcd-1").await, "allow", "");
     hangs.mark_deleted("etcd-2");
     assert_ruling(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
-    // What is down and not missed goes.
+    // A member that is down and not needed is allowed.
     assert_ruling(&deleted(&Fake::of(3).down(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "");
 }
 
@@ -116,13 +116,13 @@ async fn a_corrupt_member_that_the_quorum_may_need_is_unknown_while_reads_fail()
         reply(s, "etcd-1", Reply::ReadHangs);
     });
     assert_ruling(&deleted(&slow, LEAST, "etcd-1").await, "unknown", "no linearizable read");
-    // While they elect, neither knows of a leader, and this one may be half of the next quorum.
+    // During an election neither knows a leader, and this member may be in the next quorum.
     assert_ruling(
         &deleted(&corrupt().leaderless(), LEAST, "etcd-1").await,
         "unknown",
         "no linearizable read",
     );
-    // The others know of none: they cannot be a quorum with it either, unless all of them are.
+    // All know no leader, so the quorum is lost.
     let leaderless = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]).leaderless();
     assert_ruling(&deleted(&leaderless, LEAST, "etcd-1").await, "allow", "its data is corrupt");
 }
@@ -153,7 +153,7 @@ async fn one_of_two_without_a_response_is_allowed_after_quorum_loss() {
 
 #[tokio::test(start_paused = true)]
 async fn few_members_prove_a_lost_quorum_only_without_contradictions() {
-    // It still has a leader; it serves reads; more pods than it knows of; a set that is to have more.
+    // A leader; a successful read; more pods than listed members; more replicas than listed members.
     type Change = fn(&mut State);
     let changes: [Change; 4] = [
         |s| s.leader = Some(11),
@@ -169,7 +169,7 @@ async fn few_members_prove_a_lost_quorum_only_without_contradictions() {
         let ruling = deleted(&fake, LEAST, "etcd-1").await;
         assert_eq!(verdict_of(&ruling), "unknown", "{at}: {}", text_of(&ruling));
     }
-    // Of three one is not enough: the other two may be a quorum.
+    // One of three proves nothing: the other two may be a quorum.
     let three = Fake::of(3).leaderless().with(|s| {
         reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT));
         reply(s, "etcd-2", Reply::NoResponse(cause::TIMEOUT));
@@ -190,7 +190,7 @@ async fn scaling_to_zero_is_a_teardown() {
         assert!(ruling.audit.iter().any(|(_, why)| why.contains("is to have no pods")), "{:?}", ruling.audit);
         assert_eq!(fake.activity(), (0, 0));
     }
-    // One that is to have fewer is still an ensemble.
+    // Fewer replicas are not a teardown.
     let fewer = Fake::of(3).down(&["etcd-2"]).with(|s| set(s, "etcd", 1));
     assert_ruling(
         &deleted_by(&fewer, LEAST, "etcd-1", CONTROLLER, |_| {}).await,
@@ -241,13 +241,13 @@ async fn leader_refuse_denies_the_leader_of_two() {
         "allow",
         "has 2 members",
     );
-    // Nobody could lead in its place.
+    // A single member has no successor.
     assert_ruling(&deleted(&Fake::of(1), &yaml, "etcd-0").await, "allow", "it is the only member");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failing_reads_do_not_prove_that_a_member_is_gone() {
-    // The leader answers, and one of the two others has to be its quorum.
+    // The leader answers, and one of the two others must be in its quorum.
     let fake = || {
         Fake::of(3).down(&["etcd-1"]).with(|s| {
             reply(s, "etcd-0", Reply::ReadHangs);
@@ -255,18 +255,18 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
         })
     };
     assert_ruling(&deleted(&fake(), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
-    // Two that lead in one term: nobody knows whether it is a third.
+    // Two claim to lead one term, so a third may lead.
     let rivals = Fake::of(3)
         .down(&["etcd-1"])
         .with(|s| s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::FakeMember(12));
     assert_ruling(&deleted(&rivals, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
-    // Without a gateway too: they have a leader, and none of those who answer is it.
+    // Without a gateway: they have a leader, and it did not answer.
     let degraded = Fake::of(3).down(&["etcd-0"]).with(|s| {
         reply(s, "etcd-1", Reply::HealthOnly);
         reply(s, "etcd-2", Reply::HealthOnly);
     });
     assert_ruling(&deleted(&degraded, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
-    // One that knows of no leader is cut off from the two others, which may be a quorum.
+    // A member without a leader may be cut off from the two others, which may be a quorum.
     let cut_off = fake().with(|s| s.members.get_mut("etcd-0").unwrap().leader = ReportedLeader::None);
     assert_ruling(&deleted(&cut_off, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     let led = Fake::of(3).down(&["etcd-1"]).with(|s| {
@@ -275,12 +275,12 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
         s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::None;
     });
     assert_ruling(&deleted(&led, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
-    // Two of five that refuse may be a quorum with the one that hangs, and by themselves are none.
+    // Two of five that refuse connections are not a quorum, but may be one with a third that hangs.
     let five = Fake::of(5).down(&["etcd-1", "etcd-2"]).leaderless();
     assert_ruling(&deleted(&five, LEAST, "etcd-1").await, "allow", "the others are not known to be a quorum");
     five.set("etcd-3", Reply::Hangs);
     assert_ruling(&deleted(&five, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
-    // Two that know of none leave no quorum that it could be of.
+    // If two know no leader, no quorum is left.
     let leaderless = led.with(|s| s.leader = None);
     assert_ruling(
         &deleted(&leaderless, LEAST, "etcd-1").await,
@@ -291,7 +291,7 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_the_quorum() {
-    // The third is dead, the fourth is cut off: the leader and one more need this one, which has another port.
+    // The third is dead and the fourth is cut off, so the leader and another member need this one.
     let four = |reply: Reply, leader: ReportedLeader| {
         Fake::of(5).down(&["etcd-1"]).with(|s| {
             s.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
@@ -304,7 +304,7 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
         "unknown",
         "etcd-1: not-listening",
     );
-    // Its disk hangs, so that it still says that it follows.
+    // Its disk hangs, so its report of the leader is outdated.
     assert_ruling(
         &deleted(&four(Reply::ReadHangs, ReportedLeader::Consensus), LEAST, "etcd-1").await,
         "unknown",
@@ -315,7 +315,7 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
         "allow",
         "",
     );
-    // It cannot be counted on, and is of the quorum all the same.
+    // It is unhealthy and still in the quorum.
     let behind = four(Reply::Full, ReportedLeader::Consensus)
         .with(|s| s.members.get_mut("etcd-3").unwrap().behind = 9000);
     assert_ruling(
@@ -323,7 +323,7 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
         "allow",
         "the others are not known to be a quorum",
     );
-    // Where the node says that its container is down, nobody is asked.
+    // If the kubelet reports that its container is down, no member is asked.
     let crashed = four(Reply::ReadHangs, ReportedLeader::None);
     crashed.set_container("etcd-1", "waiting");
     assert_ruling(&deleted(&crashed, LEAST, "etcd-1").await, "allow", "");
@@ -342,7 +342,7 @@ async fn a_member_that_refuses_connections_is_allowed_if_no_quorum_is_possible()
         "allow",
         "the others are not known to be a quorum",
     );
-    // It may answer the one that refuses.
+    // The third member may answer this one.
     assert_ruling(&deleted(&two("running"), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
 }
 
@@ -362,15 +362,15 @@ async fn two_voters_of_a_cluster_of_three_both_stay() {
                 assert_ruling(&ruling, "deny", "ait until 3 members vote again");
                 assert_ruling(&deleted_by(&fake, yaml, name, CONTROLLER, |_| {}).await, "deny", says_so);
             }
-            // The third one is what is to be repaired.
+            // The third one can be repaired.
             assert_ruling(&evicted(&fake, yaml, "etcd-2").await, "allow", "");
         }
     }
-    // One that was added and has not started is meant to be one as well, whatever the set says.
+    // A member that was added and has not started counts towards the size.
     let unstarted =
         Fake::of(2).with(|s| s.listed = vec![Member { id: 90, is_learner: true, ..Member::default() }]);
     assert_ruling(&deleted(&unstarted, LEAST, "etcd-1").await, "deny", "2 of the 3");
-    // A set that is to have two, and has them, is small.
+    // A `StatefulSet` with two replicas and two members is small.
     let two = removed().with(|s| {
         set(s, "etcd", 2);
         drop(s.pods.remove(2));
@@ -387,7 +387,7 @@ async fn two_members_are_allowed_one_after_the_other() {
             "allow",
             "the ensemble has 2 members",
         );
-        // It is noted, then it is marked, then it does not answer.
+        // It is reserved, then deleted, then it does not answer.
         assert_ruling(
             &deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await,
             "deny",
@@ -404,7 +404,7 @@ async fn two_members_are_allowed_one_after_the_other() {
         fake.set("etcd-1", Reply::NoResponse(cause::TIMEOUT));
         let ruling = deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await;
         assert_ruling(&ruling, "unknown", "too few of its pods answer");
-        // The next one is there.
+        // Its replacement is healthy.
         fake.replace("etcd-1");
         fake.set("etcd-1", Reply::Full);
         assert_ruling(
@@ -413,7 +413,7 @@ async fn two_members_are_allowed_one_after_the_other() {
             "the ensemble has 2 members",
         );
     }
-    // What nobody needs to wait for: the only one, and a teardown.
+    // A single member and a teardown do not wait.
     assert_ruling(&deleted(&Fake::of(1), LEAST, "etcd-0").await, "allow", "it is the only member");
     let end = Fake::of(2).with(|s| set(s, "etcd", 0));
     for name in ["etcd-0", "etcd-1"] {
@@ -439,7 +439,7 @@ async fn the_healthy_one_of_two_members_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn the_denial_of_a_hidden_leader_describes_a_manual_transfer() {
-    // Its client certificate has ended; those of the others have been replaced by now.
+    // Its certificate expired; the others have new ones.
     let fake = Fake::of(3).with(|s| reply(s, "etcd-0", Reply::NoResponse(cause::TLS)));
     let ruling = deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await;
     let way = "It may be the leader: hand over by hand, and it may go: kubectl -n db exec etcd-0 -- etcdctl member list";
@@ -447,7 +447,7 @@ async fn the_denial_of_a_hidden_leader_describes_a_manual_transfer() {
     assert_ruling(&ruling, "unknown", "durward doctor etcd");
     fake.state().leader = Some(11);
     assert_ruling(&deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await, "allow", "");
-    // Who does not lead is not told so.
+    // A follower gets no such hint.
     let follower = Fake::of(3).with(|s| {
         reply(s, "etcd-1", Reply::NoResponse(cause::TLS));
         s.members.get_mut("etcd-2").unwrap().behind = 9000;

@@ -1,4 +1,4 @@
-//! What makes the members' pods: an operator's own kind, and a `StatefulSet` that drops the claims of those that it is not to have.
+//! Owners of pods: custom objects, and `StatefulSets` that delete PVCs when they are scaled down.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garba
 
 const NAMED: &str = "ensembles: [{namespace: db, selector: app=etcd, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
 
-/// Three members of an operator's own kind, of which the last one is gone.
+/// Returns three members with a custom owner. The last one is down.
 fn made() -> Fake {
     Fake::of(3).down(&["etcd-2"]).with(|s| {
         let cluster = json!({"apiVersion": "etcd.example.org/v1", "kind": "EtcdCluster", "metadata": {"name": "prod", "namespace": "db", "uid": "uid-prod"}});
@@ -48,7 +48,7 @@ async fn pods_are_allowed_when_their_custom_owner_is_deleted() {
     assert_ruling(&deleted(&another, NAMED, "etcd-1").await, "allow", "");
     let orphaning = change(json!({"deletionTimestamp": "x", "finalizers": ["orphan"]}));
     assert_ruling(&deleted(&orphaning, NAMED, "etcd-1").await, "deny", "are a quorum");
-    // What no entry names is not looked at.
+    // An owner of another kind is not read.
     assert_ruling(&deleted(&gone, LEAST, "etcd-1").await, "deny", "of db (app=etcd) are a quorum");
 }
 
@@ -87,7 +87,7 @@ async fn a_scaled_down_pod_with_its_pvc_is_warned_about_or_denied() {
     for (fake, verdict, text) in [
         (scaled(2, drops()), "deny", "deletes its claim with it"),
         (scaled(2, json!({"whenScaled": "Retain", "whenDeleted": "Delete"})), "allow", ""),
-        // A pod that comes back keeps its claim.
+        // A pod that comes back keeps its PVC.
         (scaled(3, drops()), "allow", ""),
     ] {
         assert_ruling(&deleted_by(&fake, &strict, "etcd-2", CONTROLLER, |_| {}).await, verdict, text);
@@ -124,16 +124,16 @@ async fn a_member_on_a_deleted_node_does_not_count() {
             "only 1 other member",
         );
         assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "deny", "only 1 other member");
-        // Its own deletion is what is waited for.
+        // Its own deletion is allowed.
         let ruling = deleted_by(&fake, LEAST, "etcd-1", "system:kube-controller-manager", |_| {}).await;
         assert_ruling(&ruling, "allow", "");
         assert!(ruling.audit.iter().any(|(_, why)| why == "its node is gone"), "{:?}", ruling.audit);
-        // It is back, on another node.
+        // It is back on another node.
         fake.replace("etcd-1");
         fake.state().pods[1]["spec"]["nodeName"] = "n0".into();
         assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
     }
-    // Of two one has to be there.
+    // One of two must stay.
     let two = Fake::of(2).with(|s| drop(s.others.remove(&("nodes", "n1".to_owned()))));
     assert_ruling(&deleted(&two, LEAST, "etcd-0").await, "deny", "the other member is on its way out");
     assert_ruling(&deleted(&two, LEAST, "etcd-1").await, "allow", "");

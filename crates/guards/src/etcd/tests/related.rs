@@ -1,4 +1,4 @@
-//! One level up: sets, claims and budgets.
+//! Requests about `StatefulSets`, PVCs and PDBs.
 
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ async fn scaling_below_the_quorum_is_denied() {
             assert_ruling(&review(&guard, &scaled(before, after)).await, "allow", "");
         }
     }
-    // To take it down is refused only where that is refused by every way.
+    // Scaling to zero is denied only if deleting is denied too.
     let alone = fake().guard(&format!("alsoGuard: [scale]\n{LEAST}"));
     let down = review(&alone, &scaled(3, 0)).await;
     assert_ruling(&down, "allow", "none of its 3 members would be left");
@@ -82,7 +82,7 @@ async fn scaling_below_the_quorum_is_denied() {
 async fn deleting_a_statefulset_with_its_members_is_denied() {
     let guard = fake().guard(&yaml());
     assert_ruling(&review(&guard, &gone(|_| {})).await, "deny", "its 3 members go with it");
-    // Nobody is sent to what is refused as well.
+    // The denial proposes no request that is denied too.
     assert!(!text_of(&review(&guard, &gone(|_| {})).await).contains("scale it to 0"));
     let alone = fake().guard(&format!("alsoGuard: [statefulsets]\n{LEAST}"));
     assert_ruling(&review(&alone, &gone(|_| {})).await, "deny", "or scale it to 0 where that is meant");
@@ -116,7 +116,7 @@ async fn deleting_a_statefulset_with_its_members_is_denied() {
 
 #[tokio::test]
 async fn scaling_ignores_members_that_were_removed_before() {
-    // Three pods, of which etcd lists one.
+    // Three pods, and etcd lists one of them.
     let removed = fake().with(|s| {
         for name in ["etcd-1", "etcd-2"] {
             let out = s.members.get_mut(name).unwrap();

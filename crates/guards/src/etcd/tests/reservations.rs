@@ -1,4 +1,4 @@
-//! What is noted of who leaves: of everybody who is let go, for as long as an allow may rest on it, in one place.
+//! Reservations: every allowed deletion has one, for as long as a review can rely on it.
 
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ async fn a_member_that_was_allowed_while_unhealthy_counts_as_leaving() {
             "leaving: its pod was asked for or let go",
         );
     }
-    // The alarm is taken back.
+    // The alarm is disarmed.
     let fake = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "its data is corrupt");
     fake.state().alarms.clear();
     assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "leaving: its pod was asked for or let go");
-    // Of five, the leader and one that saw it go a moment too late.
+    // The leader of five, and a member that is unhealthy for a moment.
     let fake = Fake::of(5);
     assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "allow", "leadership moved to etcd-1");
     fake.set("etcd-2", Reply::ReadHangs);
@@ -47,7 +47,7 @@ async fn reservations_are_not_withdrawn() {
     let fake = Fake::of(3);
     let (one, other) = (fake.guard(LEAST), fake.guard(LEAST));
     let body = delete("etcd-1", |_| {});
-    // One looks again, and waits for a member; meanwhile another one finds the pod noted and all well.
+    // One review waits for a member, while another one finds the reservation and healthy members.
     let meanwhile = async {
         fake.reserved().await;
         fake.set("etcd-2", Reply::Hangs);
@@ -64,7 +64,7 @@ async fn reservations_are_not_withdrawn() {
 #[tokio::test(start_paused = true)]
 async fn an_allowed_unknown_is_reserved() {
     let yaml = format!("whenUnknown: {{controllers: allow}}\n{LEAST}");
-    // Offline at the second look, and at the first.
+    // A member fails in the second read, and in the first.
     for is_blind_at_once in [false, true] {
         let fake = Fake::of(3);
         let guard = fake.guard(&yaml);
@@ -81,7 +81,7 @@ async fn an_allowed_unknown_is_reserved() {
         fake.set("etcd-2", Reply::Full);
         assert_ruling(&deleted(&fake, &yaml, "etcd-2").await, "deny", "asked for or let go a moment ago");
     }
-    // Whom nobody lets pass is not on the way out. Where it cannot be noted, it passes as it would have.
+    // A denied pod is not reserved. A failed reservation does not change the verdict.
     let fake = Fake::of(3);
     fake.set("etcd-2", Reply::NoResponse(cause::TLS));
     assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "unknown", "");
@@ -101,12 +101,12 @@ async fn audit_mode_neither_reserves_nor_transfers() {
     );
     assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "allow", "");
     assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
-    // What could not be noted is told as it would be.
+    // A failed read of the Lease is reported.
     let ruling = deleted(&fake.with_error("leases"), &yaml, "etcd-1").await;
     assert_ruling(&ruling, "unknown", "it cannot be noted that it leaves");
 }
 
-/// A member whose container is being started again.
+/// Returns three members. The container of this one is being restarted.
 fn restarting(name: &str) -> Fake {
     let fake = Fake::of(3);
     fake.set(name, Reply::NoResponse(cause::NOT_LISTENING));
@@ -130,7 +130,7 @@ async fn a_member_that_was_allowed_while_down_counts_as_leaving() {
             "leaving: its pod was asked for or let go",
         );
     }
-    // It is noted beside whatever else is, whoever writes at the same time.
+    // A concurrent write keeps its reservation.
     let fake = restarting("etcd-1");
     let stored = fake.pod("etcd-1");
     let (one, other) = (fake.guard(LEAST), fake.guard(LEAST));
@@ -157,7 +157,7 @@ async fn an_overridden_member_counts_as_leaving() {
         "deny",
         "leaving: its pod was asked for or let go",
     );
-    // The same on the namespace, which is whole again after that.
+    // An override on the namespace, which is removed afterwards.
     let on_namespace = Fake::of(3);
     let set = |annotations: Value| {
         let mut state = on_namespace.state();
@@ -176,7 +176,7 @@ async fn an_overridden_member_counts_as_leaving() {
 
 #[tokio::test(start_paused = true)]
 async fn repair_does_not_wait_for_a_reservation_and_dry_runs_make_none() {
-    // Nothing can be written, or read: it goes, with a word.
+    // Without access to the Lease it is allowed with a warning.
     for what in ["write", "leases"] {
         let fake = restarting("etcd-1").with_error(what);
         for user in ["ann", CONTROLLER, "system:node:n1"] {
@@ -185,12 +185,12 @@ async fn repair_does_not_wait_for_a_reservation_and_dry_runs_make_none() {
         }
         assert!(fake.state().actions.is_empty());
     }
-    // Nobody answers: it goes within the time that a note may take.
+    // If the API server hangs, it is allowed after the timeout of the reservation.
     let fake = restarting("etcd-1").with(|s| s.leases_hang = true);
     let began = tokio::time::Instant::now();
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "the API server did not answer in 1.0 s");
     assert!(began.elapsed() < Duration::from_millis(1100), "{:?}", began.elapsed());
-    // A dry run, a review without hands, and audit mode.
+    // A dry run, a review without a writer, and audit mode.
     let fake = restarting("etcd-1");
     assert_ruling(
         &deleted_by(&fake, LEAST, "etcd-1", "ann", |r| r["dryRun"] = true.into()).await,
@@ -228,7 +228,7 @@ async fn a_teardown_is_not_reserved() {
         assert_ruling(&deleted_by(&fake, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
         assert_eq!(fake.activity(), (0, 0), "{at}");
     }
-    // What has ended for good does not come back.
+    // An ended pod is not reserved.
     let ended = Fake::of(3).with(|s| s.pods[1]["status"]["phase"] = "Failed".into());
     assert_ruling(&deleted(&ended, LEAST, "etcd-1").await, "allow", "");
     assert_eq!(ended.activity(), (0, 0));
@@ -244,25 +244,25 @@ async fn an_allowed_unknown_without_a_list_of_pods_is_reserved() {
             review(&fake.guard(&yaml), &body).await
         }
     };
-    // The pods may not be listed.
+    // The pods cannot be listed.
     let fake = Fake::of(3).with_error("pods");
     assert_ruling(&by_controller(&fake).await, "unknown", "pods may not be read");
     fake.state().errors.clear();
     assert_ruling(&deleted(&fake, &yaml, "etcd-2").await, "deny", "leaving: its pod was asked for or let go");
-    // This one is not among them.
+    // The pod is not in the list.
     let fake = Fake::of(3).with(|s| drop(s.pods.remove(1)));
     assert_ruling(&by_controller(&fake).await, "unknown", "do not hold this one");
     assert_eq!(fake.state().actions, ["reserved etcd-1"]);
-    // Nobody knows whether the leader has handed over.
+    // The result of the transfer is unknown.
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
     let fake =
         Fake::of(3).with(|s| (s.leader, s.transfer_result) = (Some(11), Some(TransferResult::Unknown(why))));
     assert_ruling(&by_controller(&fake).await, "unknown", "took too long");
     assert!(fake.reservations().iter().any(|held| held.uid == "uid-etcd-1"));
-    // Everything takes too long: others are always faster to write.
+    // Every write conflicts.
     let fake = Fake::of(3).with(|s| s.writes_conflict = true);
     assert_ruling(&by_controller(&fake).await, "unknown", "let no other go until this one is back");
-    // People may not have what nobody can say: nothing of it is noted.
+    // An Unknown that is denied for users is not reserved.
     let fake = Fake::of(3).with_error("pods");
     assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "unknown", "pods may not be read");
     assert!(fake.state().actions.is_empty());
@@ -278,13 +278,13 @@ async fn an_allowed_learner_counts_as_leaving_after_its_promotion() {
     let ruling = deleted(&fake, LEAST, "etcd-2").await;
     assert_ruling(&ruling, "deny", "only 2 other members are healthy, and 3 of the 4");
     assert_ruling(&ruling, "deny", "leaving: its pod was asked for or let go");
-    // Where that cannot be noted it goes with a word.
+    // Without a reservation it is allowed with a warning.
     assert_ruling(
         &deleted(&learner().with_error("write"), LEAST, "etcd-3").await,
         "allow",
         "let no other go until",
     );
-    // One that is in no list may be taken into it.
+    // A member that is not listed may be added to the list.
     let fake = Fake::of(4).with(|s| s.members.get_mut("etcd-3").unwrap().cluster = 7);
     assert_ruling(&deleted(&fake, LEAST, "etcd-3").await, "allow", "does not miss it");
     assert_eq!(fake.state().actions, ["reserved etcd-3"]);
@@ -298,7 +298,7 @@ async fn an_unhealthy_leader_stays_without_reservations() {
     assert_ruling(&deleted(&fake, yaml, "etcd-0").await, "unknown", "it cannot be noted that it leaves");
 }
 
-/// A Lease in which it is noted that these pods leave, so many seconds from now.
+/// Returns a Lease with reservations of these pods, whose times are so many seconds ahead.
 fn lease(entries: &[(&str, i64)]) -> Value {
     let entry = |(pod, ahead): &(&str, i64)| {
         let since = k8s_openapi::jiff::Timestamp::from_second(NOW + ahead).unwrap().to_string();
@@ -320,14 +320,14 @@ async fn clock_differences_are_reported() {
         assert_ruling(&ruling, "unknown", "delete the Lease durward-etcd.db");
     }
     assert!(fake.state().actions.is_empty());
-    // One on which nobody counts goes. And what has gone, or goes, does not depend on any clock.
+    // A member that does not count is allowed. Deleted pods do not depend on clocks.
     let down = of(5, "etcd-2", 3600).down(&["etcd-1"]);
     assert_ruling(&deleted(&down, LEAST, "etcd-1").await, "allow", "the clocks of Durward's replicas differ");
     assert_ruling(&deleted(&of(3, "etcd-9", 3600), LEAST, "etcd-1").await, "allow", "");
     let going = of(5, "etcd-2", 3600);
     going.mark_deleted("etcd-2");
     assert_ruling(&deleted(&going, LEAST, "etcd-1").await, "allow", "");
-    // As far ahead as a review may take is no difference; nor does it count for ever.
+    // Times up to the longest review are valid, and expire.
     for ahead in [30, 34] {
         assert_ruling(
             &deleted(&of(3, "etcd-2", ahead), LEAST, "etcd-1").await,
@@ -352,7 +352,7 @@ async fn a_lease_without_its_annotation_is_unknown() {
     let ruling = deleted(&fake, LEAST, "etcd-1").await;
     let why = "somebody took the annotation durward.dev/reservations off the Lease durward-etcd.db in namespace durward-system";
     assert_ruling(&ruling, "unknown", why);
-    // Nor is one that cannot be read, and it is named too.
+    // An unreadable Lease is named too.
     let broken = json!({"metadata": {"annotations": {"durward.dev/reservations": "soon"}}});
     let ruling = deleted(&Fake::of(3).with(|s| s.lease = Some((1, broken))), LEAST, "etcd-1").await;
     assert_ruling(
@@ -374,7 +374,7 @@ async fn replicas_with_different_groups_share_the_lease() {
         [verdict_of(&a), verdict_of(&b)].iter().filter(|verdict_of| **verdict_of == "allow").count(),
         1
     );
-    // A StatefulSet that is deleted with --cascade=orphan leaves pods that have none.
+    // Deleting a StatefulSet with --cascade=orphan leaves pods without an owner.
     let fake = Fake::of(3);
     assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
     for pod in &mut fake.state().pods {
@@ -383,7 +383,7 @@ async fn replicas_with_different_groups_share_the_lease() {
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "let go a moment ago");
 }
 
-/// Two ensembles of three in one namespace, `etcd` with `etcd-0` to `etcd-2`, `other` with `etcd-3` to `etcd-5`.
+/// Returns two etcd clusters in one namespace: `etcd` with `etcd-0` to `etcd-2`, `other` with `etcd-3` to `etcd-5`.
 fn two_ensembles() -> Fake {
     Fake::of(6).with(|s| {
         for at in 3..6 {
