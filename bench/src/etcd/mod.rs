@@ -44,7 +44,7 @@ struct Figure {
     /// The order for the measured process, and its rounds.
     how: &'static str,
     rounds: usize,
-    told: &'static str,
+    output: &'static str,
     /// Number of reads.
     looks: u32,
     /// Round trips in addition to reads: reservation, leadership transfer, its confirmation.
@@ -52,9 +52,9 @@ struct Figure {
 }
 
 const FIGURES: [Figure; 3] = [
-    Figure { how: "dry", rounds: ROUNDS, told: "a follower, as a dry run", looks: 1, deeds: 0 },
-    Figure { how: "follower", rounds: ROUNDS, told: "a follower", looks: 2, deeds: 1 },
-    Figure { how: "leader", rounds: ROUNDS, told: "a leader, which hands over", looks: 3, deeds: 3 },
+    Figure { how: "dry", rounds: ROUNDS, output: "a follower, as a dry run", looks: 1, deeds: 0 },
+    Figure { how: "follower", rounds: ROUNDS, output: "a follower", looks: 2, deeds: 1 },
+    Figure { how: "leader", rounds: ROUNDS, output: "a leader, which hands over", looks: 3, deeds: 3 },
 ];
 
 /// The result.
@@ -85,7 +85,7 @@ pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
 }
 
 fn one(folder: &Snapshot, figure: &Figure) -> Result<bool> {
-    let Figure { how, rounds, told, looks, deeds } = *figure;
+    let Figure { how, rounds, output, looks, deeds } = *figure;
     let run_client = run_client(folder, how, rounds, None)?;
     let within = DELAY * (2 * looks + deeds) + OVERHEAD * looks;
     let (Some(&first), took) =
@@ -103,7 +103,7 @@ fn one(folder: &Snapshot, figure: &Figure) -> Result<bool> {
         .into());
     }
     println!(
-        "  {told:<28}  first {first:>8.1?}   then {took:>8.1?} (limit {within:.1?}: {looks} x (2 round trips and {OVERHEAD:.0?}), and {deeds} more)   {:>5.1} MiB",
+        "  {output:<28}  first {first:>8.1?}   then {took:>8.1?} (limit {within:.1?}: {looks} x (2 round trips and {OVERHEAD:.0?}), and {deeds} more)   {:>5.1} MiB",
         run_client.peak
     );
     Ok(took <= within)
@@ -163,12 +163,12 @@ fn run_client(folder: &Snapshot, how: &str, rounds: usize, hangs: Option<usize>)
     if !looked.status.success() {
         return Err(format!("{how}: {}", String::from_utf8_lossy(&looked.stderr)).into());
     }
-    let told: Value = serde_json::from_slice(&looked.stdout)?;
-    let list = |key: &str| told[key].as_array().into_iter().flatten().cloned().collect::<Vec<_>>();
+    let output: Value = serde_json::from_slice(&looked.stdout)?;
+    let list = |key: &str| output[key].as_array().into_iter().flatten().cloned().collect::<Vec<_>>();
     Ok(ClientResult {
         took: list("took").iter().filter_map(Value::as_u64).map(Duration::from_micros).collect(),
         asked: clusters.asked(),
-        peak: told["peak"].as_f64().ok_or("no memory was told")?,
+        peak: output["peak"].as_f64().ok_or("no memory was told")?,
         gone: list("gone").iter().filter_map(Value::as_str).map(str::to_owned).collect(),
     })
 }

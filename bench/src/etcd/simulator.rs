@@ -174,9 +174,9 @@ fn status(code: u16, reason: &str, kind: &str, group: &str, name: &str) -> (u16,
     if !group.is_empty() {
         details["group"] = group.into();
     }
-    let told = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason,
+    let output = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason,
         "reason": reason, "details": details, "code": code});
-    (code, told)
+    (code, output)
 }
 
 impl State {
@@ -218,18 +218,18 @@ impl State {
         let sent: Value = serde_json::from_slice(body).unwrap_or_default();
         let name = sent["metadata"]["name"].as_str().unwrap_or(name);
         let of = name.rsplit('-').next().and_then(|of| of.parse::<usize>().ok()).unwrap_or_default();
-        let told = |code: u16, reason: &str| status(code, reason, "leases", "coordination.k8s.io", name);
+        let output = |code: u16, reason: &str| status(code, reason, "leases", "coordination.k8s.io", name);
         let mut leases = self.leases();
-        let Some(kept) = leases.get_mut(of) else { return told(404, "NotFound") };
+        let Some(kept) = leases.get_mut(of) else { return output(404, "NotFound") };
         let version = kept.as_ref().map(|(version, _)| *version);
         match (method.as_str(), version) {
             ("GET", Some(_)) => (200, kept.as_ref().map(|(_, lease)| lease.clone()).unwrap_or_default()),
-            ("GET" | "PUT", None) => told(404, "NotFound"),
-            ("POST", Some(_)) => told(409, "AlreadyExists"),
+            ("GET" | "PUT", None) => output(404, "NotFound"),
+            ("POST", Some(_)) => output(409, "AlreadyExists"),
             ("PUT", Some(version))
                 if sent["metadata"]["resourceVersion"].as_str() != Some(version.to_string().as_str()) =>
             {
-                told(409, "Conflict")
+                output(409, "Conflict")
             }
             _ => {
                 let (version, mut lease) = (version.unwrap_or_default() + 1, sent.clone());
