@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use admission::{JsonError, Raw, Scanner, Shape};
 
-use super::bound;
 use super::files::{Files, LxcfsFile};
-use super::path::{Relation, clean, relation};
-use super::pod::{List, POD_LIMITS, Pod, Standing, Unreadable};
+use super::limits;
+use super::mount_path::{Relation, clean, relation};
+use super::pod::{List, POD_LIMITS, Pod, Presence, Unreadable};
+use super::slot::{Slot, Target};
 use super::volumes::Volumes;
 
 /// More containers than this in one list are not looked at. An object of etcd's 1.5 MiB holds no 1,000 of them once each has its
@@ -65,8 +66,8 @@ pub(super) struct Container<'a> {
     pub(super) index: usize,
     /// Its name.
     pub(super) name: Cow<'a, str>,
-    /// How its mounts stand.
-    pub(super) mounts: Standing,
+    /// The slot of its mounts.
+    pub(super) mounts: Slot,
     /// Its own limits.
     pub(super) limits: Limits,
     /// Its `resources` as they stand there.
@@ -95,10 +96,10 @@ impl<'a> Container<'a> {
         out: &mut Vec<Self>,
     ) -> Result<(), Unreadable> {
         let value = pod.field(list.field());
-        match Standing::of(value, Shape::Array) {
+        match Presence::of(value, Shape::Array) {
             None => Err(Unreadable::new(format!("spec.{}", list.key()), "is not an array")),
-            Some(Standing::Missing) => Ok(()),
-            Some(Standing::There) => value.map_or(Ok(()), |value| {
+            Some(Presence::Missing) => Ok(()),
+            Some(Presence::Present) => value.map_or(Ok(()), |value| {
                 value.scan().array(|scanner, index| {
                     out.push(Self::one(scanner, list, index, volumes)?);
                     Ok(())
@@ -134,12 +135,12 @@ impl<'a> Container<'a> {
             }
             Ok(())
         })?;
-        let name = bound::name(name).map_err(wrong)?;
+        let name = limits::name(name).map_err(wrong)?;
         let mut container = Self {
             list,
             index,
             name,
-            mounts: Standing::of(mounts, Shape::Array)
+            mounts: Slot::read(Target::Mounts(list, index), mounts)
                 .ok_or_else(|| wrong("has volumeMounts that are no array"))?,
             limits: resources.map_or(Limits::default(), limits_of),
             resources,
@@ -218,9 +219,9 @@ impl<'a> Mount<'a> {
             .object(|scanner, key| {
                 let value = scanner.value()?;
                 if key == path_key {
-                    path = bound::text(value, bound::PATH);
+                    path = limits::text(value, limits::PATH);
                 } else if key == "name" {
-                    volume = bound::text(value, bound::NAME);
+                    volume = limits::text(value, limits::NAME);
                 } else if key == "mountPropagation" {
                     is_handed_out = value.get() == "\"Bidirectional\"";
                 }

@@ -10,12 +10,13 @@ use admission::{Mode, Operation, Request, Ruling, Verdict};
 use super::config::{Backend, Config};
 use super::device;
 use super::inject::{self, Injection};
+use super::messages;
+use super::opt_in::{Enabled, PodOptIn, SWITCH};
 use super::pod::{Pod, Unreadable};
-use super::prove;
-use super::skip::{self, Skip};
-use super::status;
+use super::skip_reason::{self, SkipReason};
+#[cfg(debug_assertions)]
+use super::verify_patch;
 use super::volumes::Volumes;
-use super::wish::{SWITCH, Wanted, Wish};
 use crate::exempt::Exemption;
 
 /// What every warning begins with, so that a person knows who speaks.
@@ -40,9 +41,9 @@ pub(super) struct Opened<'a> {
     request: &'a Request<'a>,
     asked: Asked,
     pod: Pod<'a>,
-    wish: Wish<'a>,
-    wanted: Wanted,
-    skips: Vec<Skip>,
+    opt_in: PodOptIn<'a>,
+    wanted: Enabled,
+    skips: Vec<SkipReason>,
 }
 
 /// The two things that this guard is asked about.
@@ -65,23 +66,26 @@ pub(super) fn open<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
     if let Exemption::By(part) = exemption {
         return Step::Rule(Ruling::allow().audit("exempt", part));
     }
-    let seen = Pod::see(request.object.as_ref()).and_then(|pod| Ok((pod, Wish::read(pod)?)));
-    let (pod, wish) = match seen {
+    let seen = Pod::see(request.object.as_ref()).and_then(|pod| Ok((pod, PodOptIn::read(pod)?)));
+    let (pod, opt_in) = match seen {
         Ok(seen) => seen,
         Err(unreadable) => return Step::Rule(as_it_is(&unreadable)),
     };
-    let wanted = wish.wanted(config.opt_in);
-    if wanted == Wanted::No {
-        return Step::Rule(Ruling::allow());
+    let wanted = opt_in.enabled(config.opt_in);
+    if wanted == Enabled::No {
+        let warning = opt_in.old_value_warning();
+        return Step::Rule(
+            warning.map_or_else(Ruling::allow, |warning| Ruling::allow().warn(format!("{VOICE}{warning}"))),
+        );
     }
-    let mut skips = skip::of_pod(config, pod, &wish);
+    let mut skips = skip_reason::of_pod(config, pod, &opt_in);
     if asked == Asked::Running {
         // The volumes that it has may be its author's own, so what speaks against showing them still does. That the kubelet
         // takes nothing of a static pod from here is no harm: it takes no ephemeral container either.
-        skips.retain(|skip| *skip != Skip::Mirror);
+        skips.retain(|skip| *skip != SkipReason::Mirror);
     }
-    let opened = Opened { request, asked, pod, wish, wanted, skips };
-    let by_namespace = wanted == Wanted::AsTheNamespace || exemption == Exemption::DependsOnNamespace;
+    let opened = Opened { request, asked, pod, opt_in, wanted, skips };
+    let by_namespace = wanted == Enabled::ByNamespace || exemption == Exemption::DependsOnNamespace;
     // The device has nothing that Pod Security could refuse.
     let by_pod_security = config.backend != Backend::Device && asked == Asked::New && opened.skips.is_empty();
     if by_namespace || by_pod_security {
@@ -93,10 +97,10 @@ pub(super) fn open<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
 
 impl Opened<'_> {
     /// Whether these labels are older than the question. A pod without a word of its own is asked about only because the API
-    /// server has seen its namespace opt in ([`registration`](super::registration)), so labels that do not cannot be those
+    /// server has seen its namespace opt in ([`registration`](super::rules)), so labels that do not cannot be those
     /// that it went by.
     pub(super) fn contradicts(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.wanted == Wanted::AsTheNamespace && !opts_in(labels)
+        self.wanted == Enabled::ByNamespace && !opts_in(labels)
     }
 }
 
@@ -129,8 +133,11 @@ fn asked(request: &Request<'_>) -> Option<Asked> {
 
 fn finish(config: &Config, opened: &Opened<'_>, labels: Option<&BTreeMap<String, String>>) -> Ruling {
     match injection(config, opened, labels) {
-        Ok(injection) if prove::applies(opened.pod, &injection.places) => ruling(config, injection),
-        Ok(_) => as_it_is(&Unreadable::new("the patch", "does not fit the pod")),
+        Ok(injection) => {
+            #[cfg(debug_assertions)]
+            debug_assert!(verify_patch::applies(opened.pod.raw(), &injection.patch), "{:?}", injection.patch);
+            ruling(config, injection)
+        }
         Err(unreadable) => as_it_is(&unreadable),
     }
 }
@@ -140,29 +147,29 @@ fn injection(
     opened: &Opened<'_>,
     labels: Option<&BTreeMap<String, String>>,
 ) -> Result<Injection, Unreadable> {
-    let Opened { request, asked, pod, wish, .. } = opened;
+    let Opened { request, asked, pod, opt_in, .. } = opened;
     let mut skips = opened.skips.clone();
     let mut volumes = Volumes::read(*pod, &config.root)?;
     let mut by_device = config.backend == Backend::Device;
     if *asked == Asked::New {
-        skips.extend(skip::of_volumes(config, *pod, &mut volumes)?);
-        let refused = labels.and_then(|labels| skip::of_namespace(config, &request.namespace, labels));
+        skips.extend(skip_reason::of_volumes(config, *pod, &mut volumes)?);
+        let refused = labels.and_then(|labels| skip_reason::of_namespace(config, &request.namespace, labels));
         match config.backend {
             Backend::Volumes => skips.extend(refused),
             Backend::Auto => by_device = refused.is_some(),
             Backend::Device => {}
         }
         if !by_device {
-            skips.extend(skip::of_selector(config, *pod)?);
+            skips.extend(skip_reason::of_selector(config, *pod)?);
         }
     }
     if skips.is_empty() {
         return match asked {
-            Asked::New if by_device => device::into_new(config, *pod, wish, volumes),
-            Asked::New => inject::into_new(config, *pod, wish, volumes),
+            Asked::New if by_device => device::into_new(config, *pod, opt_in, volumes),
+            Asked::New => inject::into_new(config, *pod, opt_in, volumes),
             Asked::Running => {
                 let old = Pod::see(request.old_object.as_ref())?;
-                inject::into_running(config, *pod, old, wish, volumes)
+                inject::into_running(config, *pod, old, opt_in, volumes)
             }
         };
     }
@@ -171,13 +178,13 @@ fn injection(
         Asked::Running => "ephemeral containers of this pod get",
     };
     let mut injection = Injection {
-        warnings: vec![format!("{who} no files: {}", status::reasons(&skips))],
-        summary: status::skipped(&skips),
+        warnings: vec![format!("{who} no files: {}", messages::reasons(&skips))],
+        summary: messages::skipped(&skips),
         ..Injection::default()
     };
     // The kubelet compares the mirror with its own file, and a running pod's annotations are not to be changed this way.
-    if *asked == Asked::New && !skips.contains(&Skip::Mirror) {
-        injection.status(*pod, wish)?;
+    if *asked == Asked::New && !skips.contains(&SkipReason::Mirror) {
+        injection.status(*pod, opt_in)?;
     }
     Ok(injection)
 }

@@ -11,17 +11,17 @@
 //! with a `nodeName` is past the scheduler, and the kubelet of a node whose plugin is not well fails it for good
 //! (`devicesToAllocate` in `pkg/kubelet/cm/devicemanager`).
 
-use admission::{JsonError, Pointer, Raw, Shape};
+use admission::{JsonError, Raw, Shape};
 
 use super::config::Config;
 use super::containers::{Container, Limits, is_amount};
 use super::files::Files;
 use super::inject::{Injection, Picked, pick};
-use super::pod::{NODE_NAME, Pod, Standing, Unreadable};
-use super::prove::{Amounts, Place, Target};
-use super::status;
+use super::messages;
+use super::opt_in::{PodOptIn, shortened};
+use super::pod::{NODE_NAME, Pod, Unreadable};
+use super::slot::{Slot, Target};
 use super::volumes::Volumes;
-use super::wish::{Wish, cut};
 
 /// The extended resource. Of it a container has one or none.
 pub(super) const RESOURCE: &str = "durward.dev/lxcfs";
@@ -53,13 +53,13 @@ enum Gets {
 #[derive(Debug, Clone, Copy)]
 enum Lack {
     /// It has no resources at all.
-    All,
+    All(Slot),
     /// It has some.
     In {
         /// Its `limits`.
-        limits: Standing,
+        limits: Slot,
         /// Its `requests`.
-        requests: Standing,
+        requests: Slot,
     },
 }
 
@@ -67,11 +67,12 @@ enum Lack {
 pub(super) fn into_new<'a>(
     config: &Config,
     pod: Pod<'a>,
-    wish: &Wish<'_>,
+    opt_in: &PodOptIn<'_>,
     mut volumes: Volumes<'a>,
 ) -> Result<Injection, Unreadable> {
-    let Picked { containers, wrong } = pick(config, pod, wish, &mut volumes)?;
-    let mut warnings: Vec<String> = wish.files_that_are_not(config.files).into_iter().chain(wrong).collect();
+    let Picked { containers, wrong } = pick(config, pod, opt_in, &mut volumes)?;
+    let mut warnings: Vec<String> =
+        opt_in.partial_files_warning(config.files).into_iter().chain(wrong).collect();
     let of_pod = Limits::of_pod(pod);
     let shares = containers
         .into_iter()
@@ -79,26 +80,25 @@ pub(super) fn into_new<'a>(
         .collect::<Result<Vec<_>, _>>()?;
     warnings.extend(conflicts(&shares));
     let has_no_limit = |share: &Share<'_>| matches!(share.gets, Gets::NoLimit);
-    warnings.extend(status::nothing(shares.len(), shares.iter().all(has_no_limit)));
+    warnings.extend(messages::nothing(shares.len(), shares.iter().all(has_no_limit)));
     let is_added = |share: &Share<'_>| matches!(share.gets, Gets::Added(_));
     if shares.iter().any(is_added)
         && let Some(node) = pod.text(NODE_NAME).filter(|node| !node.is_empty())
     {
         warnings.push(format!(
             "nodeName {:?} passes the scheduler by: if the device plugin of LXCFS is not well on that node, the kubelet fails this pod for good",
-            cut(&node)
+            shortened(&node)
         ));
     }
 
     // Two operations a container, some 110 bytes each.
-    let mut injection =
-        Injection::with_room(shares.len() * 220, shares.len() * 2, summary(&shares), warnings);
-    for Share { container, gets } in &shares {
+    let mut injection = Injection::with_room(shares.len() * 220, summary(&shares), warnings);
+    for Share { gets, .. } in &shares {
         if let Gets::Added(lack) = gets {
-            injection.resource(container, *lack)?;
+            injection.resource(*lack)?;
         }
     }
-    injection.status(pod, wish)?;
+    injection.status(pod, opt_in)?;
     Ok(injection)
 }
 
@@ -132,10 +132,11 @@ enum Held {
 
 fn held(container: &Container<'_>) -> Result<Held, Unreadable> {
     let wrong = |why| Unreadable::new(format!("{}.resources", container.place()), why);
-    let resources = match (Standing::of(container.resources, Shape::Object), container.resources) {
-        (None, _) => return Err(wrong("is not an object")),
-        (Some(Standing::There), Some(resources)) => resources,
-        (Some(_), _) => return Ok(Held::Nothing(Lack::All)),
+    let (list, index) = (container.list, container.index);
+    let slot = Slot::read(Target::Resources(list, index), container.resources)
+        .ok_or_else(|| wrong("is not an object"))?;
+    let Some(resources) = container.resources.filter(|_| !slot.is_missing()) else {
+        return Ok(Held::Nothing(Lack::All(slot)));
     };
     let (mut limits, mut requests) = (None, None);
     resources.scan().object(|scanner, key| {
@@ -149,10 +150,11 @@ fn held(container: &Container<'_>) -> Result<Held, Unreadable> {
         }
         Ok(())
     })?;
-    let map = |value, why| Standing::of(value, Shape::Object).ok_or_else(|| wrong(why));
     let lack = Lack::In {
-        limits: map(limits, "has limits that are no object")?,
-        requests: map(requests, "has requests that are no object")?,
+        limits: Slot::read(Target::Limits(list, index), limits)
+            .ok_or_else(|| wrong("has limits that are no object"))?,
+        requests: Slot::read(Target::Requests(list, index), requests)
+            .ok_or_else(|| wrong("has requests that are no object"))?,
     };
     // One of the two alone is not valid, or becomes both by the API server's defaults: its author's, either way.
     let (limit, request) = (amount(limits)?, amount(requests)?);
@@ -176,31 +178,16 @@ fn amount(map: Option<Raw<'_>>) -> Result<Option<bool>, Unreadable> {
 
 impl Injection {
     /// Adds the resource to one container.
-    fn resource(&mut self, container: &Container<'_>, lack: Lack) -> Result<(), Unreadable> {
-        let amount = std::collections::BTreeMap::from([(RESOURCE, ONE)]);
-        let at = |key: Option<&str>| {
-            let at = Pointer::root().key("spec").key(container.list.key()).index(container.index);
-            key.into_iter().fold(at.key("resources"), Pointer::key)
-        };
-        let mut place = |amounts, standing| {
-            let target = Target::Resources(container.list, container.index, amounts);
-            self.places.push(Place { target, standing });
-        };
+    fn resource(&mut self, lack: Lack) -> Result<(), Unreadable> {
         match lack {
-            Lack::All => {
-                place(Amounts::Both, Standing::Missing);
+            Lack::All(slot) => {
+                let amount = std::collections::BTreeMap::from([(RESOURCE, ONE)]);
                 let both = std::collections::BTreeMap::from([("limits", &amount), ("requests", &amount)]);
-                self.add(&at(None), &both)
+                self.add_whole(slot, &both)
             }
             Lack::In { limits, requests } => {
-                place(Amounts::Limits, limits);
-                place(Amounts::Requests, requests);
-                [("limits", limits), ("requests", requests)].into_iter().try_for_each(|(key, standing)| {
-                    match standing {
-                        Standing::Missing => self.add(&at(Some(key)), &amount),
-                        Standing::There => self.add(&at(Some(key)).key(RESOURCE), &ONE),
-                    }
-                })
+                self.add_entry(limits, RESOURCE, &ONE)?;
+                self.add_entry(requests, RESOURCE, &ONE)
             }
         }
     }
@@ -208,7 +195,7 @@ impl Injection {
 
 /// What each container has after the patch. By the pod alone it cannot be told which files those are: the plugin's.
 fn summary(shares: &[Share<'_>]) -> String {
-    status::each(shares, |Share { container, gets }, text| {
+    messages::each(shares, |Share { container, gets }, text| {
         text.push_str(&container.name);
         text.push_str(match gets {
             Gets::Added(_) | Gets::Kept(true) => "=device",
@@ -230,13 +217,13 @@ fn conflicts(shares: &[Share<'_>]) -> Vec<String> {
         let path = kept.map_or(first.path(), |kept| &kept.path);
         Some((container, path))
     });
-    status::few(
+    messages::few(
         told,
         |(container, path)| {
             format!(
                 "container {:?} keeps the pod's own mount at {}, so it gets none of LXCFS's files: the device plugin gives all of them or none",
-                cut(&container.name),
-                cut(path)
+                shortened(&container.name),
+                shortened(path)
             )
         },
         |more| format!("{more} more containers keep mounts of the pod's own, and get none of LXCFS's files"),

@@ -5,27 +5,25 @@
 
 use std::borrow::Cow;
 
-use admission::{Patch, Pointer, Shape};
+use admission::{Patch, Pointer};
 use serde::Serialize;
 
 use super::addition::Addition;
-use super::bound;
 use super::config::{Backend, Config, Root};
 use super::containers::{Container, Limits};
 use super::files::{Files, LxcfsFile};
-use super::pod::{ANNOTATIONS, List, Pod, Standing, Unreadable};
-use super::prove::{Place, Target};
-use super::status;
+use super::limits;
+use super::messages;
+use super::opt_in::{ContainerSelection, PodOptIn, STATUS};
+use super::pod::{ANNOTATIONS, List, Pod, Unreadable};
+use super::slot::{Slot, Target};
 use super::volumes::Volumes;
-use super::wish::{Chosen, STATUS, Wish};
 
 /// What is to be added, and what is to be said of it.
 #[derive(Debug, Default)]
 pub(super) struct Injection {
     /// The additions; empty if the pod has everything already.
     pub(super) patch: Patch,
-    /// Where they go, for the proof.
-    pub(super) places: Vec<Place>,
     /// What the pod has after the patch.
     pub(super) summary: String,
     /// Where the pod goes by the patch, as the rest of a sentence; empty if it goes where it went before.
@@ -52,16 +50,16 @@ type VolumeNames<'v> = [Cow<'v, str>; LxcfsFile::ALL.len()];
 pub(super) fn into_new<'a>(
     config: &Config,
     pod: Pod<'a>,
-    wish: &Wish<'_>,
+    opt_in: &PodOptIn<'_>,
     mut volumes: Volumes<'a>,
 ) -> Result<Injection, Unreadable> {
-    let Picked { containers, wrong } = pick(config, pod, wish, &mut volumes)?;
-    let (files, mut warnings) = wish.files(config.files);
+    let Picked { containers, wrong } = pick(config, pod, opt_in, &mut volumes)?;
+    let (files, mut warnings) = opt_in.files(config.files);
     warnings.extend(wrong);
     let shares = shares(config, pod, containers, files);
-    warnings.extend(status::conflicts(&shares));
+    warnings.extend(messages::conflicts(&shares));
     let has_no_limit = |share: &Share<'_>| share.wanted.is_empty() && share.container.shown.is_empty();
-    warnings.extend(status::nothing(shares.len(), !files.is_empty() && shares.iter().all(has_no_limit)));
+    warnings.extend(messages::nothing(shares.len(), !files.is_empty() && shares.iter().all(has_no_limit)));
 
     let mut injection = Injection::of(&shares, warnings);
     let needed = shares.iter().fold(Files::default(), |all, share| all.and(share.adds));
@@ -72,7 +70,7 @@ pub(super) fn into_new<'a>(
     if shares.iter().any(|share| !share.container.shown.and(share.adds).is_empty()) {
         injection.readiness(config.node_readiness, pod)?;
     }
-    injection.status(pod, wish)?;
+    injection.status(pod, opt_in)?;
     Ok(injection)
 }
 
@@ -89,7 +87,7 @@ pub(super) struct Picked<'a> {
 pub(super) fn pick<'a>(
     config: &Config,
     pod: Pod<'a>,
-    wish: &Wish<'_>,
+    opt_in: &PodOptIn<'_>,
     volumes: &mut Volumes<'a>,
 ) -> Result<Picked<'a>, Unreadable> {
     let mut containers = Vec::new();
@@ -98,21 +96,21 @@ pub(super) fn pick<'a>(
         Container::read(pod, list, volumes, &mut containers)?;
     }
     let names = names(&containers)?;
-    let chosen = wish.chosen(&names);
+    let chosen = opt_in.selection(&names);
     // The API server lets nobody make a pod that has ephemeral containers already.
     let gets = |container: &Container<'_>| {
         container.list != List::Ephemeral && is_chosen(config, chosen.as_ref(), container)
     };
     let gets: Vec<bool> = containers.iter().map(gets).collect();
-    let wrong = chosen.and_then(|chosen| chosen.wrong);
+    let wrong = chosen.and_then(|chosen| chosen.warning);
     let mut gets = gets.into_iter();
     containers.retain(|_| gets.next() == Some(true));
     Ok(Picked { containers, wrong })
 }
 
-fn is_chosen(config: &Config, chosen: Option<&Chosen<'_>>, container: &Container<'_>) -> bool {
+fn is_chosen(config: &Config, chosen: Option<&ContainerSelection<'_>>, container: &Container<'_>) -> bool {
     let by_default = container.list != List::Init || config.init_containers;
-    chosen.map_or(by_default, |chosen| chosen.has(&container.name, by_default))
+    chosen.map_or(by_default, |chosen| chosen.contains(&container.name, by_default))
 }
 
 /// Adds the files to the ephemeral containers that a running pod is getting. Its volumes cannot be changed any more, so only
@@ -121,7 +119,7 @@ pub(super) fn into_running<'a>(
     config: &Config,
     pod: Pod<'a>,
     old: Pod<'a>,
-    wish: &Wish<'_>,
+    opt_in: &PodOptIn<'_>,
     mut volumes: Volumes<'a>,
 ) -> Result<Injection, Unreadable> {
     let (mut containers, mut before) = (Vec::new(), Vec::new());
@@ -132,15 +130,15 @@ pub(super) fn into_running<'a>(
     containers.retain(|container| before.binary_search(&container.name.as_ref()).is_err());
     let new = containers.len();
     let names = names(&containers)?;
-    let chosen = wish.chosen(&names);
+    let chosen = opt_in.selection(&names);
     let gets = |container: &Container<'_>| is_chosen(config, chosen.as_ref(), container);
     let mut gets = containers.iter().map(gets).collect::<Vec<bool>>().into_iter();
     containers.retain(|_| gets.next() == Some(true));
-    let (files, _) = wish.files(config.files);
+    let (files, _) = opt_in.files(config.files);
     let had = files.filter(|file| volumes.ours(file).is_some());
     let shares = shares(config, pod, containers, had);
 
-    let mut warnings = status::conflicts(&shares);
+    let mut warnings = messages::conflicts(&shares);
     let has_no_limits = |share: &Share<'_>| share.wanted.is_empty() && share.container.shown.is_empty();
     let why_none = if new > 0 && shares.is_empty() {
         Some("the pod's annotation durward.dev/lxcfs-containers does not choose it")
@@ -209,18 +207,12 @@ impl Injection {
         let mounts: usize = shares.iter().map(|share| share.adds.len()).sum();
         // A mount takes some 130 bytes with its path, a volume 150, of which there are at most as many as files; and the status.
         let size = mounts * 130 + mounts.min(LxcfsFile::ALL.len()) * 150;
-        Self::with_room(size, shares.len() + 1, status::summary(shares), warnings)
+        Self::with_room(size, messages::summary(shares), warnings)
     }
 
     /// An injection that adds nothing yet, with room for so many bytes at so many places beside the readiness and the status.
-    pub(super) fn with_room(size: usize, places: usize, summary: String, warnings: Vec<String>) -> Self {
-        Self {
-            patch: Patch::with_capacity(size + 256),
-            places: Vec::with_capacity(places + 2),
-            summary,
-            whereto: "",
-            warnings,
-        }
+    pub(super) fn with_room(size: usize, summary: String, warnings: Vec<String>) -> Self {
+        Self { patch: Patch::with_capacity(size + 256), summary, whereto: "", warnings }
     }
 
     /// Adds the volumes that are missing.
@@ -233,8 +225,7 @@ impl Injection {
     ) -> Result<(), Unreadable> {
         let missing = needed.filter(|file| volumes.ours(file).is_none());
         let new = missing.iter().map(|file| Addition::volume(root, file, name_in(names, file)));
-        let at = Pointer::root().key("spec").key("volumes");
-        self.add_all(Target::Volumes, volumes.standing, at, new, missing.len())
+        self.add_all(volumes.slot, new, missing.len())
     }
 
     /// Adds the mounts.
@@ -246,61 +237,66 @@ impl Injection {
     ) -> Result<(), Unreadable> {
         shares.iter().try_for_each(|Share { container, adds, .. }| {
             let new = adds.iter().map(|file| Addition::mount(root, file, name_in(names, file)));
-            let list = Pointer::root().key("spec").key(container.list.key());
-            let at = list.index(container.index).key("volumeMounts");
-            let target = Target::Mounts(container.list, container.index);
-            self.add_all(target, container.mounts, at, new, adds.len())
+            self.add_all(container.mounts, new, adds.len())
         })
     }
 
     /// Adds `new` to a list, or as a list where there is none.
-    fn add_all<'a>(
+    pub(super) fn add_all(
         &mut self,
-        target: Target,
-        standing: Standing,
-        at: Pointer,
-        mut new: impl Iterator<Item = Addition<'a>>,
+        slot: Slot,
+        mut new: impl Iterator<Item = impl Serialize>,
         count: usize,
     ) -> Result<(), Unreadable> {
         if count == 0 {
             return Ok(());
         }
-        self.places.push(Place { target, standing });
-        match standing {
-            Standing::Missing => self.add(&at, &new.collect::<Vec<_>>()),
-            Standing::There => {
-                let end = at.append();
-                new.try_for_each(|value| self.add(&end, &value))
-            }
+        if slot.is_missing() {
+            return self.add(&slot.pointer(), &new.collect::<Vec<_>>());
         }
+        let end = slot.pointer().append();
+        new.try_for_each(|value| self.add(&end, &value))
     }
 
     /// Writes the summary into the pod's annotation, unless just that stands there.
-    pub(super) fn status(&mut self, pod: Pod<'_>, wish: &Wish<'_>) -> Result<(), Unreadable> {
-        if wish.status.as_deref() == Some(self.summary.as_str()) {
+    pub(super) fn status(&mut self, pod: Pod<'_>, opt_in: &PodOptIn<'_>) -> Result<(), Unreadable> {
+        if opt_in.status.as_deref() == Some(self.summary.as_str()) {
             return Ok(());
         }
         let annotations = pod.field(ANNOTATIONS);
         let written = annotations.map_or(0, |raw| raw.get().len());
-        if written + STATUS.len() + self.summary.len() > bound::ANNOTATIONS {
+        if written + STATUS.len() + self.summary.len() > limits::ANNOTATIONS {
             self.warnings.push(format!("{STATUS} is not written: the annotations have no room left"));
             return Ok(());
         }
-        let standing = Standing::of(annotations, Shape::Object)
+        let slot = Slot::read(Target::Annotations, annotations)
             .ok_or_else(|| Unreadable::new("metadata.annotations", "is not an object"))?;
-        self.places.push(Place { target: Target::Annotations, standing });
-        let at = Pointer::root().key("metadata").key("annotations");
         let summary = std::mem::take(&mut self.summary);
-        let added = match standing {
-            Standing::Missing => self.add(&at, &std::collections::BTreeMap::from([(STATUS, &summary)])),
-            Standing::There => self.add(&at.key(STATUS), &summary),
-        };
+        let added = self.add_entry(slot, STATUS, &summary);
         self.summary = summary;
         added
     }
 
-    /// Adds one value. Where it goes is added to the places by whoever calls.
-    pub(super) fn add(&mut self, at: &Pointer, value: &impl Serialize) -> Result<(), Unreadable> {
+    /// Adds an entry to a map, or a map with the entry if there is none.
+    pub(super) fn add_entry(
+        &mut self,
+        slot: Slot,
+        key: &str,
+        value: &impl Serialize,
+    ) -> Result<(), Unreadable> {
+        if slot.is_missing() {
+            self.add(&slot.pointer(), &std::collections::BTreeMap::from([(key, value)]))
+        } else {
+            self.add(&slot.pointer().key(key), value)
+        }
+    }
+
+    /// Adds a whole value at a missing slot.
+    pub(super) fn add_whole(&mut self, slot: Slot, value: &impl Serialize) -> Result<(), Unreadable> {
+        if slot.is_missing() { self.add(&slot.pointer(), value) } else { Ok(()) }
+    }
+
+    fn add(&mut self, at: &Pointer, value: &impl Serialize) -> Result<(), Unreadable> {
         // Texts and booleans into memory: there is nothing that could fail, and if it did, nothing half would be sent.
         self.patch.add(at, value).map_err(|_| Unreadable::new("the patch", "could not be written"))
     }

@@ -6,8 +6,8 @@
 //!
 //! It only ever adds: volumes, mounts and one annotation; or in the place of volumes a resource, for which the node's device
 //! plugin mounts the files ([`device`]). Where it is asked to, it has pods go to nodes that have LXCFS ([`readiness`]). What it
-//! does not know it cannot lose, because the pod is never written again ([`pod`]); a patch that might not apply is not sent
-//! ([`prove`]).
+//! does not know it cannot lose, because the pod is never written again ([`pod`]). A patch applies by construction
+//! ([`slot`]).
 //!
 //! Its stance when blind is *allow*: a pod without the files runs, and has run so before. So is its failurePolicy, Ignore.
 //!
@@ -15,7 +15,6 @@
 //! would refuse them with hostPath volumes. Where neither matters it does not look at all.
 
 mod addition;
-mod bound;
 mod config;
 mod containers;
 mod decide;
@@ -24,16 +23,19 @@ mod files;
 #[cfg(test)]
 mod fixture;
 mod inject;
+mod limits;
+mod messages;
+mod mount_path;
 mod node;
-mod path;
+mod opt_in;
 mod pod;
-mod prove;
 mod readiness;
-mod registration;
-mod skip;
-mod status;
+mod rules;
+mod skip_reason;
+mod slot;
+#[cfg(debug_assertions)]
+mod verify_patch;
 mod volumes;
-mod wish;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -92,7 +94,7 @@ struct Injector {
 
 impl Configured for Injector {
     fn webhooks(&self) -> Vec<WebhookEntry> {
-        registration::entries(&self.config)
+        rules::entries(&self.config)
     }
 
     fn permissions(&self) -> Permissions {
@@ -161,9 +163,10 @@ impl Guard for Door {
             match answer {
                 Ok(Some(namespace)) => decide::close(&self.config, &opened, &namespace.labels),
                 // The API server lets no pod into a namespace that is not there, so somebody looked elsewhere.
-                Ok(None) => {
-                    unknown(cause::REFUSED, &format!("namespace {:?} does not exist", wish::cut(name)))
-                }
+                Ok(None) => unknown(
+                    cause::REFUSED,
+                    &format!("namespace {:?} does not exist", opt_in::shortened(name)),
+                ),
                 Err(cause) => unknown(cause.code, &cause.text),
             }
         })
@@ -243,14 +246,15 @@ mod tests {
             ("", None, (1, 1)),
             ("", Some("disabled"), (1, 1)),
         ] {
-            let labels = label.map(|label| (wish::SWITCH.to_owned(), label.to_owned())).into_iter().collect();
+            let labels =
+                label.map(|label| (opt_in::SWITCH.to_owned(), label.to_owned())).into_iter().collect();
             let world =
                 Arc::new(Counting { labels, looks: AtomicUsize::new(0), questions: AtomicUsize::new(0) });
             let injector = Injector { config: Arc::new(config("{}")) };
             let clients = Clients::reader_only(Arc::<Counting>::clone(&world));
             let guard = injector.build(&clients);
             let annotations =
-                if annotation.is_empty() { json!({}) } else { json!({wish::SWITCH: annotation}) };
+                if annotation.is_empty() { json!({}) } else { json!({opt_in::SWITCH: annotation}) };
             let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});
             let deadline = Instant::now() + Duration::from_secs(5);
             let review = |request: &Request<'_>| runtime.block_on(guard.review(request, deadline));

@@ -86,27 +86,27 @@ impl Unreadable {
 }
 
 impl From<JsonError> for Unreadable {
-    /// Spans were checked when they were cut, so this tells of a value that is of another type than was just looked at.
+    /// Spans were checked when they were shortened, so this tells of a value that is of another type than was just looked at.
     fn from(error: JsonError) -> Self {
         Self::new("the pod", error.what)
     }
 }
 
-/// How a list or a map stands in its parent: that decides how something is added to it.
+/// Whether the pod has a list or a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Absent or null: it is added whole.
+pub(super) enum Presence {
+    /// Absent or null.
     Missing,
-    /// It is there, empty or not: something is added behind what it holds.
-    There,
+    /// Present, maybe empty.
+    Present,
 }
 
-impl Standing {
-    /// How a value stands that has to be of this shape, unless it is absent or null.
+impl Presence {
+    /// Returns the presence of a value, or none if it has another type.
     pub(super) fn of(value: Option<Raw<'_>>, shape: Shape) -> Option<Self> {
         match value.map(Raw::shape) {
             None | Some(Shape::Null) => Some(Self::Missing),
-            Some(found) if found == shape => Some(Self::There),
+            Some(found) if found == shape => Some(Self::Present),
             Some(_) => None,
         }
     }
@@ -164,6 +164,12 @@ impl<'a> Pod<'a> {
         Ok(Self { object })
     }
 
+    /// Returns the whole pod.
+    #[cfg(debug_assertions)]
+    pub(super) fn raw(self) -> Raw<'a> {
+        self.object.raw()
+    }
+
     /// One of the fields.
     pub(super) fn field(self, index: usize) -> Option<Raw<'a>> {
         self.object.field(index)
@@ -202,10 +208,10 @@ pub(super) fn entries<'a>(
     name: &str,
     mut each: impl FnMut(&str, Raw<'a>) -> Result<(), Unreadable>,
 ) -> Result<(), Unreadable> {
-    match Standing::of(map, Shape::Object) {
+    match Presence::of(map, Shape::Object) {
         None => Err(Unreadable::new(name, "is not an object")),
-        Some(Standing::Missing) => Ok(()),
-        Some(Standing::There) => map.map_or(Ok(()), |map| {
+        Some(Presence::Missing) => Ok(()),
+        Some(Presence::Present) => map.map_or(Ok(()), |map| {
             map.scan().object(|scanner, key| {
                 let value = scanner.value()?;
                 each(&key, value)

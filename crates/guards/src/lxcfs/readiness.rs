@@ -1,6 +1,6 @@
 //! Where a pod with the files may go: to nodes that carry the label which is kept there while LXCFS is well.
 //!
-//! `require` is one key of `spec.nodeSelector`, which holds beside whatever affinity the pod has. Of required affinity common_config any
+//! `require` is one key of `spec.nodeSelector`, which holds beside whatever affinity the pod has. Of required affinity terms any
 //! one is enough: one more of them would let the pod go where its author forbade it. `prefer` is one preferred term of the
 //! greatest weight.
 //!
@@ -8,13 +8,13 @@
 //! could go instead. Nor for pods with a `nodeName`: the kubelet fails those whose selector its node does not match, for good
 //! (`AdmissionCheck` in `pkg/scheduler`, called by `pkg/kubelet/lifecycle/predicate.go`). Both wait for the files on their node.
 
-use admission::{Pointer, Raw, Scanner, Shape};
+use admission::{Raw, Scanner, Shape};
 use serde::Serialize;
 
 use super::config::NodeReadiness;
 use super::inject::Injection;
-use super::pod::{AFFINITY, NODE_NAME, NODE_SELECTOR, OWNERS, Pod, Standing, Unreadable, entries};
-use super::prove::{Place, Target};
+use super::pod::{AFFINITY, NODE_NAME, NODE_SELECTOR, OWNERS, Pod, Presence, Unreadable, entries};
+use super::slot::{Slot, Target};
 
 /// The label of a node on which LXCFS is well.
 pub(super) const READY: &str = "durward.dev/lxcfs-ready";
@@ -25,7 +25,7 @@ const WEIGHT: u8 = 100;
 
 /// The part of the affinity that is about nodes.
 pub(super) const NODE_AFFINITY: &str = "nodeAffinity";
-/// Those of its common_config that only weigh.
+/// Those of its terms that only weigh.
 pub(super) const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// One preferred term, as it is written into a pod.
@@ -94,44 +94,32 @@ impl Injection {
         if selected(pod)?.is_some() {
             return Ok(());
         }
-        let standing = standing(pod.field(NODE_SELECTOR), Shape::Object, "spec.nodeSelector")?;
+        let slot = slot(Target::NodeSelector, pod.field(NODE_SELECTOR), "spec.nodeSelector")?;
         self.whereto = ", on nodes with durward.dev/lxcfs-ready only";
-        self.places.push(Place { target: Target::NodeSelector, standing });
-        let at = Pointer::root().key("spec").key("nodeSelector");
-        match standing {
-            Standing::Missing => self.add(&at, &map(READY, TRUE)),
-            Standing::There => self.add(&at.key(READY), &TRUE),
-        }
+        self.add_entry(slot, READY, &TRUE)
     }
 
     fn prefer(&mut self, pod: Pod<'_>) -> Result<(), Unreadable> {
         const WHERETO: &str = ", rather on nodes with durward.dev/lxcfs-ready";
         let affinity = pod.field(AFFINITY);
-        let at = Pointer::root().key("spec").key("affinity");
-        if standing(affinity, Shape::Object, "spec.affinity")? == Standing::Missing {
-            self.places.push(Place { target: Target::Affinity, standing: Standing::Missing });
+        let whole = slot(Target::Affinity, affinity, "spec.affinity")?;
+        if whole.is_missing() {
             self.whereto = WHERETO;
-            return self.add(&at, &map(NODE_AFFINITY, map(PREFERRED, [TERM])));
+            return self.add_whole(whole, &map(NODE_AFFINITY, map(PREFERRED, [TERM])));
         }
         let of_nodes = member(affinity, NODE_AFFINITY, "spec.affinity")?;
-        let at = at.key(NODE_AFFINITY);
-        if standing(of_nodes, Shape::Object, "spec.affinity.nodeAffinity")? == Standing::Missing {
-            self.places.push(Place { target: Target::NodeAffinity, standing: Standing::Missing });
+        let whole = slot(Target::NodeAffinity, of_nodes, "spec.affinity.nodeAffinity")?;
+        if whole.is_missing() {
             self.whereto = WHERETO;
-            return self.add(&at, &map(PREFERRED, [TERM]));
+            return self.add_whole(whole, &map(PREFERRED, [TERM]));
         }
-        let common_config = member(of_nodes, PREFERRED, "spec.affinity.nodeAffinity")?;
-        let at = at.key(PREFERRED);
-        let standing = standing(common_config, Shape::Array, "the preferred node affinity")?;
-        if has_term(common_config)? {
+        let terms = member(of_nodes, PREFERRED, "spec.affinity.nodeAffinity")?;
+        let slot = slot(Target::Preferred, terms, "the preferred node affinity")?;
+        if has_term(terms)? {
             return Ok(());
         }
-        self.places.push(Place { target: Target::Preferred, standing });
         self.whereto = WHERETO;
-        match standing {
-            Standing::Missing => self.add(&at, &[TERM]),
-            Standing::There => self.add(&at.append(), &TERM),
-        }
+        self.add_all(slot, [TERM].into_iter(), 1)
     }
 }
 
@@ -139,9 +127,9 @@ fn map<T: Serialize>(key: &'static str, value: T) -> impl Serialize {
     std::collections::BTreeMap::from([(key, value)])
 }
 
-fn standing(value: Option<Raw<'_>>, shape: Shape, name: &str) -> Result<Standing, Unreadable> {
-    let why = if shape == Shape::Array { "is not an array" } else { "is not an object" };
-    Standing::of(value, shape).ok_or_else(|| Unreadable::new(name, why))
+fn slot(target: Target, value: Option<Raw<'_>>, name: &str) -> Result<Slot, Unreadable> {
+    let why = if target == Target::Preferred { "is not an array" } else { "is not an object" };
+    Slot::read(target, value).ok_or_else(|| Unreadable::new(name, why))
 }
 
 /// Whether somebody else than the scheduler says on which node the pod runs.
@@ -151,7 +139,9 @@ fn has_its_node(pod: Pod<'_>) -> Result<bool, Unreadable> {
     }
     let owners = pod.field(OWNERS);
     let mut found = false;
-    if standing(owners, Shape::Array, "metadata.ownerReferences")? == Standing::There
+    let presence = Presence::of(owners, Shape::Array)
+        .ok_or_else(|| Unreadable::new("metadata.ownerReferences", "is not an array"))?;
+    if presence == Presence::Present
         && let Some(owners) = owners
     {
         owners.scan().array(|scanner, index| {
@@ -179,11 +169,11 @@ fn is_daemon_set(scanner: &mut Scanner<'_>, index: usize) -> Result<bool, Unread
     Ok(is_kind && is_group && controls)
 }
 
-/// Whether one of the preferred common_config is about the label and nothing else: ours, or its author's word on the matter.
-fn has_term(common_config: Option<Raw<'_>>) -> Result<bool, Unreadable> {
+/// Whether one of the preferred terms is about the label and nothing else: ours, or its author's word on the matter.
+fn has_term(terms: Option<Raw<'_>>) -> Result<bool, Unreadable> {
     let mut found = false;
-    if let Some(common_config) = common_config.filter(|common_config| common_config.shape() == Shape::Array) {
-        common_config.scan().array(|scanner, _| {
+    if let Some(terms) = terms.filter(|terms| terms.shape() == Shape::Array) {
+        terms.scan().array(|scanner, _| {
             found |= is_about_readiness(scanner.value()?).unwrap_or(false);
             Ok::<_, Unreadable>(())
         })?;

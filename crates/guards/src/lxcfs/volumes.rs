@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use admission::{JsonError, Raw, Scanner, Shape};
 
-use super::bound;
 use super::config::Root;
 use super::files::{LxcfsFile, VOLUME_PREFIX};
-use super::path::{Relation, clean, relation};
-use super::pod::{Pod, Standing, Unreadable, VOLUMES};
+use super::limits;
+use super::mount_path::{Relation, clean, relation};
+use super::pod::{Pod, Unreadable, VOLUMES};
+use super::slot::{Slot, Target};
 
 /// More volumes than this with names or paths like ours are nobody's honest pod; without a bound their number times that of the
 /// mounts would be compared.
@@ -35,8 +36,8 @@ struct Above<'a> {
 /// The volumes of the pod, as far as they matter here.
 #[derive(Debug)]
 pub(super) struct Volumes<'a> {
-    /// How the list stands.
-    pub(super) standing: Standing,
+    /// The slot of the list.
+    pub(super) slot: Slot,
     /// Volumes that show a file of LXCFS.
     pub(super) sources: Vec<Source<'a>>,
     /// The folder by which the pod is known as one that runs LXCFS: that of LXCFS itself, or one above it out of which a container
@@ -50,11 +51,11 @@ impl<'a> Volumes<'a> {
     /// Reads the volumes.
     pub(super) fn read(pod: Pod<'a>, root: &Root) -> Result<Self, Unreadable> {
         let list = pod.field(VOLUMES);
-        let standing = Standing::of(list, Shape::Array)
+        let slot = Slot::read(Target::Volumes, list)
             .ok_or_else(|| Unreadable::new("spec.volumes", "is not an array"))?;
         let mut volumes =
-            Self { standing, sources: Vec::new(), serves: None, above: Vec::new(), taken: Vec::new() };
-        if let (Standing::There, Some(list)) = (standing, list) {
+            Self { slot, sources: Vec::new(), serves: None, above: Vec::new(), taken: Vec::new() };
+        if let (false, Some(list)) = (slot.is_missing(), list) {
             list.scan().array(|scanner, index| volumes.one(scanner, index, root))?;
         }
         Ok(volumes)
@@ -77,7 +78,7 @@ impl<'a> Volumes<'a> {
             }
             Ok(())
         })?;
-        let name = bound::name(name).map_err(wrong)?;
+        let name = limits::name(name).map_err(wrong)?;
         if let Some(host_path) = host_path.filter(|value| value.shape() == Shape::Object) {
             let host_path = HostPath::read(host_path).map_err(wrong)?;
             self.host_path(name.clone(), &host_path, root)?;
@@ -176,7 +177,7 @@ impl<'a> HostPath<'a> {
             .object(|scanner, key| {
                 let value = scanner.value()?;
                 match key.as_ref() {
-                    "path" => path = bound::text(value, bound::PATH),
+                    "path" => path = limits::text(value, limits::PATH),
                     "type" => is_typed_file = value.get() == "\"File\"",
                     _ => {}
                 }

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::inject::Share;
-use super::skip::Skip;
-use super::wish::cut;
+use super::opt_in::shortened;
+use super::skip_reason::SkipReason;
 
 /// So many containers are warned about one by one.
 const WARNED: usize = 8;
@@ -53,12 +53,12 @@ pub(super) fn each<T>(shares: &[T], write: impl Fn(&T, &mut String)) -> String {
 }
 
 /// The summary of a pod that is left without the files.
-pub(super) fn skipped(skips: &[Skip]) -> String {
+pub(super) fn skipped(skips: &[SkipReason]) -> String {
     format!("skipped: {}", reasons(skips))
 }
 
 /// The reasons as one text.
-pub(super) fn reasons(skips: &[Skip]) -> String {
+pub(super) fn reasons(skips: &[SkipReason]) -> String {
     skips.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
@@ -73,8 +73,8 @@ pub(super) fn conflicts(shares: &[Share<'_>]) -> Vec<String> {
         |(container, path, files)| {
             format!(
                 "container {:?} keeps the pod's own mount at {}, so it does not get {files} of LXCFS",
-                cut(&container.name),
-                cut(path)
+                shortened(&container.name),
+                shortened(path)
             )
         },
         |more| format!("{more} more containers keep mounts of the pod's own in the place of LXCFS's files"),

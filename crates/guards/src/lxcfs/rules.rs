@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use super::config::{Config, OptIn};
 use super::decide::LEFT_ALONE;
-use super::wish::{OLD_NO, OLD_SWITCH, SWITCH};
+use super::opt_in::{OLD_NO, OLD_SWITCH, SWITCH};
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
 use ::config::{Expression, Selector};
 
@@ -64,7 +64,7 @@ fn not_left_alone(config: &Config) -> String {
     format!("!(request.namespace in [{}])", names.into_iter().map(cel_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Word for word what [`Wish::wanted`](super::wish::Wish::wanted) takes for No: `disabled` beats everything, and the older
+/// Word for word what [`PodOptIn::wanted`](super::opt_in::PodOptIn::enabled) takes for No: `disabled` beats everything, and the older
 /// annotation's no counts where the pod does not also speak in a way that is listened to.
 fn not_opted_out(by: OptIn) -> String {
     let mut speaks = vec![format!("!({} && {})", has("annotations", OLD_SWITCH), older_is_no())];
@@ -90,7 +90,7 @@ fn opts_in(by: OptIn) -> String {
     ways.into_iter().map(|way| format!("({way})")).collect::<Vec<_>>().join(" || ")
 }
 
-/// In whatever case, as [`Wish`](super::wish::Wish) compares the word.
+/// In whatever case, as [`PodOptIn`](super::opt_in::PodOptIn) compares the word.
 fn older_is_no() -> String {
     let words = OLD_NO.map(cel_string).join(", ");
     format!("{}.lowerAscii() in [{words}]", at("annotations", OLD_SWITCH))
@@ -134,7 +134,7 @@ mod tests {
             r#"!(has(object.metadata.labels) && "durward.dev/lxcfs" in object.metadata.labels && "#,
             r#"object.metadata.labels["durward.dev/lxcfs"] == "disabled") && "#,
             r#"(!(has(object.metadata.annotations) && "sidecar-injector.lxcfs/inject" in object.metadata.annotations && "#,
-            r#"object.metadata.annotations["sidecar-injector.lxcfs/inject"].lowerAscii() in ["false", "no", "off", "0", "n"]) || "#,
+            r#"object.metadata.annotations["sidecar-injector.lxcfs/inject"].lowerAscii() in ["false", "no"]) || "#,
             r#"(has(object.metadata.annotations) && "durward.dev/lxcfs" in object.metadata.annotations) || "#,
             r#"(has(object.metadata.labels) && "durward.dev/lxcfs" in object.metadata.labels))"#
         ),
@@ -142,7 +142,7 @@ mod tests {
     const BY_ANNOTATION: &str = concat!(
         r#"(has(object.metadata.annotations) && "durward.dev/lxcfs" in object.metadata.annotations) || "#,
         r#"(has(object.metadata.annotations) && "sidecar-injector.lxcfs/inject" in object.metadata.annotations && "#,
-        r#"!(object.metadata.annotations["sidecar-injector.lxcfs/inject"].lowerAscii() in ["false", "no", "off", "0", "n"]))"#
+        r#"!(object.metadata.annotations["sidecar-injector.lxcfs/inject"].lowerAscii() in ["false", "no"]))"#
     );
     const BY_LABEL: &str =
         r#"(has(object.metadata.labels) && "durward.dev/lxcfs" in object.metadata.labels)"#;

@@ -8,22 +8,22 @@ use admission::Shape;
 
 use super::config::{Config, NodeReadiness, PodSecurity};
 use super::containers::Container;
+use super::opt_in::{PodOptIn, shortened};
 use super::pod::{
     HOST_PID, HOST_USERS, List, NODE_OS, OLD_NODE_OS, OS, Pod, RUNTIME_CLASS, SHARED_PROCESSES, Unreadable,
     WINDOWS_OPTIONS,
 };
 use super::readiness::{self, READY};
 use super::volumes::Volumes;
-use super::wish::{Wish, cut};
 
 /// The namespace's label that Pod Security admission goes by.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 /// One reason, to be read after "this pod gets no files: ".
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Skip {
+pub(super) enum SkipReason {
     /// A switch says neither yes nor no.
-    Unclear(String),
+    InvalidSetting(String),
     /// The kubelet runs a static pod from its own file and takes nothing from the image in the API server.
     Mirror,
     /// There is no `/proc`.
@@ -67,10 +67,10 @@ pub(super) enum Skip {
     },
 }
 
-impl fmt::Display for Skip {
+impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unclear(what) => f.write_str(what),
+            Self::InvalidSetting(what) => f.write_str(what),
             Self::Mirror => f.write_str("it is the mirror of a static pod, which the kubelet runs from its own file"),
             Self::Windows => f.write_str("it runs on Windows, where there is no /proc"),
             Self::HostPid => {
@@ -95,7 +95,7 @@ impl fmt::Display for Skip {
             Self::OtherNodes { value } => write!(
                 f,
                 "its nodeSelector wants {READY} to be {:?}, so it would wait for files on a node where LXCFS is not ready",
-                cut(value)
+                shortened(value)
             ),
             Self::PodSecurity { namespace, level, is_labelled } => {
                 let level = level.as_str();
@@ -113,33 +113,33 @@ impl fmt::Display for Skip {
 }
 
 /// The reasons that the pod itself gives, without a look at its volumes.
-pub(super) fn of_pod(config: &Config, pod: Pod<'_>, wish: &Wish<'_>) -> Vec<Skip> {
+pub(super) fn of_pod(config: &Config, pod: Pod<'_>, opt_in: &PodOptIn<'_>) -> Vec<SkipReason> {
     let mut skips = Vec::new();
-    skips.extend(wish.unclear().map(Skip::Unclear));
-    if wish.is_mirror {
-        skips.push(Skip::Mirror);
+    skips.extend(opt_in.invalid().map(SkipReason::InvalidSetting));
+    if opt_in.is_mirror {
+        skips.push(SkipReason::Mirror);
     }
     let is_windows = |field| pod.text(field).is_some_and(|os| os.eq_ignore_ascii_case("windows"));
     let has_options = pod.field(WINDOWS_OPTIONS).is_some_and(|options| options.shape() != Shape::Null);
     if [OS, NODE_OS, OLD_NODE_OS].into_iter().any(is_windows) || has_options {
-        skips.push(Skip::Windows);
+        skips.push(SkipReason::Windows);
     }
     if pod.is_true(HOST_PID) {
-        skips.push(Skip::HostPid);
+        skips.push(SkipReason::HostPid);
     }
     if pod.is_true(SHARED_PROCESSES) {
-        skips.push(Skip::SharedProcesses);
+        skips.push(SkipReason::SharedProcesses);
     }
     if pod.field(HOST_USERS).is_some_and(|value| value.get() == "false") {
-        skips.push(Skip::UserNamespace);
+        skips.push(SkipReason::UserNamespace);
     }
     if let Some(class) = pod.text(RUNTIME_CLASS)
         && !class.is_empty()
         && !config.runtimes.iter().any(|allowed| *allowed == class)
     {
         let allowed = config.runtimes.join(", ");
-        skips.push(Skip::Runtime {
-            class: cut(&class),
+        skips.push(SkipReason::Runtime {
+            class: shortened(&class).into_owned(),
             allowed: if allowed.is_empty() { "none".to_owned() } else { allowed },
         });
     }
@@ -151,7 +151,7 @@ pub(super) fn of_volumes<'a>(
     config: &Config,
     pod: Pod<'a>,
     volumes: &mut Volumes<'a>,
-) -> Result<Option<Skip>, Unreadable> {
+) -> Result<Option<SkipReason>, Unreadable> {
     if volumes.depends_on_mounts() {
         // Read once more where something is to be added; few pods have such volumes.
         for list in [List::Containers, List::Init] {
@@ -159,15 +159,15 @@ pub(super) fn of_volumes<'a>(
         }
     }
     let root = config.root.path().to_owned();
-    Ok(volumes.serves.clone().map(|folder| Skip::ServesLxcfs { root, folder }))
+    Ok(volumes.serves.clone().map(|folder| SkipReason::ServesLxcfs { root, folder }))
 }
 
 /// The reason that the pod's node selector gives, where nodes are chosen by LXCFS.
-pub(super) fn of_selector(config: &Config, pod: Pod<'_>) -> Result<Option<Skip>, Unreadable> {
+pub(super) fn of_selector(config: &Config, pod: Pod<'_>) -> Result<Option<SkipReason>, Unreadable> {
     if config.node_readiness == NodeReadiness::Ignore {
         return Ok(None);
     }
-    Ok(readiness::other_selector(pod)?.map(|value| Skip::OtherNodes { value }))
+    Ok(readiness::other_selector(pod)?.map(|value| SkipReason::OtherNodes { value }))
 }
 
 /// The reason that the namespace gives against hostPath volumes.
@@ -175,10 +175,10 @@ pub(super) fn of_namespace(
     config: &Config,
     namespace: &str,
     labels: &BTreeMap<String, String>,
-) -> Option<Skip> {
+) -> Option<SkipReason> {
     let label = labels.get(ENFORCE);
     let level = label.map_or(config.pod_security_default, |value| PodSecurity::from_label(value));
-    (level != PodSecurity::Privileged).then(|| Skip::PodSecurity {
+    (level != PodSecurity::Privileged).then(|| SkipReason::PodSecurity {
         namespace: namespace.to_owned(),
         level,
         is_labelled: label.is_some(),

@@ -1,0 +1,437 @@
+//! Annotations and labels of a pod about LXCFS: whether it opts in, with which files, in which containers.
+
+use std::borrow::Cow;
+
+use admission::Raw;
+use admission::text::truncate;
+
+use super::config::OptIn;
+use super::files::{Files, LxcfsFile, why_refused};
+use super::limits;
+use super::pod::{Pod, Unreadable};
+
+/// The annotation or label that opts a pod in (`enabled`) or out (`disabled`); the label that opts a namespace's pods in.
+pub(super) const SWITCH: &str = "durward.dev/lxcfs";
+/// The annotation of an older injector.
+pub(super) const OLD_SWITCH: &str = "sidecar-injector.lxcfs/inject";
+/// The annotation with the files for a pod, if not all.
+const FILES: &str = "durward.dev/lxcfs-files";
+/// The annotation with the containers that get files, if not all.
+const CONTAINERS: &str = "durward.dev/lxcfs-containers";
+/// The annotation that the guard writes. It is read only to compare: templates are copied with it.
+pub(super) const STATUS: &str = "durward.dev/lxcfs-status";
+/// The kubelet sets this annotation on the mirror pod of a static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Values of the older annotation that opt in, as with the older injector.
+const OLD_YES: [&str; 2] = ["true", "yes"];
+/// Values of the older annotation that opt out without a warning. The webhook rules exclude such pods.
+pub(super) const OLD_NO: [&str; 2] = ["false", "no"];
+/// The number of characters of a pod's text in a message. Names of containers and namespaces have at most 63.
+const MAX_CHARS: usize = 64;
+
+/// The value of an opt-in setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Setting {
+    Yes,
+    No,
+    Invalid,
+}
+
+/// The opt-in settings of a pod, as written. They are parsed when a decision depends on them.
+#[derive(Debug, Default)]
+pub(super) struct PodOptIn<'a> {
+    annotation: Option<Cow<'a, str>>,
+    label: Option<Cow<'a, str>>,
+    old: Option<Cow<'a, str>>,
+    files: Option<Cow<'a, str>>,
+    containers: Option<Cow<'a, str>>,
+    /// The status of an earlier review, or of the pod that this one was copied from.
+    pub(super) status: Option<Cow<'a, str>>,
+    /// Whether the pod is the mirror of a static pod.
+    pub(super) is_mirror: bool,
+}
+
+/// Whether the pod's own settings enable the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Enabled {
+    /// The pod opts in.
+    Yes,
+    /// The pod opts out, or nothing can opt it in.
+    No,
+    /// The label of the namespace decides.
+    ByNamespace,
+}
+
+impl<'a> PodOptIn<'a> {
+    /// Reads annotations and labels.
+    pub(super) fn read(pod: Pod<'a>) -> Result<Self, Unreadable> {
+        let mut opt_in = Self::default();
+        pod.annotations(|key, value| {
+            let slot = match key {
+                SWITCH => &mut opt_in.annotation,
+                OLD_SWITCH => &mut opt_in.old,
+                FILES => &mut opt_in.files,
+                CONTAINERS => &mut opt_in.containers,
+                STATUS => &mut opt_in.status,
+                MIRROR => {
+                    opt_in.is_mirror = true;
+                    return Ok(());
+                }
+                _ => return Ok(()),
+            };
+            fill(slot, "annotation", key, value)
+        })?;
+        pod.labels(
+            |key, value| {
+                if key == SWITCH { fill(&mut opt_in.label, "label", key, value) } else { Ok(()) }
+            },
+        )?;
+        Ok(opt_in)
+    }
+
+    /// Returns whether the pod's settings enable the files. `disabled` wins. An invalid value counts as an opt-in here, so that
+    /// the pod gets a warning ([`Self::invalid`]); an invalid value of the older annotation opts out.
+    pub(super) fn enabled(&self, by: OptIn) -> Enabled {
+        let annotation = self.annotation.as_deref().map(setting);
+        let label = self.label.as_deref().map(setting);
+        let old = self.old.as_deref().map(old_setting);
+        if annotation == Some(Setting::No) || label == Some(Setting::No) {
+            return Enabled::No;
+        }
+        if annotation.is_some() && by.annotation || label.is_some() && by.label {
+            return Enabled::Yes;
+        }
+        match old {
+            Some(Setting::No | Setting::Invalid) => Enabled::No,
+            Some(Setting::Yes) if by.annotation => Enabled::Yes,
+            _ if by.namespace_label => Enabled::ByNamespace,
+            _ => Enabled::No,
+        }
+    }
+
+    /// Returns a warning if the older annotation opts the pod out by an invalid value.
+    pub(super) fn old_value_warning(&self) -> Option<String> {
+        let is_out = |value: &Option<Cow<'_, str>>| value.as_deref().map(setting) == Some(Setting::No);
+        let value = self.old.as_deref().filter(|value| old_setting(value) == Setting::Invalid)?;
+        (!is_out(&self.annotation) && !is_out(&self.label)).then(|| {
+            format!(
+                "annotation {OLD_SWITCH} is {:?}, which opts the pod out; to opt in, write annotation {SWITCH}: enabled",
+                shortened(value)
+            )
+        })
+    }
+
+    /// Describes a setting that is neither `enabled` nor `disabled`. It can be a misspelt `disabled`, so the pod gets no files.
+    pub(super) fn invalid(&self) -> Option<String> {
+        let describe = |what: &str, value: &Option<Cow<'_, str>>| {
+            let value = value.as_deref().filter(|value| setting(value) == Setting::Invalid)?;
+            let value = shortened(value);
+            Some(format!("{what} {SWITCH} is {value:?}, and only enabled and disabled are understood"))
+        };
+        describe("annotation", &self.annotation).or_else(|| describe("label", &self.label))
+    }
+
+    /// Returns the pod's files out of the served ones, and warnings about the list.
+    pub(super) fn files(&self, served: Files) -> (Files, Vec<String>) {
+        let Some(list) = self.files.as_deref() else { return (served, Vec::new()) };
+        let (mut files, mut refused, mut unknown) = (Files::default(), None, UnknownNames::default());
+        for word in words(list) {
+            match (LxcfsFile::named(word), why_refused(word)) {
+                (Some(file), _) => files = files.with(file),
+                (None, Some(why)) => refused = Some((word, why)),
+                (None, None) => unknown.add(word),
+            }
+        }
+        let beyond = files.without(served);
+        files = files.without(beyond);
+        let mut wrong = Vec::new();
+        if !beyond.is_empty() {
+            wrong.push(format!(
+                "annotation {FILES} asks for {beyond}, which this cluster does not add; allowed: {served}"
+            ));
+        }
+        wrong.extend(
+            refused
+                .map(|(word, why)| format!("annotation {FILES}: {:?} is left out: {why}", shortened(word))),
+        );
+        wrong.extend(unknown.describe().map(|words| {
+            format!("annotation {FILES} names {words}, which LXCFS does not have; allowed: {served}")
+        }));
+        if files.is_empty() && wrong.is_empty() {
+            wrong.push(format!("annotation {FILES} is empty; allowed: {served}"));
+        }
+        (files, wrong)
+    }
+
+    /// Returns a warning if the pod asks for a part of the files, which the device plugin cannot give.
+    pub(super) fn partial_files_warning(&self, served: Files) -> Option<String> {
+        let list = self.files.as_deref()?;
+        let (files, wrong) = self.files(served);
+        (files != served || !wrong.is_empty()).then(|| {
+            format!(
+                "annotation {FILES} is {:?}, which cannot be honoured: the device plugin of LXCFS gives all files or none, and they are {served}",
+                shortened(list)
+            )
+        })
+    }
+
+    /// Returns which of these containers the pod selects, or none without the annotation. `names` must be sorted.
+    pub(super) fn selection<'n>(&self, names: &'n [&'n str]) -> Option<ContainerSelection<'n>> {
+        self.containers.as_deref().map(|list| ContainerSelection::read(list, names))
+    }
+}
+
+/// The containers that a pod selects by name.
+///
+/// A pod has at most a few thousand containers, but a hostile list can have any number of words. So each word sets a mark on a name,
+/// and no list of words is kept.
+#[derive(Debug)]
+pub(super) struct ContainerSelection<'n> {
+    names: &'n [&'n str],
+    /// One for each name.
+    marks: Vec<Mark>,
+    /// Whether only named containers are selected.
+    is_by_name: bool,
+    /// A warning about the list.
+    pub(super) warning: Option<String>,
+}
+
+/// How a pod selects one of its containers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    named: bool,
+    excluded: bool,
+}
+
+impl<'n> ContainerSelection<'n> {
+    fn read(list: &str, names: &'n [&'n str]) -> Self {
+        let (mut is_by_name, mut is_empty, mut unknown) = (false, true, UnknownNames::default());
+        let mut marks = vec![Mark::default(); names.len()];
+        for word in words(list) {
+            is_empty = false;
+            let without = word.strip_prefix('!').map(str::trim_start);
+            is_by_name |= without.is_none();
+            let name = without.unwrap_or(word);
+            match names.binary_search(&name).ok().and_then(|at| marks.get_mut(at)) {
+                Some(mark) if without.is_some() => mark.excluded = true,
+                Some(mark) => mark.named = true,
+                None => unknown.add(name),
+            }
+        }
+        let warning = if is_empty {
+            Some(format!("annotation {CONTAINERS} is empty; write names like app,!sidecar"))
+        } else {
+            let described = unknown.describe();
+            described
+                .map(|names| format!("annotation {CONTAINERS} names {names}, which this pod does not have"))
+        };
+        Self { names, marks, is_by_name, warning }
+    }
+
+    /// Returns whether the container is selected, by its name or by the default of its list.
+    pub(super) fn contains(&self, name: &str, by_default: bool) -> bool {
+        let at = self.names.binary_search(&name).ok();
+        let mark = at.and_then(|at| self.marks.get(at)).copied().unwrap_or_default();
+        !mark.excluded && if self.is_by_name { mark.named } else { by_default }
+    }
+}
+
+/// Unknown names in a list: the first few, and the number of all others.
+#[derive(Debug, Default)]
+struct UnknownNames {
+    first: Vec<String>,
+    more: usize,
+}
+
+impl UnknownNames {
+    fn add(&mut self, word: &str) {
+        if self.first.len() < 4 { self.first.push(format!("{:?}", shortened(word))) } else { self.more += 1 }
+    }
+
+    fn describe(self) -> Option<String> {
+        if self.first.is_empty() {
+            return None;
+        }
+        let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
+        Some(format!("{}{more}", self.first.join(", ")))
+    }
+}
+
+fn words(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+fn setting(value: &str) -> Setting {
+    match value {
+        "enabled" => Setting::Yes,
+        "disabled" => Setting::No,
+        _ => Setting::Invalid,
+    }
+}
+
+fn old_setting(value: &str) -> Setting {
+    let is = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(value));
+    if is(&OLD_YES) {
+        Setting::Yes
+    } else if is(&OLD_NO) {
+        Setting::No
+    } else {
+        Setting::Invalid
+    }
+}
+
+/// Returns as much of a pod's text as a message contains.
+pub(super) fn shortened(value: &str) -> Cow<'_, str> {
+    truncate(value, MAX_CHARS)
+}
+
+fn fill<'a>(
+    slot: &mut Option<Cow<'a, str>>,
+    what: &str,
+    key: &str,
+    value: Raw<'a>,
+) -> Result<(), Unreadable> {
+    let wrong = |why| Unreadable::new(format!("{what} {key}"), why);
+    let value = limits::text(value, limits::ANNOTATIONS)
+        .map_err(|_| wrong("is longer than all annotations may be"))?
+        .ok_or_else(|| wrong("is not a text"))?;
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(wrong("stands twice")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::fixture::with_pod;
+    use super::*;
+
+    const ALL: OptIn = OptIn { annotation: true, label: true, namespace_label: true };
+
+    fn pod(annotations: &Value, labels: &Value) -> Value {
+        json!({"metadata": {"annotations": annotations, "labels": labels}, "spec": {}})
+    }
+
+    fn enabled(annotations: &Value, labels: &Value, by: OptIn) -> Enabled {
+        with_pod(&pod(annotations, labels), |pod| PodOptIn::read(pod).unwrap().enabled(by))
+    }
+
+    #[test]
+    fn disabled_wins_and_the_new_setting_wins_over_the_older_annotation() {
+        let on = || json!({SWITCH: "enabled"});
+        let off = || json!({SWITCH: "disabled"});
+        for (annotations, labels, expected) in [
+            (json!({}), json!({}), Enabled::ByNamespace),
+            (on(), json!({}), Enabled::Yes),
+            (json!({}), on(), Enabled::Yes),
+            (off(), on(), Enabled::No),
+            (on(), off(), Enabled::No),
+            (json!({OLD_SWITCH: "TRUE"}), json!({}), Enabled::Yes),
+            (json!({OLD_SWITCH: "no"}), json!({}), Enabled::No),
+            (json!({OLD_SWITCH: "no"}), on(), Enabled::Yes),
+            (json!({OLD_SWITCH: "yes"}), off(), Enabled::No),
+            (json!({SWITCH: "maybe"}), json!({}), Enabled::Yes),
+            (json!({OLD_SWITCH: "on"}), json!({}), Enabled::No),
+            (json!({OLD_SWITCH: "maybe"}), json!({}), Enabled::No),
+            (json!({OLD_SWITCH: "1"}), on(), Enabled::Yes),
+        ] {
+            assert_eq!(enabled(&annotations, &labels, ALL), expected, "{annotations} {labels}");
+        }
+    }
+
+    #[test]
+    fn a_disabled_source_still_opts_out() {
+        let on = json!({SWITCH: "enabled"});
+        let none = json!({});
+        assert_eq!(enabled(&on, &none, OptIn { annotation: false, ..ALL }), Enabled::ByNamespace);
+        assert_eq!(enabled(&none, &on, OptIn { label: false, ..ALL }), Enabled::ByNamespace);
+        assert_eq!(enabled(&none, &none, OptIn { namespace_label: false, ..ALL }), Enabled::No);
+        let nothing = OptIn { annotation: false, label: false, namespace_label: true };
+        assert_eq!(enabled(&json!({SWITCH: "disabled"}), &none, nothing), Enabled::No);
+    }
+
+    #[test]
+    fn duplicate_or_non_string_settings_make_the_pod_unreadable() {
+        let text = format!(
+            r#"{{"metadata":{{"labels":{{"{SWITCH}":"enabled","{SWITCH}":"disabled"}}}},"spec":{{}}}}"#
+        );
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE","object":{text}}}}}"#
+        );
+        let fields = admission::Fields::new(&super::super::pod::POINTERS);
+        let review = admission::decode(body.as_bytes(), &fields).unwrap();
+        let twice = PodOptIn::read(Pod::see(review.request.object.as_ref()).unwrap()).unwrap_err();
+        assert_eq!(twice.to_string(), "label durward.dev/lxcfs stands twice");
+        let number = with_pod(&pod(&json!({FILES: 7}), &json!({})), |pod| PodOptIn::read(pod).unwrap_err());
+        assert_eq!(number.to_string(), "annotation durward.dev/lxcfs-files is not a text");
+    }
+
+    #[test]
+    fn selects_a_subset_of_the_served_files() {
+        let served = Files::of(&LxcfsFile::DEFAULT);
+        let read = |list: &str| {
+            with_pod(&pod(&json!({FILES: list}), &json!({})), |pod| {
+                let (files, wrong) = PodOptIn::read(pod).unwrap().files(served);
+                (files.to_string(), wrong.len())
+            })
+        };
+        assert_eq!(read("uptime , meminfo"), ("meminfo,uptime".to_owned(), 0));
+        assert_eq!(read("meminfo,online,loadavg"), ("meminfo".to_owned(), 1));
+        assert_eq!(read(" , "), (String::new(), 1));
+        assert_eq!(read("a,b,c,d,e,f"), (String::new(), 1));
+    }
+
+    #[test]
+    fn describes_a_long_list_in_a_few_words() {
+        let list = "x,".repeat(100_000);
+        with_pod(&pod(&json!({FILES: list, CONTAINERS: list}), &json!({})), |pod| {
+            let opt_in = PodOptIn::read(pod).unwrap();
+            let (_, wrong) = opt_in.files(Files::of(&LxcfsFile::DEFAULT));
+            assert!(wrong[0].contains("\"x\" and 99996 more, which LXCFS does not have"), "{}", wrong[0]);
+            let wrong = opt_in.selection(&["app"]).unwrap().warning.unwrap();
+            assert!(wrong.contains("\"x\" and 99996 more, which this pod does not have"), "{wrong}");
+        });
+    }
+
+    #[test]
+    fn selects_and_excludes_containers_by_name() {
+        let names = ["app", "init", "log", "other"];
+        let chosen = ContainerSelection::read("app, ! log", &names);
+        assert!(
+            chosen.contains("app", false) && !chosen.contains("log", true) && !chosen.contains("other", true)
+        );
+        assert_eq!(chosen.warning, None);
+        let but = ContainerSelection::read("!log", &names);
+        assert!(but.contains("app", true) && !but.contains("init", false) && !but.contains("log", true));
+        let both = ContainerSelection::read("app,!app", &names);
+        assert!(!both.contains("app", true) && !both.contains("other", true));
+        assert_eq!(both.warning, None);
+        let unknown = ContainerSelection::read("ap,!lo,ap", &names);
+        assert!(!unknown.contains("app", true));
+        assert!(unknown.warning.is_some_and(|wrong| wrong.contains("names \"ap\", \"lo\", \"ap\", which")));
+        assert!(ContainerSelection::read(",", &[]).warning.is_some_and(|wrong| wrong.contains("is empty")));
+    }
+
+    #[test]
+    fn warns_about_an_invalid_value_of_the_older_annotation() {
+        for value in ["on", "1", "y", "off", "0", "n", "", "maybe", "truee"] {
+            let annotations = json!({OLD_SWITCH: value});
+            let warning = with_pod(&pod(&annotations, &json!({})), |pod| {
+                let opt_in = PodOptIn::read(pod).unwrap();
+                assert_eq!(opt_in.enabled(ALL), Enabled::No, "{value}");
+                opt_in.old_value_warning().unwrap()
+            });
+            assert!(warning.contains(SWITCH) && warning.contains(OLD_SWITCH), "{warning}");
+        }
+        for value in ["true", "Yes", "false", "NO"] {
+            let annotations = json!({OLD_SWITCH: value});
+            let warning = with_pod(&pod(&annotations, &json!({})), |pod| {
+                PodOptIn::read(pod).unwrap().old_value_warning()
+            });
+            assert_eq!(warning, None, "{value}");
+        }
+    }
+}
