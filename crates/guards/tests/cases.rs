@@ -6,7 +6,7 @@
 //! | `config.yaml` | the guard's section of the configuration; without the file, all defaults |
 //! | `facts.yaml` | the objects of the cluster; an object that is not listed is unknown to the guard, not absent |
 //! | `fleet.yaml` | instead of `facts.yaml`: the objects of several clusters; see [`fleet`] |
-//! | `ensemble.yaml` | instead of `facts.yaml`: an etcd cluster and its pods; see [`ensemble`] |
+//! | `ensemble.yaml` | instead of `facts.yaml`: an etcd cluster and its pods; see [`etcd_cluster`] |
 //! | `ruling.yaml` | the expected ruling; see [`expected`] |
 //!
 //! `facts.yaml` lists objects by the plural of their resource, and namespaced ones as `namespace/name`:
@@ -28,7 +28,7 @@
 //! full; of a list of words, those that still occur stay. Read the diff before you commit it. About 40 cases, with examples of
 //! each kind of message, keep their texts in full; write words in all others.
 
-mod ensemble;
+mod etcd_cluster;
 mod expected;
 mod fleet;
 
@@ -87,7 +87,7 @@ fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
     let members = case.join("ensemble.yaml");
     let clients = match (fs::read_to_string(&clusters), fs::read_to_string(&members)) {
         (Ok(text), _) => fleet::Told::read(&text, &clusters)?.clients(),
-        (_, Ok(text)) => ensemble::Told::read(&text, &members)?.clients(),
+        (_, Ok(text)) => etcd_cluster::EtcdFacts::read(&text, &members)?.clients(),
         _ => Clients::reader_only(Arc::new(Facts::read(&case.join("facts.yaml"))?)),
     };
     let guard = guard(kind, &case.join("config.yaml"), &clients)?;

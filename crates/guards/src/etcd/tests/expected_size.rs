@@ -152,6 +152,9 @@ async fn the_owner_declares_the_size() {
         );
         assert_ruling(&deleted(&two_are_left(set(2)), &yaml, "etcd-1").await, "allow", "has 2 members");
     }
+    // A configured size of one does not override a StatefulSet of three.
+    let one = with(LEAST, "members: 1");
+    assert_ruling(&deleted(&two_are_left(set(3)), &one, "etcd-1").await, "deny", "2 of the 3 members that");
     // A `StatefulSet` without pods is not found, so the sum of the others is only a lower bound.
     assert_ruling(&deleted(&two_are_left(set(2)), TOGETHER, "etcd-1").await, "deny", "nobody says that");
     assert_ruling(&deleted(&two_are_left(set(2)), LEAST, "etcd-1").await, "allow", "has 2 members");

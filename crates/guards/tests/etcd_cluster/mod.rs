@@ -1,16 +1,16 @@
-//! An etcd ensemble in a file, for the guard that asks members: `ensemble.yaml` in the place of `facts.yaml`.
+//! An etcd cluster in a file, for cases of the etcd guard: `ensemble.yaml` instead of `facts.yaml`.
 //!
 //! ```yaml
 //! pods:                                  # in namespace db, of the StatefulSet etcd, on nodes n0, n1, …
 //!   etcd-0: {id: 10, leads: true}
 //!   etcd-1: {id: 11, behind: 3}
 //!   etcd-2: {unknown: not-listening}     # or read: timeout, poor: true, learner: true, term: 3, ensemble: 7, …
-//! quorum: lost                           # nobody knows a leader and no read comes about
+//! quorum: lost                           # no member knows a leader, and no read succeeds
 //! alarms: {etcd-1: NOSPACE}
-//! unknown: {pods: forbidden}             # what the API server does not tell
-//! absent: [nodes/n1]                     # what is not there
-//! going: [namespaces/db]                 # what is being deleted
-//! leaving: [etcd-1]                      # who was let go ten seconds ago, as the Lease has it
+//! unknown: {pods: forbidden}             # failed reads of the API server
+//! absent: [nodes/n1]                     # objects that do not exist
+//! going: [namespaces/db]                 # objects with a deletion timestamp
+//! leaving: [etcd-1]                      # pods with a reservation from ten seconds ago
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,14 +34,14 @@ use serde_json::{Value, json};
 /// 2026-11-21T10:00:00Z.
 const NOW: Duration = Duration::from_secs(1_795_255_200);
 
-/// What all members are of, unless one says otherwise.
-const ENSEMBLE: u64 = 0xcdf8_1818_1818_1818;
+/// The default cluster id of the members.
+const CLUSTER_ID: u64 = 0xcdf8_1818_1818_1818;
 
-/// The world of a case.
+/// The facts of a case.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Told {
-    pods: BTreeMap<String, One>,
+pub(crate) struct EtcdFacts {
+    pods: BTreeMap<String, MemberFacts>,
     quorum: Option<String>,
     alarms: BTreeMap<String, String>,
     unknown: BTreeMap<String, String>,
@@ -50,15 +50,16 @@ pub(crate) struct Told {
     leaving: Vec<String>,
 }
 
-// Each is one thing that may or may not be so.
+// Each flag is independent.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct One {
+struct MemberFacts {
     id: u64,
     leads: bool,
     term: u64,
-    ensemble: u64,
+    #[serde(rename = "ensemble")]
+    cluster_id: u64,
     behind: u64,
     learner: bool,
     poor: bool,
@@ -72,13 +73,13 @@ struct One {
     down: bool,
 }
 
-impl Default for One {
+impl Default for MemberFacts {
     fn default() -> Self {
         Self {
             id: 0,
             leads: false,
             term: 4,
-            ensemble: ENSEMBLE,
+            cluster_id: CLUSTER_ID,
             behind: 0,
             learner: false,
             poor: false,
@@ -94,28 +95,28 @@ impl Default for One {
     }
 }
 
-fn why(code: &str, what: &str) -> Cause {
+fn failure(code: &str, what: &str) -> Cause {
     let code = cause::ALL.into_iter().find(|known| *known == code).unwrap_or(cause::GARBAGE);
     Cause::new(code, format!("{what}: {code}"))
 }
 
-impl Told {
+impl EtcdFacts {
     /// Reads the file.
     pub(crate) fn read(text: &str, file: &Path) -> Result<Self, Failed> {
-        let told: Self =
+        let facts: Self =
             serde_saphyr::from_str(text).map_err(|error| format!("{}: {error}", file.display()))?;
-        let of_members = told.pods.values().flat_map(|one| one.unknown.iter().chain(&one.read));
-        let codes = of_members.chain(told.unknown.values()).filter(|code| *code != "denied");
+        let of_members = facts.pods.values().flat_map(|one| one.unknown.iter().chain(&one.read));
+        let codes = of_members.chain(facts.unknown.values()).filter(|code| *code != "denied");
         if let Some(code) = codes.clone().find(|code| !cause::ALL.contains(&code.as_str())) {
             return Err(format!("{}: {code:?} is no cause", file.display()).into());
         }
-        if told.quorum.as_deref().is_some_and(|quorum| quorum != "lost") {
+        if facts.quorum.as_deref().is_some_and(|quorum| quorum != "lost") {
             return Err(format!("{}: quorum can be lost, and nothing else", file.display()).into());
         }
-        Ok(told)
+        Ok(facts)
     }
 
-    fn pod(&self, name: &str, one: &One) -> Value {
+    fn pod(&self, name: &str, one: &MemberFacts) -> Value {
         let ordinal = name.rsplit('-').next().unwrap_or_default();
         let state = if one.down { "waiting" } else { "running" };
         let volume = match one.volume.as_str() {
@@ -140,10 +141,10 @@ impl Told {
             pod["spec"]["containers"][0]["lifecycle"] =
                 json!({"preStop": {"exec": {"command": ["/bin/sh", "-ec", hook]}}});
         }
-        self.mark("pods", name, pod)
+        self.with_deletion_timestamp("pods", name, pod)
     }
 
-    fn mark(&self, plural: &str, name: &str, mut object: Value) -> Value {
+    fn with_deletion_timestamp(&self, plural: &str, name: &str, mut object: Value) -> Value {
         if self.going.contains(&format!("{plural}/{name}")) {
             object["metadata"]["deletionTimestamp"] = "2026-11-21T09:59:00Z".into();
         }
@@ -167,11 +168,11 @@ impl Told {
                 "spec": {"replicas": self.pods.len()}, "status": {"updateRevision": "r2"}})),
             _ => Some(json!({"metadata": {"name": name, "uid": format!("uid-{name}")}, "spec": {}})),
         }
-        .map(|object| if plural == "pods" { object } else { self.mark(plural, name, object) })
+        .map(|object| if plural == "pods" { object } else { self.with_deletion_timestamp(plural, name, object) })
     }
 
-    fn refusal(&self, plural: &str) -> Result<(), Cause> {
-        self.unknown.get(plural).map_or(Ok(()), |code| Err(why(code, plural)))
+    fn denial(&self, plural: &str) -> Result<(), Cause> {
+        self.unknown.get(plural).map_or(Ok(()), |code| Err(failure(code, plural)))
     }
 
     fn leader(&self) -> Option<u64> {
@@ -179,49 +180,49 @@ impl Told {
         leader.filter(|_| self.quorum.is_none())
     }
 
-    fn members(&self, ensemble: u64) -> MemberList {
-        let own = self.pods.iter().filter(|(_, one)| one.ensemble == ensemble && one.id != 0);
-        let member = |(name, one): (&String, &One)| Member {
+    fn members(&self, cluster_id: u64) -> MemberList {
+        let own = self.pods.iter().filter(|(_, one)| one.cluster_id == cluster_id && one.id != 0);
+        let member = |(name, one): (&String, &MemberFacts)| Member {
             id: one.id,
             name: name.clone(),
             peer_urls: vec![format!("http://{name}.etcd:2380")],
             client_urls: vec![format!("http://{name}.etcd:2379")],
             is_learner: one.learner,
         };
-        MemberList { cluster: ensemble, members: own.map(member).collect() }
+        MemberList { cluster: cluster_id, members: own.map(member).collect() }
     }
 
-    fn answer(&self, peer: &Endpoint, question: EtcdRequest) -> EtcdResult {
-        let one = self.pods.get(&peer.name).ok_or_else(|| why("not-recorded", &peer.name))?;
-        let says = |code: &str| Err(why(code, &peer.name));
+    fn answer(&self, endpoint: &Endpoint, request: EtcdRequest) -> EtcdResult {
+        let one = self.pods.get(&endpoint.name).ok_or_else(|| failure("not-recorded", &endpoint.name))?;
+        let fail = |code: &str| Err(failure(code, &endpoint.name));
         if let Some(code) = &one.unknown {
-            return says(code);
+            return fail(code);
         }
-        let plain = matches!(question, EtcdRequest::Health | EtcdRequest::Metrics);
+        let plain = matches!(request, EtcdRequest::Health | EtcdRequest::Metrics);
         if one.poor != plain {
-            return says(if plain { "unsupported" } else { "gateway-off" });
+            return fail(if plain { "unsupported" } else { "gateway-off" });
         }
         let of_voters =
-            matches!(question, EtcdRequest::Members | EtcdRequest::MembersByQuorum | EtcdRequest::Alarms);
+            matches!(request, EtcdRequest::Members | EtcdRequest::MembersByQuorum | EtcdRequest::Alarms);
         if one.learner && of_voters {
-            return says("unsupported");
+            return fail("unsupported");
         }
-        if question == EtcdRequest::MembersByQuorum && one.version.as_str() < "3.5" {
-            return says("unsupported");
+        if request == EtcdRequest::MembersByQuorum && one.version.as_str() < "3.5" {
+            return fail("unsupported");
         }
-        if matches!(question, EtcdRequest::Read | EtcdRequest::MembersByQuorum) {
+        if matches!(request, EtcdRequest::Read | EtcdRequest::MembersByQuorum) {
             match one.read.as_deref() {
-                Some("denied") if question == EtcdRequest::Read => {
+                Some("denied") if request == EtcdRequest::Read => {
                     return Ok(EtcdResponse::Read(Read::Denied));
                 }
-                Some(code) if code != "denied" => return says(code),
-                _ if self.quorum.is_some() => return says("no-quorum"),
+                Some(code) if code != "denied" => return fail(code),
+                _ if self.quorum.is_some() => return fail("no-quorum"),
                 _ => {}
             }
         }
-        Ok(match question {
+        Ok(match request {
             EtcdRequest::Status => EtcdResponse::Status(Box::new(Status {
-                cluster: one.ensemble,
+                cluster: one.cluster_id,
                 member: one.id,
                 leader: self.leader(),
                 term: one.term,
@@ -232,7 +233,7 @@ impl Told {
                 ..Status::default()
             })),
             EtcdRequest::Members | EtcdRequest::MembersByQuorum => {
-                EtcdResponse::Members(self.members(one.ensemble))
+                EtcdResponse::Members(self.members(one.cluster_id))
             }
             EtcdRequest::Alarms => EtcdResponse::Alarms(self.raised()),
             EtcdRequest::Read => EtcdResponse::Read(Read::Served),
@@ -279,11 +280,11 @@ fn object(json: &Value, part: Part) -> Object {
     }
 }
 
-impl Reader for Told {
+impl Reader for EtcdFacts {
     fn get<'a>(&'a self, address: Address<'a>, _: Instant) -> BoxFuture<'a, cluster::MetadataResult> {
-        let look = GetQuery { address, part: Part::Metadata };
+        let query = GetQuery { address, part: Part::Metadata };
         Box::pin(async move {
-            let found = self.get_object(&Cluster::Local, look, Instant::now()).await?;
+            let found = self.get_object(&Cluster::Local, query, Instant::now()).await?;
             Ok(found.map(|object| Arc::new(object.metadata)))
         })
     }
@@ -291,37 +292,37 @@ impl Reader for Told {
     fn get_object<'a>(
         &'a self,
         _: &'a Cluster,
-        look: GetQuery<'a>,
+        query: GetQuery<'a>,
         _: Instant,
     ) -> BoxFuture<'a, ObjectResult> {
-        let plural = look.address.resource.plural.as_ref();
+        let plural = query.address.resource.plural.as_ref();
         let found = self
-            .refusal(plural)
-            .map(|()| self.object(plural, look.address.name).map(|json| object(&json, look.part)));
+            .denial(plural)
+            .map(|()| self.object(plural, query.address.name).map(|json| object(&json, query.part)));
         Box::pin(ready(found))
     }
 
     fn list<'a>(&'a self, _: &'a Cluster, query: ListQuery<'a>, _: Instant) -> BoxFuture<'a, PageResult> {
         let pods = self.pods.keys().filter_map(|name| self.object("pods", name));
         let listed = self
-            .refusal(query.resource.plural.as_ref())
+            .denial(query.resource.plural.as_ref())
             .map(|()| Page { objects: pods.map(|pod| object(&pod, query.part)).collect(), next: None });
         Box::pin(ready(listed))
     }
 }
 
-impl EtcdClient for Told {
+impl EtcdClient for EtcdFacts {
     fn call<'a>(
         &'a self,
-        peer: &'a Endpoint,
-        question: EtcdRequest,
+        endpoint: &'a Endpoint,
+        request: EtcdRequest,
         _: Instant,
     ) -> BoxFuture<'a, EtcdResult> {
-        Box::pin(ready(self.answer(peer, question)))
+        Box::pin(ready(self.answer(endpoint, request)))
     }
 }
 
-impl Told {
+impl EtcdFacts {
     /// Clients of the case, at its time.
     pub(super) fn clients(self) -> Clients {
         let context = Context { fixed_time: Some(SystemTime::UNIX_EPOCH + NOW), ..Context::default() };
