@@ -1,5 +1,4 @@
-//! The common_config on which every guard serves: mode, stance when blind, exemptions, and how it is registered. The keys are the same
-//! in each guard's section; only the defaults differ.
+//! The keys that every guard has: mode, policy for unknown results, exemptions, and webhook settings. Only the defaults differ.
 
 use admission::{Glob, Mode, OnUnknown, Request, SettlePolicy};
 
@@ -7,22 +6,22 @@ use crate::exempt::{Exempt, Exemption};
 use crate::webhook::FailurePolicy;
 use ::config::{Section, Selector, names};
 
-/// Where Durward is installed unless the configuration says otherwise.
+/// The default install namespace.
 pub const INSTALL_NAMESPACE: &str = "durward-system";
 
-/// The key of [`CommonConfig::install_namespace`], for whoever knows from elsewhere where Durward is installed.
+/// The key of [`CommonConfig::install_namespace`].
 pub const INSTALL_NAMESPACE_KEY: &str = "installNamespace";
 
 const INSTALL_NAMESPACES: &str = "namespace: lower-case letters, digits and - (63 at most, a letter or digit at both ends), or \"\" where Durward runs in none";
 
-/// What a kind of guard starts from.
+/// The defaults of a guard.
 #[derive(Debug, Clone, Copy)]
 pub struct Defaults {
-    /// What Unknown becomes.
+    /// The answer for Unknown.
     pub when_unknown: OnUnknown,
-    /// What happens while no Durward answers.
+    /// The policy of the API server while Durward does not answer.
     pub failure_policy: FailurePolicy,
-    /// How long the API server waits.
+    /// The timeout of the API server.
     pub timeout_seconds: u8,
 }
 
@@ -39,15 +38,15 @@ pub struct CommonConfig {
     pub timeout_seconds: u8,
     /// `webhook.reviewVersions`.
     pub review_versions: Vec<String>,
-    /// `webhook.namespaceSelector`, in addition to what the guard itself selects.
+    /// `webhook.namespaceSelector`, besides the selection of the guard itself.
     pub namespace_selector: Selector,
-    /// `installNamespace`: left alone by name, so that a Durward that is down can be put up again.
+    /// `installNamespace`: exempt by name, so that Durward can be installed again while it is down.
     pub install_namespace: String,
 }
 
 impl CommonConfig {
-    /// Which key leaves a request about this namespace alone, as far as the request tells; the namespace's labels may do so too.
-    pub fn leave_alone(&self, request: &Request<'_>, namespace: &str) -> Option<&'static str> {
+    /// Returns the key that exempts a request about this namespace. The labels of the namespace can exempt it too.
+    pub fn exempt_by(&self, request: &Request<'_>, namespace: &str) -> Option<&'static str> {
         match self.exempt.of(request) {
             Exemption::By(part) => Some(part),
             _ if namespace == self.install_namespace => Some("installNamespace"),
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_kinds() {
+    fn uses_the_defaults_of_the_kind() {
         let (common_config, problems) = common_config("{}");
         assert_eq!(problems, [""; 0]);
         assert_eq!(common_config.settle_policy, SettlePolicy::deny_unknown());
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn when_unknown_is_one_word_or_two() {
+    fn reads_when_unknown_as_one_value_or_two() {
         assert_eq!(common_config("whenUnknown: allow").0.settle_policy.users, OnUnknown::Allow);
         let (two, problems) = common_config("whenUnknown: {controllers: allow}");
         assert_eq!(
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_knows_both_forms_of_when_unknown() {
+    fn the_schema_has_both_forms_of_when_unknown() {
         let ((), keys, _) = read("-", None, |s| drop(CommonConfig::read(s, DEFAULTS)));
         let schema = ::config::Shape::Section(keys).schema();
         let forms = &schema["properties"]["whenUnknown"]["anyOf"];
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_install_namespace_is_one_that_there_can_be() {
+    fn rejects_an_invalid_install_namespace() {
         assert_eq!(common_config("installNamespace: guards").0.install_namespace, "guards");
         assert_eq!(
             common_config("installNamespace: \"\""),
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_that_the_api_server_would_refuse_is_refused() {
+    fn rejects_webhook_settings_that_the_api_server_rejects() {
         assert!(common_config("webhook: {timeoutSeconds: 31}").1[0].contains("a whole number from 1 to 30"));
         assert!(common_config("webhook: {reviewVersions: [v2]}").1[0].contains("allowed: v1, v1beta1"));
     }

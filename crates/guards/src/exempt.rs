@@ -1,4 +1,4 @@
-//! Who and what a guard leaves alone by configuration. Empty by default: nobody is above the law by accident.
+//! The `exempt` section: users and namespaces that a guard ignores. It is empty by default.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ pub struct Exempt {
 
 const SERVICE_ACCOUNTS: &str = "namespace/name, as ci/runner; * is any run of characters";
 
-/// A pattern that some service account's namespace/name could match.
+/// Checks that a pattern can match the namespace/name of a service account.
 fn service_accounts(text: &str) -> Result<(), names::Fault> {
     let (namespace, name) = match text.split_once('/') {
         Some(parts) => parts,
-        // One star may stand for both and what is between them.
+        // One star can match both parts and the slash.
         None if text.contains('*') => return Ok(()),
         None => return Err("names no namespace"),
     };
@@ -33,14 +33,14 @@ fn service_accounts(text: &str) -> Result<(), names::Fault> {
     }
 }
 
-/// Whether a request is exempt, as far as the request alone tells.
+/// Whether a request is exempt, by the request alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exemption {
-    /// It is, by this part of the configuration.
+    /// It is exempt by this key.
     By(&'static str),
-    /// Only the namespace's labels can tell.
+    /// The labels of the namespace decide.
     DependsOnNamespace,
-    /// It is not.
+    /// It is not exempt.
     No,
 }
 
@@ -83,7 +83,7 @@ impl Exempt {
         )
     }
 
-    /// What the request alone tells.
+    /// Decides by the request alone.
     pub fn of(&self, request: &Request<'_>) -> Exemption {
         let any = |globs: &[Glob], text: &str| globs.iter().any(|glob| glob.matches(text));
         if any(&self.users, &request.user.name) {
@@ -109,7 +109,7 @@ impl Exempt {
         }
     }
 
-    /// Whether the labels of namespaces are ever looked at.
+    /// Whether the labels of namespaces can exempt a request.
     pub fn depends_on_namespaces(&self) -> bool {
         self.namespace_selector.is_some()
     }
@@ -142,12 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_exempt_by_default() {
+    fn exempts_nothing_by_default() {
         assert_eq!(of(&exempt("{}"), "system:admin", r#""system:masters""#), Exemption::No);
     }
 
     #[test]
-    fn each_list_exempts_what_it_names() {
+    fn each_list_exempts_its_entries() {
         for (yaml, user, groups, expected) in [
             ("exempt: {users: ['ann*']}", "anna", "", Exemption::By("exempt.users")),
             ("exempt: {groups: [ops]}", "bob", r#""dev","ops""#, Exemption::By("exempt.groups")),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_match_nothing_is_a_mistake() {
+    fn rejects_patterns_that_match_nothing() {
         let problems = |yaml: &str| {
             let root = parse("-", yaml).unwrap();
             read("-", root.as_ref(), Exempt::read).2.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_namespace_selector_reads_the_namespaces_labels() {
+    fn the_namespace_selector_matches_the_labels_of_the_namespace() {
         let exempt = exempt("exempt: {namespaceSelector: {matchLabels: {a: b}}}");
         assert!(exempt.selects(&BTreeMap::from([("a".into(), "b".into())])));
         assert!(!exempt.selects(&BTreeMap::new()));

@@ -1,8 +1,8 @@
 //! The guards of Durward.
 //!
-//! A guard lives in one directory with its configuration, its decision, its page for users and its cases. To add one, add a
-//! directory and two lines here: the `mod` and the entry in [`GUARD_KINDS`]. Route, metric label, configuration section,
-//! webhook entries, permissions, command line listing and documentation all come from that list.
+//! A guard is one directory with its configuration, decision, user page and cases. To add a guard, add a directory and two lines
+//! here: the `mod` and the entry in [`GUARD_KINDS`]. Route, metric label, configuration section, webhook entries, permissions,
+//! command line and documentation are derived from that list.
 
 pub mod deletion;
 pub mod etcd;
@@ -19,5 +19,5 @@ pub use exempt::{Exempt, Exemption};
 pub use kind::{Configured, GuardKind, Permission, Permissions, Requirements};
 pub use webhook::{FailurePolicy, WebhookEntry, WebhookType};
 
-/// All kinds of guards.
+/// All guards.
 pub static GUARD_KINDS: &[&dyn GuardKind] = &[&deletion::Deletion, &lxcfs::Lxcfs, &etcd::Etcd];

@@ -86,7 +86,7 @@ fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
     let clusters = case.join("fleet.yaml");
     let members = case.join("ensemble.yaml");
     let clients = match (fs::read_to_string(&clusters), fs::read_to_string(&members)) {
-        (Ok(text), _) => fleet::Told::read(&text, &clusters)?.clients(),
+        (Ok(text), _) => fleet::FleetFile::read(&text, &clusters)?.clients(),
         (_, Ok(text)) => etcd_cluster::EtcdFacts::read(&text, &members)?.clients(),
         _ => Clients::reader_only(Arc::new(Facts::read(&case.join("facts.yaml"))?)),
     };

@@ -1,5 +1,5 @@
-//! No guard takes an object in which a key stands twice for one whose fields are absent: one whose stance is to deny when blind
-//! says Unknown, the others let it pass as it is and say so.
+//! An object with a duplicate key is never treated as one without the key. A guard that denies Unknown returns Unknown; other
+//! guards skip the object with a warning.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by them")]
 
@@ -15,7 +15,7 @@ fn ruled(guard: &dyn Guard, body: &str) -> Ruling {
     runtime.block_on(guard.review(&review.request, Instant::now() + Duration::from_secs(5)))
 }
 
-/// The least by which a guard is asked about a pod called web.
+/// Returns the smallest section with which the guard reviews a pod named web.
 fn section(guard: &str) -> &'static str {
     match guard {
         "etcd" => "recognise: true\nensembles: [{namespace: shop}]",
@@ -23,8 +23,8 @@ fn section(guard: &str) -> &'static str {
     }
 }
 
-/// What the guard says of an object of each kind that it is asked about, with these texts as its metadata.
-fn of_what_it_is_asked(guard: &dyn Guard, metadata: &str) -> Vec<(String, Ruling)> {
+/// Returns the rulings on objects of each kind, with this metadata.
+fn rulings(guard: &dyn Guard, metadata: &str) -> Vec<(String, Ruling)> {
     let object = format!(r#"{{{metadata},"spec":{{"containers":[{{"name":"app","image":"etcd:3.5"}}]}}}}"#);
     [
         ("CREATE", "", "pods", format!(r#""object":{object}"#)),
@@ -44,7 +44,7 @@ fn of_what_it_is_asked(guard: &dyn Guard, metadata: &str) -> Vec<(String, Ruling
 }
 
 #[test]
-fn no_guard_takes_an_object_with_a_key_twice_for_one_that_has_no_fields() {
+fn no_guard_treats_a_duplicate_key_as_a_missing_field() {
     const TWICE: [&str; 4] = [
         r#""metadata":{"name":"web","annotations":{"durward.dev/lxcfs":"enabled"}},"metadata":{"name":"web"}"#,
         r#""metadata":{"name":"web","name":"other","annotations":{"durward.dev/lxcfs":"enabled"}}"#,
@@ -58,18 +58,18 @@ fn no_guard_takes_an_object_with_a_key_twice_for_one_that_has_no_fields() {
         let (configured, _, problems) = config::read("-", section.as_ref(), |section| kind.read(section));
         assert_eq!(problems, [], "{}", kind.name());
         let guard = configured.build(&offline);
-        // None of its business, so it leaves no trace.
+        // The guard ignores the kind, so it leaves no trace.
         let silent = |ruling: &Ruling| {
             ruling.verdict == Verdict::Allow
                 && ruling.warnings.is_empty()
                 && ruling.audit.iter().next().is_none()
         };
-        let honest = of_what_it_is_asked(&*guard, ONCE);
+        let honest = rulings(&*guard, ONCE);
         let asked: Vec<bool> = honest.iter().map(|(_, ruling)| !silent(ruling)).collect();
         assert!(asked.contains(&true), "{} is asked about none of these", kind.name());
         for twice in TWICE {
             for ((what, ruling), _) in
-                of_what_it_is_asked(&*guard, twice).into_iter().zip(&asked).filter(|(_, asked)| **asked)
+                rulings(&*guard, twice).into_iter().zip(&asked).filter(|(_, asked)| **asked)
             {
                 let fits = match guard.settle_policy().users {
                     OnUnknown::Deny => matches!(ruling.verdict, Verdict::Unknown(_)),

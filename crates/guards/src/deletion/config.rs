@@ -41,7 +41,7 @@ pub(super) struct Config {
     pub(super) acknowledged: Vec<AcknowledgedClusters>,
     /// The objects that the guard protects.
     pub(super) select: Select,
-    /// Who can override a denial.
+    /// The callers that can override a denial.
     pub(super) break_glass: BreakGlass,
     /// The time for reading one cluster.
     pub(super) member_deadline: Duration,

@@ -1,7 +1,7 @@
 //! Reads the facts of a review: the list of the fleet, and the findings of each cluster.
 //!
-//! Clusters are read concurrently, each until its own deadline, all before the deadline of the review. Nothing is spawned, so a
-//! review that is dropped stops reading. `cluster::live` bounds the requests to an API server; this module bounds the clusters
+//! Clusters are read concurrently, each until its own deadline, all before the deadline of the review. The module spawns no task, so
+//! a review that is dropped stops reading. `cluster::live` bounds the requests to an API server; this module bounds the clusters
 //! that are read at once, so that memory does not grow with the fleet.
 
 use std::sync::Arc;
@@ -68,8 +68,8 @@ pub struct Progress<'p> {
 /// connections, 96 each), so clusters that do not answer, with one request each, cannot take all permits.
 const MAX_CONCURRENT: usize = 768;
 
-/// The least time for the local cluster: half of what the API server gives. Nothing is allowed without its answer, and it does
-/// not delay the members.
+/// The least time for the local cluster: half of what the API server gives. Its answer is required for an
+/// allow, and it does not delay the members.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The delay before a member is read again after Durward lacked capacity. It doubles.

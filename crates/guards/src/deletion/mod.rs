@@ -89,7 +89,7 @@ impl Configured for Config {
     }
 
     fn requirements(&self) -> Requirements {
-        // Nothing is watched: cached data can't prove that a deletion is safe.
+        // No watches: cached data can't prove that a deletion is safe.
         Requirements {
             reads_cluster: true,
             probes: Some(ProbeTargets { fleet: self.fleet.clone(), resources: rules::probed(self) }),

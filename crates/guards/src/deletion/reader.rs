@@ -34,7 +34,7 @@ enum Scope {
     Managed,
 }
 
-/// The reason why the local cluster may not be the one that sent the review.
+/// The reason why the local cluster is perhaps not the one that sent the review.
 enum IdentityError {
     /// It is another one.
     Other(Cause),

@@ -37,8 +37,8 @@ pub(super) struct Target {
     pub(super) kind: Kind,
     /// The name.
     pub(super) name: String,
-    /// The uid that the object has in the cluster that sent the review; empty in a review without one. `None` if no review but
-    /// a user names the object, so that it may not exist.
+    /// The uid that the object has in the cluster that sent the review; empty in a review without one. Without a review it is
+    /// `None`: a user named the object, which perhaps does not exist.
     pub(super) reviewed_uid: Option<String>,
     /// The labels.
     pub(super) labels: BTreeMap<String, String>,

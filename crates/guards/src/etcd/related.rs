@@ -66,7 +66,7 @@ pub(super) async fn review(
     let Some(related) = Related::of(request).filter(|related| config.related.contains(related)) else {
         return Ruling::allow();
     };
-    if let Some(key) = config.common_config.leave_alone(request, &request.namespace) {
+    if let Some(key) = config.common_config.exempt_by(request, &request.namespace) {
         return Ruling::allow().audit("exempt", key);
     }
     let Some(old) = &request.old_object else { return Ruling::unknown(malformed("it has no oldObject")) };

@@ -1,4 +1,4 @@
-//! A fleet in a file, for guards that look at more than one cluster.
+//! A fleet in a file, for guards that read several clusters.
 //!
 //! ```yaml
 //! members:                                  # the list of the fleet; membersUnknown: timeout where it could not be read
@@ -14,8 +14,7 @@
 //!       widgets.example.org/v1: [{name: a}] # only at this version; at every one without it
 //! ```
 //!
-//! What the API server chooses by a field selector is chosen by `phase` and `type` here. The time is always 10 o'clock on
-//! 2026-11-21.
+//! Field selectors match `phase` and `type`. The time is always 2026-11-21T10:00:00Z.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -37,14 +36,14 @@ use serde_json::value::to_raw_value;
 /// 2026-11-21T10:00:00Z.
 const NOW: Duration = Duration::from_secs(1_795_255_200);
 
-/// The world of a case.
+/// The clusters of a case.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Told {
+pub(crate) struct FleetFile {
     #[serde(default)]
     members: BTreeMap<String, Labelled>,
     members_unknown: Option<String>,
-    clusters: BTreeMap<String, Held>,
+    clusters: BTreeMap<String, ClusterFile>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -57,7 +56,7 @@ struct Labelled {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Held {
+struct ClusterFile {
     rest: String,
     #[serde(default)]
     unknown: BTreeMap<String, String>,
@@ -81,32 +80,35 @@ struct Item {
 
 const EMPTY: &str = "empty";
 
-impl Told {
+impl FleetFile {
     /// Reads the file.
     pub(crate) fn read(text: &str, file: &Path) -> Result<Self, Failed> {
-        let told: Self =
+        let parsed: Self =
             serde_saphyr::from_str(text).map_err(|error| format!("{}: {error}", file.display()))?;
-        let rests = told.clusters.values().map(|held| &held.rest).filter(|rest| *rest != EMPTY);
-        let single = told.clusters.values().flat_map(|held| held.unknown.values());
-        match rests.chain(single).chain(&told.members_unknown).find(|why| !cause::ALL.contains(&why.as_str()))
+        let rests = parsed.clusters.values().map(|cluster| &cluster.rest).filter(|rest| *rest != EMPTY);
+        let single = parsed.clusters.values().flat_map(|cluster| cluster.unknown.values());
+        match rests
+            .chain(single)
+            .chain(&parsed.members_unknown)
+            .find(|why| !cause::ALL.contains(&why.as_str()))
         {
             Some(why) => Err(format!("{}: {why:?} is no cause", file.display()).into()),
-            None => Ok(told),
+            None => Ok(parsed),
         }
     }
 
     fn items(&self, of: &Cluster, resource: &Resource) -> Result<&[Item], Cause> {
-        let held = self.clusters.get(of.name()).ok_or_else(|| why("not-recorded", of.name()))?;
+        let cluster = self.clusters.get(of.name()).ok_or_else(|| why("not-recorded", of.name()))?;
         let plain = resource.to_string();
         let versioned = format!("{plain}/{}", resource.version);
-        if let Some(code) = held.unknown.get(&plain) {
+        if let Some(code) = cluster.unknown.get(&plain) {
             return Err(why(code, &format!("{plain} of {of}")));
         }
-        let items = held.lists.get(&versioned).or_else(|| held.lists.get(&plain));
+        let items = cluster.lists.get(&versioned).or_else(|| cluster.lists.get(&plain));
         match items {
             Some(items) => Ok(items),
-            None if held.rest == EMPTY => Ok(&[]),
-            None => Err(why(&held.rest, &format!("{plain} of {of}"))),
+            None if cluster.rest == EMPTY => Ok(&[]),
+            None => Err(why(&cluster.rest, &format!("{plain} of {of}"))),
         }
     }
 }
@@ -117,7 +119,7 @@ fn why(code: &str, what: &str) -> Cause {
 }
 
 impl Item {
-    /// Whether the selector chooses it; an error for one that no case knows.
+    /// Whether a field selector matches. A selector that no case uses is an error.
     fn fits(&self, fields: &str) -> Result<bool, Cause> {
         match fields {
             "" => Ok(true),
@@ -145,7 +147,7 @@ impl Item {
     }
 }
 
-impl Reader for Told {
+impl Reader for FleetFile {
     fn get<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, cluster::MetadataResult> {
         let look = GetQuery { address, part: Part::Metadata };
         Box::pin(async move {
@@ -162,12 +164,12 @@ impl Reader for Told {
             Fleet::Contexts(_) => Cluster::Context(name.into()),
             _ => Cluster::Member(name.into()),
         };
-        let member = |(name, told): (&String, &Labelled)| FleetMember {
+        let member = |(name, file): (&String, &Labelled)| FleetMember {
             cluster: cluster(name),
             metadata: Metadata {
-                labels: told.labels.clone(),
-                annotations: told.annotations.clone(),
-                deleting: told.deleting,
+                labels: file.labels.clone(),
+                annotations: file.annotations.clone(),
+                deleting: file.deleting,
             },
         };
         Box::pin(ready(Ok(self.members.iter().map(member).collect())))
@@ -204,7 +206,7 @@ impl Reader for Told {
     }
 }
 
-impl Told {
+impl FleetFile {
     /// Clients of the case, at its time.
     pub(super) fn clients(self) -> Clients {
         let context = Context { fixed_time: Some(SystemTime::UNIX_EPOCH + NOW), ..Context::default() };

@@ -1,4 +1,4 @@
-//! What the user can do about a denial: fix what could not be read, or override.
+//! Remedies for a denial: fix what could not be read, or override.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use cluster::cause;
 /// The remedies that one message names.
 const MAX_REMEDIES: usize = 2;
 
-/// What helps, the most certain first. To acknowledge is offered only for a cluster that does not answer.
+/// A remedy, the most certain first. To acknowledge is offered only for a cluster that does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Remedy {
     /// A permission is missing.

@@ -48,7 +48,7 @@ pub(in super::super) fn from_request(config: &Config, kind: RemovalKind, request
         Ok(removal) => removal,
         Err(cause) => return Next::Rule(Ruling::unknown(cause)),
     };
-    match config.common_config.leave_alone(request, &removal.namespace) {
+    match config.common_config.exempt_by(request, &removal.namespace) {
         Some(key) => Next::Rule(Ruling::allow().audit("exempt", key)),
         None => Next::ReadFacts(removal),
     }
