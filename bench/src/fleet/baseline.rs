@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use super::Shape;
 use super::answers::{CLUSTERS, NAMESPACE, member};
-use super::client::Times;
+use super::times::Times;
 use crate::{Result, kernel, load};
 
 /// Connections and streams of the live reader.

@@ -13,6 +13,7 @@ use guards::{Configured, GUARD_KINDS};
 use serde_json::{Value, json};
 
 use super::answers::NAMESPACE;
+use super::times::Times;
 use super::{MEMBER_DEADLINE, Shape, baseline};
 use crate::{Result, kernel};
 
@@ -45,22 +46,6 @@ pub(crate) fn client(order: &str) -> Result<bool> {
     }
     println!("{}", json!({"took": times.took, "cpu": times.cpu, "peak": kernel::peak("self")?}));
     Ok(true)
-}
-
-/// Times in microseconds by round.
-#[derive(Default)]
-pub(super) struct Times {
-    took: Vec<u64>,
-    cpu: Vec<u64>,
-}
-
-impl Times {
-    /// Adds a round that began at `since`, with the CPU time at its start.
-    pub(super) fn note(&mut self, since: Instant, ran: Duration) -> Result<()> {
-        self.took.push(u64::try_from(since.elapsed().as_micros())?);
-        self.cpu.push(u64::try_from(kernel::cpu("self")?.saturating_sub(ran).as_micros())?);
-        Ok(())
-    }
 }
 
 /// Measures verdicts one after another, if ordered during a probe of the whole fleet.

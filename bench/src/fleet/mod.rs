@@ -7,6 +7,7 @@ mod answers;
 mod baseline;
 mod client;
 mod simulator;
+mod times;
 
 use std::process::Command;
 use std::time::Duration;

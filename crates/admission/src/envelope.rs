@@ -8,10 +8,11 @@
 
 use std::borrow::Cow;
 
+use crate::decode_error::DecodeError;
 use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, Object};
 use crate::request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
 use crate::text::truncate;
-use json::{DuplicateKey, JsonError, Raw, Scanner, SeenKeys, Shape};
+use json::{JsonError, Raw, Scanner, SeenKeys, Shape};
 
 /// The version of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,24 +132,6 @@ const REQUEST_KEYS: [&str; 15] = [
 ];
 const KIND_KEYS: [&str; 3] = ["group", "version", "kind"];
 const RESOURCE_KEYS: [&str; 3] = ["group", "version", "resource"];
-
-/// An error while decoding, with its offset.
-pub(crate) enum DecodeError {
-    Json(JsonError),
-    DuplicateKey(DuplicateKey),
-}
-
-impl From<JsonError> for DecodeError {
-    fn from(error: JsonError) -> Self {
-        Self::Json(error)
-    }
-}
-
-impl From<DuplicateKey> for DecodeError {
-    fn from(error: DuplicateKey) -> Self {
-        Self::DuplicateKey(error)
-    }
-}
 
 /// The envelope while it is decoded. Keys can have any order.
 #[derive(Default)]

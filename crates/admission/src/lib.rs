@@ -20,6 +20,7 @@
 //! ```
 
 pub mod budget;
+mod decode_error;
 mod denial;
 mod envelope;
 mod fields;

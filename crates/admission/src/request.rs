@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::envelope::DecodeError;
+use crate::decode_error::DecodeError;
 use crate::fields::Object;
 use json::{JsonError, Raw, Scanner, SeenKeys, Shape};
 

@@ -3,7 +3,6 @@
 use admission::{Glob, Mode, OnUnknown, Request, SettlePolicy};
 
 use crate::exempt::{Exempt, Exemption};
-use crate::webhook::FailurePolicy;
 use ::config::{Section, Selector, names};
 
 /// The default install namespace.
@@ -13,6 +12,25 @@ pub const INSTALL_NAMESPACE: &str = "durward-system";
 pub const INSTALL_NAMESPACE_KEY: &str = "installNamespace";
 
 const INSTALL_NAMESPACES: &str = "namespace: lower-case letters, digits and - (63 at most, a letter or digit at both ends), or \"\" where Durward runs in none";
+
+/// The policy of the API server for requests while the webhook does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// Deny it.
+    Fail,
+    /// Allow it.
+    Ignore,
+}
+
+impl FailurePolicy {
+    /// Returns the word of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "Fail",
+            Self::Ignore => "Ignore",
+        }
+    }
+}
 
 /// The defaults of a guard.
 #[derive(Debug, Clone, Copy)]

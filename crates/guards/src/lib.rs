@@ -14,10 +14,10 @@ mod kind;
 mod overrides;
 mod webhook;
 
-pub use common::{CommonConfig, Defaults, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY};
+pub use common::{CommonConfig, Defaults, FailurePolicy, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY};
 pub use exempt::{Exempt, Exemption};
 pub use kind::{Configured, GuardKind, Permission, Permissions, Requirements};
-pub use webhook::{FailurePolicy, WebhookEntry, WebhookType};
+pub use webhook::{WebhookEntry, WebhookType};
 
 /// All guards.
 pub static GUARD_KINDS: &[&dyn GuardKind] = &[&deletion::Deletion, &lxcfs::Lxcfs, &etcd::Etcd];

@@ -5,7 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::common::CommonConfig;
+use crate::common::{CommonConfig, FailurePolicy};
 use ::config::Selector;
 
 /// Suffix of every entry's name. Webhook names must be DNS names of three parts.
@@ -18,25 +18,6 @@ pub enum WebhookType {
     Mutating,
     /// Can only allow or deny. Called in parallel.
     Validating,
-}
-
-/// What the API server does with a request if the webhook does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailurePolicy {
-    /// Deny it.
-    Fail,
-    /// Allow it.
-    Ignore,
-}
-
-impl FailurePolicy {
-    /// Returns the word of the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fail => "Fail",
-            Self::Ignore => "Ignore",
-        }
-    }
 }
 
 /// An entry of a webhook configuration.

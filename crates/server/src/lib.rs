@@ -55,10 +55,10 @@ pub use checks::{Check, Checks, Readiness};
 pub use errors::{BindError, Socket};
 pub use metrics::Metrics;
 pub use plan::{Plan, PlanCell, PlanError};
-pub use server::{Addresses, Bound, Server};
+pub use server::{Addresses, Bound, Server, Settings};
 pub use settings::{
     CertificateFiles, CertificatePem, CertificateSource, ClientCertificates, Drain, Limits, ServerOptions,
-    Settings, Timeouts, TlsSettings, TlsVersion, UnknownTlsVersion,
+    Timeouts, TlsSettings, TlsVersion, UnknownTlsVersion,
 };
 pub use shutdown::{Shutdown, ShutdownHandle, Stopped};
 pub use supervisor::supervise;

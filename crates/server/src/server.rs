@@ -21,10 +21,45 @@ use crate::listener::{accept_forever, log_panic};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
 use crate::plan::PlanCell;
-use crate::settings::{ServerOptions, Settings};
+use crate::settings::{Limits, ServerOptions};
 use crate::shutdown::{Shutdown, Stopped};
 use crate::supervisor::supervise;
 use crate::tls::{CertReloader, reload_periodically};
+
+/// Valid options of a server.
+#[derive(Debug, Clone)]
+pub struct Settings(ServerOptions);
+
+impl Settings {
+    /// Checks the options. Fails if a server with them would start and could not serve.
+    pub fn new(options: ServerOptions) -> Result<Self, BindError> {
+        if let Some(address) = options.local.filter(|address| !address.ip().is_loopback()) {
+            return Err(BindError::NotLoopback { address });
+        }
+        let Limits { in_flight, body_bytes, bytes_in_flight, deadline, connections } = &options.limits;
+        for (key, is_zero) in [
+            ("server.limits.inFlight", *in_flight == 0),
+            ("server.limits.bodyBytes", *body_bytes == 0),
+            ("server.limits.connections", *connections == 0),
+            ("server.limits.deadline", deadline.is_zero()),
+            ("server.tls.poll", options.tls.poll.is_zero()),
+        ] {
+            if is_zero {
+                return Err(BindError::Setting { key, why: "nothing could be served with none".to_owned() });
+            }
+        }
+        let largest = body_bytes.saturating_add(Limits::BODY_COST);
+        if *bytes_in_flight < largest {
+            let why = format!(
+                "{bytes_in_flight} bytes for all bodies are less than the {largest} that one may take: bodyBytes, and {} for \
+                 whatever holds it",
+                Limits::BODY_COST
+            );
+            return Err(BindError::Setting { key: "server.limits.bytesInFlight", why });
+        }
+        Ok(Self(options))
+    }
+}
 
 /// A server that is not started yet.
 #[derive(Debug)]
@@ -67,7 +102,7 @@ impl Server {
         checks: Checks,
         log: Option<Arc<dyn LogControl>>,
     ) -> Result<Bound, BindError> {
-        let options = settings.into_options();
+        let options = settings.0;
         let certificate_check = checks.add("certificate");
         let now = SystemTime::now();
         let reloader = CertReloader::start(options.tls.clone(), metrics.clone(), certificate_check, now)?;

@@ -6,13 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::errors::BindError;
-
-/// Valid options of a server.
-#[derive(Debug, Clone)]
-pub struct Settings(ServerOptions);
-
-/// Options of a server. [`Settings::new`] checks them.
+/// Options of a server. [`Settings::new`](crate::Settings::new) checks them.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// HTTPS address for the API server. Port 0 lets the kernel choose.
@@ -29,41 +23,6 @@ pub struct ServerOptions {
     pub timeouts: Timeouts,
     /// Times of the shutdown.
     pub drain: Drain,
-}
-
-impl Settings {
-    /// Checks the options. Fails if a server with them would start and could not serve.
-    pub fn new(options: ServerOptions) -> Result<Self, BindError> {
-        if let Some(address) = options.local.filter(|address| !address.ip().is_loopback()) {
-            return Err(BindError::NotLoopback { address });
-        }
-        let Limits { in_flight, body_bytes, bytes_in_flight, deadline, connections } = &options.limits;
-        for (key, is_zero) in [
-            ("server.limits.inFlight", *in_flight == 0),
-            ("server.limits.bodyBytes", *body_bytes == 0),
-            ("server.limits.connections", *connections == 0),
-            ("server.limits.deadline", deadline.is_zero()),
-            ("server.tls.poll", options.tls.poll.is_zero()),
-        ] {
-            if is_zero {
-                return Err(BindError::Setting { key, why: "nothing could be served with none".to_owned() });
-            }
-        }
-        let largest = body_bytes.saturating_add(Limits::BODY_COST);
-        if *bytes_in_flight < largest {
-            let why = format!(
-                "{bytes_in_flight} bytes for all bodies are less than the {largest} that one may take: bodyBytes, and {} for \
-                 whatever holds it",
-                Limits::BODY_COST
-            );
-            return Err(BindError::Setting { key: "server.limits.bytesInFlight", why });
-        }
-        Ok(Self(options))
-    }
-
-    pub(crate) fn into_options(self) -> ServerOptions {
-        self.0
-    }
 }
 
 /// TLS of the HTTPS port.

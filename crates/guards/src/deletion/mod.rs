@@ -36,8 +36,9 @@ use std::sync::Arc;
 use admission::{Guard, OnUnknown};
 
 use crate::common::Defaults;
+use crate::common::FailurePolicy;
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
-use crate::webhook::{FailurePolicy, WebhookEntry};
+use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;
 use cluster::fleet::ProbeTargets;

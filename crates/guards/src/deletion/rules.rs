@@ -110,7 +110,7 @@ pub(super) fn probed(config: &Config) -> Vec<Resource> {
 
 #[cfg(test)]
 mod tests {
-    use crate::webhook::FailurePolicy;
+    use crate::common::FailurePolicy;
     use serde_json::json;
 
     use super::super::fixture::config;

@@ -61,8 +61,9 @@ use std::time::Instant;
 use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
 use crate::common::Defaults;
+use crate::common::FailurePolicy;
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
-use crate::webhook::{FailurePolicy, WebhookEntry};
+use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;
 

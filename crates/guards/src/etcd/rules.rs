@@ -238,7 +238,7 @@ fn lease_permissions(config: &Config) -> Vec<Permission> {
 
 #[cfg(test)]
 mod tests {
-    use crate::webhook::FailurePolicy;
+    use crate::common::FailurePolicy;
     use serde_json::json;
 
     use super::super::fixture::{LEAST, config};

@@ -43,8 +43,9 @@ use std::time::Instant;
 use admission::{BoxFuture, Cause, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
 use crate::common::Defaults;
+use crate::common::FailurePolicy;
 use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
-use crate::webhook::{FailurePolicy, WebhookEntry};
+use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::{Address, Clients, Reader, Resource, cause};
 

@@ -110,7 +110,7 @@ fn entry_is(map: &str, key: &str, value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::webhook::FailurePolicy;
+    use crate::common::FailurePolicy;
     use serde_json::json;
 
     use super::super::fixture::config;
