@@ -1,11 +1,10 @@
-//! Questions to one member of an etcd ensemble, and what it may answer.
+//! Requests to one etcd member, and its responses.
 //!
-//! The types are what guards need and no more; which path, prefix and form each question has on the wire is the live world's, and
-//! which file it stands in the recording's. Nothing here holds a password or a key: credentials are named by where they are kept,
-//! and only the world reads them.
+//! The types contain what guards need. [`live`](crate::live) knows paths and encodings, [`snapshot`](crate::snapshot) the files.
+//! No type contains a password or a key: credentials are named by their source.
 //!
-//! Facts: `api/etcdserverpb/rpc.proto` of 3.3 to 3.6. Through the JSON gateway numbers of 64 bits are strings, and fields that are
-//! zero are absent: no `leader` means that the member knows none, no `isLearner` that it votes.
+//! Facts: `api/etcdserverpb/rpc.proto` of 3.3 to 3.6. In the JSON gateway, 64-bit numbers are strings and fields with the value
+//! zero are absent: without `leader`, the member knows no leader; without `isLearner`, it is a voter.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,24 +12,24 @@ use std::sync::Arc;
 
 use admission::Cause;
 
-/// A member's id, or an ensemble's. Any of 64 bits: more than half of them are over 2^63.
+/// The id of a member or of an etcd cluster. Half of them are over 2^63.
 pub type Id = u64;
 
-/// One member that may be asked: a pod, and how its etcd is reached. Only pods of a configured ensemble ever become one.
+/// The client endpoint of a member: a pod of a configured etcd cluster, and how to connect to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// The pod's namespace.
     pub namespace: String,
     /// The pod's name.
     pub name: String,
-    /// The pod's uid: a successor of the same name is somebody else.
+    /// The pod's uid: a new pod with the same name is another endpoint.
     pub uid: String,
-    /// `status.podIP` as it stands there. What is no address is [`NO_ADDRESS`](super::cause::NO_ADDRESS), and nobody is dialled:
-    /// a name in its place could lead anywhere.
+    /// `status.podIP`. Anything but an IP address is [`NO_ADDRESS`](super::cause::NO_ADDRESS) and never dialed: a name could lead
+    /// anywhere.
     pub address: String,
-    /// The port on which clients are served.
+    /// The client port.
     pub port: u16,
-    /// How to speak to it.
+    /// Options for the connection.
     pub client: Arc<ClientOptions>,
 }
 
@@ -40,33 +39,33 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// How one speaks to the members of an ensemble. Equal ones may share connections.
+/// Options for connections to the members of an etcd cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ClientOptions {
-    /// None is plain HTTP.
+    /// TLS, or `None` for plain HTTP.
     pub tls: Option<Tls>,
-    /// Who asks, where the ensemble has authentication on. Shown only over TLS whose server was verified, unless that is
-    /// [`insecure`](Tls::insecure) or there is none and [`open`](Self::open) says so.
+    /// The login, if the etcd cluster has authentication on. It is sent only over verified TLS, unless that is
+    /// [`insecure`](Tls::insecure), or over plain HTTP if [`open`](Self::open).
     pub login: Option<Login>,
-    /// Whether credentials may go over plain HTTP.
+    /// Whether the login can be sent over plain HTTP.
     pub open: bool,
 }
 
-/// TLS to a member.
+/// TLS options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tls {
-    /// Where authority and client certificate are kept; none only where [`insecure`](Self::insecure), and then nothing is shown.
+    /// The source of CA and client certificate. `None` only if [`insecure`](Self::insecure).
     pub material: Option<Material>,
-    /// The name that the member's certificate must have; the pod's address where none is given.
+    /// The name in the member's certificate. The default is the pod's address.
     pub server_name: Option<String>,
-    /// Whether a member's certificate is taken unverified.
+    /// Whether any certificate is accepted.
     pub insecure: bool,
 }
 
-/// Where authority and client certificate are kept. Read again when they change.
+/// The source of CA and client certificate. Changes are picked up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Material {
-    /// A Secret of the API server that asks: `ca.crt`, which it must have, and `tls.crt` with `tls.key`, both or neither.
+    /// A Secret in the local cluster: `ca.crt` is required; `tls.crt` and `tls.key` are both set or both absent.
     Secret {
         /// Its namespace.
         namespace: String,
@@ -75,24 +74,24 @@ pub enum Material {
     },
     /// Files in PEM.
     Files {
-        /// The authority that signed the members' certificates.
+        /// The CA of the members' certificates.
         authority: PathBuf,
         /// The client's certificate and its key.
         identity: Option<(PathBuf, PathBuf)>,
     },
 }
 
-/// Where user and password are kept. Read again when they change.
+/// The source of user and password. Changes are picked up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Login {
-    /// A Secret of the API server that asks: `username` and `password`.
+    /// A Secret in the local cluster: `username` and `password`.
     Secret {
         /// Its namespace.
         namespace: String,
         /// Its name.
         name: String,
     },
-    /// A file for each, whose last line end does not count.
+    /// A file for each; a final line end is ignored.
     Files {
         /// The user.
         user: PathBuf,
@@ -101,28 +100,28 @@ pub enum Login {
     },
 }
 
-/// What a member is asked.
+/// A request to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EtcdRequest {
-    /// `Maintenance.Status`: what the member itself knows, without asking others.
+    /// `Maintenance.Status`: the member's local state.
     Status,
-    /// `Cluster.MemberList`, as the member has it, which may be old: also without quorum.
+    /// `Cluster.MemberList` from the member's local state, which may be old. Works without quorum.
     Members,
-    /// The same behind a quorum, 3.5 and later. Earlier versions are [`UNSUPPORTED`](super::cause::UNSUPPORTED), never a local
-    /// list in its place.
+    /// `Cluster.MemberList` through a quorum, 3.5 and later. Earlier versions are [`UNSUPPORTED`](super::cause::UNSUPPORTED); the
+    /// local list never replaces it.
     MembersByQuorum,
-    /// `Maintenance.Alarm`, the ones that are raised.
+    /// `Maintenance.Alarm`: the raised alarms.
     Alarms,
     /// A linearizable range over the one key `health`, as `etcdctl endpoint health` reads it.
     Read,
     /// `GET /health?exclude=NOSPACE`, for members without a JSON gateway.
     Health,
-    /// `GET /metrics`, for the same.
+    /// `GET /metrics`, for members without a JSON gateway.
     Metrics,
 }
 
 impl EtcdRequest {
-    /// Every question.
+    /// Every request.
     pub const ALL: [Self; 7] = [
         Self::Status,
         Self::Members,
@@ -133,7 +132,7 @@ impl EtcdRequest {
         Self::Metrics,
     ];
 
-    /// Its name in a recording.
+    /// Returns its key in a snapshot.
     pub fn word(self) -> &'static str {
         match self {
             Self::Status => "status",
@@ -148,7 +147,7 @@ impl EtcdRequest {
 }
 
 impl fmt::Display for EtcdRequest {
-    /// As the end of "could not be asked for".
+    /// Formats it as the end of "could not be asked for".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Status => "its status",
@@ -162,8 +161,7 @@ impl fmt::Display for EtcdRequest {
     }
 }
 
-/// What a member answered: the variant that belongs to the question. A world that gives another has a fault, and whoever asked
-/// takes it for [`GARBAGE`](super::cause::GARBAGE).
+/// The response of a member: the variant of its request. Callers treat another variant as [`GARBAGE`](super::cause::GARBAGE).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EtcdResponse {
     /// To [`Question::Status`].
@@ -180,98 +178,98 @@ pub enum EtcdResponse {
     Metrics(MemberMetrics),
 }
 
-/// An answer, or why there is none; its code is one of [`cause::ALL`](super::cause::ALL).
+/// A response, or the cause with a code of [`cause::ALL`](super::cause::ALL).
 pub type EtcdResult = Result<EtcdResponse, Cause>;
 
-/// What a member says of itself.
+/// The state of a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The ensemble that it is of (`header.cluster_id`). Never zero: an answer without one is garbage.
+    /// The id of its etcd cluster (`header.cluster_id`). Never zero.
     pub cluster: Id,
     /// Its own id (`header.member_id`). Never zero.
     pub member: Id,
-    /// Who leads, as far as it knows; none while it knows nobody.
+    /// The leader that it follows, or `None` if it knows none.
     pub leader: Option<Id>,
-    /// The term it is in.
+    /// Its term.
     pub term: u64,
-    /// What it knows to be committed.
+    /// Its commit index.
     pub index: u64,
-    /// What it has applied; 3.4 and later.
+    /// Its applied index; 3.4 and later.
     pub applied: Option<u64>,
-    /// Whether it does not vote yet.
+    /// Whether it is a learner.
     pub is_learner: bool,
-    /// As `3.5.16`.
+    /// Its version: `3.5.16`.
     pub version: String,
-    /// What it complains of, one line each: `etcdserver: no leader`, and every raised alarm of any member.
+    /// Its errors: `etcdserver: no leader`, and every raised alarm of any member.
     pub errors: Vec<String>,
-    /// Whether the ensemble is being downgraded; 3.6 and later.
+    /// Whether the etcd cluster is being downgraded; 3.6 and later.
     pub is_downgrading: bool,
 }
 
-/// The members of an ensemble.
+/// A member list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemberList {
-    /// The ensemble that the list is of. Never zero.
+    /// The id of the etcd cluster. Never zero.
     pub cluster: Id,
-    /// In the order in which they came. No id twice, none zero: such a list is garbage.
+    /// The members, with unique ids that are never zero.
     pub members: Vec<Member>,
 }
 
-/// One member as the list has it.
+/// An entry of the member list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Member {
     /// Its id.
     pub id: Id,
-    /// Its name; empty for one that was added and has not started yet.
+    /// Its name; empty until a new member has started.
     pub name: String,
-    /// Where others reach it.
+    /// Its peer URLs.
     pub peer_urls: Vec<String>,
-    /// Where clients do; empty for one that has not started yet.
+    /// Its client URLs; empty until a new member has started.
     pub client_urls: Vec<String>,
-    /// Whether it does not vote yet.
+    /// Whether it is a learner.
     pub is_learner: bool,
 }
 
-/// One alarm that is raised.
+/// A raised alarm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alarm {
-    /// Whose; zero where etcd cannot tell, as with CORRUPT from 3.5.7 on.
+    /// The member, or zero if etcd does not know it, as for CORRUPT from 3.5.7 on.
     pub member: Id,
-    /// What it warns of.
+    /// Its kind.
     pub kind: AlarmKind,
 }
 
-/// What an alarm warns of.
+/// The kind of an alarm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AlarmKind {
-    /// Its database has reached its quota: nobody can write any more. Raft goes on.
+    /// The database reached its quota: writes fail. Raft continues.
     NoSpace,
     /// Its data differs from the others'.
     Corrupt,
-    /// Something that later versions know.
+    /// A kind of later versions.
     Other(String),
 }
 
-/// What became of a linearizable read. In either case a quorum was asked: etcd looks at permissions after that
+/// The outcome of a linearizable read. Both variants prove a quorum: etcd checks permissions afterwards
 /// (`etcdserver/v3_server.go`: `linearizableReadNotify`, then `doSerialize`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// It was served.
+    /// The read succeeded.
     Served,
-    /// It was not, only because who asks may not read that key, or because no user was named where the ensemble asks for one.
+    /// The user has no permission for the key, or there was no user and authentication is on.
     Denied,
 }
 
-/// What `/health` says.
+/// The answer of `/health`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Whether a linearizable read came about.
+    /// Whether a linearizable read succeeded.
     pub is_healthy: bool,
-    /// Why not, where it says so.
+    /// The reason if it is unhealthy.
     pub reason: String,
 }
 
-/// What `/metrics` says, as far as it tells of roles; what is not there is none.
+/// The metrics of a member's role; `None` for absent ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemberMetrics {
     /// `etcd_server_is_leader`.

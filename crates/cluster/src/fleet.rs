@@ -1,6 +1,6 @@
-//! More than one cluster: which there are, by which way each is reached, and what can be asked of one.
+//! Clusters, fleets, and requests to one cluster.
 //!
-//! Questions to clusters are never answered out of a cache: they are asked for verdicts that take something away.
+//! Requests to member clusters are never answered from a cache, because deletions depend on their answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use serde_json::value::RawValue;
 
 use super::{Address, Metadata, Resource, cause};
 
-/// A Secret with this label, and [`MEMBER`] as its value, holds the kubeconfig of a cluster of the fleet.
+/// The label of a Secret with the kubeconfig of a member cluster. Its value is [`MEMBER`].
 pub const FLEET: &str = "durward.dev/fleet";
 
-/// What [`FLEET`] is set to.
+/// The value of [`FLEET`].
 pub const MEMBER: &str = "member";
 
-/// One cluster, by the way that leads to it.
+/// A cluster, by how it is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cluster {
-    /// The one whose API server sends the reviews.
+    /// The cluster whose API server sends the reviews.
     Local,
-    /// A member of the Karmada fleet whose control plane is here, through `clusters/NAME/proxy`.
+    /// A member cluster of the local Karmada control plane, through `clusters/NAME/proxy`.
     Member(Arc<str>),
-    /// A context of the kubeconfig that leads here.
+    /// A context of Durward's kubeconfig.
     Context(Arc<str>),
-    /// A kubeconfig in a Secret here: namespace, name, and the cluster's own name for people.
+    /// A kubeconfig in a local Secret: namespace and name.
     Secret(Arc<str>, Arc<str>),
 }
 
 impl Cluster {
-    /// What people call it, and its folder's name in a recording.
+    /// Returns its name in messages and in snapshots.
     pub fn name(&self) -> &str {
         match self {
             Self::Local => super::snapshot::LOCAL,
@@ -45,60 +45,60 @@ impl fmt::Display for Cluster {
     }
 }
 
-/// Which clusters there are beside the one that asks.
+/// The member clusters besides the local one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Fleet {
-    /// No others.
+    /// No member clusters.
     None,
-    /// The Clusters of the Karmada control plane that is here.
+    /// The Cluster objects of the local Karmada control plane.
     Karmada,
-    /// These contexts of the kubeconfig that leads here.
+    /// These contexts of Durward's kubeconfig.
     Contexts(Vec<String>),
-    /// The Secrets of this namespace that carry `durward.dev/fleet: member`, each with a kubeconfig under `kubeconfig`.
+    /// The Secrets of a namespace with the label `durward.dev/fleet: member`, each with a key `kubeconfig`.
     Secrets {
-        /// Where they are.
+        /// The namespace.
         namespace: String,
     },
 }
 
-/// Why a fleet of Secrets without any is not one without clusters: whoever set it up says that there are some. The label may be
-/// misspelt, or the namespace another one than was meant.
+/// Returns the text for a fleet without Secrets. It is a failure and not an empty fleet: the label may be misspelled, or the
+/// namespace wrong.
 pub(super) fn no_secret(namespace: &str) -> String {
     format!("no Secret in namespace {namespace:?} has the label {FLEET}={MEMBER}")
 }
 
-/// One cluster of a fleet, as the list of the fleet has it.
+/// A member cluster in the list of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetMember {
-    /// How it is reached.
+    /// The cluster.
     pub cluster: Cluster,
-    /// Labels and annotations of its Cluster (or Secret); empty for a context.
+    /// The metadata of its Cluster or Secret; empty for a context.
     pub metadata: Metadata,
 }
 
-/// How much of each object is wanted.
+/// The requested part of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
     /// Its metadata.
     Metadata,
-    /// All of it, as [`Object::raw`].
+    /// The whole object, as [`Object::raw`].
     Whole,
 }
 
-/// One page of a List of one cluster.
+/// A request for one page of a List.
 #[derive(Debug, Clone, Copy)]
 pub struct ListQuery<'a> {
-    /// Objects of what.
+    /// The resource.
     pub resource: &'a Resource,
-    /// In which namespace; empty for all, and for what has none.
+    /// The namespace; empty for all, and for cluster-wide resources.
     pub namespace: &'a str,
-    /// A field selector, as `spec.type=LoadBalancer`; empty for none.
+    /// A field selector like `spec.type=LoadBalancer`, or empty.
     pub field_selector: &'a str,
-    /// How much of each.
+    /// The part of each object.
     pub part: Part,
-    /// How many at most.
+    /// The largest number of objects.
     pub limit: u32,
-    /// Where the page before ended.
+    /// The continue token of the page before.
     pub continue_token: Option<&'a str>,
 }
 
@@ -116,25 +116,24 @@ impl<'a> ListQuery<'a> {
     }
 }
 
-/// How many objects a page of a List is asked for. Whoever answers with more than Durward reads is asked again for a tenth of
-/// them, down to a single one; it goes on where the page before ended, whatever that one's size was.
+/// The number of objects in the next page of a List.
 #[derive(Debug, Clone, Copy)]
 pub struct PageSize {
     limit: u32,
 }
 
 impl PageSize {
-    /// As many as this, to begin with.
+    /// Starts with this number.
     pub fn of(limit: u32) -> Self {
         Self { limit }
     }
 
-    /// For [`Query::limit`].
+    /// For [`ListQuery::limit`].
     pub fn limit(self) -> u32 {
         self.limit
     }
 
-    /// Whether the page is to be asked for again, and with fewer objects from here on.
+    /// Whether the page is requested again with fewer objects.
     pub fn shrinks_for(&mut self, why: &Cause) -> bool {
         let shrinks = why.code == cause::TOO_LONG && self.limit > 1;
         if shrinks {
@@ -144,29 +143,29 @@ impl PageSize {
     }
 }
 
-/// One object that was found.
+/// An object of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Object {
-    /// Its namespace; empty where it has none.
+    /// Its namespace; empty for cluster-wide resources.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its uid; empty only in a recording that left it out.
+    /// Its uid; empty only in a snapshot without it.
     pub uid: String,
     /// Labels, annotations, and whether it is being deleted.
     pub metadata: Metadata,
-    /// What owns it.
+    /// Its owners.
     pub owners: Vec<Owner>,
-    /// The whole object, where it was asked for.
+    /// The whole object, if it was requested.
     pub raw: Option<Box<RawValue>>,
 }
 
 /// One entry of `ownerReferences`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// As `apps/v1`.
+    /// For example `apps/v1`.
     pub api_version: String,
-    /// As `ReplicaSet`.
+    /// For example `ReplicaSet`.
     pub kind: String,
     /// Its name.
     pub name: String,
@@ -174,49 +173,48 @@ pub struct Owner {
     pub uid: String,
 }
 
-/// A page of a List. Only one whose `next` is absent says that there is nothing more.
+/// A page of a List. More pages follow unless `next` is absent.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     /// The objects.
     pub objects: Vec<Object>,
-    /// Where the next page begins.
+    /// The continue token of the next page.
     pub next: Option<String>,
 }
 
-/// Found, certainly not there, or why neither can be said. Absence is believed only from who could know: a 404 that names this
-/// very object.
+/// An object, `None` if it certainly does not exist, or why neither is known. Only a 404 that names the object proves absence.
 pub type ObjectResult = Result<Option<Object>, Cause>;
 
-/// A page, or why there is none.
+/// A page, or why it could not be read.
 pub type PageResult = Result<Page, Cause>;
 
-/// The members of a fleet, or why nobody knows them.
+/// The member clusters of a fleet, or why they could not be listed.
 pub type MembersResult = Result<Arc<[FleetMember]>, Cause>;
 
-/// What the world should try now and then at each cluster of a fleet, so that a missing permission is seen before it matters.
+/// The requests of health probes to each cluster, so that a missing permission is noticed early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeTargets {
-    /// Whom to ask.
+    /// The probed clusters, besides the local one.
     pub fleet: Fleet,
-    /// What guards read there: each is asked for one object.
+    /// The resources; one object of each is requested.
     pub resources: Vec<Resource>,
 }
 
-/// How the last round went at one cluster.
+/// The result of the last probe of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterHealth {
     /// The cluster's name.
     pub cluster: String,
-    /// What could not be read and why; nothing when all is well.
+    /// The resources that could not be read.
     pub failures: Vec<(Resource, admission::Cause)>,
 }
 
-/// A question that names one object of one cluster.
+/// A request for one object of one cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct GetQuery<'a> {
-    /// Which object.
+    /// The object.
     pub address: Address<'a>,
-    /// How much of it.
+    /// The requested part.
     pub part: Part,
 }
 

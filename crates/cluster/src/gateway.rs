@@ -1,11 +1,11 @@
-//! What etcd's JSON gateway and its plain HTTP paths say, read; and written again for a recording.
+//! Parses the answers of etcd's JSON gateway and of its plain HTTP paths, and encodes them for snapshots.
 //!
 //! One reading for both: the live world reads what a member answers, the world on disk what one answered once. A member may be
 //! anybody, so nothing is filled in: an answer of which a part is missing that must be there is none.
 //!
-//! Facts (measured on 3.4.23 and 3.6.15; `api/etcdserverpb/rpc.proto`): numbers of 64 bits are strings, and what is zero is left
-//! out; `raftAppliedIndex`, `errors` and `isLearner` came with 3.4, `downgradeInfo` with 3.6. Where no alarm is raised 3.4 answers
-//! `{}`, without a header. From 3.5.7 on an alarm CORRUPT may have the member id zero, where etcd cannot tell whose data differs
+//! Facts (measured on 3.4.23 and 3.6.15; `api/etcdserverpb/rpc.proto`): numbers of 64 bits are strings, and what is zero is
+//! left out; `raftAppliedIndex`, `errors` and `isLearner` came with 3.4, `downgradeInfo` with 3.6. Without alarms, 3.4 answers
+//! `{}` without a header. From 3.5.7 on an alarm CORRUPT may have the member id zero, where etcd cannot tell whose data differs
 //! (`etcdserver/corrupt.go`); then the id is what is left out.
 
 mod metrics;
@@ -27,7 +27,7 @@ const LONGEST: usize = 1024;
 /// each of thirty members; etcd advises no more than seven.
 const COMPLAINTS: usize = 64;
 
-/// What a member that serves a linearizable read is recorded as, and one that denies it.
+/// Words of a snapshot for a linearizable read that succeeded, and for one that was denied.
 const SERVED: &str = "served";
 const DENIED: &str = "denied";
 
@@ -221,7 +221,7 @@ fn status(body: &[u8]) -> Result<Status, Cause> {
         leader: wire.leader.map(|Number(id)| id).filter(|&id| id != 0),
         term: number(wire.raft_term),
         index: number(wire.raft_index),
-        // What is zero is left out, and what is not known yet is left out.
+        // Zero is omitted, and so is an unknown index.
         applied: wire.raft_applied_index.map(|Number(at)| at).or_else(|| (since >= (3, 4)).then_some(0)),
         is_learner: wire.is_learner.unwrap_or_default(),
         version,
@@ -308,7 +308,7 @@ pub(super) fn version_of(body: &[u8]) -> Option<(u32, u32)> {
     serde_json::from_slice(body).ok().and_then(|wire: Wire| version(&wire.etcdserver))
 }
 
-/// What the gateway says in place of an answer. 3.5 and before say it under `error`, too.
+/// An error of the gateway. 3.5 and before say it under `error`, too.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Refusal {
@@ -319,7 +319,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// None where it is not the gateway that answers.
+    /// Returns `None` if the answer is not from the gateway.
     pub(super) fn read(body: &[u8]) -> Option<Self> {
         let mut told: Self = serde_json::from_slice(body).ok()?;
         told.code?;
@@ -338,11 +338,11 @@ fn header(header: Option<&Header>) -> Result<(Id, Option<Id>), Cause> {
     Ok((cluster, id(header.member_id)))
 }
 
-/// A body as JSON. What is none may be a login page, or half an answer.
+/// A body as JSON. Other bodies may be a login page or a part of an answer.
 fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Cause> {
     serde_json::from_slice(body).map_err(|error| {
         if body.trim_ascii_start().starts_with(b"{") {
-            // Where, and not what: a parser repeats what it did not expect.
+            // Only the position: the parser's text repeats the input.
             let (line, column) = (error.line(), error.column());
             garbage(&format!("the answer cannot be understood (line {line}, column {column})"))
         } else {

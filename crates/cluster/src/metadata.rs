@@ -1,4 +1,4 @@
-//! What is kept of an object, and how it is read out of JSON: the same for a recording and for an API server's answer.
+//! The metadata of objects and its decoding, for API servers and snapshots.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::fleet::{Object, Owner};
 
-/// What is kept of an object: its metadata, as far as guards read it.
+/// The part of an object's metadata that guards read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// Labels.
@@ -51,7 +51,7 @@ struct Reference {
     uid: String,
 }
 
-/// What the objects of one page may still have together.
+/// The rest of a page's limits.
 #[derive(Debug)]
 pub(super) struct Allowance {
     pairs: usize,
@@ -67,8 +67,8 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Takes what an object has. Where there are too many owners, its own become one that nobody knows, which may be anything: a
-    /// guard that needs none of them is not kept from the rest. The error says what there is too much of.
+    /// Takes what an object has. Owners over the limit become one unknown owner, so that guards that need no owners can use the
+    /// page. The error says what there is too much of.
     pub(super) fn take(&mut self, wire: &mut Wire) -> Result<(), String> {
         let pairs = wire.labels.len() + wire.annotations.len();
         self.pairs = self.pairs.checked_sub(pairs).ok_or_else(|| {
@@ -100,7 +100,7 @@ impl Wire {
         &self.uid
     }
 
-    /// What is kept of it.
+    /// Returns the cached part.
     pub(super) fn kept(mut self) -> Metadata {
         self.annotations.remove(LAST_APPLIED);
         Metadata {
@@ -129,7 +129,7 @@ fn few_pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Stri
     deserializer.deserialize_any(Few)
 }
 
-/// The same of owners. Of those without a uid, which nobody could find, the first stands for all.
+/// The same of owners. Owners without a uid count as one unknown owner.
 fn few_owners<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Reference>, D::Error> {
     null_is_empty(deserializer).map(|Owners(owners)| owners)
 }

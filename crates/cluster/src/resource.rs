@@ -1,11 +1,11 @@
-//! What is asked about: resources and single objects.
+//! Resources and addresses of objects.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use config::names::{is_dns_label, is_dns_subdomain};
 
-/// What a question is about: objects of one resource.
+/// A resource of the Kubernetes API.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
     /// Empty for the core group.
@@ -38,8 +38,7 @@ impl Resource {
         format!("{group}_{}_{}", self.version, self.plural)
     }
 
-    /// Reads [`stem`](Self::stem) back. None of the three parts can hold an underscore: groups are DNS names, versions and
-    /// plurals DNS labels.
+    /// Reads [`stem`](Self::stem) back. The parts contain no underscore: groups are DNS names, versions and plurals DNS labels.
     pub fn from_stem(stem: &str) -> Option<Self> {
         let mut parts = stem.split('_');
         let (group, version, plural) = (parts.next()?, parts.next()?, parts.next()?);
@@ -89,7 +88,7 @@ impl fmt::Display for Resource {
 /// One object's address.
 #[derive(Debug, Clone, Copy)]
 pub struct Address<'a> {
-    /// What it is one of.
+    /// The resource.
     pub resource: &'a Resource,
     /// Empty where the resource has none.
     pub namespace: &'a str,

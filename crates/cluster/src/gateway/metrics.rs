@@ -54,7 +54,7 @@ pub(super) fn read(body: &[u8]) -> Result<MemberMetrics, Cause> {
     }
 }
 
-/// The value of a label out of `server_id="7453e01f965c95d5"}`. None that is asked for has anything escaped in it.
+/// The value of a label out of `server_id="7453e01f965c95d5"}`. The values that are read contain no escapes.
 fn label<'t>(labels: &'t str, name: &str) -> Option<&'t str> {
     let from = labels.trim_end_matches('}').split(',');
     let mut values = from.filter_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix("=\""));

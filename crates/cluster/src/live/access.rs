@@ -1,4 +1,4 @@
-//! Where the API server is and who asks it: from flags, from a kubeconfig, from the pod's service account.
+//! Finds API server and credentials: from flags, a kubeconfig, or the pod's service account.
 //!
 //! Reading kubeconfigs, running credential plugins and re-reading tokens is kube's work. Here is which source counts, and what
 //! is said when it does not do.
@@ -11,11 +11,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError, NamedContext}
 
 use config::{Problem, nearest};
 
-/// What the flags say of the way to the API server; nothing, by default.
+/// How to find the API server.
 ///
 /// The source is, first one that is there: the named kubeconfig; `$KUBECONFIG`; `~/.kube/config`; the service account of the
-/// pod. A kubeconfig that is there and cannot be used is a problem, never a reason to look further: whoever named a cluster
-/// must not get another one.
+/// pod. A kubeconfig that exists and is invalid is a problem: a user who names a cluster must not get another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
     /// `--kubeconfig`.
@@ -25,7 +24,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// What kube needs to know.
+    /// Returns kube's configuration.
     pub(super) async fn config(&self) -> Result<Config, Problem> {
         match self.kubeconfig()? {
             None => self.in_cluster(),
@@ -111,7 +110,7 @@ fn unreadable(name: &str, error: &KubeconfigError, next: &str) -> Problem {
 pub(super) struct Contexts {
     /// Their names, each with a number that changes when it leads elsewhere or has other credentials.
     pub(super) versions: Vec<(String, u64)>,
-    /// What people call the kubeconfig.
+    /// The name of the kubeconfig in messages.
     pub(super) source: String,
 }
 
@@ -140,8 +139,8 @@ fn version(kubeconfig: &Kubeconfig, named: &NamedContext) -> u64 {
     hasher.finish()
 }
 
-/// What kube needs to know to go by a context of a kubeconfig: the current one, where none is named. `source` is what people
-/// call the kubeconfig.
+/// Returns kube's configuration for a context of a kubeconfig, by default the current one. `source` is what people call the
+/// kubeconfig.
 pub(super) async fn config_of(
     kubeconfig: Kubeconfig,
     context: Option<&str>,

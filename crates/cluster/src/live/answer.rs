@@ -18,7 +18,7 @@ use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Owner, Page, Part};
 use crate::metadata::{Allowance, Wire};
 use crate::{Resource, cause};
 
-/// What Durward reads of every object.
+/// The part of an object that Durward reads.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct One {

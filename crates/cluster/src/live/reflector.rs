@@ -66,7 +66,7 @@ struct State {
     failure: Option<Cause>,
 }
 
-/// What the cache holds of an object.
+/// The cached state of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cached {
     /// Its present state.

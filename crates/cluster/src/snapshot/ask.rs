@@ -1,4 +1,4 @@
-//! What is answered out of a folder.
+//! Answers requests from a snapshot.
 
 use std::sync::Arc;
 
@@ -120,7 +120,7 @@ impl Snapshot {
             return Ok(list);
         }
         if let Some(unread) = known.unread_of(resource) {
-            // What was recorded from a recording says so already.
+            // Texts that were recorded from a snapshot contain it already.
             let why = unread.text.rsplit_once(WHEN).map_or(unread.text.as_str(), |(_, why)| why);
             let text = format!("{}{WHEN}{why}", what());
             return Err(Cause::new(unread.cause, text));
@@ -144,7 +144,7 @@ impl Snapshot {
 /// Stands between what could not be read and why.
 const WHEN: &str = " when the world was recorded: ";
 
-/// Where something is, as part of a sentence.
+/// Returns the cluster as part of a sentence.
 fn place(of: &Cluster) -> String {
     if *of == Cluster::Local { LOCAL.to_owned() } else { format!("in {of}") }
 }

@@ -1,4 +1,4 @@
-//! What members of etcd ensembles answered: a file for each pod, beside the Lists of the cluster that asks.
+//! Responses of etcd members: a file for each pod, in the directory of the local cluster.
 //!
 //! `here/etcd/<namespace>_<pod>.json` holds the pod's `uid`, and under each question's word the answer as the member gave it, or
 //! why there was none.
@@ -23,7 +23,7 @@ const UNKNOWN: &str = "unknown";
 /// All pods that were asked, by namespace and name.
 pub(super) type Pods = BTreeMap<(String, String), Pod>;
 
-/// What one pod answered.
+/// The responses of one pod.
 #[derive(Debug)]
 pub(super) struct Pod {
     uid: String,

@@ -15,7 +15,7 @@ const VERSION: &str = "1";
 /// In place of one List's name: all that are not recorded.
 pub(super) const EVERYTHING: &str = "*";
 
-/// What `world.yaml` says.
+/// The content of `world.yaml`.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) time: SystemTime,
@@ -48,7 +48,7 @@ pub(super) fn is_name(name: &str) -> bool {
 
 /// The folder of a cluster's Lists: its name, percent-encoded.
 pub(super) fn folder(cluster: &str) -> String {
-    // What begins with a dot is passed over by whoever copies a folder.
+    // Tools that copy directories skip names that begin with a dot.
     cluster.strip_prefix('.').map_or_else(|| encoded(cluster), |rest| format!("%2E{}", encoded(rest)))
 }
 

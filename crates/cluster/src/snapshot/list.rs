@@ -23,7 +23,7 @@ struct List<'t> {
     // Go writes an empty slice as null. The key must stand there, though: a file without it says nothing.
     #[serde(borrow, deserialize_with = "null_is_empty")]
     items: Vec<&'t RawValue>,
-    // What follows is of this format and not of Kubernetes: of what the List holds everything, where that is not all.
+    // The next keys belong to this format, not to Kubernetes: they limit which objects the List contains.
     field_selector: Option<String>,
     namespaces: Option<BTreeSet<String>>,
     names: Option<BTreeSet<String>>,
@@ -165,7 +165,7 @@ impl Reading<'_> {
         Err(problem("").why(format!("{name:?}{within} stands in the List twice")))
     }
 
-    /// Where a part of the text begins.
+    /// Returns the place of a part of the text.
     fn place(&self, part: &str) -> Place {
         let offset = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         let before = self.text.get(..offset).unwrap_or_default();

@@ -1,10 +1,10 @@
 //! A world on disk: what was seen of the clusters at one time, so that a verdict can be replayed, shown and tested.
 //!
-//! The format is told in the README of the folder above. Its one rule: **what is not recorded is Unknown, and only an explicit
-//! empty List says that there is nothing.** A failure that was recorded is that failure again.
+//! The README of this crate describes the format. Its one rule: **what is not recorded is Unknown, and only an explicit empty
+//! List says that there is nothing.** A failure that was recorded is that failure again.
 //!
-//! Everything is read and checked at once, when the folder is opened; afterwards nothing is looked up on disk. Writing a
-//! folder is `write.rs`'s work, and seeing a cluster that of whoever calls it.
+//! Everything is read and checked at once, when the folder is opened; afterwards nothing is looked up on disk. `write.rs`
+//! writes snapshots; its caller reads the clusters.
 
 mod ask;
 mod etcd;
@@ -34,7 +34,7 @@ pub use write::{ClusterRecording, ListRecording, PodRecording, Recording, Unseen
 /// The cluster whose API server asks. It has a name of its own, because no cluster knows what its neighbours call it.
 pub const LOCAL: &str = "here";
 
-/// How a member is recorded that is called like it. Nothing else is: no other name in a recording begins with a dot.
+/// The recorded name of a member cluster that is called `here`. No other name in a snapshot begins with a dot.
 const OTHER_LOCAL: &str = ".here";
 
 /// Under which name a cluster is recorded.
@@ -46,7 +46,7 @@ pub fn recorded_name(of: &Whom) -> &str {
     }
 }
 
-/// What the cluster is called that is recorded under this name, the one that asks aside.
+/// Returns the display name of a recorded member cluster.
 pub fn display_name(recorded: &str) -> &str {
     if recorded == OTHER_LOCAL { LOCAL } else { recorded }
 }
@@ -76,7 +76,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// What is said of a List that is not there.
+    /// Returns the recorded failure of a List without a file.
     fn unread_of(&self, resource: &Resource) -> Option<&Unread> {
         let covering = |name: &str| self.unread.iter().find(|unread| unread.what == name);
         covering(&resource.stem()).or_else(|| covering(index::EVERYTHING))
@@ -89,7 +89,7 @@ impl Cluster {
 }
 
 impl Snapshot {
-    /// Reads a folder. Every problem is told at once.
+    /// Reads a folder. Returns all problems.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Vec<Problem>> {
         let path = path.as_ref();
         let root = path.canonicalize().map_err(|error| vec![unreadable(path, &error)])?;
@@ -126,7 +126,7 @@ impl Snapshot {
         self.clusters.keys().map(String::as_str)
     }
 
-    /// What the clusters are called beside the one that asks.
+    /// Returns the names of the member clusters.
     pub fn others(&self) -> impl Iterator<Item = &str> {
         self.clusters().filter(|name| *name != LOCAL).map(display_name)
     }
@@ -232,7 +232,7 @@ fn lists(
     lists
 }
 
-/// What stands in the folder and would be passed over: a cluster that is not in the index, a List that lies too high.
+/// Reports files that would be ignored: a cluster that is not in the index, or a List in the wrong directory.
 fn strangers(path: &Path, clusters: &[index::Cluster]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for entry in entries(path, &mut problems) {
@@ -258,7 +258,8 @@ fn strangers(path: &Path, clusters: &[index::Cluster]) -> Vec<Problem> {
     problems
 }
 
-/// What a folder holds, sorted; what begins with a dot is passed over (version control, and the links in mounted `ConfigMaps`).
+/// Returns the entries of a directory, sorted, without names that begin with a dot (version control, links in mounted
+/// `ConfigMaps`).
 fn entries(path: &Path, problems: &mut Vec<Problem>) -> Vec<PathBuf> {
     let listing = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match listing {

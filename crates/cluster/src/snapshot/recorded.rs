@@ -15,7 +15,7 @@ pub(super) struct Recorded {
     objects: BTreeMap<String, BTreeMap<String, Entry>>,
 }
 
-/// Of what the List holds everything.
+/// Which objects the List contains.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
     /// Whether its items are whole objects.
@@ -90,7 +90,7 @@ impl Recorded {
         Ok(None)
     }
 
-    /// What a query asks for, all at once. The error says why the List does not tell.
+    /// Returns all objects of a query as one page. The error says why the List does not tell.
     pub(super) fn objects(&self, query: &ListQuery<'_>) -> Result<Vec<Object>, String> {
         let scope = &self.scope;
         scope.check_part(query.part)?;

@@ -19,7 +19,7 @@ struct Condition<'s> {
     value: &'s str,
 }
 
-/// What is read of a whole object.
+/// The fields that selectors can use.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Fields {
@@ -53,8 +53,7 @@ impl<'s> Selector<'s> {
         self.conditions.iter().all(|condition| condition.field == NAME)
     }
 
-    /// Whether all conditions hold. What does not stand in the object cannot be the value, and whether it is another one
-    /// is said of it only where that makes it count.
+    /// Whether all conditions hold. An absent field never equals the value; it is unequal only if that makes the object count.
     pub(super) fn holds(&self, object: &Object) -> Result<bool, String> {
         let fields: Fields = match &object.raw {
             None => Fields::default(),

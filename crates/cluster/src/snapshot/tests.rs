@@ -25,7 +25,7 @@ pub(super) fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// What is wrong with a folder that holds these files, without the way to it.
+/// Returns the problems of a directory with these files, without its path.
 pub(super) fn problems(files: &[(&str, &str)]) -> String {
     let folder = folder(files);
     problems_of(folder.path())
@@ -243,7 +243,7 @@ fn nothing_that_was_put_into_the_folder_is_passed_over() {
     ] {
         assert!(told.contains(expected), "{expected}\nis not in\n{told}");
     }
-    // What says nothing about clusters may lie there.
+    // Other files are allowed there.
     opened(&[
         (INDEX, INDEX_TEXT),
         ("README.md", "x"),

@@ -1,4 +1,4 @@
-//! What members of etcd ensembles answered, written and replayed.
+//! Tests of recorded responses of etcd members.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,4 +1,4 @@
-//! Fleets on disk: which clusters there are, what is told of each, and what a folder that was written tells again.
+//! Tests of fleets in snapshots, and of writing them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -224,7 +224,7 @@ async fn other_fleets_are_the_clusters_beside_here() {
         (read.len(), read[0].cluster.name(), read[0].metadata.labels["zone"].as_str()),
         (1, "m2", "b")
     );
-    // Whoever says that there are Secrets does not mean that there is nobody.
+    // A fleet of Secrets without Secrets is not empty.
     let elsewhere = Fleet::Secrets { namespace: "elsewhere".to_owned() };
     unknown(members(&world, &elsewhere).await, cause::STALE_FLEET, "no Secret in namespace \"elsewhere\"");
     let alone = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
@@ -330,7 +330,7 @@ async fn what_was_written_is_read_again() {
     let crd =
         find(&world, &Cluster::Local, stem, "", "mice.example.org", Part::Whole).await.unwrap().unwrap();
     assert!(crd.raw.unwrap().get().contains("example.org"));
-    // Nothing is left beside it.
+    // No other file is left.
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
 }
 

@@ -1,7 +1,7 @@
 //! Writing a folder, so that what was seen can be replayed.
 //!
 //! It is written beside its place and put there when it is complete: a folder that was begun and not ended would say less than
-//! was seen, and look the same. Nothing is written over.
+//! was seen, and look the same. Existing files are not overwritten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,7 @@ use crate::fleet::{Object, Part};
 use crate::{Metadata, Resource, cause};
 use config::Problem;
 
-/// What was seen, and when.
+/// The content of a snapshot.
 #[derive(Debug)]
 pub struct Recording {
     /// When it was begun to look.
@@ -30,7 +30,7 @@ pub struct Recording {
     pub pods: Vec<PodRecording>,
 }
 
-/// What one pod answered as a member of an etcd ensemble.
+/// The responses of one pod as an etcd member.
 #[derive(Debug, Default)]
 pub struct PodRecording {
     /// The pod's namespace.
@@ -39,11 +39,11 @@ pub struct PodRecording {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// What it was asked, and what came of it.
+    /// Requests and their results.
     pub answers: BTreeMap<EtcdRequest, EtcdResult>,
 }
 
-/// What was seen of one cluster.
+/// The content of one cluster.
 #[derive(Debug, Default)]
 pub struct ClusterRecording {
     /// Under which it is recorded, see [`recorded_name`](super::recorded_name).
@@ -52,7 +52,7 @@ pub struct ClusterRecording {
     pub kubernetes: Option<String>,
     /// The Lists that were read, one for each resource.
     pub lists: Vec<ListRecording>,
-    /// What could not be read.
+    /// A failure to read.
     pub unread: Vec<Unseen>,
 }
 
@@ -76,7 +76,7 @@ pub struct ListRecording {
 /// Something that could not be read.
 #[derive(Debug)]
 pub struct Unseen {
-    /// Of what; everything that has no List, where absent.
+    /// The resource; `None` for all without a List.
     pub what: Option<Resource>,
     /// Why. A code that a recording cannot give is written as `busy`.
     pub cause: admission::Cause,
@@ -96,13 +96,13 @@ pub fn write(path: &Path, recording: &Recording) -> Result<(), Problem> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(problem().why(format!("cannot be written: {error}"))),
     }
-    // What stands beside `.` is told by its real name only.
+    // The parent of `.` is known only by its real path.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let beside = beside(&real);
-    // Put over an empty folder of the name. Whoever has filled it meanwhile keeps it.
+    // Put over an empty folder of the name. Another process may have filled it meanwhile.
     let written = fill(&beside, recording).and_then(|()| fs::rename(&beside, &real));
     written.map_err(|error| {
-        // What was begun is of no use to anyone; that it cannot be taken away is no other news.
+        // A partial snapshot is useless. A failure to remove it adds no information.
         let _ = fs::remove_dir_all(&beside);
         problem().why(format!("cannot be written: {error}"))
     })
@@ -113,7 +113,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))
 }
 
-/// What a reader would refuse is not written.
+/// Checks what the reader checks.
 fn check(recording: &Recording) -> Result<(), String> {
     let mut names = BTreeSet::new();
     for cluster in &recording.clusters {
@@ -243,7 +243,7 @@ fn text(list: &ListRecording, deleted: &str) -> std::io::Result<String> {
     Ok(out)
 }
 
-/// What guards read of an object. Of a deletion it is known only that it was under way.
+/// The fields that guards read. Only the fact of a deletion is known.
 fn metadata(object: &Object, deleted: &str) -> Value {
     let Object { namespace, name, uid, metadata: Metadata { labels, annotations, deleting }, owners, .. } =
         object;

@@ -1,4 +1,4 @@
-//! What guards can change: Leases with reservations, and the leader of an etcd cluster.
+//! Changes that guards can make: Leases with reservations, and the leader of an etcd cluster.
 //!
 //! Only a live control plane has a writer. A guard without one reports the step that it would take. The writer retries nothing:
 //! after a timeout the outcome is unknown, and the guard decides.

@@ -53,7 +53,7 @@ pub(super) struct Connection {
     pub(super) login: tokio::sync::Mutex<()>,
 }
 
-/// What earlier requests found out about the member.
+/// State of the member that earlier requests found.
 #[derive(Default)]
 pub(super) struct Known {
     /// The prefix of its gateway.

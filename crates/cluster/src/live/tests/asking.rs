@@ -1,4 +1,4 @@
-//! What is asked, what each answer means, and who shares it.
+//! Tests of single gets: requests, answers and sharing.
 
 use std::time::Duration;
 

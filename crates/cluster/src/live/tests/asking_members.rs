@@ -1,4 +1,4 @@
-//! What each answer of a member means, and what is asked in the first place.
+//! Tests of requests to member clusters and of the causes of their errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -548,7 +548,7 @@ async fn credentials_that_a_member_refuses_are_told_with_their_secret_where_it_c
     let own = status(401, "Unauthorized", "Unauthorized");
     let told = unauthorized(async |fake| fake.asked(path).await.json(401, &own)).await;
     assert_eq!(told, "the control plane does not accept Durward's credentials (401)");
-    // What cannot be found out in a second is left out.
+    // The name is omitted if it takes more than a second.
     let start = Instant::now();
     let told = unauthorized(async |fake| {
         let hanging = fake.asked(path).await;

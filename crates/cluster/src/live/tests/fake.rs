@@ -79,7 +79,7 @@ impl Fake {
         asked
     }
 
-    /// Nothing was asked, and nothing is being asked.
+    /// Asserts that there was no request.
     pub(super) async fn was_not_asked(&mut self) {
         settled().await;
         if let Ok(asked) = self.asked.try_recv() {
@@ -96,7 +96,7 @@ impl Asked {
     pub(super) fn bytes(self, status: u16, body: impl Into<Bytes>) {
         let body = Full::new(body.into()).map_err(BoxError::from).boxed_unsync();
         let response = Response::builder().status(status).body(body).unwrap();
-        // Who asked may have given up.
+        // The caller may have been dropped.
         let _ = self.answer.send(Ok(response));
     }
 
@@ -158,7 +158,7 @@ pub(super) fn list(version: u64, next: &str, items: &[Value]) -> Value {
     })
 }
 
-/// What the API server says of a namespace that is not there.
+/// The answer for a namespace that does not exist.
 pub(super) fn not_found(name: &str) -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -99,7 +99,7 @@ async fn whatever_fails_makes_the_fleet_unknown_and_says_why() {
         let (world, mut fake) = world();
         let (read, ()) = tokio::join!(members(&world), async { fake.next().await.bytes(code, body) });
         let found = read.unwrap_err();
-        // What is mended here, and not by waiting, keeps its own.
+        // Causes that do not go away by waiting keep their code.
         let expected = match code {
             403 => cause::FORBIDDEN,
             401 => cause::CREDENTIALS,
@@ -325,7 +325,7 @@ fn list_of(kind: &str) -> Value {
     json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
 }
 
-/// Answers a round: m1 may not list pods, m2 is away.
+/// Answers probes: m1 forbids pods, m2 is unreachable.
 async fn answer_round(fake: &mut Fake) {
     fake.asked(CLUSTERS).await.json(200, &list(1, "", &[cluster("m1"), cluster("m2")]));
     for _ in 0..5 {

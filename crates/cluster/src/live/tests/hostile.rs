@@ -31,7 +31,7 @@ async fn list(world: &Live, limit: u32, part: Part) -> PageResult {
     world.list(&m1(), query, soon()).await
 }
 
-/// What is made of one answer to a question for a page.
+/// Returns the result for one answer to a List request.
 async fn listed(limit: u32, part: Part, body: impl Into<bytes::Bytes>) -> PageResult {
     let (world, mut fake) = world();
     let answering = async { fake.next().await.bytes(200, body) };
@@ -81,7 +81,7 @@ async fn an_answer_may_be_as_long_as_its_question_makes_it_and_no_longer() {
     let padded = |length: usize| shop.clone() + &" ".repeat(length - shop.len());
     assert!(found(200, padded(4 * MIB)).await.unwrap().is_some());
     assert_eq!(found(200, padded(4 * MIB + 1)).await.unwrap_err().code, cause::TOO_LONG);
-    // What stands in place of an answer is shorter, and a login page is no answer, however long.
+    // Errors have a lower limit, and a login page is garbage at any length.
     assert_eq!(found(500, padded(MIB + 1)).await.unwrap_err().code, cause::GARBAGE);
     assert_eq!(found(200, " ".repeat(4 * MIB + 1)).await.unwrap_err().code, cause::GARBAGE);
     let login = format!("<html>{}</html>", " ".repeat(8 * MIB));

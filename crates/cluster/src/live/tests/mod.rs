@@ -20,7 +20,7 @@ use fake::{Fake, Stream, list, settled, world};
 
 const LIST: &str = "/api/v1/namespaces?limit=500";
 
-/// Whom guards ask about most.
+/// The address of most gets.
 fn shop() -> Address<'static> {
     Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" }
 }

@@ -1,5 +1,5 @@
 //! The way itself, over real sockets: TLS, HTTP/2 by ALPN, one connection, credentials; and what is said when it does not come
-//! about. Nothing here waits by the clock but for a deadline.
+//! about. Tests use the clock only for deadlines.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ use super::{get, shop, team};
 use crate::live::{Access, Live};
 use crate::{Address, Reader as _, Resource, cause};
 
-/// What the server saw.
+/// A request that the server received.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Connection { alpn: String, name: Option<String> },
@@ -43,7 +43,7 @@ struct Server {
 }
 
 impl Server {
-    /// Speaks the protocols it is told, best first, under the names it is told.
+    /// Speaks the given protocols, best first, under the given names.
     async fn start(protocols: &[&str], names: &[&str]) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -365,7 +365,7 @@ async fn a_single_question_opens_a_single_lane() {
 async fn where_only_http1_is_spoken_the_crowd_is_held_below_64_connections() {
     let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
     let world = connected(&server.kubeconfig()).await;
-    // What is tried in HTTP/2 first counts too, as long as it is not known that there is none.
+    // The first requests try HTTP/2.
     let (_, version) = crowd(&mut server, &world, 1).await;
     assert_eq!(version, Version::HTTP_11);
     let (connections, version) = crowd(&mut server, &world, 500).await;
@@ -436,7 +436,7 @@ async fn a_certificate_that_is_replaced_in_its_file_makes_a_new_client() {
     let config = kubeconfig(&format!("https://{}", server.address), "", &cluster, "token: secret");
     let world = connected(&config).await;
     assert_eq!(ask_context(&world).await.unwrap_err().code, cause::UNREACHABLE);
-    // Of another length, so that a clock of whole seconds shows it too.
+    // Its length differs, in case the clock has only seconds.
     std::fs::write(&authority, format!("# new\n{}", server.certificate)).unwrap();
     ask_context(&world).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! What hands do: a leader is moved once, a Lease is written once, and what became of it is told as it is.
+//! Tests of the writer: a leadership transfer and a Lease are sent once, and the outcome is reported.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ fn set(version: Option<&str>) -> Reservations {
     Reservations { version: version.map(str::to_owned), held }
 }
 
-/// What becomes of a write that the API server answers so; and by which path it came.
+/// Writes a Lease, and returns the result for this answer and the path of the request.
 async fn write(version: Option<&str>, code: u16, body: &Value) -> (WriteResult, String) {
     let (world, mut fake) = fake::world();
     let hands = LiveWriter::new(&world);

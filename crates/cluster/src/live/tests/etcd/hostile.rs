@@ -1,4 +1,4 @@
-//! Whoever answers on a member's port, and whatever stands in a pod's address.
+//! Tests with other programs on a member's port, and with invalid pod addresses.
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
@@ -77,7 +77,7 @@ async fn what_is_too_long_is_garbage_and_what_is_half_is_none() {
 #[tokio::test]
 async fn another_service_on_the_port_is_named() {
     let world = world();
-    // What an HTTP/2 server says before it is asked, and what a database says.
+    // First bytes of an HTTP/2 server and of a database.
     let settings: &[u8] = b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00";
     for bytes in [settings, b"-ERR unknown command\r\n"] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,5 +1,5 @@
 //! Members of etcd ensembles, over real sockets and real TLS: a fake gateway that says what real members said when they were
-//! asked (3.4.23 and 3.6.15 by hand; 3.2, 3.3 and 3.5 by their source). Nothing here waits by the clock but for a deadline.
+//! asked (3.4.23 and 3.6.15 by hand; 3.2, 3.3 and 3.5 by their source). Tests use the clock only for deadlines.
 
 mod answers;
 mod deeds;
@@ -51,7 +51,7 @@ fn world() -> Live {
 
 const HEADER: &str = r#""header":{"cluster_id":"14841639068965178418","member_id":"10276657743932975437","revision":"1","raft_term":"2"}"#;
 
-/// What a member of this version says of itself.
+/// The status of a member of this version.
 fn status(version: &str) -> String {
     format!(
         r#"{{{HEADER},"version":"{version}","dbSize":"20480","leader":"10276657743932975437","raftIndex":"8","raftTerm":"2","raftAppliedIndex":"8"}}"#

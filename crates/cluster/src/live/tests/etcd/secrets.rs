@@ -131,7 +131,7 @@ async fn an_authority_that_was_replaced_is_read_again_when_a_member_is_not_known
     let before = peer(&member, client(false));
     let answer = ask_with(&world, &before, &mut fake, CLIENT, 200, &material(&old, None)).await;
     assert!(answer.is_ok(), "{answer:?}");
-    // The pod is another one, with certificates of the new authority. What was read a moment ago is not read again.
+    // The pod is another one, with certificates of the new authority. Young credentials are not read again.
     member.shows(&new.issue(&["127.0.0.1"]));
     let after = Endpoint { uid: "u-1".to_owned(), ..before };
     let cause = why(&world, &after, EtcdRequest::Status).await;
@@ -165,7 +165,7 @@ async fn what_was_read_serves_on_while_the_api_server_is_away_and_not_when_it_sa
     let no = refusal(403, "Forbidden", "no");
     let cause = ask_with(&world, &peer, &mut fake, CLIENT, 403, &no).await.unwrap_err();
     assert_eq!(cause.code, cause::CREDENTIALS, "{}", cause.text);
-    // What nobody has wanted for long is forgotten, and does not serve on.
+    // Unused credentials are dropped.
     assert!(ask_with(&world, &peer, &mut fake, CLIENT, 200, &material(&ours, None)).await.is_ok());
     later(301).await;
     let cause = ask_with(&world, &peer, &mut fake, CLIENT, 503, &away).await.unwrap_err();

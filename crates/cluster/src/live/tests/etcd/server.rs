@@ -28,16 +28,16 @@ pub(super) struct Heard {
     pub(super) token: String,
 }
 
-/// What is answered.
+/// The answer.
 #[derive(Debug, Clone)]
 pub(super) enum Say {
     Text(u16, String),
     /// This many bytes of JSON that does not end.
     Much(usize),
     Redirect(String),
-    /// Nothing, and the connection stays.
+    /// No answer; the connection stays open.
     Nothing,
-    /// Nothing, and the connection ends.
+    /// No answer; the connection closes.
     Close,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn absent() -> Say {
     say(404, "404 page not found\n")
 }
 
-/// What a request is answered with.
+/// Returns the answer for a request.
 pub(super) type Script = dyn Fn(&Heard) -> Say + Send + Sync;
 
 /// The member.
@@ -115,7 +115,7 @@ impl Member {
         *self.tls.lock().unwrap() = Some(acceptor(own, None));
     }
 
-    /// What it was asked since the last look.
+    /// Returns the requests since the last call.
     pub(super) fn heard(&self) -> Vec<Heard> {
         std::mem::take(&mut *self.heard.lock().unwrap())
     }
@@ -178,7 +178,7 @@ fn acceptor(own: &Issued, clients: Option<&Authority>) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// Who signs certificates.
+/// A CA.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(super) pem: String,

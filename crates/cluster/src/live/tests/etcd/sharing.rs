@@ -1,4 +1,4 @@
-//! Who shares an answer, and whom a member that hangs costs what.
+//! Tests of shared requests and of members that hang.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! Who a member must prove to be, and who Durward proves to be.
+//! Tests of server and client certificates.
 
 use std::path::{Path, PathBuf};
 
