@@ -43,37 +43,37 @@ pub(super) fn opened(files: &[(&str, &str)]) -> (TempDir, Snapshot) {
     (folder, opened)
 }
 
-async fn get(world: &Snapshot, name: &str) -> MetadataResult {
+async fn get(snapshot: &Snapshot, name: &str) -> MetadataResult {
     let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
-    world.get(address, Instant::now()).await
+    snapshot.get(address, Instant::now()).await
 }
 
 #[tokio::test]
 async fn what_is_recorded_is_answered_and_a_whole_list_makes_absence_certain() {
-    let (_folder, world) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, ONE)]);
-    let shop = get(&world, "shop").await.unwrap().unwrap();
+    let (_folder, snapshot) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, ONE)]);
+    let shop = get(&snapshot, "shop").await.unwrap().unwrap();
     assert_eq!((shop.labels["team"].as_str(), shop.deleting), ("a", true));
-    assert_eq!(get(&world, "other").await, Ok(None));
-    assert_eq!(world.time(), SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_255_200));
-    assert_eq!(world.readiness()[0].reason, "recorded, 1 of them");
+    assert_eq!(get(&snapshot, "other").await, Ok(None));
+    assert_eq!(snapshot.time(), SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_255_200));
+    assert_eq!(snapshot.readiness()[0].reason, "recorded, 1 of them");
 }
 
 #[tokio::test]
 async fn an_explicit_empty_list_is_certain_absence() {
     for items in ["[]", "null"] {
         let list = format!(r#"{{"apiVersion":"v1","kind":"List","items":{items}}}"#);
-        let (_folder, world) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, &list)]);
-        assert_eq!(get(&world, "shop").await, Ok(None));
+        let (_folder, snapshot) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, &list)]);
+        assert_eq!(get(&snapshot, "shop").await, Ok(None));
     }
 }
 
 #[tokio::test]
 async fn what_is_not_recorded_is_unknown() {
-    let (folder, world) = opened(&[
+    let (folder, snapshot) = opened(&[
         (INDEX, INDEX_TEXT),
         ("here/core_v1_pods.json", r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#),
     ]);
-    let found = get(&world, "shop").await.unwrap_err();
+    let found = get(&snapshot, "shop").await.unwrap_err();
     assert_eq!(found.code, cause::NOT_RECORDED);
     let expected = format!("(there is no {}/{NAMESPACES})", folder.path().display());
     assert!(found.text.ends_with(&expected), "{}", found.text);
@@ -84,8 +84,8 @@ async fn a_recorded_failure_is_that_failure_again() {
     let index = format!(
         "{INDEX_TEXT}    unread:\n      - {{what: core_v1_namespaces, cause: forbidden, text: may not list namespaces}}\n"
     );
-    let (_folder, world) = opened(&[(INDEX, &index)]);
-    let found = get(&world, "shop").await.unwrap_err();
+    let (_folder, snapshot) = opened(&[(INDEX, &index)]);
+    let found = get(&snapshot, "shop").await.unwrap_err();
     assert_eq!(found.code, cause::FORBIDDEN);
     assert!(found.text.ends_with("when the world was recorded: may not list namespaces"), "{}", found.text);
 }
@@ -93,10 +93,10 @@ async fn a_recorded_failure_is_that_failure_again() {
 #[tokio::test]
 async fn a_failure_of_everything_is_one_of_all_that_is_not_there() {
     let index = format!("{INDEX_TEXT}    unread: [{{what: '*', cause: timeout, text: no answer in 5 s}}]\n");
-    let (_folder, world) = opened(&[(INDEX, &index)]);
-    assert_eq!(get(&world, "shop").await.unwrap_err().code, cause::TIMEOUT);
-    let (_folder, world) = opened(&[(INDEX, &index), (NAMESPACES, ONE)]);
-    assert!(get(&world, "shop").await.unwrap().is_some());
+    let (_folder, snapshot) = opened(&[(INDEX, &index)]);
+    assert_eq!(get(&snapshot, "shop").await.unwrap_err().code, cause::TIMEOUT);
+    let (_folder, snapshot) = opened(&[(INDEX, &index), (NAMESPACES, ONE)]);
+    assert!(get(&snapshot, "shop").await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -106,23 +106,23 @@ async fn every_form_of_list_that_kubectl_and_the_api_give_is_read() {
         r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{},"items":[{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":"shop"}}]}"#,
         r#"{"kind":"NamespaceList","apiVersion":"v1","metadata":{"continue":""},"items":[{"metadata":{"name":"shop"},"spec":{"finalizers":["kubernetes"]}}]}"#,
     ] {
-        let (_folder, world) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, list)]);
-        assert!(get(&world, "shop").await.unwrap().is_some(), "{list}");
+        let (_folder, snapshot) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, list)]);
+        assert!(get(&snapshot, "shop").await.unwrap().is_some(), "{list}");
     }
 }
 
 #[test]
 fn several_clusters_stand_beside_each_other() {
     let index = "version: 1\ntime: 2026-11-21T10:00:00+01:00\nclusters:\n  - {name: here, kubernetes: v1.35.4}\n  - name: m1.example\n";
-    let (_folder, world) = opened(&[
+    let (_folder, snapshot) = opened(&[
         (INDEX, index),
         (
             "m1.example/apps_v1_deployments.json",
             r#"{"apiVersion":"apps/v1","kind":"DeploymentList","items":[]}"#,
         ),
     ]);
-    assert_eq!(world.clusters().collect::<Vec<_>>(), ["here", "m1.example"]);
-    assert_eq!((world.kubernetes("here"), world.kubernetes("m1.example")), (Some("v1.35.4"), None));
+    assert_eq!(snapshot.clusters().collect::<Vec<_>>(), ["here", "m1.example"]);
+    assert_eq!((snapshot.kubernetes("here"), snapshot.kubernetes("m1.example")), (Some("v1.35.4"), None));
 }
 
 #[test]
@@ -258,39 +258,39 @@ fn nothing_that_was_put_into_the_folder_is_passed_over() {
 fn a_link_that_leads_out_of_the_folder_is_refused_and_one_within_is_followed() {
     use std::os::unix::fs::symlink;
     let outside = folder(&[("secret.json", ONE), ("there/core_v1_namespaces.json", ONE)]);
-    let world = folder(&[(INDEX, INDEX_TEXT), ("..data/namespaces.json", ONE), ("here/.keep", "")]);
-    let at = world.path().join(NAMESPACES);
+    let snapshot = folder(&[(INDEX, INDEX_TEXT), ("..data/namespaces.json", ONE), ("here/.keep", "")]);
+    let at = snapshot.path().join(NAMESPACES);
     symlink("../..data/namespaces.json", &at).unwrap();
-    Snapshot::open(world.path()).unwrap();
+    Snapshot::open(snapshot.path()).unwrap();
     fs::remove_file(&at).unwrap();
     symlink(outside.path().join("secret.json"), &at).unwrap();
-    assert!(problems_of(world.path()).contains("is a link that leads out of the folder"));
-    fs::remove_dir_all(world.path().join("here")).unwrap();
-    symlink(outside.path().join("there"), world.path().join("here")).unwrap();
-    assert!(problems_of(world.path()).contains("is a link that leads out of the folder"));
+    assert!(problems_of(snapshot.path()).contains("is a link that leads out of the folder"));
+    fs::remove_dir_all(snapshot.path().join("here")).unwrap();
+    symlink(outside.path().join("there"), snapshot.path().join("here")).unwrap();
+    assert!(problems_of(snapshot.path()).contains("is a link that leads out of the folder"));
 }
 
 #[cfg(unix)]
 #[test]
 fn what_is_no_file_no_text_or_endless_is_refused() {
     use std::os::unix::ffi::OsStrExt as _;
-    let world = folder(&[(INDEX, INDEX_TEXT), ("here/.keep", "")]);
-    let at = world.path().join(NAMESPACES);
+    let snapshot = folder(&[(INDEX, INDEX_TEXT), ("here/.keep", "")]);
+    let at = snapshot.path().join(NAMESPACES);
     fs::create_dir(&at).unwrap();
-    assert!(problems_of(world.path()).contains("is not a file"));
+    assert!(problems_of(snapshot.path()).contains("is not a file"));
     fs::remove_dir(&at).unwrap();
     let socket = std::os::unix::net::UnixListener::bind(&at).unwrap();
-    assert!(problems_of(world.path()).contains("is not a file"));
+    assert!(problems_of(snapshot.path()).contains("is not a file"));
     drop(socket);
     fs::remove_file(&at).unwrap();
     fs::write(&at, b"\"abc\xff").unwrap();
-    assert!(problems_of(world.path()).contains("is not UTF-8 from byte 4"));
+    assert!(problems_of(snapshot.path()).contains("is not UTF-8 from byte 4"));
     // Sparse: it takes no room and no time.
     fs::File::create(&at).unwrap().set_len(FILE_LIMIT + 1).unwrap();
-    assert!(problems_of(world.path()).contains("is larger than 512 MiB"));
+    assert!(problems_of(snapshot.path()).contains("is larger than 512 MiB"));
     fs::remove_file(&at).unwrap();
-    fs::write(world.path().join("here").join(std::ffi::OsStr::from_bytes(b"\xff.json")), "x").unwrap();
-    assert!(problems_of(world.path()).contains("the name is not UTF-8"));
+    fs::write(snapshot.path().join("here").join(std::ffi::OsStr::from_bytes(b"\xff.json")), "x").unwrap();
+    assert!(problems_of(snapshot.path()).contains("the name is not UTF-8"));
 }
 
 #[test]

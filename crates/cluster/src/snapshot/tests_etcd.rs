@@ -27,8 +27,8 @@ fn peer(uid: &str) -> Endpoint {
     }
 }
 
-async fn ask(world: &Snapshot, uid: &str, question: EtcdRequest) -> EtcdResult {
-    world.call(&peer(uid), question, Instant::now()).await
+async fn ask(snapshot: &Snapshot, uid: &str, question: EtcdRequest) -> EtcdResult {
+    snapshot.call(&peer(uid), question, Instant::now()).await
 }
 
 /// One answer to each question, with ids over 2^63.
@@ -91,33 +91,33 @@ async fn what_was_answered_is_answered_again_and_what_was_not_is_that_cause_agai
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("w");
     write(&path, &recording(vec![pod(answers())])).unwrap();
-    let world = Snapshot::open(&path).unwrap();
+    let snapshot = Snapshot::open(&path).unwrap();
     for (question, expected) in answers() {
-        assert_eq!(ask(&world, "u", question).await, expected, "{question:?}");
+        assert_eq!(ask(&snapshot, "u", question).await, expected, "{question:?}");
     }
     // A metric that says nothing is still a member's.
     let nothing = BTreeMap::from([(EtcdRequest::Metrics, Ok(Told::Metrics(MemberMetrics::default())))]);
     let path = place.path().join("v");
     write(&path, &recording(vec![pod(nothing.clone())])).unwrap();
-    let world = Snapshot::open(&path).unwrap();
-    assert_eq!(ask(&world, "u", EtcdRequest::Metrics).await, nothing[&EtcdRequest::Metrics]);
+    let snapshot = Snapshot::open(&path).unwrap();
+    assert_eq!(ask(&snapshot, "u", EtcdRequest::Metrics).await, nothing[&EtcdRequest::Metrics]);
 }
 
 #[tokio::test]
 async fn another_pod_of_the_name_another_question_and_a_pod_without_a_file_are_not_recorded() {
     let file = r#"{"uid": "u", "read": "served"}"#;
-    let (_folder, world) = opened(&[(INDEX, WORLD), (FILE, file)]);
-    assert_eq!(ask(&world, "u", EtcdRequest::Read).await, Ok(Told::Read(Read::Served)));
+    let (_folder, snapshot) = opened(&[(INDEX, WORLD), (FILE, file)]);
+    assert_eq!(ask(&snapshot, "u", EtcdRequest::Read).await, Ok(Told::Read(Read::Served)));
     for (uid, question, why) in [
         ("v", EtcdRequest::Read, "is of another pod of that name"),
         ("u", EtcdRequest::Status, "has no \"status\""),
     ] {
-        let cause = ask(&world, uid, question).await.unwrap_err();
+        let cause = ask(&snapshot, uid, question).await.unwrap_err();
         assert_eq!(cause.code, cause::NOT_RECORDED);
         assert!(cause.text.contains(why), "{}", cause.text);
     }
     let other = Endpoint { name: "etcd-1".to_owned(), ..peer("u") };
-    let cause = world.call(&other, EtcdRequest::Read, Instant::now()).await.unwrap_err();
+    let cause = snapshot.call(&other, EtcdRequest::Read, Instant::now()).await.unwrap_err();
     assert!(
         cause.text.contains("there is no") && cause.text.contains("etcd/shop_etcd-1.json"),
         "{}",
@@ -154,8 +154,8 @@ async fn a_cluster_may_be_called_etcd() {
     let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: etcd}]\n";
     let list = r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#;
     let folder = folder(&[(INDEX, index), ("etcd/core_v1_pods.json", list)]);
-    let world = Snapshot::open(folder.path()).unwrap();
-    assert_eq!(world.clusters().collect::<Vec<_>>(), ["etcd", "here"]);
+    let snapshot = Snapshot::open(folder.path()).unwrap();
+    assert_eq!(snapshot.clusters().collect::<Vec<_>>(), ["etcd", "here"]);
 }
 
 #[test]

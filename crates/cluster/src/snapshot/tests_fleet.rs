@@ -29,7 +29,7 @@ fn member(name: &str) -> Cluster {
 }
 
 async fn list(
-    world: &Snapshot,
+    snapshot: &Snapshot,
     of: &Cluster,
     stem: &str,
     namespace: &str,
@@ -45,17 +45,17 @@ async fn list(
         limit: 500,
         continue_token: None,
     };
-    world.list(of, query, Instant::now()).await
+    snapshot.list(of, query, Instant::now()).await
 }
 
-async fn pods(world: &Snapshot, fields: &str, part: Part) -> Result<Vec<String>, Cause> {
-    let page = list(world, &member("m1"), "core_v1_pods", "shop", fields, part).await?;
+async fn pods(snapshot: &Snapshot, fields: &str, part: Part) -> Result<Vec<String>, Cause> {
+    let page = list(snapshot, &member("m1"), "core_v1_pods", "shop", fields, part).await?;
     assert_eq!(page.next, None);
     Ok(page.objects.into_iter().map(|object| object.name).collect())
 }
 
 async fn find(
-    world: &Snapshot,
+    snapshot: &Snapshot,
     of: &Cluster,
     stem: &str,
     namespace: &str,
@@ -64,11 +64,11 @@ async fn find(
 ) -> ObjectResult {
     let resource = resource(stem);
     let address = Address { resource: &resource, namespace, name };
-    world.get_object(of, GetQuery { address, part }, Instant::now()).await
+    snapshot.get_object(of, GetQuery { address, part }, Instant::now()).await
 }
 
-async fn members(world: &Snapshot, fleet: &Fleet) -> MembersResult {
-    world.members(fleet, Instant::now()).await
+async fn members(snapshot: &Snapshot, fleet: &Fleet) -> MembersResult {
+    snapshot.members(fleet, Instant::now()).await
 }
 
 fn unknown<T: std::fmt::Debug>(answer: Result<T, Cause>, code: &str, words: &str) {
@@ -85,18 +85,22 @@ const ACTIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 #[tokio::test]
 async fn a_whole_list_tells_objects_pages_and_what_a_selector_lets_through() {
-    let (_folder, world) = opened(&[(INDEX, FLEET), (PODS, WHOLE_PODS)]);
-    assert_eq!(pods(&world, "", Part::Metadata).await.unwrap(), ["job-0", "web-0"]);
-    assert_eq!(pods(&world, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
-    unknown(pods(&world, "spec.nodeName=a", Part::Metadata).await, cause::NOT_RECORDED, "cannot be judged");
-    let all = list(&world, &member("m1"), "core_v1_pods", "", ACTIVE, Part::Whole).await.unwrap();
+    let (_folder, snapshot) = opened(&[(INDEX, FLEET), (PODS, WHOLE_PODS)]);
+    assert_eq!(pods(&snapshot, "", Part::Metadata).await.unwrap(), ["job-0", "web-0"]);
+    assert_eq!(pods(&snapshot, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
+    unknown(
+        pods(&snapshot, "spec.nodeName=a", Part::Metadata).await,
+        cause::NOT_RECORDED,
+        "cannot be judged",
+    );
+    let all = list(&snapshot, &member("m1"), "core_v1_pods", "", ACTIVE, Part::Whole).await.unwrap();
     assert_eq!(all.objects.len(), 2);
     assert!(all.objects[0].raw.as_ref().unwrap().get().contains("Running"));
 
     let found =
-        find(&world, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await.unwrap().unwrap();
+        find(&snapshot, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await.unwrap().unwrap();
     assert_eq!((found.uid.as_str(), found.owners[0].name.as_str(), found.raw.is_some()), ("1", "web", true));
-    let absent = find(&world, &member("m1"), "core_v1_pods", "shop", "x", Part::Whole).await;
+    let absent = find(&snapshot, &member("m1"), "core_v1_pods", "shop", "x", Part::Whole).await;
     assert!(absent.unwrap().is_none());
 }
 
@@ -107,52 +111,55 @@ async fn a_list_of_metadata_tells_no_more_than_metadata() {
             r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"{key},"items":[{{"metadata":{{"name":"web-0","namespace":"shop"}}}}]}}"#
         )
     };
-    let (_folder, world) = opened(&[(INDEX, FLEET), (PODS, &partial(""))]);
-    assert_eq!(pods(&world, "", Part::Metadata).await.unwrap(), ["web-0"]);
-    assert_eq!(pods(&world, "metadata.name=x", Part::Metadata).await.unwrap(), Vec::<String>::new());
+    let (_folder, snapshot) = opened(&[(INDEX, FLEET), (PODS, &partial(""))]);
+    assert_eq!(pods(&snapshot, "", Part::Metadata).await.unwrap(), ["web-0"]);
+    assert_eq!(pods(&snapshot, "metadata.name=x", Part::Metadata).await.unwrap(), Vec::<String>::new());
     unknown(
-        pods(&world, ACTIVE, Part::Metadata).await,
+        pods(&snapshot, ACTIVE, Part::Metadata).await,
         cause::NOT_RECORDED,
         "only metadata was recorded, which does not tell",
     );
-    unknown(pods(&world, "", Part::Whole).await, cause::NOT_RECORDED, "only metadata was recorded");
-    let whole = find(&world, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await;
+    unknown(pods(&snapshot, "", Part::Whole).await, cause::NOT_RECORDED, "only metadata was recorded");
+    let whole = find(&snapshot, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await;
     unknown(whole, cause::NOT_RECORDED, "only metadata was recorded");
 
     // Read by that very selector, it tells that, and no other.
-    let (_folder, world) =
+    let (_folder, snapshot) =
         opened(&[(INDEX, FLEET), (PODS, &partial(&format!(r#","fieldSelector":"{ACTIVE}""#)))]);
-    assert_eq!(pods(&world, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
-    unknown(pods(&world, "", Part::Metadata).await, cause::NOT_RECORDED, "selects was recorded");
-    let absent = find(&world, &member("m1"), "core_v1_pods", "shop", "x", Part::Metadata).await;
+    assert_eq!(pods(&snapshot, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
+    unknown(pods(&snapshot, "", Part::Metadata).await, cause::NOT_RECORDED, "selects was recorded");
+    let absent = find(&snapshot, &member("m1"), "core_v1_pods", "shop", "x", Part::Metadata).await;
     unknown(absent, cause::NOT_RECORDED, "selects was recorded");
     assert!(
-        find(&world, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Metadata).await.unwrap().is_some()
+        find(&snapshot, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Metadata)
+            .await
+            .unwrap()
+            .is_some()
     );
 }
 
 #[tokio::test]
 async fn a_list_of_metadata_in_a_plain_list_is_metadata_too() {
     let text = r#"{"kind":"List","apiVersion":"v1","items":[{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"web-0","namespace":"shop"}}]}"#;
-    let (_folder, world) = opened(&[(INDEX, FLEET), (PODS, text)]);
-    unknown(pods(&world, ACTIVE, Part::Metadata).await, cause::NOT_RECORDED, "only metadata was recorded");
+    let (_folder, snapshot) = opened(&[(INDEX, FLEET), (PODS, text)]);
+    unknown(pods(&snapshot, ACTIVE, Part::Metadata).await, cause::NOT_RECORDED, "only metadata was recorded");
 }
 
 #[tokio::test]
 async fn a_list_of_some_namespaces_or_names_says_nothing_of_others() {
     let text = r#"{"kind":"PodList","apiVersion":"v1","namespaces":["shop"],"items":[{"metadata":{"name":"a","namespace":"shop"}}]}"#;
     let spaces = r#"{"kind":"NamespaceList","apiVersion":"v1","names":["shop"],"items":[]}"#;
-    let (_folder, world) = opened(&[(INDEX, FLEET), (PODS, text), ("m1/core_v1_namespaces.json", spaces)]);
+    let (_folder, snapshot) = opened(&[(INDEX, FLEET), (PODS, text), ("m1/core_v1_namespaces.json", spaces)]);
     let m1 = member("m1");
-    assert_eq!(pods(&world, "", Part::Metadata).await.unwrap(), ["a"]);
+    assert_eq!(pods(&snapshot, "", Part::Metadata).await.unwrap(), ["a"]);
     for namespace in ["other", ""] {
-        let answer = list(&world, &m1, "core_v1_pods", namespace, "", Part::Metadata).await;
+        let answer = list(&snapshot, &m1, "core_v1_pods", namespace, "", Part::Metadata).await;
         unknown(answer, cause::NOT_RECORDED, "only other namespaces were recorded");
     }
-    assert!(find(&world, &m1, "core_v1_namespaces", "", "shop", Part::Metadata).await.unwrap().is_none());
-    let other = find(&world, &m1, "core_v1_namespaces", "", "other", Part::Metadata).await;
+    assert!(find(&snapshot, &m1, "core_v1_namespaces", "", "shop", Part::Metadata).await.unwrap().is_none());
+    let other = find(&snapshot, &m1, "core_v1_namespaces", "", "other", Part::Metadata).await;
     unknown(other, cause::NOT_RECORDED, "only other names were recorded");
-    let answer = list(&world, &m1, "core_v1_namespaces", "", "", Part::Metadata).await;
+    let answer = list(&snapshot, &m1, "core_v1_namespaces", "", "", Part::Metadata).await;
     unknown(answer, cause::NOT_RECORDED, "only some names were recorded");
     let stray = text.replace("\"namespace\":\"shop\"", "\"namespace\":\"x\"");
     let told = problems(&[(INDEX, FLEET), (PODS, &stray)]);
@@ -164,8 +171,8 @@ async fn the_clusters_of_karmada_are_those_of_its_list_and_each_is_known_as_far_
     let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[
         {"metadata":{"name":"m1","labels":{"zone":"a"}}},{"metadata":{"name":"m9"}},{"metadata":{"name":"here"}}]}"#;
     let index = format!("{FLEET}    unread: [{{what: '*', cause: vanished, text: gone}}]\n");
-    let (_folder, world) = opened(&[(INDEX, &index), (CLUSTERS, clusters), (PODS, WHOLE_PODS)]);
-    let read = members(&world, &Fleet::Karmada).await.unwrap();
+    let (_folder, snapshot) = opened(&[(INDEX, &index), (CLUSTERS, clusters), (PODS, WHOLE_PODS)]);
+    let read = members(&snapshot, &Fleet::Karmada).await.unwrap();
     assert_eq!(read.iter().map(|member| member.cluster.name()).collect::<Vec<_>>(), ["here", "m1", "m9"]);
     assert_eq!(read[1].metadata.labels["zone"], "a");
     for (name, code, words) in [
@@ -174,62 +181,70 @@ async fn the_clusters_of_karmada_are_those_of_its_list_and_each_is_known_as_far_
         ("here", cause::NOT_RECORDED, "world.yaml has no cluster \".here\""),
         ("m2", cause::VANISHED, "when the world was recorded: gone"),
     ] {
-        unknown(list(&world, &member(name), "core_v1_pods", "shop", "", Part::Metadata).await, code, words);
-        unknown(find(&world, &member(name), "core_v1_pods", "shop", "a", Part::Metadata).await, code, words);
+        unknown(
+            list(&snapshot, &member(name), "core_v1_pods", "shop", "", Part::Metadata).await,
+            code,
+            words,
+        );
+        unknown(
+            find(&snapshot, &member(name), "core_v1_pods", "shop", "a", Part::Metadata).await,
+            code,
+            words,
+        );
     }
-    let services = list(&world, &member("m1"), "core_v1_services", "shop", "", Part::Metadata).await;
+    let services = list(&snapshot, &member("m1"), "core_v1_services", "shop", "", Part::Metadata).await;
     unknown(services, cause::NOT_RECORDED, "services are not recorded (there is no ");
 }
 
 #[tokio::test]
 async fn a_fleet_that_was_not_recorded_is_unknown() {
-    let (_folder, world) = opened(&[(INDEX, FLEET)]);
+    let (_folder, snapshot) = opened(&[(INDEX, FLEET)]);
     unknown(
-        members(&world, &Fleet::Karmada).await,
+        members(&snapshot, &Fleet::Karmada).await,
         cause::STALE_FLEET,
         "clusters.cluster.karmada.io are not recorded",
     );
     let index = FLEET.replace("name: here\n", "name: here\n    unread: [{what: cluster.karmada.io_v1alpha1_clusters, cause: forbidden, text: may not}]\n");
-    let (_folder, world) = opened(&[(INDEX, &index)]);
-    unknown(members(&world, &Fleet::Karmada).await, cause::STALE_FLEET, "may not");
+    let (_folder, snapshot) = opened(&[(INDEX, &index)]);
+    unknown(members(&snapshot, &Fleet::Karmada).await, cause::STALE_FLEET, "may not");
 }
 
 #[tokio::test]
 async fn other_fleets_are_the_clusters_beside_here() {
     let index =
         "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: admin@m1}, {name: m2}]\n";
-    let (_folder, world) = opened(&[(INDEX, index), ("admin%40m1/core_v1_pods.json", WHOLE_PODS)]);
-    assert!(members(&world, &Fleet::None).await.unwrap().is_empty());
+    let (_folder, snapshot) = opened(&[(INDEX, index), ("admin%40m1/core_v1_pods.json", WHOLE_PODS)]);
+    assert!(members(&snapshot, &Fleet::None).await.unwrap().is_empty());
     let contexts = |name: &str| Fleet::Contexts(vec![name.to_owned()]);
-    let read = members(&world, &contexts("admin@m1")).await.unwrap();
+    let read = members(&snapshot, &contexts("admin@m1")).await.unwrap();
     assert_eq!(read[0].cluster, Cluster::Context(Arc::from("admin@m1")));
-    let page = list(&world, &read[0].cluster, "core_v1_pods", "shop", "", Part::Metadata).await.unwrap();
+    let page = list(&snapshot, &read[0].cluster, "core_v1_pods", "shop", "", Part::Metadata).await.unwrap();
     assert_eq!(page.objects.len(), 2);
     for name in ["m3", "here"] {
         unknown(
-            members(&world, &contexts(name)).await,
+            members(&snapshot, &contexts(name)).await,
             cause::STALE_FLEET,
             "world.yaml has no other cluster",
         );
     }
     let secrets = Fleet::Secrets { namespace: "durward".to_owned() };
-    assert_eq!(members(&world, &secrets).await.unwrap().len(), 2);
+    assert_eq!(members(&snapshot, &secrets).await.unwrap().len(), 2);
     let recorded = r#"{"kind":"SecretList","apiVersion":"v1","items":[
         {"metadata":{"name":"m2","namespace":"durward","labels":{"durward.dev/fleet":"member","zone":"b"}}},
         {"metadata":{"name":"x","namespace":"durward"}},
         {"metadata":{"name":"y","namespace":"other","labels":{"durward.dev/fleet":"member"}}}]}"#;
-    let (_folder, world) = opened(&[(INDEX, index), ("here/core_v1_secrets.json", recorded)]);
-    let read = members(&world, &secrets).await.unwrap();
+    let (_folder, snapshot) = opened(&[(INDEX, index), ("here/core_v1_secrets.json", recorded)]);
+    let read = members(&snapshot, &secrets).await.unwrap();
     assert_eq!(
         (read.len(), read[0].cluster.name(), read[0].metadata.labels["zone"].as_str()),
         (1, "m2", "b")
     );
     // A fleet of Secrets without Secrets is not empty.
     let elsewhere = Fleet::Secrets { namespace: "elsewhere".to_owned() };
-    unknown(members(&world, &elsewhere).await, cause::STALE_FLEET, "no Secret in namespace \"elsewhere\"");
+    unknown(members(&snapshot, &elsewhere).await, cause::STALE_FLEET, "no Secret in namespace \"elsewhere\"");
     let alone = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
-    let (_folder, world) = opened(&[(INDEX, alone)]);
-    unknown(members(&world, &secrets).await, cause::STALE_FLEET, "no cluster beside here");
+    let (_folder, snapshot) = opened(&[(INDEX, alone)]);
+    unknown(members(&snapshot, &secrets).await, cause::STALE_FLEET, "no cluster beside here");
 }
 
 fn recording() -> Recording {
@@ -303,32 +318,32 @@ async fn what_was_written_is_read_again() {
     let place = folder(&[]);
     let path = place.path().join("world");
     write(&path, &recording()).unwrap();
-    let world = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
-    assert_eq!((world.time(), world.kubernetes("here")), (recording().time, Some("v1.35.4")));
+    let snapshot = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!((snapshot.time(), snapshot.kubernetes("here")), (recording().time, Some("v1.35.4")));
     let m1 = Cluster::Context(Arc::from("admin@m1"));
-    let page = list(&world, &m1, "core_v1_pods", "shop", ACTIVE, Part::Metadata).await.unwrap();
+    let page = list(&snapshot, &m1, "core_v1_pods", "shop", ACTIVE, Part::Metadata).await.unwrap();
     let written = &recording().clusters[1].lists[0].objects[0];
     let read = &page.objects[0];
     assert_eq!((&read.metadata, &read.owners, &read.uid), (&written.metadata, &written.owners, &written.uid));
     unknown(
-        list(&world, &m1, "core_v1_services", "shop", "", Part::Metadata).await,
+        list(&snapshot, &m1, "core_v1_services", "shop", "", Part::Metadata).await,
         cause::FORBIDDEN,
         "may \"not\": # list",
     );
-    assert!(find(&world, &m1, "core_v1_namespaces", "", "shop", Part::Metadata).await.unwrap().is_none());
+    assert!(find(&snapshot, &m1, "core_v1_namespaces", "", "shop", Part::Metadata).await.unwrap().is_none());
     unknown(
-        find(&world, &m1, "core_v1_namespaces", "", "x", Part::Metadata).await,
+        find(&snapshot, &m1, "core_v1_namespaces", "", "x", Part::Metadata).await,
         cause::NOT_RECORDED,
         "only other names",
     );
     unknown(
-        list(&world, &member("m2"), "core_v1_pods", "", "", Part::Metadata).await,
+        list(&snapshot, &member("m2"), "core_v1_pods", "", "", Part::Metadata).await,
         cause::CROWDED,
         "too many questions",
     );
     let stem = "apiextensions.k8s.io_v1_customresourcedefinitions";
     let crd =
-        find(&world, &Cluster::Local, stem, "", "mice.example.org", Part::Whole).await.unwrap().unwrap();
+        find(&snapshot, &Cluster::Local, stem, "", "mice.example.org", Part::Whole).await.unwrap().unwrap();
     assert!(crd.raw.unwrap().get().contains("example.org"));
     // No other file is left.
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
@@ -355,15 +370,15 @@ async fn a_member_that_is_called_like_the_one_that_asks_is_another_one_in_a_reco
     });
     write(&path, &Recording { clusters: clusters.into(), ..recording() }).unwrap();
     assert!(path.join("%2Ehere/core_v1_pods.json").is_file());
-    let world = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
-    assert_eq!(world.others().collect::<Vec<_>>(), ["here"]);
+    let snapshot = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
+    assert_eq!(snapshot.others().collect::<Vec<_>>(), ["here"]);
     let secrets = Fleet::Secrets { namespace: "durward".to_owned() };
     for fleet in [Fleet::Contexts(vec!["here".to_owned()]), secrets] {
-        let members = members(&world, &fleet).await.unwrap();
+        let members = members(&snapshot, &fleet).await.unwrap();
         let [only] = &members[..] else { panic!("{members:?}") };
         assert_eq!(only.cluster.name(), "here");
         for (of, pod) in [(&Cluster::Local, "of-here"), (&only.cluster, "of-the-member")] {
-            let page = list(&world, of, "core_v1_pods", "shop", "", Part::Metadata).await.unwrap();
+            let page = list(&snapshot, of, "core_v1_pods", "shop", "", Part::Metadata).await.unwrap();
             assert_eq!(page.objects[0].name, pod, "{of:?}");
         }
     }

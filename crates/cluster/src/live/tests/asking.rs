@@ -5,14 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::fake::{namespace, not_found, settled, status, world};
+use super::fake::{live, namespace, not_found, settled, status};
 use super::{ask, get, shop, team, watched};
 use crate::{Address, Reader as _, Resource, cause};
 
 #[tokio::test(start_paused = true)]
 async fn asks_for_metadata_only() {
-    let (world, mut fake) = world();
-    let (answer, ()) = tokio::join!(get(&world, shop()), async {
+    let (live, mut fake) = live();
+    let (answer, ()) = tokio::join!(get(&live, shop()), async {
         let asked = fake.asked("/api/v1/namespaces/shop").await;
         assert!(asked.accept.starts_with("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"));
         asked.json(200, &namespace("shop", 1, "a"));
@@ -22,18 +22,18 @@ async fn asks_for_metadata_only() {
 
 #[tokio::test(start_paused = true)]
 async fn a_whole_object_does_as_well() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let body = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop", "labels": {"team": "a"}}, "spec": {}});
-    let (answer, ()) = tokio::join!(get(&world, shop()), async { fake.next().await.json(200, &body) });
+    let (answer, ()) = tokio::join!(get(&live, shop()), async { fake.next().await.json(200, &body) });
     assert_eq!(team(answer).as_deref(), Some("a"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn objects_in_groups_and_namespaces_have_longer_paths() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let resource = Resource { group: "apps".into(), version: "v1".into(), plural: "deployments".into() };
     let address = Address { resource: &resource, namespace: "shop", name: "a b/c?d" };
-    let (answer, ()) = tokio::join!(get(&world, address), async {
+    let (answer, ()) = tokio::join!(get(&live, address), async {
         let asked = fake.asked("/apis/apps/v1/namespaces/shop/deployments/a%20b%2Fc%3Fd").await;
         asked.json(
             404,
@@ -46,10 +46,10 @@ async fn objects_in_groups_and_namespaces_have_longer_paths() {
 
 #[tokio::test(start_paused = true)]
 async fn names_that_would_lead_elsewhere_are_never_asked_for() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     for (namespace, name) in [("", ""), ("", "."), ("", ".."), ("..", "web")] {
         let address = Address { resource: &Resource::NAMESPACES, namespace, name };
-        assert_eq!(get(&world, address).await.unwrap_err().code, cause::REFUSED, "{namespace:?}/{name:?}");
+        assert_eq!(get(&live, address).await.unwrap_err().code, cause::REFUSED, "{namespace:?}/{name:?}");
     }
     fake.was_not_asked().await;
 }
@@ -78,8 +78,8 @@ async fn absence_is_believed_only_from_a_status_about_the_very_object() {
         ("another reason", other("/reason", json!("Unknown")), false),
         ("no Status", other("/kind", json!("Sorry")), false),
     ] {
-        let (world, mut fake) = world();
-        let (answer, ()) = tokio::join!(get(&world, shop()), async { fake.next().await.bytes(404, body) });
+        let (live, mut fake) = live();
+        let (answer, ()) = tokio::join!(get(&live, shop()), async { fake.next().await.bytes(404, body) });
         match answer {
             Ok(None) => assert!(expected, "{what}"),
             Err(found) => assert!(!expected && found.code == cause::GARBAGE, "{what}: {found:?}"),
@@ -141,8 +141,8 @@ async fn every_refusal_has_its_cause_and_its_words() {
         ),
         (200, json!([1]), cause::GARBAGE, "cannot be understood"),
     ] {
-        let (world, mut fake) = world();
-        let (answer, ()) = tokio::join!(get(&world, shop()), async { fake.next().await.json(code, &body) });
+        let (live, mut fake) = live();
+        let (answer, ()) = tokio::join!(get(&live, shop()), async { fake.next().await.json(code, &body) });
         let found = answer.unwrap_err();
         assert_eq!(found.code, expected, "{code} {body}: {}", found.text);
         assert!(found.text.starts_with("namespaces \"shop\" could not be looked up: "), "{}", found.text);
@@ -154,25 +154,25 @@ async fn every_refusal_has_its_cause_and_its_words() {
 async fn an_answer_that_is_no_json_or_too_long_is_garbage() {
     let long = vec![b' '; (4 << 20) + 1];
     for body in [b"<html>Login</html>".to_vec(), b"\xff\xfe".to_vec(), Vec::new(), long] {
-        let (world, mut fake) = world();
-        let (answer, ()) = tokio::join!(get(&world, shop()), async { fake.next().await.bytes(200, body) });
+        let (live, mut fake) = live();
+        let (answer, ()) = tokio::join!(get(&live, shop()), async { fake.next().await.bytes(200, body) });
         assert_eq!(answer.unwrap_err().code, cause::GARBAGE);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_from_outside_stays_short_and_on_its_line() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let body = status(400, "BadRequest", &format!("line\nline\u{7}{}", "x".repeat(10_000)));
-    let (answer, ()) = tokio::join!(get(&world, shop()), async { fake.next().await.json(400, &body) });
+    let (answer, ()) = tokio::join!(get(&live, shop()), async { fake.next().await.json(400, &body) });
     let text = answer.unwrap_err().text;
     assert!(text.contains("line line x") && text.len() < 300, "{text}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_connection_is_unreachable() {
-    let (world, mut fake) = world();
-    let (answer, ()) = tokio::join!(get(&world, shop()), async { drop(fake.next().await) });
+    let (live, mut fake) = live();
+    let (answer, ()) = tokio::join!(get(&live, shop()), async { drop(fake.next().await) });
     let found = answer.unwrap_err();
     assert_eq!(
         (found.code, found.text.ends_with("connection reset")),
@@ -184,9 +184,9 @@ async fn a_broken_connection_is_unreachable() {
 
 #[tokio::test(start_paused = true)]
 async fn silence_ends_before_the_deadline() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let start = Instant::now();
-    let (answer, asked) = tokio::join!(get(&world, shop()), fake.next());
+    let (answer, asked) = tokio::join!(get(&live, shop()), fake.next());
     let found = answer.unwrap_err();
     assert_eq!(found.code, cause::TIMEOUT);
     assert!(found.text.ends_with("did not answer in 4.9 s"), "{}", found.text);
@@ -197,18 +197,18 @@ async fn silence_ends_before_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deadline_that_has_passed_is_a_timeout() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let before = Instant::now();
     tokio::time::advance(Duration::from_secs(1)).await;
     let (answer, _asked) =
-        tokio::join!(world.get(shop(), before.into_std()), async { fake.was_not_asked().await });
+        tokio::join!(live.get(shop(), before.into_std()), async { fake.was_not_asked().await });
     assert_eq!(answer.unwrap_err().code, cause::TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_gets_share_a_request_that_is_sent_after_all_of_them_asked() {
-    let (world, mut fake) = world();
-    let gets = (get(&world, shop()), get(&world, shop()), get(&world, shop()));
+    let (live, mut fake) = live();
+    let gets = (get(&live, shop()), get(&live, shop()), get(&live, shop()));
     let (first, second, third, ()) = tokio::join!(gets.0, gets.1, gets.2, async {
         settled().await;
         let asked = fake.next().await;
@@ -221,18 +221,18 @@ async fn concurrent_gets_share_a_request_that_is_sent_after_all_of_them_asked() 
     assert_eq!((team(second).as_deref(), team(third).as_deref()), (Some("b"), Some("b")));
     // Answers are not cached.
     let (fourth, ()) =
-        tokio::join!(get(&world, shop()), async { fake.next().await.json(200, &namespace("shop", 3, "c")) });
+        tokio::join!(get(&live, shop()), async { fake.next().await.json(200, &namespace("shop", 3, "c")) });
     assert_eq!(team(fourth).as_deref(), Some("c"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_absence_from_before_the_question_is_asked_for_again() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let late = async {
         settled().await;
-        get(&world, shop()).await
+        get(&live, shop()).await
     };
-    let (first, second, ()) = tokio::join!(get(&world, shop()), late, async {
+    let (first, second, ()) = tokio::join!(get(&live, shop()), late, async {
         let asked = fake.next().await;
         fake.was_not_asked().await;
         asked.json(404, &not_found("shop"));
@@ -244,12 +244,12 @@ async fn an_absence_from_before_the_question_is_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_that_hangs_is_not_joined_for_long() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let late = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        get(&world, shop()).await
+        get(&live, shop()).await
     };
-    let (first, second, _hanging) = tokio::join!(get(&world, shop()), late, async {
+    let (first, second, _hanging) = tokio::join!(get(&live, shop()), late, async {
         let hanging = fake.next().await;
         fake.next().await.json(200, &namespace("shop", 1, "a"));
         hanging
@@ -260,13 +260,13 @@ async fn a_question_that_hangs_is_not_joined_for_long() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_the_last_caller_cancels_a_shared_request() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     // The first get occupies the key, so that the others share a request.
-    let mut hanging = Box::pin(get(&world, shop()));
+    let mut hanging = Box::pin(get(&live, shop()));
     tokio::select! { biased; _ = &mut hanging => panic!(), () = settled() => {} }
     let _first = fake.next().await;
-    let mut second = Box::pin(get(&world, shop()));
-    let mut third = Box::pin(get(&world, shop()));
+    let mut second = Box::pin(get(&live, shop()));
+    let mut third = Box::pin(get(&live, shop()));
     let batch = tokio::time::sleep(Duration::from_millis(150));
     tokio::select! { biased; _ = &mut second => panic!(), _ = &mut third => panic!(), () = batch => {} }
     let asked = fake.next().await;
@@ -278,15 +278,15 @@ async fn dropping_the_last_caller_cancels_a_shared_request() {
     assert!(asked.is_abandoned());
     // A new get does not join a cancelled request.
     let (answer, ()) =
-        tokio::join!(get(&world, shop()), async { fake.next().await.json(200, &namespace("shop", 1, "a")) });
+        tokio::join!(get(&live, shop()), async { fake.next().await.json(200, &namespace("shop", 1, "a")) });
     assert_eq!(team(answer).as_deref(), Some("a"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_younger_than_the_watchs_last_word_is_found() {
-    let (world, mut fake, _stream) = watched().await;
+    let (live, mut fake, _stream) = watched().await;
     let address = Address { name: "new", ..shop() };
-    let (answer, ()) = tokio::join!(get(&world, address), async {
+    let (answer, ()) = tokio::join!(get(&live, address), async {
         fake.asked("/api/v1/namespaces/new").await.json(200, &namespace("new", 11, "b"));
     });
     assert_eq!(team(answer).as_deref(), Some("b"));
@@ -294,39 +294,39 @@ async fn a_namespace_younger_than_the_watchs_last_word_is_found() {
 
 #[tokio::test(start_paused = true)]
 async fn who_asks_past_the_memory_hears_the_api_server() {
-    let (world, mut fake, _stream) = watched().await;
-    let (answer, ()) = tokio::join!(ask(&world, shop()), async {
+    let (live, mut fake, _stream) = watched().await;
+    let (answer, ()) = tokio::join!(ask(&live, shop()), async {
         fake.asked("/api/v1/namespaces/shop").await.json(200, &namespace("shop", 11, "b"));
     });
     assert_eq!(team(answer).as_deref(), Some("b"));
     // Memory has its own source, the watch, and is not changed by it.
-    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
     fake.was_not_asked().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn memory_never_stands_in_for_an_answer_that_was_asked_past_it() {
-    let (world, mut fake, _stream) = watched().await;
-    let (answer, ()) = tokio::join!(ask(&world, shop()), async { drop(fake.next().await) });
+    let (live, mut fake, _stream) = watched().await;
+    let (answer, ()) = tokio::join!(ask(&live, shop()), async { drop(fake.next().await) });
     assert_eq!(answer.unwrap_err().code, cause::UNREACHABLE);
     let busy = status(429, "TooManyRequests", "later");
-    let (answer, ()) = tokio::join!(ask(&world, shop()), async { fake.next().await.json(429, &busy) });
+    let (answer, ()) = tokio::join!(ask(&live, shop()), async { fake.next().await.json(429, &busy) });
     assert_eq!(answer.unwrap_err().code, cause::BUSY);
     let start = Instant::now();
-    let (answer, _hanging) = tokio::join!(ask(&world, shop()), fake.next());
+    let (answer, _hanging) = tokio::join!(ask(&live, shop()), fake.next());
     assert_eq!(answer.unwrap_err().code, cause::TIMEOUT);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_asks_past_the_memory_believes_no_answer_to_an_older_question_and_shares_a_newer_one() {
-    let (world, mut fake, _stream) = watched().await;
+    let (live, mut fake, _stream) = watched().await;
     let late = async {
         settled().await;
-        let both = tokio::join!(ask(&world, shop()), ask(&world, shop()));
+        let both = tokio::join!(ask(&live, shop()), ask(&live, shop()));
         (team(both.0), team(both.1))
     };
-    let (first, second, ()) = tokio::join!(ask(&world, shop()), late, async {
+    let (first, second, ()) = tokio::join!(ask(&live, shop()), late, async {
         let older = fake.next().await;
         fake.was_not_asked().await;
         settled().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::fake::{Fake, status, world};
+use super::fake::{Fake, live, status};
 use crate::fleet::{Cluster, GetQuery, ListQuery, ObjectResult, PageResult, Part};
 use crate::live::Live;
 use crate::live::pool::{FLEET_CONNECTIONS, RequestLimiter};
@@ -37,13 +37,13 @@ pub(super) fn query<'q>(resource: &'q Resource, namespace: &'q str) -> ListQuery
     }
 }
 
-async fn find(world: &Live, of: &Cluster, name: &str) -> ObjectResult {
+async fn find(live: &Live, of: &Cluster, name: &str) -> ObjectResult {
     let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
-    world.get_object(of, GetQuery { address, part: Part::Metadata }, soon()).await
+    live.get_object(of, GetQuery { address, part: Part::Metadata }, soon()).await
 }
 
-async fn list(world: &Live, of: &Cluster) -> PageResult {
-    world.list(of, query(&pods(), "shop"), soon()).await
+async fn list(live: &Live, of: &Cluster) -> PageResult {
+    live.list(of, query(&pods(), "shop"), soon()).await
 }
 
 /// A List of pods as metadata, with whatever else is said of it.
@@ -65,12 +65,12 @@ fn about(code: u16, reason: &str, message: &str, details: Value) -> String {
 
 /// Answers the one question of a List, and whatever is asked because of the answer with a 404.
 async fn listed(code: u16, body: impl Into<bytes::Bytes>) -> PageResult {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let body = body.into();
     let of = m1();
     tokio::select! {
         biased;
-        answer = list(&world, &of) => answer,
+        answer = list(&live, &of) => answer,
         () = async {
             fake.next().await.bytes(code, body);
             fake.next().await.bytes(404, "404 page not found");
@@ -81,9 +81,9 @@ async fn listed(code: u16, body: impl Into<bytes::Bytes>) -> PageResult {
 
 #[tokio::test(start_paused = true)]
 async fn a_member_is_asked_through_karmadas_proxy_for_what_is_wanted_and_no_more() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let of = m1();
-    let (page, ()) = tokio::join!(list(&world, &of), async {
+    let (page, ()) = tokio::join!(list(&live, &of), async {
         let asked = fake.asked(&format!("{PROXY}/api/v1/namespaces/shop/pods?limit=500")).await;
         assert!(asked.accept.starts_with("application/json;as=PartialObjectMetadataList;"));
         asked.json(
@@ -102,7 +102,7 @@ async fn a_member_is_asked_through_karmadas_proxy_for_what_is_wanted_and_no_more
         continue_token: page.next.as_deref(),
         ..query(&services, "")
     };
-    let (page, ()) = tokio::join!(world.list(&of, next, soon()), async {
+    let (page, ()) = tokio::join!(live.list(&of, next, soon()), async {
         let path = format!(
             "{PROXY}/api/v1/services?limit=500&fieldSelector=spec.type%3DLoadBalancer&continue=x%26y"
         );
@@ -118,8 +118,8 @@ async fn a_member_is_asked_through_karmadas_proxy_for_what_is_wanted_and_no_more
 
 #[tokio::test(start_paused = true)]
 async fn here_is_asked_without_a_detour() {
-    let (world, mut fake) = world();
-    let (found, ()) = tokio::join!(find(&world, &Cluster::Local, "shop"), async {
+    let (live, mut fake) = live();
+    let (found, ()) = tokio::join!(find(&live, &Cluster::Local, "shop"), async {
         fake.asked("/api/v1/namespaces/shop").await.json(404, &super::fake::not_found("shop"));
     });
     assert!(found.unwrap().is_none());
@@ -127,28 +127,28 @@ async fn here_is_asked_without_a_detour() {
 
 #[tokio::test(start_paused = true)]
 async fn names_of_clusters_are_escaped_and_those_that_no_object_can_have_are_not_asked_for() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let odd = Cluster::Member(Arc::from("a b?c#d"));
-    let (found, ()) = tokio::join!(find(&world, &odd, "shop"), async {
+    let (found, ()) = tokio::join!(find(&live, &odd, "shop"), async {
         let path = "/apis/cluster.karmada.io/v1alpha1/clusters/a%20b%3Fc%23d/proxy/api/v1/namespaces/shop";
         fake.asked(path).await.json(404, &super::fake::not_found("shop"));
     });
     assert!(found.unwrap().is_none());
     for name in ["", ".", "..", "a/b", "a%2Fb", "../../../api"] {
-        let found = find(&world, &Cluster::Member(Arc::from(name)), "shop").await.unwrap_err();
+        let found = find(&live, &Cluster::Member(Arc::from(name)), "shop").await.unwrap_err();
         assert_eq!(found.code, cause::REFUSED, "{name:?}: {}", found.text);
     }
     let resource = pods();
-    let found = world.list(&m1(), query(&resource, ".."), soon()).await.unwrap_err();
+    let found = live.list(&m1(), query(&resource, ".."), soon()).await.unwrap_err();
     assert_eq!(found.code, cause::REFUSED);
     fake.was_not_asked().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_member_that_is_named_like_the_control_plane_is_still_a_member() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let of = Cluster::Member(Arc::from("here"));
-    let (found, ()) = tokio::join!(find(&world, &of, "shop"), async {
+    let (found, ()) = tokio::join!(find(&live, &of, "shop"), async {
         let asked = fake.next().await;
         assert!(asked.path.contains("/clusters/here/proxy/"), "{}", asked.path);
         asked.json(404, &super::fake::not_found("shop"));
@@ -439,11 +439,11 @@ async fn an_answer_that_is_not_what_was_asked_for_is_garbage_and_never_an_empty_
 
 #[tokio::test(start_paused = true)]
 async fn metadata_does_not_do_where_the_whole_was_asked_for() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let resource = pods();
     let whole = ListQuery { part: Part::Whole, ..query(&resource, "shop") };
     let of = m1();
-    let (found, ()) = tokio::join!(world.list(&of, whole, soon()), async {
+    let (found, ()) = tokio::join!(live.list(&of, whole, soon()), async {
         fake.next().await.json(200, &pod_list(&json!({"resourceVersion": "1"}), &json!([])));
     });
     assert_eq!(found.unwrap_err().code, cause::GARBAGE);
@@ -451,11 +451,11 @@ async fn metadata_does_not_do_where_the_whole_was_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_names_itself_as_its_next_page_does_not_go_on() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let resource = pods();
     let again = ListQuery { continue_token: Some("t"), ..query(&resource, "shop") };
     let of = m1();
-    let (found, ()) = tokio::join!(world.list(&of, again, soon()), async {
+    let (found, ()) = tokio::join!(live.list(&of, again, soon()), async {
         fake.next().await.json(200, &pod_list(&json!({"resourceVersion": "1", "continue": "t"}), &json!([])));
     });
     assert!(found.unwrap_err().text.contains("does not end"));
@@ -463,9 +463,9 @@ async fn a_list_that_names_itself_as_its_next_page_does_not_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_breaks_off_is_no_answer() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let of = m1();
-    let (found, ()) = tokio::join!(list(&world, &of), async {
+    let (found, ()) = tokio::join!(list(&live, &of), async {
         let stream = fake.next().await.stream();
         stream.bytes("{\"kind\":\"PodList\",");
         stream.breaks();
@@ -477,10 +477,10 @@ async fn an_answer_that_breaks_off_is_no_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_member_that_freezes_in_the_middle_of_its_answer_costs_its_deadline_too() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let of = m1();
     let start = Instant::now();
-    let (found, stream) = tokio::join!(list(&world, &of), async {
+    let (found, stream) = tokio::join!(list(&live, &of), async {
         let stream = fake.next().await.stream();
         stream.bytes("{\"kind\":\"PodList\",");
         stream
@@ -492,10 +492,10 @@ async fn a_member_that_freezes_in_the_middle_of_its_answer_costs_its_deadline_to
 }
 
 async fn found(name: &str, code: u16, body: &Value) -> ObjectResult {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let of = m1();
     let answering = async { fake.next().await.json(code, body) };
-    tokio::join!(find(&world, &of, name), answering).0
+    tokio::join!(find(&live, &of, name), answering).0
 }
 
 #[tokio::test(start_paused = true)]
@@ -511,12 +511,12 @@ async fn absence_in_a_member_is_believed_only_from_a_status_about_the_very_objec
 
 #[tokio::test(start_paused = true)]
 async fn a_404_about_the_member_is_never_the_absence_of_an_object_of_its_name() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let resource = Resource::CLUSTERS;
     let address = Address { resource: &resource, namespace: "", name: "m1" };
     let of = m1();
     let (found, ()) =
-        tokio::join!(world.get_object(&of, GetQuery { address, part: Part::Metadata }, soon()), async {
+        tokio::join!(live.get_object(&of, GetQuery { address, part: Part::Metadata }, soon()), async {
             let details = json!({"name": "m1", "group": "cluster.karmada.io", "kind": "clusters"});
             fake.next().await.bytes(404, about(404, "NotFound", "no", details));
         });
@@ -524,9 +524,9 @@ async fn a_404_about_the_member_is_never_the_absence_of_an_object_of_its_name() 
 }
 
 async fn unauthorized(answer: impl AsyncFnOnce(&mut Fake)) -> String {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let of = m1();
-    let (found, ()) = tokio::join!(find(&world, &of, "shop"), async {
+    let (found, ()) = tokio::join!(find(&live, &of, "shop"), async {
         fake.next().await.json(401, &status(401, "Unauthorized", "Unauthorized"));
         answer(&mut fake).await;
     });
@@ -562,14 +562,14 @@ async fn credentials_that_a_member_refuses_are_told_with_their_secret_where_it_c
 
 #[tokio::test(start_paused = true)]
 async fn a_member_that_hangs_costs_its_deadline_to_the_millisecond_and_nobody_elses() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let start = Instant::now();
     let deadline = (start + Duration::from_millis(1500)).into_std();
     let (m1, m2) = (m1(), Cluster::Member(Arc::from("m2")));
     let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
     let look = GetQuery { address, part: Part::Metadata };
     let (hung, ok, hanging) =
-        tokio::join!(world.get_object(&m1, look, deadline), find(&world, &m2, "shop"), async {
+        tokio::join!(live.get_object(&m1, look, deadline), find(&live, &m2, "shop"), async {
             let (a, b) = (fake.next().await, fake.next().await);
             let (hanging, other) = if a.path.contains("/m1/") { (a, b) } else { (b, a) };
             other.json(404, &super::fake::not_found("shop"));
@@ -586,12 +586,12 @@ async fn a_member_that_hangs_costs_its_deadline_to_the_millisecond_and_nobody_el
 
 #[tokio::test(start_paused = true)]
 async fn a_deadline_that_has_passed_asks_nobody() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let before = Instant::now().into_std();
     tokio::time::advance(Duration::from_secs(1)).await;
     let of = m1();
     let resource = pods();
-    let found = world.list(&of, query(&resource, "shop"), before).await.unwrap_err();
+    let found = live.list(&of, query(&resource, "shop"), before).await.unwrap_err();
     assert_eq!(found.code, cause::TIMEOUT);
     fake.was_not_asked().await;
 }
@@ -599,18 +599,18 @@ async fn a_deadline_that_has_passed_asks_nobody() {
 #[tokio::test(start_paused = true)]
 async fn who_gets_no_place_is_told_so_and_single_look_ups_do_not_wait_behind_the_crowd() {
     use futures_util::future::join_all;
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let places = RequestLimiter::new(FLEET_CONNECTIONS).max_reviews();
     let of = m1();
-    let crowd = join_all((0..places).map(|_| list(&world, &of)));
+    let crowd = join_all((0..places).map(|_| list(&live, &of)));
     let late = async {
         super::fake::settled().await;
         let deadline = (Instant::now() + Duration::from_secs(1)).into_std();
         let resource = pods();
-        let crowded = world.list(&of, query(&resource, "shop"), deadline).await.unwrap_err();
+        let crowded = live.list(&of, query(&resource, "shop"), deadline).await.unwrap_err();
         assert_eq!(crowded.code, cause::CROWDED);
         assert!(crowded.text.contains(&format!("has {places} questions under way")), "{}", crowded.text);
-        super::get(&world, super::shop()).await
+        super::get(&live, super::shop()).await
     };
     let (answers, single, ()) = tokio::join!(crowd, late, async {
         let mut hanging = Vec::new();

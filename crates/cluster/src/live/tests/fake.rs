@@ -42,7 +42,7 @@ pub(super) struct Stream {
 }
 
 /// A world and its API server.
-pub(super) fn world() -> (Live, Fake) {
+pub(super) fn live() -> (Live, Fake) {
     let (sender, asked) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
         let sender = sender.clone();

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::fake::{Fake, list, settled, status, world};
+use super::fake::{Fake, list, live, settled, status};
 use super::transport::kubeconfig;
 use crate::fleet::{Cluster, Fleet, FleetMember, MembersResult, ProbeTargets};
 use crate::live::Live;
@@ -20,8 +20,8 @@ fn soon() -> std::time::Instant {
     (Instant::now() + Duration::from_secs(5)).into_std()
 }
 
-async fn members(world: &Live) -> MembersResult {
-    world.members(&Fleet::Karmada, soon()).await
+async fn members(live: &Live) -> MembersResult {
+    live.members(&Fleet::Karmada, soon()).await
 }
 
 fn cluster(name: &str) -> Value {
@@ -36,8 +36,8 @@ fn names(members: &MembersResult) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn the_clusters_of_karmada_are_read_whole_page_by_page_from_the_newest_state() {
-    let (world, mut fake) = world();
-    let (read, ()) = tokio::join!(members(&world), async {
+    let (live, mut fake) = live();
+    let (read, ()) = tokio::join!(members(&live), async {
         let asked = fake.asked(CLUSTERS).await;
         assert!(asked.accept.starts_with("application/json;as=PartialObjectMetadataList;"));
         asked.json(200, &list(7, "next", &[cluster("m1"), cluster("m2")]));
@@ -51,15 +51,15 @@ async fn the_clusters_of_karmada_are_read_whole_page_by_page_from_the_newest_sta
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_expires_half_way_is_begun_again() {
-    let (world, mut fake) = world();
-    let (read, ()) = tokio::join!(members(&world), async {
+    let (live, mut fake) = live();
+    let (read, ()) = tokio::join!(members(&live), async {
         fake.asked(CLUSTERS).await.json(200, &list(7, "next", &[cluster("old")]));
         fake.next().await.json(410, &status(410, "Expired", "too old"));
         fake.asked(CLUSTERS).await.json(200, &list(9, "", &[cluster("m1")]));
     });
     assert_eq!(names(&read), ["m1"]);
     // But not without end.
-    let (read, ()) = tokio::join!(members(&world), async {
+    let (read, ()) = tokio::join!(members(&live), async {
         for _ in 0..4 {
             fake.asked(CLUSTERS).await.json(410, &status(410, "Expired", "too old"));
         }
@@ -96,8 +96,8 @@ async fn whatever_fails_makes_the_fleet_unknown_and_says_why() {
             "no List of clusters",
         ),
     ] {
-        let (world, mut fake) = world();
-        let (read, ()) = tokio::join!(members(&world), async { fake.next().await.bytes(code, body) });
+        let (live, mut fake) = live();
+        let (read, ()) = tokio::join!(members(&live), async { fake.next().await.bytes(code, body) });
         let found = read.unwrap_err();
         // Causes that do not go away by waiting keep their code.
         let expected = match code {
@@ -113,22 +113,22 @@ async fn whatever_fails_makes_the_fleet_unknown_and_says_why() {
         );
         assert!(found.text.contains(words), "{}", found.text);
     }
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let start = Instant::now();
-    let (read, _hanging) = tokio::join!(members(&world), fake.next());
+    let (read, _hanging) = tokio::join!(members(&live), fake.next());
     assert!(read.unwrap_err().text.ends_with("did not answer in 5.0 s"));
     assert!(start.elapsed() < Duration::from_millis(5010));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_while_a_list_is_under_way_gathers_on_one_that_is_not_sent_yet() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let late = async {
         settled().await;
         // The first is under way: it is from before these asked.
-        tokio::join!(members(&world), members(&world), members(&world))
+        tokio::join!(members(&live), members(&live), members(&live))
     };
-    let (first, (a, b, c), ()) = tokio::join!(members(&world), late, async {
+    let (first, (a, b, c), ()) = tokio::join!(members(&live), late, async {
         let asked = fake.asked(CLUSTERS).await;
         fake.was_not_asked().await;
         fake.was_not_asked().await;
@@ -144,33 +144,33 @@ async fn who_comes_while_a_list_is_under_way_gathers_on_one_that_is_not_sent_yet
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_asked_for_earlier_is_never_given_out() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     for version in 1..4 {
         let name = format!("m{version}");
         let answering = async { fake.asked(CLUSTERS).await.json(200, &list(version, "", &[cluster(&name)])) };
-        let (read, ()) = tokio::join!(members(&world), answering);
+        let (read, ()) = tokio::join!(members(&live), answering);
         assert_eq!(names(&read), [name]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_hangs_does_not_hold_the_next_ones_and_no_more_than_four_hang_at_once() {
-    let (world, mut fake) = world();
-    let world = Arc::new(world);
+    let (live, mut fake) = live();
+    let live = Arc::new(live);
     let mut waiting = Vec::new();
     let mut hanging = Vec::new();
     let start = Instant::now();
     for _ in 0..4 {
-        let world = Arc::clone(&world);
-        waiting.push(tokio::spawn(async move { members(&world).await }));
+        let live = Arc::clone(&live);
+        waiting.push(tokio::spawn(async move { members(&live).await }));
         hanging.push(fake.asked(CLUSTERS).await);
     }
     // Each but the first was sent after the pause in which others could have joined it.
     let waited = start.elapsed();
     assert!(waited >= Duration::from_millis(300) && waited < Duration::from_millis(400), "{waited:?}");
     let fifth = tokio::spawn({
-        let world = Arc::clone(&world);
-        async move { members(&world).await }
+        let live = Arc::clone(&live);
+        async move { members(&live).await }
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
     fake.was_not_asked().await;
@@ -184,25 +184,25 @@ async fn a_list_that_hangs_does_not_hold_the_next_ones_and_no_more_than_four_han
     settled().await;
     assert!(hanging.iter().all(super::fake::Asked::is_abandoned));
     let answering = async { fake.asked(CLUSTERS).await.json(200, &list(3, "", &[])) };
-    assert!(tokio::join!(members(&world), answering).0.is_ok());
+    assert!(tokio::join!(members(&live), answering).0.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_of_nobody_asks_nobody() {
-    let (world, mut fake) = world();
-    assert!(world.members(&Fleet::None, soon()).await.unwrap().is_empty());
+    let (live, mut fake) = live();
+    assert!(live.members(&Fleet::None, soon()).await.unwrap().is_empty());
     fake.was_not_asked().await;
 }
 
 #[tokio::test]
 async fn contexts_are_those_of_the_kubeconfig_and_an_unknown_one_is_told() {
     let config = kubeconfig("https://127.0.0.1:1", "", "", "token: x");
-    let world = Live::connect(&config.access()).await.unwrap();
+    let live = Live::connect(&config.access()).await.unwrap();
     let fleet = |name: &str| Fleet::Contexts(vec![name.to_owned()]);
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
-    let read = world.members(&fleet("test"), deadline).await.unwrap();
+    let read = live.members(&fleet("test"), deadline).await.unwrap();
     assert_eq!(read[0].cluster, Cluster::Context(Arc::from("test")));
-    let found = world.members(&fleet("nowhere"), deadline).await.unwrap_err();
+    let found = live.members(&fleet("nowhere"), deadline).await.unwrap_err();
     assert_eq!(found.code, cause::REFUSED);
     assert!(
         found.text.contains("there is no context \"nowhere\"") && found.text.ends_with("it has: test"),
@@ -212,7 +212,7 @@ async fn contexts_are_those_of_the_kubeconfig_and_an_unknown_one_is_told() {
     // And it is asked by its own address.
     let resource = Resource::NAMESPACES;
     let query = super::asking_members::query(&resource, "");
-    let found = world.list(&read[0].cluster, query, deadline).await.unwrap_err();
+    let found = live.list(&read[0].cluster, query, deadline).await.unwrap_err();
     assert_eq!(found.code, cause::UNREACHABLE);
     assert!(found.text.starts_with("test could not be asked: no connection"), "{}", found.text);
 }
@@ -229,19 +229,19 @@ fn whole_secret(version: u64, kubeconfig: &str) -> Value {
 }
 
 /// The list of the Secrets, in which m1 is at this version.
-async fn secrets(world: &Live, fake: &mut Fake, version: u64) -> MembersResult {
+async fn secrets(live: &Live, fake: &mut Fake, version: u64) -> MembersResult {
     let fleet = Fleet::Secrets { namespace: "durward".to_owned() };
     let answering = async {
         let path = "/api/v1/namespaces/durward/secrets?limit=500&labelSelector=durward.dev%2Ffleet%3Dmember";
         fake.asked(path).await.json(200, &list(version, "", &[secret("m1", version)]));
     };
-    tokio::join!(world.members(&fleet, soon()), answering).0
+    tokio::join!(live.members(&fleet, soon()), answering).0
 }
 
 #[tokio::test]
 async fn the_client_of_a_secret_is_kept_until_the_secret_changes() {
-    let (world, mut fake) = world();
-    let read = secrets(&world, &mut fake, 1).await.unwrap();
+    let (live, mut fake) = live();
+    let read = secrets(&live, &mut fake, 1).await.unwrap();
     let m1 = &read[0].cluster;
     assert_eq!(*m1, Cluster::Secret(Arc::from("durward"), Arc::from("m1")));
     let good = std::fs::read_to_string(kubeconfig("https://127.0.0.1:1", "", "", "token: x").path).unwrap();
@@ -249,9 +249,9 @@ async fn the_client_of_a_secret_is_kept_until_the_secret_changes() {
     let query = super::asking_members::query(&resource, "");
     let path = "/api/v1/namespaces/durward/secrets/m1";
     for (version, is_read) in [(1, true), (1, false), (2, true)] {
-        secrets(&world, &mut fake, version).await.unwrap();
+        secrets(&live, &mut fake, version).await.unwrap();
         let deadline = std::time::Instant::now() + Duration::from_secs(5);
-        let (answer, ()) = tokio::join!(world.list(m1, query, deadline), async {
+        let (answer, ()) = tokio::join!(live.list(m1, query, deadline), async {
             if is_read {
                 fake.asked(path).await.json(200, &whole_secret(version, &good));
             }
@@ -264,10 +264,10 @@ async fn the_client_of_a_secret_is_kept_until_the_secret_changes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_of_secrets_without_any_is_not_a_fleet_without_clusters() {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let fleet = Fleet::Secrets { namespace: "durward".to_owned() };
     let answering = async { fake.next().await.json(200, &list(1, "", &[])) };
-    let found = tokio::join!(world.members(&fleet, soon()), answering).0.unwrap_err();
+    let found = tokio::join!(live.members(&fleet, soon()), answering).0.unwrap_err();
     assert_eq!(found.code, cause::REFUSED);
     assert!(
         found.text.ends_with("no Secret in namespace \"durward\" has the label durward.dev/fleet=member"),
@@ -297,12 +297,12 @@ async fn a_kubeconfig_in_a_secret_may_only_hold_data() {
         ("secret: [".to_owned(), "its kubeconfig cannot be read"),
         ("apiVersion: v1\nkind: Config\n".to_owned(), "no context is current"),
     ] {
-        let (world, mut fake) = world();
-        let read = secrets(&world, &mut fake, 1).await.unwrap();
+        let (live, mut fake) = live();
+        let read = secrets(&live, &mut fake, 1).await.unwrap();
         let resource = Resource::NAMESPACES;
         let query = super::asking_members::query(&resource, "");
         let deadline = std::time::Instant::now() + Duration::from_secs(5);
-        let (answer, ()) = tokio::join!(world.list(&read[0].cluster, query, deadline), async {
+        let (answer, ()) = tokio::join!(live.list(&read[0].cluster, query, deadline), async {
             fake.next().await.json(200, &whole_secret(1, &kubeconfig));
         });
         let found = answer.unwrap_err();
@@ -344,69 +344,69 @@ async fn answer_round(fake: &mut Fake) {
     }
 }
 
-fn told(world: &Live) -> Vec<(String, Vec<(String, &'static str)>)> {
+fn told(live: &Live) -> Vec<(String, Vec<(String, &'static str)>)> {
     let failures = |failures: Vec<(Resource, admission::Cause)>| {
         failures.into_iter().map(|(resource, cause)| (resource.to_string(), cause.code)).collect()
     };
-    world.health().into_iter().map(|health| (health.cluster, failures(health.failures))).collect()
+    live.health().into_iter().map(|health| (health.cluster, failures(health.failures))).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn rounds_are_made_at_once_and_every_minute_and_tell_what_fails_where() {
-    let (world, mut fake) = world();
-    assert!(world.health().is_empty());
+    let (live, mut fake) = live();
+    assert!(live.health().is_empty());
     let start = Instant::now();
-    world.start_probes(rounds(Fleet::Karmada));
+    live.start_probes(rounds(Fleet::Karmada));
     answer_round(&mut fake).await;
     settled().await;
     let forbidden = vec![("pods".to_owned(), cause::FORBIDDEN)];
     let away = vec![("namespaces".to_owned(), cause::UNREACHABLE), ("pods".to_owned(), cause::UNREACHABLE)];
     let expected = [("here".to_owned(), vec![]), ("m1".to_owned(), forbidden), ("m2".to_owned(), away)];
-    assert_eq!(told(&world), expected);
-    assert!(world.readiness().is_empty());
+    assert_eq!(told(&live), expected);
+    assert!(live.readiness().is_empty());
     // The same ones, as after a reload of the configuration, go on as they are.
-    world.start_probes(rounds(Fleet::Karmada));
+    live.start_probes(rounds(Fleet::Karmada));
     fake.was_not_asked().await;
-    assert_eq!(told(&world).len(), 3);
+    assert_eq!(told(&live).len(), 3);
     answer_round(&mut fake).await;
     assert!(start.elapsed() >= Duration::from_secs(60) && start.elapsed() < Duration::from_secs(61));
     // Others begin at once, and nothing is left of those before.
-    world.start_probes(rounds(Fleet::None));
-    assert!(world.health().is_empty());
+    live.start_probes(rounds(Fleet::None));
+    assert!(live.health().is_empty());
     fake.next().await.json(200, &list_of("NamespaceList"));
     fake.next().await.json(200, &list_of("PodList"));
     settled().await;
-    assert_eq!(told(&world), [("here".to_owned(), vec![])]);
+    assert_eq!(told(&live), [("here".to_owned(), vec![])]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_that_cannot_be_listed_is_told_as_a_failure_of_here() {
-    let (world, mut fake) = world();
-    world.start_probes(rounds(Fleet::Karmada));
+    let (live, mut fake) = live();
+    live.start_probes(rounds(Fleet::Karmada));
     fake.asked(CLUSTERS).await.json(503, &status(503, "ServiceUnavailable", "no"));
     fake.next().await.json(200, &list_of("NamespaceList"));
     fake.next().await.json(200, &list_of("PodList"));
     settled().await;
     let unlisted = vec![("clusters.cluster.karmada.io".to_owned(), cause::STALE_FLEET)];
-    assert_eq!(told(&world), [("here".to_owned(), unlisted)]);
+    assert_eq!(told(&live), [("here".to_owned(), unlisted)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_hangs_costs_a_round_five_seconds_and_not_five_for_each_kind() {
-    let (world, mut fake) = world();
-    world.start_probes(rounds(Fleet::None));
+    let (live, mut fake) = live();
+    live.start_probes(rounds(Fleet::None));
     let _hanging = fake.next().await;
     tokio::time::sleep(Duration::from_millis(5001)).await;
     let away = vec![("namespaces".to_owned(), cause::TIMEOUT), ("pods".to_owned(), cause::TIMEOUT)];
-    assert_eq!(told(&world), [("here".to_owned(), away)]);
+    assert_eq!(told(&live), [("here".to_owned(), away)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rounds_end_with_the_world() {
-    let (world, mut fake) = world();
-    world.start_probes(rounds(Fleet::None));
+    let (live, mut fake) = live();
+    live.start_probes(rounds(Fleet::None));
     let hanging = fake.next().await;
-    drop(world);
+    drop(live);
     settled().await;
     assert!(hanging.is_abandoned());
 }

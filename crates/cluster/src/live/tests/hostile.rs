@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::fake::{list as list_of, world};
+use super::fake::{list as list_of, live};
 use crate::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Owner, PageResult, Part};
 use crate::live::Live;
 use crate::{Address, Reader as _, Resource, cause};
@@ -25,24 +25,24 @@ fn soon() -> std::time::Instant {
     (Instant::now() + Duration::from_secs(60)).into_std()
 }
 
-async fn list(world: &Live, limit: u32, part: Part) -> PageResult {
+async fn list(live: &Live, limit: u32, part: Part) -> PageResult {
     let resource = pods();
     let query = ListQuery { part, limit, ..super::asking_members::query(&resource, "shop") };
-    world.list(&m1(), query, soon()).await
+    live.list(&m1(), query, soon()).await
 }
 
 /// Returns the result for one answer to a List request.
 async fn listed(limit: u32, part: Part, body: impl Into<bytes::Bytes>) -> PageResult {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let answering = async { fake.next().await.bytes(200, body) };
-    tokio::join!(list(&world, limit, part), answering).0
+    tokio::join!(list(&live, limit, part), answering).0
 }
 
 async fn found(code: u16, body: impl Into<bytes::Bytes>) -> ObjectResult {
-    let (world, mut fake) = world();
+    let (live, mut fake) = live();
     let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
     let of = m1();
-    let asking = world.get_object(&of, GetQuery { address, part: Part::Metadata }, soon());
+    let asking = live.get_object(&of, GetQuery { address, part: Part::Metadata }, soon());
     tokio::join!(asking, async { fake.next().await.bytes(code, body) }).0
 }
 
@@ -117,8 +117,8 @@ async fn a_page_with_more_objects_than_were_asked_for_is_no_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_fill_the_room_crowd_out_long_ones_and_no_short_ones() {
-    let (world, mut fake) = world();
-    let asking = || list(&world, 500, Part::Whole);
+    let (live, mut fake) = live();
+    let asking = || list(&live, 500, Part::Whole);
     let hold = async {
         // Three that come nearly to their limit, and do not end.
         let mut hanging = Vec::new();
@@ -210,9 +210,9 @@ async fn what_a_member_says_is_never_repeated_at_length() {
         (403, format!("cannot impersonate {long}")),
         (502, format!("dial tcp {long}")),
     ] {
-        let (world, mut fake) = world();
+        let (live, mut fake) = live();
         let answering = async { fake.next().await.bytes(code, body) };
-        let told = tokio::join!(self::list(&world, 500, Part::Metadata), answering).0.unwrap_err();
+        let told = tokio::join!(self::list(&live, 500, Part::Metadata), answering).0.unwrap_err();
         assert!(told.text.chars().count() <= 401, "{code}: {} bytes", told.text.len());
         assert!(!told.text.contains(char::is_control), "{code}: {:?}", told.text);
     }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::Live;
 use crate::{Address, MetadataResult, Reader as _, Resource};
-use fake::{Fake, Stream, list, settled, world};
+use fake::{Fake, Stream, list, live, settled};
 
 const LIST: &str = "/api/v1/namespaces?limit=500";
 
@@ -26,13 +26,13 @@ fn shop() -> Address<'static> {
 }
 
 /// Asks with five seconds' time.
-async fn get(world: &Live, address: Address<'_>) -> MetadataResult {
-    world.get(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
+async fn get(live: &Live, address: Address<'_>) -> MetadataResult {
+    live.get(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
 }
 
 /// Asks past the memory, with five seconds' time.
-async fn ask(world: &Live, address: Address<'_>) -> MetadataResult {
-    world.get_uncached(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
+async fn ask(live: &Live, address: Address<'_>) -> MetadataResult {
+    live.get_uncached(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
 }
 
 /// The team that a namespace is labelled with, if there is such a namespace.
@@ -49,11 +49,11 @@ fn from(version: u64) -> String {
 
 /// A world that watches namespaces: at version 10 there is `shop` of team `a`; the stream has settled.
 async fn watched() -> (Live, Fake, Stream) {
-    let (world, mut fake) = world();
-    world.watch(&Resource::NAMESPACES);
+    let (live, mut fake) = live();
+    live.watch(&Resource::NAMESPACES);
     fake.asked(LIST).await.json(200, &list(10, "", &[fake::namespace("shop", 9, "a")]));
     let stream = fake.asked(&from(10)).await.stream();
     tokio::time::sleep(super::reflector::SETTLE_TIME).await;
     settled().await;
-    (world, fake, stream)
+    (live, fake, stream)
 }

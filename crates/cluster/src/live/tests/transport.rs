@@ -178,18 +178,18 @@ fn named(name: &str) -> Address<'_> {
 #[tokio::test]
 async fn everything_is_streams_of_one_http2_connection() {
     let mut server = Server::start(&["h2", "http/1.1"], &["127.0.0.1"]).await;
-    let world = connected(&server.kubeconfig()).await;
-    world.watch(&Resource::NAMESPACES);
+    let live = connected(&server.kubeconfig()).await;
+    live.watch(&Resource::NAMESPACES);
     assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name: None });
     assert_eq!(server.request(Version::HTTP_2).await, super::LIST);
     assert_eq!(server.request(Version::HTTP_2).await, super::from(1));
     // The watch stays open; all these go beside it. A second connection would be the next thing seen.
     let names = ["a", "b", "c"].map(named);
     let (a, b, c, absent) = tokio::join!(
-        get(&world, names[0]),
-        get(&world, names[1]),
-        get(&world, names[2]),
-        get(&world, named("absent"))
+        get(&live, names[0]),
+        get(&live, names[1]),
+        get(&live, names[2]),
+        get(&live, named("absent"))
     );
     assert!([a, b, c].into_iter().all(|answer| team(answer).as_deref() == Some("a")));
     assert_eq!(absent, Ok(None));
@@ -197,26 +197,26 @@ async fn everything_is_streams_of_one_http2_connection() {
         server.request(Version::HTTP_2).await;
     }
     assert!(server.seen.try_recv().is_err());
-    assert_eq!(world.readiness()[0].name, "namespaces");
+    assert_eq!(live.readiness()[0].name, "namespaces");
 }
 
 #[tokio::test]
 async fn a_world_that_is_dropped_closes_its_connection() {
     let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
-    let world = connected(&server.kubeconfig()).await;
-    world.watch(&Resource::NAMESPACES);
+    let live = connected(&server.kubeconfig()).await;
+    live.watch(&Resource::NAMESPACES);
     server.next().await;
     server.request(Version::HTTP_2).await;
     server.request(Version::HTTP_2).await;
-    drop(world);
+    drop(live);
     assert_eq!(server.next().await, Seen::Closed);
 }
 
 #[tokio::test]
 async fn a_server_that_speaks_only_http1_is_asked_in_http1() {
     let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
-    let world = connected(&server.kubeconfig()).await;
-    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    let live = connected(&server.kubeconfig()).await;
+    assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
     assert_eq!(server.next().await, Seen::Connection { alpn: "http/1.1".to_owned(), name: None });
     assert_eq!(server.request(Version::HTTP_11).await, "/api/v1/namespaces/shop");
 }
@@ -224,12 +224,12 @@ async fn a_server_that_speaks_only_http1_is_asked_in_http1() {
 #[tokio::test]
 async fn a_connection_that_was_closed_is_made_again() {
     let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
-    let world = connected(&server.kubeconfig()).await;
-    assert_eq!(team(get(&world, named("last")).await).as_deref(), Some("z"));
+    let live = connected(&server.kubeconfig()).await;
+    assert_eq!(team(get(&live, named("last")).await).as_deref(), Some("z"));
     assert!(matches!(server.next().await, Seen::Connection { .. }));
     server.request(Version::HTTP_11).await;
     assert_eq!(server.next().await, Seen::Closed);
-    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
 }
 
 #[tokio::test]
@@ -238,13 +238,13 @@ async fn the_name_in_the_certificate_can_be_told() {
     let url = format!("https://{}", server.address);
     let told =
         kubeconfig(&url, &server.certificate, ", tls-server-name: kubernetes.example", "token: secret");
-    let world = connected(&told).await;
-    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    let live = connected(&told).await;
+    assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
     let name = Some("kubernetes.example".to_owned());
     assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name });
 
-    let world = connected(&server.kubeconfig()).await;
-    let found = get(&world, shop()).await.unwrap_err();
+    let live = connected(&server.kubeconfig()).await;
+    let found = get(&live, shop()).await.unwrap_err();
     assert_eq!(found.code, cause::UNREACHABLE);
     assert!(found.text.contains("certificate not valid for name"), "{}", found.text);
 }
@@ -264,8 +264,8 @@ async fn a_certificate_of_somebody_else_is_no_connection() {
 #[tokio::test]
 async fn a_port_where_nobody_listens_is_no_connection_and_no_reason_not_to_start() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let world = connected(&kubeconfig(&format!("https://{free}"), "", "", "token: secret")).await;
-    let found = get(&world, shop()).await.unwrap_err();
+    let live = connected(&kubeconfig(&format!("https://{free}"), "", "", "token: secret")).await;
+    let found = get(&live, shop()).await.unwrap_err();
     assert_eq!(found.code, cause::UNREACHABLE);
     assert!(found.text.contains("refused"), "{}", found.text);
 }
@@ -274,9 +274,9 @@ async fn a_port_where_nobody_listens_is_no_connection_and_no_reason_not_to_start
 async fn a_server_that_never_says_a_word_is_a_timeout_at_the_deadline() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", silent.local_addr().unwrap());
-    let world = connected(&kubeconfig(&url, "", "", "token: secret")).await;
+    let live = connected(&kubeconfig(&url, "", "", "token: secret")).await;
     let deadline = std::time::Instant::now() + Duration::from_millis(200);
-    let found = world.get(shop(), deadline).await.unwrap_err();
+    let found = live.get(shop(), deadline).await.unwrap_err();
     assert_eq!(found.code, cause::TIMEOUT);
     assert!(
         found.text.ends_with(&format!("the API server at {url} did not answer in 0.2 s")),
@@ -307,23 +307,22 @@ async fn a_credential_plugin_is_run() {
         "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, args: [-c, 'echo ''{credential}''']}}"
     );
     let plugin = kubeconfig(&format!("https://{}", server.address), &server.certificate, "", &user);
-    let world = connected(&plugin).await;
-    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    let live = connected(&plugin).await;
+    assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
     server.next().await;
     server.request(Version::HTTP_2).await;
 }
 
 /// Asks `count` members at once for a page; gives how many connections the server then has seen, and over which version it
 /// was asked.
-async fn crowd(server: &mut Server, world: &Live, count: usize) -> (usize, Version) {
+async fn crowd(server: &mut Server, live: &Live, count: usize) -> (usize, Version) {
     use crate::fleet::Cluster;
     let members: Vec<_> = (0..count).map(|at| Cluster::Member(format!("m{at}").into())).collect();
     let resource = Resource::NAMESPACES;
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     let query = super::asking_members::query(&resource, "");
     let answers =
-        futures_util::future::join_all(members.iter().map(|member| world.list(member, query, deadline)))
-            .await;
+        futures_util::future::join_all(members.iter().map(|member| live.list(member, query, deadline))).await;
     for answer in answers {
         answer.unwrap();
     }
@@ -345,30 +344,30 @@ async fn crowd(server: &mut Server, world: &Live, count: usize) -> (usize, Versi
 #[tokio::test]
 async fn a_crowd_of_questions_goes_by_eight_connections_that_are_made_once_and_single_look_ups_by_another() {
     let mut server = Server::start(&["h2", "http/1.1"], &["127.0.0.1"]).await;
-    let world = connected(&server.kubeconfig()).await;
-    assert_eq!(crowd(&mut server, &world, 1000).await, (crate::live::FLEET_CONNECTIONS, Version::HTTP_2));
-    assert_eq!(crowd(&mut server, &world, 1000).await, (0, Version::HTTP_2));
-    assert_eq!(team(get(&world, shop()).await).as_deref(), Some("a"));
+    let live = connected(&server.kubeconfig()).await;
+    assert_eq!(crowd(&mut server, &live, 1000).await, (crate::live::FLEET_CONNECTIONS, Version::HTTP_2));
+    assert_eq!(crowd(&mut server, &live, 1000).await, (0, Version::HTTP_2));
+    assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
     assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name: None });
 }
 
 #[tokio::test]
 async fn a_single_question_opens_a_single_lane() {
     let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
-    let world = connected(&server.kubeconfig()).await;
+    let live = connected(&server.kubeconfig()).await;
     for expected in [1, 0, 0] {
-        assert_eq!(crowd(&mut server, &world, 1).await, (expected, Version::HTTP_2));
+        assert_eq!(crowd(&mut server, &live, 1).await, (expected, Version::HTTP_2));
     }
 }
 
 #[tokio::test]
 async fn where_only_http1_is_spoken_the_crowd_is_held_below_64_connections() {
     let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
-    let world = connected(&server.kubeconfig()).await;
+    let live = connected(&server.kubeconfig()).await;
     // The first requests try HTTP/2.
-    let (_, version) = crowd(&mut server, &world, 1).await;
+    let (_, version) = crowd(&mut server, &live, 1).await;
     assert_eq!(version, Version::HTTP_11);
-    let (connections, version) = crowd(&mut server, &world, 500).await;
+    let (connections, version) = crowd(&mut server, &live, 500).await;
     assert_eq!(version, Version::HTTP_11);
     assert!(connections < 64, "{connections}");
 }
@@ -377,15 +376,15 @@ async fn where_only_http1_is_spoken_the_crowd_is_held_below_64_connections() {
 async fn where_only_http1_is_spoken_who_waits_behind_silent_members_is_not_called_silent() {
     use crate::fleet::Cluster;
     let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
-    let world = connected(&server.kubeconfig()).await;
-    crowd(&mut server, &world, 1).await;
+    let live = connected(&server.kubeconfig()).await;
+    crowd(&mut server, &live, 1).await;
     let resource = Resource::NAMESPACES;
     let deadline = std::time::Instant::now() + Duration::from_millis(300);
     let query = super::asking_members::query(&resource, "");
     let of = |name: String| Cluster::Member(name.into());
     let members: Vec<_> =
         (0..60).map(|at| of(format!("silent{at}"))).chain((0..40).map(|at| of(format!("m{at}")))).collect();
-    let asked = members.iter().map(|member| world.list(member, query, deadline));
+    let asked = members.iter().map(|member| live.list(member, query, deadline));
     let answers = futures_util::future::join_all(asked).await;
     let codes = |answers: &[crate::fleet::PageResult], code| {
         answers.iter().filter(|answer| answer.as_ref().is_err_and(|cause| cause.code == code)).count()
@@ -394,17 +393,17 @@ async fn where_only_http1_is_spoken_who_waits_behind_silent_members_is_not_calle
     assert_eq!((codes(silent, cause::TIMEOUT), codes(silent, cause::CROWDED)), (40, 20));
     assert_eq!(codes(healthy, cause::CROWDED), 40);
     // And the places of those that were given up are free again.
-    let (_, version) = crowd(&mut server, &world, 100).await;
+    let (_, version) = crowd(&mut server, &live, 100).await;
     assert_eq!(version, Version::HTTP_11);
 }
 
 /// Asks the one context of a kubeconfig for a page, after the list of the fleet.
-async fn ask_context(world: &Live) -> crate::fleet::PageResult {
+async fn ask_context(live: &Live) -> crate::fleet::PageResult {
     use crate::fleet::Fleet;
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    let members = world.members(&Fleet::Contexts(vec!["test".to_owned()]), deadline).await.unwrap();
+    let members = live.members(&Fleet::Contexts(vec!["test".to_owned()]), deadline).await.unwrap();
     let resource = Resource::NAMESPACES;
-    world.list(&members[0].cluster, super::asking_members::query(&resource, ""), deadline).await
+    live.list(&members[0].cluster, super::asking_members::query(&resource, ""), deadline).await
 }
 
 #[tokio::test]
@@ -412,14 +411,14 @@ async fn a_context_that_leads_elsewhere_now_is_followed_and_one_that_does_not_ke
     let mut old = Server::start(&["h2"], &["127.0.0.1"]).await;
     let mut new = Server::start(&["h2"], &["127.0.0.1"]).await;
     let config = old.kubeconfig();
-    let world = connected(&config).await;
-    ask_context(&world).await.unwrap();
+    let live = connected(&config).await;
+    ask_context(&live).await.unwrap();
     assert!(matches!(old.next().await, Seen::Connection { .. }));
     old.request(Version::HTTP_2).await;
-    ask_context(&world).await.unwrap();
+    ask_context(&live).await.unwrap();
     old.request(Version::HTTP_2).await;
     std::fs::copy(new.kubeconfig().path, &config.path).unwrap();
-    ask_context(&world).await.unwrap();
+    ask_context(&live).await.unwrap();
     assert!(matches!(new.next().await, Seen::Connection { .. }));
     new.request(Version::HTTP_2).await;
     assert!(!matches!(old.seen.try_recv(), Ok(Seen::Request { .. })));
@@ -434,11 +433,11 @@ async fn a_certificate_that_is_replaced_in_its_file_makes_a_new_client() {
     std::fs::write(&authority, &other.certificate).unwrap();
     let cluster = format!(", certificate-authority: '{}'", authority.display());
     let config = kubeconfig(&format!("https://{}", server.address), "", &cluster, "token: secret");
-    let world = connected(&config).await;
-    assert_eq!(ask_context(&world).await.unwrap_err().code, cause::UNREACHABLE);
+    let live = connected(&config).await;
+    assert_eq!(ask_context(&live).await.unwrap_err().code, cause::UNREACHABLE);
     // Its length differs, in case the clock has only seconds.
     std::fs::write(&authority, format!("# new\n{}", server.certificate)).unwrap();
-    ask_context(&world).await.unwrap();
+    ask_context(&live).await.unwrap();
 }
 
 #[tokio::test]
@@ -454,11 +453,11 @@ async fn a_plugin_that_fails_is_not_run_again_at_once_unless_the_context_changes
     };
     let url = format!("https://{}", server.address);
     let config = server.kubeconfig();
-    let world = connected(&config).await;
+    let live = connected(&config).await;
     let mut seen = Vec::new();
     for word in ["a", "a", "b"] {
         std::fs::copy(kubeconfig(&url, &server.certificate, "", &user(word)).path, &config.path).unwrap();
-        assert_eq!(ask_context(&world).await.unwrap_err().code, cause::CREDENTIALS);
+        assert_eq!(ask_context(&live).await.unwrap_err().code, cause::CREDENTIALS);
         seen.push(std::fs::read_to_string(&runs).unwrap());
     }
     // kube runs it once for a certificate and once for a token.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::fake::{Asked, Fake, bookmark, list, namespace, not_found, settled, status, world};
+use super::fake::{Asked, Fake, bookmark, list, live, namespace, not_found, settled, status};
 use super::{LIST, from, get, shop, team, watched};
 use crate::live::Live;
 use crate::live::reflector::{FRESH_FOR, SETTLE_TIME};
@@ -14,85 +14,85 @@ use crate::{Address, MetadataResult, Resource, cause};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The answer, where it must come without asking.
-async fn known(world: &Live, fake: &mut Fake) -> Option<String> {
-    let answer = get(world, shop()).await;
+async fn known(live: &Live, fake: &mut Fake) -> Option<String> {
+    let answer = get(live, shop()).await;
     fake.was_not_asked().await;
     team(answer)
 }
 
 /// The answer, where `reply` says what the API server does about it.
-async fn asked(world: &Live, fake: &mut Fake, reply: impl FnOnce(Asked)) -> MetadataResult {
-    let (answer, ()) = tokio::join!(get(world, shop()), async {
+async fn asked(live: &Live, fake: &mut Fake, reply: impl FnOnce(Asked)) -> MetadataResult {
+    let (answer, ()) = tokio::join!(get(live, shop()), async {
         reply(fake.asked("/api/v1/namespaces/shop").await);
     });
     answer
 }
 
-fn reason(world: &Live) -> (bool, String) {
-    let lines = world.readiness();
+fn reason(live: &Live) -> (bool, String) {
+    let lines = live.readiness();
     assert_eq!((lines.len(), lines[0].name.as_str()), (1, "namespaces"));
     (lines[0].ok, lines[0].reason.clone())
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_watched_and_fresh_is_answered_without_asking() {
-    let (world, mut fake, _stream) = watched().await;
-    assert_eq!(known(&world, &mut fake).await.as_deref(), Some("a"));
-    assert_eq!(reason(&world), (true, "watched, 1 of them, last word 1 s ago".to_owned()));
+    let (live, mut fake, _stream) = watched().await;
+    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"));
+    assert_eq!(reason(&live), (true, "watched, 1 of them, last word 1 s ago".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_has_just_been_opened_is_not_trusted_yet() {
-    let (world, mut fake) = world();
-    world.watch(&Resource::NAMESPACES);
+    let (live, mut fake) = live();
+    live.watch(&Resource::NAMESPACES);
     fake.asked(LIST).await.json(200, &list(10, "", &[namespace("shop", 9, "a")]));
     let _stream = fake.asked(&from(10)).await.stream();
     settled().await;
-    let answer = asked(&world, &mut fake, |asked| asked.json(200, &namespace("shop", 11, "b"))).await;
+    let answer = asked(&live, &mut fake, |asked| asked.json(200, &namespace("shop", 11, "b"))).await;
     assert_eq!(team(answer).as_deref(), Some("b"));
     sleep(SETTLE_TIME).await;
-    assert_eq!(known(&world, &mut fake).await.as_deref(), Some("a"));
+    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_change_what_is_known() {
-    let (world, mut fake, stream) = watched().await;
+    let (live, mut fake, stream) = watched().await;
     stream.event("MODIFIED", &namespace("shop", 11, "b"));
     settled().await;
-    assert_eq!(known(&world, &mut fake).await.as_deref(), Some("b"));
+    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("b"));
     stream.event("DELETED", &namespace("shop", 12, "b"));
     settled().await;
     // Absence is never read off the cache.
-    let answer = asked(&world, &mut fake, |asked| asked.json(404, &not_found("shop"))).await;
+    let answer = asked(&live, &mut fake, |asked| asked.json(404, &not_found("shop"))).await;
     assert_eq!(answer, Ok(None));
     stream.event("ADDED", &namespace("shop", 13, "c"));
     settled().await;
-    assert_eq!(known(&world, &mut fake).await.as_deref(), Some("c"));
+    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("c"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_may_come_in_pieces_and_together() {
-    let (world, mut fake, stream) = watched().await;
+    let (live, mut fake, stream) = watched().await;
     let line = format!("{}\n", json!({"type": "MODIFIED", "object": namespace("shop", 11, "b")}));
     for byte in line.as_bytes() {
         stream.bytes(vec![*byte]);
         settled().await;
     }
-    assert_eq!(known(&world, &mut fake).await.as_deref(), Some("b"));
+    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("b"));
     let next = line.replace("\"b\"", "\"c\"");
     stream.bytes(format!("{line}{next}"));
     settled().await;
-    assert_eq!(known(&world, &mut fake).await.as_deref(), Some("c"));
+    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("c"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn bookmarks_keep_it_fresh_and_are_where_the_next_stream_begins() {
-    let (world, mut fake, stream) = watched().await;
+    let (live, mut fake, stream) = watched().await;
     for minute in 1..=5 {
         sleep(60 * SECOND).await;
         stream.event("BOOKMARK", &bookmark(10 + minute));
         settled().await;
-        assert_eq!(known(&world, &mut fake).await.as_deref(), Some("a"), "minute {minute}");
+        assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"), "minute {minute}");
     }
     drop(stream);
     fake.asked(&from(15)).await;
@@ -100,31 +100,31 @@ async fn bookmarks_keep_it_fresh_and_are_where_the_next_stream_begins() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_without_a_word_is_not_believed_for_longer_than_is_stated() {
-    let (world, mut fake, stream) = watched().await;
+    let (live, mut fake, stream) = watched().await;
     sleep(72 * SECOND).await;
-    assert_eq!(known(&world, &mut fake).await.as_deref(), Some("a"));
+    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"));
     // At the bound it is given up, and another is opened from the last version.
     let start = Instant::now();
     let reopening = fake.asked(&from(10)).await;
     assert!(start.elapsed() <= 3 * SECOND, "{:?}", start.elapsed());
     settled().await;
     assert!(stream.is_closed());
-    let answer = asked(&world, &mut fake, drop).await;
+    let answer = asked(&live, &mut fake, drop).await;
     assert_eq!(answer.unwrap_err().code, cause::UNREACHABLE);
     let _stream = reopening.stream();
     sleep(SETTLE_TIME).await;
     settled().await;
-    assert_eq!(known(&world, &mut fake).await.as_deref(), Some("a"));
+    assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_the_watch_is_interrupted_the_api_server_is_asked() {
-    let (world, mut fake, stream) = watched().await;
+    let (live, mut fake, stream) = watched().await;
     stream.breaks();
     let _reopening = fake.asked(&from(10)).await;
-    let answer = asked(&world, &mut fake, |asked| asked.json(200, &namespace("shop", 11, "b"))).await;
+    let answer = asked(&live, &mut fake, |asked| asked.json(200, &namespace("shop", 11, "b"))).await;
     assert_eq!(team(answer).as_deref(), Some("b"));
-    let (ok, reason) = reason(&world);
+    let (ok, reason) = reason(&live);
     assert!(ok && reason.starts_with("the watch is interrupted, last word 1 s ago"), "{reason}");
     assert!(reason.ends_with("no connection to the API server: connection reset"), "{reason}");
 }
@@ -139,11 +139,11 @@ async fn what_was_known_a_moment_ago_stands_in_for_nobody_answering() {
         |asked| std::mem::forget(asked),
     ];
     for (at, reply) in nobody.into_iter().enumerate() {
-        let (world, mut fake, stream) = watched().await;
+        let (live, mut fake, stream) = watched().await;
         stream.breaks();
         let _reopening = fake.asked(&from(10)).await;
         let start = Instant::now();
-        let answer = asked(&world, &mut fake, reply).await;
+        let answer = asked(&live, &mut fake, reply).await;
         assert_eq!(team(answer).as_deref(), Some("a"), "{at}");
         assert!(start.elapsed() <= Duration::from_millis(2501), "half of the time must be left: {at}");
     }
@@ -159,44 +159,44 @@ async fn what_was_known_never_stands_in_for_a_refusal() {
         (|asked| asked.bytes(400, "{}"), cause::REFUSED),
     ];
     for (reply, expected) in refusals {
-        let (world, mut fake, stream) = watched().await;
+        let (live, mut fake, stream) = watched().await;
         stream.breaks();
         let _reopening = fake.asked(&from(10)).await;
-        assert_eq!(asked(&world, &mut fake, reply).await.unwrap_err().code, expected);
+        assert_eq!(asked(&live, &mut fake, reply).await.unwrap_err().code, expected);
     }
     // And a certain absence is an absence, whatever was known.
-    let (world, mut fake, stream) = watched().await;
+    let (live, mut fake, stream) = watched().await;
     stream.breaks();
     let _reopening = fake.asked(&from(10)).await;
-    assert_eq!(asked(&world, &mut fake, |asked| asked.json(404, &not_found("shop"))).await, Ok(None));
+    assert_eq!(asked(&live, &mut fake, |asked| asked.json(404, &not_found("shop"))).await, Ok(None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_known_too_long_ago_is_not_used() {
-    let (world, mut fake, stream) = watched().await;
+    let (live, mut fake, stream) = watched().await;
     stream.breaks();
     let reopening = fake.asked(&from(10)).await;
     sleep(FRESH_FOR).await;
     // The opening was given up after a minute and is tried again.
     assert!(reopening.is_abandoned());
     let _again = fake.asked(&from(10)).await;
-    let found = asked(&world, &mut fake, drop).await.unwrap_err();
+    let found = asked(&live, &mut fake, drop).await.unwrap_err();
     assert_eq!(found.code, cause::UNREACHABLE);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_version_that_is_gone_makes_a_new_list_that_replaces_the_old() {
-    let (world, mut fake, stream) = watched().await;
+    let (live, mut fake, stream) = watched().await;
     stream.event("ERROR", &status(410, "Expired", "too old resource version"));
     let listing = fake.asked(LIST).await;
     // The old state stays until the new one is there.
-    let answer = asked(&world, &mut fake, drop).await;
+    let answer = asked(&live, &mut fake, drop).await;
     assert_eq!(team(answer).as_deref(), Some("a"));
     listing.json(200, &list(50, "", &[namespace("other", 40, "b")]));
     let _stream = fake.asked(&from(50)).await.stream();
     sleep(SETTLE_TIME).await;
     settled().await;
-    assert_eq!(asked(&world, &mut fake, |asked| asked.json(404, &not_found("shop"))).await, Ok(None));
+    assert_eq!(asked(&live, &mut fake, |asked| asked.json(404, &not_found("shop"))).await, Ok(None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,27 +209,27 @@ async fn a_version_that_is_gone_when_the_stream_is_opened_does_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_of_several_pages_is_read_to_its_end() {
-    let (world, mut fake) = world();
-    world.watch(&Resource::NAMESPACES);
+    let (live, mut fake) = live();
+    live.watch(&Resource::NAMESPACES);
     fake.asked(LIST).await.json(200, &list(10, "a/b=", &[namespace("shop", 9, "a")]));
     let second = fake.asked("/api/v1/namespaces?limit=500&continue=a%2Fb%3D").await;
     assert!(second.accept.starts_with("application/json;as=PartialObjectMetadataList"));
-    assert!(!reason(&world).0);
+    assert!(!reason(&live).0);
     second.json(200, &list(10, "", &[namespace("other", 8, "b")]));
     let _stream = fake.asked(&from(10)).await.stream();
     settled().await;
     assert_eq!(
-        reason(&world),
+        reason(&live),
         (true, "the watch is being opened, last word 0 s ago, each look-up asks the API server".to_owned())
     );
     sleep(SETTLE_TIME).await;
-    assert_eq!(reason(&world), (true, "watched, 2 of them, last word 1 s ago".to_owned()));
+    assert_eq!(reason(&live), (true, "watched, 2 of them, last word 1 s ago".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_is_as_old_as_its_first_page() {
-    let (world, mut fake) = world();
-    world.watch(&Resource::NAMESPACES);
+    let (live, mut fake) = live();
+    live.watch(&Resource::NAMESPACES);
     let first = fake.next().await;
     sleep(40 * SECOND).await;
     first.json(200, &list(10, "next", &[namespace("shop", 9, "a")]));
@@ -238,26 +238,26 @@ async fn a_list_is_as_old_as_its_first_page() {
     second.json(200, &list(10, "", &[]));
     let _opening = fake.next().await;
     settled().await;
-    assert!(reason(&world).1.contains("last word 80 s ago"), "{}", reason(&world).1);
-    let answer = asked(&world, &mut fake, drop).await;
+    assert!(reason(&live).1.contains("last word 80 s ago"), "{}", reason(&live).1);
+    let answer = asked(&live, &mut fake, drop).await;
     assert_eq!(answer.unwrap_err().code, cause::UNREACHABLE);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_never_ends_is_given_up() {
-    let (world, mut fake) = world();
-    world.watch(&Resource::NAMESPACES);
+    let (live, mut fake) = live();
+    live.watch(&Resource::NAMESPACES);
     fake.next().await.json(200, &list(10, "again", &[]));
     fake.next().await.json(200, &list(10, "again", &[]));
     settled().await;
-    assert!(reason(&world).1.contains("does not end"), "{}", reason(&world).1);
+    assert!(reason(&live).1.contains("does not end"), "{}", reason(&live).1);
     fake.asked(LIST).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_fails_is_told_and_tried_again_with_growing_pauses() {
-    let (world, mut fake) = world();
-    world.watch(&Resource::NAMESPACES);
+    let (live, mut fake) = live();
+    live.watch(&Resource::NAMESPACES);
     let mut last = Instant::now();
     for attempt in 0..12 {
         let asked = fake.asked(LIST).await;
@@ -270,14 +270,14 @@ async fn a_list_that_fails_is_told_and_tried_again_with_growing_pauses() {
         asked.json(403, &status(403, "Forbidden", "no"));
         settled().await;
         let expected = "not read yet: Durward is not permitted to list namespaces (RBAC: verb list)";
-        assert_eq!(reason(&world), (false, expected.to_owned()));
+        assert_eq!(reason(&live), (false, expected.to_owned()));
     }
     // Questions are asked meanwhile.
     fake.asked(LIST).await.json(200, &list(10, "", &[]));
     let _stream = fake.asked(&from(10)).await.stream();
     sleep(SETTLE_TIME).await;
     settled().await;
-    assert_eq!(reason(&world), (true, "watched, 0 of them, last word 1 s ago".to_owned()));
+    assert_eq!(reason(&live), (true, "watched, 0 of them, last word 1 s ago".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -289,11 +289,11 @@ async fn a_list_that_makes_no_sense_is_never_an_empty_one() {
         json!({"items": []}),
         json!("<html>"),
     ] {
-        let (world, mut fake) = world();
-        world.watch(&Resource::NAMESPACES);
+        let (live, mut fake) = live();
+        live.watch(&Resource::NAMESPACES);
         fake.next().await.json(200, &body);
         settled().await;
-        assert!(!reason(&world).0, "{body}");
+        assert!(!reason(&live).0, "{body}");
         fake.asked(LIST).await;
     }
 }
@@ -325,13 +325,13 @@ async fn a_stream_that_makes_no_sense_is_not_believed() {
         format!("{}\n", json!({"type": "ERROR", "object": status(500, "InternalError", "etcd")})),
         " ".repeat((4 << 20) + 1),
     ] {
-        let (world, mut fake, stream) = watched().await;
+        let (live, mut fake, stream) = watched().await;
         let shown: String = line.chars().take(60).collect();
         stream.bytes(line);
         let _reopening = fake.asked(&from(10)).await;
-        let answer = asked(&world, &mut fake, |asked| asked.json(200, &namespace("shop", 12, "c"))).await;
+        let answer = asked(&live, &mut fake, |asked| asked.json(200, &namespace("shop", 12, "c"))).await;
         assert_eq!(team(answer).as_deref(), Some("c"), "{shown}");
-        assert!(reason(&world).1.contains("interrupted"), "{shown}");
+        assert!(reason(&live).1.contains("interrupted"), "{shown}");
     }
 }
 
@@ -348,18 +348,18 @@ async fn an_api_server_that_ends_each_stream_at_once_is_not_asked_without_end() 
 
 #[tokio::test(start_paused = true)]
 async fn watching_twice_is_watching_once() {
-    let (world, mut fake, _stream) = watched().await;
-    world.watch(&Resource::NAMESPACES);
+    let (live, mut fake, _stream) = watched().await;
+    live.watch(&Resource::NAMESPACES);
     fake.was_not_asked().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_name_in_another_resource_is_another_object() {
-    let (world, mut fake, _stream) = watched().await;
+    let (live, mut fake, _stream) = watched().await;
     let resource = Resource { group: String::new().into(), version: "v1".into(), plural: "nodes".into() };
     let address = Address { resource: &resource, ..shop() };
     let (answer, ()) =
-        tokio::join!(get(&world, address), async { drop(fake.asked("/api/v1/nodes/shop").await) });
+        tokio::join!(get(&live, address), async { drop(fake.asked("/api/v1/nodes/shop").await) });
     assert_eq!(answer.unwrap_err().code, cause::UNREACHABLE);
 }
 
@@ -367,9 +367,9 @@ async fn the_same_name_in_another_resource_is_another_object() {
 async fn a_world_that_is_dropped_leaves_nothing_running() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
-    let (world, fake, stream) = watched().await;
+    let (live, fake, stream) = watched().await;
     assert!(tasks() > before);
-    drop(world);
+    drop(live);
     settled().await;
     assert!(stream.is_closed());
     assert_eq!(tasks(), before);

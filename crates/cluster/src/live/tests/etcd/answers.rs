@@ -12,15 +12,15 @@ const LINES: [(&str, &str); 5] =
 async fn the_gateway_is_found_under_the_prefix_of_each_line_and_found_once() {
     for (version, prefix) in LINES {
         let member = Member::plain(gateway(version, prefix)).await;
-        let (world, peer) = (world(), peer(&member, ClientOptions::default()));
-        let Ok(EtcdResponse::Status(status)) = ask(&world, &peer, EtcdRequest::Status).await else {
+        let (live, peer) = (live(), peer(&member, ClientOptions::default()));
+        let Ok(EtcdResponse::Status(status)) = ask(&live, &peer, EtcdRequest::Status).await else {
             panic!("{version}")
         };
         assert_eq!((status.version.as_str(), status.cluster), (version, 14_841_639_068_965_178_418));
         assert_eq!(status.leader, Some(status.member));
         assert_eq!(member.calls().last().unwrap(), &format!("POST {prefix}/maintenance/status"));
         for question in [EtcdRequest::Members, EtcdRequest::Alarms, EtcdRequest::Read] {
-            assert!(ask(&world, &peer, question).await.is_ok(), "{version} {question:?}");
+            assert!(ask(&live, &peer, question).await.is_ok(), "{version} {question:?}");
         }
         let range = format!("POST {prefix}/kv/range");
         let expected =
@@ -35,7 +35,7 @@ async fn a_list_behind_a_quorum_is_believed_only_from_versions_that_know_the_wis
     for (version, prefix) in LINES {
         let member = Member::plain(gateway(version, prefix)).await;
         let answer =
-            ask(&world(), &peer(&member, ClientOptions::default()), EtcdRequest::MembersByQuorum).await;
+            ask(&live(), &peer(&member, ClientOptions::default()), EtcdRequest::MembersByQuorum).await;
         let heard = member.heard();
         let wish = heard.iter().find(|heard| heard.call.ends_with("/member/list")).unwrap();
         assert_eq!(wish.body, r#"{"linearizable":true}"#);
@@ -50,7 +50,7 @@ async fn a_list_behind_a_quorum_is_believed_only_from_versions_that_know_the_wis
         _ => silent(heard),
     })
     .await;
-    let cause = why(&world(), &peer(&member, ClientOptions::default()), EtcdRequest::MembersByQuorum).await;
+    let cause = why(&live(), &peer(&member, ClientOptions::default()), EtcdRequest::MembersByQuorum).await;
     assert_eq!(cause.code, cause::UNSUPPORTED);
 }
 
@@ -85,7 +85,7 @@ async fn a_refusal_is_told_by_what_it_says_in_each_version() {
     ] {
         let (body, told) = (body.to_owned(), body.to_owned());
         let member = Member::plain(move |_| say(status, body.clone())).await;
-        let cause = why(&world(), &peer(&member, ClientOptions::default()), question).await;
+        let cause = why(&live(), &peer(&member, ClientOptions::default()), question).await;
         assert_eq!(cause.code, code, "{told}: {}", cause.text);
         let begins = format!("etcd-0 could not be asked for {question}: ");
         assert!(cause.text.starts_with(&begins), "{}", cause.text);
@@ -100,8 +100,8 @@ async fn a_read_that_is_denied_had_its_quorum_and_nobody_logs_in_for_it() {
         r#"{"code":7,"message":"etcdserver: permission denied"}"#,
     ] {
         let member = Member::plain(move |_| say(400, body)).await;
-        let (world, peer) = (world(), peer(&member, login::nobodys()));
-        assert_eq!(ask(&world, &peer, EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Denied)));
+        let (live, peer) = (live(), peer(&member, login::nobodys()));
+        assert_eq!(ask(&live, &peer, EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Denied)));
         assert_eq!(member.calls(), ["POST /v3/kv/range"]);
     }
 }
@@ -109,19 +109,19 @@ async fn a_read_that_is_denied_had_its_quorum_and_nobody_logs_in_for_it() {
 #[tokio::test]
 async fn without_a_gateway_health_and_metrics_still_answer() {
     let member = Member::plain(|heard| beside("3.5.16", heard)).await;
-    let (world, peer) = (world(), peer(&member, ClientOptions::default()));
-    let cause = why(&world, &peer, EtcdRequest::Status).await;
+    let (live, peer) = (live(), peer(&member, ClientOptions::default()));
+    let cause = why(&live, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::GATEWAY_OFF);
     assert!(cause.text.contains("--enable-grpc-gateway"), "{}", cause.text);
     assert_eq!(member.calls().len(), 4, "each prefix, and what it is");
-    assert_eq!(why(&world, &peer, EtcdRequest::Members).await.code, cause::GATEWAY_OFF);
+    assert_eq!(why(&live, &peer, EtcdRequest::Members).await.code, cause::GATEWAY_OFF);
     assert_eq!(member.calls(), [""; 0], "it is remembered for a while");
     let good = Health { is_healthy: true, reason: String::new() };
-    assert_eq!(ask(&world, &peer, EtcdRequest::Health).await, Ok(EtcdResponse::Health(good)));
-    let Ok(EtcdResponse::Metrics(metrics)) = ask(&world, &peer, EtcdRequest::Metrics).await else { panic!() };
+    assert_eq!(ask(&live, &peer, EtcdRequest::Health).await, Ok(EtcdResponse::Health(good)));
+    let Ok(EtcdResponse::Metrics(metrics)) = ask(&live, &peer, EtcdRequest::Metrics).await else { panic!() };
     assert_eq!((metrics.is_leader, metrics.is_learner), (Some(true), None));
     let ill = r#"{"health":"false","reason":"RAFT NO LEADER"}"#;
     member.says(move |_| say(503, ill));
     let bad = Health { is_healthy: false, reason: "RAFT NO LEADER".to_owned() };
-    assert_eq!(ask(&world, &peer, EtcdRequest::Health).await, Ok(EtcdResponse::Health(bad)));
+    assert_eq!(ask(&live, &peer, EtcdRequest::Health).await, Ok(EtcdResponse::Health(bad)));
 }

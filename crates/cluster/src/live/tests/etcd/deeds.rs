@@ -10,8 +10,8 @@ use crate::writer::{Lease, LiveWriter, Reservation, Reservations, TransferResult
 
 const TRANSFER: &str = "POST /v3/maintenance/transfer-leadership";
 
-async fn move_it(world: &Live, peer: &Endpoint) -> TransferResult {
-    LiveWriter::new(world)
+async fn move_it(live: &Live, peer: &Endpoint) -> TransferResult {
+    LiveWriter::new(live)
         .transfer_leadership(peer, u64::MAX - 1, Instant::now() + Duration::from_secs(5))
         .await
 }
@@ -44,13 +44,13 @@ async fn what_became_of_a_leader_is_told_as_it_is_and_it_is_asked_once() {
             _ => answers(heard),
         })
         .await;
-        let (world, peer) = (world(), peer(&member, ClientOptions::default()));
-        assert_eq!(move_it(&world, &peer).await, expected, "{status} {body}");
+        let (live, peer) = (live(), peer(&member, ClientOptions::default()));
+        assert_eq!(move_it(&live, &peer).await, expected, "{status} {body}");
         let heard = member.heard();
         let sent: Vec<_> = heard.iter().filter(|heard| heard.call == TRANSFER).collect();
         assert_eq!(sent.len(), 1);
         assert_eq!(sent[0].body, r#"{"targetID":"18446744073709551614"}"#);
-        assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok(), "the gateway is there all the same");
+        assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok(), "the gateway is there all the same");
     }
 }
 
@@ -66,8 +66,7 @@ async fn a_handover_of_which_nobody_knows_is_unknown_and_where_there_is_none_is_
         let member =
             Member::plain(move |heard| if heard.call == TRANSFER { reply.clone() } else { answers(heard) })
                 .await;
-        let TransferResult::Unknown(cause) =
-            move_it(&world(), &peer(&member, ClientOptions::default())).await
+        let TransferResult::Unknown(cause) = move_it(&live(), &peer(&member, ClientOptions::default())).await
         else {
             panic!()
         };
@@ -80,8 +79,8 @@ async fn a_handover_of_which_nobody_knows_is_unknown_and_where_there_is_none_is_
             |heard| if heard.call == TRANSFER { Say::Nothing } else { gateway("3.6.15", "/v3")(heard) },
         )
         .await;
-    let world = world();
-    let hands = LiveWriter::new(&world);
+    let live = live();
+    let hands = LiveWriter::new(&live);
     let soon = Instant::now() + Duration::from_millis(100);
     let TransferResult::Unknown(cause) =
         hands.transfer_leadership(&peer(&member, ClientOptions::default()), 5, soon).await
@@ -91,11 +90,11 @@ async fn a_handover_of_which_nobody_knows_is_unknown_and_where_there_is_none_is_
     assert!(cause.code == cause::TIMEOUT && cause.text.contains("may hand over yet"), "{}", cause.text);
     // 3.2 has no such call; without a gateway there is none either.
     let old = Member::plain(gateway("3.2.24", "/v3alpha")).await;
-    assert_eq!(move_it(&world, &peer(&old, ClientOptions::default())).await, TransferResult::Unsupported);
+    assert_eq!(move_it(&live, &peer(&old, ClientOptions::default())).await, TransferResult::Unsupported);
     let off = Member::plain(|heard| beside("3.5.16", heard)).await;
-    assert_eq!(move_it(&world, &peer(&off, ClientOptions::default())).await, TransferResult::Unsupported);
+    assert_eq!(move_it(&live, &peer(&off, ClientOptions::default())).await, TransferResult::Unsupported);
     let nowhere = Endpoint { address: "etcd-0.etcd".to_owned(), ..peer(&old, ClientOptions::default()) };
-    let TransferResult::Unknown(cause) = move_it(&world, &nowhere).await else { panic!() };
+    let TransferResult::Unknown(cause) = move_it(&live, &nowhere).await else { panic!() };
     assert_eq!(cause.code, cause::NO_ADDRESS);
 }
 
@@ -110,8 +109,8 @@ fn set(version: Option<&str>) -> Reservations {
 
 /// Writes a Lease, and returns the result for this answer and the path of the request.
 async fn write(version: Option<&str>, code: u16, body: &Value) -> (WriteResult, String) {
-    let (world, mut fake) = fake::world();
-    let hands = LiveWriter::new(&world);
+    let (live, mut fake) = fake::live();
+    let hands = LiveWriter::new(&live);
     let (lease, set) = (lease(), set(version));
     let deadline = Instant::now() + Duration::from_secs(5);
     let (written, path) = tokio::join!(hands.write(&lease, &set, deadline), async {
@@ -170,8 +169,8 @@ async fn a_lease_is_made_or_put_over_the_version_that_was_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_which_nobody_hears_may_be_written() {
-    let (world, mut fake) = fake::world();
-    let hands = LiveWriter::new(&world);
+    let (live, mut fake) = fake::live();
+    let hands = LiveWriter::new(&live);
     let (lease, set) = (lease(), set(None));
     let deadline = tokio::time::Instant::now().into_std() + Duration::from_secs(5);
     let (written, asked) = tokio::join!(hands.write(&lease, &set, deadline), fake.next());
@@ -192,8 +191,8 @@ async fn whether_a_lease_may_be_written_is_tried_without_storing_it() {
         ((201, &echo), Some((403, &forbidden)), Some((cause::FORBIDDEN, "update"))),
         ((403, &forbidden), None, Some((cause::FORBIDDEN, "create"))),
     ] {
-        let (world, mut fake) = fake::world();
-        let (hands, lease) = (LiveWriter::new(&world), lease());
+        let (live, mut fake) = fake::live();
+        let (hands, lease) = (LiveWriter::new(&live), lease());
         let (may, ()) = tokio::join!(hands.may_write(&lease, deadline), async {
             let asked = fake.next().await;
             assert_eq!(asked.path, format!("{ALL}?dryRun=All"));

@@ -9,7 +9,7 @@ use crate::cause;
 #[tokio::test]
 async fn what_is_no_address_is_not_dialled() {
     let member = Member::plain(gateway("3.5.16", "/v3")).await;
-    let world = world();
+    let live = live();
     for address in [
         "",
         "localhost",
@@ -27,7 +27,7 @@ async fn what_is_no_address_is_not_dialled() {
     ] {
         let peer = Endpoint { address: address.to_owned(), ..peer(&member, ClientOptions::default()) };
         for question in EtcdRequest::ALL {
-            let cause = why(&world, &peer, question).await;
+            let cause = why(&live, &peer, question).await;
             assert_eq!(cause.code, cause::NO_ADDRESS, "{address:?}");
             assert!(!cause.text.contains('\u{1b}'));
         }
@@ -40,9 +40,9 @@ async fn a_redirect_is_not_followed() {
     let elsewhere = Member::plain(gateway("3.5.16", "/v3")).await;
     let to = format!("http://{}/v3/maintenance/status", elsewhere.address);
     let member = Member::plain(move |_| Say::Redirect(to.clone())).await;
-    let (world, peer) = (world(), peer(&member, ClientOptions::default()));
+    let (live, peer) = (live(), peer(&member, ClientOptions::default()));
     for question in EtcdRequest::ALL {
-        let cause = why(&world, &peer, question).await;
+        let cause = why(&live, &peer, question).await;
         let expected =
             if question == EtcdRequest::MembersByQuorum { cause::UNSUPPORTED } else { cause::NOT_ETCD };
         assert!(cause.code == expected || cause.code == cause::NOT_ETCD, "{question:?} {}", cause.text);
@@ -53,30 +53,30 @@ async fn a_redirect_is_not_followed() {
 #[tokio::test]
 async fn what_is_too_long_is_garbage_and_what_is_half_is_none() {
     let member = Member::plain(|_| Say::Much(9 << 20)).await;
-    let (world, peer) = (world(), peer(&member, ClientOptions::default()));
+    let (live, peer) = (live(), peer(&member, ClientOptions::default()));
     for (question, limit) in
         [(EtcdRequest::Status, "1 MiB"), (EtcdRequest::Metrics, "8 MiB"), (EtcdRequest::Health, "1 MiB")]
     {
-        let cause = why(&world, &peer, question).await;
+        let cause = why(&live, &peer, question).await;
         assert_eq!(cause.code, cause::GARBAGE);
         assert!(cause.text.contains(limit), "{}", cause.text);
     }
     member.says(|_| Say::Much(100));
-    assert_eq!(why(&world, &peer, EtcdRequest::Status).await.code, cause::GARBAGE);
+    assert_eq!(why(&live, &peer, EtcdRequest::Status).await.code, cause::GARBAGE);
     member.says(|_| Say::Close);
-    assert_eq!(why(&world, &peer, EtcdRequest::Status).await.code, cause::UNREACHABLE);
+    assert_eq!(why(&live, &peer, EtcdRequest::Status).await.code, cause::UNREACHABLE);
     member.says(|_| say(200, "<html>Sign in</html>"));
-    assert_eq!(why(&world, &peer, EtcdRequest::Status).await.code, cause::NOT_ETCD);
+    assert_eq!(why(&live, &peer, EtcdRequest::Status).await.code, cause::NOT_ETCD);
     member.says(|_| absent());
-    assert_eq!(why(&world, &peer, EtcdRequest::Status).await.code, cause::NOT_ETCD, "404 to everything");
+    assert_eq!(why(&live, &peer, EtcdRequest::Status).await.code, cause::NOT_ETCD, "404 to everything");
     // Whatever it was a moment ago.
     member.says(gateway("3.5.16", "/v3"));
-    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok());
+    assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
 }
 
 #[tokio::test]
 async fn another_service_on_the_port_is_named() {
-    let world = world();
+    let live = live();
     // First bytes of an HTTP/2 server and of a database.
     let settings: &[u8] = b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00";
     for bytes in [settings, b"-ERR unknown command\r\n"] {
@@ -93,7 +93,7 @@ async fn another_service_on_the_port_is_named() {
         });
         let member = Member::plain(|_| absent()).await;
         let peer = Endpoint { port: address.port(), ..peer(&member, ClientOptions::default()) };
-        let cause = why(&world, &peer, EtcdRequest::Status).await;
+        let cause = why(&live, &peer, EtcdRequest::Status).await;
         assert_eq!(cause.code, cause::NOT_ETCD, "{:?}: {}", String::from_utf8_lossy(bytes), cause.text);
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -101,5 +101,5 @@ async fn another_service_on_the_port_is_named() {
     drop(listener);
     let member = Member::plain(|_| absent()).await;
     let peer = Endpoint { port: gone.port(), ..peer(&member, ClientOptions::default()) };
-    assert_eq!(why(&world, &peer, EtcdRequest::Status).await.code, cause::NOT_LISTENING);
+    assert_eq!(why(&live, &peer, EtcdRequest::Status).await.code, cause::NOT_LISTENING);
 }

@@ -52,15 +52,15 @@ fn guarded() -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
 async fn who_is_asked_who_asks_logs_in_once_and_again_when_the_token_ends() {
     let member = Member::plain(guarded()).await;
     let files = files();
-    let (world, peer) = (world(), peer(&member, client(&files, true)));
-    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok());
+    let (live, peer) = (live(), peer(&member, client(&files, true)));
+    assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
     let heard = member.heard();
     let told: Vec<_> = heard.iter().map(|heard| (heard.call.as_str(), heard.token.as_str())).collect();
     let (status, login) = ("POST /v3/maintenance/status", "POST /v3/auth/authenticate");
     assert_eq!(told, [(status, ""), (login, ""), (status, "t1")]);
     assert_eq!(heard[1].body, r#"{"name":"root","password":"a \"b\"\\"}"#);
     for question in [EtcdRequest::Alarms, EtcdRequest::Members, EtcdRequest::Read] {
-        assert!(ask(&world, &peer, question).await.is_ok());
+        assert!(ask(&live, &peer, question).await.is_ok());
     }
     assert!(member.heard().iter().all(|heard| heard.token == "t1"));
     // Started anew: it knows nobody.
@@ -69,7 +69,7 @@ async fn who_is_asked_who_asks_logs_in_once_and_again_when_the_token_ends() {
         let again = guarded();
         move |heard| if heard.token == "t1" { say(401, STALE) } else { again(heard) }
     });
-    let Err(cause) = ask(&world, &peer, EtcdRequest::Status).await else { panic!("t1 was given twice") };
+    let Err(cause) = ask(&live, &peer, EtcdRequest::Status).await else { panic!("t1 was given twice") };
     assert_eq!(cause.code, cause::CREDENTIALS, "once, not for ever: {}", cause.text);
     let calls = member.calls();
     assert_eq!(calls.iter().filter(|call| *call == login).count(), 1, "{calls:?}");
@@ -79,10 +79,10 @@ async fn who_is_asked_who_asks_logs_in_once_and_again_when_the_token_ends() {
 async fn many_who_ask_at_once_log_in_once() {
     let member = Member::plain(guarded()).await;
     let files = files();
-    let (world, peer) = (world(), peer(&member, client(&files, true)));
+    let (live, peer) = (live(), peer(&member, client(&files, true)));
     let questions =
         [EtcdRequest::Status, EtcdRequest::Members, EtcdRequest::MembersByQuorum, EtcdRequest::Alarms];
-    let all = futures_util::future::join_all(questions.map(|question| ask(&world, &peer, question))).await;
+    let all = futures_util::future::join_all(questions.map(|question| ask(&live, &peer, question))).await;
     assert!(all.iter().all(Result::is_ok), "{all:?}");
     let calls = member.calls();
     assert_eq!(calls.iter().filter(|call| call.ends_with("/authenticate")).count(), 1, "{calls:?}");
@@ -92,8 +92,8 @@ async fn many_who_ask_at_once_log_in_once() {
 async fn where_authentication_is_off_nobody_logs_in_and_an_old_token_is_forgotten() {
     let member = Member::plain(guarded()).await;
     let files = files();
-    let (world, peer) = (world(), peer(&member, client(&files, true)));
-    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok());
+    let (live, peer) = (live(), peer(&member, client(&files, true)));
+    assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
     // As 3.4 does: not even a good token is taken.
     let answers = gateway("3.4.23", "/v3");
     member.says(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
@@ -103,9 +103,9 @@ async fn where_authentication_is_off_nobody_logs_in_and_an_old_token_is_forgotte
         (_, "") => answers(heard),
         _ => say(401, STALE),
     });
-    assert_eq!(ask(&world, &peer, EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Served)));
+    assert_eq!(ask(&live, &peer, EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Served)));
     member.heard();
-    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok());
+    assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
     assert_eq!(member.calls(), ["POST /v3/maintenance/status"]);
 }
 
@@ -113,12 +113,12 @@ async fn where_authentication_is_off_nobody_logs_in_and_an_old_token_is_forgotte
 async fn a_password_does_not_go_over_plain_http_unless_the_configuration_says_so() {
     let member = Member::plain(guarded()).await;
     let files = files();
-    let cause = why(&world(), &peer(&member, client(&files, false)), EtcdRequest::Status).await;
+    let cause = why(&live(), &peer(&member, client(&files, false)), EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains("plain HTTP"), "{}", cause.text);
     assert_eq!(member.calls(), ["POST /v3/maintenance/status"]);
     // A read needs nobody.
-    let denied = ask(&world(), &peer(&member, client(&files, false)), EtcdRequest::Read).await;
+    let denied = ask(&live(), &peer(&member, client(&files, false)), EtcdRequest::Read).await;
     assert_eq!(denied, Ok(EtcdResponse::Read(Read::Denied)));
 }
 
@@ -135,7 +135,7 @@ async fn who_repeats_a_password_is_not_repeated() {
             _ => say(400, EMPTY),
         })
         .await;
-        let cause = why(&world(), &peer(&member, client(&files, true)), EtcdRequest::Status).await;
+        let cause = why(&live(), &peer(&member, client(&files, true)), EtcdRequest::Status).await;
         assert!(member.heard().iter().any(|heard| heard.body.contains("SECRET")));
         assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
         let told = format!("user \"root\" could not be logged in ({status})");
@@ -156,7 +156,7 @@ async fn who_repeats_a_token_is_not_repeated() {
             (_, token) => say(status, format!("authorization: {token}")),
         })
         .await;
-        let cause = why(&world(), &peer(&member, client(&files, true)), EtcdRequest::Status).await;
+        let cause = why(&live(), &peer(&member, client(&files, true)), EtcdRequest::Status).await;
         assert!(member.heard().iter().any(|heard| heard.token == "SECRET.7"));
         assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
         assert!(cause.text.contains("[token]"), "{status}: {}", cause.text);
@@ -172,13 +172,13 @@ async fn who_is_not_let_in_or_lacks_a_permission_is_named_and_the_password_is_no
     })
     .await;
     let files = files();
-    let (world, peer) = (world(), peer(&member, client(&files, true)));
-    let cause = why(&world, &peer, EtcdRequest::Status).await;
+    let (live, peer) = (live(), peer(&member, client(&files, true)));
+    let cause = why(&live, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains(r#"user "root" or its password"#), "{}", cause.text);
     assert!(!cause.text.contains("a \\\"b"), "{}", cause.text);
     member.heard();
-    assert_eq!(why(&world, &peer, EtcdRequest::Members).await.code, cause::CREDENTIALS);
+    assert_eq!(why(&live, &peer, EtcdRequest::Members).await.code, cause::CREDENTIALS);
     assert_eq!(member.calls(), ["POST /v3/cluster/member/list"], "it is not made to work on it again");
     // Another password is another try.
     files.write("password", "right");
@@ -189,7 +189,7 @@ async fn who_is_not_let_in_or_lacks_a_permission_is_named_and_the_password_is_no
         (_, "t") => say(403, denied),
         _ => say(400, EMPTY),
     });
-    let again = super::fake::world().0;
+    let again = super::fake::live().0;
     let cause = why(&again, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains(r#"user "root" has no permission"#), "{}", cause.text);

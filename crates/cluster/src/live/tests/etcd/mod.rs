@@ -34,19 +34,19 @@ fn peer(member: &Member, client: ClientOptions) -> Endpoint {
 }
 
 /// Asks with five seconds' time, by tokio's clock, which some tests put forward.
-async fn ask(world: &Live, peer: &Endpoint, question: EtcdRequest) -> EtcdResult {
+async fn ask(live: &Live, peer: &Endpoint, question: EtcdRequest) -> EtcdResult {
     let now = tokio::time::Instant::now().into_std();
-    world.call(peer, question, now + Duration::from_secs(5)).await
+    live.call(peer, question, now + Duration::from_secs(5)).await
 }
 
 /// Why there was no answer.
-async fn why(world: &Live, peer: &Endpoint, question: EtcdRequest) -> Cause {
-    ask(world, peer, question).await.expect_err("there is no answer")
+async fn why(live: &Live, peer: &Endpoint, question: EtcdRequest) -> Cause {
+    ask(live, peer, question).await.expect_err("there is no answer")
 }
 
 /// A world whose API server is not asked.
-fn world() -> Live {
-    fake::world().0
+fn live() -> Live {
+    fake::live().0
 }
 
 const HEADER: &str = r#""header":{"cluster_id":"14841639068965178418","member_id":"10276657743932975437","revision":"1","raft_term":"2"}"#;

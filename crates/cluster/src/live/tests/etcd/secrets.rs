@@ -39,14 +39,14 @@ fn client(login: bool) -> ClientOptions {
 
 /// Asks while the API server answers for one Secret.
 async fn ask_with(
-    world: &Live,
+    live: &Live,
     peer: &Endpoint,
     fake: &mut Fake,
     path: &str,
     code: u16,
     body: &Value,
 ) -> EtcdResult {
-    let mut asking = std::pin::pin!(ask(world, peer, EtcdRequest::Status));
+    let mut asking = std::pin::pin!(ask(live, peer, EtcdRequest::Status));
     tokio::select! {
         answer = &mut asking => panic!("the Secret was not read: {answer:?}"),
         asked = fake.asked(path) => asked.json(code, body),
@@ -60,12 +60,12 @@ async fn a_secret_is_read_by_name_once_for_all_members_and_questions() {
     let own = ours.issue(&["127.0.0.1"]);
     let first = Member::tls(&own, Some(&ours), gateway("3.5.16", "/v3")).await;
     let second = Member::tls(&own, Some(&ours), gateway("3.5.16", "/v3")).await;
-    let (world, mut fake) = fake::world();
+    let (live, mut fake) = fake::live();
     let body = material(&ours, Some(&ours.issue(&["client"])));
-    let answer = ask_with(&world, &peer(&first, client(false)), &mut fake, CLIENT, 200, &body).await;
+    let answer = ask_with(&live, &peer(&first, client(false)), &mut fake, CLIENT, 200, &body).await;
     assert!(answer.is_ok(), "{answer:?}");
     for question in EtcdRequest::ALL {
-        assert!(ask(&world, &peer(&second, client(false)), question).await.is_ok(), "{question:?}");
+        assert!(ask(&live, &peer(&second, client(false)), question).await.is_ok(), "{question:?}");
     }
     fake.was_not_asked().await;
 }
@@ -84,9 +84,9 @@ async fn a_password_comes_from_its_secret_when_it_is_wanted() {
         }
     })
     .await;
-    let (world, mut fake) = fake::world();
+    let (live, mut fake) = fake::live();
     let peer = peer(&member, client(true));
-    let (answer, ()) = tokio::join!(ask(&world, &peer, EtcdRequest::Status), async {
+    let (answer, ()) = tokio::join!(ask(&live, &peer, EtcdRequest::Status), async {
         fake.asked(CLIENT).await.json(200, &material(&ours, None));
         let user = secret("etcd-user", &[("username", "durward"), ("password", "pw\n")]);
         fake.asked(USER).await.json(200, &user);
@@ -114,9 +114,9 @@ async fn a_secret_that_is_not_there_or_does_not_hold_it_is_told_by_name() {
             "cannot be read",
         ),
     ] {
-        let (world, mut fake) = fake::world();
+        let (live, mut fake) = fake::live();
         let peer = peer(&member, client(false));
-        let cause = ask_with(&world, &peer, &mut fake, CLIENT, code, &body).await.unwrap_err();
+        let cause = ask_with(&live, &peer, &mut fake, CLIENT, code, &body).await.unwrap_err();
         assert_eq!(cause.code, cause::CREDENTIALS, "{}", cause.text);
         assert!(cause.text.contains(says) && !cause.text.contains("SECRET"), "{says}: {}", cause.text);
     }
@@ -127,20 +127,20 @@ async fn a_secret_that_is_not_there_or_does_not_hold_it_is_told_by_name() {
 async fn an_authority_that_was_replaced_is_read_again_when_a_member_is_not_known_by_the_old_one() {
     let (old, new) = (Authority::new(), Authority::new());
     let member = Member::tls(&old.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
-    let (world, mut fake) = fake::world();
+    let (live, mut fake) = fake::live();
     let before = peer(&member, client(false));
-    let answer = ask_with(&world, &before, &mut fake, CLIENT, 200, &material(&old, None)).await;
+    let answer = ask_with(&live, &before, &mut fake, CLIENT, 200, &material(&old, None)).await;
     assert!(answer.is_ok(), "{answer:?}");
     // The pod is another one, with certificates of the new authority. Young credentials are not read again.
     member.shows(&new.issue(&["127.0.0.1"]));
     let after = Endpoint { uid: "u-1".to_owned(), ..before };
-    let cause = why(&world, &after, EtcdRequest::Status).await;
+    let cause = why(&live, &after, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::TLS);
     fake.was_not_asked().await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(2)).await;
     tokio::time::resume();
-    let answer = ask_with(&world, &after, &mut fake, CLIENT, 200, &material(&new, None)).await;
+    let answer = ask_with(&live, &after, &mut fake, CLIENT, 200, &material(&new, None)).await;
     assert!(answer.is_ok(), "{answer:?}");
 }
 
@@ -148,9 +148,9 @@ async fn an_authority_that_was_replaced_is_read_again_when_a_member_is_not_known
 async fn what_was_read_serves_on_while_the_api_server_is_away_and_not_when_it_says_no() {
     let ours = Authority::new();
     let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
-    let (world, mut fake) = fake::world();
+    let (live, mut fake) = fake::live();
     let peer = peer(&member, client(false));
-    assert!(ask_with(&world, &peer, &mut fake, CLIENT, 200, &material(&ours, None)).await.is_ok());
+    assert!(ask_with(&live, &peer, &mut fake, CLIENT, 200, &material(&ours, None)).await.is_ok());
     let later = async |seconds| {
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(seconds)).await;
@@ -158,16 +158,16 @@ async fn what_was_read_serves_on_while_the_api_server_is_away_and_not_when_it_sa
     };
     later(31).await;
     let away = refusal(503, "ServiceUnavailable", "later");
-    assert!(ask_with(&world, &peer, &mut fake, CLIENT, 503, &away).await.is_ok());
-    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok(), "and is not asked each time");
+    assert!(ask_with(&live, &peer, &mut fake, CLIENT, 503, &away).await.is_ok());
+    assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok(), "and is not asked each time");
     fake.was_not_asked().await;
     later(6).await;
     let no = refusal(403, "Forbidden", "no");
-    let cause = ask_with(&world, &peer, &mut fake, CLIENT, 403, &no).await.unwrap_err();
+    let cause = ask_with(&live, &peer, &mut fake, CLIENT, 403, &no).await.unwrap_err();
     assert_eq!(cause.code, cause::CREDENTIALS, "{}", cause.text);
     // Unused credentials are dropped.
-    assert!(ask_with(&world, &peer, &mut fake, CLIENT, 200, &material(&ours, None)).await.is_ok());
+    assert!(ask_with(&live, &peer, &mut fake, CLIENT, 200, &material(&ours, None)).await.is_ok());
     later(301).await;
-    let cause = ask_with(&world, &peer, &mut fake, CLIENT, 503, &away).await.unwrap_err();
+    let cause = ask_with(&live, &peer, &mut fake, CLIENT, 503, &away).await.unwrap_err();
     assert_eq!(cause.code, cause::CREDENTIALS, "{}", cause.text);
 }

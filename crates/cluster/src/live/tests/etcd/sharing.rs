@@ -29,17 +29,17 @@ fn counting(count: &Arc<AtomicUsize>) -> impl Fn(&Heard) -> Say + Send + Sync + 
 async fn two_hundred_who_ask_at_once_share_a_few_answers_and_none_is_older_than_its_question() {
     let count = Arc::<AtomicUsize>::default();
     let member = Member::plain(counting(&count)).await;
-    let (world, peer) = (world(), peer(&member, ClientOptions::default()));
-    assert!(ask(&world, &peer, EtcdRequest::Status).await.is_ok());
+    let (live, peer) = (live(), peer(&member, ClientOptions::default()));
+    assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
     let before = count.load(Ordering::SeqCst);
-    let all = join_all((0..200).map(|_| ask(&world, &peer, EtcdRequest::Status))).await;
+    let all = join_all((0..200).map(|_| ask(&live, &peer, EtcdRequest::Status))).await;
     let asked = count.load(Ordering::SeqCst) - before;
     assert!((1..=4).contains(&asked), "{asked}");
     // Each one's answer is younger than whatever was answered before it asked.
     assert!(all.iter().all(|answer| term(answer) > before as u64));
     for _ in 0..20 {
         let seen = count.load(Ordering::SeqCst) as u64;
-        assert!(term(&ask(&world, &peer, EtcdRequest::Status).await) > seen);
+        assert!(term(&ask(&live, &peer, EtcdRequest::Status).await) > seen);
     }
 }
 
@@ -53,11 +53,11 @@ async fn who_asks_after_a_question_was_sent_is_not_given_its_answer() {
         answers(heard)
     })
     .await;
-    let (world, peer) = (world(), peer(&member, ClientOptions::default()));
-    let (first, second) = tokio::join!(ask(&world, &peer, EtcdRequest::Status), async {
+    let (live, peer) = (live(), peer(&member, ClientOptions::default()));
+    let (first, second) = tokio::join!(ask(&live, &peer, EtcdRequest::Status), async {
         sent.notified().await;
         let seen = count.load(Ordering::SeqCst) as u64;
-        (seen, ask(&world, &peer, EtcdRequest::Status).await)
+        (seen, ask(&live, &peer, EtcdRequest::Status).await)
     });
     assert_eq!(term(&first), 1);
     assert!(term(&second.1) > second.0, "it was answered before it was asked");
@@ -67,15 +67,15 @@ async fn who_asks_after_a_question_was_sent_is_not_given_its_answer() {
 async fn a_member_that_hangs_costs_its_own_deadline_and_nobody_else_anything() {
     let hangs = Member::plain(|_| Say::Nothing).await;
     let good = Member::plain(gateway("3.5.16", "/v3")).await;
-    let world = world();
+    let live = live();
     let (silent, quick) = (peer(&hangs, ClientOptions::default()), peer(&good, ClientOptions::default()));
     let began = Instant::now();
     let deadline = began + Duration::from_millis(400);
     let waiting = join_all(
-        (0..50).flat_map(|_| EtcdRequest::ALL).map(|question| world.call(&silent, question, deadline)),
+        (0..50).flat_map(|_| EtcdRequest::ALL).map(|question| live.call(&silent, question, deadline)),
     );
     let asking = async {
-        let all = join_all(EtcdRequest::ALL.map(|question| ask(&world, &quick, question))).await;
+        let all = join_all(EtcdRequest::ALL.map(|question| ask(&live, &quick, question))).await;
         (all, began.elapsed())
     };
     let (late, (answers, took)) = tokio::join!(waiting, asking);
@@ -87,20 +87,20 @@ async fn a_member_that_hangs_costs_its_own_deadline_and_nobody_else_anything() {
     // A question that nobody waits for any more is not under way: what is asked next is asked at once.
     hangs.says(gateway("3.5.16", "/v3"));
     let again = Instant::now();
-    assert!(ask(&world, &silent, EtcdRequest::Status).await.is_ok());
+    assert!(ask(&live, &silent, EtcdRequest::Status).await.is_ok());
     assert!(again.elapsed() < Duration::from_millis(350), "{:?}", again.elapsed());
 }
 
 #[tokio::test]
 async fn a_question_that_was_answered_half_does_not_outlive_its_deadline() {
     let member = Member::plain(|_| Say::Nothing).await;
-    let (world, peer) = (world(), peer(&member, ClientOptions::default()));
+    let (live, peer) = (live(), peer(&member, ClientOptions::default()));
     let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
-    let cause = world.call(&peer, EtcdRequest::Read, past).await.unwrap_err();
+    let cause = live.call(&peer, EtcdRequest::Read, past).await.unwrap_err();
     assert_eq!(cause.code, cause::TIMEOUT);
     assert_eq!(member.calls(), [""; 0], "there was no time to ask");
     let cause =
-        world.call(&peer, EtcdRequest::Read, Instant::now() + Duration::from_millis(50)).await.unwrap_err();
+        live.call(&peer, EtcdRequest::Read, Instant::now() + Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(cause.code, cause::TIMEOUT);
     assert!(cause.text.starts_with("etcd-0 could not be asked for a linearizable read: "), "{}", cause.text);
 }

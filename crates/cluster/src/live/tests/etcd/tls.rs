@@ -44,14 +44,14 @@ impl Files {
 async fn a_member_is_known_by_its_authority_and_by_its_address_or_the_name_that_is_configured() {
     let (ours, other) = (Authority::new(), Authority::new());
     let (by_address, by_name) = (ours.issue(&["127.0.0.1"]), ours.issue(&["etcd.shop.svc"]));
-    let (files, world) = (Files::new(&ours, None), world());
+    let (files, live) = (Files::new(&ours, None), live());
     let named = |tls: &mut Tls| tls.server_name = Some("etcd.shop.svc".to_owned());
     let member = Member::tls(&by_address, None, gateway("3.5.16", "/v3")).await;
-    assert!(ask(&world, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await.is_ok());
+    assert!(ask(&live, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await.is_ok());
     assert!(!member.calls().is_empty());
     let member = Member::tls(&by_name, None, gateway("3.5.16", "/v3")).await;
-    assert!(ask(&world, &peer(&member, files.client(named)), EtcdRequest::Status).await.is_ok());
-    let cause = why(&world, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await;
+    assert!(ask(&live, &peer(&member, files.client(named)), EtcdRequest::Status).await.is_ok());
+    let cause = why(&live, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::TLS);
     assert!(cause.text.contains("client.serverName") && cause.text.contains("127.0.0.1"), "{}", cause.text);
     for (own, says) in [
@@ -59,12 +59,12 @@ async fn a_member_is_known_by_its_authority_and_by_its_address_or_the_name_that_
         (ours.issue_old(&["127.0.0.1"]), "has ended"),
     ] {
         let member = Member::tls(&own, None, gateway("3.5.16", "/v3")).await;
-        let cause = why(&world, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await;
+        let cause = why(&live, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await;
         assert_eq!(cause.code, cause::TLS);
         assert!(cause.text.contains(says), "{}", cause.text);
         let insecure = files.client(|tls| tls.insecure = true);
         assert_eq!(member.calls(), [""; 0], "it was told nothing");
-        assert!(ask(&world, &peer(&member, insecure), EtcdRequest::Status).await.is_ok());
+        assert!(ask(&live, &peer(&member, insecure), EtcdRequest::Status).await.is_ok());
     }
 }
 
@@ -80,9 +80,9 @@ async fn a_rogue_member_learns_neither_password_nor_question() {
     files.write("password", "hunter2");
     let login = Login::Files { user: files.path("user"), password: files.path("password") };
     let client = ClientOptions { login: Some(login), ..files.client(|_| {}) };
-    let (world, peer) = (world(), peer(&rogue, client));
+    let (live, peer) = (live(), peer(&rogue, client));
     for question in EtcdRequest::ALL {
-        assert_eq!(why(&world, &peer, question).await.code, cause::TLS);
+        assert_eq!(why(&live, &peer, question).await.code, cause::TLS);
     }
     assert_eq!(rogue.calls(), [""; 0]);
 }
@@ -92,16 +92,16 @@ async fn a_member_that_wants_a_client_certificate_gets_the_one_that_is_configure
     let (ours, other) = (Authority::new(), Authority::new());
     let own = ours.issue(&["127.0.0.1"]);
     let member = Member::tls(&own, Some(&ours), gateway("3.6.15", "/v3")).await;
-    let world = world();
+    let live = live();
     let with = |identity: Option<&Issued>| Files::new(&ours, identity);
     let good = with(Some(&ours.issue(&["client"])));
-    assert!(ask(&world, &peer(&member, good.client(|_| {})), EtcdRequest::Status).await.is_ok());
+    assert!(ask(&live, &peer(&member, good.client(|_| {})), EtcdRequest::Status).await.is_ok());
     let none = with(None);
-    let cause = why(&world, &peer(&member, none.client(|_| {})), EtcdRequest::Status).await;
+    let cause = why(&live, &peer(&member, none.client(|_| {})), EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::TLS);
     assert!(cause.text.contains("wants a client certificate"), "{}", cause.text);
     let foreign = with(Some(&other.issue(&["client"])));
-    let cause = why(&world, &peer(&member, foreign.client(|_| {})), EtcdRequest::Status).await;
+    let cause = why(&live, &peer(&member, foreign.client(|_| {})), EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::TLS);
     assert!(cause.text.contains("does not accept the client's certificate"), "{}", cause.text);
 }
@@ -110,7 +110,7 @@ async fn a_member_that_wants_a_client_certificate_gets_the_one_that_is_configure
 async fn material_that_is_missing_or_makes_no_sense_is_told_without_repeating_it() {
     let ours = Authority::new();
     let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
-    let world = world();
+    let live = live();
     for (name, text, says) in [
         ("ca.crt", "SECRET", "ca.crt holds no certificate in PEM"),
         ("tls.key", "SECRET", "tls.key is no private key in PEM"),
@@ -119,7 +119,7 @@ async fn material_that_is_missing_or_makes_no_sense_is_told_without_repeating_it
     ] {
         let files = Files::new(&ours, Some(&ours.issue(&["client"])));
         files.write(name, text);
-        let cause = why(&world, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await;
+        let cause = why(&live, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await;
         assert_eq!(cause.code, cause::CREDENTIALS);
         assert!(cause.text.contains(says) && !cause.text.contains("SECRET"), "{}", cause.text);
     }
@@ -127,9 +127,9 @@ async fn material_that_is_missing_or_makes_no_sense_is_told_without_repeating_it
     let client = files.client(|tls| {
         tls.material = Some(Material::Files { authority: "/nowhere/ca.crt".into(), identity: None });
     });
-    let cause = why(&world, &peer(&member, client), EtcdRequest::Status).await;
+    let cause = why(&live, &peer(&member, client), EtcdRequest::Status).await;
     assert!(cause.code == cause::CREDENTIALS && cause.text.contains("/nowhere/ca.crt"), "{}", cause.text);
     let client = files.client(|tls| tls.material = None);
-    assert_eq!(why(&world, &peer(&member, client), EtcdRequest::Status).await.code, cause::CREDENTIALS);
+    assert_eq!(why(&live, &peer(&member, client), EtcdRequest::Status).await.code, cause::CREDENTIALS);
     assert_eq!(member.calls(), [""; 0]);
 }
