@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_what_guards_read_and_no_more() {
+    fn keeps_only_the_fields_that_guards_read() {
         let wire: Wire = serde_json::from_str(
             r#"{"name":"shop","uid":"1","labels":{"a":"b"},"deletionTimestamp":"2026-11-21T10:00:00Z","managedFields":[{}],
                "annotations":{"c":"d","kubectl.kubernetes.io/last-applied-configuration":"{}"}}"#,
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_without_a_uid_take_no_room_and_are_not_forgotten() {
+    fn owners_without_a_uid_count_as_one_unknown_owner() {
         let nameless = vec![r#"{"kind":"X"},{}"#; 50_000].join(",");
         let json = format!(r#"{{"name":"a","ownerReferences":[{nameless},{{"uid":"b"}},{nameless}]}}"#);
         let object = serde_json::from_str::<Wire>(&json).unwrap().object(None);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_beyond_what_a_page_may_have_become_one_that_nobody_knows() {
+    fn owners_over_the_limit_of_a_page_become_one_unknown_owner() {
         let mut page = Allowance::default();
         let mut of = |many: usize| {
             let mut wire = wire(0, many);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_beyond_what_a_page_may_have_are_refused() {
+    fn labels_over_the_limit_of_a_page_are_rejected() {
         let mut page = Allowance::default();
         for _ in 0..10 {
             page.take(&mut wire(MOST_ENTRIES, 0)).unwrap();

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_was_put_in_under_its_own_namespace_only() {
+    fn finds_objects_in_their_own_namespace_only() {
         let mut objects = Objects::default();
         assert!(objects.insert("a", "web", Metadata { deleting: true, ..Metadata::default() }));
         assert!(objects.insert("b", "web", Metadata::default()));

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stem_is_not_guessed_at() {
+    fn invalid_stems_are_rejected() {
         for stem in [
             "",
             "core",

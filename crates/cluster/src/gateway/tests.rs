@@ -43,7 +43,7 @@ fn a_status_is_read_in_each_line_with_ids_over_2_63_and_fields_that_are_left_out
 }
 
 #[test]
-fn what_is_half_an_answer_or_somebody_elses_is_named_so() {
+fn incomplete_answers_and_answers_of_other_programs_have_their_causes() {
     let cut = &STATUS_3_4[..100];
     for (text, code, says) in [
         (cut, cause::GARBAGE, "cannot be understood"),
@@ -77,7 +77,7 @@ fn what_is_half_an_answer_or_somebody_elses_is_named_so() {
 }
 
 #[test]
-fn a_list_of_members_is_whole_or_none() {
+fn a_member_list_is_complete_or_garbage() {
     let list = |members: &str| format!(r#"{{"header":{{"cluster_id":"7"}},"members":{members}}}"#);
     let good = list(
         r#"[{"ID":"18119753876222195308","name":"m2","peerURLs":["http://a:2380"],"clientURLs":["http://a:2379"]},{"ID":"5","peerURLs":["http://b:2380"],"isLearner":true}]"#,
@@ -108,7 +108,7 @@ fn a_list_of_members_is_whole_or_none() {
 }
 
 #[test]
-fn alarms_are_none_in_3_4_without_a_header_and_never_half_told() {
+fn alarms_can_lack_a_header_in_3_4_and_are_never_incomplete() {
     let of = |text: &str| read(EtcdRequest::Alarms, text.as_bytes());
     assert_eq!(of("{}"), Ok(EtcdResponse::Alarms(Vec::new())));
     assert_eq!(of(r#"{"header":{"cluster_id":"7"}}"#), Ok(EtcdResponse::Alarms(Vec::new())));
@@ -133,7 +133,7 @@ fn an_alarm_that_etcd_raises_without_a_member_is_read_and_recorded() {
 }
 
 #[test]
-fn a_read_is_served_where_the_header_says_of_which_ensemble() {
+fn a_read_needs_a_header_with_a_cluster_id() {
     let served = br#"{"header":{"cluster_id":"7","member_id":"5","revision":"1","raft_term":"2"}}"#;
     assert_eq!(read(EtcdRequest::Read, served), Ok(EtcdResponse::Read(Read::Served)));
     assert_eq!(why(EtcdRequest::Read, "{}").code, cause::NOT_ETCD);
@@ -182,7 +182,7 @@ fn of_metrics_only_etcds_own_count() {
 }
 
 #[test]
-fn a_refusal_is_told_by_its_number_in_both_of_its_forms() {
+fn a_refusal_is_recognized_by_its_code_in_both_forms() {
     let old =
         Refusal::read(br#"{"error":"etcdserver: not leader","message":"etcdserver: not leader","code":9}"#);
     let older = Refusal::read(br#"{"error":"etcdserver: not leader","code":9}"#);
@@ -241,7 +241,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn whatever_a_member_says_is_an_answer_or_a_cause_on_one_line(
+        fn every_body_is_a_response_or_a_cause_on_one_line(
             body in prop_oneof![any::<Vec<u8>>(), "[{}\\[\\]\":,a-z0-9\n\u{1b}]{0,80}".prop_map(String::into_bytes)]
         ) {
             for question in EtcdRequest::ALL {
@@ -253,7 +253,7 @@ mod properties {
         }
 
         #[test]
-        fn what_is_recorded_is_read_again_as_it_was(status in statuses(), metrics in metrics()) {
+        fn recorded_responses_are_read_back(status in statuses(), metrics in metrics()) {
             for (question, answer) in [
                 (EtcdRequest::Status, EtcdResponse::Status(Box::new(status))),
                 (EtcdRequest::Metrics, EtcdResponse::Metrics(metrics)),

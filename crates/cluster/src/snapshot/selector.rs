@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_counts_where_it_must_not_be_something_and_is_unknown_where_it_must() {
+    fn an_absent_field_matches_inequality_and_is_unknown_for_equality() {
         let bare = object("web", r#"{"metadata":{"name":"web"}}"#);
         assert_eq!(Selector::parse("status.phase!=Failed").unwrap().holds(&bare), Ok(true));
         assert!(Selector::parse("spec.type=LoadBalancer").unwrap().holds(&bare).is_err());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_judged_is_said() {
+    fn unsupported_selectors_are_reported() {
         for text in [
             "spec.nodeName=a",
             "status.phase",

@@ -49,7 +49,7 @@ async fn get(snapshot: &Snapshot, name: &str) -> MetadataResult {
 }
 
 #[tokio::test]
-async fn what_is_recorded_is_answered_and_a_whole_list_makes_absence_certain() {
+async fn recorded_objects_are_returned_and_a_complete_list_proves_absence() {
     let (_folder, snapshot) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, ONE)]);
     let shop = get(&snapshot, "shop").await.unwrap().unwrap();
     assert_eq!((shop.labels["team"].as_str(), shop.deleting), ("a", true));
@@ -68,7 +68,7 @@ async fn an_explicit_empty_list_is_certain_absence() {
 }
 
 #[tokio::test]
-async fn what_is_not_recorded_is_unknown() {
+async fn data_that_is_not_recorded_is_unknown() {
     let (folder, snapshot) = opened(&[
         (INDEX, INDEX_TEXT),
         ("here/core_v1_pods.json", r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#),
@@ -126,7 +126,7 @@ fn several_clusters_stand_beside_each_other() {
 }
 
 #[test]
-fn a_folder_that_is_no_world_is_told_what_one_is() {
+fn a_directory_without_index_is_rejected_with_an_explanation() {
     assert!(problems(&[]).starts_with("world.yaml: cannot be read: No such file"), "{}", problems(&[]));
     assert!(problems(&[]).contains("a world is a folder with a file world.yaml"));
     let missing = folder(&[]).path().join("nowhere");
@@ -136,7 +136,7 @@ fn a_folder_that_is_no_world_is_told_what_one_is() {
 }
 
 #[test]
-fn every_problem_of_the_index_is_told_at_once_with_its_line() {
+fn all_problems_of_the_index_are_reported_with_their_lines() {
     let told = problems(&[(
         INDEX,
         "version: 2\ntime: yesterday\nclusters:\n  - name: ../m1\n  - kubernetes: v1.35.4\n    unread:\n      - {what: pods, cause: tired, texts: x}\n  - name: m1\n  - name: m1\nkind: World\n",
@@ -160,7 +160,7 @@ fn every_problem_of_the_index_is_told_at_once_with_its_line() {
 }
 
 #[test]
-fn an_index_without_what_it_needs_is_refused() {
+fn an_index_without_required_keys_is_rejected() {
     for (index, expected) in [
         ("", "the file is empty"),
         ("# nothing\n", "the file is empty"),
@@ -189,7 +189,7 @@ fn an_index_without_what_it_needs_is_refused() {
 }
 
 #[test]
-fn bad_lists_are_told_with_file_line_and_reason() {
+fn invalid_lists_are_reported_with_file_line_and_reason() {
     let list =
         |items: &str| format!("{{\"apiVersion\":\"v1\",\"kind\":\"NamespaceList\",\"items\":[\n{items}\n]}}");
     for (text, expected) in [
@@ -223,7 +223,7 @@ fn a_list_that_is_wrong_throughout_does_not_fill_the_screen() {
 }
 
 #[test]
-fn nothing_that_was_put_into_the_folder_is_passed_over() {
+fn every_file_in_the_directory_is_read_or_reported() {
     let list = r#"{"apiVersion":"v1","kind":"List","items":[]}"#;
     let index = format!("{INDEX_TEXT}    unread: [{{what: core_v1_pods, cause: busy, text: x}}]\n");
     let told = problems(&[
@@ -255,7 +255,7 @@ fn nothing_that_was_put_into_the_folder_is_passed_over() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_that_leads_out_of_the_folder_is_refused_and_one_within_is_followed() {
+fn a_link_out_of_the_directory_is_rejected_and_one_inside_is_followed() {
     use std::os::unix::fs::symlink;
     let outside = folder(&[("secret.json", ONE), ("there/core_v1_namespaces.json", ONE)]);
     let snapshot = folder(&[(INDEX, INDEX_TEXT), ("..data/namespaces.json", ONE), ("here/.keep", "")]);
@@ -272,7 +272,7 @@ fn a_link_that_leads_out_of_the_folder_is_refused_and_one_within_is_followed() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_file_no_text_or_endless_is_refused() {
+fn directories_binary_files_and_huge_files_are_rejected() {
     use std::os::unix::ffi::OsStrExt as _;
     let snapshot = folder(&[(INDEX, INDEX_TEXT), ("here/.keep", "")]);
     let at = snapshot.path().join(NAMESPACES);

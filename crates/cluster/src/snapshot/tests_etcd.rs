@@ -87,7 +87,7 @@ fn pod(answers: BTreeMap<EtcdRequest, EtcdResult>) -> PodRecording {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_answered_again_and_what_was_not_is_that_cause_again() {
+async fn recorded_responses_and_causes_are_returned() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("w");
     write(&path, &recording(vec![pod(answers())])).unwrap();
@@ -126,7 +126,7 @@ async fn another_pod_of_the_name_another_question_and_a_pod_without_a_file_are_n
 }
 
 #[test]
-fn a_file_that_does_not_say_what_it_should_is_refused_with_the_reason() {
+fn an_invalid_file_is_rejected_with_the_reason() {
     for (text, why) in [
         ("[]", "is no JSON object"),
         ("{}", "has no uid"),
@@ -159,7 +159,7 @@ async fn a_cluster_may_be_called_etcd() {
 }
 
 #[test]
-fn what_could_not_be_read_again_is_not_written() {
+fn invalid_recordings_are_not_written() {
     let place = tempfile::tempdir().unwrap();
     let wrong = BTreeMap::from([(EtcdRequest::Status, Ok(Told::Read(Read::Served)))]);
     let slash = PodRecording { name: "../x".to_owned(), ..pod(answers()) };

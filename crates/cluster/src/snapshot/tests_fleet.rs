@@ -84,7 +84,7 @@ const WHOLE_PODS: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"i
 const ACTIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 #[tokio::test]
-async fn a_whole_list_tells_objects_pages_and_what_a_selector_lets_through() {
+async fn a_complete_list_answers_gets_pages_and_selectors() {
     let (_folder, snapshot) = opened(&[(INDEX, FLEET), (PODS, WHOLE_PODS)]);
     assert_eq!(pods(&snapshot, "", Part::Metadata).await.unwrap(), ["job-0", "web-0"]);
     assert_eq!(pods(&snapshot, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
@@ -146,7 +146,7 @@ async fn a_list_of_metadata_in_a_plain_list_is_metadata_too() {
 }
 
 #[tokio::test]
-async fn a_list_of_some_namespaces_or_names_says_nothing_of_others() {
+async fn a_list_of_some_namespaces_or_names_does_not_answer_for_others() {
     let text = r#"{"kind":"PodList","apiVersion":"v1","namespaces":["shop"],"items":[{"metadata":{"name":"a","namespace":"shop"}}]}"#;
     let spaces = r#"{"kind":"NamespaceList","apiVersion":"v1","names":["shop"],"items":[]}"#;
     let (_folder, snapshot) = opened(&[(INDEX, FLEET), (PODS, text), ("m1/core_v1_namespaces.json", spaces)]);
@@ -314,7 +314,7 @@ fn recording() -> Recording {
 }
 
 #[tokio::test]
-async fn what_was_written_is_read_again() {
+async fn a_written_snapshot_is_read_back() {
     let place = folder(&[]);
     let path = place.path().join("world");
     write(&path, &recording()).unwrap();
@@ -385,7 +385,7 @@ async fn a_member_that_is_called_like_the_one_that_asks_is_another_one_in_a_reco
 }
 
 #[test]
-fn nothing_is_written_over_and_an_empty_folder_is_taken() {
+fn existing_files_are_kept_and_an_empty_directory_is_used() {
     let place = folder(&[("full/README.md", "x"), ("file", "x")]);
     std::fs::create_dir(place.path().join("empty")).unwrap();
     write(&place.path().join("empty"), &recording()).unwrap();
@@ -402,7 +402,7 @@ fn nothing_is_written_over_and_an_empty_folder_is_taken() {
 }
 
 #[test]
-fn what_could_not_be_read_again_is_not_written() {
+fn invalid_recordings_are_not_written() {
     let refused = |change: &dyn Fn(&mut Recording), words: &str| {
         let place = folder(&[]);
         let mut recording = recording();

@@ -21,7 +21,7 @@ async fn a_kubeconfig_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_no_yaml_is_told_as_such() {
+async fn a_kubeconfig_that_is_not_yaml_is_reported() {
     let config = kubeconfig(URL, "", "", "token: x");
     std::fs::write(&config.path, "contexts: [").unwrap();
     let told = problem(&config.access()).await;
@@ -29,7 +29,7 @@ async fn a_kubeconfig_that_is_no_yaml_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_context_that_is_not_there_is_told_with_those_that_are() {
+async fn an_unknown_context_is_reported_with_the_known_ones() {
     let config = kubeconfig(URL, "", "", "token: x");
     let told = problem(&Access { context: Some("tets".to_owned()), ..config.access() }).await;
     assert!(
@@ -55,7 +55,7 @@ async fn a_proxy_is_refused_and_not_passed_by() {
 }
 
 #[tokio::test]
-async fn credentials_that_cannot_be_had_are_told() {
+async fn missing_credentials_are_reported() {
     for (user, expected) in [
         (
             "exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: /nowhere/plugin}",
@@ -77,13 +77,13 @@ async fn credentials_that_cannot_be_had_are_told() {
 }
 
 #[tokio::test]
-async fn an_authority_that_is_no_certificate_is_told() {
+async fn an_invalid_ca_is_reported() {
     let told = problem(&kubeconfig(URL, "not a certificate", "", "token: x").access()).await;
     assert!(told.contains("its certificate-authority holds no certificate"), "{told}");
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_url_is_told() {
+async fn an_invalid_server_url_is_reported() {
     let told = problem(&kubeconfig("not a url", "", "", "token: x").access()).await;
     assert!(told.contains("failed to parse cluster url"), "{told}");
 }

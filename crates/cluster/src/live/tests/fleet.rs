@@ -35,7 +35,7 @@ fn names(members: &MembersResult) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clusters_of_karmada_are_read_whole_page_by_page_from_the_newest_state() {
+async fn karmadas_clusters_are_listed_page_by_page_from_the_newest_state() {
     let (live, mut fake) = live();
     let (read, ()) = tokio::join!(members(&live), async {
         let asked = fake.asked(CLUSTERS).await;
@@ -69,7 +69,7 @@ async fn a_list_that_expires_half_way_is_begun_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_fails_makes_the_fleet_unknown_and_says_why() {
+async fn every_failure_makes_the_fleet_unknown_with_a_reason() {
     for (code, body, words) in [
         (
             404,
@@ -121,7 +121,7 @@ async fn whatever_fails_makes_the_fleet_unknown_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_while_a_list_is_under_way_gathers_on_one_that_is_not_sent_yet() {
+async fn callers_share_the_next_list_while_one_is_in_flight() {
     let (live, mut fake) = live();
     let late = async {
         settled().await;
@@ -188,14 +188,14 @@ async fn a_list_that_hangs_does_not_hold_the_next_ones_and_no_more_than_four_han
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fleet_of_nobody_asks_nobody() {
+async fn an_empty_fleet_sends_no_request() {
     let (live, mut fake) = live();
     assert!(live.members(&Fleet::None, soon()).await.unwrap().is_empty());
     fake.was_not_asked().await;
 }
 
 #[tokio::test]
-async fn contexts_are_those_of_the_kubeconfig_and_an_unknown_one_is_told() {
+async fn contexts_come_from_the_kubeconfig_and_an_unknown_one_is_reported() {
     let config = kubeconfig("https://127.0.0.1:1", "", "", "token: x");
     let live = Live::connect(&config.access()).await.unwrap();
     let fleet = |name: &str| Fleet::Contexts(vec![name.to_owned()]);
@@ -211,7 +211,7 @@ async fn contexts_are_those_of_the_kubeconfig_and_an_unknown_one_is_told() {
     );
     // And it is asked by its own address.
     let resource = Resource::NAMESPACES;
-    let query = super::asking_members::query(&resource, "");
+    let query = super::member_requests::query(&resource, "");
     let found = live.list(&read[0].cluster, query, deadline).await.unwrap_err();
     assert_eq!(found.code, cause::UNREACHABLE);
     assert!(found.text.starts_with("test could not be asked: no connection"), "{}", found.text);
@@ -246,7 +246,7 @@ async fn the_client_of_a_secret_is_kept_until_the_secret_changes() {
     assert_eq!(*m1, Cluster::Secret(Arc::from("durward"), Arc::from("m1")));
     let good = std::fs::read_to_string(kubeconfig("https://127.0.0.1:1", "", "", "token: x").path).unwrap();
     let resource = Resource::NAMESPACES;
-    let query = super::asking_members::query(&resource, "");
+    let query = super::member_requests::query(&resource, "");
     let path = "/api/v1/namespaces/durward/secrets/m1";
     for (version, is_read) in [(1, true), (1, false), (2, true)] {
         secrets(&live, &mut fake, version).await.unwrap();
@@ -300,7 +300,7 @@ async fn a_kubeconfig_in_a_secret_may_only_hold_data() {
         let (live, mut fake) = live();
         let read = secrets(&live, &mut fake, 1).await.unwrap();
         let resource = Resource::NAMESPACES;
-        let query = super::asking_members::query(&resource, "");
+        let query = super::member_requests::query(&resource, "");
         let deadline = std::time::Instant::now() + Duration::from_secs(5);
         let (answer, ()) = tokio::join!(live.list(&read[0].cluster, query, deadline), async {
             fake.next().await.json(200, &whole_secret(1, &kubeconfig));
@@ -352,7 +352,7 @@ fn told(live: &Live) -> Vec<(String, Vec<(String, &'static str)>)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rounds_are_made_at_once_and_every_minute_and_tell_what_fails_where() {
+async fn probes_run_at_once_and_every_minute_and_report_failures() {
     let (live, mut fake) = live();
     assert!(live.health().is_empty());
     let start = Instant::now();
@@ -380,7 +380,7 @@ async fn rounds_are_made_at_once_and_every_minute_and_tell_what_fails_where() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fleet_that_cannot_be_listed_is_told_as_a_failure_of_here() {
+async fn a_failed_fleet_list_is_a_failure_of_the_local_cluster() {
     let (live, mut fake) = live();
     live.start_probes(rounds(Fleet::Karmada));
     fake.asked(CLUSTERS).await.json(503, &status(503, "ServiceUnavailable", "no"));
@@ -402,7 +402,7 @@ async fn a_cluster_that_hangs_costs_a_round_five_seconds_and_not_five_for_each_k
 }
 
 #[tokio::test(start_paused = true)]
-async fn rounds_end_with_the_world() {
+async fn probes_stop_when_live_is_dropped() {
     let (live, mut fake) = live();
     live.start_probes(rounds(Fleet::None));
     let hanging = fake.next().await;

@@ -27,7 +27,7 @@ fn soon() -> std::time::Instant {
 
 async fn list(live: &Live, limit: u32, part: Part) -> PageResult {
     let resource = pods();
-    let query = ListQuery { part, limit, ..super::asking_members::query(&resource, "shop") };
+    let query = ListQuery { part, limit, ..super::member_requests::query(&resource, "shop") };
     live.list(&m1(), query, soon()).await
 }
 
@@ -100,7 +100,7 @@ async fn a_string_that_no_parser_should_see_is_too_long_in_an_answer_and_garbage
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_with_more_objects_than_were_asked_for_is_no_answer() {
+async fn a_page_with_more_objects_than_requested_is_garbage() {
     let page = |count: usize| {
         let pods: Vec<Value> = (0..count).map(|at| pod(&format!("p{at}"))).collect();
         list_of(1, "", &pods).to_string()
@@ -116,7 +116,7 @@ async fn a_page_with_more_objects_than_were_asked_for_is_no_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_fill_the_room_crowd_out_long_ones_and_no_short_ones() {
+async fn an_exhausted_budget_fails_long_answers_and_no_short_ones() {
     let (live, mut fake) = live();
     let asking = || list(&live, 500, Part::Whole);
     let hold = async {
@@ -167,7 +167,7 @@ async fn names_that_no_object_can_have_are_not_repeated_to_anybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_can_be_none_makes_no_list_nonsense_and_is_an_unknown_one() {
+async fn an_invalid_owner_becomes_an_unknown_one_and_the_list_stays_valid() {
     let owned = |owners: Value| {
         let mut owned = pod("a");
         owned["metadata"]["ownerReferences"] = owners;
@@ -191,7 +191,7 @@ async fn an_owner_that_can_be_none_makes_no_list_nonsense_and_is_an_unknown_one(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_member_says_is_never_repeated_at_length() {
+async fn texts_of_members_are_cut() {
     let long = "y\u{1b}".repeat(300_000);
     let list = |items: Value| {
         let (kind, version) = ("PartialObjectMetadataList", "meta.k8s.io/v1");
@@ -219,7 +219,7 @@ async fn what_a_member_says_is_never_repeated_at_length() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_in_which_something_stands_twice_is_not_chosen_from() {
+async fn a_list_with_duplicate_keys_is_garbage() {
     let pod = pod("a");
     let body = format!(
         r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"1"}},"items":[{pod}],"items":[]}}"#

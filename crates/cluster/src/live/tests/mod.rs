@@ -1,12 +1,13 @@
-//! The live world before a fake API server, with tokio's clock paused; [`transport`] and [`etcd`] use sockets.
+//! Tests of `live` with a fake API server, with tokio's clock paused; [`transport`] and [`etcd`] use sockets.
 
 mod access;
-mod asking;
-mod asking_members;
+mod deadline;
 mod etcd;
 mod fake;
 mod fleet;
+mod gets;
 mod hostile;
+mod member_requests;
 mod transport;
 mod watching;
 
@@ -25,12 +26,12 @@ fn shop() -> Address<'static> {
     Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" }
 }
 
-/// Asks with five seconds' time.
+/// Gets with a deadline of five seconds.
 async fn get(live: &Live, address: Address<'_>) -> MetadataResult {
     live.get(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
 }
 
-/// Asks past the memory, with five seconds' time.
+/// Gets uncached with a deadline of five seconds.
 async fn ask(live: &Live, address: Address<'_>) -> MetadataResult {
     live.get_uncached(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
 }
@@ -47,7 +48,7 @@ fn from(version: u64) -> String {
     )
 }
 
-/// A world that watches namespaces: at version 10 there is `shop` of team `a`; the stream has settled.
+/// A client that watches namespaces. At version 10 there is `shop` of team `a`; the stream has settled.
 async fn watched() -> (Live, Fake, Stream) {
     let (live, mut fake) = live();
     live.watch(&Resource::NAMESPACES);

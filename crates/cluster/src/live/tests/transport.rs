@@ -201,7 +201,7 @@ async fn everything_is_streams_of_one_http2_connection() {
 }
 
 #[tokio::test]
-async fn a_world_that_is_dropped_closes_its_connection() {
+async fn dropping_live_closes_its_connection() {
     let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
     let live = connected(&server.kubeconfig()).await;
     live.watch(&Resource::NAMESPACES);
@@ -233,7 +233,7 @@ async fn a_connection_that_was_closed_is_made_again() {
 }
 
 #[tokio::test]
-async fn the_name_in_the_certificate_can_be_told() {
+async fn the_name_in_the_certificate_can_be_configured() {
     let mut server = Server::start(&["h2"], &["kubernetes.example"]).await;
     let url = format!("https://{}", server.address);
     let told =
@@ -250,7 +250,7 @@ async fn the_name_in_the_certificate_can_be_told() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_somebody_else_is_no_connection() {
+async fn a_certificate_of_another_server_fails_the_connection() {
     let server = Server::start(&["h2"], &["127.0.0.1"]).await;
     let other = Server::start(&["h2"], &["127.0.0.1"]).await;
     let wrong = kubeconfig(&format!("https://{}", server.address), &other.certificate, "", "token: secret");
@@ -262,7 +262,7 @@ async fn a_certificate_of_somebody_else_is_no_connection() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_no_connection_and_no_reason_not_to_start() {
+async fn a_closed_port_is_unreachable_and_does_not_fail_the_start() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let live = connected(&kubeconfig(&format!("https://{free}"), "", "", "token: secret")).await;
     let found = get(&live, shop()).await.unwrap_err();
@@ -271,7 +271,7 @@ async fn a_port_where_nobody_listens_is_no_connection_and_no_reason_not_to_start
 }
 
 #[tokio::test]
-async fn a_server_that_never_says_a_word_is_a_timeout_at_the_deadline() {
+async fn a_silent_server_is_a_timeout_at_the_deadline() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", silent.local_addr().unwrap());
     let live = connected(&kubeconfig(&url, "", "", "token: secret")).await;
@@ -286,7 +286,7 @@ async fn a_server_that_never_says_a_word_is_a_timeout_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_no_connection() {
+async fn a_server_without_tls_is_unreachable() {
     let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", plain.local_addr().unwrap());
     tokio::spawn(async move {
@@ -320,7 +320,7 @@ async fn crowd(server: &mut Server, live: &Live, count: usize) -> (usize, Versio
     let members: Vec<_> = (0..count).map(|at| Cluster::Member(format!("m{at}").into())).collect();
     let resource = Resource::NAMESPACES;
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    let query = super::asking_members::query(&resource, "");
+    let query = super::member_requests::query(&resource, "");
     let answers =
         futures_util::future::join_all(members.iter().map(|member| live.list(member, query, deadline))).await;
     for answer in answers {
@@ -342,7 +342,7 @@ async fn crowd(server: &mut Server, live: &Live, count: usize) -> (usize, Versio
 }
 
 #[tokio::test]
-async fn a_crowd_of_questions_goes_by_eight_connections_that_are_made_once_and_single_look_ups_by_another() {
+async fn many_requests_share_eight_connections_and_single_gets_use_another() {
     let mut server = Server::start(&["h2", "http/1.1"], &["127.0.0.1"]).await;
     let live = connected(&server.kubeconfig()).await;
     assert_eq!(crowd(&mut server, &live, 1000).await, (crate::live::FLEET_CONNECTIONS, Version::HTTP_2));
@@ -361,7 +361,7 @@ async fn a_single_question_opens_a_single_lane() {
 }
 
 #[tokio::test]
-async fn where_only_http1_is_spoken_the_crowd_is_held_below_64_connections() {
+async fn http1_servers_get_fewer_than_64_connections() {
     let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
     let live = connected(&server.kubeconfig()).await;
     // The first requests try HTTP/2.
@@ -373,14 +373,14 @@ async fn where_only_http1_is_spoken_the_crowd_is_held_below_64_connections() {
 }
 
 #[tokio::test]
-async fn where_only_http1_is_spoken_who_waits_behind_silent_members_is_not_called_silent() {
+async fn over_http1_a_wait_for_a_permit_is_not_a_timeout_of_the_member() {
     use crate::fleet::Cluster;
     let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
     let live = connected(&server.kubeconfig()).await;
     crowd(&mut server, &live, 1).await;
     let resource = Resource::NAMESPACES;
     let deadline = std::time::Instant::now() + Duration::from_millis(300);
-    let query = super::asking_members::query(&resource, "");
+    let query = super::member_requests::query(&resource, "");
     let of = |name: String| Cluster::Member(name.into());
     let members: Vec<_> =
         (0..60).map(|at| of(format!("silent{at}"))).chain((0..40).map(|at| of(format!("m{at}")))).collect();
@@ -403,7 +403,7 @@ async fn ask_context(live: &Live) -> crate::fleet::PageResult {
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     let members = live.members(&Fleet::Contexts(vec!["test".to_owned()]), deadline).await.unwrap();
     let resource = Resource::NAMESPACES;
-    live.list(&members[0].cluster, super::asking_members::query(&resource, ""), deadline).await
+    live.list(&members[0].cluster, super::member_requests::query(&resource, ""), deadline).await
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ fn reason(live: &Live) -> (bool, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_watched_and_fresh_is_answered_without_asking() {
+async fn fresh_objects_are_returned_without_a_request() {
     let (live, mut fake, _stream) = watched().await;
     assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"));
     assert_eq!(reason(&live), (true, "watched, 1 of them, last word 1 s ago".to_owned()));
@@ -55,7 +55,7 @@ async fn a_watch_that_has_just_been_opened_is_not_trusted_yet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_change_what_is_known() {
+async fn events_change_the_cache() {
     let (live, mut fake, stream) = watched().await;
     stream.event("MODIFIED", &namespace("shop", 11, "b"));
     settled().await;
@@ -130,7 +130,7 @@ async fn while_the_watch_is_interrupted_the_api_server_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_known_a_moment_ago_stands_in_for_nobody_answering() {
+async fn a_recent_object_replaces_a_failed_request() {
     type Reply = fn(Asked);
     let nobody: [Reply; 4] = [
         |asked| drop(asked),
@@ -150,7 +150,7 @@ async fn what_was_known_a_moment_ago_stands_in_for_nobody_answering() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_known_never_stands_in_for_a_refusal() {
+async fn a_recent_object_never_replaces_a_refusal() {
     type Reply = fn(Asked);
     let refusals: [(Reply, &str); 4] = [
         (|asked| asked.json(403, &status(403, "Forbidden", "")), cause::FORBIDDEN),
@@ -172,7 +172,7 @@ async fn what_was_known_never_stands_in_for_a_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_known_too_long_ago_is_not_used() {
+async fn stale_objects_are_not_used() {
     let (live, mut fake, stream) = watched().await;
     stream.breaks();
     let reopening = fake.asked(&from(10)).await;
@@ -255,7 +255,7 @@ async fn a_list_that_never_ends_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_fails_is_told_and_tried_again_with_growing_pauses() {
+async fn a_failed_list_is_reported_and_retried_with_backoff() {
     let (live, mut fake) = live();
     live.watch(&Resource::NAMESPACES);
     let mut last = Instant::now();
@@ -364,7 +364,7 @@ async fn the_same_name_in_another_resource_is_another_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_world_that_is_dropped_leaves_nothing_running() {
+async fn dropping_live_stops_its_tasks() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     let (live, fake, stream) = watched().await;

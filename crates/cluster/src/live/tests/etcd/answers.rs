@@ -55,7 +55,7 @@ async fn a_list_behind_a_quorum_is_believed_only_from_versions_that_know_the_wis
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_by_what_it_says_in_each_version() {
+async fn a_refusal_is_recognized_by_its_text_in_each_version() {
     let served = format!("{{{HEADER}}}");
     for (status, body, question, code) in [
         (
@@ -93,7 +93,7 @@ async fn a_refusal_is_told_by_what_it_says_in_each_version() {
 }
 
 #[tokio::test]
-async fn a_read_that_is_denied_had_its_quorum_and_nobody_logs_in_for_it() {
+async fn a_denied_read_had_its_quorum_and_needs_no_login() {
     for body in [
         r#"{"error":"etcdserver: user name is empty","code":3}"#,
         r#"{"code":3,"message":"etcdserver: user name is empty"}"#,

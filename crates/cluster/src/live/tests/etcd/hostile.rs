@@ -7,7 +7,7 @@ use super::*;
 use crate::cause;
 
 #[tokio::test]
-async fn what_is_no_address_is_not_dialled() {
+async fn invalid_addresses_are_not_dialed() {
     let member = Member::plain(gateway("3.5.16", "/v3")).await;
     let live = live();
     for address in [
@@ -51,7 +51,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_is_garbage_and_what_is_half_is_none() {
+async fn long_answers_are_garbage_and_truncated_ones_unreachable() {
     let member = Member::plain(|_| Say::Much(9 << 20)).await;
     let (live, peer) = (live(), peer(&member, ClientOptions::default()));
     for (question, limit) in

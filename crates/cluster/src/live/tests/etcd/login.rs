@@ -49,7 +49,7 @@ fn guarded() -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
 }
 
 #[tokio::test]
-async fn who_is_asked_who_asks_logs_in_once_and_again_when_the_token_ends() {
+async fn logs_in_when_required_and_again_when_the_token_expires() {
     let member = Member::plain(guarded()).await;
     let files = files();
     let (live, peer) = (live(), peer(&member, client(&files, true)));
@@ -76,7 +76,7 @@ async fn who_is_asked_who_asks_logs_in_once_and_again_when_the_token_ends() {
 }
 
 #[tokio::test]
-async fn many_who_ask_at_once_log_in_once() {
+async fn concurrent_calls_share_one_login() {
     let member = Member::plain(guarded()).await;
     let files = files();
     let (live, peer) = (live(), peer(&member, client(&files, true)));
@@ -89,7 +89,7 @@ async fn many_who_ask_at_once_log_in_once() {
 }
 
 #[tokio::test]
-async fn where_authentication_is_off_nobody_logs_in_and_an_old_token_is_forgotten() {
+async fn without_authentication_there_is_no_login_and_old_tokens_are_dropped() {
     let member = Member::plain(guarded()).await;
     let files = files();
     let (live, peer) = (live(), peer(&member, client(&files, true)));
@@ -110,7 +110,7 @@ async fn where_authentication_is_off_nobody_logs_in_and_an_old_token_is_forgotte
 }
 
 #[tokio::test]
-async fn a_password_does_not_go_over_plain_http_unless_the_configuration_says_so() {
+async fn a_password_is_not_sent_over_plain_http_unless_configured() {
     let member = Member::plain(guarded()).await;
     let files = files();
     let cause = why(&live(), &peer(&member, client(&files, false)), EtcdRequest::Status).await;
@@ -123,7 +123,7 @@ async fn a_password_does_not_go_over_plain_http_unless_the_configuration_says_so
 }
 
 #[tokio::test]
-async fn who_repeats_a_password_is_not_repeated() {
+async fn an_answer_with_the_password_is_not_repeated() {
     let files = files();
     files.write("password", "SECRET");
     for (status, echo) in [(400, true), (500, true), (302, false), (403, false), (503, false)] {
@@ -144,7 +144,7 @@ async fn who_repeats_a_password_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn who_repeats_a_token_is_not_repeated() {
+async fn an_answer_with_the_token_is_not_repeated() {
     let files = files();
     for (status, is_gateway) in [(400, true), (500, true), (403, false), (503, false)] {
         let member = Member::plain(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
@@ -164,7 +164,7 @@ async fn who_repeats_a_token_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_or_lacks_a_permission_is_named_and_the_password_is_not() {
+async fn login_failures_name_the_user_and_not_the_password() {
     let failed = r#"{"code":3,"message":"etcdserver: authentication failed, invalid user ID or password"}"#;
     let member = Member::plain(move |heard| match heard.call.as_str() {
         "POST /v3/auth/authenticate" => say(400, failed),

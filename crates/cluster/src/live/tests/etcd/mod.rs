@@ -2,13 +2,13 @@
 //! asked (3.4.23 and 3.6.15 by hand; 3.2, 3.3 and 3.5 by their source). Tests use the clock only for deadlines.
 
 mod answers;
-mod deeds;
 mod hostile;
 mod login;
 mod secrets;
 mod server;
 mod sharing;
 mod tls;
+mod writes;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -95,7 +95,7 @@ async fn a_password_comes_from_its_secret_when_it_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_not_there_or_does_not_hold_it_is_told_by_name() {
+async fn a_missing_or_incomplete_secret_is_reported_by_name() {
     let ours = Authority::new();
     let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
     let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
@@ -145,7 +145,7 @@ async fn an_authority_that_was_replaced_is_read_again_when_a_member_is_not_known
 }
 
 #[tokio::test]
-async fn what_was_read_serves_on_while_the_api_server_is_away_and_not_when_it_says_no() {
+async fn cached_credentials_survive_an_outage_but_not_a_refusal() {
     let ours = Authority::new();
     let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
     let (live, mut fake) = fake::live();

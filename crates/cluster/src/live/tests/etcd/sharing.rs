@@ -26,7 +26,7 @@ fn counting(count: &Arc<AtomicUsize>) -> impl Fn(&Heard) -> Say + Send + Sync + 
 }
 
 #[tokio::test]
-async fn two_hundred_who_ask_at_once_share_a_few_answers_and_none_is_older_than_its_question() {
+async fn two_hundred_callers_share_a_few_answers_that_are_never_older_than_the_question() {
     let count = Arc::<AtomicUsize>::default();
     let member = Member::plain(counting(&count)).await;
     let (live, peer) = (live(), peer(&member, ClientOptions::default()));
@@ -44,7 +44,7 @@ async fn two_hundred_who_ask_at_once_share_a_few_answers_and_none_is_older_than_
 }
 
 #[tokio::test]
-async fn who_asks_after_a_question_was_sent_is_not_given_its_answer() {
+async fn a_caller_does_not_share_a_request_that_was_sent_before_it_asked() {
     let (sent, count) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
     let (answers, was_sent) = (counting(&count), Arc::clone(&sent));
     let member = Member::plain(move |heard| {
@@ -64,7 +64,7 @@ async fn who_asks_after_a_question_was_sent_is_not_given_its_answer() {
 }
 
 #[tokio::test]
-async fn a_member_that_hangs_costs_its_own_deadline_and_nobody_else_anything() {
+async fn a_member_that_hangs_delays_only_its_own_callers() {
     let hangs = Member::plain(|_| Say::Nothing).await;
     let good = Member::plain(gateway("3.5.16", "/v3")).await;
     let live = live();

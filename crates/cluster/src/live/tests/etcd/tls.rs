@@ -107,7 +107,7 @@ async fn a_member_that_wants_a_client_certificate_gets_the_one_that_is_configure
 }
 
 #[tokio::test]
-async fn material_that_is_missing_or_makes_no_sense_is_told_without_repeating_it() {
+async fn missing_or_invalid_credentials_are_reported_without_their_values() {
     let ours = Authority::new();
     let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
     let live = live();

@@ -80,7 +80,7 @@ async fn listed(code: u16, body: impl Into<bytes::Bytes>) -> PageResult {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_is_asked_through_karmadas_proxy_for_what_is_wanted_and_no_more() {
+async fn requests_to_members_use_karmadas_proxy_and_ask_for_the_needed_part() {
     let (live, mut fake) = live();
     let of = m1();
     let (page, ()) = tokio::join!(list(&live, &of), async {
@@ -175,7 +175,7 @@ fn text(code: u16, message: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_karmada_does_not_reach_is_told_with_the_words_of_its_proxy() {
+async fn a_member_that_karmada_cannot_reach_is_reported_with_its_proxys_text() {
     assert_refusals(vec![
         (
             500,
@@ -215,7 +215,7 @@ async fn a_member_that_karmada_does_not_reach_is_told_with_the_words_of_its_prox
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_is_there_and_fails_is_busy_and_one_without_an_address_is_told_so() {
+async fn a_failing_member_is_busy_and_one_without_an_address_is_no_endpoint() {
     assert_refusals(vec![
         (
             500,
@@ -263,7 +263,7 @@ async fn a_member_that_is_there_and_fails_is_busy_and_one_without_an_address_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_forbids_and_what_is_not_there_is_told_apart() {
+async fn refusals_of_karmada_and_of_members_are_distinguished() {
     let secret = json!({"name": "m1-impersonator", "kind": "secrets"});
     assert_refusals(vec![
         (404, about(404, "NotFound", "secrets \"m1-impersonator\" not found", secret.clone()), cause::NO_ENDPOINT, "no credentials in Karmada: secrets \"m1-impersonator\" not found"),
@@ -370,7 +370,7 @@ async fn every_other_refusal_has_its_cause_and_its_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_not_what_was_asked_for_is_garbage_and_never_an_empty_list() {
+async fn an_answer_to_another_request_is_garbage_and_never_an_empty_list() {
     let version = json!({"resourceVersion": "1"});
     let whole = |kind: &str, items: Value| {
         json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})
@@ -438,7 +438,7 @@ async fn an_answer_that_is_not_what_was_asked_for_is_garbage_and_never_an_empty_
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_does_not_do_where_the_whole_was_asked_for() {
+async fn metadata_does_not_answer_a_request_for_whole_objects() {
     let (live, mut fake) = live();
     let resource = pods();
     let whole = ListQuery { part: Part::Whole, ..query(&resource, "shop") };
@@ -462,7 +462,7 @@ async fn a_list_that_names_itself_as_its_next_page_does_not_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_breaks_off_is_no_answer() {
+async fn a_truncated_answer_is_unreachable() {
     let (live, mut fake) = live();
     let of = m1();
     let (found, ()) = tokio::join!(list(&live, &of), async {
@@ -536,7 +536,7 @@ async fn unauthorized(answer: impl AsyncFnOnce(&mut Fake)) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_that_a_member_refuses_are_told_with_their_secret_where_it_can_be_read() {
+async fn refused_credentials_are_reported_with_their_secret_if_it_is_readable() {
     let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1";
     let cluster = json!({"spec": {"secretRef": {"namespace": "karmada-cluster", "name": "m1"},
                                   "impersonatorSecretRef": {"namespace": "karmada-cluster", "name": "m1-impersonator"}}});
@@ -561,7 +561,7 @@ async fn credentials_that_a_member_refuses_are_told_with_their_secret_where_it_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_hangs_costs_its_deadline_to_the_millisecond_and_nobody_elses() {
+async fn a_member_that_hangs_delays_only_its_own_request() {
     let (live, mut fake) = live();
     let start = Instant::now();
     let deadline = (start + Duration::from_millis(1500)).into_std();
@@ -585,7 +585,7 @@ async fn a_member_that_hangs_costs_its_deadline_to_the_millisecond_and_nobody_el
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_that_has_passed_asks_nobody() {
+async fn an_expired_deadline_sends_no_request() {
     let (live, mut fake) = live();
     let before = Instant::now().into_std();
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -597,7 +597,7 @@ async fn a_deadline_that_has_passed_asks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gets_no_place_is_told_so_and_single_look_ups_do_not_wait_behind_the_crowd() {
+async fn a_request_without_a_permit_is_crowded_and_single_gets_do_not_wait() {
     use futures_util::future::join_all;
     let (live, mut fake) = live();
     let places = RequestLimiter::new(FLEET_CONNECTIONS).max_reviews();

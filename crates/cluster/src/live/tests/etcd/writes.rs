@@ -17,7 +17,7 @@ async fn move_it(live: &Live, peer: &Endpoint) -> TransferResult {
 }
 
 #[tokio::test]
-async fn what_became_of_a_leader_is_told_as_it_is_and_it_is_asked_once() {
+async fn a_transfer_is_sent_once_and_its_outcome_is_reported() {
     let old = r#"{"error":"etcdserver: not leader","message":"etcdserver: not leader","code":9}"#;
     for (status, body, expected) in [
         (200, "{}".to_owned(), TransferResult::Transferred),
@@ -55,7 +55,7 @@ async fn what_became_of_a_leader_is_told_as_it_is_and_it_is_asked_once() {
 }
 
 #[tokio::test]
-async fn a_handover_of_which_nobody_knows_is_unknown_and_where_there_is_none_is_unsupported() {
+async fn a_transfer_without_answer_is_unknown_and_without_support_is_unsupported() {
     let late = r#"{"code":4,"message":"etcdserver: request timed out, leader transfer took too long"}"#;
     for (reply, code) in [
         (say(503, late), cause::NO_QUORUM),
@@ -168,7 +168,7 @@ async fn a_lease_is_made_or_put_over_the_version_that_was_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_which_nobody_hears_may_be_written() {
+async fn a_lease_without_answer_may_have_been_written() {
     let (live, mut fake) = fake::live();
     let hands = LiveWriter::new(&live);
     let (lease, set) = (lease(), set(None));

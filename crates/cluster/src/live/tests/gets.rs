@@ -21,7 +21,7 @@ async fn asks_for_metadata_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_whole_object_does_as_well() {
+async fn a_whole_object_is_accepted_as_metadata() {
     let (live, mut fake) = live();
     let body = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop", "labels": {"team": "a"}}, "spec": {}});
     let (answer, ()) = tokio::join!(get(&live, shop()), async { fake.next().await.json(200, &body) });
@@ -151,7 +151,7 @@ async fn every_refusal_has_its_cause_and_its_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_no_json_or_too_long_is_garbage() {
+async fn an_answer_that_is_not_json_or_too_long_is_garbage() {
     let long = vec![b' '; (4 << 20) + 1];
     for body in [b"<html>Login</html>".to_vec(), b"\xff\xfe".to_vec(), Vec::new(), long] {
         let (live, mut fake) = live();
@@ -293,7 +293,7 @@ async fn a_namespace_younger_than_the_watchs_last_word_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_past_the_memory_hears_the_api_server() {
+async fn an_uncached_get_asks_the_api_server() {
     let (live, mut fake, _stream) = watched().await;
     let (answer, ()) = tokio::join!(ask(&live, shop()), async {
         fake.asked("/api/v1/namespaces/shop").await.json(200, &namespace("shop", 11, "b"));
@@ -305,7 +305,7 @@ async fn who_asks_past_the_memory_hears_the_api_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_never_stands_in_for_an_answer_that_was_asked_past_it() {
+async fn the_cache_never_replaces_an_uncached_answer() {
     let (live, mut fake, _stream) = watched().await;
     let (answer, ()) = tokio::join!(ask(&live, shop()), async { drop(fake.next().await) });
     assert_eq!(answer.unwrap_err().code, cause::UNREACHABLE);
@@ -319,7 +319,7 @@ async fn memory_never_stands_in_for_an_answer_that_was_asked_past_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_past_the_memory_believes_no_answer_to_an_older_question_and_shares_a_newer_one() {
+async fn an_uncached_get_shares_only_requests_that_are_sent_later() {
     let (live, mut fake, _stream) = watched().await;
     let late = async {
         settled().await;
