@@ -8,7 +8,7 @@ use std::sync::Arc;
 use admission::Cause;
 use serde_json::value::RawValue;
 
-use super::{Address, Metadata, Resource, cause};
+use super::{Address, Metadata, Resource};
 
 /// The label of a Secret with the kubeconfig of a member cluster. Its value is [`MEMBER`].
 pub const FLEET: &str = "durward.dev/fleet";
@@ -116,33 +116,6 @@ impl<'a> ListQuery<'a> {
     }
 }
 
-/// The number of objects in the next page of a List.
-#[derive(Debug, Clone, Copy)]
-pub struct PageSize {
-    limit: u32,
-}
-
-impl PageSize {
-    /// Starts with this number.
-    pub fn of(limit: u32) -> Self {
-        Self { limit }
-    }
-
-    /// For [`ListQuery::limit`].
-    pub fn limit(self) -> u32 {
-        self.limit
-    }
-
-    /// Whether the page is requested again with fewer objects.
-    pub fn shrinks_for(&mut self, why: &Cause) -> bool {
-        let shrinks = why.code == cause::TOO_LONG && self.limit > 1;
-        if shrinks {
-            self.limit = (self.limit / 10).max(1);
-        }
-        shrinks
-    }
-}
-
 /// An object of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Object {
@@ -216,19 +189,4 @@ pub struct GetQuery<'a> {
     pub address: Address<'a>,
     /// The requested part.
     pub part: Part,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_shrinks_to_one_object_where_it_is_too_long_and_for_nothing_else() {
-        let mut size = PageSize::of(500);
-        assert!(!size.shrinks_for(&Cause::new(cause::GARBAGE, "")) && size.limit() == 500);
-        let too_long = Cause::new(cause::TOO_LONG, "");
-        let sizes: Vec<u32> =
-            std::iter::from_fn(|| size.shrinks_for(&too_long).then(|| size.limit())).collect();
-        assert_eq!(sizes, [50, 5, 1]);
-    }
 }
